@@ -1,4 +1,4 @@
-"""The broker's contract: submit, claim, finish, wait. Knows nothing of grading: payloads and results are opaque JSON texts.
+"""The broker's contract: submit, claim, finish, wait. Knows nothing of grading: payloads and results are opaque JSON.
 
 Two implementations pass one behavioural test suite (`tests/contract/`): `memory.MemoryBroker` for one process,
 `streams.StreamsBroker` on Redis Streams for any number. A job is claimed under a lease; a lease that is not renewed
@@ -13,6 +13,30 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gradus.contract import GraderInfo
+
+MAX_STARTS = 3
+"""A job that was started this often without an answer kills its workers and must not be started again.
+
+A claim with more `deliveries` is to be finished at once, with a fault and `bury=True`. The last permitted start is
+handed out by itself, to a worker that holds nothing else: that tells the killer from jobs that only shared its workers.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How long a broker keeps things, and how many."""
+
+    lease_s: float = 30.0
+    max_depth: int = 20_000
+    """Jobs queued or running per grader."""
+    result_ttl_s: float = 3600.0
+    """Of results to cache."""
+    uncached_ttl_s: float = 300.0
+    """Of the others: long enough for whoever waits to read them."""
+    max_buried: int = 100
+    """Dead letters per grader."""
+    retry_after_s: float = 5.0
+    """What a QueueFull advises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +59,16 @@ class Claim:
     token: str
     """What the broker needs to renew and finish; opaque."""
     deliveries: int
-    """1 for the first time; more after a worker died or gave the job back."""
+    """1 for the first time; more after a worker died or gave the job back. See `MAX_STARTS`."""
 
 
 class Broker(Protocol):
     """Raises QueueFault wherever the store behind it is away for longer than its retries last."""
 
-    lease_s: float
-    """An unrenewed claim is claimable by others after this long. Renew at a quarter of it."""
+    @property
+    def lease_s(self) -> float:
+        """An unrenewed claim is claimable by others after this long. Renew at a quarter of it."""
+        ...
 
     async def submit(self, jobs: Sequence[Job]) -> None:
         """Queue `jobs` whose id is neither queued, running nor answered already; all of one grader.
@@ -63,20 +89,28 @@ class Broker(Protocol):
         ...
 
     async def cancel(self, grader: str, job_ids: Iterable[str]) -> None:
-        """This waiter gives these jobs up; a queued job that nobody else waits for is dropped."""
+        """This waiter gives up these jobs, which it submitted and has no answer to; a queued one is dropped.
+
+        Unless somebody else wants it: every `submit` counts as one wish. A job that runs already is left to finish.
+        """
         ...
 
     async def claim(self, grader: str, worker: str, limit: int, wait_s: float) -> list[Claim]:
-        """Take up to `limit` jobs, waiting up to `wait_s` for the first one; lapsed leases of others included."""
+        """Take up to `limit` jobs, waiting up to `wait_s` for the first one; lapsed leases of others included.
+
+        Start every job that you take: each claim counts as a start. Do not cancel a call under way, let it run out:
+        what it was about to return would lie until its lease lapses.
+        """
         ...
 
     async def renew(self, claims: Sequence[Claim]) -> None:
         """Start the leases of `claims` anew."""
         ...
 
-    async def finish(self, claim: Claim, result: str, *, cache: bool) -> bool:
+    async def finish(self, claim: Claim, result: str, *, cache: bool, bury: bool = False) -> bool:
         """Answer the job to everyone who waits. `cache` keeps the result for later askers (verdicts yes, faults no).
 
+        `bury` also keeps the job itself among the dead letters, for people to look at.
         False: the claim had lapsed and somebody else finished the job; nothing was changed.
         """
         ...
@@ -86,7 +120,7 @@ class Broker(Protocol):
         ...
 
     async def announce(self, worker: str, info: GraderInfo, ttl_s: float) -> None:
-        """A live worker tells what it grades; forgotten after `ttl_s` without a new announcement. ttl_s = 0: it leaves."""
+        """A live worker tells what it grades; forgotten after `ttl_s` without another call. ttl_s = 0: it leaves."""
         ...
 
     async def graders(self) -> list[GraderInfo]:
@@ -95,6 +129,10 @@ class Broker(Protocol):
 
     async def depth(self, grader: str) -> int:
         """Jobs queued or running."""
+        ...
+
+    async def buried(self, grader: str) -> list[Job]:
+        """The dead letters of `grader`, oldest first; only the newest are kept."""
         ...
 
     async def close(self) -> None: ...

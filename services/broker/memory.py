@@ -1,0 +1,288 @@
+"""The queue of one process: `gradus serve` without Redis, `gradus grade`, tests. Survives and shares nothing.
+
+Leases, redelivery and dead letters work as in `streams`, so that a worker cannot tell which broker it has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import count, islice
+
+from gradus.contract import GraderInfo
+from services.broker import MAX_STARTS, Claim, Job, QueueFull, Terms
+from services.broker.registry import summed
+from services.broker.waiters import Waiters, answers
+
+MAX_RESULTS = 100_000
+"""Results are dropped oldest first beyond this many, whatever their time to live."""
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A job between submission and answer."""
+
+    job: Job
+    serial: str
+    wishes: int = 1
+    """Submissions that have not been cancelled."""
+    starts: int = 0
+
+    @property
+    def last_start_is_next(self) -> bool:
+        return self.starts + 1 == MAX_STARTS
+
+
+@dataclass(slots=True)
+class _Lease:
+    entry: _Entry
+    worker: str
+    until: float
+
+
+@dataclass(slots=True)
+class _Queue:
+    """Everything about one grader. An entry is in exactly one of `queued`, `returned` and `leases`."""
+
+    terms: Terms
+    queued: dict[str, _Entry] = field(default_factory=dict)
+    returned: dict[str, _Entry] = field(default_factory=dict)
+    """Given back, or lapsed; handed out before `queued`."""
+    leases: dict[str, _Lease] = field(default_factory=dict)
+    """In order of expiry, since every lease is equally long and renewing moves it to the end."""
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    buried: deque[Job] = field(default_factory=deque)
+
+    def __len__(self) -> int:
+        return len(self.queued) + len(self.returned) + len(self.leases)
+
+    def take(self, worker: str, limit: int) -> list[Claim]:
+        self._sweep()
+        held = [lease.entry for lease in self.leases.values() if lease.worker == worker]
+        if any(entry.starts == MAX_STARTS for entry in held):
+            return []
+        alone = next((entry for entry in self.returned.values() if entry.last_start_is_next), None)
+        if alone is not None:
+            return [] if held else [self._hand_out(alone, worker)]
+        entries = list(islice((*self.returned.values(), *islice(self.queued.values(), limit)), limit))
+        return [self._hand_out(entry, worker) for entry in entries]
+
+    def _sweep(self) -> None:
+        now = time.monotonic()
+        for serial, lease in list(self.leases.items()):
+            if lease.until > now:
+                break
+            del self.leases[serial]
+            self.returned[serial] = lease.entry
+
+    def _hand_out(self, entry: _Entry, worker: str) -> Claim:
+        self.remove(entry)
+        entry.starts += 1
+        self.leases[entry.serial] = _Lease(entry, worker, time.monotonic() + self.terms.lease_s)
+        return Claim(entry.job, f"{entry.serial} {entry.starts}", entry.starts)
+
+    def remove(self, entry: _Entry) -> None:
+        self.queued.pop(entry.serial, None)
+        self.returned.pop(entry.serial, None)
+        self.leases.pop(entry.serial, None)
+
+    def renew(self, claim: Claim) -> None:
+        lease = self.lease_of(claim)
+        if lease is not None:
+            del self.leases[lease.entry.serial]
+            lease.until = time.monotonic() + self.terms.lease_s
+            self.leases[lease.entry.serial] = lease
+
+    def lease_of(self, claim: Claim) -> _Lease | None:
+        """None when somebody else holds the job by now."""
+        lease = self.leases.get(_serial_of(claim))
+        return lease if lease is not None and lease.entry.starts == claim.deliveries else None
+
+    def bury(self, job: Job) -> None:
+        self.buried.append(job)
+        if len(self.buried) > self.terms.max_buried:
+            self.buried.popleft()
+
+    async def rest(self, until: float) -> None:
+        """Until there may be something to take: news, a lapsing lease, or `until` is over."""
+        self.news.clear()
+        first = next(iter(self.leases.values()), None)
+        wake_at = until if first is None else min(until, first.until)
+        try:
+            async with asyncio.timeout(max(0.0, wake_at - time.monotonic())):
+                await self.news.wait()
+        except TimeoutError:
+            pass
+
+
+def _serial_of(claim: Claim) -> str:
+    return claim.token.split(" ")[0]
+
+
+class _Shelf:
+    """Results with one time to live."""
+
+    def __init__(self, ttl_s: float) -> None:
+        self._ttl_s = ttl_s
+        self._results: dict[str, tuple[str, float]] = {}
+
+    def put(self, job_id: str, result: str) -> None:
+        self._results.pop(job_id, None)
+        self._results[job_id] = (result, time.monotonic() + self._ttl_s)
+        self._drop_old()
+
+    def get(self, job_id: str) -> str | None:
+        self._drop_old()
+        found = self._results.get(job_id)
+        return None if found is None else found[0]
+
+    def drop(self, job_id: str) -> None:
+        self._results.pop(job_id, None)
+
+    def _drop_old(self) -> None:
+        now = time.monotonic()
+        while self._results:
+            oldest, (_, until) = next(iter(self._results.items()))
+            if until > now and len(self._results) <= MAX_RESULTS:
+                return
+            del self._results[oldest]
+
+
+class MemoryBroker:
+    """See `services.broker.Broker`. Belongs to one event loop; nothing in it awaits but `wait` and `claim`."""
+
+    def __init__(self, terms: Terms | None = None) -> None:
+        self._terms = terms or Terms()
+        self._queues: dict[str, _Queue] = {}
+        self._entries: dict[str, _Entry] = {}
+        self._cached = _Shelf(self._terms.result_ttl_s)
+        self._uncached = _Shelf(self._terms.uncached_ttl_s)
+        self._workers: dict[str, tuple[GraderInfo, float]] = {}
+        self._waiters = Waiters()
+        self._serials = count(1)
+
+    @property
+    def lease_s(self) -> float:
+        return self._terms.lease_s
+
+    def _queue(self, grader: str) -> _Queue:
+        return self._queues.setdefault(grader, _Queue(self._terms))
+
+    # ------------------------------------------------------------------------------------------------- who asks
+
+    async def submit(self, jobs: Sequence[Job]) -> None:
+        wanted = {job.id: job for job in jobs if self._cached.get(job.id) is None}
+        new = [job for job in wanted.values() if job.id not in self._entries]
+        if new:
+            self._admit(new[0].grader, len(new))
+        for job_id in wanted.keys() & self._entries.keys():
+            self._entries[job_id].wishes += 1
+        for job in new:
+            self._uncached.drop(job.id)
+            self._add(_Entry(job, self._serial()))
+
+    def _admit(self, grader: str, n_jobs: int) -> None:
+        if len(self._queue(grader)) + n_jobs > self._terms.max_depth:
+            raise QueueFull(grader, self._terms.retry_after_s)
+
+    def _serial(self) -> str:
+        return str(next(self._serials))
+
+    def _add(self, entry: _Entry) -> None:
+        queue = self._queue(entry.job.grader)
+        self._entries[entry.job.id] = entry
+        queue.queued[entry.serial] = entry
+        queue.news.set()
+
+    async def wait(self, job_ids: Iterable[str], timeout_s: float) -> AsyncIterator[tuple[str, str]]:
+        deadline = time.monotonic() + timeout_s
+        wanted = set(ids := dict.fromkeys(job_ids))
+        waiter = self._waiters.join(ids)
+        try:
+            for job_id in ids:
+                if (result := self._stored(job_id)) is not None:
+                    waiter.put_nowait((job_id, result))
+                    self._waiters.leave(waiter, [job_id])
+            async for answer in answers(waiter, wanted, deadline):
+                yield answer
+        finally:
+            self._waiters.leave(waiter, wanted)
+
+    async def result(self, job_id: str) -> str | None:
+        return self._stored(job_id)
+
+    def _stored(self, job_id: str) -> str | None:
+        cached = self._cached.get(job_id)
+        return self._uncached.get(job_id) if cached is None else cached
+
+    async def cancel(self, grader: str, job_ids: Iterable[str]) -> None:
+        queue = self._queue(grader)
+        for job_id in dict.fromkeys(job_ids):
+            entry = self._entries.get(job_id)
+            if entry is None:
+                continue
+            entry.wishes -= 1
+            if entry.wishes <= 0 and entry.serial not in queue.leases:
+                queue.remove(entry)
+                del self._entries[job_id]
+
+    async def depth(self, grader: str) -> int:
+        return len(self._queue(grader))
+
+    # ------------------------------------------------------------------------------------------------ who works
+
+    async def claim(self, grader: str, worker: str, limit: int, wait_s: float) -> list[Claim]:
+        queue = self._queue(grader)
+        until = time.monotonic() + wait_s
+        while True:
+            claims = queue.take(worker, limit)
+            if claims or time.monotonic() >= until:
+                return claims
+            await queue.rest(until)
+
+    async def renew(self, claims: Sequence[Claim]) -> None:
+        for claim in claims:
+            self._queue(claim.job.grader).renew(claim)
+
+    async def finish(self, claim: Claim, result: str, *, cache: bool, bury: bool = False) -> bool:
+        job, queue = claim.job, self._queue(claim.job.grader)
+        entry = self._entries.get(job.id)
+        if entry is None or entry.serial != _serial_of(claim):
+            return False
+        queue.remove(entry)
+        queue.news.set()  # a job that must run alone may have waited for this worker to hold nothing
+        del self._entries[job.id]
+        if bury:
+            queue.bury(job)
+        (self._cached if cache else self._uncached).put(job.id, result)
+        self._waiters.tell(job.id, result)
+        return True
+
+    async def give_back(self, claim: Claim) -> None:
+        queue = self._queue(claim.job.grader)
+        lease = queue.lease_of(claim)
+        if lease is None:
+            return
+        queue.remove(lease.entry)
+        lease.entry.serial = self._serial()  # whoever gave it back can no longer finish it
+        queue.returned[lease.entry.serial] = lease.entry
+        queue.news.set()
+
+    async def buried(self, grader: str) -> list[Job]:
+        return list(self._queue(grader).buried)
+
+    async def announce(self, worker: str, info: GraderInfo, ttl_s: float) -> None:
+        self._workers[worker] = (info, time.monotonic() + ttl_s)
+        if ttl_s <= 0:
+            del self._workers[worker]
+
+    async def graders(self) -> list[GraderInfo]:
+        now = time.monotonic()
+        self._workers = {worker: (info, until) for worker, (info, until) in self._workers.items() if until > now}
+        return summed((worker, info) for worker, (info, _) in self._workers.items())
+
+    async def close(self) -> None:
+        self._waiters.fail("the broker was closed while somebody waited")
