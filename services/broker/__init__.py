@@ -88,6 +88,21 @@ class Broker(Protocol):
         """The stored result of a finished job; None when there is none (yet, or any more)."""
         ...
 
+    async def results(self, job_ids: Sequence[str]) -> dict[str, str]:
+        """`result` of many at once: by job id, without those that have none."""
+        ...
+
+    async def remember(self, key: str, text: str, ttl_s: float) -> None:
+        """Keep a small text of the asking side, such as which jobs one asynchronous request stands for.
+
+        The keys are a name space of their own. What was under `key` is replaced.
+        """
+        ...
+
+    async def recall(self, key: str) -> str | None:
+        """What was remembered under `key`; None once its time is over."""
+        ...
+
     async def cancel(self, grader: str, job_ids: Iterable[str]) -> None:
         """This waiter gives up these jobs, which it submitted and has no answer to; a queued one is dropped.
 

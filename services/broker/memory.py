@@ -161,6 +161,7 @@ class MemoryBroker:
         self._cached = _Shelf(self._terms.result_ttl_s)
         self._uncached = _Shelf(self._terms.uncached_ttl_s)
         self._workers: dict[str, tuple[GraderInfo, float]] = {}
+        self._notes: dict[str, tuple[str, float]] = {}
         self._waiters = Waiters()
         self._serials = count(1)
 
@@ -213,6 +214,19 @@ class MemoryBroker:
 
     async def result(self, job_id: str) -> str | None:
         return self._stored(job_id)
+
+    async def results(self, job_ids: Sequence[str]) -> dict[str, str]:
+        found = {job_id: self._stored(job_id) for job_id in job_ids}
+        return {job_id: result for job_id, result in found.items() if result is not None}
+
+    async def remember(self, key: str, text: str, ttl_s: float) -> None:
+        now = time.monotonic()
+        self._notes = {other: note for other, note in self._notes.items() if note[1] > now}
+        self._notes[key] = (text, now + ttl_s)
+
+    async def recall(self, key: str) -> str | None:
+        text, until = self._notes.get(key, ("", 0.0))
+        return text if until > time.monotonic() else None
 
     def _stored(self, job_id: str) -> str | None:
         cached = self._cached.get(job_id)

@@ -1,0 +1,29 @@
+"""What travels in `Job.payload`: the API encodes it, a worker decodes it. The broker itself never looks inside."""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from gradus.contract import RubricName, Submission
+
+
+class JobPayload(BaseModel):
+    """One submission to judge, by which rubric, and until when somebody waits for it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    submission: Submission
+    """Every field is written out, so that its type is known from its fields."""
+    rubric: RubricName
+    deadline: Annotated[float, Field(allow_inf_nan=False)]
+    """Unix seconds. Work that starts later serves nobody: the worker answers with a `deadline` fault."""
+
+    def encode(self) -> str:
+        return self.model_dump_json()
+
+    @classmethod
+    def decode(cls, payload: str) -> Self:
+        """Raises ValidationError for anything but what `encode` made."""
+        return cls.model_validate_json(payload)
