@@ -1,0 +1,293 @@
+"""Tasks from files and hubs: rows are read, checked and split here. Renders no prompt and grades nothing.
+
+A row has `id`, `prompt` and the fields of the grader's task (`tests`, `signature`, `module` ... as in
+`gradus.contract`), flat or under `task`. Rows that cannot be used are refused with file and line, never skipped.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from gradus.contract import TASKS, GraderName, Task, explain
+from gradus.errors import Misuse
+from trainer.config import DataConfig, WarmStart, nearest
+
+FILE_SUFFIXES = (".jsonl", ".json", ".csv")
+DESCRIBING = ("difficulty", "kind", "source", "tags", "title", "licence", "license", "notes")
+"""Columns that describe a task; kept out of prompts and grading, known so that nobody has to ignore them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One task as the trainer holds it."""
+
+    id: str
+    prompt: str
+    task: Task
+    solution: str | None = None
+    kind: str | None = None
+    """A column `kind` or `difficulty`, for tables that compare kinds of tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """What to train on and what to measure on; no test text is in both."""
+
+    train: tuple[Example, ...]
+    held_out: tuple[Example, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One record and where it stands."""
+
+    where: str
+    values: dict[str, Any]
+
+
+# ---------------------------------------------------------------------------------------------------------- tasks
+
+
+def load_tasks(config: DataConfig, grader: GraderName, seed: int = 42) -> Tasks:
+    """The tasks of a run, split. Raises Misuse naming file and line."""
+    examples = read_examples(config, config.dataset, grader)[: config.limit]
+    if config.eval_dataset is not None:
+        held_out = read_examples(config, config.eval_dataset, grader)
+        _refuse_overlap(examples, held_out, config)
+        return Tasks(examples, held_out)
+    kept_out = {example.id for example in examples if _draw(example, seed) < config.held_out}
+    train = tuple(example for example in examples if example.id not in kept_out)
+    if not train:
+        raise Misuse(f"{config.dataset}: held_out {config.held_out} leaves no task to train on")
+    return Tasks(train, tuple(example for example in examples if example.id in kept_out))
+
+
+def read_examples(config: DataConfig, dataset: str, grader: GraderName) -> tuple[Example, ...]:
+    """All tasks of one dataset, in its order."""
+    known = ["id", "prompt", "task", "solution", *TASKS[grader].model_fields, *_aliases(grader), *DESCRIBING]
+    rows = list(_named_rows(dataset, config, known))
+    if not rows:
+        raise Misuse(f"{dataset}: holds no rows")
+    examples = tuple(_example(row, grader) for row in rows)
+    _refuse_duplicates(rows, examples)
+    return examples
+
+
+def read_worked_examples(config: WarmStart) -> list[dict[str, str]]:
+    """Rows `{prompt, completion}` of a warm start."""
+    known = ["id", "prompt", "completion", "solution", *DESCRIBING]
+    found = []
+    for row in list(_named_rows(config.dataset, config, known))[: config.limit]:
+        completion = row.values.get("completion") or row.values.get("solution")
+        found.append({"prompt": _text(row, "prompt"), "completion": _required(row, "completion", completion)})
+    if not found:
+        raise Misuse(f"{config.dataset}: holds no rows")
+    return found
+
+
+def _example(row: Row, grader: GraderName) -> Example:
+    values = row.values
+    fields = (*TASKS[grader].model_fields, *_aliases(grader))
+    given = dict(values["task"]) if isinstance(values.get("task"), Mapping) else {}
+    given |= {name: _cell(name, values[name]) for name in fields if not _is_empty(values.get(name))}
+    try:
+        task = TASKS[grader].model_validate(given)
+    except ValidationError as error:
+        raise Misuse(f"{row.where}: {explain(error)}") from None
+    label = values.get("kind") or values.get("difficulty")
+    return Example(
+        id=_text(row, "id"),
+        prompt=_text(row, "prompt"),
+        task=task,
+        solution=values.get("solution") or None,
+        kind=None if label is None else str(label),
+    )
+
+
+def _aliases(grader: GraderName) -> tuple[str, ...]:
+    return ("formatted_issues",) if grader is GraderName.STORY else ()
+
+
+def _is_empty(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and not value.strip())
+
+
+def _cell(name: str, value: Any) -> Any:
+    """A CSV cell holds lists and mappings as JSON, or names with spaces or commas between them."""
+    if name in ("packages", "dependencies", "files", "limits", "team_context", "references") and isinstance(value, str):
+        if value.lstrip()[:1] in ("[", "{"):
+            try:
+                return json.loads(value)
+            except ValueError:
+                return value
+        if name in ("packages", "dependencies"):
+            return value.replace(",", " ").split()
+    return value
+
+
+def _text(row: Row, column: str) -> str:
+    return _required(row, column, row.values.get(column))
+
+
+def _required(row: Row, column: str, value: Any) -> str:
+    if isinstance(value, int) and column == "id":
+        value = str(value)
+    if not isinstance(value, str) or not value.strip():
+        raise Misuse(f"{row.where}: {column}: is missing or empty")
+    return value
+
+
+# ---------------------------------------------------------------------------------------------- duplicates and splits
+
+
+def _fingerprint(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode(errors="replace")).hexdigest()
+
+
+def _content(example: Example) -> str:
+    return _fingerprint(example.prompt.strip(), example.task.model_dump_json())
+
+
+def _refuse_duplicates(rows: list[Row], examples: tuple[Example, ...]) -> None:
+    first: dict[str, str] = {}
+    for row, example in zip(rows, examples, strict=True):
+        for what, key in (
+            (f"id {example.id!r}", f"id:{example.id}"),
+            ("this prompt with these tests", _content(example)),
+        ):
+            if key in first:
+                raise Misuse(f"{row.where}: {what} occurred before, at {first[key]}")
+            first[key] = row.where
+
+
+def _refuse_overlap(train: tuple[Example, ...], held_out: tuple[Example, ...], config: DataConfig) -> None:
+    trained = {_content(example): example.id for example in train}
+    for example in held_out:
+        if (same := trained.get(_content(example))) is not None:
+            raise Misuse(
+                f"{config.eval_dataset}: task {example.id!r} is also in {config.dataset} (as {same!r}); "
+                "a held-out task must not be trained on"
+            )
+
+
+def _draw(example: Example, seed: int) -> float:
+    """A number in [0, 1) that depends on the judging alone, so that variants of one task stay on one side."""
+    digest = _fingerprint(str(seed), example.task.model_dump_json())
+    return int(digest[:12], 16) / 16**12
+
+
+# ----------------------------------------------------------------------------------------------------------- rows
+
+
+def _named_rows(dataset: str, config: DataConfig | WarmStart, known: Iterable[str]) -> Iterator[Row]:
+    """The rows with our column names. Raises Misuse for columns that nobody knows."""
+    ours_of = {theirs: ours for ours, theirs in config.columns.items()}
+    known = list(known)
+    unknown_targets = sorted(set(config.columns) - set(known))
+    if unknown_targets:
+        raise Misuse(f"data.columns: {', '.join(unknown_targets)}: no such column; known: {', '.join(known)}")
+    for row in read_rows(dataset, config.split):
+        values = {ours_of.get(name, name): value for name, value in row.values.items()}
+        ignored = set(values) if "*" in config.ignore_columns else {*config.ignore_columns}
+        strangers = [name for name in values if name not in known and name not in ignored]
+        if strangers:
+            hints = ", ".join(name + nearest(name, known) for name in strangers)
+            raise Misuse(
+                f"{row.where}: unknown columns: {hints}; known: {', '.join(known)}. "
+                "Rename with data.columns, drop with data.ignore_columns"
+            )
+        yield Row(row.where, {name: value for name, value in values.items() if name in known})
+
+
+def read_rows(dataset: str, split: str = "train") -> Iterator[Row]:
+    """The records of a file, of a demo, or of a dataset on the hub. Raises Misuse naming file and line."""
+    path = Path(dataset)
+    if dataset.startswith("demo:"):
+        from trainer.demo.corpus import demo_rows
+
+        yield from (Row(f"{dataset} row {n}", values) for n, values in enumerate(demo_rows(dataset, split), start=1))
+    elif path.suffix in FILE_SUFFIXES:
+        yield from _file_rows(path)
+    else:
+        yield from _hub_rows(dataset, split)
+
+
+def _file_rows(path: Path) -> Iterator[Row]:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise Misuse(f"{path}: cannot be read: {error}") from None
+    readers = {".jsonl": _jsonl_rows, ".json": _json_rows, ".csv": _csv_rows}
+    yield from readers[path.suffix](path, text)
+
+
+def _jsonl_rows(path: Path, text: str) -> Iterator[Row]:
+    # Not splitlines(): it also cuts at U+2028 and its kin, which JSON allows inside texts.
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            yield _record(f"{path}:{number}", _parsed(f"{path}:{number}", line))
+
+
+def _json_rows(path: Path, text: str) -> Iterator[Row]:
+    records = _parsed(str(path), text)
+    if not isinstance(records, list):
+        raise Misuse(f"{path}: holds no list of records")
+    for number, record in enumerate(records, start=1):
+        yield _record(f"{path}: record {number}", record)
+
+
+def _parsed(where: str, text: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except ValueError as error:
+        raise Misuse(f"{where}: not JSON: {error}") from None
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a finite number")
+
+
+def _record(where: str, value: Any) -> Row:
+    if not isinstance(value, dict):
+        raise Misuse(f"{where}: is {type(value).__name__}, not a record")
+    return Row(where, value)
+
+
+def _csv_rows(path: Path, text: str) -> Iterator[Row]:
+    csv.field_size_limit(2**31 - 1)
+    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+    names = reader.fieldnames or []
+    if len(set(names)) != len(names):
+        raise Misuse(f"{path}:1: a column name occurs twice: {', '.join(names)}")
+    start = 2
+    try:
+        for values in reader:
+            where, start = f"{path}:{start}", reader.line_num + 1
+            if None in values or None in values.values():
+                raise Misuse(f"{where}: does not have {len(names)} cells, as the first line has")
+            yield Row(where, dict(values))
+    except csv.Error as error:
+        raise Misuse(f"{path}:{reader.line_num}: not CSV: {error}") from None
+
+
+def _hub_rows(dataset: str, split: str) -> Iterator[Row]:
+    import datasets
+
+    try:
+        loaded = datasets.load_dataset(dataset, split=split)
+    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+        raise Misuse(
+            f"{dataset}: is neither a {'/'.join(FILE_SUFFIXES)} file nor a dataset that the hub gives us "
+            f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no reason given'})"
+        ) from None
+    for number, values in enumerate(loaded, start=1):
+        yield Row(f"{dataset}[{split}] row {number}", dict(values))

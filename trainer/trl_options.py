@@ -1,0 +1,54 @@
+"""Checks options against TRL's own configuration classes: names, types, finite numbers. Sets no option itself."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from trainer.config import OWN_NAMES, nearest
+
+
+def checked_options(
+    class_name: str, options: Mapping[str, Any], section: tuple[str, ...], mistakes: list[str]
+) -> dict[str, Any]:
+    """The options with their values in the types that TRL declares; what is wrong is added to `mistakes`."""
+    checked = {}
+    for name, value in options.items():
+        problem, checked[name] = _checked(class_name, name, value)
+        if problem:
+            mistakes.append(f"{'.'.join((*section, name))}: {problem}")
+    return checked
+
+
+def _checked(class_name: str, name: str, value: Any) -> tuple[str | None, Any]:
+    hints = _hints(class_name)
+    if name not in hints:
+        return f"unknown key{nearest(name, list(hints))} ({class_name} of TRL has no such option)", value
+    if name in OWN_NAMES:
+        return f"not set here: {OWN_NAMES[name]}", value
+    if isinstance(value, bool) and hints[name] in (int, float):
+        return f"{str(value).lower()} is not a number", value
+    try:
+        return None, _adapter(class_name, name).validate_python(value)
+    except ValidationError as error:
+        messages = dict.fromkeys(item["msg"] for item in error.errors(include_url=False, include_context=False))
+        return f"{value!r}: {' or '.join(messages)}", value
+
+
+@functools.cache
+def _hints(class_name: str) -> dict[str, Any]:
+    import trl
+
+    cls = getattr(trl, class_name)
+    hints = typing.get_type_hints(cls)
+    return {field.name: hints[field.name] for field in dataclasses.fields(cls) if field.init}
+
+
+@functools.cache
+def _adapter(class_name: str, name: str) -> TypeAdapter[Any]:
+    return TypeAdapter(_hints(class_name)[name], config=ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False))
