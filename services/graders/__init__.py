@@ -1,0 +1,42 @@
+"""What a grader is, and the table of graders. Imports none of them: a worker loads its one grader by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, Protocol
+
+from gradus.contract import Graded, GraderInfo, GraderName, Submission
+from gradus.errors import UnknownGrader
+
+GRADERS: Mapping[GraderName, str] = {
+    GraderName.OCAML: "services.graders.ocaml.grader:OcamlGrader",
+}
+"""Name -> where its class is. One line here, one folder beside, one config, five cases: that is a grader."""
+
+
+class Grader(Protocol):
+    def info(self) -> GraderInfo:
+        """What this grader is, for `GET /v1/graders` and the result's `grader` and `toolchain`."""
+        ...
+
+    def prove(self) -> None:
+        """Attack the own sandbox and grade the own cases. Raises Fault, naming what is missing, unless all hold."""
+        ...
+
+    def grade(self, submission: Submission, rubric: str, slot: int) -> Graded:
+        """The verdict on `submission`; blocks. Calls with different slots may overlap.
+
+        Raises Fault for a failure of ours, never for anything that the model wrote.
+        """
+        ...
+
+
+def load(name: GraderName, **settings: Any) -> Grader:
+    """Make the grader `name`. Raises UnknownGrader when it is not part of this version, Fault when it cannot start."""
+    if name not in GRADERS:
+        available = ", ".join(sorted(grader.value for grader in GRADERS))
+        raise UnknownGrader(f"this version has no grader {name.value!r} yet; it has: {available}")
+    module, _, attribute = GRADERS[name].partition(":")
+    grader: Grader = getattr(import_module(module), attribute)(**settings)
+    return grader

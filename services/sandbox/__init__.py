@@ -1,0 +1,89 @@
+"""The Box contract: one place where untrusted code runs once. Knows no language, no test and no reward.
+
+`Sandbox.run(Command)` makes a fresh box, runs one command in it, kills and wipes everything and returns an `Outcome`.
+`bubblewrap.Bubblewrap` is the implementation; `probe.probe()` attacks it at start-up.
+
+What a box does *not* protect against: bugs of the kernel; hardware side channels; a command that talks over its own
+report channel (so nothing unauthenticated on it is evidence); a machine that is starved as a whole (see `Ending`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one box may use. CPU counts all its processes; memory is address space, per process."""
+
+    cpu_s: int = 5
+    wall_s: float = 20.0
+    memory_mb: int = 512
+    processes: int = 16
+    """Processes and threads at one time."""
+    file_mb: int = 32
+    """Largest single file."""
+    scratch_mb: int = 64
+    """Size of the box's only writable place, /tmp."""
+    output_kb: int = 256
+    """Kept of stdout and of stderr each; past twice that the box is killed."""
+    report_kb: int = 1024
+    """Kept of the report channel; past that the box is killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What to run in a box, and what the box can see."""
+
+    argv: tuple[str, ...]
+    limits: Limits
+    stdin: bytes = b""
+    """Written to descriptor 0, then end of file."""
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """Absolute path in the box -> content; read-only."""
+    binds: tuple[str, ...] = ()
+    """Paths of the host that the box sees, read-only, in the same place. Missing ones are left out."""
+    mounts: Mapping[str, str] = field(default_factory=dict)
+    """Path of the host -> path in the box, read-only."""
+
+
+class Ending(StrEnum):
+    """Why the command is no longer running."""
+
+    EXITED = "exited"
+    """By itself, or by a signal that was not ours; `exit_code` is 128 + signal then. Never evidence of anything."""
+    CPU_LIMIT = "cpu_limit"
+    WALL_IDLE = "wall_idle"
+    """Wall limit, while it waited of its own will (asleep, deadlocked, reading): the program's doing."""
+    WALL_STARVED = "wall_starved"
+    """Wall limit, while it wanted a CPU and did not get one: the machine's doing."""
+    OUTPUT_LIMIT = "output_limit"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    ending: Ending
+    exit_code: int
+    cpu_s: float
+    """User + system time of everything that ran in the box, its own set-up included."""
+    wall_s: float
+    stdout: bytes
+    stderr: bytes
+    report: bytes
+    """What was written to descriptor 3."""
+
+
+class Sandbox(Protocol):
+    name: str
+    """Stamped into every grader revision: `bubblewrap`, or `none`."""
+
+    def run(self, command: Command, slot: int = 0) -> Outcome:
+        """Run `command` in a fresh box; blocks. Calls with different `slot`s may overlap.
+
+        Raises SandboxFault when no box could be made. That the command ran at all is for the caller to prove from
+        the report channel: a box that broke while it was being made looks like a command that exited.
+        """
+        ...

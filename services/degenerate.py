@@ -1,0 +1,55 @@
+"""Signs that a completion is degenerate: repetition, prose, code spam, stubs. Flags, no opinion about their price.
+
+The conditions are those that OCaml runs needed in practice (docs/decisions/0004); where the originals punished right
+answers they are narrower: fences and thinking are no prose, a short remark is no prose, and what passes is no stub.
+"""
+
+from __future__ import annotations
+
+import re
+
+from services.extract import Answer
+
+_WINDOW = 50
+_STRIDE = 25
+_INDICATORS = (
+    "placeholder",
+    "replace with",
+    "actual logic",
+    "not implemented",
+    "your code here",
+    "implement this",
+    "implement the",
+)
+
+
+def degenerate_flags(answer: Answer, *, comment: re.Pattern[str]) -> tuple[str, ...]:
+    """Flags of form `degenerate:<sign>` that do not need a verdict. `comment` matches comments of the language."""
+    signs = {
+        "empty": not comment.sub("", answer.text).strip(),
+        "repetition": _repeats(answer.text),
+        "prose": answer.prose_chars > 100 and len(answer.text) < answer.prose_chars,
+        "code_spam": answer.blocks > 2,
+    }
+    return tuple(f"degenerate:{name}" for name, seen in signs.items() if seen)
+
+
+def _repeats(text: str) -> bool:
+    if len(text) <= 100:
+        return False
+    windows = [text[start : start + _WINDOW] for start in range(0, len(text) - _WINDOW + 1, _STRIDE)]
+    return len(set(windows)) / len(windows) < 0.3
+
+
+def is_stub(code: str, *, comment: re.Pattern[str]) -> bool:
+    """A few lines that only pretend: `failwith`, `assert false` or an announcement in place of the work."""
+    lines = [line for line in comment.sub("", code).splitlines() if line.strip()]
+    lowered = code.lower()
+    indicated = any(phrase in lowered for phrase in _INDICATORS)
+    fails = "failwith" in lowered
+    if len(lines) < 3 and fails:
+        return True
+    if len(lines) >= 5:
+        return False
+    raises = fails or ("raise" in lowered and "failure" in lowered)
+    return indicated or "assert false" in lowered or (raises and indicated)

@@ -1,0 +1,254 @@
+(* Rewrites a task's tests so that each is counted and reported by the harness, and so that the answer can lend them
+   names but not take any away. Knows nothing of how an answer is judged outside. *)
+
+open Parsetree
+
+exception Broken of string
+
+let loc = Location.none
+let lid name = Location.mkloc name loc
+let ident path = Ast_helper.Exp.ident ~loc (lid path)
+let thunk body = Ast_helper.Exp.fun_ ~loc Nolabel None (Ast_helper.Pat.any ~loc ()) body
+
+let apply harness name arguments =
+  let f = ident (Longident.Ldot (Lident harness, name)) in
+  Ast_helper.Exp.apply ~loc f (List.map (fun a -> Asttypes.Nolabel, a) arguments)
+
+(* -------------------------------------------------------------------------------------------- counting asserts *)
+
+module Names = Set.Make (String)
+
+let asserts names e =
+  let found = ref false in
+  let expr self e =
+    match e.pexp_desc with
+    | Pexp_assert _ -> found := true
+    | Pexp_ident { txt = Lident name; _ } when Names.mem name names -> found := true
+    | _ -> Ast_iterator.default_iterator.expr self e
+  in
+  let iterator = { Ast_iterator.default_iterator with expr } in
+  iterator.expr iterator e;
+  !found
+
+let rec is_discard p =
+  match p.ppat_desc with
+  | Ppat_any | Ppat_construct ({ txt = Lident "()"; _ }, None) -> true
+  | Ppat_constraint (inner, _) -> is_discard inner
+  | _ -> false
+
+let bound_name p =
+  match p.ppat_desc with
+  | Ppat_var name | Ppat_constraint ({ ppat_desc = Ppat_var name; _ }, _) -> Some name.txt
+  | _ -> None
+
+(* names of functions that assert something when they are called *)
+let asserting names bindings =
+  List.fold_left
+    (fun names b ->
+      match bound_name b.pvb_pat with Some name when asserts names b.pvb_expr -> Names.add name names | _ -> names)
+    names bindings
+
+(* the body of [fun () -> body] *)
+let rec unit_body e =
+  match e.pexp_desc with
+  | Pexp_fun (Nolabel, None, p, body) when is_discard p -> Some body
+  | Pexp_constraint (e, _) -> unit_body e
+  | _ -> None
+
+(* [f] in the statement [f ()] *)
+let unit_call e =
+  match e.pexp_desc with
+  | Pexp_apply
+      ({ pexp_desc = Pexp_ident { txt = Lident name; _ }; _ },
+       [ (Nolabel, { pexp_desc = Pexp_construct ({ txt = Lident "()"; _ }, None); _ }) ]) -> Some name
+  | _ -> None
+
+type walk = { harness : string; mutable total : int; mutable suites : Names.t }
+(* suites: functions [let f () = ...] that are called as statements, whose own statements are the tests *)
+
+let counted w e =
+  let id = w.total in
+  w.total <- id + 1;
+  apply w.harness "check" [ Ast_helper.Exp.constant ~loc (Ast_helper.Const.int id); thunk e ]
+
+let guarded w e = apply w.harness "guard" [ thunk e ]
+
+(* A sequence is split into its statements; a statement that asserts is one test, whatever is inside it: only as a
+   whole is it sure to be meant to run. *)
+let rec statement w names e =
+  let inside desc = { e with pexp_desc = desc } in
+  match e.pexp_desc with
+  | Pexp_sequence (a, b) -> inside (Pexp_sequence (statement w names a, statement w names b))
+  | Pexp_let (flag, bindings, body) when asserts (asserting names bindings) body ->
+    let discard b = if is_discard b.pvb_pat && asserts names b.pvb_expr
+      then { b with pvb_expr = statement w names b.pvb_expr } else b in
+    inside (Pexp_let (flag, List.map discard bindings, statement w (asserting names bindings) body))
+  | Pexp_open (what, body) -> inside (Pexp_open (what, statement w names body))
+  | Pexp_letmodule (name, m, body) -> inside (Pexp_letmodule (name, m, statement w names body))
+  | Pexp_letexception (x, body) -> inside (Pexp_letexception (x, statement w names body))
+  | _ ->
+    match unit_call e with
+    | Some name when Names.mem name w.suites -> guarded w e
+    | _ -> if asserts names e then counted w e else guarded w e
+
+(* which functions are called as statements [f ()] *)
+let rec calls e =
+  match e.pexp_desc with
+  | Pexp_sequence (a, b) -> Names.union (calls a) (calls b)
+  | Pexp_let (_, _, body) | Pexp_open (_, body) | Pexp_letmodule (_, _, body) | Pexp_letexception (_, body) ->
+    calls body
+  | _ -> (match unit_call e with Some name -> Names.singleton name | None -> Names.empty)
+
+let rec calls_of_item item =
+  match item.pstr_desc with
+  | Pstr_eval (e, _) -> calls e
+  | Pstr_value (_, bindings) ->
+    let call b =
+      if is_discard b.pvb_pat then calls b.pvb_expr
+      else Option.fold ~none:Names.empty ~some:calls (unit_body b.pvb_expr)
+    in
+    List.fold_left (fun all b -> Names.union all (call b)) Names.empty bindings
+  | Pstr_module { pmb_expr = { pmod_desc = Pmod_structure inner; _ }; _ } -> calls_of inner
+  | _ -> Names.empty
+
+and calls_of structure = List.fold_left (fun all item -> Names.union all (calls_of_item item)) Names.empty structure
+
+let rec replace_body e body =
+  match e.pexp_desc with
+  | Pexp_constraint (inner, t) -> { e with pexp_desc = Pexp_constraint (replace_body inner body, t) }
+  | Pexp_fun (label, default, p, _) -> { e with pexp_desc = Pexp_fun (label, default, p, body) }
+  | _ -> e
+
+let binding w names called b =
+  if is_discard b.pvb_pat then
+    let unit_ = Ast_helper.Pat.any ~loc () in
+    { b with pvb_pat = unit_; pvb_expr = guarded w (statement w names b.pvb_expr) }
+  else
+    match bound_name b.pvb_pat, unit_body b.pvb_expr with
+    | Some name, Some body when Names.mem name called && asserts names body ->
+      w.suites <- Names.add name w.suites;
+      { b with pvb_expr = replace_body b.pvb_expr (statement w names body) }
+    | _ -> b
+
+let rec item w called (names, items) it =
+  let add names desc = names, { it with pstr_desc = desc } :: items in
+  match it.pstr_desc with
+  | Pstr_eval (e, attributes) -> add names (Pstr_eval (guarded w (statement w names e), attributes))
+  | Pstr_value (flag, bindings) ->
+    add (asserting names bindings) (Pstr_value (flag, List.map (binding w names called) bindings))
+  | Pstr_module ({ pmb_expr = { pmod_desc = Pmod_structure inner; _ } as m; _ } as mb) ->
+    let inner = structure w called names inner in
+    add names (Pstr_module { mb with pmb_expr = { m with pmod_desc = Pmod_structure inner } })
+  | _ -> names, it :: items
+
+and structure w called names items = List.rev (snd (List.fold_left (item w called) (names, []) items))
+
+let count_asserts harness items =
+  let w = { harness; total = 0; suites = Names.empty } in
+  let items = structure w (calls_of items) Names.empty items in
+  if w.total = 0 then raise (Broken "the tests assert nothing");
+  items, w.total
+
+(* ------------------------------------------------------------------------------------------------ OUnit2 cases *)
+
+(* [name >:: f x] becomes [name >:: fun c -> f x c]: what the answer raises belongs to its own case, not to the suite. *)
+let delay_cases items =
+  let cases = ref 0 in
+  let context = "gradus_context" in
+  let delayed f =
+    let pass = ident (Longident.Lident context) in
+    Ast_helper.Exp.fun_ ~loc Nolabel None (Ast_helper.Pat.var ~loc (lid context))
+      (Ast_helper.Exp.apply ~loc f [ Nolabel, pass ])
+  in
+  let expr self e =
+    let e = Ast_mapper.default_mapper.expr self e in
+    match e.pexp_desc with
+    | Pexp_apply (({ pexp_desc = Pexp_ident { txt = Lident (">::" | ">:"); _ }; _ } as op), [ name; label, f ]) ->
+      incr cases;
+      (match op.pexp_desc, f.pexp_desc with
+       | Pexp_ident { txt = Lident ">:"; _ }, _ | _, (Pexp_fun _ | Pexp_function _) -> e
+       | _ -> { e with pexp_desc = Pexp_apply (op, [ name; label, delayed f ]) })
+    | _ -> e
+  in
+  let mapper = { Ast_mapper.default_mapper with expr } in
+  let items = mapper.structure mapper items in
+  items, max 1 !cases
+
+(* ------------------------------------------------------------------------------------- what tests see of the answer *)
+
+(* the first names of all paths that the tests write *)
+let module_roots items =
+  let found = ref Names.empty in
+  let rec root = function
+    | Longident.Lident name -> name
+    | Ldot (inner, _) | Lapply (inner, _) -> root inner
+  in
+  let add lid = let name = root lid in if name <> "" && Char.uppercase_ascii name.[0] = name.[0] then found := Names.add name !found in
+  let qualified = function Longident.Lident _ -> () | path -> add path in
+  let default = Ast_iterator.default_iterator in
+  let expr self e =
+    (match e.pexp_desc with
+     | Pexp_ident l | Pexp_construct (l, _) | Pexp_field (_, l) | Pexp_setfield (_, l, _) | Pexp_new l -> qualified l.txt
+     | Pexp_record (fields, _) -> List.iter (fun ((l : _ Location.loc), _) -> qualified l.txt) fields
+     | _ -> ());
+    default.expr self e in
+  let pat self p =
+    (match p.ppat_desc with
+     | Ppat_construct (l, _) | Ppat_type l -> qualified l.txt
+     | Ppat_open (l, _) -> add l.txt
+     | Ppat_record (fields, _) -> List.iter (fun ((l : _ Location.loc), _) -> qualified l.txt) fields
+     | _ -> ());
+    default.pat self p in
+  let typ self t =
+    (match t.ptyp_desc with Ptyp_constr (l, _) | Ptyp_class (l, _) -> qualified l.txt | _ -> ());
+    default.typ self t in
+  let module_expr self m = (match m.pmod_desc with Pmod_ident l -> add l.txt | _ -> ()); default.module_expr self m in
+  let module_type self m =
+    (match m.pmty_desc with Pmty_ident l -> qualified l.txt | Pmty_alias l -> add l.txt | _ -> ());
+    default.module_type self m in
+  let iterator = { default with expr; pat; typ; module_expr; module_type } in
+  iterator.structure iterator items;
+  !found
+
+let module_alias name target =
+  let body = Ast_helper.Mod.ident ~loc (lid (Longident.Lident target)) in
+  Ast_helper.Str.module_ ~loc (Ast_helper.Mb.mk ~loc (Location.mkloc (Some name) loc) body)
+
+let open_module name =
+  let target = Ast_helper.Mod.ident ~loc (lid (Longident.Lident name)) in
+  Ast_helper.Str.open_ ~loc (Ast_helper.Opn.mk ~loc ~override:Override target)
+
+let opens name it =
+  match it.pstr_desc with
+  | Pstr_open { popen_expr = { pmod_desc = Pmod_ident { txt = Lident n; _ }; _ }; _ } -> n = name
+  | _ -> false
+
+(* Without a declared interface the answer is opened before everything else, so that whatever else has a name wins;
+   modules that the tests name are bound again, as only the answer's own may come from the answer. *)
+let open_answer_first ~answer ~secret ~known items =
+  let kept name = Printf.sprintf "Gradus_%s_%s" secret name in
+  let others = Names.filter (fun name -> name <> answer && known name) (module_roots items) in
+  let others = Names.elements (Names.add "Stdlib" others) in
+  List.map (fun name -> module_alias (kept name) name) others
+  @ [ open_module answer ]
+  @ List.map (fun name -> module_alias name (kept name)) others
+  @ [ open_module "Stdlib" ]
+  @ List.filter (fun it -> not (opens answer it)) items
+
+let finish harness = Ast_helper.Str.eval ~loc (apply harness "finish" [ Ast_helper.Exp.construct ~loc (lid (Longident.Lident "()")) None ])
+
+type framework = Assert | Ounit2
+
+(* [declared]: the task has a signature, so the answer's interface holds nothing but what was asked for. *)
+let rewrite ~framework ~answer ~secret ~declared ~known items =
+  let uses_answer = List.exists (opens answer) items in
+  let harness = Printf.sprintf "Gradus_%s" secret in
+  let rewritten, total =
+    match framework with Assert -> count_asserts harness items | Ounit2 -> delay_cases items
+  in
+  let visible =
+    if declared then (if framework = Assert then open_module answer :: rewritten else rewritten)
+    else if framework = Assert || uses_answer then open_answer_first ~answer ~secret ~known rewritten
+    else rewritten
+  in
+  (module_alias harness "Gradus_harness" :: visible) @ [ finish harness ], total

@@ -1,0 +1,189 @@
+(* What of an answer types: every top-level item on its own, and every name that the task declares.
+   An item that does not type is replaced by a hole of the declared (or any) type, so one mistake is one error and does
+   not spoil the items after it. Written against compiler-libs 4.13. *)
+
+open Parsetree
+
+type verdict = { total : int; typed : int; diagnostics : Diagnostic.t list; forbidden : string list }
+
+let stage = "types"
+
+(* ------------------------------------------------------------------------------------------------- forbidden *)
+
+(* External functions step outside the language: with them, what tests see is whatever the answer wants them to see. *)
+let forbidden_in structure =
+  let found = ref [] in
+  let add (loc : Location.t) what =
+    let line, column = Diagnostic.place loc in
+    let message = what ^ " is not allowed in an answer" in
+    found := (what, { Diagnostic.stage; code = Some "forbidden"; line; column; message }) :: !found
+  in
+  let rec root = function
+    | Longident.Lident name -> name
+    | Ldot (Lident "Stdlib", name) -> name
+    | Ldot (inner, _) -> root inner
+    | Lapply (inner, _) -> root inner
+  in
+  let check_path (lid : Longident.t Location.loc) =
+    match root lid.txt with
+    | ("Obj" | "Marshal") as name -> add lid.loc name
+    | _ -> ()
+  in
+  let structure_item self item =
+    (match item.pstr_desc with Pstr_primitive _ -> add item.pstr_loc "external" | _ -> ());
+    Ast_iterator.default_iterator.structure_item self item
+  in
+  let signature_item self item =
+    (match item.psig_desc with
+     | Psig_value { pval_prim = _ :: _; _ } -> add item.psig_loc "external"
+     | _ -> ());
+    Ast_iterator.default_iterator.signature_item self item
+  in
+  let expr self e =
+    (match e.pexp_desc with Pexp_ident lid | Pexp_field (_, lid) -> check_path lid | _ -> ());
+    Ast_iterator.default_iterator.expr self e
+  in
+  let module_expr self m =
+    (match m.pmod_desc with Pmod_ident lid -> check_path lid | _ -> ());
+    Ast_iterator.default_iterator.module_expr self m
+  in
+  let iterator = { Ast_iterator.default_iterator with structure_item; signature_item; expr; module_expr } in
+  iterator.structure iterator structure;
+  List.rev !found
+
+(* ----------------------------------------------------------------------------------------------------- holes *)
+
+let rec variables pattern =
+  match pattern.ppat_desc with
+  | Ppat_var name -> [ name ]
+  | Ppat_alias (inner, name) -> name :: variables inner
+  | Ppat_constraint (inner, _) | Ppat_open (_, inner) | Ppat_lazy inner | Ppat_exception inner -> variables inner
+  | Ppat_tuple inners | Ppat_array inners -> List.concat_map variables inners
+  | Ppat_record (fields, _) -> List.concat_map (fun (_, inner) -> variables inner) fields
+  | Ppat_construct (_, Some (_, inner)) | Ppat_variant (_, Some inner) -> variables inner
+  | Ppat_or (left, _) -> variables left
+  | _ -> []
+
+let hole loc =
+  let false_ = Ast_helper.Exp.construct ~loc (Location.mkloc (Longident.Lident "false") loc) None in
+  Ast_helper.Exp.assert_ ~loc false_
+
+(* the same names with nothing behind them; None where an item binds no values *)
+let holed declared item =
+  match item.pstr_desc with
+  | Pstr_value (_, bindings) ->
+    let bind (name : string Location.loc) =
+      let body = hole name.loc in
+      let body =
+        match List.assoc_opt name.txt declared with
+        | Some core_type -> Ast_helper.Exp.constraint_ ~loc:name.loc body core_type
+        | None -> body
+      in
+      Ast_helper.Vb.mk ~loc:name.loc (Ast_helper.Pat.var ~loc:name.loc name) body
+    in
+    (match List.concat_map (fun binding -> variables binding.pvb_pat) bindings with
+     | [] -> None
+     | names -> Some (Ast_helper.Str.value ~loc:item.pstr_loc Asttypes.Nonrecursive (List.map bind names)))
+  | Pstr_type (flag, declarations) ->
+    let abstract d = { d with ptype_kind = Ptype_abstract; ptype_manifest = None; ptype_cstrs = [] } in
+    Some { item with pstr_desc = Pstr_type (flag, List.map abstract declarations) }
+  | _ -> None
+
+let type_item env item =
+  Typecore.reset_delayed_checks ();
+  let _, signature, _, env = Typemod.type_structure env [ item ] in
+  Typecore.force_delayed_checks ();
+  signature, env
+
+(* ----------------------------------------------------------------------------------------------- declarations *)
+
+let declared_values interface =
+  List.filter_map
+    (fun item -> match item.psig_desc with Psig_value v -> Some (v.pval_name.txt, v.pval_type) | _ -> None)
+    interface
+
+type declaration = Met | Unmet of Diagnostic.t option
+
+let missing name =
+  { Diagnostic.stage; code = Some "missing"; line = None; column = None;
+    message = Printf.sprintf "the answer does not define %s, which the task asks for" name }
+
+(* One declaration at a time against what the answer has; types and modules first, as values depend on them.
+   A value that only a hole stands for ([broken]) is not met, but its mistake was told already. *)
+let check_declarations env ~broken (have : Types.signature) (want : Types.signature) =
+  let is_value = function Types.Sig_value _ -> true | _ -> false in
+  let values, others = List.partition is_value want in
+  let defined name =
+    List.find_map
+      (function Types.Sig_value (id, v, _) when Ident.name id = name -> Some v.Types.val_loc | _ -> None)
+      (List.rev have)
+  in
+  let judge items place =
+    match Includemod.signatures env ~mark:Mark_neither have items with
+    | _ -> Met
+    | exception exn ->
+      let line, column = place in
+      Unmet (Some { (Diagnostic.of_exn ~stage exn) with line; column })
+  in
+  let judge_value value =
+    match value with
+    | Types.Sig_value (id, _, _) ->
+      let name = Ident.name id in
+      if List.mem name broken then Unmet None
+      else (match defined name with
+            | None -> Unmet (Some (missing name))
+            | Some loc -> judge (others @ [ value ]) (Diagnostic.place loc))
+    | _ -> Met
+  in
+  (if others = [] then [] else [ judge others (None, None) ]) @ List.map judge_value values
+
+(* ------------------------------------------------------------------------------------------------------- whole *)
+
+let parse_implementation file source =
+  let lexbuf = Lexing.from_string source in
+  Location.init lexbuf file;
+  Parse.implementation lexbuf
+
+let parse_interface file source =
+  let lexbuf = Lexing.from_string source in
+  Location.init lexbuf file;
+  Parse.interface lexbuf
+
+let bound item =
+  match item.pstr_desc with
+  | Pstr_value (_, bindings) ->
+    List.concat_map (fun b -> List.map (fun (n : string Location.loc) -> n.txt) (variables b.pvb_pat)) bindings
+  | _ -> []
+
+type progress = {
+  env : Env.t;
+  signature : Types.signature;
+  typed_items : int;
+  broken : string list;
+  errors : Diagnostic.t list; (* latest first *)
+}
+
+let type_items env declared structure =
+  let step p item =
+    match type_item p.env item with
+    | added, env -> { p with env; signature = p.signature @ added; typed_items = p.typed_items + 1 }
+    | exception exn ->
+      let p = { p with errors = Diagnostic.of_exn ~stage exn :: p.errors; broken = bound item @ p.broken } in
+      (match Option.map (type_item p.env) (holed declared item) with
+       | Some (added, env) -> { p with env; signature = p.signature @ added }
+       | None | (exception _) -> p)
+  in
+  List.fold_left step { env; signature = []; typed_items = 0; broken = []; errors = [] } structure
+
+(* [interface]: what the task declares, parsed and typed. *)
+let judge env ~interface structure =
+  let parsed, want = Option.value interface ~default:([], []) in
+  let refused = forbidden_in structure in
+  let p = type_items env (declared_values parsed) structure in
+  let declarations = check_declarations p.env ~broken:p.broken p.signature want in
+  let met = List.length (List.filter (( = ) Met) declarations) in
+  let unmet = List.filter_map (function Unmet d -> d | Met -> None) declarations in
+  { total = List.length structure + List.length declarations;
+    typed = (if refused = [] then p.typed_items + met else 0);
+    diagnostics = List.map snd refused @ List.rev p.errors @ unmet;
+    forbidden = List.sort_uniq compare (List.map fst refused) }

@@ -1,0 +1,68 @@
+"""What the harness proved: authenticated lines -> how many of the expected tests passed. Reads no other evidence.
+
+A line counts only if it is whole and starts with the secret that was made for this run. A test passed if it was
+reported as passed and never otherwise. Exit status and output of the program are not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gradus.contract import TestCount
+
+_BAD = {
+    "fail": "failed an assertion",
+    "raise": "ended with an exception",
+    "stack": "ran out of stack",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    started: bool
+    """The harness ran: the box and the program were fine before any code of the answer had a turn."""
+    finished: bool
+    tests: TestCount
+    reasons: tuple[str, ...]
+    """How the tests that did not pass ended, in numbers; nothing of their text."""
+
+
+def judge(report: bytes, secret: str, expected: int) -> Proof:
+    """`expected`: tests known before the run; a suite that is built while it runs may announce another number."""
+    verdicts: dict[int, str] = {}
+    skipped: set[int] = set()
+    planned = expected
+    words_seen: set[str] = set()
+    for word, number in _lines(report, secret):
+        words_seen.add(word)
+        if word == "plan":
+            planned = number
+        elif word == "skip":
+            skipped.add(number)
+        elif word == "ok" or word in _BAD:
+            verdicts[number] = word if verdicts.get(number, "ok") == "ok" else verdicts[number]
+    counted = [verdicts.get(number, "missing") for number in range(planned) if number not in skipped]
+    passed = counted.count("ok")
+    return Proof(
+        started="start" in words_seen,
+        finished="done" in words_seen,
+        tests=TestCount(passed=passed, total=len(counted)),
+        reasons=tuple(_reasons(counted)),
+    )
+
+
+def _lines(report: bytes, secret: str) -> Iterator[tuple[str, int]]:
+    whole = report[: report.rfind(b"\n") + 1].decode("ascii", errors="replace")
+    for line in whole.splitlines():
+        parts = line.split(" ")
+        if parts[0] == secret and len(parts) in (2, 3):
+            number = parts[2] if len(parts) == 3 else "0"
+            if number.isdecimal() and len(number) <= 9:
+                yield parts[1], int(number)
+
+
+def _reasons(counted: list[str]) -> Iterator[str]:
+    for word, text in {**_BAD, "missing": "did not run to their end"}.items():
+        if number := counted.count(word):
+            yield f"{number} of {len(counted)} tests {text}"

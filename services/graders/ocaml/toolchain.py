@@ -1,0 +1,158 @@
+"""The OCaml that is installed here, and the two things built with it: the front and the harness. Judges nothing.
+
+Builds are kept in the cache folder under a name that holds the version of OCaml and the hash of the sources, so a
+changed source or compiler is a new build and several workers may share one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from gradus.errors import InternalFault
+from gradus.resources import cache
+
+HERE = Path(__file__).parent
+FRONT_UNITS = ("wire", "diagnostic", "typing", "tests", "main")
+HARNESS_UNITS = ("gradus_harness", "oUnit2")
+MOUNT = "/opt/gradus-ocaml"
+"""Where boxes see the build."""
+
+_INSTALL = "Debian, Ubuntu: apt-get install ocaml-nox ocaml-findlib ocaml-compiler-libs; elsewhere: opam install ocamlfind"
+
+
+@dataclass(frozen=True, slots=True)
+class Packages:
+    """What `ocamlc` must be told for a set of findlib packages, dependencies included."""
+
+    includes: tuple[str, ...] = ()
+    archives: tuple[str, ...] = ()
+    ppx: tuple[str, ...] = ()
+
+
+class OcamlToolchain:
+    """Raises InternalFault, saying what to install, when OCaml is missing or the front cannot be built."""
+
+    def __init__(self) -> None:
+        self.ocamlc = _tool("ocamlc.opt", "ocamlc")
+        self.ocamlrun = _tool("ocamlrun")
+        self.ocamlfind = _tool("ocamlfind")
+        self.version = _said([self.ocamlc, "-version"])
+        self.library = _said([self.ocamlc, "-where"])
+        self.build = _build(self)
+
+    @property
+    def compile_binds(self) -> tuple[str, ...]:
+        """What a box that compiles sees of this machine."""
+        return (*self._prefixes, "/etc/findlib.conf", "/etc/ocamlfind.conf")
+
+    @property
+    def run_binds(self) -> tuple[str, ...]:
+        """What a box that only runs sees: libraries, stubs and `ocamlrun`; no compiler and no shell."""
+        own = [path for path in self._prefixes if path != "/usr"]
+        tools = [tool for name in ("prlimit", "setpriv") if (tool := shutil.which(name))]
+        return ("/usr/lib", "/usr/lib64", *own, self.ocamlrun, *tools)
+
+    @property
+    def _prefixes(self) -> tuple[str, ...]:
+        roots = {str(Path(self.ocamlc).parent.parent), str(Path(self.library).parent.parent)}
+        return ("/usr", *sorted(root for root in roots if not root.startswith("/usr") and root != "/"))
+
+    @lru_cache(maxsize=256)  # noqa: B019 - one toolchain lives as long as its worker
+    def packages(self, names: tuple[str, ...]) -> Packages:
+        """Resolve findlib packages. `ounit2` is left out: tests see the harness's own.
+
+        Raises InternalFault naming a package that is not installed.
+        """
+        wanted = [name for name in names if name not in ("ounit2", "oUnit")]
+        if not wanted:
+            return Packages()
+        includes = self._query(wanted, "-format", "%d")
+        archives = [line for line in self._query(wanted, "-a-format") if line.strip()]
+        ppx = [part.strip() for part in _said([self.ocamlfind, "printppx", *wanted]).split("-ppx") if part.strip()]
+        return Packages(tuple(dict.fromkeys(includes)), tuple(archives), tuple(part.strip('"') for part in ppx))
+
+    def _query(self, names: list[str], *form: str) -> list[str]:
+        command = [self.ocamlfind, "query", "-recursive", "-predicates", "byte", *form, *names]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        if done.returncode != 0:
+            raise InternalFault(
+                f"the task needs OCaml packages {', '.join(names)}, and this worker lacks one: {done.stderr.strip()}. "
+                "Install it (Debian: apt-get install lib<name>-ocaml-dev; elsewhere: opam install <name>)",
+                retryable=False,
+            )
+        return done.stdout.split("\n")
+
+
+def _tool(*names: str) -> str:
+    for name in names:
+        if path := shutil.which(name):
+            return os.path.realpath(path) if name != "ocamlfind" else path
+    raise InternalFault(f"the OCaml grader needs `{names[0]}`, which is not on PATH. {_INSTALL}", retryable=False)
+
+
+def _said(command: list[str]) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
+
+
+def _sources() -> list[Path]:
+    fronts = [HERE / "front" / f"{unit}.ml" for unit in FRONT_UNITS]
+    return fronts + [HERE / "harness" / f"{unit}.ml" for unit in HARNESS_UNITS]
+
+
+def source_hash() -> str:
+    """Hash over everything of the OCaml sources that can change a verdict."""
+    digest = hashlib.sha256()
+    for path in _sources():
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def _build(toolchain: OcamlToolchain) -> Path:
+    target = cache() / f"ocaml-{toolchain.version}-{source_hash()}"
+    if (target / "front").exists():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix="building-") as name:
+        folder = Path(name) / "build"
+        folder.mkdir(mode=0o755)
+        for source in _sources():
+            shutil.copy(source, folder)
+        _compile(toolchain, folder)
+        _publish(folder, target)
+    return target
+
+
+def _compile(toolchain: OcamlToolchain, folder: Path) -> None:
+    front = [f"{unit}.ml" for unit in FRONT_UNITS]
+    harness = [f"{unit}.ml" for unit in HARNESS_UNITS]
+    packages = "unix,str,compiler-libs.common"
+    commands = [
+        [toolchain.ocamlfind, "ocamlopt", "-w", "-a", "-package", packages, "-linkpkg", *front, "-o", "front"],
+        [toolchain.ocamlc, "-w", "-a", "-c", *harness],
+    ]
+    for command in commands:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=300)
+        if done.returncode != 0:
+            raise InternalFault(
+                f"the OCaml grader's own compiler front could not be built with OCaml {toolchain.version}: "
+                f"{done.stderr.strip()[-2000:]}\nIt needs ocamlopt, gcc and compiler-libs. {_INSTALL}",
+                retryable=False,
+            )
+
+
+def _publish(folder: Path, target: Path) -> None:
+    """Move a finished build in place; whoever else built the same in the meantime has built the same."""
+    for path in folder.iterdir():
+        path.chmod(0o755 if path.name == "front" else 0o644)
+    try:
+        folder.rename(target)
+    except OSError:
+        if not (target / "front").exists():
+            raise

@@ -1,0 +1,286 @@
+"""Boxes made by bubblewrap: own mount, PID, network, IPC and UTS namespaces, a read-only root, no /proc, rlimits.
+
+As root, bubblewrap sets the box up and the command then becomes an unprivileged user of its slot; as anybody else the
+box lives in a user namespace of its own. Does not talk to the command beyond its pipes and does not judge.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import math
+import os
+import re
+import select
+import shutil
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from gradus.errors import SandboxFault
+from services.sandbox import Command, Ending, Limits, Outcome
+
+FIRST_SLOT_UID = 64000
+"""As root, slot n runs as user and group FIRST_SLOT_UID + n: process limits count per user, and slots cannot signal
+each other. No system assigns these numbers to people or packages by default."""
+REPORT_FD = 3
+_STATUS_FD = 4
+_FIRST_FILE_FD = 5
+_TOOLS = ("bwrap", "prlimit")
+
+
+@dataclass
+class _Capture:
+    """One pipe read from a box: `limit` bytes are kept, and past `kill_at` the box has said enough."""
+
+    limit: int
+    kill_at: int
+    data: bytearray
+    seen: int = 0
+
+    def add(self, chunk: bytes) -> None:
+        self.seen += len(chunk)
+        self.data += chunk[: max(0, self.limit - len(self.data))]
+
+    @property
+    def overflowed(self) -> bool:
+        return self.seen > self.kill_at
+
+
+class Bubblewrap:
+    """`Sandbox` on bubblewrap. One object serves any number of slots and threads."""
+
+    name = "bubblewrap"
+
+    def __init__(self) -> None:
+        self.privileged = os.geteuid() == 0
+        needed = _TOOLS + (("setpriv",) if self.privileged else ())
+        found = {tool: shutil.which(tool, path=os.environ.get("PATH", "") + ":/usr/bin:/bin") for tool in needed}
+        missing = [tool for tool, path in found.items() if path is None]
+        if missing:
+            raise SandboxFault(
+                f"the sandbox needs {', '.join(missing)}: install the packages bubblewrap and util-linux "
+                "(Debian, Ubuntu: apt-get install bubblewrap util-linux)",
+                retryable=False,
+            )
+        self._tools = {tool: path for tool, path in found.items() if path is not None}
+        _let_no_descriptor_be_inherited()
+
+    def run(self, command: Command, slot: int = 0) -> Outcome:
+        with ExitStack() as stack:
+            stdin = stack.enter_context(_sealed_file(command.stdin))
+            files = [(path, stack.enter_context(_sealed_file(data))) for path, data in command.files.items()]
+            pipes = [stack.enter_context(_pipe()) for _ in range(4)]
+            (out_r, out_w), (err_r, err_w), (report_r, report_w), (status_r, status_w) = pipes
+            targets = [stdin, out_w, err_w, report_w, status_w, *(fd for _, fd in files)]
+            argv = self._argv(command, slot)
+            started = time.monotonic()
+            pid = _spawn(self._tools["bwrap"], argv, targets)
+            for fd in (out_w, err_w, report_w, status_w):
+                os.close(fd)
+            watch = _Watch(command.limits, pid, status_r, started)
+            return watch.until_end(out_r, err_r, report_r)
+
+    def _argv(self, command: Command, slot: int) -> list[str]:
+        argv = ["bwrap", "--die-with-parent", "--new-session", "--as-pid-1", "--clearenv", "--hostname", "box"]
+        argv += ["--setenv", "PATH", "/usr/bin", "--json-status-fd", str(_STATUS_FD)]
+        argv += ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
+        if not self.privileged:
+            argv += ["--unshare-user", "--cap-drop", "ALL"]
+        argv += _root_file_system(command)
+        if self.privileged:
+            argv += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+        argv += ["--chdir", "/tmp", "--"]
+        if self.privileged:
+            uid = str(FIRST_SLOT_UID + slot)
+            argv += [self._tools["setpriv"], "--reuid", uid, "--regid", uid, "--clear-groups", "--no-new-privs"]
+            argv += ["--bounding-set=-all", "--inh-caps=-all"]
+        return argv + [self._tools["prlimit"], *_rlimits(command.limits), "--", *command.argv]
+
+
+def _root_file_system(command: Command) -> list[str]:
+    argv = ["--dir", "/dev", "--dev-bind", "/dev/null", "/dev/null", "--dev-bind", "/dev/urandom", "/dev/urandom"]
+    for link in ("lib", "lib64", "bin"):
+        if os.path.islink(f"/{link}"):
+            argv += ["--symlink", f"usr/{link}", f"/{link}"]
+        elif os.path.isdir(f"/{link}"):
+            argv += ["--ro-bind", f"/{link}", f"/{link}"]
+    for source, target in {**{path: path for path in command.binds}, **command.mounts}.items():
+        # bubblewrap would give parents the mode they have outside, and a 0700 home would lock the box out
+        for parent in reversed(Path(target).parents[:-1]):
+            argv += ["--dir", str(parent)]
+        argv += ["--ro-bind-try", source, target]
+    for index, path in enumerate(command.files):
+        argv += ["--perms", "0444", "--ro-bind-data", str(_FIRST_FILE_FD + index), path]
+    size = str(command.limits.scratch_mb << 20)
+    return argv + ["--perms", "1777", "--size", size, "--tmpfs", "/tmp", "--remount-ro", "/"]
+
+
+def _rlimits(limits: Limits) -> list[str]:
+    mega = 1 << 20
+    return [
+        f"--cpu={limits.cpu_s}",
+        f"--as={limits.memory_mb * mega}",
+        f"--nproc={limits.processes}",
+        f"--fsize={limits.file_mb * mega}",
+        "--nofile=256",
+        "--core=0",
+        "--memlock=0",
+        "--msgqueue=0",
+        "--rtprio=0",
+    ]
+
+
+# ------------------------------------------------------------------------------------------------------ processes
+
+
+@contextmanager
+def _sealed_file(data: bytes) -> Iterator[int]:
+    """A file in memory with `data`, at its start. Boxes get their input this way: nothing of theirs is on disk."""
+    fd = os.memfd_create("gradus", os.MFD_CLOEXEC)
+    try:
+        with open(fd, "wb", closefd=False) as file:
+            file.write(data)
+        os.lseek(fd, 0, os.SEEK_SET)
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def _pipe() -> Iterator[tuple[int, int]]:
+    read, write = os.pipe()
+    try:
+        yield read, write
+    finally:
+        os.close(read)
+        # the parent closes its write end as soon as the child has it
+        with _ignore_closed():
+            os.close(write)
+
+
+@contextmanager
+def _ignore_closed() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.EBADF:
+            raise
+
+
+def _let_no_descriptor_be_inherited() -> None:
+    """What Python opens is closed in children, but what this process itself inherited is not, until now."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2:
+            with _ignore_closed():
+                os.set_inheritable(int(name), False)
+
+
+def _spawn(executable: str, argv: Sequence[str], targets: Sequence[int]) -> int:
+    """Start `executable` with targets[n] as its descriptor n and no other descriptor of ours.
+
+    posix_spawn and not fork: the worker has threads.
+    """
+    above = max(len(targets), *targets) + 1
+    moved = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, above) for fd in targets]
+    try:
+        actions = [(os.POSIX_SPAWN_DUP2, fd, target) for target, fd in enumerate(moved)]
+        return os.posix_spawn(executable, argv, {}, file_actions=actions, setsid=True, setsigdef=[signal.SIGPIPE])
+    except OSError as error:
+        raise SandboxFault(f"{executable} could not be started: {error}") from error
+    finally:
+        for fd in moved:
+            os.close(fd)
+
+
+class _Watch:
+    """Reads a box until it is done or over a limit; kills it then. Its life is one run."""
+
+    def __init__(self, limits: Limits, pid: int, status_fd: int, started: float) -> None:
+        self.limits = limits
+        self.pid = pid
+        self.status_fd = status_fd
+        self.started = started
+
+    def until_end(self, out_fd: int, err_fd: int, report_fd: int) -> Outcome:
+        output, report = self.limits.output_kb << 10, self.limits.report_kb << 10
+        captures = {
+            out_fd: _Capture(output, 2 * output, bytearray()),
+            err_fd: _Capture(output, 2 * output, bytearray()),
+            report_fd: _Capture(report, report, bytearray()),
+        }
+        ending = self._read(dict(captures))
+        _, status, usage = os.wait4(self.pid, 0)
+        cpu_s = usage.ru_utime + usage.ru_stime
+        code = os.waitstatus_to_exitcode(status)
+        if ending is Ending.EXITED and code in (137, 152, -9) and cpu_s >= 0.95 * self.limits.cpu_s:
+            ending = Ending.CPU_LIMIT
+        elif ending is Ending.WALL_IDLE and cpu_s >= 0.9 * self.limits.cpu_s:
+            ending = Ending.CPU_LIMIT  # the limit is per process; together they used it up
+        wall_s = time.monotonic() - self.started
+        data = [bytes(capture.data) for capture in captures.values()]
+        return Outcome(ending, code if code >= 0 else 128 - code, cpu_s, wall_s, *data)
+
+    def _read(self, open_fds: dict[int, _Capture]) -> Ending:
+        """Read until the box is gone and its pipes are empty, or a limit is passed and it was killed."""
+        poll = select.poll()
+        gone = os.pidfd_open(self.pid)
+        try:
+            for fd in (*open_fds, gone):
+                poll.register(fd, select.POLLIN)
+            waiting = {gone, *open_fds}
+            while waiting:
+                left_s = self.started + self.limits.wall_s - time.monotonic()
+                events = poll.poll(max(0, math.ceil(left_s * 1000)))
+                if not events and left_s <= 0:
+                    return self._kill(self._why_late())
+                for fd, _ in events:
+                    done = fd == gone or self._drained(fd, open_fds[fd])
+                    if done:
+                        poll.unregister(fd)
+                        waiting.discard(fd)
+                    elif open_fds[fd].overflowed:
+                        return self._kill(Ending.OUTPUT_LIMIT)
+            return Ending.EXITED
+        finally:
+            os.close(gone)
+
+    @staticmethod
+    def _drained(fd: int, capture: _Capture) -> bool:
+        chunk = os.read(fd, 65536)
+        capture.add(chunk)
+        return not chunk
+
+    def _kill(self, why: Ending) -> Ending:
+        # Killing the box's own PID 1 ends its whole namespace and lets bubblewrap collect the CPU time that was used.
+        # Without its number, bubblewrap itself is killed, and PID 1 dies with it (--die-with-parent).
+        try:
+            os.kill(self._init_pid or self.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            os.kill(self.pid, signal.SIGKILL)  # not reaped yet, so the number is still ours
+        return why
+
+    def _why_late(self) -> Ending:
+        """Did the box sleep, or did nobody let it run? The scheduler counts how long it stood in line."""
+        waited_s = _run_delay_s(self._init_pid)
+        return Ending.WALL_IDLE if waited_s < 0.25 * self.limits.wall_s else Ending.WALL_STARVED
+
+    @cached_property
+    def _init_pid(self) -> int | None:
+        """The box's PID 1 by its number outside; None when bubblewrap did not come so far."""
+        if not select.select([self.status_fd], [], [], 0)[0]:
+            return None
+        found = re.search(rb'"child-pid": ?(\d+)', os.read(self.status_fd, 4096))
+        return int(found[1]) if found else None
+
+
+def _run_delay_s(pid: int | None) -> float:
+    """Seconds that the process was runnable without running; infinite when that cannot be known."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return math.inf

@@ -1,0 +1,241 @@
+"""The sandbox attacks itself: before a worker serves, these attempts must all fail, and each names what to fix if not.
+
+The attacker runs in a box exactly as answers do. What is probed is what an answer could want: other people's files,
+the network, other processes, the host's environment, more memory, processes, disk or time than it was given. Does not
+probe the kernel for bugs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from gradus.errors import SandboxFault
+from services.sandbox import Command, Ending, Limits, Outcome, Sandbox
+
+_LIMITS = Limits(cpu_s=2, wall_s=20.0, memory_mb=256, processes=12, scratch_mb=8, file_mb=4, output_kb=64)
+
+_ATTACKS = r"""
+import json, os, socket, sys
+canary, port, marker, parent, processes, scratch_mb = json.loads(sys.stdin.readline())
+found = {}
+
+def attack(name):
+    def run(function):
+        try:
+            got = function()
+        except BaseException as error:
+            got = None
+        if got:
+            found[name] = str(got)
+    return run
+
+@attack("files")
+def _():
+    return open(canary).read()
+
+@attack("proc")
+def _():
+    return [name for name in ("/proc/self", "/proc/1", "/sys/kernel", "/etc/passwd", "/run") if os.path.lexists(name)]
+
+@attack("environment")
+def _():
+    return sorted(set(os.environ) - {"PATH", "PWD", "LC_CTYPE"})
+
+@attack("network")
+def _():
+    socket.create_connection(("127.0.0.1", port), timeout=1)
+    return "connected to a port of the host"
+
+@attack("root")
+def _():
+    return os.getuid() == 0 and "runs as user 0"
+
+@attack("signals")
+def _():
+    os.kill(parent, 0)
+    return parent != 1 and os.getpid() != parent and "can signal process %d" % parent
+
+@attack("write")
+def _():
+    got = []
+    for place in ("/", "/usr", "/dev", "/usr/lib", "/lib"):
+        try:
+            open(os.path.join(place, marker), "w").close()
+            got.append(place)
+        except OSError:
+            pass
+    return got
+
+@attack("descriptors")
+def _():
+    got = []
+    for fd in [*range(4, 256)]:
+        try:
+            os.fstat(fd)
+            got.append(fd)
+        except OSError:
+            pass
+    return got
+
+@attack("memory")
+def _():
+    bytearray(1 << 30)
+    return "got 1 GiB"
+
+@attack("disk")
+def _():
+    try:
+        for index in range(4 * scratch_mb):
+            with open("/tmp/%d" % index, "wb") as file:
+                file.write(bytes(1 << 20))
+    except OSError:
+        return None
+    return "wrote %d MiB" % (4 * scratch_mb)
+
+@attack("processes")
+def _():
+    for count in range(4 * processes):
+        if os.fork() == 0:
+            os.setsid()
+            import time
+            time.sleep(60)
+            os._exit(0)
+    return "started %d processes" % (4 * processes)
+
+os.write(3, json.dumps([marker, found]).encode())
+"""
+
+_SPIN = "while True: pass"
+_FLOOD = "import os\nwhile True: os.write(1, b'x' * 4096)"
+
+_REMEDIES = {
+    "files": "the box sees files of the host: only its own binds may be visible",
+    "proc": "the box sees /proc, /sys, /run or /etc: nothing may mount them into it",
+    "environment": "the worker's environment, secrets included, reaches the box",
+    "network": "the box is not in a network namespace of its own (--unshare-net)",
+    "root": "the box runs as user 0: the worker needs setpriv (util-linux), or to be started as an ordinary user",
+    "signals": "the box is not in a PID namespace of its own (--unshare-pid)",
+    "write": "the root of the box can be written to (--remount-ro)",
+    "descriptors": "descriptors of the worker leak into the box",
+    "memory": "RLIMIT_AS is not in force (prlimit --as)",
+    "disk": "the box's /tmp has no size limit (--size)",
+    "processes": "RLIMIT_NPROC is not in force: the box's user must not be user 0 of the host (prlimit --nproc)",
+    "survivors": "processes outlive their box (--unshare-pid, --die-with-parent)",
+    "cpu": "RLIMIT_CPU is not in force (prlimit --cpu)",
+    "output": "output is not limited",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One attack that got through."""
+
+    attack: str
+    got: str
+
+    def __str__(self) -> str:
+        return f"{self.attack}: {_REMEDIES[self.attack]} (the probe got: {self.got})"
+
+
+def probe(sandbox: Sandbox, slot: int = 0) -> list[Finding]:
+    """Attack `sandbox`; what got through, so an empty list is good news.
+
+    Raises SandboxFault when boxes cannot be made at all, with what bubblewrap said and what it usually means.
+    """
+    marker = secrets.token_hex(12)
+    with _canary(marker) as canary, _listener() as port:
+        question = [canary, port, marker, os.getpid(), _LIMITS.processes, _LIMITS.scratch_mb]
+        outcome = sandbox.run(_python(_ATTACKS, json.dumps(question)), slot)
+        found = _answer(outcome, marker)
+    findings = [Finding(name, got) for name, got in found.items()]
+    findings += [Finding("survivors", f"process {pid}") for pid in _processes_with(marker)]
+    findings += _unless(Ending.CPU_LIMIT, "cpu", lambda: sandbox.run(_python(_SPIN), slot))
+    findings += _unless(Ending.OUTPUT_LIMIT, "output", lambda: sandbox.run(_python(_FLOOD), slot))
+    return findings
+
+
+def refuse_unless_safe(sandbox: Sandbox) -> None:
+    """Raises SandboxFault, naming each missing setting, if any attack of the probe got through."""
+    findings = probe(sandbox)
+    if findings:
+        lines = "\n".join(f"  - {finding}" for finding in findings)
+        raise SandboxFault(f"the sandbox does not hold, so this worker refuses to serve:\n{lines}", retryable=False)
+
+
+def _python(script: str, question: str = "") -> Command:
+    """A command that runs `script` in the interpreter that runs us, wherever that lives."""
+    executable = os.path.realpath(sys.executable)
+    binds = ("/usr", os.path.realpath(sys.base_prefix), os.path.dirname(os.path.dirname(executable)))
+    return Command(
+        argv=(executable, "-I", "-S", "-c", script), limits=_LIMITS, stdin=question.encode() + b"\n", binds=binds
+    )
+
+
+def _answer(outcome: Outcome, marker: str) -> dict[str, str]:
+    try:
+        echoed, found = json.loads(outcome.report)
+    except ValueError:
+        said = outcome.stderr.decode(errors="replace").strip() or f"nothing, exit code {outcome.exit_code}"
+        raise SandboxFault(f"no box could be made; bubblewrap said: {said}\n{_hint(said)}", retryable=False) from None
+    if echoed != marker:
+        raise SandboxFault("the sandbox probe answered with another probe's marker", retryable=False)
+    return {str(name): str(got) for name, got in found.items()}
+
+
+def _hint(said: str) -> str:
+    if "new namespace" in said or "user namespace" in said or "uid map" in said:
+        return (
+            "Namespaces are forbidden here. In a container: security_opt seccomp=deploy/docker/seccomp-grader.json and "
+            "apparmor=unconfined. On Ubuntu 24.04: sysctl kernel.apparmor_restrict_unprivileged_userns=0. "
+            "On old Debian: sysctl kernel.unprivileged_userns_clone=1."
+        )
+    if "pivot_root" in said or "mount" in said:
+        return (
+            "Mounting is forbidden here. In a container: security_opt seccomp=deploy/docker/seccomp-grader.json and "
+            "apparmor=unconfined; do not mount /proc into boxes."
+        )
+    return "See docs/operations.md, «The sandbox does not start»."
+
+
+def _unless(wanted: Ending, attack: str, run: Callable[[], Outcome]) -> list[Finding]:
+    outcome = run()
+    return [] if outcome.ending is wanted else [Finding(attack, f"{outcome.ending}, exit code {outcome.exit_code}")]
+
+
+@contextmanager
+def _canary(marker: str) -> Iterator[str]:
+    """A file that everybody on the host may read."""
+    with tempfile.TemporaryDirectory(prefix="gradus-canary-") as folder:
+        os.chmod(folder, 0o755)
+        path = Path(folder) / "canary"
+        path.write_text(marker)
+        path.chmod(0o644)
+        yield str(path)
+
+
+@contextmanager
+def _listener() -> Iterator[int]:
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        yield server.getsockname()[1]
+
+
+def _processes_with(marker: str) -> list[int]:
+    """Processes of the host that carry `marker` in their command line: the attacker's children do not, its exec did."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                if marker.encode() in (entry / "cmdline").read_bytes():
+                    found.append(int(entry.name))
+            except OSError:
+                continue  # gone, or not ours to look at
+    return found
