@@ -6,7 +6,6 @@ box lives in a user namespace of its own. Does not talk to the command beyond it
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import math
 import os
@@ -74,16 +73,14 @@ class Bubblewrap:
         with ExitStack() as stack:
             stdin = stack.enter_context(_sealed_file(command.stdin))
             files = [(path, stack.enter_context(_sealed_file(data))) for path, data in command.files.items()]
-            pipes = [stack.enter_context(_pipe()) for _ in range(4)]
-            (out_r, out_w), (err_r, err_w), (report_r, report_w), (status_r, status_w) = pipes
-            targets = [stdin, out_w, err_w, report_w, status_w, *(fd for _, fd in files)]
-            argv = self._argv(command, slot)
+            out, err, report, status = pipes = [stack.enter_context(_Pipe()) for _ in range(4)]
+            targets = [stdin, *(pipe.write for pipe in pipes), *(fd for _, fd in files)]
             started = time.monotonic()
-            pid = _spawn(self._tools["bwrap"], argv, targets)
-            for fd in (out_w, err_w, report_w, status_w):
-                os.close(fd)
-            watch = _Watch(command.limits, pid, status_r, started)
-            return watch.until_end(out_r, err_r, report_r)
+            pid = _spawn(self._tools["bwrap"], self._argv(command, slot), targets)
+            for pipe in pipes:
+                pipe.close(pipe.write)
+            watch = _Watch(command.limits, pid, status.read, started)
+            return watch.until_end(out.read, err.read, report.read)
 
     def _argv(self, command: Command, slot: int) -> list[str]:
         argv = ["bwrap", "--die-with-parent", "--new-session", "--as-pid-1", "--clearenv", "--hostname", "box"]
@@ -151,33 +148,30 @@ def _sealed_file(data: bytes) -> Iterator[int]:
         os.close(fd)
 
 
-@contextmanager
-def _pipe() -> Iterator[tuple[int, int]]:
-    read, write = os.pipe()
-    try:
-        yield read, write
-    finally:
-        os.close(read)
-        # the parent closes its write end as soon as the child has it
-        with _ignore_closed():
-            os.close(write)
+class _Pipe:
+    """A pipe whose ends are each closed once: with threads, a number closed twice may by then be somebody else's."""
 
+    def __init__(self) -> None:
+        self.read, self.write = os.pipe()
+        self._open = {self.read, self.write}
 
-@contextmanager
-def _ignore_closed() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno != errno.EBADF:
-            raise
+    def close(self, *ends: int) -> None:
+        for end in self._open & set(ends or self._open):
+            self._open.discard(end)
+            os.close(end)
+
+    def __enter__(self) -> _Pipe:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
 
 def _let_no_descriptor_be_inherited() -> None:
     """What Python opens is closed in children, but what this process itself inherited is not, until now."""
     for name in os.listdir("/proc/self/fd"):
-        if int(name) > 2:
-            with _ignore_closed():
-                os.set_inheritable(int(name), False)
+        if int(name) > 2 and os.path.exists(f"/proc/self/fd/{name}"):  # the listing's own descriptor is gone
+            os.set_inheritable(int(name), False)
 
 
 def _spawn(executable: str, argv: Sequence[str], targets: Sequence[int]) -> int:
@@ -213,7 +207,12 @@ class _Watch:
             err_fd: _Capture(output, 2 * output, bytearray()),
             report_fd: _Capture(report, report, bytearray()),
         }
-        ending = self._read(dict(captures))
+        try:
+            ending = self._read(dict(captures))
+        except BaseException:
+            self._kill(Ending.EXITED)
+            os.waitpid(self.pid, 0)
+            raise
         _, status, usage = os.wait4(self.pid, 0)
         cpu_s = usage.ru_utime + usage.ru_stime
         code = os.waitstatus_to_exitcode(status)
