@@ -85,7 +85,7 @@ class OcamlTask(_Wire):
     tests: Annotated[Text, Field(min_length=1)]
     """Plain `assert`s, or an OUnit2 suite."""
     signature: Text | None = None
-    """What the answer must define, as in an `.mli`: `val f : int -> int`. Tests see this and nothing else of the answer."""
+    """What the answer must define, as in an `.mli`: `val f : int -> int`. Tests see nothing else of the answer."""
     module: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_']*$", max_length=64)] = "solution"
     framework: Framework | None = None
     """None: `ounit2` if the tests name OUnit2, else `assert`."""

@@ -1,4 +1,4 @@
-"""The three kinds of failure, drawn as a tree. Says nothing about how a failure is shown: that is the API's and the CLI's work.
+"""The three kinds of failure, drawn as a tree. How a failure is shown is the API's and the CLI's work.
 
     GradusError
     ├── Misuse            the caller's doing: 4xx on the wire, exit status 2 on the command line, never retried

@@ -1,7 +1,7 @@
 """Completion -> answer: which part of what the model wrote is the code. Pure; never looks at the prompt.
 
-The rule, in order: what stands before the last `</think>` is thinking, not answer. Among fenced blocks, those tagged with
-the language count if there are any, else the untagged ones; of these the last that defines a name which the task
+The rule, in order: what stands before the last `</think>` is thinking, not answer. Among fenced blocks, those tagged
+with the language count if there are any, else the untagged ones; of these the last that defines a name which the task
 declares, else the last. Without any fence the whole text is the answer. A fence that is never closed runs to the end.
 """
 
@@ -77,9 +77,11 @@ def _blocks(text: str) -> list[_Block]:
         stop, after = (end.start(), end.end()) if end else (len(text), len(text))
         found.append(_Block(_tag(opening[2]), text[body:stop], opening.start(), after, end is not None))
         position = after
-    return found or [
-        _Block(_tag(match[1] or ""), match[2], match.start(), match.end(), True) for match in _INLINE_FENCE.finditer(text)
-    ]
+    return found or [_inline(match) for match in _INLINE_FENCE.finditer(text)]
+
+
+def _inline(match: re.Match[str]) -> _Block:
+    return _Block(_tag(match[1] or ""), match[2], match.start(), match.end(), closed=True)
 
 
 def _tag(word: str) -> str:

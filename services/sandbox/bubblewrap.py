@@ -174,7 +174,7 @@ def _let_no_descriptor_be_inherited() -> None:
             os.set_inheritable(int(name), False)
 
 
-def _spawn(executable: str, argv: Sequence[str], targets: Sequence[int]) -> int:
+def _spawn(executable: str, argv: list[str], targets: Sequence[int]) -> int:
     """Start `executable` with targets[n] as its descriptor n and no other descriptor of ours.
 
     posix_spawn and not fork: the worker has threads.

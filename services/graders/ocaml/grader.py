@@ -1,7 +1,7 @@
 """The OCaml grader: extract, type and compile the answer alone, compile the tests against it, run, judge.
 
-Three boxes, each fresh: the tests do not exist in the first, nothing of the answer runs in the second, and the third has
-neither compiler nor sources. Does not believe anything that the answer's process says without the run's secret.
+Three boxes, each fresh: the tests do not exist in the first, nothing of the answer runs in the second, and the third
+has neither compiler nor sources. Does not believe anything that the answer's process says without the run's secret.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class OcamlGrader:
         return (self.config.rubric, *(name for name in known if name != self.config.rubric))
 
     def _revision(self) -> str:
-        """Everything that can change a verdict: sources, limits, sandbox, compiler. Rubrics have versions of their own."""
+        """Everything that can change a verdict but rubrics, which have versions of their own."""
         services = Path(__file__).parents[2]
         own = [*sorted(Path(__file__).parent.glob("*.py")), services / "extract.py", services / "degenerate.py"]
         digest = hashlib.sha256(source_hash().encode())
@@ -137,9 +137,7 @@ class _Attempt:
             facts = self._compiled(answer.text)
         if not facts.passed and is_stub(answer.text, comment=COMMENT):
             flags = (*flags, "degenerate:stub")
-        return replace(
-            facts, flags=(*flags, *facts.flags), blocks=answer.blocks, trailing_chars=answer.trailing_chars
-        )
+        return replace(facts, flags=(*flags, *facts.flags), blocks=answer.blocks, trailing_chars=answer.trailing_chars)
 
     # ------------------------------------------------------------------------------------------------- answer box
 
@@ -313,5 +311,3 @@ def _limit_hit(outcome: Outcome, limits: Limits) -> tuple[tuple[str, ...], tuple
             return ("limit:output",), (f"the answer was stopped: it wrote more than {2 * limits.output_kb} kB",)
         case _:
             return (), ()
-
-

@@ -24,7 +24,9 @@ HARNESS_UNITS = ("gradus_harness", "oUnit2")
 MOUNT = "/opt/gradus-ocaml"
 """Where boxes see the build."""
 
-_INSTALL = "Debian, Ubuntu: apt-get install ocaml-nox ocaml-findlib ocaml-compiler-libs; elsewhere: opam install ocamlfind"
+_INSTALL = (
+    "Debian, Ubuntu: apt-get install ocaml-nox ocaml-findlib ocaml-compiler-libs; elsewhere: opam install ocamlfind"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,195 @@
+"""A worker: prove, announce, claim, grade, finish; on SIGTERM it takes nothing new and finishes or gives back the rest.
+
+One worker has one grader and a number of slots; each slot grades one submission at a time in a thread of its own. What
+the grader raises becomes a fault here, after bounded retries; what it returns is a verdict. Does not know how boxes or
+rubrics work, nor who asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from gradus.contract import Faulted, Graded, Submission, faulted
+from gradus.errors import Fault, FaultKind, GradusError, InternalFault, QueueFault
+from services.broker import MAX_STARTS, Broker, Claim
+from services.broker.payload import JobPayload
+from services.graders import Grader
+
+log = logging.getLogger("gradus.worker")
+
+MAX_ATTEMPTS = 3
+"""How often a retryable fault is tried on this worker before it is reported."""
+RETRY_PAUSE_S = 0.2
+ANNOUNCE_TTL_S = 15.0
+CLAIM_WAIT_S = 1.0
+DRAIN_S = 30.0
+"""How long running grades may go on after the worker was told to stop."""
+
+
+def grade_safely(grader: Grader, submission: Submission, rubric: str, slot: int) -> Graded | Faulted:
+    """The verdict, or the fault after bounded retries. Never raises: one bad job must not take its neighbours along."""
+    for attempt in range(1, MAX_ATTEMPTS + 1):
+        result = _try(grader, submission, rubric, slot)
+        if isinstance(result, Graded):
+            return result
+        log.warning("submission %s, attempt %d: %s fault: %s", submission.id, attempt, result.kind, result.message)
+        if not result.retryable or attempt == MAX_ATTEMPTS:
+            break
+        time.sleep(RETRY_PAUSE_S * attempt)
+    return faulted(submission.id, result.kind, result.message, retryable=result.retryable)
+
+
+def _try(grader: Grader, submission: Submission, rubric: str, slot: int) -> Graded | Fault:
+    try:
+        return grader.grade(submission, rubric, slot)
+    except Fault as fault:
+        return fault
+    except GradusError as misuse:
+        return InternalFault(str(misuse), retryable=False)
+    except Exception as error:  # noqa: BLE001 - the one place where a job's surprise is kept from the worker
+        log.exception("the grader broke on submission %s", submission.id)
+        return InternalFault(f"the grader broke: {type(error).__name__}")
+
+
+@dataclass(slots=True)
+class _Work:
+    claim: Claim
+    slot: int
+    task: asyncio.Task[None] | None = None
+
+
+class Worker:
+    """Runs until told to stop. `grader.prove()` is called before anything is announced."""
+
+    def __init__(self, grader: Grader, broker: Broker, *, slots: int, name: str | None = None) -> None:
+        self.grader = grader
+        self.broker = broker
+        self.slots = slots
+        self.name = name or f"{socket.gethostname()}-{os.getpid()}"
+        self._info = grader.info().model_copy(update={"slots": slots})
+        self._free = list(range(slots))
+        self._active: dict[str, _Work] = {}
+        self._pool = ThreadPoolExecutor(slots, thread_name_prefix=f"grade-{self._info.name}")
+        self._slot_freed = asyncio.Event()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serve until `stop` is set, then drain. Raises Fault when the grader cannot prove itself."""
+        await asyncio.to_thread(self.grader.prove)
+        beats = [asyncio.create_task(self._announcing()), asyncio.create_task(self._renewing())]
+        log.info("grading %s with %d slots as %s", self._info.grader, self.slots, self.name)
+        try:
+            while not stop.is_set():
+                await self._tolerating(self._claim_some)
+            await self._drain()
+        finally:
+            for beat in beats:
+                beat.cancel()
+            await self._tolerating(lambda: self.broker.announce(self.name, self._info, 0))
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    # ------------------------------------------------------------------------------------------------------- claiming
+
+    async def _claim_some(self) -> None:
+        if not self._free:
+            self._slot_freed.clear()
+            await asyncio.wait([asyncio.create_task(self._slot_freed.wait())], timeout=CLAIM_WAIT_S)
+            return
+        for claim in await self.broker.claim(self._info.name, self.name, len(self._free), CLAIM_WAIT_S):
+            work = _Work(claim, self._free.pop())
+            self._active[claim.token] = work
+            work.task = asyncio.create_task(self._do(work))
+
+    async def _do(self, work: _Work) -> None:
+        try:
+            result, bury = await self._result_of(work)
+            text = result.model_dump_json()
+            await self._persistently(lambda: self._finish(work.claim, text, isinstance(result, Graded), bury))
+        finally:
+            self._active.pop(work.claim.token, None)
+            self._free.append(work.slot)
+            self._slot_freed.set()
+
+    async def _finish(self, claim: Claim, text: str, cache: bool, bury: bool) -> None:
+        await self.broker.finish(claim, text, cache=cache, bury=bury)
+
+    async def _result_of(self, work: _Work) -> tuple[Graded | Faulted, bool]:
+        """The result of a claim, and whether the job belongs among the dead letters."""
+        try:
+            payload = JobPayload.decode(work.claim.job.payload)
+        except ValidationError:
+            message = "the job cannot be read: were API and worker installed from different versions?"
+            return faulted(work.claim.job.id, FaultKind.INTERNAL, message, retryable=False), True
+        submission = payload.submission
+        if work.claim.deliveries > MAX_STARTS:
+            message = f"this submission was started {MAX_STARTS} times and its worker died each time"
+            return faulted(submission.id, FaultKind.WORKER, message, retryable=False), True
+        if time.time() > payload.deadline:
+            message = "nobody came to grade this before its deadline: add workers or slots, or allow more time"
+            return faulted(submission.id, FaultKind.DEADLINE, message, retryable=True), False
+        loop = asyncio.get_running_loop()
+        return (
+            await loop.run_in_executor(self._pool, grade_safely, self.grader, submission, payload.rubric, work.slot),
+            False,
+        )
+
+    # ------------------------------------------------------------------------------------------------- beats and ends
+
+    async def _announcing(self) -> None:
+        while True:
+            await self._tolerating(lambda: self.broker.announce(self.name, self._info, ANNOUNCE_TTL_S))
+            await asyncio.sleep(ANNOUNCE_TTL_S / 3)
+
+    async def _renewing(self) -> None:
+        while True:
+            await asyncio.sleep(self.broker.lease_s / 4)
+            if claims := [work.claim for work in self._active.values()]:
+                await self._tolerating(lambda claims=claims: self.broker.renew(claims))  # type: ignore[misc]
+
+    async def _drain(self) -> None:
+        """Let running grades end; what is not done by then goes back to the queue."""
+        tasks = [work.task for work in self._active.values() if work.task]
+        if tasks:
+            log.info("stopping: %d submissions are still being graded", len(tasks))
+            await asyncio.wait(tasks, timeout=DRAIN_S)
+        for work in list(self._active.values()):
+            await self._tolerating(lambda work=work: self.broker.give_back(work.claim))  # type: ignore[misc]
+
+    async def _tolerating(self, act: Callable[[], Awaitable[None]]) -> None:
+        """The queue may be away for a while: say so, wait, go on."""
+        try:
+            await act()
+        except QueueFault as fault:
+            log.warning("the queue is away, trying again: %s", fault.message)
+            await asyncio.sleep(1.0)
+
+    async def _persistently(self, act: Callable[[], Awaitable[None]]) -> None:
+        """A result is worth waiting for the queue; past the lease somebody else grades the job anyway."""
+        for _ in range(60):
+            try:
+                return await act()
+            except QueueFault as fault:
+                log.warning("a result waits for the queue: %s", fault.message)
+                await asyncio.sleep(0.5)
+        return None
+
+
+def stop_on_signals(stop: asyncio.Event) -> None:
+    """SIGTERM and SIGINT set `stop`; a second one ends the process the usual way."""
+    loop = asyncio.get_running_loop()
+
+    def told(number: signal.Signals) -> None:
+        stop.set()
+        loop.remove_signal_handler(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told, number)
