@@ -1,0 +1,72 @@
+"""Around every request: one log line, one count, and the last net for defects. Logs no body, no header, no raw path."""
+
+from __future__ import annotations
+
+import logging
+import time
+import traceback
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gradus.errors import Fault, InternalFault, boundary
+from services.api.metrics import Metrics
+from services.api.problems import problem
+
+log = logging.getLogger("gradus.api")
+
+
+class Access:
+    """ASGI middleware."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        statuses: list[int] = []
+
+        async def noting(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                statuses.append(message["status"])
+            await send(message)
+
+        started_at = time.monotonic()
+        try:
+            with boundary(InternalFault, "the API"):
+                await self._app(scope, receive, noting)
+        except Fault as fault:
+            log.error("defect", extra={"fields": {"route": _route(scope), "error": where(fault)}})
+            if not statuses:
+                answer = problem(500, "the service failed on this request; its log says where")
+                await answer(scope, receive, noting)
+        finally:
+            self._note(scope, statuses, time.monotonic() - started_at)
+
+    def _note(self, scope: Scope, statuses: list[int], seconds: float) -> None:
+        status = statuses[0] if statuses else 499
+        self._metrics.request(_route(scope), status, seconds)
+        fields: dict[str, Any] = {
+            "method": scope["method"],
+            "route": _route(scope),
+            "status": status,
+            "ms": round(seconds * 1000, 1),
+        }
+        log.info("request", extra={"fields": fields | scope.get("state", {}).get("log_fields", {})})
+
+
+def _route(scope: Scope) -> str:
+    """The template of the route, never the path: paths are the caller's."""
+    return str(getattr(scope.get("route"), "path", "unmatched"))
+
+
+def where(error: BaseException) -> str:
+    """The type of the first cause and the places it came through; not its message, which may quote a submission."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    frames = traceback.extract_tb(error.__traceback__)[-3:]
+    places = " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(frames))
+    return f"{type(error).__name__} at {places}"

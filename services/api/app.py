@@ -1,0 +1,187 @@
+"""`create_app`: the routes of the service, a few lines each over `grading` and `jobs`. Starts no server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Annotated, Any, cast
+
+from fastapi import APIRouter, Depends, FastAPI, Path, Request
+from prometheus_client import CONTENT_TYPE_LATEST
+from pydantic import BaseModel
+from starlette.responses import Response
+
+from gradus.contract import (
+    Faulted,
+    Graded,
+    GradeRequest,
+    GradeResponse,
+    GraderList,
+    GraderName,
+    JobStatus,
+    Submission,
+    grader_named,
+)
+from gradus.errors import QueueFault
+from services.api import problems, schema
+from services.api.access import Access
+from services.api.auth import check_key
+from services.api.bodies import read_request
+from services.api.grading import Batch, Grading
+from services.api.jobs import Jobs
+from services.api.metrics import Metrics
+from services.api.problems import MAX_NAME_CHARS
+from services.api.roster import Roster
+from services.api.settings import ApiSettings
+from services.api.waiting import LineStream, unless_gone
+from services.broker import Broker
+
+
+class Api:
+    """What the routes of one app share."""
+
+    def __init__(self, broker: Broker, settings: ApiSettings) -> None:
+        self.broker = broker
+        self.settings = settings
+        self.metrics = Metrics()
+        self.roster = Roster(broker, settings.roster_fresh_s, settings.worker_grace_s)
+        self.grading = Grading(broker, self.roster, self.metrics)
+        self.jobs = Jobs(broker, self.grading, settings.job_ttl_s)
+
+
+def create_app(broker: Broker, settings: ApiSettings) -> FastAPI:
+    """The service over this broker, which stays the caller's to close."""
+    api = Api(broker, settings)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        await api.jobs.close()
+
+    app = FastAPI(title="Gradus", version=schema.VERSION, lifespan=lifespan, docs_url=None, redoc_url=None)
+    app.state.api = api
+    app.include_router(graded)
+    app.include_router(watched)
+    app.add_middleware(Access, metrics=api.metrics)
+    problems.install(app, settings.retry_after_s)
+    schema.install(app)
+    return app
+
+
+def _api(request: Request) -> Api:
+    return cast(Api, request.app.state.api)
+
+
+def _needs_key(request: Request) -> None:
+    check_key(request.headers.get("authorization"), _api(request).settings.key_hashes)
+
+
+graded = APIRouter(prefix="/v1", dependencies=[Depends(_needs_key)], responses=schema.PROBLEMS)
+watched = APIRouter()
+
+GraderPath = Annotated[str, Path(json_schema_extra={"enum": [grader.value for grader in GraderName]})]
+
+
+async def _request(grader: str, request: Request) -> tuple[GraderName, GradeRequest]:
+    name = grader_named(grader[:MAX_NAME_CHARS])
+    asked = await read_request(name, request, _api(request).settings)
+    request.state.log_fields = {"grader": name.value, "n_submissions": len(asked.submissions)}
+    return name, asked
+
+
+def _json(model: BaseModel, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(model.model_dump_json(), status, headers=headers, media_type="application/json")
+
+
+# --------------------------------------------------------------------------------------------------------- grading
+
+
+@graded.post("/grade/{grader}", responses={200: {"model": GradeResponse}}, openapi_extra=schema.GRADE_BODY)
+async def grade(grader: GraderPath, request: Request) -> Response:
+    """One result per submission, in order; faults are items, not errors."""
+    api = _api(request)
+    name, asked = await _request(grader, request)
+    batch = await api.grading.begin(name, asked)
+    results = await unless_gone(request.receive, _settled(api, batch, asked.submissions))
+    return problems.left() if results is None else _json(GradeResponse(results=tuple(results)))
+
+
+async def _settled(api: Api, batch: Batch, submissions: tuple[Submission, ...]) -> list[Graded | Faulted]:
+    found: dict[str, Graded | Faulted] = {}
+
+    def keep(result: Graded | Faulted) -> None:
+        found[result.id] = result
+
+    async with api.grading.giving_up(batch):
+        await api.grading.settle(batch, keep)
+    return [found[submission.id] for submission in submissions]
+
+
+@graded.post("/grade/{grader}/stream", responses={200: schema.STREAM}, openapi_extra=schema.GRADE_BODY)
+async def stream(grader: GraderPath, request: Request) -> Response:
+    """The same results as NDJSON, each as soon as it is there, in order of completion."""
+    api = _api(request)
+    name, asked = await _request(grader, request)
+    batch = await api.grading.begin(name, asked)
+
+    async def produce(put: Callable[[bytes], None]) -> None:
+        def send(result: Graded | Faulted) -> None:
+            put(result.model_dump_json().encode())
+
+        async with api.grading.giving_up(batch):
+            try:
+                await api.grading.settle(batch, send)
+            except QueueFault as fault:
+                # The status is out already; what has no verdict is said item by item.
+                api.grading.fail(batch, fault, send)
+
+    return LineStream(produce)
+
+
+# ------------------------------------------------------------------------------------------------------------ jobs
+
+
+@graded.post(
+    "/jobs/{grader}", status_code=202, responses={202: {"model": schema.Accepted}}, openapi_extra=schema.GRADE_BODY
+)
+async def start_job(grader: GraderPath, request: Request) -> Response:
+    """Grade in the background; ask for the results at the address in `Location`."""
+    api = _api(request)
+    name, asked = await _request(grader, request)
+    job_id = await api.jobs.start(name, asked)
+    return _json(schema.Accepted(id=job_id), 202, {"location": f"/v1/jobs/{job_id}"})
+
+
+@graded.get("/jobs/{job_id}", responses={200: {"model": JobStatus}})
+async def job_status(job_id: str, request: Request) -> Response:
+    """How far it is; with the results, in order, once all are there."""
+    return _json(await _api(request).jobs.status(job_id))
+
+
+# ------------------------------------------------------------------------------------------------------ operations
+
+
+@graded.get("/graders", responses={200: {"model": GraderList}})
+async def graders(request: Request) -> Response:
+    """The graders that have a live worker."""
+    return _json(GraderList(graders=tuple(await _api(request).roster.live())))
+
+
+@watched.get("/healthz")
+async def healthz() -> dict[str, str]:
+    """This process answers."""
+    return {"status": "ok"}
+
+
+@watched.get("/readyz", responses=schema.PROBLEMS)
+async def readyz(request: Request) -> dict[str, Any]:
+    """The broker answers too; with the names of the graders that are alive."""
+    live = await _api(request).roster.live()
+    return {"status": "ready", "graders": sorted({info.name.value for info in live})}
+
+
+@watched.get("/metrics")
+async def metrics(request: Request) -> Response:
+    """For Prometheus."""
+    api = _api(request)
+    return Response(await api.metrics.exposition(api.broker, api.roster), media_type=CONTENT_TYPE_LATEST)

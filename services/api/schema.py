@@ -1,0 +1,116 @@
+"""What `/openapi.json` says beyond what FastAPI sees by itself: request bodies, examples, keys. Validates nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from gradus.contract import REQUESTS, Faulted, Graded, GraderName, Problem
+
+VERSION = "1"
+ABOUT = "Grades what language models write. Every 4xx and 5xx answer is `application/problem+json`."
+REF = "#/components/schemas/{model}"
+
+
+class Accepted(BaseModel):
+    """The answer to a job that was taken."""
+
+    id: str
+
+
+EXAMPLES: dict[GraderName, dict[str, Any]] = {
+    GraderName.OCAML: {
+        "submissions": [
+            {
+                "id": "a1",
+                "prompt": "Write double : int -> int.",
+                "completion": "```ocaml\nlet double x = 2 * x\n```",
+                "task": {"tests": "let () = assert (double 2 = 4)", "signature": "val double : int -> int"},
+            }
+        ],
+        "rubric": "ocaml/graduated@1",
+        "deadline_s": 60,
+    },
+    GraderName.RUST: {
+        "submissions": [
+            {
+                "id": "a1",
+                "prompt": "Write pub fn double(x: i64) -> i64.",
+                "completion": "```rust\npub fn double(x: i64) -> i64 { 2 * x }\n```",
+                "task": {"tests": "#[test]\nfn doubles() { assert_eq!(solution::double(2), 4); }"},
+            }
+        ]
+    },
+    GraderName.STORY: {
+        "submissions": [
+            {
+                "id": "a1",
+                "prompt": "Write the user stories for this sprint.",
+                "completion": "As a shopper, I want to save my basket, so that I can buy later.",
+                "task": {
+                    "sprint_goal": "Shoppers keep their baskets",
+                    "references": ["As a shopper, I want my basket kept, so that I need not fill it again."],
+                },
+            }
+        ]
+    },
+}
+
+GRADE_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {"oneOf": [{"$ref": REF.format(model=model.__name__)} for model in REQUESTS.values()]},
+                "examples": {grader.value: {"value": example} for grader, example in EXAMPLES.items()},
+            }
+        },
+    }
+}
+
+STREAM: dict[str, Any] = {
+    "description": "One result per line.",
+    "content": {
+        "application/x-ndjson": {
+            "schema": {"oneOf": [{"$ref": REF.format(model=model.__name__)} for model in (Graded, Faulted)]}
+        }
+    },
+}
+
+
+def _problem(description: str) -> dict[str, Any]:
+    schema = {"$ref": REF.format(model=Problem.__name__)}
+    return {"description": description, "content": {"application/problem+json": {"schema": schema}}}
+
+
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    "4XX": _problem("Misuse: the request cannot be answered; `detail` says how to ask."),
+    "429": _problem("The queue is full: come back after Retry-After."),
+    "503": _problem("The broker is away: come back after Retry-After."),
+}
+
+
+def install(app: FastAPI) -> None:
+    """Serve the completed document."""
+
+    def document() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = _document(app)
+        return app.openapi_schema
+
+    app.openapi = document  # type: ignore[method-assign]
+
+
+def _document(app: FastAPI) -> dict[str, Any]:
+    document = get_openapi(title=app.title, version=app.version, description=ABOUT, routes=app.routes)
+    models = [*REQUESTS.values(), Graded, Faulted, Problem]
+    _, definitions = models_json_schema([(model, "validation") for model in models], ref_template=REF)
+    components = document.setdefault("components", {})
+    components["schemas"] = definitions["$defs"] | components.get("schemas", {})
+    components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+    document["security"] = [{}, {"key": []}]
+    return document

@@ -1,0 +1,58 @@
+"""What an API process is told by its environment. Reads it once; nothing here is a module-level instance."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from typing import Annotated, Any
+
+from pydantic import Field, field_validator, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+PREFIX = "GRADUS_API_"
+
+KeyHash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class ApiSettings(BaseSettings):
+    """Every field can be set as `GRADUS_API_<FIELD>`; a name with that prefix which is no field is refused."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, extra="forbid", frozen=True)
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535)] = 8000
+    """0: any free port."""
+    key_hashes: Annotated[tuple[KeyHash, ...], NoDecode] = ()
+    """SHA-256 of each API key, as 64 hex digits, with commas between. Empty: no key is asked for."""
+    allow_anonymous: bool = False
+    """Serve without keys on an address that others can reach: only inside a network that is closed already."""
+    max_body_bytes: Annotated[int, Field(gt=0)] = 64 * 2**20
+    body_timeout_s: Annotated[float, Field(gt=0)] = 60.0
+    """A body must have arrived by then."""
+    roster_fresh_s: Annotated[float, Field(ge=0)] = 1.0
+    """For this long the list of live graders is not asked for again."""
+    worker_grace_s: Annotated[float, Field(ge=0)] = 5.0
+    """A grader without a live worker for this long is answered for with faults, without waiting for the deadline."""
+    retry_after_s: Annotated[int, Field(ge=1)] = 5
+    """What a 503 advises; a 429 advises what the broker says."""
+    job_ttl_s: Annotated[float, Field(gt=0)] = 3600.0
+    """An asynchronous job can be asked about for this long after its deadline."""
+    shutdown_s: Annotated[int, Field(ge=1)] = 30
+    """Requests under way may finish for this long after SIGTERM."""
+
+    @field_validator("key_hashes", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        return [part.strip().lower() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_unknown_names(cls, values: Any) -> Any:
+        # pydantic-settings ignores a misspelt variable, `extra="forbid"` or not: the default would be used in silence.
+        known = {f"{PREFIX}{name.upper()}" for name in cls.model_fields}
+        for name in os.environ:
+            if name.upper().startswith(PREFIX) and name.upper() not in known:
+                close = difflib.get_close_matches(name.upper(), sorted(known), n=1)
+                hint = f"; did you mean {close[0]}?" if close else f"; there are: {', '.join(sorted(known))}"
+                raise ValueError(f"the environment variable {name} is no setting{hint}")
+        return values
