@@ -1,0 +1,201 @@
+"""Measuring with a scripted model and a scripted service: what is asked, what is counted, what is written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from gradus.client import RewardClient
+from gradus.contract import OcamlTask
+from gradus.errors import Misuse
+from trainer.evaluate.measure import Evaluated, Plan, Problem, evaluate
+from trainer.evaluate.outcome import Evaluation, figures_path, records_path, write_outcome
+from trainer.prompts import Prompt
+
+TASK = OcamlTask(tests="let () = assert (f 1 = 2)")
+PROBLEMS = [Problem("a", "(* add 1 *)\n", TASK, "add"), Problem("b", "(* twice *)\n", TASK), Problem("c", "?", TASK)]
+
+
+class Service:
+    """Grades by what the completion says: `right`, `wrong`, `stuck` (a fault) or something that does not type."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, Any]] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        body = json.loads(request.content)
+        self.asked.append(body)
+        lines = [json.dumps(self._result(submission)) for submission in body["submissions"]]
+        return httpx.Response(200, text="\n".join(lines) + "\n")
+
+    def _result(self, submission: dict[str, Any]) -> dict[str, Any]:
+        said, id = submission["completion"], submission["id"]
+        if said == "stuck":
+            fault = {"kind": "worker", "message": "the worker died", "retryable": True}
+            return {"id": id, "status": "faulted", "fault": fault}
+        verdicts: dict[str, tuple[float, bool, str, dict[str, float]]] = {
+            "right": (1.0, True, "tests", {"types": 0.25, "tests": 0.75}),
+            "wrong": (0.25, False, "tests", {"types": 0.25, "tests": 0.0}),
+        }
+        reward, passed, stage, components = verdicts.get(said, (0.0, False, "types", {"types": 0.0, "tests": 0.0}))
+        return {
+            "id": id,
+            "status": "graded",
+            "reward": reward,
+            "passed": passed,
+            "stage": stage,
+            "components": components,
+            "flags": ["degenerate:stub"] if said == "?" else [],
+            "rubric": "ocaml/graduated@1",
+            "grader": "ocaml@7",
+            "toolchain": "ocaml 4.14.1",
+            "cpu_ms": 1.0,
+            "wall_ms": 2.0,
+        }
+
+
+def scripted(answers: dict[str, list[str]]) -> Callable[[Sequence[Prompt], int, float, int], list[list[str]]]:
+    """The first `k` answers of each prompt; a greedy call gets the last one."""
+
+    def generate(prompts: Sequence[Prompt], k: int, temperature: float, seed: int) -> list[list[str]]:
+        texts = [answers[str(prompt)] for prompt in prompts]
+        return [found[:k] if temperature > 0 else [found[-1]] for found in texts]
+
+    return generate
+
+
+ANSWERS = {
+    "(* add 1 *)\n": ["right", "wrong", "?", "right"],
+    "(* twice *)\n": ["right", "stuck", "right", "wrong"],
+    "?": ["stuck", "stuck", "stuck", "stuck"],
+}
+
+
+def measured(plan: Plan, service: Service | None = None, **kwargs: Any) -> Evaluated:
+    client = RewardClient(["http://service"], transport=httpx.MockTransport(service or Service()))
+    return evaluate(scripted(ANSWERS), PROBLEMS, plan, client, name="n", model="m", tasks="t", **kwargs)
+
+
+def test_figures_are_those_of_the_verdicts_and_faults_are_only_counted() -> None:
+    found = measured(Plan("ocaml", samples=4)).evaluation.measured("sampled")
+    assert found is not None
+    assert (found.graded, found.faulted, found.passed, found.unjudged) == (7, 5, 4, 1)
+    assert found.faults == {"worker": 5}
+    assert found.stopped_at == {"tests": 2, "types": 1}
+    assert found.flags == {"degenerate:stub": 1}
+    assert found.components == pytest.approx({"types": 6 * 0.25 / 7, "tests": 4 * 0.75 / 7})
+    # Task a: 2 of 4, task b: 2 of 3; task c has no verdict and is in no rate.
+    assert found.pass_at[1].value == pytest.approx((2 / 4 + 2 / 3) / 2)
+    assert found.pass_at[2].value == pytest.approx(((1 - 1 / 6) + 1) / 2)
+    assert found.pass_at[4].value == 1.0  # only task a has four verdicts
+    assert found.mean_reward is not None
+    assert found.mean_reward.value == pytest.approx(((1 + 0.25 + 0 + 1) / 4 + (1 + 1 + 0.25) / 3) / 2)
+    assert [(p.id, p.kind, p.graded, p.passed, p.faulted) for p in found.problems] == [
+        ("a", "add", 4, 2, 0),
+        ("b", None, 3, 2, 1),
+        ("c", None, 0, 0, 4),
+    ]
+
+
+def test_greedy_is_one_completion_per_task() -> None:
+    found = measured(Plan("ocaml", samples=2)).evaluation.measured("greedy")
+    assert found is not None
+    assert (found.samples, found.temperature, found.graded, found.faulted, found.passed) == (1, 0.0, 2, 1, 1)
+    assert found.pass_at[1].method == "wilson"
+    assert list(found.pass_at) == [1]
+
+
+def test_records_keep_the_order_of_tasks_and_samples_whatever_the_chunks() -> None:
+    small = measured(Plan("ocaml", samples=4, batch_size=4))
+    large = measured(Plan("ocaml", samples=4, batch_size=1000))
+    assert small.records == large.records
+    assert [(r["task_id"], r["sample"]) for r in small.records[:5]] == [
+        ("a", 0),
+        ("a", 1),
+        ("a", 2),
+        ("a", 3),
+        ("b", 0),
+    ]
+    assert small.evaluation.measurements == large.evaluation.measurements
+
+
+def test_a_faulted_record_has_no_reward() -> None:
+    stuck = [record for record in measured(Plan("ocaml")).records if record["completion"] == "stuck"]
+    assert {record["reward"] for record in stuck} == {None}
+    assert {record["fault"]["message"] for record in stuck} == {"the worker died"}
+
+
+def test_who_judged_is_taken_from_the_verdicts() -> None:
+    evaluation = measured(Plan("ocaml")).evaluation
+    assert (evaluation.graders, evaluation.rubrics) == (("ocaml@7",), ("ocaml/graduated@1",))
+    assert evaluation.toolchains == ("ocaml 4.14.1",)
+
+
+def test_rubric_and_task_reach_the_service() -> None:
+    service = Service()
+    measured(Plan("ocaml", rubric="ocaml/strict@1"), service)
+    assert {body["rubric"] for body in service.asked} == {"ocaml/strict@1"}
+    assert service.asked[0]["submissions"][0]["task"]["tests"] == TASK.tests
+
+
+def test_a_service_that_is_away_becomes_faults() -> None:
+    def away(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("refused")
+
+    client = RewardClient(["http://service"], transport=httpx.MockTransport(away), attempts=1)
+    found = evaluate(scripted(ANSWERS), PROBLEMS, Plan("ocaml"), client, name="n", model="m", tasks="t").evaluation
+    assert found.faulted == 15
+    assert [m.pass_at for m in found.measurements] == [{}, {}]
+    assert found.graders == ()
+
+
+def test_progress_counts_every_result() -> None:
+    seen: list[tuple[str, int, int]] = []
+    measured(Plan("ocaml", samples=2), on_progress=lambda *step: seen.append(step))
+    assert [step for step in seen if step[1] == step[2]] == [("sampled", 6, 6), ("greedy", 3, 3)]
+
+
+def test_a_completion_with_a_nul_is_graded_and_not_a_misuse() -> None:
+    def generate(prompts: Sequence[Prompt], k: int, temperature: float, seed: int) -> list[list[str]]:
+        return [["let f =\0"] * k for _ in prompts]
+
+    client = RewardClient(["http://service"], transport=httpx.MockTransport(Service()))
+    found = evaluate(generate, PROBLEMS, Plan("ocaml"), client, name="n", model="m", tasks="t")
+    assert found.evaluation.faulted == 0
+    assert found.records[0]["completion"] == "let f =\N{REPLACEMENT CHARACTER}"
+
+
+@pytest.mark.parametrize("numbers", [{"samples": -1}, {"temperature": 0}, {"max_new_tokens": 0}, {"batch_size": 0}])
+def test_plans_that_make_no_sense_are_misuse(numbers: dict[str, Any]) -> None:
+    with pytest.raises(Misuse):
+        Plan("ocaml", **numbers)
+
+
+def test_nothing_to_measure_is_misuse() -> None:
+    with pytest.raises(Misuse):
+        Plan("ocaml", samples=0, greedy=False)
+    client = RewardClient()
+    for problems in ([], [PROBLEMS[0], PROBLEMS[0]]):
+        with pytest.raises(Misuse):
+            evaluate(scripted(ANSWERS), problems, Plan("ocaml"), client, name="n", model="m", tasks="t")
+
+
+def test_what_is_written_can_be_read_again(tmp_path: Path) -> None:
+    done = measured(Plan("ocaml"))
+    path = write_outcome(tmp_path, done.evaluation, done.records)
+    assert path == figures_path(tmp_path, "n")
+    assert Evaluation.model_validate_json(path.read_text()) == done.evaluation
+    assert json.loads(path.read_text())["schema"] == "gradus/evaluation@1"
+    lines = records_path(tmp_path, "n").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == done.records
+    assert {file.name for file in (tmp_path / "eval").iterdir()} == {"n.json", "n.completions.jsonl"}
+
+
+def test_a_chat_prompt_is_shown_as_its_messages() -> None:
+    prompt = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Add 1."}]
+    assert Problem("a", prompt, TASK).text == "[system]\nBe brief.\n\n[user]\nAdd 1."

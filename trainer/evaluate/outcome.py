@@ -1,0 +1,218 @@
+"""What an evaluation found, as RUN/eval/ holds it: a small JSON with the figures, a JSONL with every completion.
+
+The figures are computed here from the completions' rows and nothing else, so that they can be checked again later.
+It samples and grades nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from gradus.contract import Faulted, Graded
+from trainer.evaluate.intervals import CONFIDENCE, Estimate, mean_with_interval, pass_rate
+from trainer.rewards import Record, outcome_of
+
+SCHEMA: Literal["gradus/evaluation@1"] = "gradus/evaluation@1"
+
+Mode = Literal["sampled", "greedy"]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Rate(_Part):
+    """A figure between its interval's ends."""
+
+    value: float
+    low: float
+    high: float
+    confidence: float = CONFIDENCE
+    method: str
+
+
+class ProblemFigures(_Part):
+    """What came of one task."""
+
+    id: str
+    kind: str | None = None
+    graded: int
+    passed: int
+    faulted: int
+    mean_reward: float | None
+    """None: nothing was graded."""
+
+
+class Measurement(_Part):
+    """One way of sampling, over all tasks. Every rate and mean is over verdicts; faults are only counted."""
+
+    mode: Mode
+    temperature: float
+    samples: int
+    """Completions asked for per task."""
+    graded: int
+    faulted: int
+    passed: int
+    pass_at: dict[int, Rate]
+    """By k. A k is missing when no task has so many verdicts."""
+    mean_reward: Rate | None
+    stopped_at: dict[str, int]
+    """Verdicts that did not pass, by the furthest stage that they reached."""
+    components: dict[str, float]
+    """Means over verdicts; they add up to the mean reward over completions."""
+    flags: dict[str, int]
+    faults: dict[str, int]
+    """By kind."""
+    mean_chars: float | None
+    problems: tuple[ProblemFigures, ...]
+
+    @property
+    def unjudged(self) -> int:
+        """Tasks without a single verdict."""
+        return sum(problem.graded == 0 for problem in self.problems)
+
+
+class Evaluation(_Part):
+    """One model on one set of tasks."""
+
+    schema_: Literal["gradus/evaluation@1"] = Field(SCHEMA, alias="schema")
+    name: str
+    created: str
+    """UTC, ISO 8601."""
+    model: str
+    tasks: str
+    tasks_sha256: str
+    """Of the tasks as they were asked, prompts and tests."""
+    grader: str
+    graders: tuple[str, ...]
+    """Names and revisions that judged; more than one means that a worker was replaced on the way."""
+    rubrics: tuple[str, ...]
+    toolchains: tuple[str, ...]
+    seed: int
+    max_new_tokens: int
+    duration_s: float
+    machine: dict[str, str | int | float | None]
+    measurements: tuple[Measurement, ...]
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True)
+
+    def measured(self, mode: Mode) -> Measurement | None:
+        return next((found for found in self.measurements if found.mode == mode), None)
+
+    @property
+    def faulted(self) -> int:
+        return sum(measurement.faulted for measurement in self.measurements)
+
+
+# ----------------------------------------------------------------------------------------------------------- records
+
+
+def record_of(
+    result: Graded | Faulted, *, mode: Mode, task_id: str, kind: str | None, sample: int, prompt: str, completion: str
+) -> Record:
+    """One line of the completions file: the columns of a run's own, with `mode` and `kind` in place of `step`."""
+    asked: Record = {"mode": mode, "task_id": task_id, "kind": kind, "sample": sample}
+    return {**asked, "prompt": prompt, "completion": completion, **outcome_of(result)}
+
+
+# ----------------------------------------------------------------------------------------------------------- figures
+
+
+def measurement_of(
+    records: Sequence[Record], *, mode: Mode, temperature: float, samples: int, seed: int = 0
+) -> Measurement:
+    """The figures of one way of sampling from its records."""
+    verdicts = [record for record in records if record["fault"] is None]
+    problems = tuple(_by_problem(records))
+    return Measurement(
+        mode=mode,
+        temperature=temperature,
+        samples=samples,
+        graded=len(verdicts),
+        faulted=len(records) - len(verdicts),
+        passed=sum(record["passed"] for record in verdicts),
+        pass_at=dict(_pass_at(problems, samples, seed)),
+        mean_reward=_rate(
+            mean_with_interval([p.mean_reward for p in problems if p.mean_reward is not None], seed=seed)
+        ),
+        stopped_at=dict(Counter(record["stage"] for record in verdicts if not record["passed"])),
+        components=_mean_components(verdicts),
+        flags=dict(Counter(flag for record in verdicts for flag in record["flags"])),
+        faults=dict(Counter(record["fault"]["kind"] for record in records if record["fault"] is not None)),
+        mean_chars=fmean(len(record["completion"]) for record in records) if records else None,
+        problems=problems,
+    )
+
+
+def _by_problem(records: Iterable[Record]) -> Iterator[ProblemFigures]:
+    groups: dict[str, list[Record]] = {}
+    for record in records:
+        groups.setdefault(record["task_id"], []).append(record)
+    for task_id, group in groups.items():
+        verdicts = [record for record in group if record["fault"] is None]
+        yield ProblemFigures(
+            id=task_id,
+            kind=group[0].get("kind"),
+            graded=len(verdicts),
+            passed=sum(record["passed"] for record in verdicts),
+            faulted=len(group) - len(verdicts),
+            mean_reward=fmean(record["reward"] for record in verdicts) if verdicts else None,
+        )
+
+
+def _pass_at(problems: Sequence[ProblemFigures], samples: int, seed: int) -> Iterator[tuple[int, Rate]]:
+    """k = 1, 2, 4 ... and `samples`."""
+    ks = sorted({1, samples} | {2**power for power in range(1, samples.bit_length()) if 2**power <= samples})
+    for k in ks:
+        rate = _rate(pass_rate([(p.graded, p.passed) for p in problems], k, seed=seed))
+        if rate is not None:
+            yield k, rate
+
+
+def _rate(estimate: Estimate | None) -> Rate | None:
+    if estimate is None:
+        return None
+    return Rate(value=estimate.value, low=estimate.low, high=estimate.high, method=estimate.method)
+
+
+def _mean_components(verdicts: Sequence[Record]) -> dict[str, float]:
+    sums: Counter[str] = Counter()
+    for record in verdicts:
+        for name, value in record["components"].items():
+            sums[name] += value
+    return {name: total / len(verdicts) for name, total in sums.items()}
+
+
+# ------------------------------------------------------------------------------------------------------------- files
+
+
+def figures_path(run: Path, name: str) -> Path:
+    return run / "eval" / f"{name}.json"
+
+
+def records_path(run: Path, name: str) -> Path:
+    return run / "eval" / f"{name}.completions.jsonl"
+
+
+def write_outcome(run: Path, evaluation: Evaluation, records: Iterable[Record]) -> Path:
+    """Write both files into the run folder; returns the path of the figures, which appear last and at once."""
+    path = figures_path(run, evaluation.name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = (json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n" for record in records)
+    _write(records_path(run, evaluation.name), "".join(lines))
+    _write(path, evaluation.model_dump_json(by_alias=True, indent=1) + "\n")
+    return path
+
+
+def _write(path: Path, text: str) -> None:
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(text, encoding="utf-8")
+    os.replace(partial, path)
