@@ -153,6 +153,14 @@ class Broker(Protocol):
     async def close(self) -> None: ...
 
 
+def grader_of(jobs: Sequence[Job]) -> str:
+    """The one grader that all of `jobs` (at least one) are for."""
+    graders = {job.grader for job in jobs}
+    if len(graders) != 1:
+        raise ValueError(f"jobs of one submit must be for one grader, not for {sorted(graders)}")
+    return graders.pop()
+
+
 class QueueFull(Exception):
     """The queue of this grader is at its bound: the caller should come back after `retry_after_s`."""
 

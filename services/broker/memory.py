@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import count, islice
 
 from gradus.contract import GraderInfo
-from services.broker import MAX_STARTS, Claim, Job, QueueFull, Terms
+from services.broker import MAX_STARTS, Claim, Job, QueueFull, Terms, grader_of
 from services.broker.registry import summed
 from services.broker.waiters import Waiters, answers
 
@@ -175,10 +175,11 @@ class MemoryBroker:
     # ------------------------------------------------------------------------------------------------- who asks
 
     async def submit(self, jobs: Sequence[Job]) -> None:
+        if not jobs:
+            return
         wanted = {job.id: job for job in jobs if self._cached.get(job.id) is None}
         new = [job for job in wanted.values() if job.id not in self._entries]
-        if new:
-            self._admit(new[0].grader, len(new))
+        self._admit(grader_of(jobs), len(new))
         for job_id in wanted.keys() & self._entries.keys():
             self._entries[job_id].wishes += 1
         for job in new:
@@ -186,7 +187,7 @@ class MemoryBroker:
             self._add(_Entry(job, self._serial()))
 
     def _admit(self, grader: str, n_jobs: int) -> None:
-        if len(self._queue(grader)) + n_jobs > self._terms.max_depth:
+        if n_jobs and len(self._queue(grader)) + n_jobs > self._terms.max_depth:
             raise QueueFull(grader, self._terms.retry_after_s)
 
     def _serial(self) -> str:

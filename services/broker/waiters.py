@@ -19,8 +19,8 @@ class Waiters:
     def __init__(self) -> None:
         self._by_job: dict[str, list[Waiter]] = {}
 
-    def __contains__(self, job_id: str) -> bool:
-        return job_id in self._by_job
+    def jobs(self) -> set[str]:
+        return set(self._by_job)
 
     def join(self, job_ids: Iterable[str]) -> Waiter:
         waiter: Waiter = asyncio.Queue()

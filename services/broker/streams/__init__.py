@@ -1,0 +1,136 @@
+"""The queue of many processes, on Redis Streams. Speaks to one Redis, or one with replicas; not to Redis Cluster.
+
+`keys` says what lies in Redis, `asking` submits and waits, `working` claims and finishes, `link` is the connection.
+Only JSON texts are stored, and nothing that is read is ever executed or unpickled.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Iterable, Sequence
+
+from pydantic import ValidationError
+
+from gradus.contract import GraderInfo
+from services.broker import Claim, Job, Terms
+from services.broker.registry import summed
+from services.broker.streams.asking import Asker, chunked
+from services.broker.streams.keys import JOB_TTL_S, Keys, ms
+from services.broker.streams.link import Link, Script
+from services.broker.streams.working import Worker
+
+log = logging.getLogger(__name__)
+
+
+class StreamsBroker:
+    """See `services.broker.Broker`. Belongs to one event loop; connects when first used."""
+
+    def __init__(
+        self,
+        url: str,
+        terms: Terms | None = None,
+        *,
+        prefix: str = "gradus:",
+        patience_s: float = 5.0,
+        wait_patience_s: float = 30.0,
+    ) -> None:
+        """While Redis is away, a call keeps trying for `patience_s`, and a wait for `wait_patience_s`.
+
+        Raises ValueError when `url` is no Redis URL.
+        """
+        self._terms = terms or Terms()
+        self._keys = Keys(prefix)
+        self._link = Link(url, patience_s=patience_s)
+        self._asker = Asker(self._link, self._keys, self._terms, wait_patience_s=wait_patience_s)
+        self._worker = Worker(self._link, self._keys, self._terms)
+
+    @property
+    def lease_s(self) -> float:
+        return self._terms.lease_s
+
+    async def submit(self, jobs: Sequence[Job]) -> None:
+        await self._asker.submit(jobs)
+
+    def wait(self, job_ids: Iterable[str], timeout_s: float) -> AsyncIterator[tuple[str, str]]:
+        return self._asker.wait(job_ids, timeout_s)
+
+    async def result(self, job_id: str) -> str | None:
+        return (await self.results([job_id])).get(job_id)
+
+    async def results(self, job_ids: Sequence[str]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for chunk in chunked(job_ids):
+            for cache in (False, True):
+                texts = await self._link.call("MGET", *(self._keys.result(job_id, cache=cache) for job_id in chunk))
+                found.update((job_id, text) for job_id, text in zip(chunk, texts, strict=True) if text is not None)
+        return found
+
+    async def remember(self, key: str, text: str, ttl_s: float) -> None:
+        await self._link.call("SET", self._keys.note(key), text, "PX", ms(ttl_s))
+
+    async def recall(self, key: str) -> str | None:
+        text: str | None = await self._link.call("GET", self._keys.note(key))
+        return text
+
+    async def cancel(self, grader: str, job_ids: Iterable[str]) -> None:
+        await self._asker.cancel(grader, job_ids)
+
+    async def claim(self, grader: str, worker: str, limit: int, wait_s: float) -> list[Claim]:
+        return await self._worker.claim(grader, worker, limit, wait_s)
+
+    async def renew(self, claims: Sequence[Claim]) -> None:
+        await self._worker.renew(claims)
+
+    async def finish(self, claim: Claim, result: str, *, cache: bool, bury: bool = False) -> bool:
+        return await self._worker.finish(claim, result, cache=cache, bury=bury)
+
+    async def give_back(self, claim: Claim) -> None:
+        await self._worker.give_back(claim)
+
+    _ANNOUNCE = Script("""
+        local workers, worker, name, info, ttl = KEYS[1], KEYS[2], ARGV[1], ARGV[2], tonumber(ARGV[3])
+        local time = redis.call('TIME')
+        local now = time[1] * 1000 + math.floor(time[2] / 1000)
+        if ttl > 0 then
+          redis.call('SET', worker, info, 'PX', ttl)
+          redis.call('ZADD', workers, now + ttl, name)
+        else
+          redis.call('DEL', worker)
+          redis.call('ZREM', workers, name)
+        end
+        redis.call('ZREMRANGEBYSCORE', workers, '-inf', now)
+        redis.call('PEXPIRE', workers, ARGV[4])
+    """)
+
+    async def announce(self, worker: str, info: GraderInfo, ttl_s: float) -> None:
+        ttl_ms = ms(ttl_s) if ttl_s > 0 else 0
+        keys = [self._keys.workers, self._keys.worker(worker)]
+        await self._link.run(self._ANNOUNCE, keys, worker, info.model_dump_json(), ttl_ms, ms(JOB_TTL_S))
+
+    async def graders(self) -> list[GraderInfo]:
+        names: list[str] = await self._link.call("ZRANGE", self._keys.workers, 0, -1)
+        if not names:
+            return []
+        texts: list[str | None] = await self._link.call("MGET", *map(self._keys.worker, names))
+        announced = [(name, _info(name, text)) for name, text in zip(names, texts, strict=True) if text is not None]
+        return summed((name, info) for name, info in announced if info is not None)
+
+    async def depth(self, grader: str) -> int:
+        return int(await self._link.call("XLEN", self._keys.jobs(grader)))
+
+    async def buried(self, grader: str) -> list[Job]:
+        letters = await self._link.call("XRANGE", self._keys.dead(grader), "-", "+")
+        return [Job(fields["id"], grader, fields["payload"]) for _, fields in letters]
+
+    async def close(self) -> None:
+        await self._asker.close()
+        await self._link.close()
+
+
+def _info(worker: str, text: str) -> GraderInfo | None:
+    """None for a worker of another release, whose announcement this one cannot read: the others still count."""
+    try:
+        return GraderInfo.model_validate_json(text)
+    except ValidationError as error:
+        log.warning("worker %s announced what this release cannot read: %s", worker, error)
+        return None

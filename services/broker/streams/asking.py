@@ -1,0 +1,312 @@
+"""The side that asks: submits, waits, cancels. Claims nothing.
+
+Answers come through one stream per asking process, its inbox, read from the last id seen, so that an answer is read
+again rather than lost when a connection breaks. The inbox is the fast way; the stored results are the sure one: every
+`SWEEP_S`, and whenever the connection was lost, the asker looks up everything that it waits for, and what Redis has
+lost altogether it submits again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from gradus.errors import QueueFault
+from services.broker import Job, QueueFull, Terms, grader_of
+from services.broker.streams.keys import INBOX_TTL_S, JOB_TTL_S, Keys, ms
+from services.broker.streams.link import LAST_PAUSE_S, Link, Script
+from services.broker.waiters import Waiters, answers
+
+CHUNK_JOBS = 256
+CHUNK_CHARS = 4_000_000
+"""Redis serves nobody else while it takes in one chunk."""
+READ_ANSWERS = 512
+SWEEP_S = 30.0
+
+
+@dataclass(slots=True)
+class _Pending:
+    job: Job
+    wishes: int = 0
+    """Submissions in this process that have not been cancelled."""
+    queued: bool = False
+    """Redis said so: if it knows nothing of the job later on, it has lost it."""
+    since: float = field(default_factory=time.monotonic)
+
+
+class Asker:
+    """Belongs to one event loop. `wait_patience_s`: how long Redis may be away before waits end with a QueueFault."""
+
+    def __init__(self, link: Link, keys: Keys, terms: Terms, *, wait_patience_s: float) -> None:
+        self._link = link
+        self._keys = keys
+        self._terms = terms
+        self._wait_patience_s = wait_patience_s
+        self._name = uuid.uuid4().hex[:16]
+        self._inbox = keys.inbox(self._name)
+        self._last_id = "0-0"
+        self._pending: dict[str, _Pending] = {}
+        self._waiters = Waiters()
+        self._listener: asyncio.Task[None] | None = None
+        self._opening = asyncio.Lock()
+
+    async def close(self) -> None:
+        if self._listener is not None:
+            self._listener.cancel()
+            await asyncio.wait([self._listener])
+        self._waiters.fail("the broker was closed while somebody waited")
+
+    # --------------------------------------------------------------------------------------------------- submit
+
+    async def submit(self, jobs: Sequence[Job]) -> None:
+        if not jobs:
+            return
+        grader = grader_of(jobs)
+        wanted = {job.id: job for job in jobs}
+        await self._open()
+        self._wish(wanted.values())  # before Redis knows them: the answer may come before the reply
+        try:
+            answered = await self._queue_within_bound(grader, list(wanted.values()))
+        except (QueueFault, QueueFull, asyncio.CancelledError):
+            self._withdraw(wanted)
+            raise
+        self._withdraw(answered)
+        for pending in filter(None, map(self._pending.get, wanted)):
+            pending.queued = True
+
+    def _wish(self, jobs: Iterable[Job]) -> None:
+        for job in jobs:
+            self._pending.setdefault(job.id, _Pending(job)).wishes += 1
+
+    def _withdraw(self, job_ids: Iterable[str]) -> list[str]:
+        """Take one wish each back; the ids that nobody in this process wants any more."""
+        unwanted = []
+        for job_id in dict.fromkeys(job_ids):
+            pending = self._pending.get(job_id)
+            if pending is None:
+                continue
+            pending.wishes -= 1
+            if pending.wishes <= 0:
+                del self._pending[job_id]
+                unwanted.append(job_id)
+        return unwanted
+
+    async def _queue_within_bound(self, grader: str, jobs: list[Job]) -> list[str]:
+        """The ids of those that are answered already. One chunk is checked and queued in one step.
+
+        More than one are checked first and queued then, so that as many processes as submit large batches at the same
+        moment can overshoot the bound together; but nothing is ever queued of a batch that is refused.
+        """
+        chunks = list(_chunks(jobs))
+        if len(chunks) == 1:
+            return await self._queue(grader, chunks[0], self._terms.max_depth)
+        await self._admit(grader, [job.id for job in jobs])
+        return [job_id for chunk in chunks for job_id in await self._queue(grader, chunk, None)]
+
+    _ADMIT = Script("""
+        local new = 0
+        for i = 2, #ARGV do
+          if redis.call('EXISTS', ARGV[1]..'result:'..ARGV[i], ARGV[1]..'job:'..ARGV[i]) == 0 then new = new + 1 end
+        end
+        return {new, redis.call('XLEN', KEYS[1])}
+    """)
+
+    async def _admit(self, grader: str, job_ids: list[str]) -> None:
+        new, depth = await self._link.run(self._ADMIT, [self._keys.jobs(grader)], self._keys.prefix, *job_ids)
+        if new and depth + new > self._terms.max_depth:
+            raise QueueFull(grader, self._terms.retry_after_s)
+
+    _SUBMIT = Script("""
+        local stream, inbox, prefix, bound, ttl = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[2]), ARGV[3]
+        local answered, known, new = {}, {}, {}
+        for i = 4, #ARGV, 2 do
+          if redis.call('EXISTS', prefix..'result:'..ARGV[i]) == 1 then answered[#answered + 1] = ARGV[i]
+          elseif redis.call('EXISTS', prefix..'job:'..ARGV[i]) == 1 then known[#known + 1] = i
+          else new[#new + 1] = i end
+        end
+        if bound >= 0 and #new > 0 and redis.call('XLEN', stream) + #new > bound then return 'full' end
+        for _, i in ipairs(known) do redis.call('HSET', prefix..'job:'..ARGV[i], inbox, 1) end
+        for _, i in ipairs(new) do
+          local job = prefix..'job:'..ARGV[i]
+          local entry = redis.call('XADD', stream, '*', 'id', ARGV[i], 'payload', ARGV[i + 1])
+          redis.call('HSET', job, 'entry', entry, 'stream', stream, inbox, 1)
+          redis.call('PEXPIRE', job, ttl)
+          redis.call('DEL', prefix..'uncached:'..ARGV[i])
+        end
+        redis.call('PEXPIRE', stream, ttl)
+        return answered
+    """)
+
+    async def _queue(self, grader: str, jobs: Sequence[Job], bound: int | None) -> list[str]:
+        pairs = [text for job in jobs for text in (job.id, job.payload)]
+        keys = [self._keys.jobs(grader), self._inbox]
+        limit = -1 if bound is None else bound
+        answered = await self._link.run(self._SUBMIT, keys, self._keys.prefix, limit, ms(JOB_TTL_S), *pairs)
+        if answered == "full":
+            raise QueueFull(grader, self._terms.retry_after_s)
+        return list(answered)
+
+    # ----------------------------------------------------------------------------------------------------- wait
+
+    async def wait(self, job_ids: Iterable[str], timeout_s: float) -> AsyncIterator[tuple[str, str]]:
+        deadline = time.monotonic() + timeout_s
+        ids = dict.fromkeys(job_ids)
+        wanted = set(ids)
+        await self._open()
+        waiter = self._waiters.join(ids)
+        try:
+            await self._look_up([job_id for job_id in ids if job_id not in self._pending])
+            async for answer in answers(waiter, wanted, deadline):
+                yield answer
+        finally:
+            self._waiters.leave(waiter, wanted)
+
+    _LOOK_UP = Script("""
+        local inbox, prefix, found = KEYS[1], ARGV[1], {}
+        for i = 2, #ARGV do
+          local id = ARGV[i]
+          local result = redis.call('GET', prefix..'result:'..id) or redis.call('GET', prefix..'uncached:'..id)
+          if result then found[#found + 1] = result
+          else
+            local job = prefix..'job:'..id
+            local entry, stream = unpack(redis.call('HMGET', job, 'entry', 'stream'))
+            if entry and #redis.call('XRANGE', stream, entry, entry) == 1 then
+              redis.call('HSET', job, inbox, 1)
+              found[#found + 1] = 1
+            else
+              redis.call('DEL', job)
+              found[#found + 1] = 0
+            end
+          end
+        end
+        return found
+    """)
+
+    async def _look_up(self, job_ids: Sequence[str]) -> list[str]:
+        """Deliver what is answered, have the rest sent to this inbox; the ids that Redis knows nothing of."""
+        lost = []
+        for chunk in chunked(job_ids):
+            found = await self._link.run(self._LOOK_UP, [self._inbox], self._keys.prefix, *chunk)
+            for job_id, result in zip(chunk, found, strict=True):
+                if isinstance(result, str):
+                    self._deliver(job_id, result)
+                elif not result:
+                    lost.append(job_id)
+        return lost
+
+    def _deliver(self, job_id: str, result: str) -> None:
+        self._pending.pop(job_id, None)
+        self._waiters.tell(job_id, result)
+
+    # --------------------------------------------------------------------------------------------------- cancel
+
+    _CANCEL = Script("""
+        local function runs(stream, entry)
+          local pending = redis.pcall('XPENDING', stream, 'workers', entry, entry, 1)
+          return not pending.err and #pending > 0  -- an error: no worker has ever come, so there is no group
+        end
+        for i = 2, #ARGV do
+          local job = ARGV[1]..'job:'..ARGV[i]
+          redis.call('HDEL', job, KEYS[2])
+          local entry = redis.call('HGET', job, 'entry')
+          if entry and redis.call('HLEN', job) == 2 and not runs(KEYS[1], entry) then
+            redis.call('XDEL', KEYS[1], entry)
+            redis.call('DEL', job)
+          end
+        end
+    """)
+
+    async def cancel(self, grader: str, job_ids: Iterable[str]) -> None:
+        unwanted = self._withdraw(job_ids)
+        for chunk in chunked(unwanted):
+            keys = [self._keys.jobs(grader), self._inbox]
+            await self._link.run(self._CANCEL, keys, self._keys.prefix, *chunk)
+
+    # --------------------------------------------------------------------------------------------------- listen
+
+    async def _open(self) -> None:
+        """Have an inbox before anybody could be told of it."""
+        if self._listener is not None and not self._listener.done():
+            return
+        async with self._opening:
+            if self._listener is None or self._listener.done():
+                await self._refresh()
+                self._listener = asyncio.create_task(self._listen(), name="gradus-inbox")
+                self._listener.add_done_callback(self._stopped)
+
+    def _stopped(self, listener: asyncio.Task[None]) -> None:
+        if not listener.cancelled() and (error := listener.exception()) is not None:
+            self._waiters.fail(f"reading answers from Redis failed: {type(error).__name__}: {error}")
+
+    async def _listen(self) -> None:
+        lost_at: float | None = None
+        while True:
+            try:
+                await self._refresh()
+                lost_at = None
+                await self._read_for(SWEEP_S)
+            except QueueFault as fault:
+                lost_at = lost_at or time.monotonic()
+                if time.monotonic() - lost_at > self._wait_patience_s:
+                    self._waiters.fail(fault.message)
+                await asyncio.sleep(LAST_PAUSE_S)
+
+    async def _refresh(self) -> None:
+        """Keep the inbox alive, make it anew if it is gone, and look up whatever is still waited for."""
+        if not await self._link.call("PEXPIRE", self._inbox, ms(INBOX_TTL_S)):
+            self._last_id = await self._link.run(self._MAKE_INBOX, [self._inbox], ms(INBOX_TTL_S))
+        too_old = time.monotonic() - JOB_TTL_S
+        self._pending = {job_id: pending for job_id, pending in self._pending.items() if pending.since > too_old}
+        lost = await self._look_up([*self._queued_here(), *self._waiters.jobs() - self._pending.keys()])
+        for grader, chunk in _by_grader(self._pending[job_id].job for job_id in lost if job_id in self._pending):
+            await self._queue(grader, chunk, None)
+
+    _MAKE_INBOX = Script("""
+        local first = redis.call('XADD', KEYS[1], '*', 'opened', 1)
+        redis.call('PEXPIRE', KEYS[1], ARGV[1])
+        return first
+    """)
+
+    def _queued_here(self) -> list[str]:
+        return [job_id for job_id, pending in self._pending.items() if pending.queued]
+
+    async def _read_for(self, duration_s: float) -> None:
+        until = time.monotonic() + duration_s
+        n_read = 0
+        while (left_s := until - time.monotonic()) > 0:
+            command = ("XREAD", "COUNT", READ_ANSWERS, "BLOCK", ms(left_s), "STREAMS", self._inbox, self._last_id)
+            for _, entries in await self._link.read(left_s, *command) or ():
+                for self._last_id, answer in entries:
+                    self._deliver(answer["id"], answer["result"])
+                n_read += len(entries)
+            if n_read >= READ_ANSWERS:
+                await self._link.call("XTRIM", self._inbox, "MINID", "~", self._last_id)
+                n_read = 0
+
+
+def chunked(job_ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, len(job_ids), CHUNK_JOBS):
+        yield job_ids[start : start + CHUNK_JOBS]
+
+
+def _chunks(jobs: Iterable[Job]) -> Iterator[list[Job]]:
+    chunk: list[Job] = []
+    chars = 0
+    for job in jobs:
+        if chunk and (len(chunk) == CHUNK_JOBS or chars + len(job.payload) > CHUNK_CHARS):
+            yield chunk
+            chunk, chars = [], 0
+        chunk.append(job)
+        chars += len(job.payload)
+    if chunk:
+        yield chunk
+
+
+def _by_grader(jobs: Iterable[Job]) -> Iterator[tuple[str, list[Job]]]:
+    sorted_jobs = sorted(jobs, key=lambda job: job.grader)
+    for grader, group in groupby(sorted_jobs, key=lambda job: job.grader):
+        yield from ((grader, chunk) for chunk in _chunks(group))

@@ -1,0 +1,145 @@
+"""The connection to one Redis: retries, scripts, and QueueFault where redis-py has an error. Knows no key and no job.
+
+redis-py's own retries stay off: they nest (every command retry reconnects with retries of its own), so nobody can say
+how long they last. `Link` tries again for `patience_s` instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+from redis import exceptions as redis_errors
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.connection import parse_url
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from gradus.errors import QueueFault
+
+COMMAND_CONNECTIONS = 64
+READER_CONNECTIONS = 256
+"""Blocking reads at the same time: one per worker and one per asking process."""
+FIRST_PAUSE_S = 0.02
+LAST_PAUSE_S = 0.5
+
+Argument = str | int | float
+
+
+class LinkLost(QueueFault):
+    """Redis cannot be reached at this moment; the next attempt may succeed."""
+
+
+class NoGroup(Exception):
+    """The stream, or its consumer group, is not there (any more)."""
+
+
+class Script:
+    """A Lua script, sent in full only to a Redis that has not seen it."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+
+class Link:
+    def __init__(self, url: str, *, patience_s: float) -> None:
+        """Raises ValueError when `url` cannot be read. Connects when first used."""
+        self.patience_s = patience_s
+        self._shown = redacted(url)
+        self._commands = _client(url, COMMAND_CONNECTIONS, patience_s, socket_timeout_s=patience_s)
+        self._readers = _client(url, READER_CONNECTIONS, patience_s, socket_timeout_s=None)
+
+    async def call(self, *command: Argument) -> Any:
+        """The reply. Tries again while Redis is away; raises QueueFault once that has lasted `patience_s`."""
+        return await self.persist(lambda: self._attempt(self._commands, *command))
+
+    async def run(self, script: Script, keys: list[str], *args: Argument) -> Any:
+        """The script's reply, like `call`. It must bear to run twice: that happens when the first reply got lost."""
+        return await self.persist(lambda: self._run_once(script, keys, args))
+
+    async def read(self, block_s: float, *command: Argument) -> Any:
+        """One attempt at a command that Redis answers within `block_s`. Raises LinkLost and NoGroup."""
+        try:
+            # the socket itself has no timeout here; this notices a peer that vanished without a word
+            async with asyncio.timeout(block_s + self.patience_s):
+                return await self._attempt(self._readers, *command)
+        except TimeoutError as error:
+            raise self._lost("no answer") from error
+
+    async def persist(self, attempt: Callable[[], Awaitable[Any]]) -> Any:
+        """The outcome of `attempt`, made again after each LinkLost for `patience_s`."""
+        give_up_at = time.monotonic() + self.patience_s
+        pause_s = FIRST_PAUSE_S
+        while True:
+            try:
+                return await attempt()
+            except LinkLost:
+                if time.monotonic() + pause_s > give_up_at:
+                    raise
+            await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
+            pause_s = min(2 * pause_s, LAST_PAUSE_S)
+
+    async def close(self) -> None:
+        await self._commands.aclose()
+        await self._readers.aclose()
+
+    async def _run_once(self, script: Script, keys: list[str], args: tuple[Argument, ...]) -> Any:
+        try:
+            return await self._attempt(self._commands, "EVALSHA", script.sha, len(keys), *keys, *args)
+        except redis_errors.NoScriptError:
+            return await self._attempt(self._commands, "EVAL", script.text, len(keys), *keys, *args)
+
+    async def _attempt(self, client: Redis, *command: Argument) -> Any:
+        try:
+            return await client.execute_command(*command)  # type: ignore[no-untyped-call]
+        except redis_errors.AuthenticationError as error:
+            raise self._refused(error) from error
+        except (redis_errors.ConnectionError, redis_errors.TimeoutError, redis_errors.ReadOnlyError) as error:
+            raise self._lost(str(error)) from error
+        except redis_errors.NoScriptError:
+            raise
+        except redis_errors.ResponseError as error:
+            if str(error).startswith(("NOGROUP", "UNBLOCKED")):
+                raise NoGroup from error
+            raise self._refused(error) from error
+        except redis_errors.RedisError as error:
+            raise self._refused(error) from error
+
+    def _lost(self, why: str) -> LinkLost:
+        return LinkLost(
+            f"cannot reach Redis at {self._shown} ({why}): check that it runs and that the URL is right, then try again"
+        )
+
+    def _refused(self, error: redis_errors.RedisError) -> QueueFault:
+        return QueueFault(
+            f"Redis at {self._shown} refuses a command ({error}): check its user, password, memory and version",
+            retryable=not isinstance(error, redis_errors.AuthenticationError),
+        )
+
+
+def redacted(url: str) -> str:
+    """`url` without user, password and query."""
+    parts = urlsplit(url)
+    login, at, address = parts.netloc.rpartition("@")
+    return f"{parts.scheme}://{'***@' if login else at}{address}{parts.path}"
+
+
+def _client(url: str, max_connections: int, patience_s: float, *, socket_timeout_s: float | None) -> Redis:
+    options: dict[str, Any] = {
+        **parse_url(url),
+        "decode_responses": True,
+        "protocol": 2,  # replies have another shape in protocol 3
+        "retry": Retry(NoBackoff(), 0),
+        "socket_timeout": socket_timeout_s,
+        "socket_connect_timeout": patience_s,
+        "socket_keepalive": True,
+        "max_connections": max_connections,
+        "timeout": patience_s,
+    }
+    return Redis.from_pool(BlockingConnectionPool(**options))

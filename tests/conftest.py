@@ -1,0 +1,79 @@
+"""What tests of several suites share: a real Redis on a free port."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class RedisServer:
+    """A redis-server in a directory of its own; it can be killed and started again on what it left there."""
+
+    def __init__(self, directory: Path, *, append_only: bool) -> None:
+        self._directory = directory
+        self._append_only = append_only
+        self._port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        self.url = f"redis://127.0.0.1:{self._port}/0"
+
+    def start(self) -> None:
+        command = ["redis-server", "--bind", "127.0.0.1", "--port", str(self._port), "--dir", str(self._directory)]
+        command += ["--save", "", "--appendonly", "yes" if self._append_only else "no", "--appendfsync", "everysec"]
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        give_up_at = time.monotonic() + 20
+        while not self._answers():
+            assert self._process.poll() is None, "redis-server ended at once"
+            assert time.monotonic() < give_up_at, "redis-server does not answer"
+            time.sleep(0.02)
+
+    def _answers(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self._port), timeout=1) as connection:
+                connection.sendall(b"PING\r\n")
+                return connection.recv(5) == b"+PONG"
+        except OSError:
+            return False
+
+    def stop(self, how: signal.Signals = signal.SIGKILL) -> None:
+        if self._process is not None:
+            self._process.send_signal(how)
+            self._process.wait()
+            self._process = None
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., RedisServer]]:
+    """Starts a server of the test's own: `redis_server(append_only=True)`."""
+    if shutil.which("redis-server") is None:
+        pytest.skip("redis-server is not installed (Debian: apt-get install redis-server)")
+    servers: list[RedisServer] = []
+
+    def started(*, append_only: bool = False) -> RedisServer:
+        server = RedisServer(tmp_path_factory.mktemp("redis"), append_only=append_only)
+        servers.append(server)
+        server.start()
+        return server
+
+    yield started
+    for server in servers:
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def redis_url(redis_server: Callable[..., RedisServer]) -> str:
+    """A Redis for the whole session. It is shared: keep to a key prefix or a database number of your own."""
+    return redis_server().url

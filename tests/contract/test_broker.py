@@ -1,0 +1,732 @@
+"""What every broker does, said once and held against both; below it, what only a broker on Redis can get wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import Any, cast
+
+import pytest
+from redis.asyncio import Redis
+
+from gradus.contract import GraderInfo, GraderName
+from gradus.errors import Misuse, QueueFault
+from services.broker import MAX_STARTS, Broker, Claim, Job, QueueFull, Terms
+from services.broker.memory import MemoryBroker
+from services.broker.open import open_broker
+from services.broker.streams import StreamsBroker
+from services.broker.streams.link import redacted
+
+SOON_S = 20.0
+"""Longer than anything here takes on a busy machine; nothing waits for it to pass."""
+SHORT_LEASE = Terms(lease_s=0.3)
+
+OCAML = GraderInfo(
+    name=GraderName.OCAML, revision="r1", toolchain="ocaml 4.14.1", rubrics=("ocaml/graduated@1",), sandbox="bubblewrap"
+)
+
+
+class Place:
+    """Where brokers meet: one Redis prefix, or the one memory broker."""
+
+    def __init__(self, redis_url: str | None) -> None:
+        self.redis_url = redis_url
+        self.prefix = f"test-{uuid.uuid4().hex}:"
+        self.opened: list[Broker] = []
+
+    def open(self, terms: Terms | None = None) -> Broker:
+        """Another API or worker process, as it were."""
+        if self.redis_url is not None:
+            self.opened.append(StreamsBroker(self.redis_url, terms, prefix=self.prefix))
+        elif not self.opened:
+            self.opened.append(MemoryBroker(terms))
+        return self.opened[-1]
+
+    async def close(self) -> None:
+        for broker in self.opened:
+            await broker.close()
+
+
+@pytest.fixture(params=["memory", "redis"])
+async def place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
+    url = request.getfixturevalue("redis_url") if request.param == "redis" else None
+    place = Place(url)
+    yield place
+    if url is not None:
+        await assert_every_key_expires(url, place.prefix)
+    await place.close()
+
+
+async def assert_every_key_expires(url: str, prefix: str) -> None:
+    async with Redis.from_url(url) as redis:
+        keys = [key async for key in redis.scan_iter(match=f"{prefix}*")]
+        assert [key for key in keys if await redis.ttl(key) < 0] == []
+
+
+@pytest.fixture
+def broker(place: Place) -> Broker:
+    return place.open()
+
+
+async def wait_until(happened: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(SOON_S):
+        while not await happened():  # noqa: ASYNC110  (it happens in Redis, where no event of ours is set)
+            await asyncio.sleep(0.02)
+
+
+def jobs(n_jobs: int, name: str = "job") -> list[Job]:
+    return [Job(f"{name}-{i}", "ocaml", json.dumps({"n": i})) for i in range(n_jobs)]
+
+
+def ids(of: Iterable[Job]) -> list[str]:
+    return [job.id for job in of]
+
+
+def ids_of(claims: Iterable[Claim]) -> list[str]:
+    return [claim.job.id for claim in claims]
+
+
+async def take(broker: Broker, n_jobs: int, worker: str = "w") -> list[Claim]:
+    claims: list[Claim] = []
+    async with asyncio.timeout(SOON_S):
+        while len(claims) < n_jobs:
+            claims += await broker.claim("ocaml", worker, n_jobs - len(claims), 1.0)
+    return claims
+
+
+async def take_one(broker: Broker, worker: str = "w") -> Claim:
+    return (await take(broker, 1, worker))[0]
+
+
+async def nothing_to_take(broker: Broker, worker: str = "w") -> bool:
+    return await broker.claim("ocaml", worker, 1, 0) == []
+
+
+async def answers(broker: Broker, job_ids: Iterable[str], timeout_s: float = SOON_S) -> list[tuple[str, str]]:
+    return [answer async for answer in broker.wait(job_ids, timeout_s)]
+
+
+async def answering(broker: Broker, job_ids: Iterable[str]) -> asyncio.Task[list[tuple[str, str]]]:
+    """A wait that has begun."""
+    waiting = asyncio.create_task(answers(broker, job_ids))
+    await asyncio.sleep(0)
+    return waiting
+
+
+@contextlib.asynccontextmanager
+async def working(broker: Broker, worker: str = "w", result: str = "{}") -> AsyncIterator[list[Claim]]:
+    """A worker that finishes everything; gives what it claimed."""
+    seen: list[Claim] = []
+
+    async def work() -> None:
+        while True:
+            claims = await broker.claim("ocaml", worker, 32, 0.2)
+            seen.extend(claims)
+            await asyncio.gather(*(broker.finish(claim, result, cache=True) for claim in claims))
+
+    task = asyncio.create_task(work())
+    yield seen
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+# ------------------------------------------------------------------------------------------------ submit and answer
+
+
+async def test_a_job_goes_from_submission_to_its_waiter(broker: Broker) -> None:
+    [job] = jobs(1)
+    await broker.submit([job])
+    claim = await take_one(broker)
+    assert (claim.job, claim.deliveries) == (job, 1)
+    assert await broker.finish(claim, '{"reward": 1}', cache=True)
+    assert await answers(broker, [job.id]) == [(job.id, '{"reward": 1}')]
+
+
+async def test_answers_come_in_the_order_of_completion(broker: Broker) -> None:
+    await broker.submit(jobs(3))
+    waiting = await answering(broker, ids(jobs(3)))
+    claims = await take(broker, 3)
+    for claim in (claims[2], claims[0], claims[1]):
+        await broker.finish(claim, "{}", cache=True)
+    assert [job_id for job_id, _ in await waiting] == ["job-2", "job-0", "job-1"]
+
+
+async def test_jobs_are_claimed_in_the_order_of_submission(broker: Broker) -> None:
+    await broker.submit(jobs(5))
+    assert ids_of(await take(broker, 5)) == ids(jobs(5))
+
+
+async def test_a_claim_takes_no_more_than_its_limit(broker: Broker) -> None:
+    await broker.submit(jobs(5))
+    assert len(await broker.claim("ocaml", "w", 2, 1.0)) == 2
+
+
+async def test_a_waiting_claim_gets_the_job_that_comes(broker: Broker) -> None:
+    claiming = asyncio.create_task(broker.claim("ocaml", "w", 8, SOON_S))
+    await asyncio.sleep(0)
+    await broker.submit(jobs(1))
+    assert ids_of(await claiming) == ["job-0"]
+
+
+async def test_graders_have_queues_of_their_own(broker: Broker) -> None:
+    await broker.submit([Job("a", "rust", "{}")])
+    assert await broker.claim("ocaml", "w", 1, 0) == []
+    assert ids_of(await broker.claim("rust", "w", 1, SOON_S)) == ["a"]
+
+
+async def test_jobs_for_two_graders_in_one_submit_are_a_mistake(broker: Broker) -> None:
+    with pytest.raises(ValueError, match="one grader"):
+        await broker.submit([Job("a", "rust", "{}"), Job("b", "ocaml", "{}")])
+
+
+async def test_an_empty_submission_does_nothing(broker: Broker) -> None:
+    await broker.submit([])
+    assert await answers(broker, []) == []
+
+
+async def test_a_wait_ends_when_its_time_is_over(broker: Broker) -> None:
+    await broker.submit(jobs(2))
+    await broker.finish(await take_one(broker), "{}", cache=True)
+    assert await answers(broker, ids(jobs(2)), timeout_s=0.3) == [("job-0", "{}")]
+
+
+async def test_a_wait_for_an_unknown_job_gets_nothing(broker: Broker) -> None:
+    assert await answers(broker, ["never-submitted"], timeout_s=0.1) == []
+    assert await broker.result("never-submitted") is None
+
+
+async def test_a_wait_yields_each_id_once(broker: Broker) -> None:
+    await broker.submit(jobs(1))
+    await broker.finish(await take_one(broker), "{}", cache=True)
+    assert await answers(broker, ["job-0", "job-0"]) == [("job-0", "{}")]
+
+
+async def test_every_waiter_of_a_job_is_answered(broker: Broker) -> None:
+    await broker.submit(jobs(1))
+    waits = [await answering(broker, ["job-0"]) for _ in range(3)]
+    await broker.finish(await take_one(broker), "{}", cache=True)
+    assert await asyncio.gather(*waits) == [[("job-0", "{}")]] * 3
+
+
+async def test_a_batch_of_4096_is_answered_in_full(place: Place) -> None:
+    asking, grading = place.open(), place.open()
+    batch = jobs(4096)
+    async with working(grading) as seen:
+        await asking.submit(batch)
+        answered = await answers(asking, ids(batch))
+    assert sorted(job_id for job_id, _ in answered) == sorted(ids(batch))
+    assert len(seen) == 4096
+
+
+@pytest.mark.parametrize("text", ["żółć 🐫 \u2028 \x01", "x" * 1_000_000], ids=["unicode", "long"])
+async def test_texts_arrive_unchanged(broker: Broker, text: str) -> None:
+    job = Job("a", "ocaml", json.dumps({"completion": text}, ensure_ascii=False))
+    await broker.submit([job])
+    claim = await take_one(broker)
+    assert claim.job == job
+    await broker.finish(claim, job.payload, cache=True)
+    assert await answers(broker, ["a"]) == [("a", job.payload)]
+
+
+# ---------------------------------------------------------------------------------------- single flight and results
+
+
+async def test_identical_work_of_two_askers_is_done_once(place: Place) -> None:
+    first, second = place.open(), place.open()
+    await first.submit(jobs(1))
+    await second.submit(jobs(1))
+    assert await first.depth("ocaml") == 1
+    claim = await take_one(place.open())
+    await second.submit(jobs(1))
+    assert await nothing_to_take(first)
+    await first.finish(claim, "{}", cache=True)
+    assert await answers(first, ["job-0"]) == await answers(second, ["job-0"]) == [("job-0", "{}")]
+
+
+async def test_identical_jobs_of_one_batch_are_one(broker: Broker) -> None:
+    await broker.submit(jobs(1) * 3)
+    assert await broker.depth("ocaml") == 1
+
+
+async def test_a_verdict_is_delivered_from_the_cache(place: Place) -> None:
+    first, second = place.open(), place.open()
+    await first.submit(jobs(2))
+    await first.finish(await take_one(first), '{"reward": 1}', cache=True)
+    await second.submit(jobs(2))
+    assert await answers(second, ["job-0"]) == [("job-0", '{"reward": 1}')]
+    assert await second.depth("ocaml") == 1
+    assert await second.results(ids(jobs(2))) == {"job-0": '{"reward": 1}'}
+
+
+async def test_a_fault_reaches_its_waiters_and_is_not_cached(place: Place) -> None:
+    first, second = place.open(), place.open()
+    await first.submit(jobs(1))
+    await first.finish(await take_one(first), '"fault"', cache=False)
+    assert await answers(first, ["job-0"]) == [("job-0", '"fault"')]
+    assert await first.result("job-0") == '"fault"'
+    await second.submit(jobs(1))
+    assert await answers(second, ["job-0"], timeout_s=0.1) == []
+    await second.finish(await take_one(second), '"verdict"', cache=True)
+    assert await answers(second, ["job-0"]) == [("job-0", '"verdict"')]
+
+
+async def test_results_are_forgotten_after_their_time(place: Place) -> None:
+    broker = place.open(Terms(result_ttl_s=0.1, uncached_ttl_s=0.1))
+    await broker.submit(jobs(2))
+    verdict, fault = await take(broker, 2)
+    await broker.finish(verdict, "{}", cache=True)
+    await broker.finish(fault, "{}", cache=False)
+
+    async def forgotten() -> bool:
+        return await broker.results(ids(jobs(2))) == {}
+
+    await wait_until(forgotten)
+    await broker.submit(jobs(2))
+    assert await broker.depth("ocaml") == 2
+
+
+async def test_notes_are_kept_for_their_time(broker: Broker) -> None:
+    await broker.remember("request", "jobs", 60)
+    await broker.remember("brief", "jobs", 0.05)
+    assert await broker.recall("request") == "jobs"
+
+    async def forgotten() -> bool:
+        return await broker.recall("brief") is None
+
+    await wait_until(forgotten)
+    assert await broker.recall("other") is None
+
+
+# ------------------------------------------------------------------------------------------------- leases and crashes
+
+
+async def test_a_lapsed_lease_is_claimed_by_another_worker(place: Place) -> None:
+    dead, alive = place.open(SHORT_LEASE), place.open(SHORT_LEASE)
+    await alive.submit(jobs(1))
+    await take_one(dead, "dead")
+    claim = await take_one(alive, "alive")
+    assert (claim.job.id, claim.deliveries) == ("job-0", 2)
+    assert await alive.finish(claim, "{}", cache=True)
+    assert await answers(alive, ["job-0"]) == [("job-0", "{}")]
+
+
+async def test_a_job_under_a_lease_is_nobody_elses(place: Place) -> None:
+    first, second = place.open(), place.open()
+    await first.submit(jobs(1))
+    await take_one(first, "first")
+    assert await nothing_to_take(second, "second")
+
+
+async def test_a_renewed_lease_does_not_lapse(place: Place) -> None:
+    terms = Terms(lease_s=1.0)
+    slow, other = place.open(terms), place.open(terms)
+    await slow.submit(jobs(1))
+    claim = await take_one(slow, "slow")
+    stealing = asyncio.create_task(other.claim("ocaml", "other", 1, 1.8))
+    while not stealing.done():
+        await slow.renew([claim])
+        await asyncio.sleep(0.1)
+    assert await stealing == []
+    assert await slow.finish(claim, "{}", cache=True)
+
+
+async def test_the_second_to_finish_is_told_so(place: Place) -> None:
+    first, second = place.open(SHORT_LEASE), place.open(SHORT_LEASE)
+    await first.submit(jobs(1))
+    lapsed = await take_one(first, "first")
+    claim = await take_one(second, "second")
+    assert await second.finish(claim, '"second"', cache=True)
+    assert not await first.finish(lapsed, '"first"', cache=True)
+    assert await answers(first, ["job-0"]) == [("job-0", '"second"')]
+
+
+async def test_a_late_finisher_that_is_still_first_counts(place: Place) -> None:
+    first, second = place.open(SHORT_LEASE), place.open(SHORT_LEASE)
+    await first.submit(jobs(1))
+    lapsed = await take_one(first, "first")
+    claim = await take_one(second, "second")
+    assert await first.finish(lapsed, '"first"', cache=True)
+    assert not await second.finish(claim, '"second"', cache=True)
+    assert await first.result("job-0") == '"first"'
+
+
+async def test_a_finisher_of_an_earlier_run_changes_nothing(place: Place) -> None:
+    broker = place.open(SHORT_LEASE)
+    await broker.submit(jobs(1))
+    lapsed = await take_one(broker, "first")
+    await broker.finish(await take_one(broker, "second"), '"fault"', cache=False)
+    await broker.submit(jobs(1))
+    assert not await broker.finish(lapsed, '"late"', cache=True)
+    assert await broker.depth("ocaml") == 1
+
+
+async def test_a_job_given_back_is_claimable_at_once(place: Place) -> None:
+    leaving, staying = place.open(), place.open()
+    await leaving.submit(jobs(1))
+    claim = await take_one(leaving, "leaving")
+    claiming = asyncio.create_task(staying.claim("ocaml", "staying", 1, SOON_S))
+    await leaving.give_back(claim)
+    [again] = await claiming
+    assert (again.job.id, again.deliveries) == ("job-0", 2)
+    assert not await leaving.finish(claim, "{}", cache=True)
+    assert await staying.finish(again, "{}", cache=True)
+    assert await answers(leaving, ["job-0"]) == [("job-0", "{}")]
+
+
+async def test_a_lapsed_claim_cannot_be_given_back(place: Place) -> None:
+    first, second = place.open(SHORT_LEASE), place.open(SHORT_LEASE)
+    await first.submit(jobs(1))
+    lapsed = await take_one(first, "first")
+    claim = await take_one(second, "second")
+    await first.give_back(lapsed)
+    assert await second.finish(claim, "{}", cache=True)
+    assert await first.depth("ocaml") == 0
+
+
+async def test_two_workers_never_get_the_same_job(place: Place) -> None:
+    asking = place.open()
+    batch = jobs(300)
+    async with contextlib.AsyncExitStack() as stack:
+        seen = [await stack.enter_async_context(working(place.open(), f"w{n}")) for n in range(3)]
+        await asking.submit(batch)
+        assert len(await answers(asking, ids(batch))) == 300
+    assert sorted(job_id for claims in seen for job_id in ids_of(claims)) == sorted(ids(batch))
+
+
+async def test_a_job_that_kills_its_workers_is_buried_and_the_others_are_graded(place: Place) -> None:
+    asking = place.open(SHORT_LEASE)
+    batch = [*jobs(4, "innocent"), Job("killer", "ocaml", '"poison"')]
+    await asking.submit(batch)
+    waiting = await answering(asking, ids(batch))
+    deaths = 0
+    worker = place.open(SHORT_LEASE)
+    while not waiting.done():
+        claims = await worker.claim("ocaml", f"w{deaths}", 8, 0.5)
+        if any(claim.job.id == "killer" and claim.deliveries <= MAX_STARTS for claim in claims):
+            deaths += 1
+            worker = place.open(SHORT_LEASE)  # whatever the dead one held is left to lapse
+            continue
+        for claim in claims:
+            bury = claim.deliveries > MAX_STARTS
+            await worker.finish(claim, '"fault"' if bury else '"verdict"', cache=not bury, bury=bury)
+    expected = {job.id: '"verdict"' for job in batch} | {"killer": '"fault"'}
+    assert (dict(await waiting), deaths) == (expected, MAX_STARTS)
+    assert await asking.buried("ocaml") == [batch[-1]]
+
+
+async def test_the_last_start_of_a_job_happens_alone(place: Place) -> None:
+    broker = place.open(Terms(lease_s=2.0))
+    await broker.submit(jobs(1))
+    for worker in ("first", "second"):
+        await broker.give_back(await take_one(broker, worker))
+    await broker.submit(jobs(2, "other"))
+    suspect = await take_one(broker)
+    assert (suspect.job.id, suspect.deliveries) == ("job-0", MAX_STARTS)
+    assert await nothing_to_take(broker)
+    await broker.finish(suspect, "{}", cache=True)
+    assert len(await take(broker, 2)) == 2
+
+
+async def test_a_busy_worker_takes_no_suspect(place: Place) -> None:
+    broker = place.open(SHORT_LEASE)
+    await broker.submit(jobs(1))
+    await take_one(broker, "first")
+    await take_one(broker, "second")
+    await broker.submit(jobs(1, "other"))
+    held = await take_one(broker, "busy")
+    assert held.job.id == "other-0"
+    suspect: list[Claim] = []
+    for _ in range(8):
+        await broker.renew([held])
+        suspect += await broker.claim("ocaml", "busy", 1, 0.1)
+    assert suspect == []
+    await broker.finish(held, "{}", cache=True)
+    assert (await take_one(broker, "busy")).deliveries == MAX_STARTS
+
+
+# ------------------------------------------------------------------------------------------------ bounds and cancelling
+
+
+async def test_a_full_queue_refuses_the_whole_submission(place: Place) -> None:
+    broker = place.open(Terms(max_depth=5, retry_after_s=7))
+    await broker.submit(jobs(3))
+    with pytest.raises(QueueFull, match="'ocaml' is full") as refused:
+        await broker.submit(jobs(3, "more"))
+    assert refused.value.retry_after_s == 7
+    assert await broker.depth("ocaml") == 3
+    await broker.submit(jobs(2, "few"))
+
+
+async def test_a_full_queue_refuses_a_large_batch_whole(place: Place) -> None:
+    broker = place.open(Terms(max_depth=700))
+    await broker.submit(jobs(100))
+    with pytest.raises(QueueFull):
+        await broker.submit(jobs(601, "more"))
+    assert await broker.depth("ocaml") == 100
+    await broker.submit(jobs(600, "few"))
+    assert await broker.depth("ocaml") == 700
+
+
+async def test_a_full_queue_still_serves_known_work(place: Place) -> None:
+    broker = place.open(Terms(max_depth=1))
+    await broker.submit(jobs(1))
+    await broker.finish(await take_one(broker), "{}", cache=True)
+    await broker.submit(jobs(1, "other"))
+    await broker.submit([*jobs(1), *jobs(1, "other")])
+    assert await answers(broker, ["job-0"]) == [("job-0", "{}")]
+
+
+async def test_running_jobs_count_for_the_depth(broker: Broker) -> None:
+    await broker.submit(jobs(3))
+    claims = await take(broker, 2)
+    assert await broker.depth("ocaml") == 3
+    await broker.finish(claims[0], "{}", cache=True)
+    assert await broker.depth("ocaml") == 2
+    assert await broker.depth("rust") == 0
+
+
+async def test_a_cancelled_job_is_never_claimed(broker: Broker) -> None:
+    await broker.submit(jobs(3))
+    await broker.cancel("ocaml", ["job-0", "job-2", "unknown"])
+    assert ids_of(await take(broker, 1)) == ["job-1"]
+    assert await nothing_to_take(broker)
+    await broker.submit(jobs(1))
+    assert ids_of(await take(broker, 1)) == ["job-0"]
+
+
+async def test_a_job_that_another_wants_survives_cancelling(place: Place) -> None:
+    first, second = place.open(), place.open()
+    await first.submit(jobs(1))
+    await second.submit(jobs(1))
+    await first.cancel("ocaml", ["job-0"])
+    assert await first.depth("ocaml") == 1
+    await second.cancel("ocaml", ["job-0"])
+    assert await first.depth("ocaml") == 0
+
+
+async def test_a_job_that_another_request_of_the_process_wants_survives_cancelling(broker: Broker) -> None:
+    await broker.submit(jobs(1))
+    await broker.submit(jobs(1))
+    await broker.cancel("ocaml", ["job-0"])
+    assert await broker.depth("ocaml") == 1
+    await broker.cancel("ocaml", ["job-0"])
+    assert await broker.depth("ocaml") == 0
+
+
+async def test_a_running_job_is_left_to_finish_when_cancelled(broker: Broker) -> None:
+    await broker.submit(jobs(1))
+    claim = await take_one(broker)
+    await broker.cancel("ocaml", ["job-0"])
+    assert await broker.finish(claim, "{}", cache=True)
+    assert await broker.result("job-0") == "{}"
+
+
+# ----------------------------------------------------------------------------------------------------------- graders
+
+
+async def test_slots_of_workers_of_one_revision_are_summed(place: Place) -> None:
+    broker, other = place.open(), place.open()
+    await broker.announce("a", OCAML.model_copy(update={"slots": 4}), 60)
+    await other.announce("b", OCAML.model_copy(update={"slots": 2}), 60)
+    await other.announce("c", OCAML.model_copy(update={"revision": "r2"}), 60)
+    await other.announce("c", OCAML.model_copy(update={"revision": "r2"}), 60)
+    summary = [(info.grader, info.workers, info.slots) for info in await broker.graders()]
+    assert summary == [("ocaml@r1", 2, 6), ("ocaml@r2", 1, 1)]
+
+
+async def test_a_worker_that_leaves_is_forgotten_at_once(broker: Broker) -> None:
+    await broker.announce("a", OCAML, 60)
+    await broker.announce("a", OCAML, 0)
+    assert await broker.graders() == []
+
+
+async def test_a_worker_that_falls_silent_is_forgotten(broker: Broker) -> None:
+    await broker.announce("silent", OCAML, 0.05)
+    await broker.announce("alive", OCAML, 60)
+
+    async def one_left() -> bool:
+        return [info.workers for info in await broker.graders()] == [1]
+
+    await wait_until(one_left)
+
+
+# ----------------------------------------------------------------------------------------------- only on Redis: faults
+
+
+async def test_killed_redis_loses_nothing(redis_server: Callable[..., Any]) -> None:
+    server = redis_server(append_only=True)
+    asking, grading = (StreamsBroker(server.url, Terms(lease_s=1.0), patience_s=SOON_S) for _ in range(2))
+    batch = jobs(200)
+    await asking.submit(batch)
+    waiting = await answering(asking, ids(batch))
+    await grading.finish(await take_one(grading), "{}", cache=True)
+    await take(grading, 10)
+    async with working(grading) as seen:
+        server.stop()
+        server.start()
+        assert sorted(job_id for job_id, _ in await waiting) == sorted(ids(batch))
+    assert len(seen) >= 189
+    await assert_every_key_expires(server.url, "gradus:")
+    await asking.close()
+    await grading.close()
+    server.stop()
+
+
+async def test_what_an_emptied_redis_forgot_is_submitted_again(redis_server: Callable[..., Any]) -> None:
+    server = redis_server(append_only=False)
+    asking, grading = (StreamsBroker(server.url, patience_s=SOON_S) for _ in range(2))
+    await asking.submit(jobs(300))
+    await take(grading, 10)
+    waiting = await answering(asking, ids(jobs(300)))
+    server.stop()
+    server.start()
+    async with working(grading):
+        assert len(await waiting) == 300
+    await asking.close()
+    await grading.close()
+    server.stop()
+
+
+async def test_redis_that_stays_away_ends_calls_and_waits_with_a_fault(redis_server: Callable[..., Any]) -> None:
+    server = redis_server()
+    broker = StreamsBroker(server.url, patience_s=0.2, wait_patience_s=0.2)
+    await broker.submit(jobs(1))
+    waiting = await answering(broker, ["job-0"])
+    server.stop()
+    with pytest.raises(QueueFault, match="cannot reach Redis"):
+        await waiting
+    for call in (broker.submit(jobs(1, "other")), broker.claim("ocaml", "w", 1, 0), broker.depth("ocaml")):
+        with pytest.raises(QueueFault, match="cannot reach Redis"):
+            await cast("Awaitable[object]", call)
+    await broker.close()
+
+
+async def test_the_fault_names_the_url_without_its_password() -> None:
+    broker = StreamsBroker("redis://me:geheim@127.0.0.1:1/0?client_name=geheim", patience_s=0.05)
+    with pytest.raises(QueueFault) as fault:
+        await broker.depth("ocaml")
+    assert "redis://***@127.0.0.1:1/0" in fault.value.message
+    assert "geheim" not in fault.value.message
+    assert fault.value.retryable
+    await broker.close()
+
+
+async def test_a_wrong_password_is_refused_at_once(redis_url: str) -> None:
+    broker = StreamsBroker(redis_url.replace("127", "me:geheim@127", 1), patience_s=SOON_S)
+    started = time.monotonic()
+    with pytest.raises(QueueFault, match="refuses") as fault:
+        await broker.depth("ocaml")
+    assert time.monotonic() - started < SOON_S / 2, "a refusal was tried again"
+    assert not fault.value.retryable
+    assert "geheim" not in fault.value.message
+    await broker.close()
+
+
+async def test_an_idle_worker_hardly_talks_to_redis(redis_server: Callable[..., Any]) -> None:
+    server = redis_server()
+    broker = StreamsBroker(server.url)
+    await broker.claim("ocaml", "w", 1, 0)
+    async with Redis.from_url(server.url) as redis:
+        before = (await redis.info("stats"))["total_commands_processed"]
+        await broker.claim("ocaml", "w", 1, 1.0)
+        after = (await redis.info("stats"))["total_commands_processed"]
+    assert after - before < 5
+    await broker.close()
+    server.stop()
+
+
+@pytest.fixture
+async def redis(redis_url: str) -> AsyncIterator[Redis]:
+    async with Redis.from_url(redis_url, decode_responses=True) as redis:
+        yield redis
+
+
+@pytest.fixture
+async def on_redis(redis_url: str) -> AsyncIterator[Place]:
+    place = Place(redis_url)
+    yield place
+    await assert_every_key_expires(redis_url, place.prefix)
+    await place.close()
+
+
+async def test_a_lost_consumer_group_is_made_anew(on_redis: Place, redis: Redis) -> None:
+    broker = on_redis.open()
+    await broker.submit(jobs(1))
+    await take_one(broker)
+    await redis.xgroup_destroy(f"{on_redis.prefix}jobs:ocaml", "workers")
+    assert ids_of(await take(broker, 1)) == ["job-0"]
+
+
+async def test_a_finished_job_leaves_only_its_result(on_redis: Place, redis: Redis) -> None:
+    asking, grading = on_redis.open(), on_redis.open()
+    await asking.submit(jobs(3))
+    for claim in await take(grading, 3):
+        await grading.finish(claim, "{}", cache=True)
+    await answers(asking, ids(jobs(3)))
+    kinds = [key.removeprefix(on_redis.prefix).split(":")[0] async for key in redis.scan_iter(f"{on_redis.prefix}*")]
+    assert sorted(kinds) == ["inbox", "jobs", "result", "result", "result"]
+    assert await redis.xlen(f"{on_redis.prefix}jobs:ocaml") == 0
+
+
+async def test_a_lapsed_holder_cannot_renew_what_another_holds(on_redis: Place, redis: Redis) -> None:
+    first, second = on_redis.open(SHORT_LEASE), on_redis.open(SHORT_LEASE)
+    await first.submit(jobs(1))
+    lapsed = await take_one(first, "first")
+    await take_one(second, "second")
+    await first.renew([lapsed])
+    [pending] = await redis.xpending_range(f"{on_redis.prefix}jobs:ocaml", "workers", "-", "+", 10)
+    assert pending["consumer"] == "second"
+
+
+async def test_answers_of_an_asker_that_died_are_not_kept_for_it(on_redis: Place, redis: Redis) -> None:
+    asking, grading = on_redis.open(), on_redis.open()
+    await asking.submit(jobs(1))
+    [inbox] = [key async for key in redis.scan_iter(f"{on_redis.prefix}inbox:*")]
+    await redis.delete(inbox)
+    assert await grading.finish(await take_one(grading), "{}", cache=True)
+    assert await redis.exists(inbox) == 0
+
+
+async def test_an_announcement_of_another_release_does_not_hide_the_others(on_redis: Place, redis: Redis) -> None:
+    broker = on_redis.open()
+    await broker.announce("old", OCAML, 60)
+    await broker.announce("new", OCAML, 60)
+    await redis.set(f"{on_redis.prefix}worker:new", '{"name": "cobol"}', ex=60)
+    assert [info.workers for info in await broker.graders()] == [1]
+
+
+# -------------------------------------------------------------------------------------------------------------- opening
+
+
+async def test_no_url_opens_a_queue_in_this_process() -> None:
+    assert isinstance(open_broker(None), MemoryBroker)
+
+
+async def test_a_redis_url_opens_streams_with_the_given_terms() -> None:
+    broker = open_broker("rediss://example.test:6380/2", Terms(lease_s=4))
+    assert isinstance(broker, StreamsBroker)
+    assert broker.lease_s == 4
+    await broker.close()
+
+
+@pytest.mark.parametrize("url", ["amqp://localhost", "localhost:6379", "", "redis://localhost:port/0"])
+def test_another_url_is_misuse(url: str) -> None:
+    with pytest.raises(Misuse, match="broker URL"):
+        open_broker(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://:secret@host:6379/0", "redis://***@host:6379/0"),
+        ("redis://host/1?password=secret", "redis://host/1"),
+        ("rediss://a:b%40c@[::1]:1/0", "rediss://***@[::1]:1/0"),
+    ],
+)
+def test_urls_are_shown_without_secrets(url: str, shown: str) -> None:
+    assert redacted(url) == shown
