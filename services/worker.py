@@ -52,8 +52,8 @@ def grade_safely(grader: Grader, submission: Submission, rubric: str, slot: int)
 def _try(grader: Grader, submission: Submission, rubric: str, slot: int) -> Graded | Fault:
     try:
         return grader.grade(submission, rubric, slot)
-    except Fault as fault:
-        return fault
+    except Fault as ours:
+        return ours
     except GradusError as misuse:
         return InternalFault(str(misuse), retryable=False)
     except Exception as error:  # noqa: BLE001 - the one place where a job's surprise is kept from the worker
@@ -69,12 +69,15 @@ class _Work:
 
 
 class Worker:
-    """Runs until told to stop. `grader.prove()` is called before anything is announced."""
+    """Runs until told to stop. `grader.prove()` is called before anything is announced, unless it was (`proven`)."""
 
-    def __init__(self, grader: Grader, broker: Broker, *, slots: int, name: str | None = None) -> None:
+    def __init__(
+        self, grader: Grader, broker: Broker, *, slots: int, name: str | None = None, proven: bool = False
+    ) -> None:
         self.grader = grader
         self.broker = broker
         self.slots = slots
+        self.proven = proven
         self.name = name or f"{socket.gethostname()}-{os.getpid()}"
         self._info = grader.info().model_copy(update={"slots": slots})
         self._free = list(range(slots))
@@ -84,7 +87,8 @@ class Worker:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set, then drain. Raises Fault when the grader cannot prove itself."""
-        await asyncio.to_thread(self.grader.prove)
+        if not self.proven:
+            await asyncio.to_thread(self.grader.prove)
         beats = [asyncio.create_task(self._announcing()), asyncio.create_task(self._renewing())]
         log.info("grading %s with %d slots as %s", self._info.grader, self.slots, self.name)
         try:

@@ -1,0 +1,123 @@
+"""Task admission: a task is usable only if its reference answer gets full marks and its stub, or nothing, does not.
+
+Reads rows and asks a grader; changes no file. Everything found is reported, row by row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from gradus.contract import SUBMISSIONS, Faulted, Graded, GraderName, Submission, explain
+from gradus.rows import Row
+from services.graders import Grader
+from services.offline import grade_in_order
+
+DESCRIBING = frozenset({"difficulty", "topics", "kind", "source", "licence", "license", "tags", "title", "notes"})
+EMPTY = ""
+_TASK_COLUMNS = frozenset({"tests", "signature", "module", "framework", "packages", "files", "limits"})
+
+
+@dataclass
+class Finding:
+    """What is wrong with one row; nothing when `problems` is empty."""
+
+    where: str
+    task_id: str
+    problems: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """One answer to one task, and whether it must get full marks."""
+
+    finding: Finding
+    which: str
+    submission: Submission
+    must_pass: bool
+
+
+def validate(rows: Iterable[Row], name: GraderName, grader: Grader, slots: int | None = None) -> Iterator[Finding]:
+    """One finding per row, in order, as they become known."""
+    findings: list[Finding] = []
+    trials: list[_Trial] = []
+    seen: dict[str, str] = {}
+    for row in rows:
+        finding, some = _read(row, name, seen)
+        findings.append(finding)
+        trials += some
+    results = grade_in_order(grader, [trial.submission for trial in trials], grader.info().rubrics[0], slots)
+    left = {id(finding): sum(trial.finding is finding for trial in trials) for finding in findings}
+    waiting = iter(findings)
+    current = next(waiting, None)
+    for trial, result in zip(trials, results, strict=True):
+        _judge(trial, result)
+        left[id(trial.finding)] -= 1
+        while current is not None and not left[id(current)]:
+            yield current
+            current = next(waiting, None)
+    while current is not None:
+        yield current
+        current = next(waiting, None)
+
+
+def _read(row: Row, name: GraderName, seen: dict[str, str]) -> tuple[Finding, list[_Trial]]:
+    finding = Finding(row.where, str(row.values.get("id", "")))
+    if row.problem is not None:
+        finding.problems.append(row.problem)
+        return finding, []
+    unknown = set(row.values) - DESCRIBING - _TASK_COLUMNS - {"id", "prompt", "solution", "stub", "task"}
+    if unknown:
+        finding.problems.append(f"unknown fields: {', '.join(sorted(unknown))}")
+    _check_texts(row, finding, seen)
+    task = row.values.get("task") or {key: value for key, value in row.values.items() if key in _TASK_COLUMNS and value}
+    answers = {"solution": row.values.get("solution"), "stub": row.values.get("stub"), "an empty answer": EMPTY}
+    trials = []
+    for which, text in answers.items():
+        if isinstance(text, str) and (text or which not in ("solution", "stub")):
+            submission = _submission(finding, name, which, text, task)
+            if submission is None:
+                return finding, []
+            trials.append(_Trial(finding, which, submission, which == "solution"))
+    return finding, trials
+
+
+def _check_texts(row: Row, finding: Finding, seen: dict[str, str]) -> None:
+    values = row.values
+    for column in ("id", "prompt", "solution"):
+        if not isinstance(values.get(column), str) or not values[column].strip():
+            finding.problems.append(f"{column}: is missing or empty")
+    if not values.get("stub"):
+        finding.warnings.append("has no stub, so nothing shows that doing nothing fails")
+    if not values.get("signature"):
+        finding.warnings.append("has no signature, so tests see whatever the answer defines")
+    for what, key in (("id", f"id {values.get('id')}"), ("prompt", f"prompt {values.get('prompt')}")):
+        if values.get(what):
+            if key in seen:
+                finding.problems.append(f"{what}: the same as at {seen[key]}")
+            seen.setdefault(key, row.where)
+
+
+def _submission(finding: Finding, name: GraderName, which: str, text: str, task: Any) -> Submission | None:
+    body = f"```ocaml\n{text}\n```" if text else EMPTY
+    try:
+        return SUBMISSIONS[name].model_validate({"id": which, "completion": body, "task": task})
+    except ValidationError as error:
+        finding.problems.append(explain(error))
+        return None
+
+
+def _judge(trial: _Trial, result: Graded | Faulted) -> None:
+    problems = trial.finding.problems
+    if isinstance(result, Faulted):
+        if result.fault.message not in problems:
+            problems.append(result.fault.message)
+    elif trial.must_pass and result.reward < 1.0:
+        reasons = "; ".join(diagnostic.message for diagnostic in result.diagnostics) or ", ".join(result.flags)
+        problems.append(f"the reference answer gets {result.reward:.2f} at stage {result.stage}, not 1.00: {reasons}")
+    elif not trial.must_pass and result.passed:
+        problems.append(f"{trial.which} passes all tests: they prove nothing")

@@ -1,0 +1,35 @@
+"""The whole service in one process: queue in memory, API, and one worker per grader. For one machine, without Redis."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from services.api.serving import serve
+from services.broker.open import open_broker
+from services.graders import Grader
+from services.worker import Worker, stop_on_signals
+
+
+async def serve_embedded(
+    graders: Sequence[Grader],
+    host: str | None,
+    port: int | None,
+    *,
+    slots: int,
+    on_ready: Callable[[str], None] | None = None,
+) -> None:
+    """Serve until SIGTERM or SIGINT. Raises the Fault of a grader that cannot prove itself, before listening."""
+    for grader in graders:
+        await asyncio.to_thread(grader.prove)
+    stop = asyncio.Event()
+    stop_on_signals(stop)
+    broker = open_broker(None)
+    workers = [Worker(grader, broker, slots=slots, proven=True) for grader in graders]
+    working = [asyncio.create_task(worker.run(stop)) for worker in workers]
+    try:
+        await serve(broker, host, port, stop=stop, on_ready=on_ready)
+    finally:
+        stop.set()
+        await asyncio.gather(*working)
+        await broker.close()
