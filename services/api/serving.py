@@ -41,14 +41,23 @@ class JsonLines(logging.Formatter):
         return json.dumps(fields)
 
 
-def log_lines() -> None:
-    """Send what the API and uvicorn have to say to standard error, as JSON lines."""
+@contextmanager
+def _log_lines() -> Iterator[None]:
+    """Send what the API, the broker and uvicorn have to say to standard error, as JSON lines."""
+    before = []
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     for name, level in (("gradus", logging.INFO), ("services", logging.INFO), ("uvicorn", logging.WARNING)):
         logger = logging.getLogger(name)
+        before.append((logger, logger.handlers, logger.propagate, logger.level))
         logger.handlers, logger.propagate = [handler], False
         logger.setLevel(level)
+    try:
+        yield
+    finally:
+        for logger, handlers, propagate, old_level in before:
+            logger.handlers, logger.propagate = handlers, propagate
+            logger.setLevel(old_level)
 
 
 class _Server(uvicorn.Server):
@@ -97,10 +106,10 @@ async def serve(
     used = open_broker(broker) if broker is None or isinstance(broker, str) else broker
     try:
         listener = _listener(host, port)
-        log_lines()
         if on_ready is not None:
             on_ready(_url_of(listener))
-        await _run(_config(create_app(used, settings), settings), listener, stop)
+        with _log_lines():
+            await _run(_config(create_app(used, settings), settings), listener, stop)
     finally:
         if used is not broker:
             await used.close()

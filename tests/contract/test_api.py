@@ -1,0 +1,645 @@
+"""The HTTP service over a real in-memory broker and a real worker with a trivial grader."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from gradus.contract import MAX_BATCH, MAX_TEXT_CHARS, GradeResponse
+from gradus.errors import Misuse, QueueFault
+from services.api.app import create_app
+from services.api.auth import hash_of, refuse_open_service
+from services.api.settings import ApiSettings
+from services.broker import Broker, Terms
+from services.broker.memory import MemoryBroker
+from tests.echo import HIDDEN, INFO, PROMPT, SETTINGS, EchoWorker, Service, submission
+
+GRADE = "/v1/grade/ocaml"
+
+
+class AwayBroker(MemoryBroker):
+    """A broker whose store can be reached no more once `away` is set."""
+
+    away = False
+
+    async def graders(self) -> list[Any]:
+        if self.away:
+            raise QueueFault("the queue is away")
+        return await super().graders()
+
+
+@asynccontextmanager
+async def service(
+    broker: Broker | None = None, *, worker: bool = True, **settings: Any
+) -> AsyncIterator[tuple[httpx.AsyncClient, EchoWorker]]:
+    broker = broker or MemoryBroker()
+    app = create_app(broker, ApiSettings(**(SETTINGS | settings)))
+    echo = EchoWorker(broker)
+    async with AsyncExitStack() as stack:
+        if worker:
+            await stack.enter_async_context(echo.working())
+        client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test")
+        stack.push_async_callback(app.state.api.jobs.close)
+        yield await stack.enter_async_context(client), echo
+
+
+def body(*submissions: Any, **options: Any) -> dict[str, Any]:
+    return {"submissions": list(submissions), "deadline_s": 20} | options
+
+
+def is_problem(response: httpx.Response, status: int) -> dict[str, Any]:
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    problem: dict[str, Any] = response.json()
+    assert problem["status"] == status
+    assert problem["title"]
+    assert problem["detail"]
+    for secret in (HIDDEN, PROMPT, "Traceback", "site-packages"):
+        assert secret not in response.text
+    return problem
+
+
+# --------------------------------------------------------------------------------------------------------- grading
+
+
+async def test_results_come_in_request_order_one_for_each_submission() -> None:
+    async with service() as (client, _):
+        sent = [submission(f"s{index}", f"reward {index / 10}") for index in range(10)]
+        response = await client.post(GRADE, json=body(*sent))
+    assert response.status_code == 200
+    results = GradeResponse.model_validate_json(response.content).results
+    assert [(result.id, getattr(result, "reward", None)) for result in results] == [
+        (f"s{index}", index / 10) for index in range(10)
+    ]
+
+
+async def test_a_result_repeats_neither_tests_nor_prompt() -> None:
+    async with service() as (client, _):
+        response = await client.post(GRADE, json=body(submission("a"), submission("b", "fault")))
+    assert "secret" not in response.text
+    assert HIDDEN not in response.text
+    assert PROMPT not in response.text
+
+
+async def test_an_empty_batch_has_empty_results() -> None:
+    async with service(worker=False) as (client, _):
+        response = await client.post(GRADE, json={"submissions": []})
+    assert response.json() == {"results": []}
+
+
+async def test_a_fault_is_an_item_and_leaves_its_batch_mates_unharmed() -> None:
+    async with service() as (client, _):
+        response = await client.post(
+            GRADE, json=body(submission("a"), submission("b", "fault"), submission("c", "reward 0.5"))
+        )
+    good, faulted, other = response.json()["results"]
+    assert (good["reward"], other["reward"]) == (1.0, 0.5)
+    assert faulted == {
+        "id": "b",
+        "status": "faulted",
+        "fault": {"kind": "sandbox", "message": "the box broke", "retryable": True},
+    }
+
+
+async def test_identical_submissions_of_one_request_are_worked_on_once() -> None:
+    async with service() as (client, echo):
+        response = await client.post(GRADE, json=body(*(submission(f"s{index}") for index in range(5))))
+        assert echo.graded["reward 1"] == 1
+    results = response.json()["results"]
+    assert [result["id"] for result in results] == [f"s{index}" for index in range(5)]
+    assert not any(result["cached"] for result in results)
+
+
+async def test_a_verdict_that_was_there_already_is_marked_cached_and_not_worked_on_again() -> None:
+    async with service() as (client, echo):
+        first = await client.post(GRADE, json=body(submission("a")))
+        second = await client.post(
+            GRADE, json=body(submission("b", prompt="another prompt"), submission("c", "reward 0"))
+        )
+        assert echo.graded["reward 1"] == 1
+    assert first.json()["results"][0]["cached"] is False
+    assert [result["cached"] for result in second.json()["results"]] == [True, False]
+    assert second.json()["results"][0]["id"] == "b"
+
+
+async def test_a_fault_is_not_cached() -> None:
+    async with service() as (client, echo):
+        for _ in range(2):
+            await client.post(GRADE, json=body(submission("a", "fault")))
+        assert echo.graded["fault"] == 2
+
+
+async def test_the_default_rubric_is_the_first_that_the_grader_offers() -> None:
+    async with service() as (client, _):
+        default = await client.post(GRADE, json=body(submission("a")))
+        named = await client.post(GRADE, json=body(submission("a"), rubric="ocaml/binary@1"))
+    assert default.json()["results"][0]["rubric"] == "ocaml/graduated@1"
+    assert named.json()["results"][0]["rubric"] == "ocaml/binary@1"
+    assert named.json()["results"][0]["cached"] is False
+
+
+async def test_a_job_that_ended_with_somebody_elses_deadline_is_submitted_again() -> None:
+    async with service() as (client, echo):
+        response = await client.post(GRADE, json=body(submission("a", "late")))
+        assert echo.graded["late"] == 2
+    assert response.json()["results"][0]["status"] == "graded"
+
+
+async def test_an_answer_that_is_no_result_becomes_a_fault() -> None:
+    async with service() as (client, _):
+        response = await client.post(GRADE, json=body(submission("a", "nonsense")))
+    assert response.json()["results"][0]["fault"]["kind"] == "internal"
+
+
+async def test_at_the_deadline_what_is_missing_becomes_a_fault_that_names_it_and_is_given_up() -> None:
+    broker = MemoryBroker()
+    async with service(broker) as (client, echo):
+        sent = body(submission("slow", "hold"), submission("quick"), deadline_s=0.3)
+        slow, quick = (await client.post(GRADE, json=sent)).json()["results"]
+        echo.letting_go.set()
+    assert quick["status"] == "graded"
+    assert slow["fault"]["kind"] == "deadline"
+    assert slow["fault"]["retryable"] is True
+    assert "ocaml submission 'slow'" in slow["fault"]["message"]
+
+
+async def test_without_a_worker_the_fault_says_which_to_start() -> None:
+    broker = MemoryBroker()
+    async with service(broker, worker=False) as (client, _):
+        response = await client.post(GRADE, json=body(submission("a"), deadline_s=60))
+        assert await broker.depth("ocaml") == 0
+    fault = response.json()["results"][0]["fault"]
+    assert fault["kind"] == "queue"
+    assert fault["retryable"] is True
+    assert "start one with `gradus worker ocaml --redis redis://...`" in fault["message"]
+
+
+async def test_a_deadline_within_the_grace_period_is_kept_without_a_worker() -> None:
+    async with service(worker=False, worker_grace_s=600) as (client, _):
+        response = await client.post(GRADE, json=body(submission("a"), deadline_s=0.2))
+    assert response.json()["results"][0]["fault"]["kind"] == "queue"
+
+
+async def test_a_worker_that_comes_within_the_grace_period_is_waited_for() -> None:
+    broker = MemoryBroker()
+    async with service(broker, worker=False, worker_grace_s=600) as (client, echo):
+        asking = asyncio.create_task(client.post(GRADE, json=body(submission("a"))))
+        await asyncio.sleep(0)
+        async with echo.working():
+            response = await asking
+    assert response.json()["results"][0]["status"] == "graded"
+
+
+async def test_jobs_whose_workers_all_left_are_answered_without_waiting_for_the_deadline() -> None:
+    broker = MemoryBroker()
+    async with service(broker, worker=False) as (client, _):
+        await broker.announce("gone", INFO, 60)
+        asking = asyncio.create_task(client.post(GRADE, json=body(submission("a"), deadline_s=600)))
+        while not await broker.depth("ocaml"):  # noqa: ASYNC110 - the broker tells nobody who only looks
+            await asyncio.sleep(0.01)
+        await broker.announce("gone", INFO, 0)
+        response = await asking
+        assert await broker.depth("ocaml") == 0
+    assert response.json()["results"][0]["fault"]["kind"] == "queue"
+
+
+# --------------------------------------------------------------------------------------------------------- streams
+
+
+async def test_a_stream_brings_every_result_once_as_one_line() -> None:
+    async with service() as (client, _):
+        sent = [submission(f"s{index}", f"reward {index % 3 / 2}") for index in range(30)]
+        response = await client.post(f"{GRADE}/stream", json=body(*sent, submission("f", "fault")))
+    assert response.headers["content-type"] == "application/x-ndjson"
+    lines = [json.loads(line) for line in response.content.split(b"\n") if line]
+    assert sorted(line["id"] for line in lines) == sorted([f"s{index}" for index in range(30)] + ["f"])
+
+
+def test_a_stream_brings_results_before_the_last_one_is_ready() -> None:
+    with (
+        Service().running() as here,
+        httpx.stream(
+            "POST", f"{here.url}{GRADE}/stream", json=body(submission("slow", "hold"), submission("quick"))
+        ) as response,
+    ):
+        chunks = response.iter_bytes()
+        first = json.loads(next(chunks))
+        here.call(here.worker.letting_go.set)
+        rest = b"".join(chunks)
+    assert first["id"] == "quick"
+    assert json.loads(rest)["id"] == "slow"
+
+
+async def test_a_stream_that_cannot_begin_is_a_problem() -> None:
+    async with service(MemoryBroker(Terms(max_depth=1)), worker=True) as (client, _):
+        response = await client.post(f"{GRADE}/stream", json=body(submission("a", "reward 0"), submission("b")))
+    is_problem(response, 429)
+
+
+# ------------------------------------------------------------------------------------------------ those who leave
+
+
+@pytest.mark.parametrize("route", [GRADE, f"{GRADE}/stream"])
+def test_a_client_that_leaves_gives_its_queued_jobs_up(route: str) -> None:
+    with Service(worker=False).running() as here:
+        asyncio.run_coroutine_threadsafe(here.broker.announce("busy", INFO, 600), here._loop).result(20)
+        request = httpx.Request("POST", f"{here.url}{route}", json=body(submission("a"), deadline_s=600))
+        with httpx.Client(timeout=0.3) as client, pytest.raises(httpx.ReadTimeout):
+            client.send(request)
+        depth = 1
+        while depth:  # the test's own time limit ends this
+            depth = asyncio.run_coroutine_threadsafe(here.broker.depth("ocaml"), here._loop).result(20)
+
+
+# ------------------------------------------------------------------------------------------------------------ jobs
+
+
+async def settled(client: httpx.AsyncClient, location: str) -> dict[str, Any]:
+    while True:
+        status: dict[str, Any] = (await client.get(location)).json()
+        if status["status"] == "done":
+            return status
+        assert status["results"] is None
+        await asyncio.sleep(0.01)
+
+
+async def test_a_job_is_accepted_at_once_and_has_its_results_in_order_later() -> None:
+    async with service() as (client, echo):
+        accepted = await client.post("/v1/jobs/ocaml", json=body(submission("a", "hold"), submission("b", "fault")))
+        assert accepted.status_code == 202
+        assert accepted.headers["location"] == f"/v1/jobs/{accepted.json()['id']}"
+        await echo.holding.wait()
+        status = (await client.get(accepted.headers["location"])).json()
+        assert (status["total"], status["results"]) == (2, None)
+        echo.letting_go.set()
+        status = await settled(client, accepted.headers["location"])
+    assert [result["id"] for result in status["results"]] == ["a", "b"]
+    assert [result["status"] for result in status["results"]] == ["graded", "faulted"]
+
+
+async def test_any_api_process_answers_for_a_job() -> None:
+    broker = MemoryBroker()
+    async with service(broker) as (first, _), service(broker, worker=False) as (second, _):
+        accepted = await first.post("/v1/jobs/ocaml", json=body(submission("a")))
+        status = await settled(second, accepted.headers["location"])
+    assert status["results"][0]["reward"] == 1.0
+
+
+async def test_a_job_of_a_process_that_died_still_gets_its_verdicts() -> None:
+    broker = MemoryBroker()
+    async with service(broker, worker=False) as (_, echo), echo.working():
+        async with service(broker, worker=False) as (dying, _):
+            accepted = await dying.post("/v1/jobs/ocaml", json=body(submission("a", "hold")))
+            await echo.holding.wait()
+        echo.letting_go.set()
+        async with service(broker, worker=False) as (other, _):
+            status = await settled(other, accepted.headers["location"])
+    assert status["results"][0]["status"] == "graded"
+
+
+async def test_an_empty_job_is_done() -> None:
+    async with service() as (client, _):
+        accepted = await client.post("/v1/jobs/ocaml", json={"submissions": []})
+        status = await settled(client, accepted.headers["location"])
+    assert (status["results"], status["total"]) == ([], 0)
+
+
+@pytest.mark.parametrize("job_id", ["x", "a" * 32, "..%2f..%2fetc", "%00", "a" * 5000])
+async def test_an_unknown_job_is_a_404(job_id: str) -> None:
+    async with service() as (client, _):
+        is_problem(await client.get(f"/v1/jobs/{job_id}"), 404)
+
+
+# ------------------------------------------------------------------------------------------------------- bad input
+
+
+def raw(**changes: Any) -> bytes:
+    return json.dumps(body(submission("a", **changes))).encode()
+
+
+def with_task(**task: Any) -> bytes:
+    return raw(task=task)
+
+
+def with_context(**team_context: Any) -> bytes:
+    task = {"references": ["r"], "team_context": team_context}
+    return json.dumps({"submissions": [{"id": "a", "completion": "x", "task": task}]}).encode()
+
+
+DEEP = b'{"submissions": ' + b"[" * 100_000
+LONG = "x" * (MAX_TEXT_CHARS + 1)
+GOOD = raw()
+
+BAD_BODIES: dict[str, tuple[int, bytes, str]] = {
+    "nothing": (400, b"", "JSON"),
+    "no json": (400, b"submissions=1", "JSON"),
+    "cut off": (400, GOOD[:-1], "JSON"),
+    "two documents": (400, GOOD + GOOD, "JSON"),
+    "not utf-8": (400, GOOD.replace(b"reward 1", b"reward \xff"), "JSON"),
+    "utf-16": (400, GOOD.decode().encode("utf-16"), "JSON"),
+    "lone surrogate": (400, raw(completion="\ud800"), "JSON"),
+    "nested too deeply": (400, DEEP, "recursion"),
+    "nan in team_context": (400, with_context(a=float("nan")), "NaN"),
+    "an array": (422, b"[]", "object"),
+    "null": (422, b"null", "object"),
+    "no submissions": (422, b"{}", "submissions"),
+    "submissions null": (422, b'{"submissions": null}', "submissions"),
+    "submissions an object": (422, b'{"submissions": {}}', "submissions"),
+    "a submission a string": (422, b'{"submissions": ["x"]}', "submissions.0"),
+    "unknown field": (422, json.dumps(body(rubrik="x")).encode(), "rubrik"),
+    "unknown field in a submission": (422, raw(answer="x"), "submissions.0.answer"),
+    "unknown field in a task": (422, with_task(test="x"), "submissions.0.task.test"),
+    "missing id": (422, b'{"submissions": [{"completion": "", "task": {"tests": "x"}}]}', "submissions.0.id"),
+    "missing task": (422, b'{"submissions": [{"id": "a", "completion": ""}]}', "submissions.0.task"),
+    "missing tests": (422, b'{"submissions": [{"id": "a", "completion": "", "task": {}}]}', "submissions.0.task.tests"),
+    "empty tests": (422, with_task(tests=""), "submissions.0.task.tests"),
+    "empty id": (422, json.dumps(body(submission(""))).encode(), "submissions.0.id"),
+    "long id": (422, json.dumps(body(submission("i" * 257))).encode(), "submissions.0.id"),
+    "duplicate ids": (422, json.dumps(body(submission("a"), submission("b"), submission("a"))).encode(), "'a'"),
+    "id a number": (422, json.dumps(body(submission(7))).encode(), "submissions.0.id"),  # type: ignore[arg-type]
+    "completion a list": (422, raw(completion=["x"]), "submissions.0.completion"),
+    "completion null": (422, raw(completion=None), "submissions.0.completion"),
+    "nul in completion": (422, raw(completion="a\0b"), "submissions.0.completion"),
+    "nul in tests": (422, with_task(tests="a\0b"), "submissions.0.task.tests"),
+    "nul in id": (422, json.dumps(body(submission("a\0b"))).encode(), "submissions.0.id"),
+    "module a path": (422, with_task(module="../../etc/passwd"), "submissions.0.task.module"),
+    "package an option": (422, with_task(packages=["-ppx evil"]), "submissions.0.task.packages"),
+    "file a path": (422, with_task(files={"../x.ml": ""}), "submissions.0.task.files"),
+    "framework unknown": (422, with_task(framework="alcotest"), "submissions.0.task.framework"),
+    "memory too large": (422, with_task(limits={"memory_mb": 10**9}), "submissions.0.task.limits.memory_mb"),
+    "cpu infinite": (422, with_task(limits={"cpu_s": 1e999}), "submissions.0.task.limits.cpu_s"),
+    "rubric no name": (422, json.dumps(body(rubric="best one")).encode(), "rubric"),
+    "rubric not offered": (422, json.dumps(body(submission("a"), rubric="ocaml/other@9")).encode(), "ocaml/binary@1"),
+    "deadline zero": (422, json.dumps(body(deadline_s=0)).encode(), "deadline_s"),
+    "deadline negative": (422, json.dumps(body(deadline_s=-1)).encode(), "deadline_s"),
+    "deadline too long": (422, json.dumps(body(deadline_s=1e9)).encode(), "deadline_s"),
+    "deadline nan": (422, json.dumps(body(deadline_s=float("nan"))).encode(), "deadline_s"),
+    "deadline overflowing": (422, b'{"submissions": [], "deadline_s": 1e999}', "deadline_s"),
+    "deadline a word": (422, json.dumps(body(deadline_s="soon")).encode(), "deadline_s"),
+    "long completion": (413, raw(completion=LONG), "submissions.0.completion"),
+    "long tests": (413, with_task(tests=LONG), "submissions.0.task.tests"),
+    "too many": (413, json.dumps(body(*(submission(str(i)) for i in range(MAX_BATCH + 1)))).encode(), "submissions"),
+    "body too large": (413, GOOD + b" " * 4_000_000, "body"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_BODIES)
+async def test_bad_input_is_a_problem_that_says_where_and_nothing_is_queued(case: str) -> None:
+    status, content, named = BAD_BODIES[case]
+    broker = MemoryBroker()
+    grader = "story" if "team_context" in case else "ocaml"
+    async with service(broker, worker=False, max_body_bytes=4_000_000) as (client, _):
+        await broker.announce("busy", INFO, 600)
+        for route in (f"/v1/grade/{grader}", f"/v1/grade/{grader}/stream", f"/v1/jobs/{grader}"):
+            response = await client.post(route, content=content, headers={"content-type": "application/json"})
+            problem = is_problem(response, status)
+            assert named in problem["detail"]
+            assert len(response.content) < 10_000
+        assert await broker.depth(grader) == 0
+
+
+async def test_a_hostile_field_name_is_repeated_short_and_printable() -> None:
+    name = "\u202e\x1b[2J" + "n" * 100_000
+    async with service() as (client, _):
+        problem = is_problem(await client.post(GRADE, json={"submissions": [], name: 1}), 422)
+    assert len(problem["detail"]) < 300
+    assert problem["errors"][0]["field"].isprintable()
+
+
+async def test_many_mistakes_are_counted_rather_than_listed() -> None:
+    async with service() as (client, _):
+        problem = is_problem(await client.post(GRADE, json={"submissions": [{}] * 1000}), 422)
+    assert len(problem["errors"]) == 20
+    assert "and 2980 more" in problem["detail"]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"content-type": "text/plain"},
+        {"content-type": "application/x-www-form-urlencoded"},
+        {"content-type": "application/json", "content-encoding": "gzip"},
+    ],
+)
+async def test_another_content_type_is_a_415(headers: dict[str, str]) -> None:
+    async with service() as (client, _):
+        is_problem(await client.post(GRADE, content=GOOD, headers=headers), 415)
+
+
+async def test_a_charset_beside_the_content_type_is_accepted() -> None:
+    async with service() as (client, _):
+        headers = {"content-type": "Application/JSON; charset=utf-8"}
+        assert (await client.post(GRADE, content=GOOD, headers=headers)).status_code == 200
+
+
+@pytest.mark.parametrize("name", ["haskell", "OCAML", "..", "%00", "ocaml%2f..", "x" * 3000])
+async def test_an_unknown_grader_is_a_404_that_lists_those_there_are(name: str) -> None:
+    async with service() as (client, _):
+        problem = is_problem(await client.post(f"/v1/jobs/{name}", json=body()), 404)
+    assert len(problem["detail"]) < 200
+    if name.isalpha():
+        assert "ocaml, rust, story" in problem["detail"]
+
+
+@pytest.mark.parametrize(("method", "path", "status"), [("GET", "/", 404), ("GET", GRADE, 405), ("PUT", GRADE, 405)])
+async def test_wrong_paths_and_methods_are_problems(method: str, path: str, status: int) -> None:
+    async with service() as (client, _):
+        is_problem(await client.request(method, path), status)
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_body_over_the_limit_is_refused_while_it_is_read(told: bool) -> None:
+    def endless() -> Any:
+        for _ in range(1000):
+            yield b" " * 1000
+
+    with Service(max_body_bytes=100_000).running() as here:
+        response = httpx.post(
+            f"{here.url}{GRADE}",
+            content=b" " * 200_000 if told else endless(),
+            headers={"content-type": "application/json"},
+        )
+    is_problem(response, 413)
+
+
+async def test_a_body_that_does_not_come_is_a_408() -> None:
+    async def trickle() -> AsyncIterator[bytes]:
+        yield b"{"
+        await asyncio.sleep(600)
+
+    # ASGITransport hands the body over as it comes, so this is the service's own patience.
+    async with service(body_timeout_s=0.05) as (client, _):
+        is_problem(await client.post(GRADE, content=trickle(), headers={"content-type": "application/json"}), 408)
+
+
+# ------------------------------------------------------------------------------------------- overload and outages
+
+
+async def test_a_full_queue_is_a_429_with_retry_after_and_nothing_is_queued() -> None:
+    broker = MemoryBroker(Terms(max_depth=2, retry_after_s=7))
+    async with service(broker, worker=False) as (client, _):
+        await broker.announce("busy", INFO, 600)
+        response = await client.post(GRADE, json=body(*(submission(f"s{i}", f"reward {i}") for i in range(3))))
+        assert await broker.depth("ocaml") == 0
+    is_problem(response, 429)
+    assert response.headers["retry-after"] == "7"
+
+
+async def test_a_broker_that_is_away_is_a_503_with_retry_after() -> None:
+    broker = AwayBroker()
+    async with service(broker, worker=False) as (client, _):
+        broker.away = True
+        for response in (
+            await client.post(GRADE, json=body(submission("a"))),
+            await client.get("/readyz"),
+            await client.get("/v1/graders"),
+        ):
+            assert is_problem(response, 503)["detail"] == "the queue is away"
+            assert int(response.headers["retry-after"]) >= 1
+        assert (await client.get("/healthz")).status_code == 200
+        assert "gradus_broker_up 0.0" in (await client.get("/metrics")).text
+
+
+@pytest.mark.parametrize("route", [GRADE, f"{GRADE}/stream"])
+async def test_a_broker_that_goes_away_while_somebody_waits(route: str) -> None:
+    broker = MemoryBroker()
+    async with service(broker) as (client, echo):
+        asking = asyncio.create_task(client.post(route, json=body(submission("a", "hold"))))
+        await echo.holding.wait()
+        await broker.close()
+        response = await asking
+        echo.letting_go.set()
+    if route == GRADE:
+        is_problem(response, 503)
+    else:
+        assert json.loads(response.content)["fault"]["kind"] == "queue"
+
+
+async def test_a_defect_is_a_500_without_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    class BrokenBroker(MemoryBroker):
+        async def depth(self, grader: str) -> int:
+            raise RuntimeError(HIDDEN)
+
+    async with service(BrokenBroker()) as (client, _):
+        is_problem(await client.get("/metrics"), 500)
+    logged = " ".join(str(record.__dict__) for record in caplog.records)
+    assert "RuntimeError at depth" in logged
+    assert HIDDEN not in logged
+
+
+# ------------------------------------------------------------------------------------------------- keys, settings
+
+
+async def test_keys_are_asked_for_where_work_is_done_and_not_by_probes() -> None:
+    async with service(key_hashes=(hash_of("right"), hash_of("other"))) as (client, _):
+        for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": "Basic right"}):
+            for response in (
+                await client.get("/v1/graders", headers=headers),
+                await client.post(GRADE, headers=headers),
+            ):
+                is_problem(response, 401)
+                assert response.headers["www-authenticate"] == "Bearer"
+        for key in ("right", "other"):
+            headers = {"authorization": f"bearer {key}"}
+            assert (await client.post(GRADE, json=body(submission("a")), headers=headers)).status_code == 200
+        assert (await client.get("/healthz")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "settings", "refused"),
+    [
+        ("127.0.0.1", {}, False),
+        ("::1", {}, False),
+        ("localhost", {}, False),
+        ("0.0.0.0", {}, True),
+        ("::", {}, True),
+        ("", {}, True),
+        ("grader.example", {}, True),
+        ("0.0.0.0", {"allow_anonymous": True}, False),
+        ("0.0.0.0", {"key_hashes": (hash_of("k"),)}, False),
+    ],
+)
+def test_an_address_that_others_reach_needs_keys(host: str, settings: dict[str, Any], refused: bool) -> None:
+    if not refused:
+        refuse_open_service(host, ApiSettings(**settings))
+        return
+    with pytest.raises(Misuse, match="GRADUS_API_ALLOW_ANONYMOUS=true"):
+        refuse_open_service(host, ApiSettings(**settings))
+
+
+def test_a_misspelt_environment_variable_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADUS_API_MAX_BODY_BYTE", "1")
+    with pytest.raises(ValueError, match="did you mean GRADUS_API_MAX_BODY_BYTES"):
+        ApiSettings()
+
+
+def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADUS_API_PORT", "9")
+    monkeypatch.setenv("GRADUS_API_KEY_HASHES", f"{hash_of('a')}, {hash_of('b').upper()}")
+    assert ApiSettings().port == 9
+    assert ApiSettings().key_hashes == (hash_of("a"), hash_of("b"))
+
+
+# ------------------------------------------------------------------------------------------------------ operations
+
+
+async def test_live_graders_are_listed() -> None:
+    async with service() as (client, _):
+        listed = (await client.get("/v1/graders")).json()["graders"]
+        ready = (await client.get("/readyz")).json()
+    assert [(info["name"], info["rubrics"]) for info in listed] == [("ocaml", list(INFO.rubrics))]
+    assert ready == {"status": "ready", "graders": ["ocaml"]}
+
+
+async def test_metrics_count_results_and_faults_and_take_no_label_from_a_caller() -> None:
+    async with service() as (client, _):
+        await client.post(GRADE, json=body(submission("a"), submission("b", "fault")))
+        await client.post(GRADE, json=body(submission("a")))
+        await client.get("/nowhere/somebody-s-text")
+        text = (await client.get("/metrics")).text
+    for line in (
+        'gradus_api_requests_total{route="/v1/grade/{grader}",status="200"} 2.0',
+        'gradus_api_requests_total{route="unmatched",status="404"} 1.0',
+        'gradus_api_results_total{grader="ocaml",status="graded"} 2.0',
+        'gradus_api_cached_results_total{grader="ocaml"} 1.0',
+        'gradus_api_faults_total{grader="ocaml",kind="sandbox"} 1.0',
+        'gradus_queue_depth{grader="ocaml"} 0.0',
+        'gradus_workers{grader="ocaml"} 1.0',
+    ):
+        assert line in text
+    assert "somebody" not in text
+
+
+async def test_a_request_is_logged_in_one_line_without_its_texts(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="gradus.api")
+    async with service() as (client, _):
+        await client.post(GRADE, json=body(submission("a")))
+    (record,) = [record for record in caplog.records if record.name == "gradus.api"]
+    fields = record.__dict__["fields"]
+    assert fields.pop("ms") >= 0
+    assert fields == {
+        "method": "POST",
+        "route": "/v1/grade/{grader}",
+        "status": 200,
+        "grader": "ocaml",
+        "n_submissions": 1,
+    }
+
+
+async def test_openapi_shows_an_example_for_every_grader_and_every_reference_resolves() -> None:
+    async with service() as (client, _):
+        text = (await client.get("/openapi.json")).text
+    document = json.loads(text)
+    content = document["paths"]["/v1/grade/{grader}"]["post"]["requestBody"]["content"]["application/json"]
+    assert set(content["examples"]) == {"ocaml", "rust", "story"}
+    schemas = document["components"]["schemas"]
+    assert set(re.findall(r'"#/components/schemas/([^"]+)"', text)) <= set(schemas)
+    assert set(re.findall(r'"#/(?!components/schemas/)', text)) == set()
