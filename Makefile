@@ -1,0 +1,74 @@
+# Two commands do everything on a fresh Debian or Ubuntu machine: `make demo` and `make test`.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
+	command -v $$p >/dev/null && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+EXTRAS := api,worker,train,dev
+
+# uv is used when it is there. It does not read pip's settings, so the places where pip looks for wheels are passed on.
+UV := $(shell command -v uv)
+ifneq ($(UV),)
+export UV_FIND_LINKS ?= $(shell $(PYTHON) -m pip config get global.find-links 2>/dev/null || echo $$PIP_FIND_LINKS)
+INSTALL := $(UV) pip install --quiet --python $(BIN)/python
+else
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+endif
+
+# One thread per process: several processes share the machine, and small models are slower with more (docs/decisions/0003).
+export OMP_NUM_THREADS ?= 1
+export TOKENIZERS_PARALLELISM ?= false
+export HF_HUB_DISABLE_TELEMETRY ?= 1
+
+.PHONY: help
+help:  ## This list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+.PHONY: system
+system:
+	@deploy/setup/debian.sh python grader queue
+
+$(VENV)/.done: pyproject.toml requirements.lock
+	@test -n "$(PYTHON)" || { echo "Gradus needs Python 3.11 or newer: install it, or name it with PYTHON=..."; exit 1; }
+	@echo "installing Python packages into $(VENV) ..."
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(INSTALL) -c requirements.lock -e '.[$(EXTRAS)]'
+	@touch $@
+
+.PHONY: setup
+setup: system $(VENV)/.done  ## Install everything that Gradus needs here
+
+.PHONY: demo
+demo: setup  ## Train a tiny model with a real OCaml compiler as its teacher; report in runs/demo/report.html
+	@$(BIN)/python -m trainer.demo.run
+
+.PHONY: serve
+serve: setup  ## Serve grading on http://127.0.0.1:8000, everything in one process
+	@$(BIN)/gradus serve
+
+.PHONY: test
+test: setup  ## Run everything that must pass
+	@deploy/setup/debian.sh test
+	$(BIN)/python -m pytest -q
+
+.PHONY: test-compose
+test-compose: setup  ## Build the images, bring the stack up in containers, grade, tear down (podman)
+	tests/e2e/compose.sh
+
+.PHONY: check
+check: $(VENV)/.done  ## Format, lint, types, and the direction of imports
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+.PHONY: lock
+lock:  ## Write requirements.lock from what is installed
+	@{ sed -n '/^#/p' requirements.lock; $(BIN)/python -m pip freeze --exclude-editable | grep -v '^uv==' | sed 's/+cpu//'; } > requirements.lock.new
+	@mv requirements.lock.new requirements.lock
+
+.PHONY: clean
+clean:  ## Remove the environment and builds; runs/ stays
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

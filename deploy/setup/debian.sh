@@ -1,0 +1,47 @@
+#!/bin/sh
+# Install what the named parts need and this machine lacks: debian.sh PART...   (parts: python grader queue test)
+# Asks apt for nothing that is there already, so a second run is quick and needs no rights.
+set -eu
+
+grader="ocaml-nox ocaml-findlib ocaml-compiler-libs gcc libc6-dev bubblewrap util-linux"
+queue="redis-server"
+python="python3-venv"
+test="libbase-ocaml-dev libreact-ocaml-dev libcalendar-ocaml-dev libppx-sexp-conv-ocaml-dev libppx-deriving-ocaml-dev \
+chromium chromium-driver procps"
+
+wanted=""
+for part in "$@"; do
+  case "$part" in
+    python) wanted="$wanted $python" ;;
+    grader) wanted="$wanted $grader" ;;
+    queue) wanted="$wanted $queue" ;;
+    test) wanted="$wanted $test" ;;
+    *) echo "debian.sh: no part '$part'; there are: python grader queue test" >&2; exit 2 ;;
+  esac
+done
+
+if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
+  cat >&2 <<TEXT
+This is not Debian or Ubuntu, so nothing can be installed for you. Please install yourself:
+  OCaml >= 4.13 with ocamlfind and compiler-libs, bubblewrap, util-linux (prlimit, setpriv), a C compiler, redis-server
+(opam: opam install ocamlfind). The graders need Linux; elsewhere run them in containers: docker compose up.
+Then set GRADUS_SKIP_SYSTEM=1 and run make again.
+TEXT
+  [ "${GRADUS_SKIP_SYSTEM:-}" = 1 ] && exit 0 || exit 1
+fi
+
+missing=""
+for package in $wanted; do
+  [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)" = installed ] || missing="$missing $package"
+done
+[ -n "$missing" ] || exit 0
+
+sudo=""
+if [ "$(id -u)" -ne 0 ]; then
+  command -v sudo >/dev/null || { echo "Missing packages:$missing. Become root and run: apt-get install$missing" >&2; exit 1; }
+  sudo="sudo"
+fi
+echo "installing:$missing"
+# Services of Debian packages must not start by themselves: Gradus starts its own Redis, on a port of its own.
+$sudo apt-get update -q >/dev/null || true
+$sudo env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y -q --no-install-recommends $missing >/dev/null
