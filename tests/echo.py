@@ -134,7 +134,7 @@ class Service:
             found.append(action(*args))
             done.set()
 
-        self._loop.call_soon_threadsafe(run)
+        self.loop.call_soon_threadsafe(run)
         assert done.wait(20)
         return found[0]
 
@@ -147,7 +147,7 @@ class Service:
         self._ready.set()
 
     async def _run(self) -> None:
-        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        self.loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         self.broker = MemoryBroker(self._terms)
         self.worker = EchoWorker(self.broker)
         serving = serve(

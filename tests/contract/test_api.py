@@ -161,7 +161,7 @@ async def test_an_answer_that_is_no_result_becomes_a_fault() -> None:
 async def test_at_the_deadline_what_is_missing_becomes_a_fault_that_names_it_and_is_given_up() -> None:
     broker = MemoryBroker()
     async with service(broker) as (client, echo):
-        sent = body(submission("slow", "hold"), submission("quick"), deadline_s=0.3)
+        sent = body(submission("slow", "hold"), submission("quick"), deadline_s=1)
         slow, quick = (await client.post(GRADE, json=sent)).json()["results"]
         echo.letting_go.set()
     assert quick["status"] == "graded"
@@ -249,13 +249,13 @@ async def test_a_stream_that_cannot_begin_is_a_problem() -> None:
 @pytest.mark.parametrize("route", [GRADE, f"{GRADE}/stream"])
 def test_a_client_that_leaves_gives_its_queued_jobs_up(route: str) -> None:
     with Service(worker=False).running() as here:
-        asyncio.run_coroutine_threadsafe(here.broker.announce("busy", INFO, 600), here._loop).result(20)
+        asyncio.run_coroutine_threadsafe(here.broker.announce("busy", INFO, 600), here.loop).result(20)
         request = httpx.Request("POST", f"{here.url}{route}", json=body(submission("a"), deadline_s=600))
         with httpx.Client(timeout=0.3) as client, pytest.raises(httpx.ReadTimeout):
             client.send(request)
         depth = 1
         while depth:  # the test's own time limit ends this
-            depth = asyncio.run_coroutine_threadsafe(here.broker.depth("ocaml"), here._loop).result(20)
+            depth = asyncio.run_coroutine_threadsafe(here.broker.depth("ocaml"), here.loop).result(20)
 
 
 # ------------------------------------------------------------------------------------------------------------ jobs
