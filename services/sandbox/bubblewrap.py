@@ -29,6 +29,7 @@ each other. No system assigns these numbers to people or packages by default."""
 REPORT_FD = 3
 _STATUS_FD = 4
 _FIRST_FILE_FD = 5
+_KILLED = 128 + signal.SIGKILL
 _TOOLS = ("bwrap", "prlimit")
 
 
@@ -216,7 +217,9 @@ class _Watch:
         _, status, usage = os.wait4(self.pid, 0)
         cpu_s = usage.ru_utime + usage.ru_stime
         code = os.waitstatus_to_exitcode(status)
-        if ending is Ending.EXITED and code in (137, 152, -9) and cpu_s >= 0.95 * self.limits.cpu_s:
+        if ending is Ending.EXITED and code == _KILLED and cpu_s >= 0.5 * self.limits.cpu_s:
+            # The kernel counts towards RLIMIT_CPU in whole ticks: on a busy machine it kills well before the exact
+            # time, which rusage knows, has come to the limit.
             ending = Ending.CPU_LIMIT
         elif ending is Ending.WALL_IDLE and cpu_s >= 0.9 * self.limits.cpu_s:
             ending = Ending.CPU_LIMIT  # the limit is per process; together they used it up
