@@ -1,0 +1,93 @@
+"""`gradus train --dry-run`: is everything there that the run would need? Trains nothing and writes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from gradus.client import RewardClient
+from gradus.contract import GraderInfo
+from gradus.errors import Misuse, QueueFault
+from trainer.config import RewardConfig, TrainConfig
+from trainer.data import load_tasks, read_worked_examples
+
+Finding = tuple[str, str | None, str]
+"""(what was looked at, `misuse`, `fault` or None for good, what was found)."""
+
+
+def client_of(config: RewardConfig) -> RewardClient:
+    return RewardClient(config.urls, api_key=os.environ.get(config.api_key_env), batch_size=config.batch_size)
+
+
+def findings(config: TrainConfig) -> Iterator[Finding]:
+    """One finding for each thing that a run needs."""
+    yield _checked("tasks", lambda: _tasks(config))
+    if config.warm_start is not None:
+        asked = config.warm_start
+        yield _checked("warm start", lambda: f"{len(read_worked_examples(asked))} worked answers")
+    yield _checked("model", lambda: _model(config))
+    yield _checked("grpo options", lambda: _options(config))
+    yield _checked("graders", lambda: _graders(config.reward))
+
+
+def _checked(what: str, look: Callable[[], str]) -> Finding:
+    try:
+        return what, None, look()
+    except Misuse as misuse:
+        return what, "misuse", str(misuse)
+    except QueueFault as fault:
+        return what, "fault", fault.message
+
+
+def _tasks(config: TrainConfig) -> str:
+    tasks = load_tasks(config.data, config.reward.grader, config.seed)
+    return f"{len(tasks.train)} to train on, {len(tasks.held_out)} held out"
+
+
+def _model(config: TrainConfig) -> str:
+    from trainer.device import choose_device
+
+    device = choose_device(config.model)
+    if config.model.is_fresh:
+        return f"{config.model.name}, made on the spot, on {device.kind}"
+    from transformers import AutoConfig
+
+    try:
+        found = AutoConfig.from_pretrained(config.model.name, revision=config.model.revision)
+    except (OSError, ValueError) as error:
+        raise Misuse(f"model.name: {config.model.name}: {str(error).strip().splitlines()[0]}") from None
+    return f"{config.model.name} ({found.model_type}), on {device.kind}"
+
+
+def _options(config: TrainConfig) -> str:
+    from trainer.device import choose_device
+    from trainer.grpo import grpo_config, grpo_options
+
+    notes: list[str] = []
+    made = grpo_config(
+        grpo_options(config, choose_device(config.model), notes.append), output_dir=Path("."), seed=config.seed
+    )
+    prompts = made.generation_batch_size // made.num_generations
+    return "; ".join([f"{prompts} prompts x {made.num_generations} completions per generation", *notes])
+
+
+def _graders(config: RewardConfig) -> str:
+    running = asyncio.run(client_of(config).graders())
+    found = [info for info in running if info.name is config.grader]
+    urls = ", ".join(config.urls)
+    if not found:
+        names = ", ".join(info.name.value for info in running) or "none"
+        raise QueueFault(f"{urls} runs no {config.grader} grader (running: {names}): {_how_to_start(config)}")
+    return f"{found[0].grader} at {urls}, {_rubric(config, found[0])}"
+
+
+def _rubric(config: RewardConfig, info: GraderInfo) -> str:
+    if config.rubric is not None and config.rubric not in info.rubrics:
+        raise Misuse(f"reward.rubric: {info.grader} has no {config.rubric}; it has: {', '.join(info.rubrics)}")
+    return f"rubric {config.rubric or info.rubrics[0]}, {info.slots} slots"
+
+
+def _how_to_start(config: RewardConfig) -> str:
+    return f"start `gradus worker {config.grader.value}` on the service's Redis, or `gradus serve`"

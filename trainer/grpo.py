@@ -1,0 +1,181 @@
+"""GRPO on the graders' rewards with TRL's GRPOTrainer: set up, resumed, stopped in order. The loop itself is TRL's.
+
+Generation is in this process unless `grpo.use_vllm` says otherwise; those options go to TRL as they are.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PrinterCallback
+from trl import GRPOConfig, GRPOTrainer
+
+from gradus.errors import Misuse
+from trainer.config import TrainConfig
+from trainer.data import Example
+from trainer.device import Device, settled, weights_dtype
+from trainer.held_out import AFTER, BEFORE, HeldOut
+from trainer.model import load_model, load_tokenizer, lora_config
+from trainer.progress import MetricsFile, ProgressBar, StepClock, grpo_summary
+from trainer.prompts import render, token_ids
+from trainer.rewards import GradingStopped, Rewarder
+from trainer.run import Run
+from trainer.run_folder import append_lines, epochs_of, step_of, why_incomplete
+from trainer.signals import StopAtStepEnd
+
+DEFAULTS = {"logging_steps": 1, "save_steps": 50, "report_to": "none"}
+"""Where TRL's own defaults suit a GRPO run badly: steps are slow, so each is logged and saving comes often."""
+
+
+class ExactlyResumingTrainer(GRPOTrainer):  # type: ignore[misc]
+    """TRL's trainer, made to go on from a checkpoint as if it had never stopped.
+
+    Upstream forgets two things (TRL 1.16): how many passes over the data the shuffling has seen, so that a resumed
+    pass repeats the first one's order; and where it stood within a batch of generations.
+    """
+
+    passes_done = 0
+
+    def go_on_from(self, checkpoint: Path) -> None:
+        self.passes_done = epochs_of(checkpoint)
+        self._step = step_of(checkpoint) * self.args.gradient_accumulation_steps
+
+    def _get_train_sampler(self, dataset: Any = None) -> Any:
+        sampler = super()._get_train_sampler(dataset)
+        if sampler.shuffle:
+            for _ in range(self.passes_done):
+                torch.randperm(sampler.num_samples, generator=sampler.generator)
+        return sampler
+
+    def steps_in_all(self) -> int:
+        return int(self.set_initial_training_values(self.args, self.get_train_dataloader())[-1])
+
+    def load(self, checkpoint: Path) -> None:
+        """The weights of a checkpoint, to be saved or measured and not to be trained."""
+        self._load_from_checkpoint(str(checkpoint))
+
+    def save_now(self) -> None:
+        """Write a checkpoint of the last whole step, if there was one and it is not saved."""
+        checkpoint = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
+        if self.state.global_step > 0 and why_incomplete(checkpoint) is not None:
+            self._save_checkpoint(self.model, trial=None)
+
+
+def grpo_options(config: TrainConfig, device: Device, say: Callable[[str], None]) -> dict[str, Any]:
+    """What TRL is told, defaults and the device's needs included."""
+    return settled({**DEFAULTS, **config.grpo}, device, say)
+
+
+def grpo_config(options: dict[str, Any], *, output_dir: Path, seed: int) -> Any:
+    """TRL's own object. Raises Misuse for combinations that TRL refuses."""
+    try:
+        return GRPOConfig(**options, output_dir=str(output_dir), seed=seed, disable_tqdm=True)
+    except (ValueError, TypeError, ImportError) as error:
+        raise Misuse(f"grpo: {error}") from None
+
+
+def train_grpo(run: Run, start: str) -> None:
+    """Train from the model in `start`, or go on from the run's checkpoint, and save the final model.
+
+    Raises GradingStopped past the fault budget and StopRequested after a signal, both with a checkpoint saved.
+    """
+    tokenizer = load_tokenizer(start, run.config.model)
+    trainer = _trainer(run, start, tokenizer)
+    held_out = HeldOut(run, tokenizer, trainer.max_completion_length)
+    trainer.add_callback(held_out)
+    if run.checkpoint is None:
+        held_out.measure(trainer.model, BEFORE)
+        run.wish.raise_if_made()
+    else:
+        trainer.go_on_from(run.checkpoint)
+    _train(trainer, run)
+    run.wish.raise_if_made()
+    held_out.measure(trainer.model, AFTER)
+    _save_final(trainer, run.folder.final)
+
+
+def _trainer(run: Run, start: str, tokenizer: Any) -> ExactlyResumingTrainer:
+    config, clock = run.config, StepClock()
+    examples = fitting(config, run.tasks.train, tokenizer, run.say)
+    rewarder = Rewarder(config.reward, examples, run.client, record=_recorder(run), grading=clock.grading)
+    dtype = weights_dtype(run.device, config.model.dtype, frozen=config.lora is not None)
+    logging.getLogger("trl.trainer.grpo_trainer").addFilter(_is_no_fault_report)
+    trainer = ExactlyResumingTrainer(
+        load_model(start, config.model, dtype),
+        rewarder.gradus,
+        args=grpo_config(run.options, output_dir=run.folder.path, seed=config.seed),
+        train_dataset=_dataset(config, examples),
+        processing_class=tokenizer,
+        peft_config=lora_config(config.lora) if config.lora else None,
+        callbacks=[
+            clock,
+            MetricsFile(run.folder.metrics, grpo_summary, clock),
+            ProgressBar("grpo", grpo_summary),
+            StopAtStepEnd(run.wish),
+        ],
+    )
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+def _is_no_fault_report(record: logging.LogRecord) -> bool:
+    """TRL prints a whole row for every fault; we count faults and record them."""
+    return "All reward functions returned None" not in record.getMessage()
+
+
+def _dataset(config: TrainConfig, examples: Iterable[Example]) -> Any:
+    """Only prompts and ids: tests stay out of TRL's tables and warnings."""
+    from datasets import Dataset
+
+    return Dataset.from_list([{"prompt": render(config.prompt, one), "prompt_id": one.id} for one in examples])
+
+
+def fitting(
+    config: TrainConfig, examples: Sequence[Example], tokenizer: Any, say: Callable[[str], None]
+) -> Sequence[Example]:
+    """The tasks whose prompts are short enough. Raises Misuse if none is."""
+    limit = config.data.max_prompt_tokens
+    if limit is None:
+        return examples
+    kept = [one for one in examples if len(token_ids(tokenizer, render(config.prompt, one))) <= limit]
+    if not kept:
+        raise Misuse(f"data.max_prompt_tokens: every one of {len(examples)} prompts is longer than {limit} tokens")
+    if len(kept) < len(examples):
+        ids = {one.id for one in kept}
+        left_out = [one.id for one in examples if one.id not in ids]
+        more = f" and {len(left_out) - 5} more" if len(left_out) > 5 else ""
+        say(f"{len(left_out)} tasks left out, longer than {limit} tokens: {', '.join(left_out[:5])}{more}")
+    return kept
+
+
+def _recorder(run: Run) -> Callable[[Iterable[dict[str, Any]]], None]:
+    if not run.config.logging.completions:
+        return lambda records: None
+    return lambda records: append_lines(run.folder.completions, records)
+
+
+def _train(trainer: ExactlyResumingTrainer, run: Run) -> None:
+    if run.checkpoint is not None and step_of(run.checkpoint) >= trainer.steps_in_all():
+        # transformers would do one step more. What is left to do is to have the final model.
+        run.say(f"all {trainer.steps_in_all()} steps are done already")
+        trainer.load(run.checkpoint)
+        return
+    try:
+        trainer.train(resume_from_checkpoint=str(run.checkpoint) if run.checkpoint else None)
+    except GradingStopped:
+        # Raised while a step's samples were with the graders, so the weights are still those of the last whole step.
+        trainer.save_now()
+        raise
+
+
+def _save_final(trainer: ExactlyResumingTrainer, target: Path) -> None:
+    half_saved = target.with_name(target.name + ".partial")
+    for old in (half_saved, target):
+        shutil.rmtree(old, ignore_errors=True)
+    trainer.save_model(str(half_saved))
+    half_saved.rename(target)

@@ -1,0 +1,98 @@
+"""Models and tokenizers: loaded, made fresh, wrapped for LoRA. Trains nothing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from gradus.errors import Misuse
+from trainer.config import LoraSettings, ModelConfig
+
+
+def starting_point(config: ModelConfig, folder: Path, texts: Iterable[str], seed: int) -> str:
+    """A folder or hub name to load the run's first weights from; a fresh model is made in `folder`, once."""
+    if not config.is_fresh:
+        return config.name
+    if not folder.exists():
+        from trainer.fresh import make_fresh_model
+
+        half_made = folder.with_name(folder.name + ".partial")
+        shutil.rmtree(half_made, ignore_errors=True)
+        make_fresh_model(config.name.removeprefix("fresh:"), config.fresh, texts, half_made, seed)
+        half_made.rename(folder)
+    return str(folder)
+
+
+def load_tokenizer(name: str, config: ModelConfig) -> Any:
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            name, revision=_revision(name, config), trust_remote_code=config.trust_remote_code, padding_side="left"
+        )
+    except (OSError, ValueError) as error:
+        raise _not_loadable("tokenizer", name, error) from None
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def load_model(name: str, config: ModelConfig, dtype: str) -> Any:
+    """The causal language model in `dtype`. Its `name_or_path` stays `name`, where TRL loads a reference model from."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    try:
+        return AutoModelForCausalLM.from_pretrained(
+            name,
+            revision=_revision(name, config),
+            trust_remote_code=config.trust_remote_code,
+            attn_implementation=config.attn_implementation,
+            dtype=getattr(torch, dtype),
+        )
+    except (OSError, ValueError, ImportError) as error:
+        raise _not_loadable("model", name, error) from None
+
+
+def load_trained(folder: Path, config: ModelConfig, dtype: str) -> tuple[Any, Any]:
+    """Model and tokenizer from a run's checkpoint or final folder; an adapter comes merged into its base model."""
+    tokenizer = load_tokenizer(str(folder), config)
+    if not (folder / "adapter_config.json").exists():
+        return load_model(str(folder), config, dtype), tokenizer
+    from peft import PeftModel
+
+    base = load_model(_base_of(folder), config, dtype)
+    return PeftModel.from_pretrained(base, str(folder)).merge_and_unload(), tokenizer
+
+
+def _base_of(folder: Path) -> str:
+    """The model that an adapter belongs to, also after the run folder was moved."""
+    name = str(json.loads((folder / "adapter_config.json").read_text())["base_model_name_or_path"])
+    beside = folder.parent / Path(name).name
+    return str(beside) if not Path(name).exists() and beside.is_dir() else name
+
+
+def lora_config(settings: LoraSettings) -> Any:
+    from peft import LoraConfig
+
+    return LoraConfig(
+        r=settings.r,
+        lora_alpha=settings.alpha,
+        lora_dropout=settings.dropout,
+        bias=settings.bias,
+        target_modules=settings.targets,
+        modules_to_save=settings.modules_to_save or None,
+        task_type="CAUSAL_LM",
+    )
+
+
+def _revision(name: str, config: ModelConfig) -> str | None:
+    return config.revision if name == config.name else None
+
+
+def _not_loadable(what: str, name: str, error: Exception) -> Misuse:
+    first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return Misuse(f"model.name: no {what} can be loaded from {name}: {first_line}")

@@ -1,0 +1,203 @@
+"""The folder of one run: what lies where, where to go on from, and logs without doubled or torn lines.
+
+Writes no checkpoint itself: transformers does. A killed run may leave one half-written; those are told apart here.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+import re
+import struct
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from gradus.errors import Misuse
+
+Say = Callable[[str], None]
+
+
+class RunFolder:
+    """Names of everything in a run folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.resolved_config = path / "config.resolved.json"
+        self.environment = path / "environment.json"
+        self.log = path / "training.log"
+        self.metrics = path / "metrics.jsonl"
+        """One line per logged GRPO step."""
+        self.completions = path / "completions.jsonl"
+        """One line per sampled completion."""
+        self.evaluations = path / "eval"
+        """Measurements on the held-out tasks, `trainer.evaluate`'s."""
+        self.sft_metrics = path / "sft_metrics.jsonl"
+        self.train_tasks = path / "tasks.train.jsonl"
+        self.held_out_tasks = path / "tasks.held_out.jsonl"
+        self.fresh_model = path / "model"
+        self.warm_start = path / "warm_start"
+        self.final = path / "final"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other runs out of this folder. Raises Misuse if one is in it."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / ".lock").open("w") as handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise Misuse(f"{self.path}: another run is writing here; choose another output_dir") from None
+            yield
+
+    def set_aside(self) -> Path | None:
+        """Move an earlier run into `previous-<n>` beside the new one's files; where to, or None if there was none."""
+        old = [entry for entry in self.path.iterdir() if not entry.name.startswith(("previous-", ".lock"))]
+        if not old:
+            return None
+        number = 1
+        while (aside := self.path / f"previous-{number}").exists():
+            number += 1
+        aside.mkdir()
+        for entry in old:
+            entry.rename(aside / entry.name)
+        return aside
+
+    def forget_after(self, step: int) -> None:
+        """Drop what was logged and measured of steps that will be done again, and a line torn by a crash."""
+        for file in (self.metrics, self.completions):
+            keep_lines_until(file, step)
+        for file in self.evaluations.glob("*.json"):
+            measured_at = re.fullmatch(r"step-([0-9]+)", file.stem)
+            if file.stem == "after" or (measured_at and int(measured_at[1]) > step):
+                file.unlink()
+
+
+# ----------------------------------------------------------------------------------------------------- checkpoints
+
+
+def checkpoint_to_resume(folder: Path, resume: str, say: Say) -> Path | None:
+    """The checkpoint to go on from: `auto` takes the newest whole one, `never` none, else the path that was given.
+
+    Raises Misuse for a given path that is no whole checkpoint.
+    """
+    if resume == "never":
+        return None
+    if resume != "auto":
+        why = why_incomplete(Path(resume))
+        if why:
+            raise Misuse(f"--resume {resume}: {why}")
+        return Path(resume)
+    for checkpoint in sorted(_checkpoints(folder), key=_number_of, reverse=True):
+        why = why_incomplete(checkpoint)
+        if why is None:
+            return checkpoint
+        say(f"skipping {checkpoint.name}: {why}; the run was probably stopped while it was being written")
+    return None
+
+
+def step_of(checkpoint: Path) -> int:
+    """Steps done when it was written."""
+    return int(json.loads((checkpoint / "trainer_state.json").read_text())["global_step"])
+
+
+def epochs_of(checkpoint: Path) -> int:
+    """Whole passes over the data done when it was written."""
+    return int(json.loads((checkpoint / "trainer_state.json").read_text())["epoch"] or 0)
+
+
+_CHECKPOINT = re.compile(r"checkpoint-([0-9]+)")
+
+
+def _checkpoints(folder: Path) -> Iterable[Path]:
+    return (entry for entry in folder.glob("checkpoint-*") if entry.is_dir() and _CHECKPOINT.fullmatch(entry.name))
+
+
+def _number_of(checkpoint: Path) -> int:
+    return int(checkpoint.name.rpartition("-")[2])
+
+
+def why_incomplete(checkpoint: Path) -> str | None:
+    """What a checkpoint lacks to be trained on from; None if nothing. Looks at lengths of files, not at weights."""
+    if not checkpoint.is_dir():
+        return "there is no such folder"
+    try:
+        json.loads((checkpoint / "trainer_state.json").read_text())["global_step"]
+    except (OSError, ValueError, KeyError) as error:
+        return f"trainer_state.json is missing or torn ({type(error).__name__})"
+    for name in ("optimizer.pt", "scheduler.pt"):
+        if not zipfile.is_zipfile(checkpoint / name):
+            return f"{name} is missing or torn"
+    weights = [*checkpoint.glob("*.safetensors")]
+    torn = [file.name for file in weights if not _is_whole(file)]
+    if torn or not weights:
+        return f"{torn[0]} is torn" if torn else "it has no weights"
+    return None
+
+
+def _is_whole(file: Path) -> bool:
+    """A safetensors file says in its header how long it is."""
+    with file.open("rb") as handle:
+        start = handle.read(8)
+        if len(start) < 8:
+            return False
+        (length,) = struct.unpack("<Q", start)
+        try:
+            header = json.loads(handle.read(length))
+        except ValueError:
+            return False
+    ends = [int(entry["data_offsets"][1]) for name, entry in header.items() if name != "__metadata__"]
+    return file.stat().st_size == 8 + int(length) + max(ends, default=0)
+
+
+# ------------------------------------------------------------------------------------------------------ JSON lines
+
+
+def append_lines(file: Path, records: Iterable[Mapping[str, Any]]) -> None:
+    """Add records to a file of JSON lines in one write, so that a reader or a crash sees whole batches mostly."""
+    text = "".join(json.dumps(finite(record), ensure_ascii=False, allow_nan=False) + "\n" for record in records)
+    # A lone surrogate cannot be encoded; its escape means the same in JSON.
+    with file.open("a", encoding="utf-8", errors="backslashreplace") as handle:
+        handle.write(text)
+
+
+def read_lines(file: Path) -> list[dict[str, Any]]:
+    """The whole records of a file of JSON lines; a torn last line is left out, a missing file is empty."""
+    if not file.exists():
+        return []
+    return [record for line in file.read_text(encoding="utf-8").split("\n") if (record := _record(line)) is not None]
+
+
+def keep_lines_until(file: Path, step: int) -> None:
+    """Keep the records with `step` up to the given one, and write the file anew if any other was there."""
+    if not file.exists():
+        return
+    lines = file.read_text(encoding="utf-8", errors="replace").split("\n")
+    kept = [line for line in lines if (record := _record(line)) is not None and record.get("step", 0) <= step]
+    text = "".join(line + "\n" for line in kept)
+    beside = file.with_name(file.name + ".partial")
+    beside.write_text(text, encoding="utf-8")
+    os.replace(beside, file)
+
+
+def _record(line: str) -> dict[str, Any] | None:
+    try:
+        value = json.loads(line)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def finite(value: Any) -> Any:
+    """The value with NaN and infinities as None, which JSON lacks a word for."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(item) for item in value]
+    return value

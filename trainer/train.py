@@ -1,0 +1,144 @@
+"""`gradus train`: one run from its config to its final model, linear on purpose. Its options are the CLI's."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainer.check import client_of, findings
+from trainer.config import TrainConfig, load_config
+from trainer.data import Example, Tasks, load_tasks
+from trainer.run_folder import RunFolder, append_lines, checkpoint_to_resume, step_of
+
+if TYPE_CHECKING:
+    # These load torch or transformers, which takes seconds; functions import them when they are needed.
+    from trainer.device import Device
+    from trainer.run import Run
+    from trainer.signals import StopWish
+
+EXIT_DONE, EXIT_MISUSE, EXIT_FAULTED = 0, 2, 3
+"""A run ended by a signal exits with 128 + its number."""
+
+
+def main(config: Path, overrides: Sequence[str] = (), *, dry_run: bool = False, resume: str = "auto") -> int:
+    """Train as the YAML file says, with overrides such as `--learning_rate 1e-6` on top; returns the exit status.
+
+    `resume`: `auto` goes on from the newest whole checkpoint in the run folder, `never` starts anew and sets an
+    earlier run aside, a path goes on from that checkpoint. Raises Misuse.
+    """
+    _stay_quiet()
+    settings = load_config(config, overrides)
+    if dry_run:
+        return check(settings)
+    folder = RunFolder(settings.output_dir)
+    with folder.locked():
+        return _run(settings, folder, resume)
+
+
+def check(settings: TrainConfig) -> int:
+    """Print the resolved config on standard output and what is there of what it needs on standard error."""
+    print(settings.model_dump_json(indent=1))
+    troubles = set()
+    for what, trouble, text in findings(settings):
+        print(f"{'ok     ' if trouble is None else 'MISSING'} {what}: {text}", file=sys.stderr)
+        troubles.add(trouble)
+    if "misuse" in troubles:
+        return EXIT_MISUSE
+    return EXIT_FAULTED if "fault" in troubles else EXIT_DONE
+
+
+def _run(settings: TrainConfig, folder: RunFolder, resume: str) -> int:
+    aside = folder.set_aside() if resume == "never" else None
+    from trainer.progress import narrated
+    from trainer.rewards import GradingStopped
+    from trainer.signals import StopRequested, StopWish
+
+    with narrated(folder.log) as say:
+        if aside is not None:
+            say(f"the run that was here now lies in {aside}")
+        wish = StopWish(say)
+        try:
+            with wish.listening():
+                _train(settings, folder, resume, wish, say)
+        except GradingStopped as stopped:
+            say(f"stopped: {stopped}\nNo ungraded sample was trained on. {_how_to_go_on(folder)}")
+            return EXIT_FAULTED
+        except StopRequested as stopped:
+            say(f"{stopped}. {_how_to_go_on(folder)}")
+            return stopped.exit_status
+    return EXIT_DONE
+
+
+def _train(settings: TrainConfig, folder: RunFolder, resume: str, wish: StopWish, say: Callable[[str], None]) -> None:
+    tasks = load_tasks(settings.data, settings.reward.grader, settings.seed)
+    checkpoint = checkpoint_to_resume(folder.path, resume, say)
+    done = step_of(checkpoint) if checkpoint else 0
+
+    from trainer.device import choose_device
+    from trainer.grpo import grpo_config, grpo_options, train_grpo
+    from trainer.run import Run
+
+    device = choose_device(settings.model)
+    options = grpo_options(settings, device, say)
+    grpo_config(options, output_dir=folder.path, seed=settings.seed)
+    write_down(settings.model_copy(update={"grpo": options}), tasks, folder, device)
+    folder.forget_after(done)
+    say(f"{len(tasks.train)} tasks to train on, {len(tasks.held_out)} held out, on {device.kind}, in {folder.path}")
+    if checkpoint is not None:
+        say(f"going on from {checkpoint}, step {done}")
+
+    run = Run(settings, options, tasks, device, folder, client_of(settings.reward), wish, say, checkpoint)
+    train_grpo(run, _start(run))
+    say(f"done: the model is in {folder.final}")
+
+
+def _start(run: Run) -> str:
+    """Where the weights lie that GRPO starts from."""
+    from trainer.model import starting_point
+    from trainer.sft import texts_of, warm_start
+
+    asked = run.config.warm_start
+    texts = texts_of(asked) if run.config.model.is_fresh and asked else ()
+    start = starting_point(run.config.model, run.folder.fresh_model, texts, run.config.seed)
+    return warm_start(run, start) if asked else start
+
+
+def write_down(settings: TrainConfig, tasks: Tasks, folder: RunFolder, device: Device) -> None:
+    """What was asked, with what, and which tasks were used for what: enough to repeat the run."""
+    folder.resolved_config.write_text(settings.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    packages = ("gradus", "torch", "transformers", "trl", "peft", "datasets", "accelerate")
+    environment = {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "device": device.kind,
+        "cpu_count": os.cpu_count(),
+        "versions": {name: version(name) for name in packages},
+    }
+    folder.environment.write_text(json.dumps(environment, indent=1) + "\n", encoding="utf-8")
+    for file, examples in ((folder.train_tasks, tasks.train), (folder.held_out_tasks, tasks.held_out)):
+        file.unlink(missing_ok=True)
+        append_lines(file, [_as_row(example) for example in examples])
+
+
+def _as_row(example: Example) -> dict[str, Any]:
+    row = {"id": example.id, "kind": example.kind, "prompt": example.prompt, "solution": example.solution}
+    return {**row, "task": example.task.model_dump(mode="json", exclude_defaults=True)}
+
+
+def _how_to_go_on(folder: RunFolder) -> str:
+    checkpoint = checkpoint_to_resume(folder.path, "auto", lambda text: None)
+    if checkpoint is None:
+        return "No step was finished; start again with the same config."
+    return f"Start again with the same config and output_dir to go on from {checkpoint.name}."
+
+
+def _stay_quiet() -> None:
+    """No telemetry of libraries, and none of their warnings about forks; whoever wants them sets the variables."""
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
