@@ -148,6 +148,7 @@ def grade(
 
     name = grader_named(grader)
     asked = _submissions(name, submissions)
+    results: Iterable[Graded | Faulted]
     if url is not None:
         results = _graded_there(name, asked, rubric, url, api_key, deadline_s)
     else:

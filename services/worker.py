@@ -16,6 +16,7 @@ import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import count
 
 from pydantic import ValidationError
 
@@ -38,15 +39,15 @@ DRAIN_S = 30.0
 
 def grade_safely(grader: Grader, submission: Submission, rubric: str, slot: int) -> Graded | Faulted:
     """The verdict, or the fault after bounded retries. Never raises: one bad job must not take its neighbours along."""
-    for attempt in range(1, MAX_ATTEMPTS + 1):
+    for attempt in count(1):
         result = _try(grader, submission, rubric, slot)
         if isinstance(result, Graded):
             return result
         log.warning("submission %s, attempt %d: %s fault: %s", submission.id, attempt, result.kind, result.message)
         if not result.retryable or attempt == MAX_ATTEMPTS:
-            break
+            return faulted(submission.id, result.kind, result.message, retryable=result.retryable)
         time.sleep(RETRY_PAUSE_S * attempt)
-    return faulted(submission.id, result.kind, result.message, retryable=result.retryable)
+    raise AssertionError("unreachable")
 
 
 def _try(grader: Grader, submission: Submission, rubric: str, slot: int) -> Graded | Fault:
