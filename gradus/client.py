@@ -105,7 +105,8 @@ class _Call:
     def deliver(self, key: str, result: Graded | Faulted) -> None:
         """Give every asker of this content its result, once."""
         for index in self.places[key]:
-            self._put(index, with_id(result, self.items[index].id))
+            submission_id = self.items[index].id
+            self._put(index, result if result.id == submission_id else with_id(result, submission_id))
 
     def give_up(self, key: str, kind: FaultKind, message: str) -> None:
         for index in self.places[key]:

@@ -126,7 +126,7 @@ async def stream(grader: GraderPath, request: Request) -> Response:
 
     async def produce(put: Callable[[bytes], None]) -> None:
         def send(result: Graded | Faulted) -> None:
-            put(result.model_dump_json().encode())
+            put(result.model_dump_json().encode() + b"\n")
 
         async with api.grading.giving_up(batch):
             try:

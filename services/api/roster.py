@@ -20,14 +20,20 @@ class Roster:
         self._live: list[GraderInfo] = []
         self._asked_at = float("-inf")
         self._absent_since: dict[GraderName, float] = {}
-        self._asking = asyncio.Lock()
+        self._asking: asyncio.Task[None] | None = None
 
     async def live(self) -> list[GraderInfo]:
         """What live workers announced. Raises QueueFault when the broker is away."""
-        async with self._asking:
-            if time.monotonic() - self._asked_at >= self._fresh_s:
-                self._note(await self._broker.graders())
+        if time.monotonic() - self._asked_at >= self._fresh_s:
+            # One question for all who ask now: while the broker is away each of them would else wait in turn.
+            if self._asking is None or self._asking.done():
+                self._asking = asyncio.create_task(self._ask())
+                self._asking.add_done_callback(lambda task: task.cancelled() or task.exception())
+            await asyncio.shield(self._asking)
         return self._live
+
+    async def _ask(self) -> None:
+        self._note(await self._broker.graders())
 
     def _note(self, live: list[GraderInfo]) -> None:
         self._live, self._asked_at = live, time.monotonic()

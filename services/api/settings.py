@@ -10,6 +10,8 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 PREFIX = "GRADUS_API_"
+OF_CLIENTS = frozenset({"GRADUS_API_KEY"})
+"""What clients read may stand in the same environment. It protects no service: that is `GRADUS_API_KEY_HASHES`."""
 
 KeyHash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
@@ -51,7 +53,7 @@ class ApiSettings(BaseSettings):
         # pydantic-settings ignores a misspelt variable, `extra="forbid"` or not: the default would be used in silence.
         known = {f"{PREFIX}{name.upper()}" for name in cls.model_fields}
         for name in os.environ:
-            if name.upper().startswith(PREFIX) and name.upper() not in known:
+            if name.upper().startswith(PREFIX) and name.upper() not in known | OF_CLIENTS:
                 close = difflib.get_close_matches(name.upper(), sorted(known), n=1)
                 hint = f"; did you mean {close[0]}?" if close else f"; there are: {', '.join(sorted(known))}"
                 raise ValueError(f"the environment variable {name} is no setting{hint}")

@@ -40,7 +40,7 @@ class LineStream(Response):
     media_type = "application/x-ndjson"
 
     def __init__(self, produce: Produce) -> None:
-        """`produce(put)` calls `put` with each line and returns after the last."""
+        """`produce(put)` calls `put` with each line, its newline included, and returns after the last."""
         super().__init__()
         del self.headers["content-length"]
         self._produce = produce
@@ -63,6 +63,11 @@ class LineStream(Response):
 
 
 async def _send_lines(lines: asyncio.Queue[bytes], send: Send) -> None:
-    """Until the empty line, which is the end."""
-    while line := await lines.get():
-        await send({"type": "http.response.body", "body": line + b"\n", "more_body": True})
+    """Until the empty line, which is the end. Lines that are there together are sent together."""
+    ended = False
+    while not ended:
+        ready = [await lines.get()]
+        while not lines.empty():
+            ready.append(lines.get_nowait())
+        ended = ready[-1] == b""
+        await send({"type": "http.response.body", "body": b"".join(ready), "more_body": True})

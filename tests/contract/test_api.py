@@ -508,6 +508,26 @@ async def test_a_broker_that_is_away_is_a_503_with_retry_after() -> None:
         assert "gradus_broker_up 0.0" in (await client.get("/metrics")).text
 
 
+async def test_while_the_broker_is_slow_to_answer_it_is_asked_once_for_all() -> None:
+    class SlowBroker(MemoryBroker):
+        n_asked = 0
+        answering = asyncio.Event()
+
+        async def graders(self) -> list[Any]:
+            self.n_asked += 1
+            await self.answering.wait()
+            raise QueueFault("the queue is away")
+
+    broker = SlowBroker()
+    async with service(broker, worker=False) as (client, _):
+        asking = [asyncio.create_task(client.get("/v1/graders")) for _ in range(10)]
+        await asyncio.sleep(0.1)
+        broker.answering.set()
+        for response in await asyncio.gather(*asking):
+            is_problem(response, 503)
+    assert broker.n_asked == 1
+
+
 @pytest.mark.parametrize("route", [GRADE, f"{GRADE}/stream"])
 async def test_a_broker_that_goes_away_while_somebody_waits(route: str) -> None:
     broker = MemoryBroker()
@@ -579,6 +599,11 @@ def test_a_misspelt_environment_variable_is_refused(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("GRADUS_API_MAX_BODY_BYTE", "1")
     with pytest.raises(ValueError, match="did you mean GRADUS_API_MAX_BODY_BYTES"):
         ApiSettings()
+
+
+def test_the_variable_of_clients_may_stand_beside_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADUS_API_KEY", "a client's")
+    assert ApiSettings().key_hashes == ()
 
 
 def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
