@@ -41,8 +41,9 @@ def refuse_open_service(host: str, settings: ApiSettings) -> None:
         return
     raise Misuse(
         f"refusing to serve on {host or 'every address'} without API keys: anybody who reaches it could run code here. "
-        'Set GRADUS_API_KEY_HASHES to the SHA-256 of a key (printf %s "$KEY" | sha256sum), or bind to 127.0.0.1, or, inside a network that is closed '
-        "already (a compose network without published ports), set GRADUS_API_ALLOW_ANONYMOUS=true"
+        'Set GRADUS_API_KEY_HASHES to the SHA-256 of a key (printf %s "$KEY" | sha256sum), or bind to 127.0.0.1, or, '
+        "inside a network that is closed already (a compose network without published ports), set "
+        "GRADUS_API_ALLOW_ANONYMOUS=true"
     )
 
 
