@@ -142,7 +142,7 @@ class _Attempt:
     # ------------------------------------------------------------------------------------------------- answer box
 
     def _compiled(self, code: str) -> Facts:
-        request = {**self._request(), "answer": code.encode()}
+        request = {**self._request(), "answer": code.encode(), "view": f"{MOUNT}/view".encode()}
         outcome = self._front("answer", request)
         reply = _sections(outcome.report)
         if reply is None:
@@ -174,6 +174,7 @@ class _Attempt:
     def _tested(self, facts: Facts, compiled: Mapping[str, bytes]) -> Facts:
         inputs = {f"in/{name.removeprefix('out/')}": data for name, data in compiled.items() if name != "facts"}
         request = {**self._request(), **inputs, "tests": self.task.tests.encode()}
+        request["includes"] += f"\n{MOUNT}".encode()  # the harness, which answers never see
         outcome = self._front("tests", request)
         reply = _sections(outcome.report)
         if reply is None:
@@ -220,12 +221,12 @@ class _Attempt:
         """What both compiling boxes are told. `plain`: of an empty task, to see whether the box works at all."""
         toolchain = self.grader.toolchain
         if plain:
-            return {"ocamlc": toolchain.ocamlc.encode(), "includes": MOUNT.encode(), "module": b"toy"}
+            return {"ocamlc": toolchain.ocamlc.encode(), "view": f"{MOUNT}/view".encode(), "module": b"toy"}
         packages = toolchain.packages(self.task.packages)
         harness = [f"{MOUNT}/{unit}.cmo" for unit in HARNESS_UNITS if unit != "oUnit2" or self._framework == "ounit2"]
         request = {
             "ocamlc": toolchain.ocamlc,
-            "includes": "\n".join((*packages.includes, MOUNT)),
+            "includes": "\n".join(packages.includes),
             "archives": "\n".join(packages.archives),
             "ppx": "\n".join(packages.ppx),
             "harness": "\n".join(harness),

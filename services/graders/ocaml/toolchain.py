@@ -19,8 +19,9 @@ from gradus.errors import InternalFault
 from gradus.resources import cache
 
 HERE = Path(__file__).parent
-FRONT_UNITS = ("wire", "diagnostic", "typing", "tests", "main")
+FRONT_UNITS = ("wire", "diagnostic", "forbidden", "typing", "tests", "main")
 HARNESS_UNITS = ("gradus_harness", "oUnit2")
+HIDDEN = frozenset(f"stdlib__{name}" for name in ("Obj", "Marshal", "Callback", "Weak", "Ephemeron", "Parsing"))
 MOUNT = "/opt/gradus-ocaml"
 """Where boxes see the build."""
 
@@ -127,6 +128,7 @@ def _build(toolchain: OcamlToolchain) -> Path:
         for source in _sources():
             shutil.copy(source, folder)
         _compile(toolchain, folder)
+        _make_view(Path(toolchain.library), folder / "view")
         _publish(folder, target)
     return target
 
@@ -149,10 +151,21 @@ def _compile(toolchain: OcamlToolchain, folder: Path) -> None:
             )
 
 
+def _make_view(library: Path, view: Path) -> None:
+    """The interfaces of the standard library that answers may name: nothing that forges values, nothing not linked."""
+    view.mkdir(mode=0o755)
+    for interface in library.glob("*.cmi"):
+        name = interface.stem
+        standard = name == "stdlib" or name.startswith(("stdlib__", "camlinternal"))
+        if standard and name not in HIDDEN:
+            shutil.copy(interface, view)
+            (view / interface.name).chmod(0o644)
+
+
 def _publish(folder: Path, target: Path) -> None:
     """Move a finished build in place; whoever else built the same in the meantime has built the same."""
     for path in folder.iterdir():
-        path.chmod(0o755 if path.name == "front" else 0o644)
+        path.chmod(0o755 if path.name == "front" or path.is_dir() else 0o644)
     try:
         folder.rename(target)
     except OSError:

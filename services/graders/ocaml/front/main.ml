@@ -24,6 +24,7 @@ let exists name = Sys.file_exists (Filename.concat work name)
 type request = {
   sections : Wire.sections;
   ocamlc : string;
+  view : string; (* the part of the standard library that answers may see *)
   includes : string list;
   ppx : string list;
   answer : string; (* module name, first letter in lower case *)
@@ -31,7 +32,7 @@ type request = {
 }
 
 let request sections =
-  { sections; ocamlc = Wire.get sections "ocamlc"; includes = Wire.lines (Wire.get sections "includes");
+  { sections; ocamlc = Wire.get sections "ocamlc"; view = Wire.get sections "view"; includes = Wire.lines (Wire.get sections "includes");
     ppx = Wire.lines (Wire.get sections "ppx"); answer = String.uncapitalize_ascii (Wire.get sections "module");
     declared = Wire.find sections "signature" <> None }
 
@@ -42,7 +43,8 @@ type run = Fine | Failed of string
 let ocamlc r arguments =
   let flags = List.concat_map (fun dir -> [ "-I"; dir ]) ("." :: r.includes) in
   let ppx = List.concat_map (fun command -> [ "-ppx"; command ]) r.ppx in
-  let argv = Array.of_list ([ r.ocamlc; "-w"; "-a"; "-color"; "never" ] @ flags @ ppx @ arguments) in
+  let standard = if r.view = "" then [] else [ "-nostdlib"; "-I"; r.view ] in
+  let argv = Array.of_list ([ r.ocamlc; "-w"; "-a"; "-color"; "never" ] @ standard @ flags @ ppx @ arguments) in
   let log = Unix.openfile "log" [ O_RDWR; O_CREAT; O_TRUNC ] 0o600 in
   let pid = Unix.create_process r.ocamlc argv Unix.stdin log log in
   let _, status = Unix.waitpid [] pid in
@@ -68,7 +70,8 @@ let compile_support r =
 let start_compiler r =
   ignore (Warnings.parse_options false "-a");
   Clflags.color := Some Misc.Color.Never;
-  Clflags.include_dirs := "." :: r.includes;
+  Clflags.no_std_include := r.view <> "";
+  Clflags.include_dirs := ("." :: (if r.view = "" then [] else [ r.view ])) @ r.includes;
   Clflags.all_ppx := r.ppx;
   Compmisc.init_path ();
   Env.set_unit_name (String.capitalize_ascii r.answer);
@@ -142,6 +145,8 @@ let line_of log =
   | exception Not_found -> ""
   | _ -> " (line " ^ Str.matched_group 1 log ^ " of the tests)"
 
+let mentions text log = match Str.search_forward (Str.regexp_string text) log 0 with _ -> true | exception Not_found -> false
+
 let framework r = if Wire.get r.sections "framework" = "ounit2" then Tests.Ounit2 else Tests.Assert
 
 let rewritten r env =
@@ -173,8 +178,11 @@ let tests r =
     let archives = Wire.lines (Wire.get r.sections "archives") in
     let harness = Wire.lines (Wire.get r.sections "harness") in
     let units = archives @ harness @ support @ [ r.answer ^ ".cmo"; "gradus_tests.cmo" ] in
-    must { r with ppx = [] } "the program of answer and tests" ("-o" :: "program" :: units);
-    [ plan total; "out/program", read_file "program" ]
+    match ocamlc { r with ppx = [] } ("-o" :: "program" :: units) with
+    | Fine -> [ plan total; "out/program", read_file "program" ]
+    | Failed log when mentions (Printf.sprintf "(required by `%s')" (String.capitalize_ascii r.answer)) log ->
+      [ plan total ~mismatch:"the answer needs a module that is not linked to it: only the packages of the task are" ]
+    | Failed log -> raise (Broken ("the program of answer and tests does not link: " ^ log))
 
 let () =
   Sys.chdir work;

@@ -8,49 +8,6 @@ type verdict = { total : int; typed : int; diagnostics : Diagnostic.t list; forb
 
 let stage = "types"
 
-(* ------------------------------------------------------------------------------------------------- forbidden *)
-
-(* External functions step outside the language: with them, what tests see is whatever the answer wants them to see. *)
-let forbidden_in structure =
-  let found = ref [] in
-  let add (loc : Location.t) what =
-    let line, column = Diagnostic.place loc in
-    let message = what ^ " is not allowed in an answer" in
-    found := (what, { Diagnostic.stage; code = Some "forbidden"; line; column; message }) :: !found
-  in
-  let rec root = function
-    | Longident.Lident name -> name
-    | Ldot (Lident "Stdlib", name) -> name
-    | Ldot (inner, _) -> root inner
-    | Lapply (inner, _) -> root inner
-  in
-  let check_path (lid : Longident.t Location.loc) =
-    match root lid.txt with
-    | ("Obj" | "Marshal") as name -> add lid.loc name
-    | _ -> ()
-  in
-  let structure_item self item =
-    (match item.pstr_desc with Pstr_primitive _ -> add item.pstr_loc "external" | _ -> ());
-    Ast_iterator.default_iterator.structure_item self item
-  in
-  let signature_item self item =
-    (match item.psig_desc with
-     | Psig_value { pval_prim = _ :: _; _ } -> add item.psig_loc "external"
-     | _ -> ());
-    Ast_iterator.default_iterator.signature_item self item
-  in
-  let expr self e =
-    (match e.pexp_desc with Pexp_ident lid | Pexp_field (_, lid) -> check_path lid | _ -> ());
-    Ast_iterator.default_iterator.expr self e
-  in
-  let module_expr self m =
-    (match m.pmod_desc with Pmod_ident lid -> check_path lid | _ -> ());
-    Ast_iterator.default_iterator.module_expr self m
-  in
-  let iterator = { Ast_iterator.default_iterator with structure_item; signature_item; expr; module_expr } in
-  iterator.structure iterator structure;
-  List.rev !found
-
 (* ----------------------------------------------------------------------------------------------------- holes *)
 
 let rec variables pattern =
@@ -91,9 +48,9 @@ let holed declared item =
 
 let type_item env item =
   Typecore.reset_delayed_checks ();
-  let _, signature, _, env = Typemod.type_structure env [ item ] in
+  let typed, signature, _, env = Typemod.type_structure env [ item ] in
   Typecore.force_delayed_checks ();
-  signature, env
+  typed, signature, env
 
 (* ----------------------------------------------------------------------------------------------- declarations *)
 
@@ -160,30 +117,34 @@ type progress = {
   signature : Types.signature;
   typed_items : int;
   broken : string list;
+  refused : Forbidden.refusal list;
   errors : Diagnostic.t list; (* latest first *)
 }
 
 let type_items env declared structure =
   let step p item =
     match type_item p.env item with
-    | added, env -> { p with env; signature = p.signature @ added; typed_items = p.typed_items + 1 }
+    | typed, added, env ->
+      let refused = p.refused @ Forbidden.as_typed typed in
+      { p with env; signature = p.signature @ added; typed_items = p.typed_items + 1; refused }
     | exception exn ->
       let p = { p with errors = Diagnostic.of_exn ~stage exn :: p.errors; broken = bound item @ p.broken } in
       (match Option.map (type_item p.env) (holed declared item) with
-       | Some (added, env) -> { p with env; signature = p.signature @ added }
+       | Some (_, added, env) -> { p with env; signature = p.signature @ added }
        | None | (exception _) -> p)
   in
-  List.fold_left step { env; signature = []; typed_items = 0; broken = []; errors = [] } structure
+  List.fold_left step { env; signature = []; typed_items = 0; broken = []; refused = []; errors = [] } structure
 
 (* [interface]: what the task declares, parsed and typed. *)
 let judge env ~interface structure =
   let parsed, want = Option.value interface ~default:([], []) in
-  let refused = forbidden_in structure in
+  let written = Forbidden.as_written structure in
   let p = type_items env (declared_values parsed) structure in
   let declarations = check_declarations p.env ~broken:p.broken p.signature want in
   let met = List.length (List.filter (( = ) Met) declarations) in
   let unmet = List.filter_map (function Unmet d -> d | Met -> None) declarations in
+  let refused = written @ List.filter (fun r -> not (List.mem r written)) p.refused in
   { total = List.length structure + List.length declarations;
     typed = (if refused = [] then p.typed_items + met else 0);
-    diagnostics = List.map snd refused @ List.rev p.errors @ unmet;
-    forbidden = List.sort_uniq compare (List.map fst refused) }
+    diagnostics = List.map Forbidden.diagnostic refused @ List.rev p.errors @ unmet;
+    forbidden = List.sort_uniq compare (List.map (fun (r : Forbidden.refusal) -> r.what) refused) }
