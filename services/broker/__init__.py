@@ -131,7 +131,7 @@ class Broker(Protocol):
         ...
 
     async def give_back(self, claim: Claim) -> None:
-        """Return the job unfinished: another worker may claim it at once."""
+        """Return the job unfinished: another worker may claim it at once. It goes to the end of the queue."""
         ...
 
     async def announce(self, worker: str, info: GraderInfo, ttl_s: float) -> None:

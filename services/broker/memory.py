@@ -50,7 +50,7 @@ class _Queue:
     terms: Terms
     queued: dict[str, _Entry] = field(default_factory=dict)
     returned: dict[str, _Entry] = field(default_factory=dict)
-    """Given back, or lapsed; handed out before `queued`."""
+    """Lapsed, or given back to be run alone; handed out before `queued`."""
     leases: dict[str, _Lease] = field(default_factory=dict)
     """In order of expiry, since every lease is equally long and renewing moves it to the end."""
     news: asyncio.Event = field(default_factory=asyncio.Event)
@@ -283,7 +283,8 @@ class MemoryBroker:
             return
         queue.remove(lease.entry)
         lease.entry.serial = self._serial()  # whoever gave it back can no longer finish it
-        queue.returned[lease.entry.serial] = lease.entry
+        alone = lease.entry.last_start_is_next
+        (queue.returned if alone else queue.queued)[lease.entry.serial] = lease.entry
         queue.news.set()
 
     async def buried(self, grader: str) -> list[Job]:

@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any, cast
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from redis.asyncio import Redis
 
 from gradus.contract import GraderInfo, GraderName
@@ -555,6 +557,56 @@ async def test_a_worker_that_falls_silent_is_forgotten(broker: Broker) -> None:
     await wait_until(one_left)
 
 
+# ------------------------------------------------------------------------------------------------------- both the same
+
+STEPS = st.one_of(
+    st.tuples(st.just("submit"), st.sets(st.integers(0, 5), min_size=1)),
+    st.tuples(st.just("cancel"), st.integers(0, 5)),
+    st.tuples(st.just("claim"), st.integers(1, 4)),
+    st.tuples(st.sampled_from(["finish", "fail", "give_back", "renew"]), st.integers(0, 20)),
+)
+
+
+async def told(broker: Broker, steps: list[tuple[str, Any]]) -> list[object]:
+    """Everything that the broker lets its users see while they take `steps`."""
+    seen: list[object] = []
+    claims: list[Claim] = []
+    everything = jobs(6)
+    for verb, what in steps:
+        if verb == "submit":
+            await broker.submit([everything[i] for i in sorted(what)])
+        elif verb == "cancel":
+            await broker.cancel("ocaml", [everything[what].id])
+        elif verb == "claim":
+            claims += (new := await broker.claim("ocaml", "w", what, 0))
+            seen.append([(claim.job, claim.deliveries) for claim in new])
+        elif claims:
+            seen.append(await told_of(broker, verb, claims[what % len(claims)]))
+        seen.append((await broker.depth("ocaml"), await broker.results(ids(everything))))
+    return seen
+
+
+async def told_of(broker: Broker, verb: str, claim: Claim) -> object:
+    if verb == "renew":
+        return await broker.renew([claim])
+    if verb == "give_back":  # not a second time: when a suspect is handed out again differs
+        return await broker.give_back(claim) if claim.deliveries == 1 else None
+    return await broker.finish(claim, json.dumps(verb), cache=verb == "finish", bury=verb == "fail")
+
+
+@settings(max_examples=50, deadline=None)
+@given(steps=st.lists(STEPS, max_size=30))
+def test_both_brokers_tell_the_same_story(redis_url: str, steps: list[tuple[str, Any]]) -> None:
+    async def stories() -> tuple[list[object], list[object]]:
+        memory, redis = Place(None), Place(redis_url)
+        both = await told(memory.open(), steps), await told(redis.open(), steps)
+        await redis.close()
+        return both
+
+    in_memory, on_redis = asyncio.run(stories())
+    assert in_memory == on_redis
+
+
 # ----------------------------------------------------------------------------------------------- only on Redis: faults
 
 
@@ -652,6 +704,16 @@ async def on_redis(redis_url: str) -> AsyncIterator[Place]:
     yield place
     await assert_every_key_expires(redis_url, place.prefix)
     await place.close()
+
+
+@pytest.mark.parametrize("n_steps", range(8))
+async def test_closing_ends_whatever_is_under_way(on_redis: Place, n_steps: int) -> None:
+    broker = on_redis.open()
+    await broker.submit(jobs(1))
+    for _ in range(n_steps):
+        await asyncio.sleep(0)
+    async with asyncio.timeout(SOON_S):
+        await broker.close()
 
 
 async def test_a_lost_consumer_group_is_made_anew(on_redis: Place, redis: Redis) -> None:

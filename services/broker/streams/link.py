@@ -1,7 +1,8 @@
 """The connection to one Redis: retries, scripts, and QueueFault where redis-py has an error. Knows no key and no job.
 
 redis-py's own retries stay off: they nest (every command retry reconnects with retries of its own), so nobody can say
-how long they last. `Link` tries again for `patience_s` instead.
+how long they last. `Link` tries again for `patience_s` instead. Its socket timeout stays off too: it sends through
+`asyncio.wait_for`, which on Python 3.11 can swallow a cancellation, so that a cancelled task runs on for ever.
 """
 
 from __future__ import annotations
@@ -52,12 +53,12 @@ class Link:
         """Raises ValueError when `url` cannot be read. Connects when first used."""
         self.patience_s = patience_s
         self._shown = redacted(url)
-        self._commands = _client(url, COMMAND_CONNECTIONS, patience_s, socket_timeout_s=patience_s)
-        self._readers = _client(url, READER_CONNECTIONS, patience_s, socket_timeout_s=None)
+        self._commands = _client(url, COMMAND_CONNECTIONS, patience_s)
+        self._readers = _client(url, READER_CONNECTIONS, patience_s)
 
     async def call(self, *command: Argument) -> Any:
         """The reply. Tries again while Redis is away; raises QueueFault once that has lasted `patience_s`."""
-        return await self.persist(lambda: self._attempt(self._commands, *command))
+        return await self.persist(lambda: self._attempt(self._commands, self.patience_s, *command))
 
     async def run(self, script: Script, keys: list[str], *args: Argument) -> Any:
         """The script's reply, like `call`. It must bear to run twice: that happens when the first reply got lost."""
@@ -65,12 +66,7 @@ class Link:
 
     async def read(self, block_s: float, *command: Argument) -> Any:
         """One attempt at a command that Redis answers within `block_s`. Raises LinkLost and NoGroup."""
-        try:
-            # the socket itself has no timeout here; this notices a peer that vanished without a word
-            async with asyncio.timeout(block_s + self.patience_s):
-                return await self._attempt(self._readers, *command)
-        except TimeoutError as error:
-            raise self._lost("no answer") from error
+        return await self._attempt(self._readers, block_s + self.patience_s, *command)
 
     async def persist(self, attempt: Callable[[], Awaitable[Any]]) -> Any:
         """The outcome of `attempt`, made again after each LinkLost for `patience_s`."""
@@ -91,13 +87,16 @@ class Link:
 
     async def _run_once(self, script: Script, keys: list[str], args: tuple[Argument, ...]) -> Any:
         try:
-            return await self._attempt(self._commands, "EVALSHA", script.sha, len(keys), *keys, *args)
+            return await self._attempt(self._commands, self.patience_s, "EVALSHA", script.sha, len(keys), *keys, *args)
         except redis_errors.NoScriptError:
-            return await self._attempt(self._commands, "EVAL", script.text, len(keys), *keys, *args)
+            return await self._attempt(self._commands, self.patience_s, "EVAL", script.text, len(keys), *keys, *args)
 
-    async def _attempt(self, client: Redis, *command: Argument) -> Any:
+    async def _attempt(self, client: Redis, timeout_s: float, *command: Argument) -> Any:
         try:
-            return await client.execute_command(*command)  # type: ignore[no-untyped-call]
+            async with asyncio.timeout(timeout_s):
+                return await client.execute_command(*command)  # type: ignore[no-untyped-call]
+        except TimeoutError as error:
+            raise self._lost(f"no reply within {timeout_s:.1f} s") from error
         except redis_errors.AuthenticationError as error:
             raise self._refused(error) from error
         except (redis_errors.ConnectionError, redis_errors.TimeoutError, redis_errors.ReadOnlyError) as error:
@@ -130,13 +129,13 @@ def redacted(url: str) -> str:
     return f"{parts.scheme}://{'***@' if login else at}{address}{parts.path}"
 
 
-def _client(url: str, max_connections: int, patience_s: float, *, socket_timeout_s: float | None) -> Redis:
+def _client(url: str, max_connections: int, patience_s: float) -> Redis:
     options: dict[str, Any] = {
         **parse_url(url),
         "decode_responses": True,
         "protocol": 2,  # replies have another shape in protocol 3
         "retry": Retry(NoBackoff(), 0),
-        "socket_timeout": socket_timeout_s,
+        "socket_timeout": None,
         "socket_connect_timeout": patience_s,
         "socket_keepalive": True,
         "max_connections": max_connections,
