@@ -49,8 +49,11 @@ class RedisServer:
             return False
 
     def stop(self, how: signal.Signals = signal.SIGKILL) -> None:
-        if self._process is not None:
-            self._process.send_signal(how)
+        """SIGKILL: as in a crash. SIGSTOP: it is there and answers nothing."""
+        if self._process is None:
+            return
+        self._process.send_signal(how)
+        if how != signal.SIGSTOP:
             self._process.wait()
             self._process = None
 

@@ -25,6 +25,8 @@ CHUNK_JOBS = 256
 CHUNK_CHARS = 4_000_000
 """Redis serves nobody else while it takes in one chunk."""
 READ_ANSWERS = 512
+LISTEN_S = 5.0
+"""At most this long, and the link's patience, until a Redis that vanished without a word is noticed."""
 SWEEP_S = 30.0
 
 
@@ -278,8 +280,9 @@ class Asker:
         until = time.monotonic() + duration_s
         n_read = 0
         while (left_s := until - time.monotonic()) > 0:
-            command = ("XREAD", "COUNT", READ_ANSWERS, "BLOCK", ms(left_s), "STREAMS", self._inbox, self._last_id)
-            for _, entries in await self._link.read(left_s, *command) or ():
+            block_s = min(left_s, LISTEN_S)
+            command = ("XREAD", "COUNT", READ_ANSWERS, "BLOCK", ms(block_s), "STREAMS", self._inbox, self._last_id)
+            for _, entries in await self._link.read(block_s, *command) or ():
                 for self._last_id, answer in entries:
                     self._deliver(answer["id"], answer["result"])
                 n_read += len(entries)

@@ -7,6 +7,7 @@ zero. The group's delivery count, plus what a job that was given back brought al
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -16,6 +17,11 @@ from typing import Any
 from services.broker import MAX_STARTS, Claim, Job, Terms
 from services.broker.streams.keys import DEAD_TTL_S, GROUP, JOB_TTL_S, MAX_INBOX, Keys, ms
 from services.broker.streams.link import Link, NoGroup, Script
+
+_Entry = tuple[str, int, dict[str, str]]
+"""Id of a stream entry, how often it was delivered, and its fields."""
+
+log = logging.getLogger(__name__)
 
 IDLE_CONSUMER_S = 3600.0
 """A worker's name is struck off the group after this long without a sign of life."""
@@ -36,6 +42,9 @@ class _Hands:
     def take(self, claims: Iterable[Claim]) -> None:
         until = time.monotonic() + self.lease_s
         self.held.update({claim.token: (claim, until) for claim in claims})
+
+    def extend(self, claims: Iterable[Claim]) -> None:
+        self.take(claim for claim in claims if claim.token in self.held)  # some were finished meanwhile
 
     def drop(self, claim: Claim) -> None:
         self.held.pop(claim.token, None)
@@ -109,8 +118,23 @@ class Worker:
         except NoGroup:
             await self._make_group(grader)
             return []
-        entries = [entry for _, entries in reply or () for entry in entries]
-        return [_claim(grader, worker, entry_id, 1, fields) for entry_id, fields in entries]
+        entries = [(entry_id, 1, fields) for _, entries in reply or () for entry_id, fields in entries]
+        return await self._claims(grader, worker, entries)
+
+    async def _claims(self, grader: str, worker: str, entries: Iterable[_Entry]) -> list[Claim]:
+        claims = []
+        for entry_id, times, fields in entries:
+            try:
+                claims.append(_claim(grader, worker, entry_id, times, fields))
+            except (KeyError, ValueError):  # nobody could ever finish it, and it would come back for ever
+                log.warning("dropped entry %s of the queue of grader %s: it is no job", entry_id, grader)
+                await self._link.run(self._DROP, [self._keys.jobs(grader)], GROUP, entry_id)
+        return claims
+
+    _DROP = Script("""
+        redis.call('XACK', KEYS[1], ARGV[1], ARGV[2])
+        redis.call('XDEL', KEYS[1], ARGV[2])
+    """)
 
     _MAKE_GROUP = Script("""
         local made = redis.pcall('XGROUP', 'CREATE', KEYS[1], ARGV[1], 0, 'MKSTREAM')
@@ -171,7 +195,8 @@ class Worker:
             await self._make_group(grader)
             return []
         hands.suspect_waits = bool(suspect_waits)
-        return [_claim(grader, worker, entry_id, times, _paired(fields)) for entry_id, times, fields in taken]
+        entries = ((entry_id, times, _paired(fields)) for entry_id, times, fields in taken)
+        return await self._claims(grader, worker, entries)
 
     # ---------------------------------------------------------------------------------------------------- renew
 
@@ -194,7 +219,7 @@ class Worker:
             except NoGroup:
                 continue  # there is nothing left to renew; `claim` makes the group anew
             for claim in mine:
-                self._hands_of(grader, _worker_of(claim)).take([claim])
+                self._hands_of(grader, _worker_of(claim)).extend([claim])
 
     # --------------------------------------------------------------------------------------------------- finish
 
