@@ -1,0 +1,157 @@
+"""The charts of a run: which series of its metrics are shown together, and how they are called. Draws nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from trainer.evaluate.outcome import Evaluation
+from trainer.evaluate.report.charts import (
+    Area,
+    Chart,
+    Curve,
+    Format,
+    Plan,
+    Point,
+    Whisker,
+    drawn,
+    smoothed,
+    stacked,
+    thinned,
+)
+from trainer.evaluate.report.history import AFTER, BEFORE, Json, Run
+from trainer.evaluate.report.words import duration, number, percent
+
+FULL = (0.0, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Small:
+    """One metric in a small chart of its own."""
+
+    key: str
+    title: str
+    show: Format = number
+    span: tuple[float, float] | None = None
+    note: str = ""
+
+
+SMALL = (
+    Small("gradus/passed", "Pass rate in training", percent, FULL, "of the step's completions"),
+    Small("entropy", "Entropy", note="how undecided the model is about its next token"),
+    Small("completions/mean_length", "Completion length", note="tokens"),
+    Small(
+        "frac_reward_zero_std", "Groups without signal", percent, FULL, "prompts whose completions all earned the same"
+    ),
+    Small("completions/clipped_ratio", "Cut off", percent, FULL, "completions that reached the length limit"),
+    Small("kl", "KL to the reference"),
+    Small("grad_norm", "Gradient norm"),
+    Small("gradus/faulted", "Faulted", percent, FULL, "completions that could not be judged"),
+)
+SHOWN_ONLY_IF_NOT_ZERO = frozenset({"gradus/faulted", "completions/clipped_ratio", "kl"})
+TIME_PARTS = (("time/generate_s", "generate"), ("time/grade_s", "grade"), ("time/update_s", "update"))
+
+
+def reward_chart(metrics: Sequence[Json]) -> Chart | None:
+    """The mean reward of each step, the spread of its completions, and a running mean."""
+    means = thinned(_series(metrics, "reward"))
+    spreads = dict(thinned(_series(metrics, "reward_std")))
+    window = max(1, len(means) // 10)
+    curves = [
+        Curve("reward", "raw", means),
+        Curve("spread", "unseen", [(x, spreads.get(x)) for x, _ in means], in_legend=False),
+    ]
+    if window > 1:
+        curves.append(Curve(f"mean of the last {window} points", "bold", smoothed(means, window), in_words=False))
+    low, high = zip(*(_around(point, spreads.get(point[0])) for point in means), strict=True) if means else ((), ())
+    band = Area("± one standard deviation within the step", "band", low, high, in_words=False)
+    return drawn(Plan("Reward", curves, [band] if any(spreads.values()) else [], y_range=FULL))
+
+
+def _around(point: Point, spread: float | None) -> tuple[Point, Point]:
+    x, y = point
+    if y is None or spread is None:
+        return (x, None), (x, None)
+    return (x, max(0.0, y - spread)), (x, min(1.0, y + spread))
+
+
+def component_chart(run: Run) -> Chart | None:
+    """What the mean reward of each step is made of."""
+    rows = [
+        (float(step), {name: total / sums.graded for name, total in sums.components.items()})
+        for step, sums in sorted(run.training.steps.items())
+    ] or list(_component_metrics(run.metrics))
+    return _stack("Parts of the reward", rows, number)
+
+
+def _component_metrics(metrics: Sequence[Json]) -> Iterator[tuple[float, dict[str, float]]]:
+    prefix = "gradus/component/"
+    for line in metrics:
+        parts = {name.removeprefix(prefix): v for name, v in line.items() if name.startswith(prefix) and v is not None}
+        if parts:
+            yield float(line["step"]), parts
+
+
+def time_chart(metrics: Sequence[Json]) -> Chart | None:
+    """Where the time of a step goes; as one line where the parts were not measured."""
+    rows = [
+        (float(line["step"]), parts)
+        for line in metrics
+        if (parts := {name: line[key] for key, name in TIME_PARTS if line.get(key) is not None})
+    ]
+    if rows:
+        return _stack("Time per step", rows, duration)
+    return _small(Small("step_time", "Time per step", duration), metrics)
+
+
+def _stack(title: str, rows: Sequence[tuple[float, dict[str, float]]], show: Format) -> Chart | None:
+    names = list(dict.fromkeys(name for _, parts in rows for name in parts))
+    by_name = {name: thinned([(x, parts.get(name, 0.0)) for x, parts in rows]) for name in names}
+    xs = [x for x, _ in next(iter(by_name.values()), [])]
+    thin = [(x, {name: series[n][1] or 0.0 for name, series in by_name.items()}) for n, x in enumerate(xs)]
+    areas = [Area(name, f"part-{n % 6}", low, high) for n, (name, low, high) in enumerate(stacked(names, thin))]
+    return drawn(Plan(title, areas=areas, show=show))
+
+
+def small_charts(metrics: Sequence[Json]) -> list[Chart]:
+    """One small chart for each metric that was logged and has something to say."""
+    found = (_small(spec, metrics) for spec in SMALL)
+    return [chart for chart in found if chart is not None]
+
+
+def _small(spec: Small, metrics: Sequence[Json]) -> Chart | None:
+    series = thinned(_series(metrics, spec.key))
+    if spec.key in SHOWN_ONLY_IF_NOT_ZERO and not any(y for _, y in series):
+        return None
+    curve = Curve(spec.title.lower(), "raw", series, in_legend=False)
+    return drawn(Plan(spec.title, [curve], show=spec.show, y_range=spec.span, note=spec.note))
+
+
+def held_out_chart(run: Run) -> Chart | None:
+    """The pass rate on held-out tasks over the training, if it was measured on the way."""
+    marks = []
+    last_step = float(run.metrics[-1]["step"]) if run.metrics else 0.0
+    for name, evaluation in run.evaluations.items():
+        step = {BEFORE: 0.0, AFTER: last_step}.get(name, _step_of(name))
+        if step is not None and (mark := _whisker(step, evaluation)) is not None:
+            marks.append(mark)
+    if len(marks) < 3:
+        return None
+    marks.sort(key=lambda mark: mark.x)
+    line = Curve("pass rate", "raw", [(mark.x, mark.value) for mark in marks], in_legend=False, in_words=False)
+    return drawn(Plan("Held-out pass rate on the way", [line], whiskers=marks, y_range=FULL, show=percent))
+
+
+def _step_of(name: str) -> float | None:
+    number_text = name.removeprefix("step-")
+    return float(number_text) if number_text != name and number_text.isdigit() else None
+
+
+def _whisker(step: float, evaluation: Evaluation) -> Whisker | None:
+    found = evaluation.measured("sampled") or evaluation.measured("greedy")
+    rate = found.pass_at.get(1) if found else None
+    return Whisker(step, rate.value, rate.low, rate.high) if rate else None
+
+
+def _series(metrics: Sequence[Json], key: str) -> list[Point]:
+    return [(float(line["step"]), line.get(key)) for line in metrics]
