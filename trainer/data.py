@@ -22,7 +22,7 @@ from gradus.errors import Misuse
 from trainer.config import DataConfig, WarmStart, nearest
 
 FILE_SUFFIXES = (".jsonl", ".json", ".csv")
-DESCRIBING = ("difficulty", "kind", "source", "tags", "title", "licence", "license", "notes")
+DESCRIBING = ("difficulty", "kind", "source", "stub", "tags", "title", "topics", "licence", "license", "notes")
 """Columns that describe a task; kept out of prompts and grading, known so that nobody has to ignore them."""
 
 
@@ -64,11 +64,10 @@ def load_tasks(config: DataConfig, grader: GraderName, seed: int = 42) -> Tasks:
         held_out = read_examples(config, config.eval_dataset, grader)
         _refuse_overlap(examples, held_out, config)
         return Tasks(examples, held_out)
-    kept_out = {example.id for example in examples if _draw(example, seed) < config.held_out}
-    train = tuple(example for example in examples if example.id not in kept_out)
+    train, held_out = _split(examples, config.held_out, seed)
     if not train:
         raise Misuse(f"{config.dataset}: held_out {config.held_out} leaves no task to train on")
-    return Tasks(train, tuple(example for example in examples if example.id in kept_out))
+    return Tasks(train, held_out)
 
 
 def read_examples(config: DataConfig, dataset: str, grader: GraderName) -> tuple[Example, ...]:
@@ -179,10 +178,13 @@ def _refuse_overlap(train: tuple[Example, ...], held_out: tuple[Example, ...], c
             )
 
 
-def _draw(example: Example, seed: int) -> float:
-    """A number in [0, 1) that depends on the judging alone, so that variants of one task stay on one side."""
-    digest = _fingerprint(str(seed), example.task.model_dump_json())
-    return int(digest[:12], 16) / 16**12
+def _split(examples: tuple[Example, ...], share: float, seed: int) -> tuple[tuple[Example, ...], tuple[Example, ...]]:
+    """Training and held-out tasks. Drawn by what judges them, so that variants of one task stay on one side."""
+    draws = {example.id: _fingerprint(str(seed), example.task.model_dump_json()) for example in examples}
+    ranked = sorted(set(draws.values()))
+    kept_out = set(ranked[: round(share * len(ranked))])
+    held_out = tuple(example for example in examples if draws[example.id] in kept_out)
+    return tuple(example for example in examples if draws[example.id] not in kept_out), held_out
 
 
 # ----------------------------------------------------------------------------------------------------------- rows

@@ -46,7 +46,7 @@ def check(settings: TrainConfig) -> int:
     print(settings.model_dump_json(indent=1))
     troubles = set()
     for what, trouble, text in findings(settings):
-        print(f"{'ok     ' if trouble is None else 'MISSING'} {what}: {text}", file=sys.stderr)
+        print(f"{'ok    ' if trouble is None else 'FAILED'} {what}: {text}", file=sys.stderr)
         troubles.add(trouble)
     if "misuse" in troubles:
         return EXIT_MISUSE

@@ -1,0 +1,187 @@
+"""Tasks from files: what is read, what is refused with file and line, how they are split, how prompts come out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradus.contract import GraderName, OcamlTask, StoryTask
+from gradus.errors import Misuse
+from gradus.resources import configs
+from trainer.config import DataConfig, FewShot, PromptConfig, WarmStart
+from trainer.data import Example, Tasks, load_tasks, read_worked_examples
+from trainer.demo.corpus import KINDS, held_out_constants
+from trainer.prompts import render, render_text, text_of
+
+ROW = {"id": "a", "prompt": "add one", "tests": "let () = assert (f 1 = 2)"}
+
+
+def row(number: int, **changes: Any) -> dict[str, Any]:
+    return {"id": f"t{number}", "prompt": f"add {number}", "tests": f"let () = assert (f 1 = {number + 1})"} | changes
+
+
+def jsonl(path: Path, *rows: Any) -> str:
+    path.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in rows))
+    return str(path)
+
+
+def load(dataset: str, grader: GraderName = GraderName.OCAML, **options: Any) -> Tasks:
+    return load_tasks(DataConfig(dataset=dataset, **options), grader)
+
+
+def refused(dataset: str, **options: Any) -> str:
+    with pytest.raises(Misuse) as caught:
+        load(dataset, **options)
+    return str(caught.value)
+
+
+def test_flat_and_nested_rows_make_the_same_task(tmp_path: Path) -> None:
+    fields = {"tests": ROW["tests"], "signature": "val f : int -> int", "packages": ["zarith"]}
+    flat = load(jsonl(tmp_path / "a.jsonl", {"id": "a", "prompt": "p", **fields})).train[0]
+    nested = load(jsonl(tmp_path / "b.jsonl", {"id": "a", "prompt": "p", "task": fields})).train[0]
+    assert flat.task == nested.task == OcamlTask(**fields)
+
+
+def test_csv_cells_hold_lists_as_json_or_words(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.csv"
+    path.write_text('id,prompt,tests,packages\na,"two\nlines",t,"base, zarith"\nb,p,u,"[""str""]"\n')
+    packages = [example.task.packages for example in load(str(path)).train if isinstance(example.task, OcamlTask)]
+    assert packages == [("base", "zarith"), ("str",)]
+
+
+def test_stories_may_come_with_separators(tmp_path: Path) -> None:
+    rows = {"id": "s", "prompt": "p", "formatted_issues": "As a user ||||| As an admin"}
+    task = load(jsonl(tmp_path / "s.jsonl", rows), GraderName.STORY).train[0].task
+    assert isinstance(task, StoryTask)
+    assert len(task.references) == 2
+
+
+def test_the_shipped_tasks_load() -> None:
+    tasks = load(str(configs() / "tasks" / "ocaml.jsonl"), held_out=0.2)
+    assert tasks.train
+    assert tasks.held_out
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        ((row(1), "{torn"), ":2: not JSON"),
+        ((row(1), "[]"), ":2: is list, not a record"),
+        ((row(1), {"id": "x", "prompt": "p"}), ":2: tests: Field required"),
+        ((row(1, tests="  "),), ":1: tests: Field required"),
+        ((row(1), row(2, prompt="")), ":2: prompt: is missing or empty"),
+        ((row(1), row(2, id=None)), ":2: id: is missing or empty"),
+        ((row(1), row(2), row(3, id="t1")), ":3: id 't1' occurred before, at"),
+        ((row(1), row(1, id="other")), ":2: this prompt with these tests occurred before"),
+        ((row(1, testz="x"),), ":1: unknown columns: testz; did you mean tests?"),
+        ((row(1, module="1x"),), ":1: module: String should match pattern"),
+        ((row(1, prompt="a\0b"), row(2, tests="\0")), ":2: tests: contains a NUL"),
+        ((row(1), '{"id": "x", "prompt": "p", "tests": NaN}'), ":2: not JSON: NaN is not a finite number"),
+        ((), "holds no rows"),
+    ],
+)
+def test_a_bad_row_is_refused_by_file_and_line(tmp_path: Path, rows: tuple[Any, ...], says: str) -> None:
+    dataset = jsonl(tmp_path / "tasks.jsonl", *rows)
+    message = refused(dataset)
+    assert says in message
+    assert message.startswith(dataset)
+
+
+def test_a_csv_row_with_a_cell_too_many_is_refused_by_line(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.csv"
+    path.write_text('id,prompt,tests\na,"two\nlines",t\nb,p,u,more\n')
+    assert f"{path}:4: does not have 3 cells" in refused(str(path))
+
+
+def test_columns_are_renamed_and_dropped_when_told(tmp_path: Path) -> None:
+    dataset = jsonl(tmp_path / "a.jsonl", {"id": 1, "problem": "p", "tests": "t", "extra": 1})
+    assert "unknown columns: problem; did you mean prompt?, extra;" in refused(dataset)
+    loaded = load(dataset, columns={"prompt": "problem"}, ignore_columns=["extra"]).train[0]
+    assert (loaded.id, loaded.prompt) == ("1", "p")
+    assert load(dataset, columns={"prompt": "problem"}, ignore_columns=["*"]).train
+    assert "no such column" in refused(dataset, columns={"promt": "problem"})
+
+
+def test_a_name_that_is_no_file_and_no_dataset_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert "cannot be read" in refused("nowhere.jsonl")
+
+
+def test_variants_of_a_task_stay_on_one_side(tmp_path: Path) -> None:
+    rows = [row(n, id=f"{n}-{variant}", prompt=f"{variant} {n}") for n in range(40) for variant in ("add", "plus")]
+    tasks = load(jsonl(tmp_path / "t.jsonl", *rows), held_out=0.25)
+    sides = [{example.task.tests for example in side} for side in (tasks.train, tasks.held_out)]  # type: ignore[union-attr]
+    assert not sides[0] & sides[1]
+    assert len(sides[1]) == 10
+
+
+def test_a_held_out_file_may_not_repeat_what_is_trained_on(tmp_path: Path) -> None:
+    train = jsonl(tmp_path / "a.jsonl", row(1), row(2))
+    held_out = jsonl(tmp_path / "b.jsonl", row(2, id="elsewhere"))
+    assert "'elsewhere' is also in" in refused(train, eval_dataset=held_out)
+
+
+def test_worked_examples_take_completion_or_solution(tmp_path: Path) -> None:
+    dataset = jsonl(tmp_path / "w.jsonl", {"prompt": "p", "completion": "c"}, {"prompt": "q", "solution": "s"})
+    rows = read_worked_examples(WarmStart(dataset=dataset))
+    assert rows == [{"prompt": "p", "completion": "c"}, {"prompt": "q", "completion": "s"}]
+    with pytest.raises(Misuse, match=":1: completion: is missing or empty"):
+        read_worked_examples(WarmStart(dataset=jsonl(tmp_path / "v.jsonl", {"prompt": "p"})))
+
+
+# ---------------------------------------------------------------------------------------------------------- the demo
+
+
+def test_the_demo_never_trains_on_a_held_out_pair() -> None:
+    tasks = load("demo:ocaml", eval_dataset="demo:ocaml/held-out")
+    worked = {row["prompt"] for row in read_worked_examples(WarmStart(dataset="demo:ocaml/warm-start"))}
+    held_out = {example.prompt for example in tasks.held_out}
+    assert (len(tasks.train), len(tasks.held_out)) == (240, 60)
+    assert not held_out & worked
+    assert not held_out & {example.prompt for example in tasks.train}
+    assert all(len(held_out_constants(kind)) == 5 for kind in KINDS)
+
+
+def test_the_demo_is_the_same_every_time() -> None:
+    first, second = (read_worked_examples(WarmStart(dataset="demo:ocaml/warm-start", limit=50)) for _ in range(2))
+    assert first == second
+    with pytest.raises(Misuse, match="there is no demo"):
+        load("demo:haskell")
+
+
+# ----------------------------------------------------------------------------------------------------------- prompts
+
+EXAMPLE = Example("a", "Add {x} to y.", OcamlTask(tests="t", signature="val f : int -> int"))
+
+
+def test_a_plain_prompt_shows_examples_first() -> None:
+    config = PromptConfig(template="Q: {prompt}\nA: ", examples=[FewShot(prompt="one", completion="1")])
+    assert render(config, EXAMPLE) == "Q: one\nA: 1\n\nQ: Add {x} to y.\nA: "
+
+
+def test_a_chat_prompt_has_a_system_line_and_turns() -> None:
+    config = PromptConfig(
+        style="chat",
+        system="Be brief.",
+        template="{prompt}\n{signature}",
+        examples=[FewShot(prompt="one", completion="1")],
+    )
+    rendered = render(config, EXAMPLE)
+    assert [(message["role"], message["content"]) for message in rendered if isinstance(message, dict)] == [
+        ("system", "Be brief."),
+        ("user", "one\n"),
+        ("assistant", "1"),
+        ("user", "Add {x} to y.\nval f : int -> int"),
+    ]
+
+
+def test_braces_in_prompts_are_left_alone() -> None:
+    assert render_text(PromptConfig(template="{a} {prompt}"), "{prompt} {signature}") == "{a} {prompt} {signature}"
+
+
+def test_completions_come_as_text_or_as_messages() -> None:
+    assert text_of("let x = 1") == "let x = 1"
+    assert text_of([{"role": "assistant", "content": "let x"}, {"role": "assistant", "content": None}]) == "let x"
