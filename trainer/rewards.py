@@ -32,7 +32,7 @@ class GradingStopped(GradusError):
 def clean(completion: str) -> str:
     """The completion as the contract takes it: a model may write NUL, half a surrogate pair, or without end."""
     text = completion[:MAX_TEXT_CHARS].replace("\0", "\N{REPLACEMENT CHARACTER}")
-    return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def submission_of(config: RewardConfig, example: Example, completion: str, submission_id: str) -> Submission:

@@ -1,0 +1,121 @@
+"""The run folder: whole and torn checkpoints, log lines after a crash, one run at a time."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import struct
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from gradus.errors import Misuse
+from trainer.run_folder import (
+    RunFolder,
+    append_lines,
+    checkpoint_to_resume,
+    finite,
+    keep_lines_until,
+    read_lines,
+    why_incomplete,
+)
+
+
+def make_checkpoint(folder: Path, step: int) -> Path:
+    """Files of the right outer form: what is looked at is whether they are whole."""
+    path = folder / f"checkpoint-{step}"
+    path.mkdir(parents=True)
+    header = json.dumps({"w": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}).encode()
+    (path / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + b"\0" * 16)
+    for name in ("optimizer.pt", "scheduler.pt"):
+        with zipfile.ZipFile(path / name, "w") as archive:
+            archive.writestr("data.pkl", b"x" * 1000)
+    (path / "trainer_state.json").write_text(json.dumps({"global_step": step, "epoch": step / 10}))
+    return path
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-8])
+
+
+def test_the_newest_whole_checkpoint_is_taken(tmp_path: Path) -> None:
+    for step in (9, 100, 20):
+        make_checkpoint(tmp_path, step)
+    assert checkpoint_to_resume(tmp_path, "auto", print) == tmp_path / "checkpoint-100"
+    assert checkpoint_to_resume(tmp_path, "never", print) is None
+
+
+@pytest.mark.parametrize("name", ["trainer_state.json", "optimizer.pt", "scheduler.pt", "model.safetensors"])
+@pytest.mark.parametrize("how", [cut, Path.unlink])
+def test_a_half_written_checkpoint_is_passed_over_with_a_message(tmp_path: Path, name: str, how) -> None:  # type: ignore[no-untyped-def]
+    whole, torn = make_checkpoint(tmp_path, 20), make_checkpoint(tmp_path, 40)
+    how(torn / name)
+    said: list[str] = []
+    assert checkpoint_to_resume(tmp_path, "auto", said.append) == whole
+    assert said[0].startswith("skipping checkpoint-40: ")
+
+
+def test_a_given_checkpoint_must_be_whole(tmp_path: Path) -> None:
+    path = make_checkpoint(tmp_path, 20)
+    assert checkpoint_to_resume(tmp_path, str(path), print) == path
+    cut(path / "optimizer.pt")
+    with pytest.raises(Misuse, match=r"optimizer.pt is missing or torn"):
+        checkpoint_to_resume(tmp_path, str(path), print)
+    with pytest.raises(Misuse, match="there is no such folder"):
+        checkpoint_to_resume(tmp_path, str(tmp_path / "nowhere"), print)
+
+
+def test_an_adapter_is_weights_enough(tmp_path: Path) -> None:
+    path = make_checkpoint(tmp_path, 20)
+    (path / "model.safetensors").rename(path / "adapter_model.safetensors")
+    assert why_incomplete(path) is None
+
+
+def test_lines_of_steps_to_be_done_again_are_dropped_and_torn_ones_too(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    append_lines(file, [{"step": step} for step in range(1, 6)])
+    with file.open("a") as handle:
+        handle.write('{"step": 3, "torn')
+    keep_lines_until(file, 3)
+    append_lines(file, [{"step": 4}])
+    assert [line["step"] for line in read_lines(file)] == [1, 2, 3, 4]
+
+
+def test_measurements_of_steps_to_be_done_again_are_dropped(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.evaluations.mkdir()
+    for name in ("before", "step-20", "step-40", "after"):
+        (folder.evaluations / f"{name}.json").touch()
+    folder.forget_after(20)
+    assert sorted(file.stem for file in folder.evaluations.iterdir()) == ["before", "step-20"]
+
+
+def test_lines_hold_what_json_has_words_for(tmp_path: Path) -> None:
+    file = tmp_path / "lines.jsonl"
+    record = {"nan": float("nan"), "list": [float("inf"), 1.5], "text": "é\u2028\n\ud800", "tuple": (1,)}
+    append_lines(file, [record])
+    assert file.read_bytes().count(b"\n") == 1
+    assert read_lines(file) == [{"nan": None, "list": [None, 1.5], "text": "é\u2028\n\ud800", "tuple": [1]}]
+    assert finite({1: {"a": float("-inf")}}) == {"1": {"a": None}}
+
+
+def test_two_runs_cannot_share_a_folder(tmp_path: Path) -> None:
+    refused = pytest.raises(Misuse, match="another run is writing here")
+    with RunFolder(tmp_path).locked(), refused, RunFolder(tmp_path).locked():
+        pass
+    with RunFolder(tmp_path).locked():
+        pass
+
+
+def test_starting_anew_sets_the_old_run_aside(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    with folder.locked():
+        assert folder.set_aside() is None
+        for number in (1, 2):
+            folder.metrics.write_text("x")
+            make_checkpoint(tmp_path, 5)
+            assert folder.set_aside() == tmp_path / f"previous-{number}"
+            assert not folder.metrics.exists()
+    assert (tmp_path / "previous-2" / "checkpoint-5").is_dir()
+    shutil.rmtree(tmp_path / "previous-1")
