@@ -16,6 +16,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from transformers import TrainerCallback
+from transformers.utils.logging import disable_progress_bar
 
 from trainer.run_folder import append_lines
 
@@ -32,6 +33,7 @@ def narrated(log: Path) -> Iterator[Callable[[str], None]]:
         LOGGER.addHandler(handler)
     LOGGER.setLevel(logging.INFO)
     LOGGER.propagate = False
+    disable_progress_bar()  # transformers draws one for each file that it loads or saves
     try:
         yield LOGGER.info
     finally:

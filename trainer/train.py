@@ -139,6 +139,10 @@ def _how_to_go_on(folder: RunFolder) -> str:
 
 
 def _stay_quiet() -> None:
-    """No telemetry of libraries, and none of their warnings about forks; whoever wants them sets the variables."""
-    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    """No telemetry of libraries, none of their bars beside ours; whoever wants them sets the variables."""
+    for name, value in (
+        ("HF_HUB_DISABLE_TELEMETRY", "1"),
+        ("HF_DATASETS_DISABLE_PROGRESS_BARS", "1"),
+        ("TOKENIZERS_PARALLELISM", "false"),
+    ):
+        os.environ.setdefault(name, value)

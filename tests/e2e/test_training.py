@@ -1,0 +1,266 @@
+"""Whole training runs of a tiny model on the CPU: what they leave, and what kills, signals and outages do to them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradus.contract import Faulted, Graded, Stage
+from gradus.errors import Misuse
+from gradus.resources import configs
+from services.broker.payload import JobPayload
+from tests.echo import EchoWorker, Service
+
+pytestmark = pytest.mark.training
+
+TASKS = [
+    {"id": f"t{n}", "prompt": f"(* add {n} *)", "tests": f"let () = assert (f 1 = {n + 1})", "kind": "add"}
+    for n in range(8)
+]
+CONFIG = """
+model: {{name: {model}, cpu_threads: 1}}
+data: {{dataset: {tasks}}}
+reward: {{grader: ocaml, urls: {url}, deadline_s: 20}}
+grpo: {{max_steps: 7, save_steps: 2, num_generations: 4, per_device_train_batch_size: 8, max_completion_length: 6,
+       learning_rate: 1e-2, lr_scheduler_type: constant}}
+output_dir: {output_dir}
+"""
+
+
+class LengthWorker(EchoWorker):
+    """Rewards grow with the completion, so that groups differ, advantages are not zero, and weights move."""
+
+    def _result(self, payload: JobPayload, completion: str) -> Graded | Faulted:
+        reward = len(completion.encode()) % 5 / 4
+        return Graded(
+            id=payload.submission.id,
+            reward=reward,
+            passed=reward == 1,
+            stage=Stage.TESTS,
+            components={"tests": reward},
+            rubric=payload.rubric,
+            grader=self.info.grader,
+            toolchain=self.info.toolchain,
+            cpu_ms=1.0,
+            wall_ms=1.0,
+        )
+
+
+class StopsAfterThree(LengthWorker):
+    """Grades three steps and then breaks on everything."""
+
+    def _result(self, payload: JobPayload, completion: str) -> Graded | Faulted:
+        step = int(payload.submission.id.split(".")[0])
+        return EchoWorker._result(self, payload, "fault") if step > 3 else super()._result(payload, completion)
+
+
+@contextmanager
+def service(worker: type[EchoWorker]) -> Iterator[str]:
+    """The URL of a real API with such a worker, which is announced for a minute."""
+    with Service().running() as running:
+        running.worker.__class__ = worker
+        yield running.url
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Qwen2's architecture with a chat template, three orders of magnitude smaller, saved as a hub model is."""
+    from trainer.config import FreshModel
+    from trainer.fresh import make_fresh_model
+
+    folder = tmp_path_factory.mktemp("models") / "qwen2"
+    sizes = FreshModel(hidden_size=32, intermediate_size=64, layers=1, heads=2, kv_heads=1, vocab_size=300)
+    make_fresh_model("qwen2", sizes, ["let f x = x + 1", "(* add 1 *)"], folder, seed=1)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tasks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tasks") / "tasks.jsonl"
+    path.write_text("".join(json.dumps(task) + "\n" for task in TASKS))
+    return path
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    with service(LengthWorker) as url:
+        yield url
+
+
+@pytest.fixture
+def config(tmp_path: Path, model: Path, tasks: Path, url: str) -> Path:
+    path = tmp_path / "run.yaml"
+    path.write_text(CONFIG.format(model=model, tasks=tasks, url=url, output_dir=tmp_path / "run"))
+    return path
+
+
+def train(config: Path, *overrides: str, resume: str = "auto") -> int:
+    from trainer.train import main
+
+    return main(config, overrides, resume=resume)
+
+
+def start(config: Path, *overrides: str) -> subprocess.Popen[bytes]:
+    """The same in a process of its own, to be killed."""
+    command = [sys.executable, "-c", "from gradus.cli import main; main()", "train", str(config), *overrides]
+    return subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, stderr=subprocess.PIPE)
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+    give_up_at = time.monotonic() + 90
+    while not condition():
+        assert process.poll() is None, process.stderr and process.stderr.read().decode()
+        assert time.monotonic() < give_up_at
+        time.sleep(0.05)
+
+
+COMPARED = ("step", "loss", "grad_norm", "learning_rate", "reward", "entropy", "completions/mean_length", "num_tokens")
+
+
+def curve(run: Path) -> list[list[Any]]:
+    return [[pytest.approx(line[name], rel=1e-5) for name in COMPARED] for line in lines(run / "metrics.jsonl")]
+
+
+# ------------------------------------------------------------------------------------------------------------- tests
+
+
+def test_a_killed_run_goes_on_as_if_it_had_never_stopped(config: Path, tmp_path: Path) -> None:
+    run, reference = tmp_path / "run", tmp_path / "reference"
+    process = start(config)
+    wait_for(lambda: len(lines(run / "metrics.jsonl")) >= 5 and (run / "checkpoint-4").exists(), process)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    for later in (6, 7):
+        shutil.rmtree(run / f"checkpoint-{later}", ignore_errors=True)
+    # As if it had been killed while writing the next one.
+    shutil.copytree(run / "checkpoint-4", run / "checkpoint-6", ignore=shutil.ignore_patterns("trainer_state.json"))
+
+    assert train(config) == 0
+    assert "skipping checkpoint-6: trainer_state.json is missing" in (run / "training.log").read_text()
+    assert [line["step"] for line in lines(run / "metrics.jsonl")] == [1, 2, 3, 4, 5, 6, 7]
+    assert [line["step"] for line in lines(run / "completions.jsonl")] == [n for n in range(1, 8) for _ in range(8)]
+
+    # Once it is done, starting it again does no step more; with more steps it goes on, in the middle of a pass.
+    assert train(config) == 0
+    assert len(lines(run / "metrics.jsonl")) == 7
+    assert train(config, "--max_steps", "8") == 0
+    assert train(config, "--max_steps", "8", "--output_dir", str(reference)) == 0
+    assert [[line[name] for name in COMPARED] for line in lines(run / "metrics.jsonl")] == curve(reference)
+    assert [line["completion"] for line in lines(run / "completions.jsonl")] == [
+        line["completion"] for line in lines(reference / "completions.jsonl")
+    ]
+
+    assert train(config, "--max_steps", "1", resume="never") == 0
+    assert [line["step"] for line in lines(run / "metrics.jsonl")] == [1]
+    assert len(lines(run / "previous-1" / "metrics.jsonl")) == 8
+
+
+def test_sigterm_finishes_the_step_and_saves_it(config: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    process = start(config, "--max_steps", "100000", "--save_steps", "100000")
+    wait_for(lambda: len(lines(run / "metrics.jsonl")) >= 2, process)
+    process.send_signal(signal.SIGTERM)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM
+    step = len(lines(run / "metrics.jsonl"))
+    assert (run / f"checkpoint-{step}" / "trainer_state.json").exists()
+    assert f"go on from checkpoint-{step}" in stderr.decode()
+
+
+def test_a_service_that_never_answers_stops_the_run_and_nothing_counts_as_zero(
+    config: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert train(config, "--reward.urls", "http://127.0.0.1:1", "--reward.deadline_s", "1") == 3
+    said = capfd.readouterr().err
+    assert all(part in said for part in ("none of 8 samples could be graded", "http://127.0.0.1:1", "gradus serve"))
+    samples = lines(tmp_path / "run" / "completions.jsonl")
+    assert len(samples) == 8
+    assert all(sample["reward"] is None and sample["fault"] for sample in samples)
+    assert not (tmp_path / "run" / "final").exists()
+
+
+def test_a_service_that_goes_away_leaves_a_checkpoint_of_the_last_whole_step(config: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with service(StopsAfterThree) as url:
+        options = ("--reward.urls", url, "--reward.deadline_s", "2", "--save_steps", "100")
+        assert train(config, *options) == 3
+    assert (run / "checkpoint-3" / "trainer_state.json").exists()
+    assert [line["step"] for line in lines(run / "metrics.jsonl")] == [1, 2, 3]
+    assert all(sample["reward"] is None for sample in lines(run / "completions.jsonl") if sample["step"] > 3)
+
+    assert train(config) == 0
+    assert [line["step"] for line in lines(run / "metrics.jsonl")] == [1, 2, 3, 4, 5, 6, 7]
+    assert all(sample["status"] == "graded" for sample in lines(run / "completions.jsonl"))
+
+
+def test_the_qwen_config_trains_an_adapter_on_chat_prompts(
+    tmp_path: Path, model: Path, tasks: Path, url: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "qwen"
+    small = ["--model.name", str(model), "--data.dataset", str(tasks), "--reward.urls", url, "--output_dir", str(run)]
+    small += ["--max_steps", "1", "--max_completion_length", "6", "--evaluation.samples", "1"]
+    assert train(configs() / "train" / "ocaml_qwen_1.5b.yaml", *small) == 0
+    assert "adamw_torch is used instead" in capfd.readouterr().err
+    adapter = json.loads((run / "final" / "adapter_config.json").read_text())
+    assert (adapter["r"], adapter["lora_alpha"]) == (64, 128)
+    sample = lines(run / "completions.jsonl")[0]
+    assert [message["role"] for message in sample["prompt"]] == ["system", "user"]
+    assert sample["reward"] is not None
+    assert {path.name for path in (run / "eval").glob("*.json")} == {"before.json", "after.json"}
+    assert json.loads((run / "config.resolved.json").read_text())["grpo"]["beta"] == 0.01
+
+    from trainer.config import ModelConfig
+    from trainer.model import load_trained
+    from trainer.sample import sample as complete
+
+    trained, tokenizer = load_trained(run / "final", ModelConfig(name="x"), "float32")
+    assert len(complete(trained, tokenizer, ["let f", "let"], 2, 1.0, 4)[1]) == 2
+
+
+def test_a_warm_start_from_nothing_then_grpo(config: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    fresh = ["--model.name", "fresh:qwen3", "--model.fresh.hidden_size", "32", "--model.fresh.layers", "1"]
+    warm = ["--warm_start.dataset", "demo:ocaml/warm-start", "--warm_start.limit", "64"]
+    warm += ["--warm_start.sft.max_steps", "2", "--warm_start.sft.logging_steps", "1"]
+    assert train(config, *fresh, *warm, "--max_steps", "1") == 0
+    assert [line["step"] for line in lines(run / "sft_metrics.jsonl")] == [1, 2]
+    assert lines(run / "sft_metrics.jsonl")[0]["loss"] > 0
+    assert len(lines(run / "metrics.jsonl")) == 1
+    assert (run / "warm_start" / "model.safetensors").exists()
+    assert (run / "final" / "tokenizer.json").exists()
+
+
+def test_options_that_trl_refuses_are_misuse(config: Path) -> None:
+    with pytest.raises(Misuse, match="must be divisible by num_generations"):
+        train(config, "--num_generations", "3")
+    with pytest.raises(Misuse, match="no tokenizer can be loaded from"):
+        train(config, "--model.name", "/nowhere/at/all")
+
+
+def test_a_dry_run_says_what_is_missing(config: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    from trainer.train import main
+
+    assert main(config, dry_run=True) == 0
+    assert json.loads(capfd.readouterr().out)["grpo"]["max_steps"] == 7
+    assert main(config, ["--reward.urls", "http://127.0.0.1:1"], dry_run=True) == 3
+    assert "FAILED graders: no grading service answers at http://127.0.0.1:1" in capfd.readouterr().err
+    assert main(config, ["--data.dataset", "nowhere.jsonl", "--reward.rubric", "ocaml/none@1"], dry_run=True) == 2
+    said = capfd.readouterr().err
+    assert "FAILED tasks: nowhere.jsonl: cannot be read" in said
+    assert "has no ocaml/none@1; it has: ocaml/graduated@1" in said
+    assert not (tmp_path / "run").exists()
