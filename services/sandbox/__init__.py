@@ -19,7 +19,8 @@ from typing import Protocol
 class Limits:
     """What one box may use. CPU counts all its processes; memory is address space, per process."""
 
-    cpu_s: int = 5
+    cpu_s: int | None = 5
+    """None: no limit of the box's own. For standing boxes, which set one for each of their children."""
     wall_s: float = 20.0
     memory_mb: int = 512
     processes: int = 16
@@ -48,6 +49,8 @@ class Command:
     """Paths of the host that the box sees, read-only, in the same place. Missing ones are left out."""
     mounts: Mapping[str, str] = field(default_factory=dict)
     """Path of the host -> path in the box, read-only."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Beside PATH, which is all that a box has otherwise."""
 
 
 class Ending(StrEnum):
@@ -76,14 +79,46 @@ class Outcome:
     """What was written to descriptor 3."""
 
 
+class BoxLost(Exception):
+    """A standing box is gone: it died, spoke out of turn, or did not answer in time. The next one is a new one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One question to a standing box and what came of it."""
+
+    words: tuple[str, ...]
+    """The rest of the reply's first line."""
+    payload: bytes
+    report: bytes
+    """What was written to descriptor 3 meanwhile."""
+
+
+class StandingBox(Protocol):
+    """A box whose command serves many questions, each in a child that it confines and outlives.
+
+    The command says "0 ready" once it can serve. A reply is "<length> <words>\\n" and `length` bytes.
+    """
+
+    def ask(self, question: bytes, wall_s: float) -> Exchange:
+        """Raises BoxLost; the box is gone then."""
+        ...
+
+    def close(self) -> None: ...
+
+
 class Sandbox(Protocol):
     name: str
     """Stamped into every grader revision: `bubblewrap`, or `none`."""
 
-    def run(self, command: Command, slot: int = 0) -> Outcome:
-        """Run `command` in a fresh box; blocks. Calls with different `slot`s may overlap.
+    def run(self, command: Command) -> Outcome:
+        """Run `command` in a fresh box; blocks. Calls may overlap.
 
         Raises SandboxFault when no box could be made. That the command ran at all is for the caller to prove from
         the report channel: a box that broke while it was being made looks like a command that exited.
         """
+        ...
+
+    def open(self, command: Command) -> StandingBox:
+        """A standing box around `command`. Raises SandboxFault when it does not become ready."""
         ...

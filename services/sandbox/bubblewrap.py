@@ -1,6 +1,6 @@
 """Boxes made by bubblewrap: own mount, PID, network, IPC and UTS namespaces, a read-only root, no /proc, rlimits.
 
-As root, bubblewrap sets the box up and the command then becomes an unprivileged user of its slot; as anybody else the
+As root, bubblewrap sets the box up and the command then becomes an unprivileged user of its own; as anybody else the
 box lives in a user namespace of its own. Does not talk to the command beyond its pipes and does not judge.
 """
 
@@ -18,14 +18,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 
 from gradus.errors import SandboxFault
-from services.sandbox import Command, Ending, Limits, Outcome
+from services.sandbox import Command, Ending, Limits, Outcome, StandingBox
+from services.sandbox.pipes import Pipe
+from services.sandbox.standing import Standing
 
-FIRST_SLOT_UID = 64000
-"""As root, slot n runs as user and group FIRST_SLOT_UID + n: process limits count per user, and slots cannot signal
-each other. No system assigns these numbers to people or packages by default."""
+_FIRST_UID = 1 << 28
+"""As root, every box has a user of its own: process limits count per user, over all boxes of this machine. Nobody
+assigns numbers of this size to people, packages or containers by default."""
 REPORT_FD = 3
 _STATUS_FD = 4
 _FIRST_FILE_FD = 5
@@ -52,7 +55,7 @@ class _Capture:
 
 
 class Bubblewrap:
-    """`Sandbox` on bubblewrap. One object serves any number of slots and threads."""
+    """`Sandbox` on bubblewrap. One object serves any number of threads."""
 
     name = "bubblewrap"
 
@@ -68,24 +71,32 @@ class Bubblewrap:
                 retryable=False,
             )
         self._tools = {tool: path for tool, path in found.items() if path is not None}
+        self._boxes = count()
         _let_no_descriptor_be_inherited()
 
-    def run(self, command: Command, slot: int = 0) -> Outcome:
+    def run(self, command: Command) -> Outcome:
         with ExitStack() as stack:
             stdin = stack.enter_context(_sealed_file(command.stdin))
             files = [(path, stack.enter_context(_sealed_file(data))) for path, data in command.files.items()]
-            out, err, report, status = pipes = [stack.enter_context(_Pipe()) for _ in range(4)]
+            out, err, report, status = pipes = [stack.enter_context(Pipe()) for _ in range(4)]
             targets = [stdin, *(pipe.write for pipe in pipes), *(fd for _, fd in files)]
             started = time.monotonic()
-            pid = _spawn(self._tools["bwrap"], self._argv(command, slot), targets)
+            pid = _spawn(self._tools["bwrap"], self._argv(command), targets)
             for pipe in pipes:
                 pipe.close(pipe.write)
             watch = _Watch(command.limits, pid, status.read, started)
             return watch.until_end(out.read, err.read, report.read)
 
-    def _argv(self, command: Command, slot: int) -> list[str]:
+    def open(self, command: Command) -> StandingBox:
+        return Standing(
+            lambda targets: _spawn(self._tools["bwrap"], self._argv(command), targets), command.limits
+        )
+
+    def _argv(self, command: Command) -> list[str]:
         argv = ["bwrap", "--die-with-parent", "--new-session", "--as-pid-1", "--clearenv", "--hostname", "box"]
-        argv += ["--setenv", "PATH", "/usr/bin", "--json-status-fd", str(_STATUS_FD)]
+        for name, value in {"PATH": "/usr/bin", **command.environment}.items():
+            argv += ["--setenv", name, value]
+        argv += ["--json-status-fd", str(_STATUS_FD)]
         argv += ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
         if not self.privileged:
             argv += ["--unshare-user", "--cap-drop", "ALL"]
@@ -94,7 +105,7 @@ class Bubblewrap:
             argv += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
         argv += ["--chdir", "/tmp", "--"]
         if self.privileged:
-            uid = str(FIRST_SLOT_UID + slot)
+            uid = str(_FIRST_UID + (os.getpid() % (1 << 16)) * 1024 + next(self._boxes) % 1024)
             argv += [self._tools["setpriv"], "--reuid", uid, "--regid", uid, "--clear-groups", "--no-new-privs"]
             argv += ["--bounding-set=-all", "--inh-caps=-all"]
         return argv + [self._tools["prlimit"], *_rlimits(command.limits), "--", *command.argv]
@@ -121,7 +132,7 @@ def _root_file_system(command: Command) -> list[str]:
 def _rlimits(limits: Limits) -> list[str]:
     mega = 1 << 20
     return [
-        f"--cpu={limits.cpu_s}",
+        f"--cpu={limits.cpu_s or 'unlimited'}",
         f"--as={limits.memory_mb * mega}",
         f"--nproc={limits.processes}",
         f"--fsize={limits.file_mb * mega}",
@@ -147,25 +158,6 @@ def _sealed_file(data: bytes) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
-
-
-class _Pipe:
-    """A pipe whose ends are each closed once: with threads, a number closed twice may by then be somebody else's."""
-
-    def __init__(self) -> None:
-        self.read, self.write = os.pipe()
-        self._open = {self.read, self.write}
-
-    def close(self, *ends: int) -> None:
-        for end in self._open & set(ends or self._open):
-            self._open.discard(end)
-            os.close(end)
-
-    def __enter__(self) -> _Pipe:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
 
 def _let_no_descriptor_be_inherited() -> None:
@@ -217,15 +209,18 @@ class _Watch:
         _, status, usage = os.wait4(self.pid, 0)
         cpu_s = usage.ru_utime + usage.ru_stime
         code = os.waitstatus_to_exitcode(status)
-        if ending is Ending.EXITED and code == _KILLED and cpu_s >= 0.5 * self.limits.cpu_s:
+        if ending is Ending.EXITED and code == _KILLED and self._used_up(cpu_s, 0.5):
             # The kernel counts towards RLIMIT_CPU in whole ticks: on a busy machine it kills well before the exact
             # time, which rusage knows, has come to the limit.
             ending = Ending.CPU_LIMIT
-        elif ending is Ending.WALL_IDLE and cpu_s >= 0.9 * self.limits.cpu_s:
+        elif ending is Ending.WALL_IDLE and self._used_up(cpu_s, 0.9):
             ending = Ending.CPU_LIMIT  # the limit is per process; together they used it up
         wall_s = time.monotonic() - self.started
         data = [bytes(capture.data) for capture in captures.values()]
         return Outcome(ending, code if code >= 0 else 128 - code, cpu_s, wall_s, *data)
+
+    def _used_up(self, cpu_s: float, share: float) -> bool:
+        return self.limits.cpu_s is not None and cpu_s >= share * self.limits.cpu_s
 
     def _read(self, open_fds: dict[int, _Capture]) -> Ending:
         """Read until the box is gone and its pipes are empty, or a limit is passed and it was killed."""

@@ -146,7 +146,7 @@ class Finding:
         return f"{self.attack}: {_REMEDIES[self.attack]} (the probe got: {self.got})"
 
 
-def probe(sandbox: Sandbox, slot: int = 0) -> list[Finding]:
+def probe(sandbox: Sandbox) -> list[Finding]:
     """Attack `sandbox`; what got through, so an empty list is good news.
 
     Raises SandboxFault when boxes cannot be made at all, with what bubblewrap said and what it usually means.
@@ -154,12 +154,12 @@ def probe(sandbox: Sandbox, slot: int = 0) -> list[Finding]:
     marker = secrets.token_hex(12)
     with _canary(marker) as canary, _listener() as port:
         question = [canary, port, marker, os.getpid(), _LIMITS.processes, _LIMITS.scratch_mb]
-        outcome = sandbox.run(_python(_ATTACKS, json.dumps(question)), slot)
+        outcome = sandbox.run(_python(_ATTACKS, json.dumps(question)))
         found = _answer(outcome, marker)
     findings = [Finding(name, got) for name, got in found.items()]
     findings += [Finding("survivors", f"process {pid}") for pid in _processes_with(marker)]
-    findings += _unless(Ending.CPU_LIMIT, "cpu", lambda: sandbox.run(_python(_SPIN), slot))
-    findings += _unless(Ending.OUTPUT_LIMIT, "output", lambda: sandbox.run(_python(_FLOOD), slot))
+    findings += _unless(Ending.CPU_LIMIT, "cpu", lambda: sandbox.run(_python(_SPIN)))
+    findings += _unless(Ending.OUTPUT_LIMIT, "output", lambda: sandbox.run(_python(_FLOOD)))
     return findings
 
 

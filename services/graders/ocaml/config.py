@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -21,7 +22,7 @@ class _Section(BaseModel):
 
 
 class BoxLimits(_Section):
-    cpu_s: _Positive
+    cpu_s: Annotated[float, Field(gt=0, le=600, allow_inf_nan=False)]
     wall_s: float | None = None
     """None: four times the CPU limit and ten seconds, so that a busy machine is no verdict."""
     memory_mb: _Positive
@@ -32,24 +33,38 @@ class BoxLimits(_Section):
         """These limits; what a task asks for in their place, up to the maxima."""
         cpu_s, memory_mb = self.cpu_s, self.memory_mb
         if task and task.cpu_s is not None:
-            cpu_s = max(1, min(round(task.cpu_s + 0.5), max_cpu_s))
+            cpu_s = min(task.cpu_s, max_cpu_s)
         if task and task.memory_mb is not None:
             memory_mb = min(task.memory_mb, max_memory_mb)
         wall_s = self.wall_s or 4.0 * cpu_s + 10.0
         return Limits(
-            cpu_s=cpu_s, wall_s=wall_s, memory_mb=memory_mb, processes=self.processes, scratch_mb=self.scratch_mb
+            cpu_s=math.ceil(cpu_s),
+            wall_s=wall_s,
+            memory_mb=memory_mb,
+            processes=self.processes,
+            scratch_mb=self.scratch_mb,
         )
+
+    @property
+    def cpu_ms(self) -> int:
+        return max(1, round(self.cpu_s * 1e3))
 
 
 class OcamlConfig(_Section):
     rubric: RubricName
     compile: BoxLimits
+    """Of the compile server's children."""
+    cold_compile: BoxLimits
+    """Of the stock compiler, with its own start, packages and rewriters."""
     run: BoxLimits
     max_cpu_s: _Positive = 300
     max_memory_mb: _Positive = 4096
 
     def run_limits(self, task: RunLimits) -> Limits:
         return self.run.limits(task, max_cpu_s=self.max_cpu_s, max_memory_mb=self.max_memory_mb)
+
+    def run_cpu_ms(self, task: RunLimits) -> int:
+        return self.run.cpu_ms if task.cpu_s is None else max(1, round(min(task.cpu_s, self.max_cpu_s) * 1e3))
 
 
 def load_config(path: Path | None = None) -> OcamlConfig:

@@ -19,8 +19,13 @@ from gradus.errors import InternalFault
 from gradus.resources import cache
 
 HERE = Path(__file__).parent
-FRONT_UNITS = ("wire", "diagnostic", "forbidden", "typing", "tests", "main")
-HARNESS_UNITS = ("gradus_harness", "oUnit2")
+STUBS = "stubs.c"
+FRONT_UNITS = (
+    *("wire", "diagnostic", "forbidden", "typing", "tests", "request", "confine", "emit"),
+    *("cold", "warm", "main"),
+)
+HARNESS_UNITS = ("gradus_harness", "oUnit2", "gradus_start")
+EXECUTABLES = ("front", "runner")
 HIDDEN = frozenset(f"stdlib__{name}" for name in ("Obj", "Marshal", "Callback", "Weak", "Ephemeron", "Parsing"))
 MOUNT = "/opt/gradus-ocaml"
 """Where boxes see the build."""
@@ -105,8 +110,9 @@ def _said(command: list[str]) -> str:
 
 
 def _sources() -> list[Path]:
-    fronts = [HERE / "front" / f"{unit}.ml" for unit in FRONT_UNITS]
-    return fronts + [HERE / "harness" / f"{unit}.ml" for unit in HARNESS_UNITS]
+    front = [HERE / "front" / name for name in (STUBS, *(f"{unit}.ml" for unit in FRONT_UNITS))]
+    harness = [HERE / "harness" / f"{unit}.ml" for unit in HARNESS_UNITS]
+    return [*front, *harness, HERE / "runner" / "runner.ml"]
 
 
 def source_hash() -> str:
@@ -119,7 +125,7 @@ def source_hash() -> str:
 
 def _build(toolchain: OcamlToolchain) -> Path:
     target = cache() / f"ocaml-{toolchain.version}-{source_hash()}"
-    if (target / "front").exists():
+    if (target / "runner").exists():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix="building-") as name:
@@ -136,10 +142,24 @@ def _build(toolchain: OcamlToolchain) -> Path:
 def _compile(toolchain: OcamlToolchain, folder: Path) -> None:
     front = [f"{unit}.ml" for unit in FRONT_UNITS]
     harness = [f"{unit}.ml" for unit in HARNESS_UNITS]
-    packages = "unix,str,compiler-libs.common"
+    linked = [f"{unit}.cmo" for unit in HARNESS_UNITS if unit != "gradus_start"]
+    compiler = "unix,str,compiler-libs.common,compiler-libs.bytecomp"
+    native = [toolchain.ocamlfind, "ocamlopt", "-w", "-a", "-package", compiler, "-linkpkg"]
+    # the runner's bytecode comes from the answer, so it brings the whole standard library and a runtime of its own
+    runner = [
+        toolchain.ocamlfind,
+        "ocamlc",
+        "-w",
+        "-a",
+        "-custom",
+        "-linkall",
+        "-package",
+        "unix,compiler-libs.bytecomp",
+    ]
     commands = [
-        [toolchain.ocamlfind, "ocamlopt", "-w", "-a", "-package", packages, "-linkpkg", *front, "-o", "front"],
+        [*native, STUBS, *front, "-o", "front"],
         [toolchain.ocamlc, "-w", "-a", "-c", *harness],
+        [*runner, "-linkpkg", STUBS, *linked, "confine.ml", "runner.ml", "-o", "runner"],
     ]
     for command in commands:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=300)
@@ -165,9 +185,9 @@ def _make_view(library: Path, view: Path) -> None:
 def _publish(folder: Path, target: Path) -> None:
     """Move a finished build in place; whoever else built the same in the meantime has built the same."""
     for path in folder.iterdir():
-        path.chmod(0o755 if path.name == "front" or path.is_dir() else 0o644)
+        path.chmod(0o755 if path.name in EXECUTABLES or path.is_dir() else 0o644)
     try:
         folder.rename(target)
     except OSError:
-        if not (target / "front").exists():
+        if not (target / "runner").exists():
             raise

@@ -237,6 +237,12 @@ let open_answer_first ~answer ~secret ~known items =
 
 let finish harness = Ast_helper.Str.eval ~loc (apply harness "finish" [ Ast_helper.Exp.construct ~loc (lid (Longident.Lident "()")) None ])
 
+(* nothing uses what the tests define, so types that stay open in it are no mistake *)
+let hiding structure =
+  let body = Ast_helper.Mod.structure ~loc structure in
+  let nothing = Ast_helper.Mty.signature ~loc [] in
+  [ Ast_helper.Str.include_ ~loc (Ast_helper.Incl.mk ~loc (Ast_helper.Mod.constraint_ ~loc body nothing)) ]
+
 type framework = Assert | Ounit2
 
 (* [declared]: the task has a signature, so the answer's interface holds nothing but what was asked for. *)

@@ -6,6 +6,8 @@ open Parsetree
 
 type verdict = { total : int; typed : int; diagnostics : Diagnostic.t list; forbidden : string list }
 
+let all_typed v = v.total > 0 && v.typed = v.total
+
 let stage = "types"
 
 (* ----------------------------------------------------------------------------------------------------- holes *)
@@ -134,6 +136,11 @@ let type_items env declared structure =
        | None | (exception _) -> p)
   in
   List.fold_left step { env; signature = []; typed_items = 0; broken = []; refused = []; errors = [] } structure
+
+(* how many declarations [check_declarations] tells apart *)
+let count_declarations interface =
+  let values = List.length (declared_values interface) in
+  values + if List.length interface > values then 1 else 0
 
 (* [interface]: what the task declares, parsed and typed. *)
 let judge env ~interface structure =

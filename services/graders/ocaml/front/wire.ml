@@ -3,19 +3,22 @@
 
 type sections = (string * string) list
 
-let read_sections ic : sections =
-  let rec go found =
-    match input_line ic with
-    | exception End_of_file -> List.rev found
-    | header ->
-      let name, length = Scanf.sscanf header "%s %d" (fun name length -> name, length) in
-      go ((name, really_input_string ic length) :: found)
+let sections_of text : sections =
+  let rec go found from =
+    if from >= String.length text then List.rev found
+    else
+      let line_end = String.index_from text from '\n' in
+      let space = String.rindex_from text line_end ' ' in
+      let length = int_of_string (String.sub text (space + 1) (line_end - space - 1)) in
+      let name = String.sub text from (space - from) in
+      go ((name, String.sub text (line_end + 1) length) :: found) (line_end + 1 + length)
   in
-  go []
+  go [] 0
 
-let write_section oc name bytes =
-  Printf.fprintf oc "%s %d\n" name (String.length bytes);
-  output_string oc bytes
+let text_of (sections : sections) =
+  let b = Buffer.create 65536 in
+  List.iter (fun (name, bytes) -> Printf.bprintf b "%s %d\n%s" name (String.length bytes) bytes) sections;
+  Buffer.contents b
 
 let find sections name = List.assoc_opt name sections
 let get sections name = Option.value (find sections name) ~default:""

@@ -1,16 +1,18 @@
-(* Linked before the answer. Takes the one-time secret from standard input while only trusted code has run, and reports
-   on descriptor 3. The judge outside believes only whole lines that begin with the secret. Judges nothing itself. *)
+(* Linked before the answer. Is given the one-time secret while only trusted code has run, and reports on descriptor 3.
+   The judge outside believes only whole lines that begin with the secret. Judges nothing itself. *)
 
 external open_descriptor_out : int -> out_channel = "caml_ml_open_descriptor_out"
 
-let secret = try input_line stdin with End_of_file -> ""
+let secret = ref ""
 let report_channel = open_descriptor_out 3
 
 let report words =
-  output_string report_channel (String.concat " " (secret :: words) ^ "\n");
+  output_string report_channel (String.concat " " (!secret :: words) ^ "\n");
   flush report_channel
 
-let () = report [ "start" ]
+let start given =
+  secret := given;
+  report [ "start" ]
 
 (* A test that ran once too often and failed once has failed: the judge counts a test with both as failed. *)
 let check id f =

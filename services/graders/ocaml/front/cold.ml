@@ -1,0 +1,118 @@
+(* Compiles in processes of their own, with the stock compiler: for tasks with packages or files of their own, and as the
+   yardstick for the warm way, which must come to the same verdicts.
+     answer   types and compiles an answer; the tests do not exist in that box
+     tests    rewrites, compiles and links the tests against a compiled answer; nothing of the answer runs *)
+
+open Request
+
+let work = "/tmp"
+let max_log = 1 lsl 16
+
+let write_file name bytes =
+  let oc = open_out_bin (Filename.concat work name) in
+  output_string oc bytes;
+  close_out oc
+
+let read_file name =
+  let ic = open_in_bin (Filename.concat work name) in
+  let bytes = really_input_string ic (in_channel_length ic) in
+  close_in ic;
+  bytes
+
+let exists name = Sys.file_exists (Filename.concat work name)
+
+(* ------------------------------------------------------------------------------------------------------ ocamlc *)
+
+type run = Fine | Failed of string
+
+let ocamlc r arguments =
+  let flags = List.concat_map (fun dir -> [ "-I"; dir ]) ("." :: r.includes) in
+  let ppx = List.concat_map (fun command -> [ "-ppx"; command ]) r.ppx in
+  let standard = if r.view = "" then [] else [ "-nostdlib"; "-I"; r.view ] in
+  let argv = Array.of_list ([ r.ocamlc; "-w"; "-a"; "-color"; "never" ] @ standard @ flags @ ppx @ arguments) in
+  let log = Unix.openfile "log" [ O_RDWR; O_CREAT; O_TRUNC ] 0o600 in
+  let pid = Unix.create_process r.ocamlc argv Unix.stdin log log in
+  let _, status = Unix.waitpid [] pid in
+  Unix.close log;
+  match status with
+  | Unix.WEXITED 0 -> Fine
+  | Unix.WEXITED _ -> let text = read_file "log" in Failed (String.sub text 0 (min max_log (String.length text)))
+  | Unix.WSIGNALED n | Unix.WSTOPPED n -> Failed (Printf.sprintf "ocamlc was killed by signal %d" n)
+
+let must r what arguments =
+  match ocamlc r arguments with Fine -> () | Failed log -> raise (Broken (what ^ " does not compile: " ^ log))
+
+(* interfaces first; the order among implementations is the task's *)
+let compile_support r =
+  let files = Wire.under "file/" r.sections in
+  List.iter (fun (name, bytes) -> write_file name bytes) files;
+  let ending suffix = List.filter (fun (name, _) -> Filename.check_suffix name suffix) files in
+  List.iter (fun (name, _) -> must r ("the task's file " ^ name) [ "-c"; name ]) (ending ".mli" @ ending ".ml");
+  List.map (fun (name, _) -> Filename.chop_suffix name ".ml" ^ ".cmo") (ending ".ml")
+
+(* ------------------------------------------------------------------------------------------------------ answer *)
+
+let typed_interface env r =
+  match Wire.find r.sections "signature" with
+  | None -> None
+  | Some text ->
+    write_file (r.answer ^ ".mli") text;
+    must r "the task's signature" [ "-c"; r.answer ^ ".mli" ];
+    let parsed = Pparse.apply_rewriters_sig ~tool_name:"ocamlc" (Typing.parse_interface (r.answer ^ ".mli") text) in
+    Some (parsed, (Typemod.type_interface env parsed).sig_type)
+
+let first_diagnostic ~stage log =
+  { Diagnostic.stage; code = None; line = None; column = None; message = Diagnostic.clip (String.trim log) }
+
+let compile_answer r source (verdict : Typing.verdict) =
+  if not (Typing.all_typed verdict) then [ "facts", facts_of verdict ~compiled:false verdict.diagnostics ]
+  else begin
+    write_file (r.answer ^ ".ml") source;
+    match ocamlc r [ "-c"; r.answer ^ ".ml" ] with
+    | Failed log -> [ "facts", facts_of verdict ~compiled:false [ first_diagnostic ~stage:"compile" log ] ]
+    | Fine ->
+      let outputs = List.filter exists [ r.answer ^ ".cmi"; r.answer ^ ".cmo" ] in
+      ("facts", facts_of verdict ~compiled:true []) :: List.map (fun name -> "out/" ^ name, read_file name) outputs
+  end
+
+let answer r =
+  ignore (compile_support r);
+  let env = start_compiler r in
+  let interface = typed_interface env r in
+  let source = Wire.get r.sections "answer" in
+  match Typing.parse_implementation (r.answer ^ ".ml") source with
+  | exception exn -> [ "facts", facts ~syntax_error:true ~compiled:false [ Diagnostic.of_exn ~stage:"types" exn ] ]
+  | structure ->
+    let structure = Pparse.apply_rewriters_str ~tool_name:"ocamlc" structure in
+    compile_answer r source (Typing.judge env ~interface structure)
+
+(* ------------------------------------------------------------------------------------------------------- tests *)
+
+let line_of log =
+  match Str.search_forward (Str.regexp "line \\([0-9]+\\)") log 0 with
+  | exception Not_found -> ""
+  | _ -> " (line " ^ Str.matched_group 1 log ^ " of the tests)"
+
+let mentions text log = match Str.search_forward (Str.regexp_string text) log 0 with _ -> true | exception Not_found -> false
+
+let tests r =
+  let support = compile_support r in
+  List.iter (fun (name, bytes) -> write_file name bytes) (Wire.under "in/" r.sections);
+  let env = start_compiler r in
+  let structure, total = rewritten_tests r env in
+  Location.input_name := "tests.ml";
+  Pparse.write_ast Structure (Filename.concat work "gradus_tests.ml") (Tests.hiding structure);
+  match ocamlc r [ "-c"; "gradus_tests.ml" ] with
+  | Failed log when r.declared ->
+    raise (Broken ("the tests do not type against the task's signature" ^ line_of log ^ ": " ^ needed log))
+  | Failed log -> [ plan total ~mismatch:(needed log) ]
+  | Fine ->
+    let archives = Wire.lines (Wire.get r.sections "archives") in
+    let harness = Wire.lines (Wire.get r.sections "harness") in
+    let units = archives @ harness @ support @ [ r.answer ^ ".cmo"; "gradus_tests.cmo" ] in
+    match ocamlc { r with ppx = [] } ("-o" :: "program" :: units) with
+    | Fine -> [ plan total; "out/program", read_file "program" ]
+    | Failed log when mentions (Printf.sprintf "(required by `%s')" (module_name r)) log ->
+      [ plan total ~mismatch:"the answer needs a module that is not linked to it: only the packages of the task are" ]
+    | Failed log -> raise (Broken ("the program of answer and tests does not link: " ^ log))
+

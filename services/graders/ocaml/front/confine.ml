@@ -1,0 +1,40 @@
+(* Forks a child for one piece of work, under limits and a seccomp filter, and tells how it ended. *)
+
+external confine : bool -> unit = "gradus_confine"
+external limit : int -> int -> unit = "gradus_limit"
+
+type limits = { cpu_ms : int; memory_mb : int }
+
+type ending = { how : string; cpu_us : int }
+
+(* SIGPROF ends the child at a limit finer than RLIMIT_CPU's seconds; inside, nothing can change what the signal does *)
+let enter limits ~may_open =
+  limit limits.memory_mb ((limits.cpu_ms / 1000) + 2);
+  let seconds = float_of_int limits.cpu_ms /. 1000. in
+  ignore (Unix.setitimer ITIMER_PROF { it_value = seconds; it_interval = 0. });
+  confine may_open
+
+let microseconds () =
+  let t = Unix.times () in
+  int_of_float ((t.tms_cutime +. t.tms_cstime) *. 1e6)
+
+let rec wait pid = try snd (Unix.waitpid [] pid) with Unix.Unix_error (EINTR, _, _) -> wait pid
+
+(* Nothing but the child may have been there: a box with survivors is not used again. Only PID 1 of a box may ask, since
+   everywhere else the signal would reach processes that are none of its business. *)
+let nobody_left () =
+  Unix.getpid () <> 1
+  ||
+  match Unix.kill (-1) Sys.sigkill with
+  | () -> false
+  | exception Unix.Unix_error (ESRCH, _, _) -> true
+
+let finish pid ~before =
+  let status = wait pid in
+  let how =
+    match status with
+    | Unix.WEXITED code -> Printf.sprintf "exit %d" code
+    | Unix.WSIGNALED s when s = Sys.sigprof || s = Sys.sigxcpu -> "cpu 0"
+    | Unix.WSIGNALED s | Unix.WSTOPPED s -> Printf.sprintf "signal %d" s
+  in
+  { how; cpu_us = microseconds () - before }

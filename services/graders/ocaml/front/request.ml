@@ -1,0 +1,71 @@
+(* One request to the front, and what both ways of compiling read from it in the same way. *)
+
+type t = {
+  sections : Wire.sections;
+  ocamlc : string;
+  view : string; (* the part of the standard library that answers may see *)
+  includes : string list;
+  ppx : string list;
+  answer : string; (* module name, first letter in lower case *)
+  declared : bool; (* the task has a signature: the answer's interface holds nothing but what was asked for *)
+}
+
+exception Broken = Tests.Broken
+
+let of_sections sections =
+  { sections; ocamlc = Wire.get sections "ocamlc"; view = Wire.get sections "view";
+    includes = Wire.lines (Wire.get sections "includes"); ppx = Wire.lines (Wire.get sections "ppx");
+    answer = String.uncapitalize_ascii (Wire.get sections "module");
+    declared = Wire.find sections "signature" <> None }
+
+let module_name r = String.capitalize_ascii r.answer
+
+let start_compiler r =
+  ignore (Warnings.parse_options false "-a");
+  Clflags.color := Some Misc.Color.Never;
+  Clflags.no_std_include := r.view <> "";
+  Clflags.include_dirs := ("." :: (if r.view = "" then [] else [ r.view ])) @ r.includes;
+  Clflags.all_ppx := r.ppx;
+  Compmisc.init_path ();
+  Env.set_unit_name (module_name r);
+  Compmisc.initial_env ()
+
+(* ------------------------------------------------------------------------------------------------------- facts *)
+
+let facts ?(typed = 0) ?(total = 0) ?(forbidden = []) ?(syntax_error = false) ~compiled diagnostics =
+  Wire.json_object
+    [ "typed", string_of_int typed; "total", string_of_int total; "compiled", string_of_bool compiled;
+      "syntax_error", string_of_bool syntax_error;
+      "forbidden", Wire.json_list (List.map Wire.json_string forbidden);
+      "diagnostics", Wire.json_list (List.map Diagnostic.json diagnostics) ]
+
+let facts_of (verdict : Typing.verdict) =
+  facts ~typed:verdict.typed ~total:verdict.total ~forbidden:verdict.forbidden
+
+let plan ?mismatch total =
+  let text = match mismatch with Some m -> Wire.json_string m | None -> "null" in
+  "plan", Wire.json_object [ "total", string_of_int total; "mismatch", text ]
+
+(* ------------------------------------------------------------------------------------------------------- tests *)
+
+(* What may be told of a compiler's complaint about the tests: a name that they need, and no more of their text. *)
+let needed log =
+  match Str.search_forward (Str.regexp "Unbound \\(value\\|module\\|constructor\\|type constructor\\|record field\\) \\([A-Za-z0-9_.']+\\)") log 0 with
+  | exception Not_found -> "the types of the answer do not fit the tests"
+  | _ ->
+    Printf.sprintf "the tests need the %s %s, which the answer does not define" (Str.matched_group 1 log)
+      (Str.matched_group 2 log)
+
+let framework r = if Wire.get r.sections "framework" = "ounit2" then Tests.Ounit2 else Tests.Assert
+
+(* the tests, rewritten, and how many they are; [env] is what they see without the answer *)
+let rewritten_tests r env =
+  match Typing.parse_implementation "tests.ml" (Wire.get r.sections "tests") with
+  | exception exn ->
+    let d = Diagnostic.of_exn ~stage:"tests" exn in
+    let line = match d.line with Some n -> Printf.sprintf " (line %d)" n | None -> "" in
+    raise (Broken (Printf.sprintf "the tests do not parse%s: %s" line d.message))
+  | structure ->
+    let known name = match Env.find_module_by_name (Longident.Lident name) env with _ -> true | exception _ -> false in
+    Tests.rewrite ~framework:(framework r) ~answer:(module_name r) ~secret:(Wire.get r.sections "alias")
+      ~declared:r.declared ~known structure

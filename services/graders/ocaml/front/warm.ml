@@ -1,0 +1,146 @@
+(* The compile server: one process in one box for many submissions, with the standard library's interfaces in its cache.
+   It forks for each, so what one answer does to the compiler is gone with the child. Everything happens in memory.
+   A request is "<cpu ms> <memory MB> <length>\n" and sections; the reply "<length> <how it ended> <cpu us>\n" and sections:
+     facts, plan and the bytecode of answer and tests; or `broken`; or `cold`: only the stock compiler can tell. *)
+
+open Request
+
+(* touches every interface that answers use, so that children find it in the cache *)
+let warm_up = {|
+module M_ = Map.Make (String) module S_ = Set.Make (Int)
+module H_ = Hashtbl.Make (struct include String let hash = Hashtbl.hash end)
+let _ = List.map, Array.map, String.length, Bytes.create, Buffer.create, Char.code, Int.compare, Float.abs, Option.map,
+  Result.map, Seq.map, Fun.id, Printf.sprintf, Format.sprintf, Scanf.sscanf, Queue.create, Stack.create, Random.int,
+  Sys.word_size, Lazy.force, Printexc.to_string, Hashtbl.hash, Either.left, Bool.not, Unit.compare, Int64.add, Int32.add,
+  Nativeint.add, Stdlib.compare, Filename.basename, Uchar.of_int, Atomic.make, Gc.stat, ListLabels.map, Digest.string,
+  StringLabels.length, ArrayLabels.length, Complex.zero, Oo.id
+let w_ m = M_.update "a" (fun x -> x) m |> M_.bindings, S_.elements
+let f x = match x with Some y -> Printf.printf "%d %s" y "a" | None -> assert false
+|}
+
+exception Cold (* the stock compiler must decide *)
+
+let typed env structure =
+  Typecore.reset_delayed_checks ();
+  let result = Typemod.type_structure env structure in
+  Typecore.force_delayed_checks ();
+  result
+
+let interface r env =
+  match Wire.find r.sections "signature" with
+  | None -> None
+  | Some text ->
+    (match Typing.parse_interface (r.answer ^ ".mli") text with
+     | exception _ -> raise Cold
+     | parsed ->
+       (match Typemod.type_interface env parsed with
+        | exception _ -> raise Cold
+        | typed -> Some (parsed, typed.sig_type)))
+
+(* the answer as a whole: its tree, what others may see of it, and how to get from one to the other *)
+let whole r env interface structure =
+  let tree, signature, names, final_env = typed env structure in
+  if Forbidden.as_written structure <> [] || Forbidden.as_typed tree <> [] then raise Exit;
+  let seen =
+    match interface with
+    | Some (_, want) -> want
+    | None ->
+      let simple = Typemod.Signature_names.simplify final_env names signature in
+      Typemod.check_nongen_schemes final_env simple;
+      simple
+  in
+  let coercion = Includemod.compunit env ~mark:Mark_positive r.answer signature (r.answer ^ ".mli") seen in
+  tree, seen, coercion
+
+let compile_tests r env seen =
+  Load_path.add_dir (Wire.get r.sections "harness");
+  let structure, total = rewritten_tests r env in
+  let env = Env.add_module (Emit.unit_id r.answer) Mp_present (Mty_signature seen) env in
+  match typed env structure with
+  | tree, _, _, _ -> [ plan total; "code/tests", Emit.to_string (Emit.code_of "gradus_tests" tree Tcoerce_none) ]
+  | exception exn when not r.declared -> [ plan total ~mismatch:(needed (Diagnostic.of_exn ~stage:"tests" exn).message) ]
+  | exception _ -> raise Cold
+
+let compiled r env (tree, seen, coercion) count =
+  let code = Emit.to_string (Emit.code_of r.answer tree coercion) in
+  let facts = "facts", facts ~typed:count ~total:count ~compiled:true [] in
+  let tests = if Wire.find r.sections "tests" = None then [] else compile_tests r env seen in
+  facts :: ("code/answer", code) :: tests
+
+let judged env interface structure exn =
+  let verdict = Typing.judge env ~interface structure in
+  let diagnostics =
+    if Typing.all_typed verdict then [ Diagnostic.of_exn ~stage:"compile" exn ] else verdict.diagnostics
+  in
+  [ "facts", facts_of verdict ~compiled:false diagnostics ]
+
+let answer r env =
+  let interface = interface r env in
+  match Typing.parse_implementation (r.answer ^ ".ml") (Wire.get r.sections "answer") with
+  | exception exn -> [ "facts", facts ~syntax_error:true ~compiled:false [ Diagnostic.of_exn ~stage:"types" exn ] ]
+  | structure ->
+    Env.set_unit_name (module_name r);
+    let declarations = match interface with Some (parsed, _) -> Typing.count_declarations parsed | None -> 0 in
+    (match whole r env interface structure with
+     | result when structure <> [] -> compiled r env result (List.length structure + declarations)
+     | _ -> judged env interface structure Exit
+     | exception exn -> judged env interface structure exn)
+
+let reply text env =
+  match answer (of_sections (Wire.sections_of text)) env with
+  | sections -> sections
+  | exception Broken why -> [ "broken", why ]
+  | exception Cold -> [ "cold", "" ]
+
+(* ------------------------------------------------------------------------------------------------------- server *)
+
+let write_all fd text =
+  let rec go from = if from < String.length text then go (from + Unix.write_substring fd text from (String.length text - from)) in
+  go 0
+
+let read_all fd =
+  let b = Buffer.create 65536 and chunk = Bytes.create 65536 in
+  let rec go () =
+    match Unix.read fd chunk 0 (Bytes.length chunk) with
+    | 0 -> Buffer.contents b
+    | n -> Buffer.add_subbytes b chunk 0 n; go ()
+  in
+  go ()
+
+let handle env =
+  let header = input_line stdin in
+  Scanf.sscanf header "%d %d %d" (fun cpu_ms memory_mb length ->
+      let text = really_input_string stdin length in
+      let before = Confine.microseconds () in
+      let readable, writable = Unix.pipe () in
+      match Unix.fork () with
+      | 0 ->
+        Unix.close readable;
+        Confine.enter { cpu_ms; memory_mb } ~may_open:true;
+        write_all writable (Wire.text_of (reply text env));
+        Unix._exit 0
+      | pid ->
+        Unix.close writable;
+        let said = read_all readable in
+        Unix.close readable;
+        let ending = Confine.finish pid ~before in
+        let clean = Confine.nobody_left () in
+        Printf.printf "%d %s %d\n%s%!" (String.length said) ending.how ending.cpu_us said;
+        if not clean then exit 3)
+
+let serve ~view =
+  ignore (Warnings.parse_options false "-a");
+  Clflags.color := Some Misc.Color.Never;
+  Clflags.no_std_include := true;
+  Clflags.include_dirs := [ view ];
+  Compmisc.init_path ();
+  Env.set_unit_name "Solution";
+  let env = Compmisc.initial_env () in
+  ignore (typed env (Typing.parse_implementation "warm_up.ml" warm_up));
+  Env.reset_required_globals ();
+  Gc.compact ();
+  (* no collection then runs in a child, which would copy the heap that it shares with us *)
+  Gc.set { (Gc.get ()) with Gc.minor_heap_size = 1048576 };
+  print_string "0 ready 0 0\n";
+  flush stdout;
+  try while true do handle env done with End_of_file -> ()

@@ -1,0 +1,45 @@
+(* Runs linked nothing but a runtime: one request on standard input, a child for it, its ending on standard output; again.
+   A request is "<cpu ms> <memory MB> <secret> <length of answer> <length of tests>\n" and the two pieces of bytecode.
+   In the child the answer is initialised first, while the tests are not loaded; nothing can be opened any more. *)
+
+external open_descriptor_out : int -> out_channel = "caml_ml_open_descriptor_out"
+
+let load (code, relocations) =
+  Symtable.patch_object code relocations;
+  Symtable.check_global_initialized relocations;
+  Symtable.update_global_table ();
+  let _, closure = Meta.reify_bytecode code [||] None in
+  ignore (closure ())
+
+let code_of bytes : Misc.LongString.t * (Cmo_format.reloc_info * int) list = Marshal.from_string bytes 0
+
+let null = Unix.openfile "/dev/null" [ O_RDWR ] 0
+
+let child limits secret answer tests =
+  List.iter (fun fd -> Unix.dup2 null fd) [ Unix.stdin; Unix.stdout; Unix.stderr ];
+  Confine.enter limits ~may_open:false;
+  Gradus_harness.start secret;
+  (match load answer with () -> load tests | exception _ -> ());
+  Unix._exit 0
+
+let serve () =
+  let header = input_line stdin in
+  Scanf.sscanf header "%d %d %s %d %d" (fun cpu_ms memory_mb secret answer_length tests_length ->
+      let answer = code_of (really_input_string stdin answer_length) in
+      let tests = code_of (really_input_string stdin tests_length) in
+      let before = Confine.microseconds () in
+      match Unix.fork () with
+      | 0 -> child { cpu_ms; memory_mb } secret answer tests
+      | pid ->
+        let ending = Confine.finish pid ~before in
+        let clean = Confine.nobody_left () in
+        Printf.printf "0 %s %d\n%!" ending.how ending.cpu_us;
+        if not clean then exit 3)
+
+let () =
+  if Unix.getpid () <> 1 then failwith "the runner runs as PID 1 of a box, nowhere else";
+  ignore (Symtable.init_toplevel ());
+  Gc.compact ();
+  print_string "0 ready 0 0\n";
+  flush stdout;
+  try while true do serve () done with End_of_file -> ()

@@ -1,0 +1,229 @@
+"""The warm way: per slot a standing box that compiles and one that runs, both forking a confined child per submission.
+
+For tasks that need nothing but the standard library. What the boxes cannot say for certain is left to the cold way.
+Talks to the boxes; knows no rubric and draws no conclusion.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gradus.contract import OcamlTask
+from gradus.errors import SandboxFault
+from services.facts import Facts
+from services.graders.ocaml.config import OcamlConfig
+from services.graders.ocaml.judge import judge
+from services.graders.ocaml.toolchain import MOUNT, OcamlToolchain
+from services.graders.ocaml.trial import (
+    TOY,
+    Sections,
+    Trial,
+    facts_of,
+    gave_up,
+    misfit,
+    packed,
+    ran,
+    read,
+    unpacked,
+)
+from services.sandbox import BoxLost, Command, Exchange, Limits, Sandbox, StandingBox
+
+_BOX = Limits(cpu_s=None, memory_mb=8192, processes=8, scratch_mb=1, file_mb=1, report_kb=1024)
+"""Of the standing boxes themselves. Their children get tighter limits of their own."""
+_CACHED_TASKS = 512
+_NEEDS_MORE = re.compile(r"temp_file|open_out|open_in|bracket_tmp|\b(?:Sys|Unix|Str|Thread|Mutex|Obj|Marshal)\.")
+"""Tests that name these may want files or libraries that standing boxes do not have."""
+# Huge pages and no collection in children: page faults are most of what a fork costs.
+_COMPILER_ENVIRONMENT = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+
+
+class Child(StrEnum):
+    """How the child of a standing box ended."""
+
+    EXIT = "exit"
+    CPU = "cpu"
+    SIGNAL = "signal"
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    child: Child
+    code: int
+    cpu_s: float
+    payload: bytes
+    report: bytes
+
+    @property
+    def well(self) -> bool:
+        return self.child is Child.EXIT and self.code == 0
+
+
+class Slot:
+    """The two boxes of one slot, made when they are first needed and again after one was lost."""
+
+    def __init__(self, sandbox: Sandbox, toolchain: OcamlToolchain) -> None:
+        self._sandbox = sandbox
+        self._toolchain = toolchain
+        self._compiler: StandingBox | None = None
+        self._runner: StandingBox | None = None
+
+    def compile(self, sections: bytes, cpu_ms: int, memory_mb: int, wall_s: float) -> Done:
+        """Raises SandboxFault when the box is lost over this question."""
+        self._compiler = self._compiler or self._open(f"{MOUNT}/front", "serve", f"{MOUNT}/view")
+        question = f"{cpu_ms} {memory_mb} {len(sections)}\n".encode() + sections
+        try:
+            return _done(self._compiler.ask(question, wall_s))
+        except BoxLost as lost:
+            self._compiler = None
+            raise SandboxFault(f"the compile server was lost: {lost}") from None
+
+    def run(self, secret: str, answer: bytes, tests: bytes, cpu_ms: int, memory_mb: int, wall_s: float) -> Done:
+        """Raises SandboxFault when the box is lost over this program."""
+        self._runner = self._runner or self._open(f"{MOUNT}/runner")
+        question = f"{cpu_ms} {memory_mb} {secret} {len(answer)} {len(tests)}\n".encode() + answer + tests
+        try:
+            return _done(self._runner.ask(question, wall_s))
+        except BoxLost as lost:
+            self._runner = None
+            raise SandboxFault(f"the runner was lost: {lost}") from None
+
+    def _open(self, *argv: str) -> StandingBox:
+        command = Command(
+            argv=argv,
+            limits=_BOX,
+            binds=self._toolchain.run_binds,
+            mounts={str(self._toolchain.build): MOUNT},
+            environment=_COMPILER_ENVIRONMENT,
+        )
+        return self._sandbox.open(command)
+
+    def close(self) -> None:
+        for box in (self._compiler, self._runner):
+            if box is not None:
+                box.close()
+        self._compiler = self._runner = None
+
+
+def _done(exchange: Exchange) -> Done:
+    how, code, cpu_us = exchange.words
+    return Done(Child(how), int(code), int(cpu_us) / 1e6, exchange.payload, exchange.report)
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledTests:
+    total: int
+    code: bytes
+
+
+class TestsCache:
+    """Compiled tests of tasks with a signature: what they are typed against is the task's, so they fit every answer."""
+
+    __test__ = False
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, CompiledTests] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: str) -> CompiledTests | None:
+        with self._lock:
+            if key in self._known:
+                self._known.move_to_end(key)
+            return self._known.get(key)
+
+    def put(self, key: str, tests: CompiledTests) -> None:
+        with self._lock:
+            self._known[key] = tests
+            while len(self._known) > _CACHED_TASKS:
+                self._known.popitem(last=False)
+
+
+class NeedsCold(Exception):
+    """Only the stock compiler can tell: not a failure of anybody's."""
+
+
+class WarmWay:
+    """Slots of standing boxes, and the compiled tests that they share."""
+
+    def __init__(self, sandbox: Sandbox, toolchain: OcamlToolchain, config: OcamlConfig) -> None:
+        self._sandbox = sandbox
+        self._toolchain = toolchain
+        self._config = config
+        self._slots: dict[int, Slot] = {}
+        self._tests = TestsCache()
+
+    @staticmethod
+    def fits(task: OcamlTask) -> bool:
+        """Nothing but the standard library, and no files: standing boxes have nothing that can be written."""
+        plain = not task.files and all(package in ("ounit2", "oUnit") for package in task.packages)
+        return plain and not _NEEDS_MORE.search(task.tests)
+
+    def facts(self, trial: Trial) -> Facts:
+        """What the boxes show of this answer. Raises NeedsCold, or Fault for what is not the answer's doing."""
+        slot = self._slots.setdefault(trial.slot, Slot(self._sandbox, self._toolchain))
+        key = _key(trial) if trial.task.signature is not None else None
+        known = self._tests.get(key) if key else None
+        reply = self._compiled(slot, trial, with_tests=known is None)
+        if isinstance(reply, Facts):
+            return reply
+        facts = facts_of(said := read(reply, "facts"))
+        if not said["compiled"]:
+            return facts
+        if known is None:
+            plan = read(reply, "plan")
+            if plan["mismatch"]:
+                return misfit(facts, plan["mismatch"])
+            known = CompiledTests(plan["total"], reply["code/tests"])
+            if key:
+                self._tests.put(key, known)
+        return self._ran(slot, trial, facts, reply["code/answer"], known)
+
+    def _compiled(self, slot: Slot, trial: Trial, *, with_tests: bool) -> Facts | Sections:
+        sections = {**trial.sections(), "answer": trial.code.encode(), "harness": MOUNT.encode()}
+        if with_tests:
+            sections["tests"] = trial.task.tests.encode()
+        done = self._compile(slot, trial, sections)
+        reply = unpacked(done.payload) if done.well else None
+        if reply is None:
+            if done.child is not Child.CPU:
+                self._prove_alive(slot, trial, done)
+            return gave_up(limit=done.child is Child.CPU)
+        if "cold" in reply:
+            raise NeedsCold
+        return reply
+
+    def _prove_alive(self, slot: Slot, trial: Trial, done: Done) -> None:
+        if not self._compile(slot, trial, {"module": b"toy", "answer": TOY}).well:
+            raise SandboxFault(f"the compile server's children die ({done.child} {done.code})")
+
+    def _compile(self, slot: Slot, trial: Trial, sections: Sections) -> Done:
+        limits = self._config.compile
+        done = slot.compile(packed(sections), limits.cpu_ms, limits.memory_mb, limits.limits().wall_s)
+        trial.cpu_s += done.cpu_s
+        return done
+
+    def _ran(self, slot: Slot, trial: Trial, facts: Facts, answer: bytes, tests: CompiledTests) -> Facts:
+        limits = self._config.run_limits(trial.task.limits)
+        cpu_ms = self._config.run_cpu_ms(trial.task.limits)
+        done = slot.run(trial.secret, answer, tests.code, cpu_ms, limits.memory_mb, limits.wall_s)
+        trial.cpu_s += done.cpu_s
+        proof = judge(done.report, trial.secret, tests.total)
+        if not proof.started:
+            raise SandboxFault(f"the program did not start ({done.child} {done.code})")
+        if done.child is Child.CPU:
+            return ran(facts, proof, "cpu", f"the answer was stopped after {cpu_ms / 1e3:g} s of CPU time")
+        return ran(facts, proof, None, None)
+
+    def close(self) -> None:
+        for slot in self._slots.values():
+            slot.close()
+
+
+def _key(trial: Trial) -> str:
+    task = trial.task
+    parts = [task.module, task.signature or "", trial.framework.value, task.tests]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()

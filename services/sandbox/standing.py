@@ -1,0 +1,117 @@
+"""A standing box: asked many times, killed at the first sign that it is not what it was. Starts nothing by itself.
+
+The command inside is trusted, its children are not: what arrives on the report channel is the children's word.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from gradus.errors import SandboxFault
+from services.sandbox import BoxLost, Exchange, Limits
+from services.sandbox.pipes import Pipe
+
+START_S = 60.0
+_CHUNK = 1 << 16
+MAX_REPLY = 1 << 26
+
+
+class Standing:
+    """`spawn` starts the box with these descriptors as its 0, 1, 2 ... and returns its process id."""
+
+    def __init__(self, spawn: Callable[[Sequence[int]], int], limits: Limits) -> None:
+        self._limits = limits
+        self._pipes = [Pipe() for _ in range(5)]
+        stdin, out, err, report, status = self._pipes
+        self._pid: int | None = spawn([stdin.read, out.write, err.write, report.write, status.write])
+        for pipe, end in ((stdin, stdin.read), *((pipe, pipe.write) for pipe in (out, err, report, status))):
+            pipe.close(end)
+        self._stdin, self._out, self._err, self._report = stdin.write, out.read, err.read, report.read
+        for fd in (self._stdin, self._out, self._err, self._report):
+            os.set_blocking(fd, False)
+        try:
+            ready = self.ask(b"", START_S)
+        except BoxLost as lost:
+            raise SandboxFault(f"a box did not become ready: {lost}") from None
+        if ready.words[:1] != ("ready",):
+            self.close()
+            raise SandboxFault("a box answered before it was asked")
+
+    def ask(self, question: bytes, wall_s: float) -> Exchange:
+        if self._pid is None:
+            raise BoxLost("it was closed")
+        try:
+            return self._exchange(memoryview(question), time.monotonic() + wall_s)
+        except (BoxLost, OSError, ValueError) as error:
+            said = self._last_words()
+            self.close()
+            raise BoxLost(f"{error}{said}") from None
+
+    def _exchange(self, question: memoryview, deadline: float) -> Exchange:
+        reply, report = bytearray(), bytearray()
+        poll = select.poll()
+        poll.register(self._out, select.POLLIN)
+        poll.register(self._report, select.POLLIN)
+        if question:
+            poll.register(self._stdin, select.POLLOUT)
+        while (frame := _frame(reply)) is None:
+            events = poll.poll(max(0, (deadline - time.monotonic()) * 1000))
+            if not events:
+                raise BoxLost("it did not answer in time")
+            for fd, _ in events:
+                if fd == self._stdin:
+                    question = question[os.write(fd, question[:_CHUNK]) :]
+                    if not question:
+                        poll.unregister(fd)
+                elif not self._take(fd, reply if fd == self._out else report):
+                    raise BoxLost("it died")
+        self._take(self._report, report)
+        return Exchange(frame[0], frame[1], bytes(report))
+
+    def _take(self, fd: int, into: bytearray) -> bool:
+        """Read all there is; False at end of file. Raises BoxLost when it is too much."""
+        limit = MAX_REPLY if fd == self._out else self._limits.report_kb << 10
+        while True:
+            try:
+                chunk = os.read(fd, _CHUNK)
+            except BlockingIOError:
+                return True
+            into += chunk
+            if len(into) > limit:
+                raise BoxLost("it said too much")
+            if len(chunk) < _CHUNK:
+                return bool(chunk)
+
+    def _last_words(self) -> str:
+        with suppress(OSError):
+            if said := os.read(self._err, _CHUNK).decode(errors="replace").strip():
+                return f"; it said: {said[-500:]}"
+        return ""
+
+    def close(self) -> None:
+        if self._pid is not None:
+            pid, self._pid = self._pid, None
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            for pipe in self._pipes:
+                pipe.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def _frame(reply: bytearray) -> tuple[tuple[str, ...], bytes] | None:
+    """The words and the payload of a whole reply, None while it is not whole. Raises BoxLost for anything after it."""
+    end = reply.find(b"\n")
+    if end < 0:
+        return None
+    length, *words = reply[:end].decode("ascii").split(" ")
+    size = end + 1 + int(length)
+    if len(reply) > size:
+        raise BoxLost("it answered twice")
+    return (tuple(words), bytes(reply[end + 1 :])) if len(reply) == size else None
