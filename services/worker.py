@@ -20,7 +20,7 @@ from itertools import count
 
 from pydantic import ValidationError
 
-from gradus.contract import Faulted, Graded, Submission, faulted
+from gradus.contract import Faulted, Graded, Submission, faulted, job_id_of
 from gradus.errors import Fault, FaultKind, GradusError, InternalFault, QueueFault
 from services.broker import MAX_STARTS, Broker, Claim
 from services.broker.payload import JobPayload
@@ -118,11 +118,20 @@ class Worker:
         try:
             result, bury = await self._result_of(work)
             text = result.model_dump_json()
-            await self._persistently(lambda: self._finish(work.claim, text, isinstance(result, Graded), bury))
+            cache = isinstance(result, Graded) and self._is_own(work.claim)
+            await self._persistently(lambda: self._finish(work.claim, text, cache, bury))
         finally:
             self._active.pop(work.claim.token, None)
             self._free.append(work.slot)
             self._slot_freed.set()
+
+    def _is_own(self, claim: Claim) -> bool:
+        """The job's id is the hash of a grader's revision among others: is it ours?
+
+        While workers of two revisions share a queue, a verdict of one must not be kept as the other's.
+        """
+        payload = JobPayload.decode(claim.job.payload)
+        return claim.job.id == job_id_of(self._info.grader, payload.rubric, payload.submission)
 
     async def _finish(self, claim: Claim, text: str, cache: bool, bury: bool) -> None:
         await self.broker.finish(claim, text, cache=cache, bury=bury)

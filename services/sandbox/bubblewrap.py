@@ -88,9 +88,7 @@ class Bubblewrap:
             return watch.until_end(out.read, err.read, report.read)
 
     def open(self, command: Command) -> StandingBox:
-        return Standing(
-            lambda targets: _spawn(self._tools["bwrap"], self._argv(command), targets), command.limits
-        )
+        return Standing(lambda targets: _spawn(self._tools["bwrap"], self._argv(command), targets), command.limits)
 
     def _argv(self, command: Command) -> list[str]:
         argv = ["bwrap", "--die-with-parent", "--new-session", "--as-pid-1", "--clearenv", "--hostname", "box"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -26,6 +27,8 @@ class Standing:
 
     def __init__(self, spawn: Callable[[Sequence[int]], int], limits: Limits) -> None:
         self._limits = limits
+        self._turn = threading.Lock()
+        """Two questions at a time would get each other's answers."""
         self._pipes = [Pipe() for _ in range(5)]
         stdin, out, err, report, status = self._pipes
         self._pid: int | None = spawn([stdin.read, out.write, err.write, report.write, status.write])
@@ -43,6 +46,10 @@ class Standing:
             raise SandboxFault("a box answered before it was asked")
 
     def ask(self, question: bytes, wall_s: float) -> Exchange:
+        with self._turn:
+            return self._ask(question, wall_s)
+
+    def _ask(self, question: bytes, wall_s: float) -> Exchange:
         if self._pid is None:
             raise BoxLost("it was closed")
         try:

@@ -1,4 +1,4 @@
-"""Grade the OCaml corpora beside the checkout: every verified record must pass with its reference and fail with its stub.
+"""Grade the OCaml corpora beside the checkout: verified records must pass with their reference and fail with their stub.
 
 Prints the counts. Run as a script (`python tests/e2e/ocaml_corpora.py`) it first installs the Debian packages that the
 corpora need, when it may; the test in test_ocaml_corpora.py uses the same functions.
@@ -13,13 +13,12 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from gradus.contract import Graded, OcamlSubmission
-from gradus.errors import Fault
+from gradus.contract import Faulted, Graded, OcamlSubmission
 from services.graders.ocaml.grader import OcamlGrader
+from services.offline import grade_in_order
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 CORPORA = ("ocaml_exercism.jsonl", "ocaml_ocamlorg_99.jsonl")
@@ -40,17 +39,18 @@ def records() -> Iterator[dict[str, Any]]:
                 yield {**record, "corpus": name}
 
 
-def submission(record: dict[str, Any], code: str) -> OcamlSubmission:
+def submission(record: dict[str, Any], which: str) -> OcamlSubmission:
     task = {
         "tests": record["tests"],
         "signature": record.get("interface"),
         "module": record["module"],
-        "packages": [package for package in record["packages"]],
+        "packages": record["packages"],
         "files": record.get("extra_files") or {},
         "framework": "ounit2",
         "limits": {"cpu_s": 60},
     }
-    return OcamlSubmission.model_validate({"id": record["id"], "completion": f"```ocaml\n{code}\n```", "task": task})
+    completion = f"```ocaml\n{record[which]}\n```"
+    return OcamlSubmission.model_validate({"id": f"{record['id']} {which}", "completion": completion, "task": task})
 
 
 def missing_packages() -> list[str]:
@@ -65,30 +65,22 @@ def install(packages: list[str]) -> None:
         subprocess.run(["apt-get", "install", "-y", "-q", "--no-install-recommends", *packages], check=True)
 
 
-def grade_all(grader: OcamlGrader, workers: int = 2) -> list[tuple[dict[str, Any], str, Graded | Fault]]:
+def grade_all(grader: OcamlGrader) -> list[tuple[dict[str, Any], str, Graded | Faulted]]:
     jobs = [(record, which) for record in records() for which in ("solution", "stub")]
-
-    def one(item: tuple[int, tuple[dict[str, Any], str]]) -> tuple[dict[str, Any], str, Graded | Fault]:
-        index, (record, which) = item
-        try:
-            slot = index % workers
-            return record, which, grader.grade(submission(record, record[which]), "ocaml/graduated@1", slot)
-        except Fault as fault:
-            return record, which, fault
-
-    with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(one, enumerate(jobs)))
+    submissions = [submission(record, which) for record, which in jobs]
+    results = grade_in_order(grader, submissions, "ocaml/graduated@1")
+    return [(record, which, result) for (record, which), result in zip(jobs, results, strict=True)]
 
 
-def wrong(which: str, result: Graded | Fault, record: dict[str, Any]) -> str | None:
-    if isinstance(result, Fault):
-        return f"{record['id']} {which}: fault: {result.message[:300]}"
+def wrong(which: str, result: Graded | Faulted, record: dict[str, Any]) -> str | None:
+    if isinstance(result, Faulted):
+        return f"{result.id}: fault: {result.fault.message[:300]}"
     if which == "stub":
-        return f"{record['id']}: the stub passes" if result.passed else None
+        return f"{result.id}: the stub passes" if result.passed else None
     counted = result.tests is not None and result.tests.total == record["n_tests"]
     if result.passed and result.reward == 1.0 and counted:
         return None
-    return f"{record['id']}: {result.reward} {result.tests} of {record['n_tests']} {result.flags} {result.diagnostics[:2]}"
+    return f"{result.id}: {result.reward} {result.tests} of {record['n_tests']} {result.flags} {result.diagnostics[:2]}"
 
 
 def main() -> int:
