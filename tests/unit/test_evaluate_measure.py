@@ -114,7 +114,7 @@ def test_records_keep_the_order_of_tasks_and_samples_whatever_the_chunks() -> No
     small = measured(Plan("ocaml", samples=4, batch_size=4))
     large = measured(Plan("ocaml", samples=4, batch_size=1000))
     assert small.records == large.records
-    assert [(r["task_id"], r["sample"]) for r in small.records[:5]] == [
+    assert [(r["prompt_id"], r["sample"]) for r in small.records[:5]] == [
         ("a", 0),
         ("a", 1),
         ("a", 2),

@@ -119,7 +119,7 @@ def record_of(
     result: Graded | Faulted, *, mode: Mode, task_id: str, kind: str | None, sample: int, prompt: str, completion: str
 ) -> Record:
     """One line of the completions file: the columns of a run's own, with `mode` and `kind` in place of `step`."""
-    asked: Record = {"mode": mode, "task_id": task_id, "kind": kind, "sample": sample}
+    asked: Record = {"mode": mode, "prompt_id": task_id, "kind": kind, "sample": sample}
     return {**asked, "prompt": prompt, "completion": completion, **outcome_of(result)}
 
 
@@ -155,7 +155,7 @@ def measurement_of(
 def _by_problem(records: Iterable[Record]) -> Iterator[ProblemFigures]:
     groups: dict[str, list[Record]] = {}
     for record in records:
-        groups.setdefault(record["task_id"], []).append(record)
+        groups.setdefault(record["prompt_id"], []).append(record)
     for task_id, group in groups.items():
         verdicts = [record for record in group if record["fault"] is None]
         yield ProblemFigures(

@@ -95,6 +95,7 @@ class Chart:
     title: str
     label: str
     """What the picture shows, for those who cannot see it."""
+    x_name: str
     x_ticks: tuple[Tick, ...]
     y_ticks: tuple[Tick, ...]
     areas: tuple[Shape, ...]
@@ -145,6 +146,7 @@ def drawn(plan: Plan) -> Chart | None:
     return Chart(
         title=plan.title,
         label=_label(plan),
+        x_name=plan.x_name,
         x_ticks=tuple(Tick(100 * _share(x, frame.x), f"{x:,.0f}") for x in _whole_ticks(*frame.x)),
         y_ticks=tuple(
             Tick(100 - 100 * _share(y, frame.y), ON_A_SCALE.get(plan.show, plan.show)(y)) for y in ticks(*frame.y)

@@ -11,13 +11,19 @@ from trainer.evaluate.report.comparison import incomparable
 from trainer.evaluate.report.history import Json, Run
 from trainer.evaluate.report.words import counted, duration, finite, number, percent
 
-MAX_VALUE_CHARS = 120
+MAX_VALUE_CHARS = 200
+LONG_CHARS = 70
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
     label: str
     value: str
+
+    @property
+    def is_long(self) -> bool:
+        """It needs the room of two."""
+        return len(self.value) > LONG_CHARS
 
 
 def facts_of(run: Run) -> list[Fact]:

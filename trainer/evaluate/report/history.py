@@ -236,7 +236,7 @@ def flags_of(record: Json) -> list[str]:
 
 
 def task_of(record: Json) -> str:
-    return str(record.get("task_id") or record.get("prompt_id") or "")
+    return str(record.get("prompt_id") or "")
 
 
 def _note_fault(run: Run, record: Json, where: str, step: int | None) -> None:

@@ -12,6 +12,8 @@ from trainer.evaluate.report.words import NOTHING, counted, percent, points, sig
 
 MODES: tuple[Mode, ...] = ("sampled", "greedy")
 STYLES = ("before", "after")
+DASH = "\u2060–\u2060"
+"""Between the ends of an interval that must not be torn apart at the end of a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,7 @@ def described(measurement: Measurement) -> str:
 
 
 def interval(rate: Rate) -> str:
-    return f"{percent(rate.low)} to {percent(rate.high)}"
+    return f"{_end(rate.low)}% to {_end(rate.high)}%"
 
 
 def change_text(change: Estimate) -> str:
@@ -169,11 +171,16 @@ def _others(measured: Sequence[Measurement]) -> Iterator[tuple[str, ...]]:
 
 
 def _compact(rate: Rate) -> str:
-    return f"{percent(rate.value)} ({100 * rate.low:.1f}–{100 * rate.high:.1f})"
+    return f"{percent(rate.value)} ({_end(rate.low)}{DASH}{_end(rate.high)})"
+
+
+def _end(share: float) -> str:
+    """One end of an interval, in percent; like `percent`, it is 0 or 100 only when it is just that."""
+    return f"{100 * share if share in (0, 1) else min(99.9, max(0.1, 100 * share)):.1f}"
 
 
 def _reward(rate: Rate) -> str:
-    return f"{rate.value:.3f} ({rate.low:.3f}–{rate.high:.3f})"
+    return f"{rate.value:.3f} ({rate.low:.3f}{DASH}{rate.high:.3f})"
 
 
 def _p_value(pairs: Discordance) -> str:

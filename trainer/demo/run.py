@@ -1,0 +1,335 @@
+"""`make demo`: Redis, the service and workers started on this machine, a tiny model trained and measured, a report.
+
+Everything is real and the same as in a large run: the queue, the sandboxed graders over HTTP, the trainer, its config.
+Whatever it starts it stops again, also after Ctrl-C or a failure; an earlier run is moved aside. It installs nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import atexit
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+from rich.console import Console
+from rich.table import Table
+
+from gradus.client import RewardClient
+from gradus.errors import Misuse, QueueFault
+from gradus.resources import configs
+from trainer.evaluate.report import write_report
+from trainer.evaluate.report.facts import training_s
+from trainer.evaluate.report.history import Run, read_run
+from trainer.evaluate.report.rates import Panel, headline_of, panels_of
+from trainer.evaluate.report.words import NOTHING, counted, duration
+
+GRADER = "ocaml"
+REDIS_READY_S, SERVICE_READY_S, WORKERS_READY_S = 10.0, 30.0, 90.0
+STOP_S = 8.0
+"""From the request to stop until the kill."""
+TAIL_LINES = 15
+EXIT_DONE, EXIT_FAILED, EXIT_FAULTED = 0, 1, 3
+SIGNALLED = 128
+"""Exit statuses above it are signals, as in shells."""
+QUICK = ("--max_steps", "12", "--warm_start.limit", "4000", "--evaluation.samples", "2", "--evaluation.limit", "24")
+"""Overrides for a run that only shows that everything works; its figures mean little."""
+
+
+class DemoFailed(Exception):
+    """Something the demo needs did not come up; the message says what, shows its log and how to go on."""
+
+
+def main(run_dir: Path = Path("runs/demo"), quick: bool = False) -> int:
+    """Run the whole demo in `run_dir`. Returns 0, 3 when anything was faulted, or what made it stop."""
+    console = Console(highlight=False, soft_wrap=True)
+    # Before torch is loaded: beside the workers, and for a model this small, one thread is fastest.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    started = time.monotonic()
+    try:
+        with _terminable():
+            return _demo(run_dir, quick, console, started)
+    except DemoFailed as failure:
+        console.print(f"\n[bold red]The demo stopped.[/] {failure}", markup=True)
+        return EXIT_FAILED
+    except KeyboardInterrupt:
+        console.print("\nStopped. Everything that the demo had started is stopped too.")
+        return SIGNALLED + signal.SIGINT
+
+
+def _demo(run_dir: Path, quick: bool, console: Console, started: float) -> int:
+    _check_tools()
+    aside = set_aside(run_dir)
+    (run_dir / "logs").mkdir(parents=True)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    console.print("[bold]Gradus demo:[/] a tiny language model learns OCaml from a real compiler and real tests.")
+    if aside is not None:
+        console.print(f"The run that was in {run_dir} is now in {aside}.")
+    with Services(run_dir / "logs") as services:
+        console.print(f"1. Starting Redis, the service and {counted(cores, 'sandboxed OCaml worker')} ...")
+        url = services.start(cores)
+        console.print(f"   Grading at {url}; logs in {run_dir / 'logs'}.")
+        console.print(
+            "2. Making a model of 0.6 million parameters; it learns the form from answers, many of them wrong."
+        )
+        console.print("   Then it is measured, trained with GRPO on the graders' rewards, and measured again.")
+        status = _train(run_dir, url, quick)
+        if status > SIGNALLED:
+            raise KeyboardInterrupt
+        if status != EXIT_DONE:
+            raise DemoFailed(f"The training ended with status {status}; its log is {run_dir / 'training.log'}.")
+    return _conclude(run_dir, console, started)
+
+
+def _train(run_dir: Path, url: str, quick: bool) -> int:
+    os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
+    from transformers.utils import logging
+
+    from trainer.train import main as train
+
+    logging.disable_progress_bar()
+
+    overrides = ["--output_dir", str(run_dir), "--reward.urls", url, *(QUICK if quick else ())]
+    try:
+        return train(configs() / "train" / "demo_ocaml.yaml", overrides)
+    except Misuse as misuse:
+        raise DemoFailed(f"The training refused its configuration: {misuse}") from None
+
+
+def _conclude(run_dir: Path, console: Console, started: float) -> int:
+    report = write_report(run_dir, run_dir / "report.html")
+    run = read_run(run_dir)
+    evaluations = [evaluation for evaluation in (run.before, run.after) if evaluation is not None]
+    faulted = run.training.faulted + sum(evaluation.faulted for evaluation in run.evaluations.values())
+    console.print(f"\n[bold]{headline_of(evaluations).text}[/]")
+    console.print(_summary(run, panels_of(evaluations), faulted, time.monotonic() - started))
+    console.print(f"The report: {report.resolve()}")
+    return EXIT_FAULTED if faulted else EXIT_DONE
+
+
+def _summary(run: Run, panels: Sequence[Panel], faulted: int, whole_s: float) -> Table:
+    table = Table("held-out tasks", "before", "after", "change in points", title_justify="left")
+    for panel in panels:
+        rates = [f"{bar.value}\n{bar.interval}" for bar in panel.bars] if len(panel.bars) == 2 else [NOTHING] * 2
+        change = f"{panel.change.text}\n{panel.change.interval}" if panel.change else NOTHING
+        table.add_row(panel.title, *rates, change)
+    table.add_section()
+    measured = sum(m.graded + m.faulted for e in run.evaluations.values() for m in e.measurements)
+    table.add_row("submissions graded", f"{run.training.completions + measured - faulted:,}", "", "")
+    table.add_row("faults", f"{faulted:,}", "", "")
+    table.add_row("GRPO", counted(len(run.metrics), "step"), duration(training_s(run.metrics)), "")
+    table.add_row("the whole demo", duration(whole_s), "", "")
+    return table
+
+
+# --------------------------------------------------------------------------------------------------- what it needs
+
+NEEDED = {
+    "redis-server": "apt-get install redis-server",
+    "bwrap": "apt-get install bubblewrap",
+    "ocamlfind": "apt-get install ocaml-nox ocaml-findlib",
+}
+
+
+def _check_tools() -> None:
+    missing = [f"{tool} ({how})" for tool, how in NEEDED.items() if shutil.which(tool) is None]
+    if missing:
+        raise DemoFailed(f"These programs are missing: {', '.join(missing)}. `make setup` installs all of them.")
+
+
+def set_aside(run_dir: Path) -> Path | None:
+    """Move an earlier run to the next free `run_dir.N`; where to, or None when there was none."""
+    if not run_dir.exists() or (run_dir.is_dir() and not any(run_dir.iterdir())):
+        return None
+    number = 1
+    while (aside := run_dir.with_name(f"{run_dir.name}.{number}")).exists():
+        number += 1
+    return run_dir.rename(aside)
+
+
+# ------------------------------------------------------------------------------------------------------- services
+
+
+@dataclass(slots=True)
+class Service:
+    """One program that the demo started, in a process group of its own."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path
+    hint: str
+
+    def check(self) -> None:
+        """Raises DemoFailed with the end of its log when it has died."""
+        status = self.process.poll()
+        if status is not None:
+            raise DemoFailed(f"{self.name} ended with status {status}. {self.hint}\n{self.tail()}")
+
+    def tail(self) -> str:
+        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL_LINES:]
+        return f"The end of {self.log}:\n" + ("\n".join(f"  {line}" for line in lines) or "  (it is empty)")
+
+    def signal_group(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
+
+
+@dataclass(slots=True)
+class Services:
+    """Redis, the API and the workers; leaving the `with` block stops them all, the last started first."""
+
+    logs: Path
+    running: list[Service] = field(default_factory=list)
+    folder: Path | None = None
+
+    def __enter__(self) -> Services:
+        atexit.register(self.stop)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.stop()
+        atexit.unregister(self.stop)
+
+    def start(self, workers: int) -> str:
+        """Start everything and wait until it is ready; returns the service's address. Raises DemoFailed."""
+        self.folder = Path(tempfile.mkdtemp(prefix="gradus-demo-"))
+        redis_port, port = free_port(), free_port()
+        redis, url = f"redis://127.0.0.1:{redis_port}/0", f"http://127.0.0.1:{port}"
+        self._spawn("redis", _redis_command(redis_port, self.folder), "")
+        self._wait("Redis", REDIS_READY_S, lambda: _answers_ping(redis_port))
+        self._spawn("serve", [*_gradus(), "serve", "--redis", redis, "--port", str(port)], "")
+        for number in range(1, workers + 1):
+            command = [*_gradus(), "worker", GRADER, "--redis", redis, "--slots", "1"]
+            hint = "`gradus doctor` says what is missing."
+            self._spawn(f"worker-{number}", command, hint)
+        self._wait("the service", SERVICE_READY_S, lambda: _connects(port))
+        self._wait("the workers", WORKERS_READY_S, lambda: _live_workers(url) >= workers)
+        return url
+
+    def stop(self) -> None:
+        """Ask every program to end, then make it; safe to call twice."""
+        # Redis came first and goes last: the others say goodbye to it.
+        for keep in (1, 0):
+            leaving, self.running = self.running[keep:], self.running[:keep]
+            _end(leaving)
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _spawn(self, name: str, command: Sequence[str], hint: str) -> None:
+        log = self.logs / f"{name}.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=_clean_environment(),
+                start_new_session=True,
+                preexec_fn=_end_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509
+            )
+        self.running.append(Service(name, process, log, hint))
+
+    def _wait(self, what: str, timeout_s: float, is_ready: Callable[[], bool]) -> None:
+        give_up_at = time.monotonic() + timeout_s
+        while not is_ready():
+            for service in self.running:
+                service.check()
+            if time.monotonic() > give_up_at:
+                tails = "\n".join(service.tail() for service in self.running)
+                raise DemoFailed(f"{what} did not get ready within {timeout_s:.0f} s.\n{tails}")
+            time.sleep(0.1)
+
+
+def _end(services: Sequence[Service]) -> None:
+    for service in services:
+        service.signal_group(signal.SIGTERM)
+    give_up_at = time.monotonic() + STOP_S
+    for service in services:
+        with suppress(subprocess.TimeoutExpired):
+            service.process.wait(max(0.1, give_up_at - time.monotonic()))
+        # What the program had started itself is in its group, and may have outlived it.
+        service.signal_group(signal.SIGKILL)
+        service.process.wait()
+
+
+def _gradus() -> list[str]:
+    return [sys.executable, "-c", "from gradus.cli import main; main()"]
+
+
+def _redis_command(port: int, folder: Path) -> list[str]:
+    settings = {"port": str(port), "bind": "127.0.0.1", "dir": str(folder), "save": "", "appendonly": "no"}
+    return ["redis-server", *(part for name, value in settings.items() for part in (f"--{name}", value))]
+
+
+def _clean_environment() -> dict[str, str]:
+    """Ours without the user's settings for other services, which would make this one ask for keys, say."""
+    kept = {"GRADUS_CACHE_DIR"}
+    return {name: value for name, value in os.environ.items() if name in kept or not name.startswith("GRADUS_")}
+
+
+def _end_with_parent() -> None:
+    """In the child: be told to end when the demo is killed without a chance to clean up."""
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+
+
+def free_port() -> int:
+    """A port of the loopback interface that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _connects(port: int) -> bool:
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
+
+
+def _answers_ping(port: int) -> bool:
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
+        connection.sendall(b"PING\r\n")
+        return connection.recv(16).startswith(b"+PONG")
+    return False
+
+
+def _live_workers(url: str) -> int:
+    try:
+        graders = asyncio.run(RewardClient(url).graders())
+    except QueueFault:
+        return 0
+    return sum(info.workers for info in graders if info.name == GRADER)
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the demo like Ctrl-C, so that it cleans up."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m trainer.demo.run", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--run-dir", type=Path, default=Path("runs/demo"))
+    parser.add_argument("--quick", action="store_true", help="a dozen steps, only to see that everything works")
+    chosen = parser.parse_args()
+    sys.exit(main(chosen.run_dir, chosen.quick))
