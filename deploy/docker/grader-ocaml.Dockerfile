@@ -1,0 +1,49 @@
+# The OCaml grader: a worker, the bytecode half of the OCaml toolchain, bubblewrap. No C compiler, no linker.
+ARG BASE_IMAGE=debian:bookworm-slim
+
+FROM ${BASE_IMAGE} AS build
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends \
+      python3-venv ocaml-nox ocaml-findlib libc6-dev gcc bubblewrap \
+ && rm -rf /var/lib/apt/lists/*
+# What grading needs: type checking, bytecode, running it. Debian's full package brings native code, typed trees and
+# the compiler's own libraries, which only our helper is built with: 400 MB that an answer has no use for.
+RUN cd / && tar -c --exclude=compiler-libs --exclude=ocamldoc \
+      --exclude='*.cmx' --exclude='*.cmxa' --exclude='*.cmxs' --exclude='*.a' --exclude='*.o' \
+      --exclude='*.cmt' --exclude='*.cmti' --exclude='*.ml' --exclude='*.mli' \
+      usr/lib/ocaml usr/bin/ocamlc.opt usr/bin/ocamlc usr/bin/ocamlrun usr/bin/ocamlfind etc/ocamlfind.conf \
+    | tar -x -C "$(mkdir -p /toolchain && echo /toolchain)"
+
+RUN python3 -m venv /opt/gradus/venv
+ENV PATH=/opt/gradus/venv/bin:$PATH GRADUS_CACHE_DIR=/opt/gradus/cache
+# pip's settings may come from the machine that builds: --build-arg PIP_CONFIG_FILE=... with a volume
+ARG PIP_CONFIG_FILE
+ARG PIP_NO_CACHE_DIR=1
+WORKDIR /src
+# the dependencies are their own layer: a change of our code does not install them again
+COPY pyproject.toml README.md requirements.lock ./
+RUN mkdir gradus services trainer configs \
+ && pip install -c requirements.lock ".[worker]" \
+ && pip uninstall -y gradus
+COPY . .
+RUN pip install --no-deps .
+# the helper is native code: built here, where the C compiler is, and only run there
+RUN python -c "from services.graders.ocaml.toolchain import OcamlToolchain; OcamlToolchain()"
+
+FROM ${BASE_IMAGE}
+ARG VERSION=dev
+LABEL org.opencontainers.image.title="gradus-grader-ocaml" \
+      org.opencontainers.image.description="Gradus: a worker that compiles and tests OCaml answers in sandboxes" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}"
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends python3 bubblewrap util-linux \
+ && rm -rf /var/lib/apt/lists/* \
+ && useradd --uid 1000 --create-home --shell /usr/sbin/nologin gradus
+COPY --from=build /toolchain/usr /usr
+COPY --from=build /toolchain/etc /etc
+COPY --from=build /opt/gradus /opt/gradus
+ENV PATH=/opt/gradus/venv/bin:$PATH GRADUS_CACHE_DIR=/opt/gradus/cache PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+USER 1000:1000
+WORKDIR /tmp
+CMD ["gradus", "worker", "ocaml", "--redis", "redis://redis:6379/0", "--slots", "2"]

@@ -1,0 +1,159 @@
+#!/usr/bin/env bash
+# Builds the images of docker-compose.yml, starts the stack with two OCaml graders, grades over REST, takes it all down.
+# For Debian as root, without a Docker daemon: podman, and podman-compose in a virtual environment of its own.
+#
+# usage: compose.sh [all | build | up | grade | train | down]      GRADUS_PORT=8000  GRADUS_TAG=e2e
+# `train` builds the trainer's image (torch: minutes, 1.6 GB) and trains three steps against a stack that is up.
+# `all` ends with `down` whatever happened. The base image and the build cache stay; the rest is removed.
+set -euo pipefail
+
+repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+state=$repo/build/e2e
+settings=$(mktemp -d)
+trap 'rm -rf "$settings"' EXIT
+export GRADUS_TAG=${GRADUS_TAG:-e2e} GRADUS_PORT=${GRADUS_PORT:-8000}
+export BASE_IMAGE=docker.io/library/debian:bookworm-slim
+project=gradus-$GRADUS_TAG
+cd "$repo"
+renice -n 10 $$ >/dev/null # who works on this machine goes first
+
+# settings of this run only: /etc stays as it is
+cat >"$settings/containers.conf" <<'CONF'
+[containers]
+# podman's own defaults are more than an unprivileged host may grant
+default_ulimits = ["nofile=1024:1024", "nproc=4096:4096"]
+[engine]
+# crun refuses hosts with both versions of cgroups
+runtime = "runc"
+CONF
+export CONTAINERS_CONF=$settings/containers.conf
+export BUILDAH_FORMAT=docker # OCI's own format has no HEALTHCHECK
+
+say() { printf '[%4ds] %s\n' "$SECONDS" "$*"; }
+compose() { "$state/venv/bin/podman-compose" --project-name "$project" --profile demo "$@"; }
+containers() { # of the project, or of one of its services
+  podman ps --all --quiet --filter "label=io.podman.compose.project=$project" \
+    ${1:+--filter "label=io.podman.compose.service=$1"}
+}
+
+install_tools() {
+  local missing=()
+  for tool in podman:podman runc:runc debootstrap:debootstrap iptables:iptables aardvark-dns:aardvark-dns; do
+    command -v "${tool#*:}" >/dev/null || [ -x "/usr/lib/podman/${tool#*:}" ] || missing+=("${tool%:*}")
+  done
+  if [ ${#missing[@]} -gt 0 ]; then
+    say "installing ${missing[*]}"
+    apt-get update -qq
+    DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "${missing[@]}" netavark >/dev/null
+  fi
+  if [ ! -x "$state/venv/bin/podman-compose" ]; then
+    say "installing podman-compose"
+    mkdir -p "$state"
+    python3 -m venv "$state/venv"
+    "$state/venv/bin/pip" install --quiet podman-compose==1.6.0
+  fi
+}
+
+# what debian:bookworm-slim is, for hosts that reach Debian's mirror but no image registry
+make_base_image() {
+  podman image exists "$BASE_IMAGE" && return
+  say "making $BASE_IMAGE"
+  local root=$settings/base
+  # from where this host installs its own packages
+  local sites
+  # shellcheck disable=SC2016 # apt expands these
+  sites=$(apt-get indextargets --format 'deb $(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' | grep ' bookworm')
+  debootstrap --variant=minbase bookworm "$root" "$(awk '$3 == "bookworm" {print $2; exit}' <<<"$sites")" >"$settings/log" 2>&1 ||
+    { tail "$settings/log"; return 1; }
+  echo "$sites" >"$root/etc/apt/sources.list"
+  cat >"$root/etc/apt/apt.conf.d/docker-clean" <<'CONF'
+DPkg::Post-Invoke { "rm -f /var/cache/apt/archives/*.deb /var/cache/apt/*.bin || true"; };
+Dir::Cache::pkgcache "";
+Dir::Cache::srcpkgcache "";
+Acquire::Languages "none";
+CONF
+  printf 'path-exclude /usr/share/%s/*\n' doc info locale man >"$root/etc/dpkg/dpkg.cfg.d/slim"
+  echo 'path-include /usr/share/doc/*/copyright' >>"$root/etc/dpkg/dpkg.cfg.d/slim"
+  rm -rf "$root"/var/cache/apt/archives/*.deb "$root"/var/lib/apt/lists/* "$root"/var/log/*.log \
+    "$root"/usr/share/{info,locale,man}/* "$root"/etc/{hostname,resolv.conf}
+  find "$root/usr/share/doc" -type f ! -name copyright -delete
+  tar -C "$root" -c . | podman import --quiet --change 'CMD ["bash"]' - "$BASE_IMAGE" >/dev/null
+}
+
+build() { # images, the service's by default
+  local image arguments
+  [ $# -gt 0 ] || set -- redis api grader-ocaml
+  install_tools
+  make_base_image
+  arguments=$(python3 tests/e2e/pip_settings.py "$settings/pip")
+  for image in "$@"; do
+    say "building $image"
+    compose --podman-build-args "--network host $arguments" build "$image" >"$settings/log" 2>&1 ||
+      { tail -40 "$settings/log"; return 1; }
+    say "gradus-$image: $(($(podman image inspect --format '{{.Size}}' "gradus-$image:$GRADUS_TAG") / 1000000)) MB"
+  done
+}
+
+up() {
+  say "starting $project"
+  compose up --detach --no-build --scale grader-ocaml=2 redis api grader-ocaml >"$settings/log" 2>&1 ||
+    { cat "$settings/log"; return 1; }
+  for _ in $(seq 60); do healthy && break; sleep 1; done
+  healthy || { say "not healthy after 60 s"; compose logs --tail 40; return 1; }
+  say "healthy"
+  contained
+}
+
+# podman has systemd run health checks; they are asked for here, with systemd or without
+healthy() {
+  local service
+  for service in redis api; do podman healthcheck run "$(containers $service)" >/dev/null 2>&1 || return 1; done
+}
+
+# what docker-compose.yml asks for is in force in the running graders
+contained() {
+  local id status line
+  for id in $(containers grader-ocaml); do
+    status=$(podman exec "$id" cat /proc/1/status)
+    for line in $'Uid:\t1000\t1000\t1000\t1000' $'CapBnd:\t0000000000000000' $'NoNewPrivs:\t1' $'Seccomp:\t2'; do
+      grep -qx "$line" <<<"$status" || { say "a grader runs without «$line»"; return 1; }
+    done
+    ! podman exec "$id" touch /usr/x /opt/gradus/x 2>/dev/null || { say "a grader can write to its image"; return 1; }
+    ! podman exec "$id" grep -qE $'^\\w+\t00000000\t' /proc/net/route || { say "a grader has a way out"; return 1; }
+  done
+  say "graders: user 1000, no capability, no new privileges, seccomp, read-only, no route out"
+}
+
+grade() { python3 tests/e2e/grade_over_rest.py "http://127.0.0.1:$GRADUS_PORT" 2; }
+
+train() {
+  build trainer
+  say "training"
+  # --no-deps: podman-compose would start the stack again, and with one grader
+  compose run --rm --no-deps -T trainer gradus train /opt/gradus/configs/train/demo_ocaml.yaml \
+    --reward.urls http://api:8000 --output_dir /runs/demo_ocaml --max_steps 3 >"$settings/log" 2>&1 </dev/null ||
+    { tail -40 "$settings/log"; return 1; }
+  grep '^20' "$settings/log"
+}
+
+down() {
+  [ -x "$state/venv/bin/podman-compose" ] || return 0
+  say "taking $project down"
+  # podman-compose forgets what --scale started: stop by label first, graders before the queue that they drain into
+  # shellcheck disable=SC2046 # one word an id
+  podman stop --ignore --time 45 $(containers grader-ocaml) >/dev/null 2>&1 || true
+  # shellcheck disable=SC2046
+  podman rm --force --ignore $(containers) >/dev/null 2>&1 || true
+  compose down --volumes >/dev/null 2>&1 || true
+  podman rmi --ignore "localhost/gradus-"{redis,api,grader-ocaml,trainer}":$GRADUS_TAG" >/dev/null
+  local left
+  left=$(containers; podman pod ls --quiet --filter "name=$project"; podman network ls --quiet --filter "name=$project"
+    podman volume ls --quiet --filter "name=$project"; podman images --quiet --filter "reference=gradus-*:$GRADUS_TAG")
+  [ -z "$left" ] || { say "left behind: $left"; return 1; }
+}
+
+case ${1:-all} in
+  all) trap 'down; rm -rf "$settings"' EXIT; build; up; grade ;;
+  build | up | grade | train | down) "$1" ;;
+  *) sed -n 's/^# \?//; 2,8p' "$0"; exit 2 ;;
+esac

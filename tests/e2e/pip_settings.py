@@ -1,0 +1,57 @@
+"""Lets `pip` inside an image build install from where this host's pip does; prints arguments for `podman build`.
+
+Usage: pip_settings.py DIRECTORY. Writes DIRECTORY/pip.conf, and mounts it with every local file and directory that
+the host's settings name. Does not change the host's settings, and nothing of them is kept in the repository.
+"""
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+INSIDE = "/run/pip"
+_MEANT_FOR_BUILDS = ("cert", "extra-index-url", "find-links", "index-url", "timeout", "default-timeout", "trusted-host")
+
+
+def host_settings() -> dict[str, str]:
+    """What `pip config list` says: option to value, the environment over the files as pip has it."""
+    listed = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True
+    ).stdout
+    pairs = [line.split("=", 1) for line in listed.splitlines() if "=" in line]
+    pairs.sort(key=lambda pair: pair[0].startswith(":env:"))
+    settings = {key.rpartition(".")[2]: ast.literal_eval(value) for key, value in pairs}
+    return {key: value for key, value in settings.items() if key in _MEANT_FOR_BUILDS}
+
+
+def moved(value: str, mounts: dict[str, str]) -> str:
+    """`value` with local places renamed to where they are mounted; adds these to `mounts`, host path to path inside."""
+    words = []
+    for word in value.split():
+        path = word.removeprefix("file://")
+        if not (path.startswith("/") and os.path.exists(path)):
+            words.append(word)
+            continue
+        # an index links to files beside it, so its parent comes along
+        source, rest = os.path.split(path.rstrip("/")) if word.startswith("file://") else (path, "")
+        inside = mounts.setdefault(source, f"{INSIDE}/{len(mounts)}")
+        words.append(("file://" if rest else "") + "/".join(filter(None, [inside, rest])))
+    return "\n    ".join(words)
+
+
+def main(directory: Path) -> str:
+    mounts: dict[str, str] = {}
+    lines = [f"{key} = {moved(value, mounts)}" for key, value in host_settings().items()]
+    directory.mkdir(parents=True)
+    (directory / "pip.conf").write_text("\n".join(["[global]", *lines, ""]))
+    for source, inside in mounts.items():  # mount points inside a read-only mount have to be there before
+        point = directory / Path(inside).name
+        point.mkdir() if os.path.isdir(source) else point.touch()
+    volumes = {str(directory): INSIDE, **mounts}
+    arguments = [f"--volume {source}:{inside}:ro" for source, inside in volumes.items()]
+    return " ".join([f"--build-arg PIP_CONFIG_FILE={INSIDE}/pip.conf", *arguments])
+
+
+if __name__ == "__main__":
+    print(main(Path(sys.argv[1])))

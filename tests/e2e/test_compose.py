@@ -1,0 +1,212 @@
+"""docker-compose.yml, the Dockerfiles and the seccomp profile agree with each other and with docs/operations.md.
+
+Reads files only. That the stack also runs is shown by `make test-compose`, which is tests/e2e/compose.sh.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import importlib.util
+import json
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+DOCKER = ROOT / "deploy" / "docker"
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+GRADERS = sorted(name for name in SERVICES if name.startswith("grader-"))
+DOCKERFILES = sorted(DOCKER.glob("*.Dockerfile"))
+
+
+def instructions(dockerfile: Path) -> list[tuple[str, str]]:
+    """(instruction, rest) of each, continued lines joined, comments gone."""
+    text = re.sub(r"^\s*#.*\n", "", dockerfile.read_text(), flags=re.M).replace("\\\n", " ")
+    return [(word, rest.strip()) for word, _, rest in (line.partition(" ") for line in text.splitlines() if line)]
+
+
+def last_stage(dockerfile: Path) -> list[tuple[str, str]]:
+    found = instructions(dockerfile)
+    return found[max(i for i, (word, _) in enumerate(found) if word == "FROM") :]
+
+
+def values(found: list[tuple[str, str]], instruction: str) -> list[str]:
+    return [rest for word, rest in found if word == instruction]
+
+
+def dockerfile_of(service: str) -> Path:
+    return ROOT / str(SERVICES[service]["build"]["dockerfile"])
+
+
+@pytest.fixture(scope="module")
+def make_seccomp() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("make_seccomp", DOCKER / "make_seccomp.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def profiles() -> tuple[dict[str, Any], dict[str, Any]]:
+    default, ours = ("seccomp-docker-default.json", "seccomp-grader.json")
+    return json.loads((DOCKER / default).read_text()), json.loads((DOCKER / ours).read_text())
+
+
+# ------------------------------------------------------------------------------------------------------- services
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_a_service_cannot_gain_privileges(name: str) -> None:
+    service = SERVICES[name]
+    assert service["cap_drop"] == ["ALL"]
+    assert service["read_only"] is True
+    assert "no-new-privileges=true" in service["security_opt"]
+    assert not {"privileged", "cap_add", "pid", "ipc", "network_mode", "devices"} & service.keys()
+    assert "mem_limit" in service
+    assert "pids_limit" in service
+    assert "docker.sock" not in json.dumps(service)
+
+
+@pytest.mark.parametrize("name", GRADERS)
+def test_a_grader_may_start_boxes_and_nothing_else(name: str) -> None:
+    service = SERVICES[name]
+    options = dict(option.split("=", 1) for option in service["security_opt"])
+    assert options["apparmor"] == "unconfined"
+    assert (ROOT / options["seccomp"]).samefile(DOCKER / "seccomp-grader.json")
+    assert service["user"] == "1000:1000"
+    assert service["networks"] == ["queue"]
+    assert service["tmpfs"]
+    assert not {"ports", "volumes", "container_name"} & service.keys(), "a grader is scaled, stateless and unreachable"
+
+
+def test_there_is_a_grader() -> None:
+    assert "grader-ocaml" in GRADERS
+
+
+@pytest.mark.parametrize("name", sorted(set(SERVICES) - set(GRADERS)))
+def test_who_runs_no_answers_keeps_the_default_profile(name: str) -> None:
+    assert not [option for option in SERVICES[name]["security_opt"] if "seccomp" in option or "apparmor" in option]
+
+
+def test_only_the_api_is_published_and_only_on_loopback() -> None:
+    published = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
+    assert list(published) == ["api"]
+    assert all(port.startswith("127.0.0.1:") for port in published["api"])
+
+
+def test_redis_and_graders_have_no_way_out() -> None:
+    assert COMPOSE["networks"]["queue"]["internal"] is True
+    assert SERVICES["redis"]["networks"] == ["queue"]
+
+
+def test_a_plain_up_serves_graders_and_trains_nothing() -> None:
+    assert {name for name, service in SERVICES.items() if "profiles" in service} == {"trainer"}
+
+
+def test_redis_keeps_jobs_over_a_restart_and_never_forgets_one_for_memory() -> None:
+    command = SERVICES["redis"]["command"]
+    assert command[command.index("--appendonly") + 1] == "yes"
+    assert command[command.index("--maxmemory-policy") + 1] == "noeviction"
+    assert SERVICES["redis"]["volumes"] == ["redis-data:/data"]
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_services_wait_for_the_health_of_what_they_need(name: str) -> None:
+    for needed, how in SERVICES[name].get("depends_on", {}).items():
+        assert how == {"condition": "service_healthy"}
+        assert "healthcheck" in SERVICES[needed]
+
+
+# --------------------------------------------------------------------------------------------------------- images
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_compose_runs_an_image_as_the_user_that_it_was_made_for(name: str) -> None:
+    assert values(last_stage(dockerfile_of(name)), "USER") == [SERVICES[name]["user"]]
+
+
+def test_every_dockerfile_belongs_to_a_service() -> None:
+    assert {dockerfile_of(name) for name in SERVICES} == set(DOCKERFILES)
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_the_base_image_can_be_chosen(name: str) -> None:
+    assert "BASE_IMAGE" in SERVICES[name]["build"]["args"]
+    found = instructions(dockerfile_of(name))
+    assert found[0] == ("ARG", "BASE_IMAGE=debian:bookworm-slim")
+    assert {rest.split(" AS ")[0] for rest in values(found, "FROM")} == {"${BASE_IMAGE}"}
+
+
+@pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.stem)
+def test_what_is_copied_exists_and_is_sent_to_the_builder(dockerfile: Path) -> None:
+    kept = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    for rest in values(instructions(dockerfile), "COPY"):
+        if rest.startswith("--from="):
+            continue
+        for source in rest.split()[:-1]:
+            assert (ROOT / source).exists(), source
+            assert source == "." or any(fnmatch.fnmatch(source, pattern) for pattern in kept), source
+
+
+def test_nothing_reaches_the_builder_unasked() -> None:
+    lines = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if not line.startswith("#")]
+    assert lines[0] == "*"
+
+
+@pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.stem)
+def test_an_image_says_what_it_is(dockerfile: Path) -> None:
+    labels = " ".join(values(last_stage(dockerfile), "LABEL"))
+    for name in ("title", "description", "licenses"):
+        assert f"org.opencontainers.image.{name}=" in labels
+
+
+@pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.stem)
+def test_a_shipped_image_has_no_compiler_and_no_package_lists(dockerfile: Path) -> None:
+    runs = values(last_stage(dockerfile), "RUN")
+    for run in runs:
+        assert not re.search(r"\b(gcc|g\+\+|build-essential|ocaml-nox|python3-venv|pip)\b", run)
+        assert "apt-get install" not in run or "rm -rf /var/lib/apt/lists/*" in run
+
+
+@pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.stem)
+def test_python_packages_are_pinned_by_the_lock_file(dockerfile: Path) -> None:
+    installs = re.findall(r"pip install [^&]*", " ".join(values(instructions(dockerfile), "RUN")))
+    assert all("-c requirements.lock" in install or "--no-deps" in install for install in installs)
+
+
+# -------------------------------------------------------------------------------------------------------- seccomp
+
+
+def test_the_profile_is_what_the_script_makes_of_the_default(make_seccomp: ModuleType, profiles: Any) -> None:
+    default, ours = profiles
+    assert make_seccomp.derive(default) == ours
+
+
+def test_the_profile_differs_from_the_default_by_the_named_calls_only(make_seccomp: ModuleType, profiles: Any) -> None:
+    default, ours = profiles
+    assert set(make_seccomp.ADDED) == {"clone", "mount", "pivot_root", "umount2", "unshare"}
+    assert set(make_seccomp.REMOVED) == {"io_uring_enter", "io_uring_register", "io_uring_setup"}
+    named = make_seccomp.ADDED + make_seccomp.REMOVED
+    assert make_seccomp.without(default, named) == make_seccomp.without(ours, named)
+
+
+def test_the_profile_allows_what_was_added_and_not_what_was_removed(make_seccomp: ModuleType, profiles: Any) -> None:
+    _, ours = profiles
+    rules = [rule for rule in ours["syscalls"] if set(rule["names"]) & set(make_seccomp.ADDED)]
+    assert rules == [{"names": list(make_seccomp.ADDED), "action": "SCMP_ACT_ALLOW"}]
+    assert not [rule for rule in ours["syscalls"] if set(rule["names"]) & set(make_seccomp.REMOVED)]
+    assert ours["defaultAction"] == "SCMP_ACT_ERRNO"
+
+
+def test_the_script_replaces_the_rules_of_an_engine_that_denies_a_call_by_name(make_seccomp: ModuleType) -> None:
+    denied = {"names": ["mount", "acct"], "action": "SCMP_ACT_ERRNO", "excludes": {"caps": ["CAP_SYS_ADMIN"]}}
+    derived = make_seccomp.derive({"defaultAction": "SCMP_ACT_ERRNO", "syscalls": [denied]})
+    assert derived["syscalls"][0]["names"] == ["acct"]
+    assert derived["syscalls"][1]["names"] == list(make_seccomp.ADDED)
