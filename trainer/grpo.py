@@ -23,6 +23,7 @@ from trainer.held_out import AFTER, BEFORE, HeldOut
 from trainer.model import load_model, load_tokenizer, lora_config
 from trainer.progress import MetricsFile, ProgressBar, StepClock, grpo_summary
 from trainer.prompts import render, token_ids
+from trainer.ranks import is_leader
 from trainer.rewards import GradingStopped, Rewarder
 from trainer.run import Run
 from trainer.run_folder import append_lines, epochs_of, step_of, why_incomplete
@@ -175,7 +176,9 @@ def _train(trainer: ExactlyResumingTrainer, run: Run) -> None:
 
 def _save_final(trainer: ExactlyResumingTrainer, target: Path) -> None:
     half_saved = target.with_name(target.name + ".partial")
-    for old in (half_saved, target):
-        shutil.rmtree(old, ignore_errors=True)
+    if is_leader():
+        for old in (half_saved, target):
+            shutil.rmtree(old, ignore_errors=True)
     trainer.save_model(str(half_saved))
-    half_saved.rename(target)
+    if is_leader():
+        half_saved.rename(target)

@@ -12,6 +12,7 @@ from transformers import TrainerCallback
 from trainer.evaluate.measure import Evaluated, Plan, Problem, evaluate, local_model
 from trainer.evaluate.outcome import Evaluation, figures_path, write_outcome
 from trainer.prompts import render
+from trainer.ranks import is_leader
 from trainer.rewards import GradingStopped, advice
 from trainer.run import Run
 
@@ -40,7 +41,7 @@ class HeldOut(TrainerCallback):  # type: ignore[misc]
         """Measure and write `eval/<name>.json`, unless it is there. Raises GradingStopped when nothing was graded."""
         asked, folder = self._run.config.evaluation, self._run.folder
         wanted = bool(self._problems) and (asked.samples > 0 or asked.greedy)
-        if not wanted or figures_path(folder.path, name).exists():
+        if not wanted or not is_leader() or figures_path(folder.path, name).exists():
             return
         found = self._evaluated(model, name)
         if all(measurement.graded == 0 for measurement in found.evaluation.measurements):

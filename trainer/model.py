@@ -10,19 +10,21 @@ from typing import Any
 
 from gradus.errors import Misuse
 from trainer.config import LoraSettings, ModelConfig
+from trainer.ranks import is_leader, wait_for_all
 
 
 def starting_point(config: ModelConfig, folder: Path, texts: Iterable[str], seed: int) -> str:
     """A folder or hub name to load the run's first weights from; a fresh model is made in `folder`, once."""
     if not config.is_fresh:
         return config.name
-    if not folder.exists():
+    if is_leader() and not folder.exists():
         from trainer.fresh import make_fresh_model
 
         half_made = folder.with_name(folder.name + ".partial")
         shutil.rmtree(half_made, ignore_errors=True)
         make_fresh_model(config.name.removeprefix("fresh:"), config.fresh, texts, half_made, seed)
         half_made.rename(folder)
+    wait_for_all()
     return str(folder)
 
 

@@ -18,6 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from transformers import TrainerCallback
 from transformers.utils.logging import disable_progress_bar
 
+from trainer.ranks import is_leader
 from trainer.run_folder import append_lines
 
 LOGGER = logging.getLogger("gradus.train")
@@ -25,9 +26,11 @@ LOGGER = logging.getLogger("gradus.train")
 
 @contextmanager
 def narrated(log: Path) -> Iterator[Callable[[str], None]]:
-    """`say`: a line for training.log and standard error."""
+    """`say`: a line for training.log and standard error; of several processes only the first one talks."""
     formatter = logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S")
-    handlers: list[logging.Handler] = [logging.FileHandler(log, encoding="utf-8"), logging.StreamHandler(sys.stderr)]
+    handlers: list[logging.Handler] = []
+    if is_leader():
+        handlers = [logging.FileHandler(log, encoding="utf-8"), logging.StreamHandler(sys.stderr)]
     for handler in handlers:
         handler.setFormatter(formatter)
         LOGGER.addHandler(handler)

@@ -20,6 +20,7 @@ from trainer.device import settled, weights_dtype
 from trainer.model import load_model, load_tokenizer, lora_config
 from trainer.progress import MetricsFile, ProgressBar, sft_summary
 from trainer.prompts import render_text
+from trainer.ranks import is_leader, wait_for_all
 from trainer.run import Run
 from trainer.run_folder import checkpoint_to_resume, keep_lines_until, step_of
 from trainer.signals import StopAtStepEnd
@@ -36,12 +37,15 @@ def warm_start(run: Run, start: str) -> str:
     if not folder.warm_start.exists():
         trainer = _trainer(run, run.config.warm_start, start)
         checkpoint = checkpoint_to_resume(Path(trainer.args.output_dir), "auto", run.say)
-        keep_lines_until(folder.sft_metrics, step_of(checkpoint) if checkpoint else 0)
+        if is_leader():
+            keep_lines_until(folder.sft_metrics, step_of(checkpoint) if checkpoint else 0)
         run.say(f"warm start: supervised training from {start}")
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
         run.wish.raise_if_made()
-        _save_merged(trainer.model, trainer.processing_class, folder.warm_start)
-        shutil.rmtree(trainer.args.output_dir, ignore_errors=True)
+        if is_leader():
+            _save_merged(trainer.model, trainer.processing_class, folder.warm_start)
+            shutil.rmtree(trainer.args.output_dir, ignore_errors=True)
+        wait_for_all()
     return str(folder.warm_start)
 
 

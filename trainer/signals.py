@@ -11,6 +11,8 @@ from typing import Any
 
 from transformers import TrainerCallback
 
+from trainer.ranks import any_rank
+
 EXIT_STATUS_BASE = 128
 """What shells add to a signal's number."""
 
@@ -64,5 +66,6 @@ class StopAtStepEnd(TrainerCallback):  # type: ignore[misc]
         self._wish = wish
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if self._wish.signal_number is not None:
+        # A launcher passes signals on one by one: processes must agree on the step, or some wait for ever for others.
+        if any_rank(self._wish.signal_number is not None):
             control.should_log = control.should_save = control.should_training_stop = True

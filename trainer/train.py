@@ -7,6 +7,7 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from trainer.check import client_of, findings
 from trainer.config import TrainConfig, load_config
 from trainer.data import Example, Tasks, load_tasks
+from trainer.ranks import is_leader, wait_for_all
 from trainer.run_folder import RunFolder, append_lines, checkpoint_to_resume, step_of
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ def main(config: Path, overrides: Sequence[str] = (), *, dry_run: bool = False, 
     if dry_run:
         return check(settings)
     folder = RunFolder(settings.output_dir)
-    with folder.locked():
+    with folder.locked() if is_leader() else nullcontext():
         return _run(settings, folder, resume)
 
 
@@ -54,7 +56,7 @@ def check(settings: TrainConfig) -> int:
 
 
 def _run(settings: TrainConfig, folder: RunFolder, resume: str) -> int:
-    aside = folder.set_aside() if resume == "never" else None
+    aside = folder.set_aside() if resume == "never" and is_leader() else None
     from trainer.progress import narrated
     from trainer.rewards import GradingStopped
     from trainer.signals import StopRequested, StopWish
@@ -87,8 +89,10 @@ def _train(settings: TrainConfig, folder: RunFolder, resume: str, wish: StopWish
     device = choose_device(settings.model)
     options = grpo_options(settings, device, say)
     grpo_config(options, output_dir=folder.path, seed=settings.seed)
-    write_down(settings.model_copy(update={"grpo": options}), tasks, folder, device)
-    folder.forget_after(done)
+    if is_leader():
+        write_down(settings.model_copy(update={"grpo": options}), tasks, folder, device)
+        folder.forget_after(done)
+    wait_for_all()
     say(f"{len(tasks.train)} tasks to train on, {len(tasks.held_out)} held out, on {device.kind}, in {folder.path}")
     if checkpoint is not None:
         say(f"going on from {checkpoint}, step {done}")
