@@ -131,7 +131,10 @@ class Broker(Protocol):
         ...
 
     async def give_back(self, claim: Claim) -> None:
-        """Return the job unfinished: another worker may claim it at once. It goes to the end of the queue."""
+        """Return the job unfinished: another worker may claim it at once. It goes to the end of the queue.
+
+        A job that nobody wants any more is dropped.
+        """
         ...
 
     async def announce(self, worker: str, info: GraderInfo, ttl_s: float) -> None:

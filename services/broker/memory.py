@@ -239,8 +239,8 @@ class MemoryBroker:
             entry = self._entries.get(job_id)
             if entry is None:
                 continue
-            entry.wishes -= 1
-            if entry.wishes <= 0 and entry.serial not in queue.leases:
+            entry.wishes = max(0, entry.wishes - 1)
+            if not entry.wishes and entry.serial not in queue.leases:
                 queue.remove(entry)
                 del self._entries[job_id]
 
@@ -282,10 +282,13 @@ class MemoryBroker:
         if lease is None:
             return
         queue.remove(lease.entry)
+        queue.news.set()
+        if not lease.entry.wishes:
+            del self._entries[claim.job.id]
+            return
         lease.entry.serial = self._serial()  # whoever gave it back can no longer finish it
         alone = lease.entry.last_start_is_next
         (queue.returned if alone else queue.queued)[lease.entry.serial] = lease.entry
-        queue.news.set()
 
     async def buried(self, grader: str) -> list[Job]:
         return list(self._queue(grader).buried)

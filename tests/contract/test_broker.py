@@ -530,6 +530,16 @@ async def test_a_running_job_is_left_to_finish_when_cancelled(broker: Broker) ->
     assert await broker.result("job-0") == "{}"
 
 
+async def test_a_cancelled_job_that_is_given_back_is_dropped(broker: Broker) -> None:
+    await broker.submit(jobs(1))
+    claim = await take_one(broker)
+    await broker.cancel("ocaml", ["job-0"])
+    await broker.give_back(claim)
+    assert await broker.depth("ocaml") == 0
+    await broker.submit(jobs(1))
+    assert (await take_one(broker)).deliveries == 1
+
+
 # ----------------------------------------------------------------------------------------------------------- graders
 
 

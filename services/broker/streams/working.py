@@ -262,15 +262,17 @@ class Worker:
         local starts, max_starts = tonumber(ARGV[5]), tonumber(ARGV[6])
         local pending = redis.call('XPENDING', stream, group, entry, entry, 1)[1]
         if not pending or pending[2] ~= worker or pending[4] ~= tonumber(ARGV[3]) then return end
-        if starts + 1 == max_starts then
+        local wanted = redis.call('HLEN', job) > 2  -- besides entry and stream, there is an inbox
+        if wanted and starts + 1 == max_starts then
           -- must run alone, which only reclaiming can see to: let the lease lapse now
           redis.call('XCLAIM', stream, group, worker, 0, entry, 'IDLE', ARGV[7], 'JUSTID')
           return
         end
         redis.call('XACK', stream, group, entry)
         redis.call('XDEL', stream, entry)
+        if not wanted then return redis.call('DEL', job) end
         local again = redis.call('XADD', stream, '*', 'id', ARGV[8], 'payload', ARGV[9], 'starts', starts)
-        if redis.call('EXISTS', job) == 1 then redis.call('HSET', job, 'entry', again) end
+        redis.call('HSET', job, 'entry', again)
     """)
 
     async def give_back(self, claim: Claim) -> None:
