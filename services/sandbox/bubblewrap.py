@@ -24,6 +24,7 @@ from pathlib import Path
 from gradus.errors import SandboxFault
 from services.sandbox import Command, Ending, Limits, Outcome, StandingBox
 from services.sandbox.pipes import Pipe
+from services.sandbox.seccomp import allow_all, filter_program
 from services.sandbox.standing import Standing
 
 _FIRST_UID = 1 << 28
@@ -31,7 +32,8 @@ _FIRST_UID = 1 << 28
 assigns numbers of this size to people, packages or containers by default."""
 REPORT_FD = 3
 _STATUS_FD = 4
-_FIRST_FILE_FD = 5
+_SECCOMP_FD = 5
+_FIRST_FILE_FD = 6
 _KILLED = 128 + signal.SIGKILL
 _TOOLS = ("bwrap", "prlimit")
 
@@ -59,7 +61,7 @@ class Bubblewrap:
 
     name = "bubblewrap"
 
-    def __init__(self) -> None:
+    def __init__(self, *, filtered: bool = True) -> None:
         self.privileged = os.geteuid() == 0
         needed = _TOOLS + (("setpriv",) if self.privileged else ())
         found = {tool: shutil.which(tool, path=os.environ.get("PATH", "") + ":/usr/bin:/bin") for tool in needed}
@@ -72,6 +74,7 @@ class Bubblewrap:
             )
         self._tools = {tool: path for tool, path in found.items() if path is not None}
         self._boxes = count()
+        self._filter = filter_program() if filtered else allow_all()
         _let_no_descriptor_be_inherited()
 
     def run(self, command: Command) -> Outcome:
@@ -79,7 +82,8 @@ class Bubblewrap:
             stdin = stack.enter_context(_sealed_file(command.stdin))
             files = [(path, stack.enter_context(_sealed_file(data))) for path, data in command.files.items()]
             out, err, report, status = pipes = [stack.enter_context(Pipe()) for _ in range(4)]
-            targets = [stdin, *(pipe.write for pipe in pipes), *(fd for _, fd in files)]
+            seccomp = stack.enter_context(_sealed_file(self._filter))
+            targets = [stdin, *(pipe.write for pipe in pipes), seccomp, *(fd for _, fd in files)]
             started = time.monotonic()
             pid = _spawn(self._tools["bwrap"], self._argv(command), targets)
             for pipe in pipes:
@@ -88,13 +92,20 @@ class Bubblewrap:
             return watch.until_end(out.read, err.read, report.read)
 
     def open(self, command: Command) -> StandingBox:
-        return Standing(lambda targets: _spawn(self._tools["bwrap"], self._argv(command), targets), command.limits)
+        def spawn(targets: Sequence[int]) -> int:
+            with _sealed_file(self._filter) as seccomp:
+                return _spawn(self._tools["bwrap"], self._argv(command), [*targets, seccomp])
+
+        return Standing(spawn, command.limits)
+
+    def unfiltered(self) -> Bubblewrap:
+        return type(self)(filtered=False)
 
     def _argv(self, command: Command) -> list[str]:
         argv = ["bwrap", "--die-with-parent", "--new-session", "--as-pid-1", "--clearenv", "--hostname", "box"]
         for name, value in {"PATH": "/usr/bin", **command.environment}.items():
             argv += ["--setenv", name, value]
-        argv += ["--json-status-fd", str(_STATUS_FD)]
+        argv += ["--json-status-fd", str(_STATUS_FD), "--seccomp", str(_SECCOMP_FD)]
         argv += ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
         if not self.privileged:
             argv += ["--unshare-user", "--cap-drop", "ALL"]

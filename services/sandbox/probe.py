@@ -25,11 +25,13 @@ _LIMITS = Limits(cpu_s=2, wall_s=20.0, memory_mb=256, processes=12, scratch_mb=8
 
 _ATTACKS = r"""
 import json, os, socket, sys
-canary, port, marker, parent, processes, scratch_mb = json.loads(sys.stdin.readline())
+chosen, canary, port, marker, parent, processes, scratch_mb = json.loads(sys.stdin.readline())
 found = {}
 
 def attack(name):
     def run(function):
+        if chosen and name not in chosen:
+            return
         try:
             got = function()
         except BaseException as error:
@@ -86,6 +88,23 @@ def _():
             pass
     return got
 
+@attack("seccomp")
+def _():
+    import ctypes
+    libc = ctypes.CDLL(None, use_errno=True)
+    got = []
+    if libc.unshare(0x10000000) == 0:
+        got.append("unshare a user namespace")
+    if libc.ptrace(0, 0, 0, 0) == 0:
+        got.append("ptrace")
+    for family in (socket.AF_UNIX, socket.AF_INET, socket.AF_NETLINK):
+        try:
+            socket.socket(family).close()
+            got.append("open a socket of family %d" % family)
+        except OSError:
+            pass
+    return got
+
 @attack("memory")
 def _():
     bytearray(1 << 30)
@@ -114,6 +133,8 @@ def _():
 os.write(3, json.dumps([marker, found]).encode())
 """
 
+_BELOW = frozenset({"files", "network", "signals", "write", "processes"})
+"""Attacks that have to fail without the seccomp filter, too."""
 _SPIN = "while True: pass"
 _FLOOD = "import os\nwhile True: os.write(1, b'x' * 4096)"
 
@@ -126,6 +147,7 @@ _REMEDIES = {
     "signals": "the box is not in a PID namespace of its own (--unshare-pid)",
     "write": "the root of the box can be written to (--remount-ro)",
     "descriptors": "descriptors of the worker leak into the box",
+    "seccomp": "no seccomp filter is in force (--seccomp; the kernel needs CONFIG_SECCOMP_FILTER)",
     "memory": "RLIMIT_AS is not in force (prlimit --as)",
     "disk": "the box's /tmp has no size limit (--size)",
     "processes": "RLIMIT_NPROC is not in force: the box's user must not be user 0 of the host (prlimit --nproc)",
@@ -154,8 +176,10 @@ def probe(sandbox: Sandbox) -> list[Finding]:
     marker = secrets.token_hex(12)
     with _canary(marker) as canary, _listener() as port:
         question = [canary, port, marker, os.getpid(), _LIMITS.processes, _LIMITS.scratch_mb]
-        outcome = sandbox.run(_python(_ATTACKS, json.dumps(question)))
-        found = _answer(outcome, marker)
+        # The filter stops much of what the layers below must stop by themselves: they are tried without it.
+        below = sandbox.unfiltered().run(_python(_ATTACKS, json.dumps([[*_BELOW], *question])))
+        above = sandbox.run(_python(_ATTACKS, json.dumps([[], *question])))
+        found = _answer(below, marker) | _answer(above, marker)
     findings = [Finding(name, got) for name, got in found.items()]
     findings += [Finding("survivors", f"process {pid}") for pid in _processes_with(marker)]
     findings += _unless(Ending.CPU_LIMIT, "cpu", lambda: sandbox.run(_python(_SPIN)))
