@@ -7,15 +7,17 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gradus.contract import Diagnostic, Faulted, Graded, Stage, TestCount, faulted
 from gradus.errors import FaultKind
-from trainer.evaluate.outcome import Evaluation, Mode, Record, measurement_of, record_of, write_outcome
-from trainer.rewards import outcome_of
+from trainer.evaluate.outcome import Evaluation, Mode, measurement_of, record_of, write_outcome
+from trainer.rewards import Record, outcome_of
 
+Result = Graded | Faulted
+Results = Mapping[str, Sequence[Result]]
 XSS = "</code></pre></script><img src=x onerror=alert(1)><svg onload=alert(2)>'\"{{7*7}}<!--"
 MACHINE: dict[str, str | int | float | None] = {
     "system": "Linux x86_64",
@@ -49,13 +51,13 @@ def verdict(reward: float, *, passed: bool = False, stage: Stage = Stage.TESTS, 
 RIGHT = verdict(1.0, passed=True)
 WRONG = verdict(0.25)
 UNTYPED = verdict(0.0, stage=Stage.TYPES, diagnostics=(Diagnostic(stage=Stage.TYPES, line=1, message="Error: no"),))
-STUCK = faulted("x", FaultKind.WORKER, "the worker that held job '81ab' died after 12 s", retryable=True)
+STUCK: Faulted = faulted("x", FaultKind.WORKER, "the worker that held job '81ab' died after 12 s", retryable=True)
 
 
 def evaluation(
     run: Path,
     name: str,
-    results: dict[str, Sequence[Graded | Faulted]],
+    results: Results,
     *,
     mode: Mode = "sampled",
     completion: str = "let f x = x + 1",
@@ -111,7 +113,7 @@ def training_record(step: int, result: Graded | Faulted, completion: str = "let 
     }
 
 
-CONFIG = {
+CONFIG: dict[str, Any] = {
     "model": {"name": "fresh:qwen3"},
     "lora": None,
     "data": {"dataset": "demo:ocaml"},
@@ -135,10 +137,10 @@ def tiny_run(run: Path) -> Path:
         ],
     )
     flagged = verdict(0.25, flags=("degenerate:stub",))
-    results = (WRONG, UNTYPED, RIGHT, STUCK, RIGHT, flagged)
+    results: tuple[Result, ...] = (WRONG, UNTYPED, RIGHT, STUCK, RIGHT, flagged)
     lines(run / "completions.jsonl", [training_record(1 + n // 2, result) for n, result in enumerate(results)])
-    before = {"a": (RIGHT, RIGHT), "b": (RIGHT, WRONG), "c": (WRONG, UNTYPED), "d": (UNTYPED, STUCK)}
-    after = {"a": (RIGHT, RIGHT), "b": (RIGHT, RIGHT), "c": (RIGHT, WRONG), "d": (RIGHT, RIGHT)}
+    before: Results = {"a": (RIGHT, RIGHT), "b": (RIGHT, WRONG), "c": (WRONG, UNTYPED), "d": (UNTYPED, STUCK)}
+    after: Results = {"a": (RIGHT, RIGHT), "b": (RIGHT, RIGHT), "c": (RIGHT, WRONG), "d": (RIGHT, RIGHT)}
     evaluation(run, "before", before, completion="let f x = x - 1")
     evaluation(run, "after", after)
     return run
@@ -157,11 +159,11 @@ def hostile_run(run: Path) -> Path:
         grader=XSS,
         toolchain=XSS,
     )
-    fault = faulted("x", FaultKind.INTERNAL, XSS, retryable=False)
+    fault: Faulted = faulted("x", FaultKind.INTERNAL, XSS, retryable=False)
     lines(run / "metrics.jsonl", [{"step": 1, "reward": 0.25, f"gradus/component/{XSS}": 0.25}])
     lines(run / "completions.jsonl", [training_record(1, bad, XSS), training_record(1, fault, XSS)])
     for name in ("before", "after"):
-        results = {XSS: (bad,), "huge": (bad,), "stuck": (fault,)}
+        results: Results = {XSS: (bad,), "huge": (bad,), "stuck": (fault,)}
         evaluation(run, name, results, completion=XSS + "\u202e\x1b[31m\ufeff" + "x" * 300_000, tasks=XSS, model=XSS)
     return run
 

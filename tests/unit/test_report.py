@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from report_runs import RIGHT, STUCK, WRONG, XSS, evaluation, hostile_run, lines, rich_run, tiny_run
 
+from gradus.contract import Graded
 from gradus.errors import Misuse
 from trainer.evaluate.report import write_report
 from trainer.evaluate.report.history import read_run
@@ -180,7 +181,9 @@ def test_the_written_page_shows_these_figures(tiny: Path) -> None:
     ("first", "last", "tone", "verb"),
     [(WRONG, RIGHT, "up", "rose"), (RIGHT, WRONG, "down", "fell"), (WRONG, WRONG, "flat", "did not change measurably")],
 )
-def test_the_headline_claims_only_what_the_interval_holds(tmp_path: Path, first, last, tone: str, verb: str) -> None:  # type: ignore[no-untyped-def]
+def test_the_headline_claims_only_what_the_interval_holds(
+    tmp_path: Path, first: Graded, last: Graded, tone: str, verb: str
+) -> None:
     for name, result in (("before", first), ("after", last)):
         evaluation(tmp_path, name, {f"t{n}": (result,) for n in range(20)}, mode="greedy")
     headline = page(tmp_path).held_out.headline
@@ -272,7 +275,8 @@ def test_numbers_that_are_none_are_gaps_and_not_zeros(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text(text + '{"step": 4, "reward": 0.5, "reward_std": 1e999}\n')
     chart = page(tmp_path).training.reward
     assert chart is not None
-    assert chart.lines[0].path == "M0.0 500.0h0M1000.0 500.0h0"
+    assert chart.lines[0].path == ""
+    assert [dot.path for dot in chart.dots] == ["M0.0 500.0h0", "M1000.0 500.0h0"]
     assert chart.areas == ()
     assert "NaN" not in written(tmp_path)
 

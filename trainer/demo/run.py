@@ -25,6 +25,7 @@ from pathlib import Path
 from types import FrameType
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from gradus.client import RewardClient
@@ -62,7 +63,7 @@ def main(run_dir: Path = Path("runs/demo"), quick: bool = False) -> int:
         with _terminable():
             return _demo(run_dir, quick, console, started)
     except DemoFailed as failure:
-        console.print(f"\n[bold red]The demo stopped.[/] {failure}", markup=True)
+        console.print(f"\n[bold red]The demo stopped.[/] {escape(str(failure))}")
         return EXIT_FAILED
     except KeyboardInterrupt:
         console.print("\nStopped. Everything that the demo had started is stopped too.")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,8 +47,8 @@ def main(
 ) -> int:
     """Measure `model` on the task file and write OUT/eval/NAME.json with every completion beside it.
 
-    A temperature of 0 leaves only the greedy measurement. Returns 0 when all was graded and 3 when anything was not;
-    raises Misuse.
+    `out` is a run folder, or the `eval` folder in one; a temperature of 0 leaves only the greedy measurement. Returns
+    0 when all was graded and 3 when anything was not; raises Misuse.
     """
     console = Console()
     plan = _checked_plan(grader, samples, temperature, max_new_tokens, name)
@@ -57,14 +58,14 @@ def main(
     try:
         asyncio.run(client.wait_ready(grader, READY_TIMEOUT_S))
     except QueueFault as fault:
-        Console(stderr=True).print(f"[red]nothing was measured:[/] {fault.message}", highlight=False)
+        print(f"gradus: nothing was measured: {fault.message}", file=sys.stderr)
         return EXIT_FAULTED
     generate = load(model, trained_with, plan)
     with progress_bar(console) as on_progress:
         done = evaluate(
             generate, problems, plan, client, name=name, model=model, tasks=tasks.name, on_progress=on_progress
         )
-    path = write_outcome(out, done.evaluation, done.records)
+    path = write_outcome(out.parent if out.name == "eval" else out, done.evaluation, done.records)
     console.print(table_of([done.evaluation]))
     console.print(f"written to {path}", highlight=False, soft_wrap=True)
     return EXIT_FAULTED if done.evaluation.faulted else EXIT_GRADED

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from trainer.evaluate.report.words import duration, number, percent, whole_percent, whole_seconds
 
 SIDE = 1000.0
+LONE_BAR = 15.0
+"""Half the width of an area that stands over one x only."""
 MOST_POINTS = 300
 """A longer series is averaged in so many bins; a page shows no more."""
 
@@ -156,7 +158,7 @@ def drawn(plan: Plan) -> Chart | None:
             *(Shape(curve.name, curve.style, path(curve.points, frame)) for curve in plan.curves),
             *(Shape("", "whisker", _whisker_path(whisker, frame)) for whisker in plan.whiskers),
         ),
-        dots=tuple(Shape("", "dot", f"M{frame.at(mark.x, mark.value)}h0") for mark in plan.whiskers),
+        dots=tuple(Shape("", "dot", f"M{frame.at(x, y)}h0") for x, y in _alone(plan)),
         keys=tuple(_keys(plan)),
         readout=tuple(_readout(plan, frame)),
         note=plan.note,
@@ -167,12 +169,17 @@ def drawn(plan: Plan) -> Chart | None:
 
 
 def path(points: Sequence[Point], frame: Frame) -> str:
-    """The SVG path through the points, broken where a y is missing; a lone point becomes a dot."""
-    parts = []
-    for run in _runs(points):
-        start, *rest = [frame.at(x, y) for x, y in run]
-        parts.append(f"M{start}" + ("L" + " ".join(rest) if rest else "h0"))
-    return "".join(parts)
+    """The SVG path through the points, broken where a y is missing; points without a neighbour are not in it."""
+    runs = [[frame.at(x, y) for x, y in run] for run in _runs(points) if len(run) > 1]
+    return "".join(f"M{run[0]}L{' '.join(run[1:])}" for run in runs)
+
+
+def _alone(plan: Plan) -> Iterator[tuple[float, float]]:
+    """What is drawn as a dot: figures with an interval, and points of curves that have no neighbour."""
+    yield from ((mark.x, mark.value) for mark in plan.whiskers)
+    for curve in plan.curves:
+        if curve.in_legend or len(plan.curves) == 1:
+            yield from (run[0] for run in _runs(curve.points) if len(run) == 1)
 
 
 def _area_path(area: Area, frame: Frame) -> str:
@@ -180,10 +187,17 @@ def _area_path(area: Area, frame: Frame) -> str:
     parts = []
     for run in _runs([(x, None if None in pair else float(n)) for n, (x, pair) in enumerate(both)]):
         indices = [int(n) for _, n in run]
-        there = [frame.at(area.high[n][0], area.high[n][1] or 0.0) for n in indices]
-        back = [frame.at(area.low[n][0], area.low[n][1] or 0.0) for n in reversed(indices)]
-        parts.append(f"M{' '.join([*there, *back])}Z")
+        there = [(frame.left(area.high[n][0]), frame.down(area.high[n][1] or 0.0)) for n in indices]
+        back = [(frame.left(area.low[n][0]), frame.down(area.low[n][1] or 0.0)) for n in reversed(indices)]
+        corners = _widened(there[0], back[0]) if len(indices) == 1 else [*there, *back]
+        parts.append("M" + " ".join(f"{x:.1f} {y:.1f}" for x, y in corners) + "Z")
     return "".join(parts)
+
+
+def _widened(top: tuple[float, float], bottom: tuple[float, float]) -> list[tuple[float, float]]:
+    """A bar around a single x, which an area over it alone would be too thin to see."""
+    left, right = max(0.0, top[0] - LONE_BAR), min(SIDE, top[0] + LONE_BAR)
+    return [(left, top[1]), (right, top[1]), (right, bottom[1]), (left, bottom[1])]
 
 
 def _whisker_path(whisker: Whisker, frame: Frame) -> str:
