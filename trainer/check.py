@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from gradus.client import RewardClient
-from gradus.contract import GraderInfo
 from gradus.errors import Misuse, QueueFault
 from trainer.config import RewardConfig, TrainConfig
 from trainer.data import load_tasks, read_worked_examples
@@ -74,20 +73,13 @@ def _options(config: TrainConfig) -> str:
 
 
 def _graders(config: RewardConfig) -> str:
-    running = asyncio.run(client_of(config).graders())
-    found = [info for info in running if info.name is config.grader]
-    urls = ", ".join(config.urls)
-    if not found:
-        names = ", ".join(info.name.value for info in running) or "none"
-        raise QueueFault(f"{urls} runs no {config.grader} grader (running: {names}): {_how_to_start(config)}")
-    return f"{found[0].grader} at {urls}, {_rubric(config, found[0])}"
+    return ready_grader(config, timeout_s=0)
 
 
-def _rubric(config: RewardConfig, info: GraderInfo) -> str:
+def ready_grader(config: RewardConfig, timeout_s: float) -> str:
+    """What will grade. Raises QueueFault if it is not there in time, Misuse for a rubric that it does not have."""
+    info = asyncio.run(client_of(config).wait_ready(config.grader.value, timeout_s))
     if config.rubric is not None and config.rubric not in info.rubrics:
         raise Misuse(f"reward.rubric: {info.grader} has no {config.rubric}; it has: {', '.join(info.rubrics)}")
-    return f"rubric {config.rubric or info.rubrics[0]}, {info.slots} slots"
-
-
-def _how_to_start(config: RewardConfig) -> str:
-    return f"start `gradus worker {config.grader.value}` on the service's Redis, or `gradus serve`"
+    rubric = config.rubric or info.rubrics[0]
+    return f"{info.grader} at {', '.join(config.urls)}, rubric {rubric}, {info.slots} slots"

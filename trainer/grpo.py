@@ -15,7 +15,7 @@ import torch
 from transformers import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from gradus.errors import Misuse
+from gradus.errors import GradusError, Misuse
 from trainer.config import TrainConfig
 from trainer.data import Example
 from trainer.device import Device, settled, weights_dtype
@@ -24,7 +24,7 @@ from trainer.model import load_model, load_tokenizer, lora_config
 from trainer.progress import MetricsFile, ProgressBar, StepClock, grpo_summary
 from trainer.prompts import render, token_ids
 from trainer.ranks import is_leader
-from trainer.rewards import GradingStopped, Rewarder
+from trainer.rewards import Rewarder
 from trainer.run import Run
 from trainer.run_folder import append_lines, epochs_of, step_of, why_incomplete
 from trainer.signals import StopAtStepEnd
@@ -168,7 +168,7 @@ def _train(trainer: ExactlyResumingTrainer, run: Run) -> None:
         return
     try:
         trainer.train(resume_from_checkpoint=str(run.checkpoint) if run.checkpoint else None)
-    except GradingStopped:
+    except GradusError:
         # Raised while a step's samples were with the graders, so the weights are still those of the last whole step.
         trainer.save_now()
         raise

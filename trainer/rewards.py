@@ -130,9 +130,12 @@ class BudgetWatch:
 def advice(config: RewardConfig, faults: Sequence[Record]) -> str:
     """What went wrong, where, and what to start."""
     kinds = Counter(fault["kind"] for fault in faults)
+    counts = ", ".join(f"{count} x {kind}" for kind, count in kinds.most_common())
+    return f"Faults: {counts}; the last: {faults[-1]['message']}\n{what_to_start(config)}"
+
+
+def what_to_start(config: RewardConfig) -> str:
     return (
-        f"Faults: {', '.join(f'{count} x {kind}' for kind, count in kinds.most_common())}; "
-        f"the last: {faults[-1]['message']}\n"
         f"Graders were asked for at {', '.join(config.urls)}. If nothing runs there, start `gradus serve`; if it runs "
         f"without workers of its own, start `gradus worker {config.grader.value} --redis redis://HOST:6379` on its "
         f"Redis; if it is only slow, raise reward.deadline_s ({config.deadline_s:g} s) or start more workers."

@@ -12,7 +12,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainer.check import client_of, findings
+from gradus.errors import QueueFault
+from trainer.check import client_of, findings, ready_grader
 from trainer.config import TrainConfig, load_config
 from trainer.data import Example, Tasks, load_tasks
 from trainer.ranks import is_leader, wait_for_all
@@ -69,7 +70,7 @@ def _run(settings: TrainConfig, folder: RunFolder, resume: str) -> int:
             with wish.listening():
                 _train(settings, folder, resume, wish, say)
         except GradingStopped as stopped:
-            say(f"stopped: {stopped}\nNo ungraded sample was trained on. {_how_to_go_on(folder)}")
+            say(f"stopped: {stopped}\nNothing ungraded was trained on. {_how_to_go_on(folder)}")
             return EXIT_FAULTED
         except StopRequested as stopped:
             say(f"{stopped}. {_how_to_go_on(folder)}")
@@ -97,9 +98,20 @@ def _train(settings: TrainConfig, folder: RunFolder, resume: str, wish: StopWish
     if checkpoint is not None:
         say(f"going on from {checkpoint}, step {done}")
 
+    await_grader(settings, say)
     run = Run(settings, options, tasks, device, folder, client_of(settings.reward), wish, say, checkpoint)
     train_grpo(run, _start(run))
     say(f"done: the model is in {folder.final}")
+
+
+def await_grader(settings: TrainConfig, say: Callable[[str], None]) -> None:
+    """Raises GradingStopped if the grader does not come: better now than after the warm start."""
+    from trainer.rewards import GradingStopped, what_to_start
+
+    try:
+        say(f"grading by {ready_grader(settings.reward, settings.reward.ready_timeout_s)}")
+    except QueueFault as fault:
+        raise GradingStopped(f"{fault.message}\n{what_to_start(settings.reward)}") from None
 
 
 def _start(run: Run) -> str:

@@ -182,26 +182,30 @@ def test_sigterm_finishes_the_step_and_saves_it(config: Path, tmp_path: Path) ->
     assert f"go on from checkpoint-{step}" in stderr.decode()
 
 
-def test_a_service_that_never_answers_stops_the_run_and_nothing_counts_as_zero(
+def test_a_run_without_a_service_ends_at_once_and_says_what_to_start(
     config: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert train(config, "--reward.urls", "http://127.0.0.1:1", "--reward.deadline_s", "1") == 3
+    assert train(config, "--reward.urls", "http://127.0.0.1:1", "--reward.ready_timeout_s", "0") == 3
     said = capfd.readouterr().err
-    assert all(part in said for part in ("none of 8 samples could be graded", "http://127.0.0.1:1", "gradus serve"))
-    samples = lines(tmp_path / "run" / "completions.jsonl")
-    assert len(samples) == 8
-    assert all(sample["reward"] is None and sample["fault"] for sample in samples)
+    assert all(part in said for part in ("http://127.0.0.1:1", "gradus serve", "gradus worker ocaml --redis"))
+    assert not (tmp_path / "run" / "completions.jsonl").exists()
     assert not (tmp_path / "run" / "final").exists()
 
 
-def test_a_service_that_goes_away_leaves_a_checkpoint_of_the_last_whole_step(config: Path, tmp_path: Path) -> None:
+def test_graders_that_go_away_leave_a_checkpoint_of_the_last_whole_step_and_no_zeros(
+    config: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     run = tmp_path / "run"
     with service(StopsAfterThree) as url:
         options = ("--reward.urls", url, "--reward.deadline_s", "2", "--save_steps", "100")
         assert train(config, *options) == 3
+    said = capfd.readouterr().err
+    assert all(part in said for part in ("step 4: none of 8 samples", url, "gradus serve", "go on from checkpoint-3"))
     assert (run / "checkpoint-3" / "trainer_state.json").exists()
     assert [line["step"] for line in lines(run / "metrics.jsonl")] == [1, 2, 3]
-    assert all(sample["reward"] is None for sample in lines(run / "completions.jsonl") if sample["step"] > 3)
+    ungraded = [sample for sample in lines(run / "completions.jsonl") if sample["step"] > 3]
+    assert [sample["reward"] for sample in ungraded] == [None] * 8
+    assert all(sample["fault"]["kind"] == "sandbox" for sample in ungraded)
 
     assert train(config) == 0
     assert [line["step"] for line in lines(run / "metrics.jsonl")] == [1, 2, 3, 4, 5, 6, 7]
@@ -258,7 +262,7 @@ def test_a_dry_run_says_what_is_missing(config: Path, tmp_path: Path, capfd: pyt
     assert main(config, dry_run=True) == 0
     assert json.loads(capfd.readouterr().out)["grpo"]["max_steps"] == 7
     assert main(config, ["--reward.urls", "http://127.0.0.1:1"], dry_run=True) == 3
-    assert "FAILED graders: no grading service answers at http://127.0.0.1:1" in capfd.readouterr().err
+    assert "FAILED graders: not ready after 0 s: no grading service answers at http://127.0.0.1:1" in capfd.readouterr().err
     assert main(config, ["--data.dataset", "nowhere.jsonl", "--reward.rubric", "ocaml/none@1"], dry_run=True) == 2
     said = capfd.readouterr().err
     assert "FAILED tasks: nowhere.jsonl: cannot be read" in said
