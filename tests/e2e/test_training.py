@@ -262,7 +262,7 @@ def test_a_dry_run_says_what_is_missing(config: Path, tmp_path: Path, capfd: pyt
     assert main(config, dry_run=True) == 0
     assert json.loads(capfd.readouterr().out)["grpo"]["max_steps"] == 7
     assert main(config, ["--reward.urls", "http://127.0.0.1:1"], dry_run=True) == 3
-    assert "FAILED graders: not ready after 0 s: no grading service answers at http://127.0.0.1:1" in capfd.readouterr().err
+    assert "FAILED graders: not ready after 0 s: no grading service answers at http" in capfd.readouterr().err
     assert main(config, ["--data.dataset", "nowhere.jsonl", "--reward.rubric", "ocaml/none@1"], dry_run=True) == 2
     said = capfd.readouterr().err
     assert "FAILED tasks: nowhere.jsonl: cannot be read" in said
