@@ -140,6 +140,8 @@ class RewardConfig(_Section):
     """None: the grader's default."""
     deadline_s: Annotated[float, Field(gt=0, le=MAX_DEADLINE_S)] = 60.0
     """For all samples of one step together."""
+    early: bool = True
+    """Send each completion to the graders as it ends, while others are still being written (not with vLLM)."""
     ready_timeout_s: Annotated[float, Field(ge=0)] = 30.0
     """How long to wait for the grader before anything is trained; a service may still be starting."""
     batch_size: Annotated[int, Field(ge=1, le=4096)] = 64

@@ -19,6 +19,7 @@ from gradus.errors import GradusError, Misuse
 from trainer.config import TrainConfig
 from trainer.data import Example
 from trainer.device import Device, settled, weights_dtype
+from trainer.early_grading import sent_as_they_end
 from trainer.held_out import AFTER, BEFORE, HeldOut
 from trainer.model import load_model, load_tokenizer, lora_config
 from trainer.progress import MetricsFile, ProgressBar, StepClock, grpo_summary
@@ -33,14 +34,16 @@ DEFAULTS = {"logging_steps": 1, "save_steps": 50, "report_to": "none"}
 """Where TRL's own defaults suit a GRPO run badly: steps are slow, so each is logged and saving comes often."""
 
 
-class ExactlyResumingTrainer(GRPOTrainer):  # type: ignore[misc]
-    """TRL's trainer, made to go on from a checkpoint as if it had never stopped.
+class GradusTrainer(GRPOTrainer):  # type: ignore[misc]
+    """TRL's trainer, which sends completions to be graded early and goes on from a checkpoint as if never stopped.
 
     Upstream forgets two things (TRL 1.16): how many passes over the data the shuffling has seen, so that a resumed
     pass repeats the first one's order; and where it stood within a batch of generations.
     """
 
     passes_done = 0
+    rewarder: Rewarder | None = None
+    """Where completions go as they end; None: all are graded together."""
 
     def go_on_from(self, checkpoint: Path) -> None:
         self.passes_done = epochs_of(checkpoint)
@@ -52,6 +55,16 @@ class ExactlyResumingTrainer(GRPOTrainer):  # type: ignore[misc]
             for _ in range(self.passes_done):
                 torch.randperm(sampler.num_samples, generator=sampler.generator)
         return sampler
+
+    def _generate_and_score_completions(self, inputs: Any) -> Any:
+        prompt_ids = [row["prompt_id"] for row in inputs]
+        model = self.accelerator.unwrap_model(self.model_wrapped)
+        with sent_as_they_end(model, self.processing_class, self.eos_token_ids, prompt_ids, self._send_ahead):
+            return super()._generate_and_score_completions(inputs)
+
+    def _send_ahead(self, ended: list[tuple[str, str]]) -> None:
+        if self.rewarder is not None:
+            self.async_loop.call_soon_threadsafe(self.rewarder.send_ahead, ended)
 
     def steps_in_all(self) -> int:
         return int(self.set_initial_training_values(self.args, self.get_train_dataloader())[-1])
@@ -100,13 +113,13 @@ def train_grpo(run: Run, start: str) -> None:
     _save_final(trainer, run.folder.final)
 
 
-def _trainer(run: Run, start: str, tokenizer: Any) -> ExactlyResumingTrainer:
+def _trainer(run: Run, start: str, tokenizer: Any) -> GradusTrainer:
     config, clock = run.config, StepClock()
     examples = fitting(config, run.tasks.train, tokenizer, run.say)
     rewarder = Rewarder(config.reward, examples, run.client, record=_recorder(run), grading=clock.grading)
     dtype = weights_dtype(run.device, config.model.dtype, frozen=config.lora is not None)
     logging.getLogger("trl.trainer.grpo_trainer").addFilter(_is_no_fault_report)
-    trainer = ExactlyResumingTrainer(
+    trainer = GradusTrainer(
         load_model(start, config.model, dtype),
         rewarder.gradus,
         args=grpo_config(run.options, output_dir=run.folder.path, seed=config.seed),
@@ -121,6 +134,7 @@ def _trainer(run: Run, start: str, tokenizer: Any) -> ExactlyResumingTrainer:
         ],
     )
     trainer.remove_callback(PrinterCallback)
+    trainer.rewarder = rewarder if config.reward.early else None
     return trainer
 
 
@@ -160,7 +174,7 @@ def _recorder(run: Run) -> Callable[[Iterable[dict[str, Any]]], None]:
     return lambda records: append_lines(run.folder.completions, records)
 
 
-def _train(trainer: ExactlyResumingTrainer, run: Run) -> None:
+def _train(trainer: GradusTrainer, run: Run) -> None:
     if run.checkpoint is not None and step_of(run.checkpoint) >= trainer.steps_in_all():
         # transformers would do one step more. What is left to do is to have the final model.
         run.say(f"all {trainer.steps_in_all()} steps are done already")
@@ -174,7 +188,7 @@ def _train(trainer: ExactlyResumingTrainer, run: Run) -> None:
         raise
 
 
-def _save_final(trainer: ExactlyResumingTrainer, target: Path) -> None:
+def _save_final(trainer: GradusTrainer, target: Path) -> None:
     half_saved = target.with_name(target.name + ".partial")
     if is_leader():
         for old in (half_saved, target):

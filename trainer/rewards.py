@@ -7,6 +7,7 @@ stops. Nothing is judged here; retries and deadlines are `RewardClient`'s.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,6 +24,11 @@ from trainer.prompts import text_of
 
 Result = Graded | Faulted
 Record = dict[str, Any]
+Asked = tuple[str, str]
+"""A prompt's id and a completion for it."""
+
+MIN_DEADLINE_S = 1.0
+"""What a second call gets at least when early ones have used up the time."""
 
 
 class GradingStopped(GradusError):
@@ -60,6 +66,8 @@ class Rewarder:
         self._record = record
         self._grading = grading
         self._budget = BudgetWatch(config)
+        self._early: dict[Asked, asyncio.Task[Result]] = {}
+        """What was sent ahead, by task and completion; belongs to the loop that runs `gradus`."""
 
     async def gradus(
         self,
@@ -76,8 +84,10 @@ class Rewarder:
         step = trainer_state.global_step + 1
         texts = [text_of(completion) for completion in completions]
         started = time.perf_counter()
+        asked = list(zip(prompt_id, texts, strict=True))
+        log_metric("gradus/early", sum(one in self._early for one in asked) / max(len(asked), 1))
         with self._grading():
-            results = await self._grade(prompt_id, texts, step)
+            results = await self._grade(asked, f"{step}.")
         log_metric("gradus/grade_s", time.perf_counter() - started)
         self._record(records_of(step, prompt_id, prompts, texts, results))
         for name, value in metrics_of(prompt_id, results).items():
@@ -87,17 +97,39 @@ class Rewarder:
         self._budget.check(step, results)
         return [result.reward if isinstance(result, Graded) else None for result in results]
 
-    async def _grade(self, prompt_ids: Sequence[str], texts: Sequence[str], step: int) -> list[Result]:
+    def send_ahead(self, asked: Iterable[Asked]) -> None:
+        """Begin to grade what the next call of `gradus` will ask for. Call it on the loop that will run `gradus`."""
+        new = [one for one in dict.fromkeys(asked) if one not in self._early]
+        if new:
+            sent = asyncio.create_task(self._ask(new, f"early.{len(self._early)}.", self._config.deadline_s))
+            self._early |= {one: asyncio.create_task(_item_of(sent, index)) for index, one in enumerate(new)}
+
+    async def _grade(self, asked: Sequence[Asked], id_prefix: str) -> list[Result]:
+        """Results in order: early verdicts, and for all else a call of its own, within one deadline for both."""
+        give_up_at = time.monotonic() + self._config.deadline_s
+        early, self._early = {one: self._early[one] for one in asked if one in self._early}, {}
+        if early:
+            await asyncio.wait(early.values(), timeout=self._config.deadline_s)
+        found = {one: task.result() for one, task in early.items() if task.done() and not task.exception()}
+        results = [found.get(one) for one in asked]
+        missing = [index for index, result in enumerate(results) if not isinstance(result, Graded)]
+        left_s = max(give_up_at - time.monotonic(), MIN_DEADLINE_S)
+        again = await self._ask([asked[index] for index in missing], id_prefix, left_s) if missing else []
+        for index, result in zip(missing, again, strict=True):
+            results[index] = result
+        return [result for result in results if result is not None]
+
+    async def _ask(self, asked: Sequence[Asked], id_prefix: str, deadline_s: float) -> list[Result]:
         submissions = [
-            submission_of(self._config, self._examples[prompt_id], text, f"{step}.{index}")
-            for index, (prompt_id, text) in enumerate(zip(prompt_ids, texts, strict=True))
+            submission_of(self._config, self._examples[prompt_id], text, f"{id_prefix}{index}")
+            for index, (prompt_id, text) in enumerate(asked)
         ]
-        return await self._client.grade(
-            self._config.grader.value,
-            submissions,
-            rubric=self._config.rubric,
-            deadline_s=self._config.deadline_s,
-        )
+        grader, rubric = self._config.grader.value, self._config.rubric
+        return await self._client.grade(grader, submissions, rubric=rubric, deadline_s=deadline_s)
+
+
+async def _item_of(sent: asyncio.Task[list[Result]], index: int) -> Result:
+    return (await asyncio.shield(sent))[index]
 
 
 # ----------------------------------------------------------------------------------------------------------- faults

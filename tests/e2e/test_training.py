@@ -8,9 +8,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -55,14 +56,6 @@ class LengthWorker(EchoWorker):
             cpu_ms=1.0,
             wall_ms=1.0,
         )
-
-
-class StopsAfterThree(LengthWorker):
-    """Grades three steps and then breaks on everything."""
-
-    def _result(self, payload: JobPayload, completion: str) -> Graded | Faulted:
-        step = int(payload.submission.id.split(".")[0])
-        return EchoWorker._result(self, payload, "fault") if step > 3 else super()._result(payload, completion)
 
 
 @contextmanager
@@ -192,24 +185,43 @@ def test_a_run_without_a_service_ends_at_once_and_says_what_to_start(
     assert not (tmp_path / "run" / "final").exists()
 
 
-def test_graders_that_go_away_leave_a_checkpoint_of_the_last_whole_step_and_no_zeros(
+def test_a_service_that_goes_away_leaves_a_checkpoint_of_the_last_whole_step_and_no_zeros(
     config: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"
-    with service(StopsAfterThree) as url:
-        options = ("--reward.urls", url, "--reward.deadline_s", "2", "--save_steps", "100")
-        assert train(config, *options) == 3
+    long = ("--max_steps", "100000", "--save_steps", "100000", "--max_completion_length", "20")
+    with service_until(lambda: len(lines(run / "metrics.jsonl")) >= 3) as url:
+        assert train(config, *long, "--reward.urls", url, "--reward.deadline_s", "2") == 3
+    step = len(lines(run / "metrics.jsonl"))
     said = capfd.readouterr().err
-    assert all(part in said for part in ("step 4: none of 8 samples", url, "gradus serve", "go on from checkpoint-3"))
-    assert (run / "checkpoint-3" / "trainer_state.json").exists()
-    assert [line["step"] for line in lines(run / "metrics.jsonl")] == [1, 2, 3]
-    ungraded = [sample for sample in lines(run / "completions.jsonl") if sample["step"] > 3]
+    assert all(part in said for part in ("none of 8 samples", url, "gradus serve", f"go on from checkpoint-{step}"))
+    assert (run / f"checkpoint-{step}" / "trainer_state.json").exists()
+    ungraded = [sample for sample in lines(run / "completions.jsonl") if sample["step"] > step]
     assert [sample["reward"] for sample in ungraded] == [None] * 8
-    assert all(sample["fault"]["kind"] == "sandbox" for sample in ungraded)
+    assert all(sample["fault"]["kind"] == "queue" for sample in ungraded)
 
-    assert train(config) == 0
-    assert [line["step"] for line in lines(run / "metrics.jsonl")] == [1, 2, 3, 4, 5, 6, 7]
+    assert train(config, "--max_steps", str(step + 1), *long[2:]) == 0
+    assert [line["step"] for line in lines(run / "metrics.jsonl")] == list(range(1, step + 2))
+    assert any(line["gradus/early"] > 0 for line in lines(run / "metrics.jsonl"))
     assert all(sample["status"] == "graded" for sample in lines(run / "completions.jsonl"))
+
+
+@contextmanager
+def service_until(over: Callable[[], bool]) -> Iterator[str]:
+    """A service that stops in the middle of whatever happens."""
+    with ExitStack() as stack:
+        url = stack.enter_context(service(LengthWorker))
+
+        def leave() -> None:
+            give_up_at = time.monotonic() + 50
+            while not over() and time.monotonic() < give_up_at:
+                time.sleep(0.02)
+            stack.close()
+
+        leaving = threading.Thread(target=leave)
+        leaving.start()
+        yield url
+        leaving.join()
 
 
 def test_the_qwen_config_trains_an_adapter_on_chat_prompts(

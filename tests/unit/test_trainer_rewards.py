@@ -30,12 +30,13 @@ def url() -> Iterator[str]:
 
 
 class Asked:
-    """A rewarder and everything that it told TRL and the run folder."""
+    """A rewarder and everything that it told TRL and the run folder; `ahead` is what is sent before a step asks."""
 
     def __init__(self, url: str, **options: Any) -> None:
         self.records: list[dict[str, Any]] = []
         self.metrics: dict[str, float] = {}
         self.columns: dict[str, list[Any]] = {}
+        self.ahead: list[tuple[str, str]] = []
         config = RewardConfig(grader="ocaml", urls=[url], **{"deadline_s": 5, **options})
         client = RewardClient(url, attempts=1)
         self.rewarder = Rewarder(config, EXAMPLES, client, record=self.records.extend)
@@ -43,8 +44,10 @@ class Asked:
     def step(self, *completions: Any, done: int = 0) -> list[float | None]:
         """Completions for task a, a, ..., b, b, ...: one group each."""
         half = len(completions) // 2
-        return asyncio.run(
-            self.rewarder.gradus(
+
+        async def asked() -> list[float | None]:
+            self.rewarder.send_ahead(self.ahead)
+            return await self.rewarder.gradus(
                 prompts=["the prompt"] * len(completions),
                 completions=list(completions),
                 completion_ids=[[1]] * len(completions),
@@ -53,7 +56,8 @@ class Asked:
                 log_extra=self.columns.__setitem__,
                 log_metric=self.metrics.__setitem__,
             )
-        )
+
+        return asyncio.run(asked())
 
 
 def test_trl_sees_one_async_function_with_the_name_of_its_metrics(url: str) -> None:
@@ -127,6 +131,29 @@ def test_faults_within_the_budget_never_stop_the_run(url: str) -> None:
     asked = Asked(url, fault_budget=FaultBudget(share=0.5, steps=1))
     for _ in range(3):
         assert asked.step(FAULT, "reward 1") == [None, 1.0]
+
+
+def test_what_was_sent_ahead_is_not_asked_again_and_belongs_to_its_own_task_and_text(url: str) -> None:
+    asked = Asked(url)
+    asked.ahead = [("a", "reward 0.125"), ("a", "reward 0.125"), ("b", "reward 0.375"), ("a", "never asked for")]
+    assert asked.step("reward 0.125", "reward 1", "reward 0.125", "reward 0.375") == [0.125, 1.0, 0.125, 0.375]
+    assert asked.metrics["gradus/early"] == 0.5
+    asked.ahead = []
+    assert asked.step("reward 0.125", "reward 0") == [0.125, 0.0]
+    assert asked.metrics["gradus/early"] == 0
+
+
+def test_a_fault_of_what_was_sent_ahead_is_asked_once_more(url: str) -> None:
+    asked = Asked(url)
+    asked.ahead = [("a", "late"), ("b", FAULT)]
+    assert asked.step("late", FAULT) == [1.0, None]
+
+
+def test_a_service_that_is_away_also_stops_what_was_sent_ahead() -> None:
+    asked = Asked(NOBODY, deadline_s=2)
+    asked.ahead = [("a", "reward 1")]
+    with pytest.raises(GradingStopped, match="none of 2 samples"):
+        asked.step("reward 1", "reward 1")
 
 
 def test_a_fault_has_no_reward_to_mistake() -> None:
