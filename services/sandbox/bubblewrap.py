@@ -15,6 +15,7 @@ import shutil
 import signal
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -74,6 +75,8 @@ class Bubblewrap:
             )
         self._tools = {tool: path for tool, path in found.items() if path is not None}
         self._boxes = count()
+        # --die-with-parent means the parent *thread*: standing boxes are children of one that lives as long as we do
+        self._parent = ThreadPoolExecutor(1, thread_name_prefix="boxes")
         self._filter = filter_program() if filtered else allow_all()
         _let_no_descriptor_be_inherited()
 
@@ -94,7 +97,8 @@ class Bubblewrap:
     def open(self, command: Command) -> StandingBox:
         def spawn(targets: Sequence[int]) -> int:
             with _sealed_file(self._filter) as seccomp:
-                return _spawn(self._tools["bwrap"], self._argv(command), [*targets, seccomp])
+                all_targets = [*targets, seccomp]
+                return self._parent.submit(_spawn, self._tools["bwrap"], self._argv(command), all_targets).result()
 
         return Standing(spawn, command.limits)
 

@@ -123,17 +123,60 @@ type progress = {
   errors : Diagnostic.t list; (* latest first *)
 }
 
+let max_errors_per_item = 10
+
+(* The smallest expression around a place, with a hole in its stead. *)
+let patched (place : Location.t) item =
+  let from = place.loc_start.pos_cnum and till = place.loc_end.pos_cnum in
+  let around (l : Location.t) = (not l.loc_ghost) && l.loc_start.pos_cnum <= from && till <= l.loc_end.pos_cnum in
+  let width (l : Location.t) = l.loc_end.pos_cnum - l.loc_start.pos_cnum in
+  let best = ref None in
+  let look self e =
+    (match !best with
+     | Some l when width l <= width e.pexp_loc -> ()
+     | _ -> if around e.pexp_loc then best := Some e.pexp_loc);
+    Ast_iterator.default_iterator.expr self e in
+  let iterator = { Ast_iterator.default_iterator with expr = look } in
+  iterator.structure_item iterator item;
+  let replace target =
+    let expr self e = if e.pexp_loc = target then hole target else Ast_mapper.default_mapper.expr self e in
+    let mapper = { Ast_mapper.default_mapper with expr } in
+    mapper.structure_item mapper item
+  in
+  Option.map replace !best
+
+let place_of exn =
+  match Location.error_of_exn exn with Some (`Ok report) -> report.main.loc | _ -> Location.none
+
+(* Every error of an item that does not type, first one first, and the item with holes where they are, if it types so. *)
+let rec errors_of env item exn left =
+  let error = Diagnostic.of_exn ~stage exn in
+  match if left = 0 then None else patched (place_of exn) item with
+  | None -> [ error ], None
+  | Some item ->
+    (match type_item env item with
+     | result -> [ error ], Some result
+     | exception next ->
+       let more, result = errors_of env item next (left - 1) in
+       error :: List.filter (( <> ) error) more, result)
+
 let type_items env declared structure =
+  let broken_item p item exn =
+    let errors, repaired = errors_of p.env item exn (max_errors_per_item - 1) in
+    let p = { p with errors = List.rev_append errors p.errors; broken = bound item @ p.broken } in
+    let is_declared = List.exists (fun name -> List.mem_assoc name declared) (bound item) in
+    let holed () = match Option.map (type_item p.env) (holed declared item) with r -> r | exception _ -> None in
+    (* what was declared is believed; what was not keeps the types that the rest of the item gives it *)
+    match if is_declared || repaired = None then holed () else repaired with
+    | Some (_, added, env) -> { p with env; signature = p.signature @ added }
+    | None -> p
+  in
   let step p item =
     match type_item p.env item with
     | typed, added, env ->
       let refused = p.refused @ Forbidden.as_typed typed in
       { p with env; signature = p.signature @ added; typed_items = p.typed_items + 1; refused }
-    | exception exn ->
-      let p = { p with errors = Diagnostic.of_exn ~stage exn :: p.errors; broken = bound item @ p.broken } in
-      (match Option.map (type_item p.env) (holed declared item) with
-       | Some (_, added, env) -> { p with env; signature = p.signature @ added }
-       | None | (exception _) -> p)
+    | exception exn -> broken_item p item exn
   in
   List.fold_left step { env; signature = []; typed_items = 0; broken = []; refused = []; errors = [] } structure
 

@@ -1,0 +1,5 @@
+"""`python -m gradus`."""
+
+from gradus.cli import main
+
+main()
