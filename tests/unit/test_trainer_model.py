@@ -1,0 +1,165 @@
+"""Devices, fresh models, sampling and early grading, with a model of a few thousand parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gradus.errors import Misuse
+from trainer.config import FreshModel, ModelConfig
+from trainer.demo.corpus import demo_rows
+
+pytestmark = pytest.mark.training
+
+CPU_DEFAULTS = {"use_cpu": True, "bf16": False, "gradient_checkpointing": False, "dataloader_pin_memory": False}
+
+
+@pytest.fixture(scope="module")
+def tiny() -> tuple[Any, Any]:
+    from trainer.fresh import build_model, train_tokenizer
+
+    sizes = FreshModel(hidden_size=32, intermediate_size=64, layers=1, heads=2, kv_heads=1, vocab_size=300)
+    tokenizer = train_tokenizer(["let f x = x + 1", "(* add 1 *)"], sizes)
+    return build_model("qwen3", sizes, tokenizer, seed=3), tokenizer
+
+
+# ------------------------------------------------------------------------------------------------------------ device
+
+
+def test_a_cpu_gets_safe_defaults_and_what_was_asked_wins() -> None:
+    from trainer.device import Device, settled, weights_dtype
+
+    cpu = Device("cpu", has_bf16=False, has_eight_bit=False)
+    said: list[str] = []
+    assert settled({}, cpu, said.append) == CPU_DEFAULTS
+    assert settled({"gradient_checkpointing": True}, cpu, said.append)["gradient_checkpointing"] is True
+    assert weights_dtype(cpu, "auto", frozen=True) == "float32"
+    assert weights_dtype(cpu, "bfloat16", frozen=False) == "bfloat16"
+    assert not said
+
+
+def test_a_gpu_gets_bf16_where_it_can_and_never_beside_fp16() -> None:
+    from trainer.device import Device, settled, weights_dtype
+
+    new = Device("cuda", has_bf16=True, has_eight_bit=True)
+    old = Device("cuda", has_bf16=False, has_eight_bit=False)
+    assert settled({"optim": "adamw_8bit"}, new, print)["optim"] == "adamw_8bit"
+    assert settled({}, new, print)["bf16"] is True
+    assert settled({"fp16": True}, new, print)["bf16"] is False
+    assert settled({}, old, print)["bf16"] is False
+    assert weights_dtype(new, "auto", frozen=True) == "bfloat16"
+    assert weights_dtype(new, "auto", frozen=False) == "float32"
+    assert weights_dtype(old, "auto", frozen=True) == "float32"
+
+
+def test_an_eight_bit_optimizer_is_replaced_where_it_cannot_run_and_said_so() -> None:
+    from transformers.training_args import OptimizerNames
+
+    from trainer.device import Device, settled
+
+    said: list[str] = []
+    for name in ("adamw_8bit", OptimizerNames.ADAMW_8BIT):
+        chosen = settled({"optim": name}, Device("mps", has_bf16=False, has_eight_bit=False), said.append)
+        assert chosen["optim"] == "adamw_torch"
+    assert len(said) == 2
+
+
+def test_a_device_that_is_not_there_is_refused() -> None:
+    import torch
+
+    from trainer.device import choose_device
+
+    assert choose_device(ModelConfig(name="x", device="cpu")).kind == "cpu"
+    missing = "mps" if torch.cuda.is_available() else "cuda"
+    with pytest.raises(Misuse, match=f"no {missing}; it has: .*cpu"):
+        choose_device(ModelConfig(name="x", device=missing))  # type: ignore[arg-type]
+
+
+# ------------------------------------------------------------------------------------------------------- fresh models
+
+
+def test_the_demo_model_has_0_6_million_parameters_and_loses_no_text() -> None:
+    from trainer.fresh import build_model, train_tokenizer
+
+    rows = [row["prompt"] + row["completion"] for row in demo_rows("demo:ocaml/warm-start")]
+    tokenizer = train_tokenizer(rows[:2000], FreshModel())
+    model = build_model("qwen3", FreshModel(), tokenizer, seed=1)
+    assert 0.55e6 < sum(parameter.numel() for parameter in model.parameters()) < 0.65e6
+    for text in (rows[0], "été  \u2028 😀\n\t let  f"):
+        assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
+
+
+def test_an_architecture_that_is_not_offered_is_refused(tiny: tuple[Any, Any]) -> None:
+    from trainer.fresh import build_model
+
+    with pytest.raises(Misuse, match="there is no fresh:gpt2; there are: fresh:qwen2, fresh:qwen3"):
+        build_model("gpt2", FreshModel(), tiny[1], seed=1)
+
+
+# ---------------------------------------------------------------------------------------------------------- sampling
+
+PROMPTS = ["let f x =", "(* add 1 *)\nlet", "x"]
+
+
+def test_greedy_completions_do_not_depend_on_their_batch(tiny: tuple[Any, Any]) -> None:
+    from trainer.sample import sample
+
+    together = sample(*tiny, PROMPTS, 1, 0.0, 12)
+    one_by_one = [sample(*tiny, [prompt], 1, 0.0, 12)[0] for prompt in PROMPTS]
+    assert together == one_by_one == sample(*tiny, PROMPTS, 1, 0.0, 12, batch_size=2)
+
+
+def test_a_seed_repeats_samples_and_leaves_the_random_state_alone(tiny: tuple[Any, Any]) -> None:
+    import torch
+
+    from trainer.sample import sample
+
+    torch.manual_seed(5)
+    first = sample(*tiny, PROMPTS, 4, 1.0, 8, seed=1)
+    after = torch.rand(1)
+    torch.manual_seed(5)
+    assert torch.equal(after, torch.rand(1))
+    assert [len(completions) for completions in first] == [4, 4, 4]
+    assert first == sample(*tiny, PROMPTS, 4, 1.0, 8, seed=1) != sample(*tiny, PROMPTS, 4, 1.0, 8, seed=2)
+
+
+def test_sampling_puts_the_model_back_as_it_was(tiny: tuple[Any, Any]) -> None:
+    from trainer.sample import sample
+
+    model, tokenizer = tiny
+    model.train()
+    model.config.use_cache = False
+    sample(model, tokenizer, ["let"], 1, 1.0, 2)
+    assert model.training
+    assert model.config.use_cache is False
+
+
+def test_a_chat_prompt_is_completed_through_the_template(tiny: tuple[Any, Any]) -> None:
+    from trainer.prompts import token_ids
+    from trainer.sample import sample
+
+    chat = [{"role": "user", "content": "add 1"}]
+    assert tiny[1].decode(token_ids(tiny[1], chat)).endswith("add 1<|im_end|>\n<|im_start|>assistant\n")
+    assert len(sample(*tiny, [chat, "x"], 2, 1.0, 3)) == 2
+
+
+# ------------------------------------------------------------------------------------------------------ early grading
+
+
+def test_completions_are_sent_at_their_end_with_the_text_that_they_end_up_with(tiny: tuple[Any, Any]) -> None:
+    import torch
+
+    from trainer.early_grading import sent_as_they_end
+
+    model, tokenizer = tiny
+    sent: list[tuple[str, str]] = []
+    ids = torch.tensor([tokenizer("let f")["input_ids"]] * 32)
+    torch.manual_seed(1)
+    with sent_as_they_end(model, tokenizer, [tokenizer.eos_token_id], [f"p{row}" for row in range(32)], sent.extend):
+        output = model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=True, top_k=0, max_new_tokens=40)
+    assert "generate" not in vars(model)
+    texts = tokenizer.batch_decode(output[:, ids.shape[1] :], skip_special_tokens=True)
+    ended = [row for row in range(32) if tokenizer.eos_token_id in output[row, ids.shape[1] :]]
+    assert ended
+    assert sorted(sent) == sorted((f"p{row}", texts[row]) for row in ended)
