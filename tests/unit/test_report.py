@@ -129,12 +129,17 @@ def test_the_curves_are_the_metrics_and_the_parts_the_completions(tiny: Path) ->
     ]
     assert training.reward.lines[0].path == "M0.0 750.0L500.0 500.0 1000.0 250.0"
     assert training.reward.areas[0].path == "M0.0 650.0 500.0 300.0 1000.0 0.0 1000.0 550.0 500.0 700.0 0.0 850.0Z"
-    assert training.parts is not None
+    parts, outcomes = training.medium
     # Step 1: 0.25 and 0; step 2: one verdict of 1, its neighbour is a fault; step 3: 1 and 0.25.
-    assert [text for _, text in training.parts.readout] == [
+    assert [text for _, text in parts.readout] == [
         "step 1: types 0.125, tests 0",
         "step 2: types 0.25, tests 0.75",
         "step 3: types 0.25, tests 0.375",
+    ]
+    assert [text for _, text in outcomes.readout] == [
+        "step 1: passed 0.0%, stopped at tests 50.0%, stopped at types 50.0%",
+        "step 2: passed 100.0%, stopped at tests 0.0%, stopped at types 0.0%",
+        "step 3: passed 50.0%, stopped at tests 50.0%, stopped at types 0.0%",
     ]
     assert training.steps is not None
     assert training.steps.rows[1] == ("2", "0.5", "0.2", "0.4", "2.0 s")
@@ -227,8 +232,7 @@ def test_a_lone_evaluation_is_reported_without_a_comparison(tmp_path: Path) -> N
 
 def test_measurements_on_the_way_are_a_curve(tmp_path: Path) -> None:
     run = rich_run(tmp_path / "rich")
-    chart = page(run).held_out.chart
-    assert chart is not None
+    chart = next(chart for chart in page(run).training.medium if chart.title == "Held-out pass rate on the way")
     assert [text.split(":")[0] for _, text in chart.readout] == ["step 0", "step 20", "step 40", "step 60"]
 
 

@@ -115,24 +115,27 @@ def _conclude(run_dir: Path, console: Console, started: float) -> int:
     evaluations = [evaluation for evaluation in (run.before, run.after) if evaluation is not None]
     faulted = run.training.faulted + sum(evaluation.faulted for evaluation in run.evaluations.values())
     console.print(f"\n[bold]{headline_of(evaluations).text}[/]")
-    console.print(_summary(run, panels_of(evaluations), faulted, time.monotonic() - started))
+    console.print(_summary(panels_of(evaluations)))
+    console.print(_account(run, faulted, time.monotonic() - started))
     console.print(f"The report: {report.resolve()}")
     return EXIT_FAULTED if faulted else EXIT_DONE
 
 
-def _summary(run: Run, panels: Sequence[Panel], faulted: int, whole_s: float) -> Table:
-    table = Table("held-out tasks", "before", "after", "change in points", title_justify="left")
+def _summary(panels: Sequence[Panel]) -> Table:
+    table = Table("held-out tasks", "before", "after", "change in points")
     for panel in panels:
         rates = [f"{bar.value}\n{bar.interval}" for bar in panel.bars] if len(panel.bars) == 2 else [NOTHING] * 2
         change = f"{panel.change.text}\n{panel.change.interval}" if panel.change else NOTHING
         table.add_row(panel.title, *rates, change)
-    table.add_section()
-    measured = sum(m.graded + m.faulted for e in run.evaluations.values() for m in e.measurements)
-    table.add_row("submissions graded", f"{run.training.completions + measured - faulted:,}", "", "")
-    table.add_row("faults", f"{faulted:,}", "", "")
-    table.add_row("GRPO", counted(len(run.metrics), "step"), duration(training_s(run.metrics)), "")
-    table.add_row("the whole demo", duration(whole_s), "", "")
     return table
+
+
+def _account(run: Run, faulted: int, whole_s: float) -> str:
+    measured = sum(m.graded + m.faulted for e in run.evaluations.values() for m in e.measurements)
+    graded = run.training.completions + measured - faulted
+    faults = f"[bold red]{counted(faulted, 'fault')}[/]" if faulted else "no faults"
+    steps = f"{counted(len(run.metrics), 'GRPO step')} in {duration(training_s(run.metrics))}"
+    return f"{counted(graded, 'submission')} graded, {faults}; {steps}; {duration(whole_s)} for everything."
 
 
 # --------------------------------------------------------------------------------------------------- what it needs

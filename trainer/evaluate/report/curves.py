@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -19,7 +20,7 @@ from trainer.evaluate.report.charts import (
     stacked,
     thinned,
 )
-from trainer.evaluate.report.history import AFTER, BEFORE, Json, Run
+from trainer.evaluate.report.history import AFTER, BEFORE, PASSED, Json, Run
 from trainer.evaluate.report.words import duration, number, percent
 
 FULL = (0.0, 1.0)
@@ -43,12 +44,23 @@ SMALL = (
     Small(
         "frac_reward_zero_std", "Groups without signal", percent, FULL, "prompts whose completions all earned the same"
     ),
-    Small("completions/clipped_ratio", "Cut off", percent, FULL, "completions that reached the length limit"),
+    Small("completions/clipped_ratio", "Cut off", percent, note="completions that reached the length limit"),
     Small("kl", "KL to the reference"),
     Small("grad_norm", "Gradient norm"),
-    Small("gradus/faulted", "Faulted", percent, FULL, "completions that could not be judged"),
+    Small("gradus/faulted", "Faulted", percent, note="completions that could not be judged"),
 )
 SHOWN_ONLY_IF_NOT_ZERO = frozenset({"gradus/faulted", "completions/clipped_ratio", "kl"})
+PART_STYLES = tuple(f"part-{n}" for n in range(6))
+OUTCOME_STYLES = {
+    PASSED: "part-2",
+    "tests": "part-1",
+    "clippy": "part-0",
+    "compile": "part-4",
+    "check": "part-3",
+    "types": "part-3",
+    "extract": "part-5",
+}
+"""From the bottom of the pile to its top."""
 TIME_PARTS = (("time/generate_s", "generate"), ("time/grade_s", "grade"), ("time/update_s", "update"))
 
 
@@ -76,12 +88,29 @@ def _around(point: Point, spread: float | None) -> tuple[Point, Point]:
 
 
 def component_chart(run: Run) -> Chart | None:
-    """What the mean reward of each step is made of."""
+    """What the mean reward of each step is made of; None for a single part, which is the reward itself."""
     rows = [
         (float(step), {name: total / sums.graded for name, total in sums.components.items()})
         for step, sums in sorted(run.training.steps.items())
     ] or list(_component_metrics(run.metrics))
-    return _stack("Parts of the reward", rows, number)
+    names = dict.fromkeys(name for _, parts in rows for name in parts)
+    return _stack("Parts of the reward", rows, number) if len(names) > 1 else None
+
+
+def outcome_chart(run: Run) -> Chart | None:
+    """How far the answers of each training step come, as shares of its verdicts."""
+    rows = [
+        (float(step), {name: count / sums.graded for name, count in sums.outcomes.items()})
+        for step, sums in sorted(run.training.steps.items())
+    ]
+    seen = {name for _, parts in rows for name in parts}
+    shown = {name: style for name, style in OUTCOME_STYLES.items() if name in seen}
+    shown |= dict.fromkeys(sorted(seen - set(shown)), "part-0")
+    named = [
+        (x, {f"stopped at {name}" if name != PASSED else name: parts.get(name, 0.0) for name in shown})
+        for x, parts in rows
+    ]
+    return _stack("Where answers stop", named, percent, list(shown.values()), FULL)
 
 
 def _component_metrics(metrics: Sequence[Json]) -> Iterator[tuple[float, dict[str, float]]]:
@@ -104,13 +133,20 @@ def time_chart(metrics: Sequence[Json]) -> Chart | None:
     return _small(Small("step_time", "Time per step", duration), metrics)
 
 
-def _stack(title: str, rows: Sequence[tuple[float, dict[str, float]]], show: Format) -> Chart | None:
+def _stack(
+    title: str,
+    rows: Sequence[tuple[float, dict[str, float]]],
+    show: Format,
+    styles: Sequence[str] = PART_STYLES,
+    span: tuple[float, float] | None = None,
+) -> Chart | None:
     names = list(dict.fromkeys(name for _, parts in rows for name in parts))
     by_name = {name: thinned([(x, parts.get(name, 0.0)) for x, parts in rows]) for name in names}
     xs = [x for x, _ in next(iter(by_name.values()), [])]
     thin = [(x, {name: series[n][1] or 0.0 for name, series in by_name.items()}) for n, x in enumerate(xs)]
-    areas = [Area(name, f"part-{n % 6}", low, high) for n, (name, low, high) in enumerate(stacked(names, thin))]
-    return drawn(Plan(title, areas=areas, show=show))
+    piles = zip(stacked(names, thin), itertools.cycle(styles), strict=False)
+    areas = [Area(name, style, low, high) for (name, low, high), style in piles]
+    return drawn(Plan(title, areas=areas, show=show, y_range=span))
 
 
 def small_charts(metrics: Sequence[Json]) -> list[Chart]:

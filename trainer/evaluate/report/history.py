@@ -23,6 +23,7 @@ from trainer.run_folder import RunFolder
 Json = dict[str, Any]
 
 BEFORE, AFTER = "before", "after"
+PASSED = "passed"
 
 
 @dataclass(slots=True)
@@ -30,8 +31,9 @@ class StepSums:
     """The verdicts of one training step, added up."""
 
     graded: int = 0
-    reward: float = 0.0
     components: Counter[str] = field(default_factory=Counter)
+    outcomes: Counter[str] = field(default_factory=Counter)
+    """How many passed (`PASSED`), and how many stopped at each stage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +187,7 @@ def _read_training(path: Path, run: Run) -> None:
 
 def _add(sums: StepSums, record: Json) -> None:
     sums.graded += 1
-    sums.reward += finite(record["reward"]) or 0.0
+    sums.outcomes[PASSED if record.get("passed") is True else str(record.get("stage"))] += 1
     for name, value in components_of(record).items():
         sums.components[name] += value  # type: ignore[assignment]  # a Counter adds floats as well
 

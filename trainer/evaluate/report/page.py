@@ -42,7 +42,6 @@ class Held:
     funnel: tuple[Level, ...]
     kinds: tuple[Level, ...]
     kinds_left_out: int
-    chart: Chart | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +49,8 @@ class Trained:
     """The section on the training steps."""
 
     reward: Chart | None
-    parts: Chart | None
-    time: Chart | None
+    medium: tuple[Chart, ...]
+    """An even number of them, two to a row."""
     small: tuple[Chart, ...]
     steps: Table | None
 
@@ -119,16 +118,20 @@ def _held_out(run: Run, evaluations: Sequence[Evaluation], measured: Sequence[Me
         funnel=tuple(funnel_levels(evaluations[-1].grader, measured)) if measured else (),
         kinds=tuple(by_kind[:MOST_KINDS]),
         kinds_left_out=max(0, len(by_kind) - MOST_KINDS),
-        chart=curves.held_out_chart(run),
     )
 
 
 def _training(run: Run) -> Trained:
+    wide = (curves.component_chart(run), curves.outcome_chart(run), curves.held_out_chart(run))
+    medium = [chart for chart in wide if chart is not None]
+    small = curves.small_charts(run.metrics)
+    time = curves.time_chart(run.metrics)
+    if time is not None:
+        (medium if len(medium) % 2 else small).append(time)
     return Trained(
         reward=curves.reward_chart(run.metrics),
-        parts=curves.component_chart(run),
-        time=curves.time_chart(run.metrics),
-        small=tuple(curves.small_charts(run.metrics)),
+        medium=tuple(medium),
+        small=tuple(small),
         steps=steps_table(run.metrics),
     )
 

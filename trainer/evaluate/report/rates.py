@@ -180,6 +180,9 @@ def _end(share: float) -> str:
 
 
 def _reward(rate: Rate) -> str:
+    if rate.low == rate.high:
+        # Resampling values that are all alike shows no spread, and says nothing about how sure one can be.
+        return f"{rate.value:.3f} (all alike)"
     return f"{rate.value:.3f} ({rate.low:.3f}{DASH}{rate.high:.3f})"
 
 

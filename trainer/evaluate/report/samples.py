@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from trainer.evaluate.report.changes import Span, changed_spans
 from trainer.evaluate.report.comparison import Pair, Turn, pairs_of, varied
+from trainer.evaluate.report.curves import PART_STYLES
 from trainer.evaluate.report.history import Json, Run, components_of, flags_of, is_verdict, task_of
 from trainer.evaluate.report.words import counted, finite, number, shortened, visible
 
@@ -101,7 +102,7 @@ def _part_styles(run: Run) -> dict[str, str]:
     sums = run.training.steps.values()
     names = [name for entry in sums for name in entry.components]
     names += [name for evaluation in run.evaluations.values() for m in evaluation.measurements for name in m.components]
-    return {name: f"part-{n % 6}" for n, name in enumerate(dict.fromkeys(names))}
+    return {name: PART_STYLES[n % len(PART_STYLES)] for n, name in enumerate(dict.fromkeys(names))}
 
 
 def _card(pair: Pair, names: Sequence[str], styles: Mapping[str, str]) -> Card:

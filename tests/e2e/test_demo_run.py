@@ -1,0 +1,119 @@
+"""What `make demo` starts and that it leaves nothing behind. The training itself is tested elsewhere."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from trainer.demo import run as demo
+from trainer.demo.run import DemoFailed, Services, set_aside
+
+needs_tools = pytest.mark.skipif(
+    any(shutil.which(tool) is None for tool in demo.NEEDED), reason=f"needs {', '.join(demo.NEEDED)}"
+)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+
+
+def wait_gone(pids: list[int], timeout_s: float = 15.0) -> list[int]:
+    give_up_at = time.monotonic() + timeout_s
+    while (left := [pid for pid in pids if is_alive(pid)]) and time.monotonic() < give_up_at:
+        time.sleep(0.1)
+    return left
+
+
+def descendants(pid: int) -> list[int]:
+    children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return children + [found for child in children for found in descendants(child)]
+
+
+def test_an_earlier_run_is_moved_to_the_next_free_name(tmp_path: Path) -> None:
+    run = tmp_path / "demo"
+    assert set_aside(run) is None
+    for number in (1, 2):
+        run.mkdir()
+        assert set_aside(run) is None, "an empty folder is no run"
+        (run / "report.html").write_text(str(number))
+        assert set_aside(run) == tmp_path / f"demo.{number}"
+    assert (tmp_path / "demo.1" / "report.html").read_text() == "1"
+    assert (tmp_path / "demo.2" / "report.html").read_text() == "2"
+
+
+def test_missing_programs_are_named_with_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert demo.main(tmp_path / "demo") == demo.EXIT_FAILED
+    said = capsys.readouterr().out
+    assert "redis-server (apt-get install redis-server)" in said
+    assert not (tmp_path / "demo").exists()
+
+
+@pytest.mark.slow
+@needs_tools
+def test_everything_is_up_when_it_says_so_and_gone_afterwards(tmp_path: Path) -> None:
+    with Services(tmp_path) as services:
+        url = services.start(workers=1)
+        (grader,) = httpx.get(f"{url}/v1/graders").json()["graders"]
+        assert (grader["name"], grader["workers"]) == ("ocaml", 1)
+        pids = [pid for service in services.running for pid in (service.process.pid, *descendants(service.process.pid))]
+        folder = services.folder
+        assert len(services.running) == 3
+        assert folder is not None
+        assert folder.is_dir()
+    assert wait_gone(pids, 2) == []
+    assert not folder.exists()
+    assert {path.name for path in tmp_path.iterdir()} == {"redis.log", "serve.log", "worker-1.log"}
+
+
+@pytest.mark.slow
+@needs_tools
+def test_what_dies_is_named_with_the_end_of_its_log(tmp_path: Path) -> None:
+    with Services(tmp_path) as services:
+        services._spawn("worker-1", [sys.executable, "-c", "print('no box [here]'); raise SystemExit(3)"], "Do this.")
+        with pytest.raises(DemoFailed, match=r"(?s)worker-1 ended with status 3\. Do this\..*no box \[here\]"):
+            services._wait("the workers", 10, lambda: False)
+
+
+@pytest.mark.slow
+@needs_tools
+def test_what_does_not_get_ready_in_time_is_a_failure(tmp_path: Path) -> None:
+    with Services(tmp_path) as services:
+        services._spawn("serve", ["sleep", "60"], "")
+        with pytest.raises(DemoFailed, match="the service did not get ready within 0 s"):
+            services._wait("the service", 0.3, lambda: False)
+        pid = services.running[0].process.pid
+    assert not is_alive(pid)
+
+
+@pytest.mark.slow
+@needs_tools
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_survives_the_demo(tmp_path: Path, number: signal.Signals) -> None:
+    command = [sys.executable, "-m", "trainer.demo.run", "--quick", "--run-dir", str(tmp_path / "demo")]
+    with (tmp_path / "output").open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, cwd=Path(__file__).parents[2])
+    give_up_at = time.monotonic() + 60
+    while "Grading at" not in (tmp_path / "output").read_text():
+        assert process.poll() is None, (tmp_path / "output").read_text()
+        assert time.monotonic() < give_up_at
+        time.sleep(0.1)
+    pids = descendants(process.pid)
+    assert len(pids) >= 4
+    os.kill(process.pid, number)
+    status = process.wait(60)
+    assert status == (-number if number is signal.SIGKILL else 128 + signal.SIGINT)
+    assert wait_gone(pids) == []
