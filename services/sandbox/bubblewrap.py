@@ -24,6 +24,7 @@ from pathlib import Path
 
 from gradus.errors import SandboxFault
 from services.sandbox import Command, Ending, Limits, Outcome, StandingBox
+from services.sandbox.cgroup import Groups
 from services.sandbox.pipes import Pipe
 from services.sandbox.seccomp import allow_all, filter_program
 from services.sandbox.standing import Standing
@@ -75,6 +76,7 @@ class Bubblewrap:
             )
         self._tools = {tool: path for tool, path in found.items() if path is not None}
         self._boxes = count()
+        self._groups = Groups()
         # --die-with-parent means the parent *thread*: standing boxes are children of one that lives as long as we do
         self._parent = ThreadPoolExecutor(1, thread_name_prefix="boxes")
         self._filter = filter_program() if filtered else allow_all()
@@ -87,20 +89,27 @@ class Bubblewrap:
             out, err, report, status = pipes = [stack.enter_context(Pipe()) for _ in range(4)]
             seccomp = stack.enter_context(_sealed_file(self._filter))
             targets = [stdin, *(pipe.write for pipe in pipes), seccomp, *(fd for _, fd in files)]
+            group = stack.enter_context(self._groups.box(command.limits.memory_mb, command.limits.processes))
             started = time.monotonic()
             pid = _spawn(self._tools["bwrap"], self._argv(command), targets)
+            group.add(pid)
             for pipe in pipes:
                 pipe.close(pipe.write)
             watch = _Watch(command.limits, pid, status.read, started)
             return watch.until_end(out.read, err.read, report.read)
 
     def open(self, command: Command) -> StandingBox:
-        def spawn(targets: Sequence[int]) -> int:
-            with _sealed_file(self._filter) as seccomp:
-                all_targets = [*targets, seccomp]
-                return self._parent.submit(_spawn, self._tools["bwrap"], self._argv(command), all_targets).result()
+        with ExitStack() as stack:
+            group = stack.enter_context(self._groups.box(command.limits.memory_mb, command.limits.processes))
 
-        return Standing(spawn, command.limits)
+            def spawn(targets: Sequence[int]) -> int:
+                with _sealed_file(self._filter) as seccomp:
+                    argv = self._argv(command)
+                    pid = self._parent.submit(_spawn, self._tools["bwrap"], argv, [*targets, seccomp]).result()
+                group.add(pid)
+                return pid
+
+            return Standing(spawn, command.limits, stack.pop_all().close)
 
     def unfiltered(self) -> Bubblewrap:
         return type(self)(filtered=False)

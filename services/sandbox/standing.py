@@ -23,10 +23,14 @@ MAX_REPLY = 1 << 26
 
 
 class Standing:
-    """`spawn` starts the box with these descriptors as its 0, 1, 2 ... and returns its process id."""
+    """`spawn` starts the box with these descriptors as its 0, 1, 2 ... and returns its process id; `gone` is called
+    once the box is no more."""
 
-    def __init__(self, spawn: Callable[[Sequence[int]], int], limits: Limits) -> None:
+    def __init__(
+        self, spawn: Callable[[Sequence[int]], int], limits: Limits, gone: Callable[[], None] = lambda: None
+    ) -> None:
         self._limits = limits
+        self._gone = gone
         self._turn = threading.Lock()
         """Two questions at a time would get each other's answers."""
         self._pipes = [Pipe() for _ in range(5)]
@@ -107,6 +111,7 @@ class Standing:
             os.waitpid(pid, 0)
             for pipe in self._pipes:
                 pipe.close()
+            self._gone()
 
     def __del__(self) -> None:
         self.close()

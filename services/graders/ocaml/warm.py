@@ -33,8 +33,6 @@ from services.graders.ocaml.trial import (
 )
 from services.sandbox import BoxLost, Command, Exchange, Limits, Sandbox, StandingBox
 
-_BOX = Limits(cpu_s=None, memory_mb=8192, processes=8, scratch_mb=1, file_mb=1, report_kb=1024)
-"""Of the standing boxes themselves. Their children get tighter limits of their own."""
 _CACHED_TASKS = 512
 _NEEDS_MORE = re.compile(r"temp_file|open_out|open_in|bracket_tmp|\b(?:Sys|Unix|Str|Thread|Mutex|Obj|Marshal)\.")
 """Tests that name these may want files or libraries that standing boxes do not have."""
@@ -66,9 +64,10 @@ class Done:
 class Slot:
     """The two boxes of one slot, made when they are first needed and again after one was lost."""
 
-    def __init__(self, sandbox: Sandbox, toolchain: OcamlToolchain) -> None:
+    def __init__(self, sandbox: Sandbox, toolchain: OcamlToolchain, memory_mb: int) -> None:
         self._sandbox = sandbox
         self._toolchain = toolchain
+        self._memory_mb = memory_mb
         self._compiler: StandingBox | None = None
         self._runner: StandingBox | None = None
 
@@ -93,9 +92,11 @@ class Slot:
             raise SandboxFault(f"the runner was lost: {lost}") from None
 
     def _open(self, *argv: str) -> StandingBox:
+        # Their children get tighter limits of their own, up to the most that a task may ask for.
+        limits = Limits(cpu_s=None, memory_mb=self._memory_mb, processes=8, scratch_mb=1, file_mb=1)
         command = Command(
             argv=argv,
-            limits=_BOX,
+            limits=limits,
             binds=self._toolchain.run_binds,
             mounts={str(self._toolchain.build): MOUNT},
             environment=_COMPILER_ENVIRONMENT,
@@ -164,7 +165,7 @@ class WarmWay:
 
     def facts(self, trial: Trial) -> Facts:
         """What the boxes show of this answer. Raises NeedsCold, or Fault for what is not the answer's doing."""
-        slot = self._slots.setdefault(trial.slot, Slot(self._sandbox, self._toolchain))
+        slot = self._slots.setdefault(trial.slot, Slot(self._sandbox, self._toolchain, self._config.max_memory_mb))
         key = _key(trial) if trial.task.signature is not None else None
         known = self._tests.get(key) if key else None
         reply = self._compiled(slot, trial, with_tests=known is None)

@@ -1,0 +1,104 @@
+"""A control group per box where this process may make one: bounds the memory and the processes of a box as a whole.
+
+cgroup v2 where a subtree is delegated to us, v1 where that is what there is, nothing elsewhere: rlimits hold always,
+per process. In containers there is usually nothing to write to; there the container's own limits bound all boxes together.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+_ROOT = Path("/sys/fs/cgroup")
+_MEMORY_FACTOR = 2
+"""Of the limit per process: page cache of the box's files and the box's own start count, too."""
+
+
+class Groups:
+    """Finds out once what can be made here; then one group per box."""
+
+    def __init__(self, root: Path = _ROOT) -> None:
+        self._numbers = itertools.count()
+        self._parents = _v2_parent(root) or _v1_parents(root)
+
+    @property
+    def available(self) -> bool:
+        return bool(self._parents)
+
+    @contextmanager
+    def box(self, memory_mb: int, processes: int) -> Iterator[Group]:
+        """A group with these limits, gone afterwards. Where none can be made it is empty and does nothing."""
+        name = f"gradus-{os.getpid()}-{next(self._numbers)}"
+        group = Group([parent / name for parent in self._parents])
+        try:
+            group.make(_limits(memory_mb, processes))
+            yield group
+        finally:
+            group.remove()
+
+
+class Group:
+    def __init__(self, folders: list[Path]) -> None:
+        self._folders = folders
+
+    def make(self, limits: Mapping[str, int]) -> None:
+        for folder in self._folders:
+            with suppress(OSError):
+                folder.mkdir()
+            for name, value in limits.items():
+                with suppress(OSError):  # a file of the other version or controller
+                    (folder / name).write_text(str(value))
+
+    def add(self, pid: int) -> None:
+        for folder in self._folders:
+            with suppress(OSError):
+                (folder / "cgroup.procs").write_text(str(pid))
+
+    def remove(self) -> None:
+        for folder in self._folders:
+            with suppress(OSError):
+                folder.rmdir()
+
+
+def _limits(memory_mb: int, processes: int) -> dict[str, int]:
+    memory = _MEMORY_FACTOR * memory_mb << 20
+    tasks = processes + 4  # bubblewrap itself and its monitor
+    return {
+        "memory.max": memory,
+        "memory.swap.max": 0,
+        "memory.limit_in_bytes": memory,
+        "pids.max": tasks,
+    }
+
+
+def _own_paths() -> dict[str, str]:
+    """Controller -> path of our own group; the empty name is v2."""
+    paths = {}
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        for controller in controllers.split(","):
+            paths[controller] = path
+    return paths
+
+
+def _v2_parent(root: Path) -> list[Path]:
+    """Our own group, if its children get the memory and pids controllers and we may make some."""
+    with suppress(OSError):
+        own = root / _own_paths().get("", "/").lstrip("/")
+        given = (own / "cgroup.subtree_control").read_text().split()
+        if {"memory", "pids"} <= set(given) and os.access(own, os.W_OK):
+            return [own]
+    return []
+
+
+def _v1_parents(root: Path) -> list[Path]:
+    found = []
+    with suppress(OSError):
+        for controller, path in _own_paths().items():
+            folder = root / controller / path.lstrip("/")
+            if controller in ("memory", "pids") and os.access(folder, os.W_OK):
+                found.append(folder)
+    return found
