@@ -1,7 +1,7 @@
 """A control group per box where this process may make one: bounds the memory and the processes of a box as a whole.
 
 cgroup v2 where a subtree is delegated to us, v1 where that is what there is, nothing elsewhere: rlimits hold always,
-per process. In containers there is usually nothing to write to; there the container's own limits bound all boxes together.
+per process. In containers there is usually nothing to write to; there the limits of the container bound all its boxes.
 """
 
 from __future__ import annotations
