@@ -108,7 +108,10 @@ def _record(where: str, value: Any) -> Row:
 def _csv_rows(name: str, text: str) -> Iterator[Row]:
     csv.field_size_limit(2**31 - 1)
     reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
-    columns = reader.fieldnames or []
+    try:
+        columns = reader.fieldnames or []
+    except csv.Error as error:
+        raise Misuse(f"{name}:1: is not CSV: {error}") from None
     if len(set(columns)) != len(columns):
         raise Misuse(f"{name}:1: a column name occurs twice: {', '.join(columns)}")
     start = 2

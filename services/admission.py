@@ -5,6 +5,8 @@ Reads rows and asks a grader; changes no file. Everything found is reported, row
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -51,7 +53,7 @@ def validate(rows: Iterable[Row], name: GraderName, grader: Grader, slots: int |
         findings.append(finding)
         trials += some
     results = grade_in_order(grader, [trial.submission for trial in trials], grader.info().rubrics[0], slots)
-    left = {id(finding): sum(trial.finding is finding for trial in trials) for finding in findings}
+    left = Counter(id(trial.finding) for trial in trials)
     waiting = iter(findings)
     current = next(waiting, None)
     for trial, result in zip(trials, results, strict=True):
@@ -103,12 +105,19 @@ def _check_texts(row: Row, finding: Finding, seen: dict[str, str]) -> None:
 
 
 def _submission(finding: Finding, name: GraderName, which: str, text: str, task: Any) -> Submission | None:
-    body = f"```ocaml\n{text}\n```" if text else EMPTY
     try:
-        return SUBMISSIONS[name].model_validate({"id": which, "completion": body, "task": task})
+        return SUBMISSIONS[name].model_validate({"id": which, "completion": _fenced(name, text), "task": task})
     except ValidationError as error:
         finding.problems.append(explain(error))
         return None
+
+
+def _fenced(name: GraderName, code: str) -> str:
+    """`code` as a model would write it, behind a fence that is longer than any in the code."""
+    if not code:
+        return EMPTY
+    fence = "`" * (max([2, *map(len, re.findall("`+", code))]) + 1)
+    return f"{fence}{name}\n{code}\n{fence}"
 
 
 def _judge(trial: _Trial, result: Graded | Faulted) -> None:

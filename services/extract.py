@@ -11,8 +11,9 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-_FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([^\s`]*)[^\n`]*$", re.MULTILINE)
-_INLINE_FENCE = re.compile(r"```(?:(\w+)[ \t]+)?([^\n`]+)```")
+# Quantifiers are possessive (`*+`): with backtracking, one long line of spaces would take hours.
+_FENCE = re.compile(r"^[ \t]*+(`{3,}+|~{3,}+)[ \t]*+([^\s`]*+)[^\n`]*+$", re.MULTILINE)
+_INLINE_FENCE = re.compile(r"```([^\n`]++)```")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ def extract(completion: str, tags: Collection[str], defines: re.Pattern[str] | N
     `tags`: language tags, lower case. `defines`: matches code that defines a name which the task declares.
     """
     visible, flags = _after_thinking(completion.replace("\r\n", "\n"))
-    blocks = _blocks(visible)
+    blocks = _blocks(visible, tags)
     if not blocks:
         return Answer(visible.strip(), flags=tuple(flags))
     chosen = _choose(blocks, tags, defines)
@@ -67,7 +68,7 @@ def _after_thinking(completion: str) -> tuple[str, list[str]]:
     return after, []
 
 
-def _blocks(text: str) -> list[_Block]:
+def _blocks(text: str, tags: Collection[str]) -> list[_Block]:
     found: list[_Block] = []
     position = 0
     while opening := _FENCE.search(text, position):
@@ -77,11 +78,14 @@ def _blocks(text: str) -> list[_Block]:
         stop, after = (end.start(), end.end()) if end else (len(text), len(text))
         found.append(_Block(_tag(opening[2]), text[body:stop], opening.start(), after, end is not None))
         position = after
-    return found or [_inline(match) for match in _INLINE_FENCE.finditer(text)]
+    return found or [_inline(match, tags) for match in _INLINE_FENCE.finditer(text)]
 
 
-def _inline(match: re.Match[str]) -> _Block:
-    return _Block(_tag(match[1] or ""), match[2], match.start(), match.end(), closed=True)
+def _inline(match: re.Match[str], tags: Collection[str]) -> _Block:
+    words = match[1].split(maxsplit=1)
+    tagged = len(words) == 2 and _tag(words[0]) in tags  # else the first word is code
+    tag, text = (_tag(words[0]), words[1]) if tagged else ("", match[1])
+    return _Block(tag, text, match.start(), match.end(), closed=True)
 
 
 def _tag(word: str) -> str:

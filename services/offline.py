@@ -32,7 +32,8 @@ def grade_in_order(
         finally:
             free.put(slot)
 
-    with ThreadPoolExecutor(slots) as pool:
+    pool = ThreadPoolExecutor(slots)
+    try:
         graded: dict[str, Future[Graded | Faulted]] = {}
         asked = []
         for submission in submissions:
@@ -42,3 +43,5 @@ def grade_in_order(
             asked.append((submission.id, graded[key]))
         for submission_id, future in asked:
             yield with_id(future.result(), submission_id)
+    finally:
+        pool.shutdown(cancel_futures=True)  # whoever stops asking, by Ctrl-C or a closed pipe, waits for no others

@@ -29,8 +29,8 @@ from services.sandbox.bubblewrap import Bubblewrap
 from services.sandbox.probe import refuse_unless_safe
 
 TAGS = frozenset({"ocaml", "ml"})
-COMMENT = re.compile(r"\(\*.*?\*\)", re.DOTALL)
-_VALUE = re.compile(r"^\s*val\s+(?:\(\s*(\S+)\s*\)|([a-z_][\w']*))", re.MULTILINE)
+COMMENT = re.compile(r"\(\*.*?(?:\*\)|\Z)", re.DOTALL)  # to the end when unclosed: looked for once, not from every "(*"
+_VALUE = re.compile(r"^[ \t]*+val\s++(?:\(\s*(\S+)\s*\)|([a-z_][\w']*))", re.MULTILINE)
 
 
 _NO_CODE = Facts(

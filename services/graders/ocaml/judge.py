@@ -1,7 +1,8 @@
 """What the harness proved: authenticated lines -> how many of the expected tests passed. Reads no other evidence.
 
 A line counts only if it is whole and starts with the secret that was made for this run. A test passed if it was
-reported as passed and never otherwise. Exit status and output of the program are not looked at.
+reported as passed and never otherwise; without the end marker not all of them did. Exit status and output of the
+program are not looked at.
 """
 
 from __future__ import annotations
@@ -43,11 +44,13 @@ def judge(report: bytes, secret: str, expected: int) -> Proof:
         elif word == "ok" or word in _BAD:
             verdicts[number] = word if verdicts.get(number, "ok") == "ok" else verdicts[number]
     counted = [verdicts.get(number, "missing") for number in range(planned) if number not in skipped]
-    passed = counted.count("ok")
+    finished = "done" in words_seen
+    if not finished and counted.count("ok") == len(counted) > 0:
+        counted[-1] = "missing"  # all were seen to pass, but one of them, run again, may have ended the program
     return Proof(
         started="start" in words_seen,
-        finished="done" in words_seen,
-        tests=TestCount(passed=passed, total=len(counted)),
+        finished=finished,
+        tests=TestCount(passed=counted.count("ok"), total=len(counted)),
         reasons=tuple(_reasons(counted)),
     )
 
