@@ -1,0 +1,111 @@
+"""Signs of degenerate completions: each fires on what it is for, and none on an ordinary right answer."""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+
+import pytest
+
+from services.degenerate import degenerate_flags, is_stub
+from services.extract import extract
+from services.graders.ocaml.grader import COMMENT, TAGS
+
+FACTORIAL = "let rec fact n =\n  if n <= 1 then 1\n  else n * fact (n - 1)"
+
+
+def flags(completion: str) -> set[str]:
+    return set(degenerate_flags(extract(completion, TAGS), comment=COMMENT))
+
+
+def stub(code: str) -> bool:
+    return is_stub(code, comment=COMMENT)
+
+
+@pytest.mark.parametrize(
+    "completion",
+    [
+        FACTORIAL,
+        f"```ocaml\n{FACTORIAL}\n```",
+        f"Here is a recursive solution.\n```ocaml\n{FACTORIAL}\n```\nIt calls itself.",
+        f"<think>{'I wonder how this works. ' * 40}</think>\n```ocaml\n{FACTORIAL}\n```",
+        f"First:\n```ocaml\nlet f = 1\n```\nBetter:\n```ocaml\n{FACTORIAL}\n```",
+        "let f = function 1 -> 2 | 2 -> 4 | 3 -> 6 | 4 -> 8 | 5 -> 10 | 6 -> 12 | 7 -> 14 | 8 -> 16 | 9 -> 18 | _ -> 0",
+        "let f x = x",
+    ],
+)
+def test_ordinary_answers_are_not_degenerate(completion: str) -> None:
+    assert flags(completion) == set()
+
+
+@pytest.mark.parametrize("completion", ["", "  \n ", "```ocaml\n```", "(* only a comment *)", "(* never closed"])
+def test_an_answer_without_code_is_empty(completion: str) -> None:
+    assert flags(completion) == {"degenerate:empty"}
+
+
+def test_the_same_lines_over_and_over_are_repetition() -> None:
+    assert flags("let f x = x + 1\n" * 100) == {"degenerate:repetition"}
+    assert flags("let x = 1 in " * 100) == {"degenerate:repetition"}
+
+
+def test_short_answers_and_long_varied_ones_are_no_repetition() -> None:
+    assert flags("let f x = x\n" * 8) == set()
+    words = random.Random(1)
+    assert flags("\n".join(f"let v{words.randrange(10**6)} = {words.randrange(10**6)}" for _ in range(200))) == set()
+
+
+def test_more_prose_than_code_is_prose_but_a_remark_is_not() -> None:
+    talk = "This function takes a number and gives back its factorial, which it computes by calling itself. "
+    assert flags(f"{talk * 2}\n```ocaml\nlet f x = x\n```") == {"degenerate:prose"}
+    assert flags(f"{talk}\n```ocaml\nlet f x = x\n```") == set()
+    assert flags(f"{talk}\n```ocaml\n{FACTORIAL}\n\n(* {'x' * 200} *)\n```\n{talk}") == set()
+
+
+def test_more_than_two_blocks_are_code_spam() -> None:
+    block = "```ocaml\nlet f x = x\n```\n"
+    assert flags(block * 2) == set()
+    assert flags(block * 3) == {"degenerate:code_spam"}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        'let f x = failwith "todo"',
+        "let f x = assert false",
+        "let f x = 0 (* placeholder *)",
+        "(* Replace with your own *)\nlet f x = x",
+        'let f x = raise (Failure "not implemented")',
+        "let f x =\n  (* your code here *)\n  x",
+        "let f x =\n  (* TODO: implement the rest *)\n  x",
+    ],
+)
+def test_a_few_lines_that_only_pretend_are_a_stub(code: str) -> None:
+    assert stub(code)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "let f x = x + 1",
+        "let f x = raise Not_found",
+        FACTORIAL,
+        'let f x =\n  if x < 0 then failwith "negative"\n  else x',
+        "let f = function\n  | 0 -> 1\n  | 1 -> 1\n  | n when n > 1 -> n\n  | _ -> assert false",
+    ],
+)
+def test_code_that_does_something_is_no_stub(code: str) -> None:
+    assert not stub(code)
+
+
+@pytest.mark.parametrize("text", ["(*" * 500_000, "(*" + "*" * 999_998, "failwith" + " " * 999_992, "\n" * 1_000_000])
+def test_the_longest_answers_take_no_time(text: str) -> None:
+    before = time.process_time()
+    flags(text)
+    stub(text)
+    assert time.process_time() - before < 5
+
+
+def test_comments_of_another_language_are_its_graders_business() -> None:
+    rust = re.compile(r"//[^\n]*")
+    assert degenerate_flags(extract("// nothing", {"rust"}), comment=rust) == ("degenerate:empty",)
