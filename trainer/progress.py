@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -24,13 +24,24 @@ from trainer.run_folder import append_lines
 LOGGER = logging.getLogger("gradus.train")
 
 
+class _StandardError(logging.StreamHandler[TextIO]):
+    """Writes to what standard error is at the moment: a bar puts itself in between, so that lines go above it."""
+
+    def __init__(self) -> None:
+        logging.Handler.__init__(self)
+
+    @property
+    def stream(self) -> TextIO:  # type: ignore[override]
+        return sys.stderr
+
+
 @contextmanager
 def narrated(log: Path) -> Iterator[Callable[[str], None]]:
     """`say`: a line for training.log and standard error; of several processes only the first one talks."""
     formatter = logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S")
     handlers: list[logging.Handler] = []
     if is_leader():
-        handlers = [logging.FileHandler(log, encoding="utf-8"), logging.StreamHandler(sys.stderr)]
+        handlers = [logging.FileHandler(log, encoding="utf-8"), _StandardError()]
     for handler in handlers:
         handler.setFormatter(formatter)
         LOGGER.addHandler(handler)

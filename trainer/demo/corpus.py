@@ -23,7 +23,7 @@ CONSTANTS = range(1, 26)
 HELD_OUT_PER_KIND = 5
 CASES_PER_TASK = 5
 WARM_START_ROWS = 10_000
-MISTAKEN_SHARE = 0.7
+MISTAKEN_SHARE = 0.6
 """Of the rows of a kind that has a mistake."""
 DAMAGED_SHARE = 0.35
 SEED = 7
