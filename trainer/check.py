@@ -65,9 +65,9 @@ def _options(config: TrainConfig) -> str:
     from trainer.grpo import grpo_config, grpo_options
 
     notes: list[str] = []
-    made = grpo_config(
-        grpo_options(config, choose_device(config.model), notes.append), output_dir=Path("."), seed=config.seed
-    )
+    options = grpo_options(config, choose_device(config.model), notes.append)
+    tasks = len(load_tasks(config.data, config.reward.grader, config.seed).train)
+    made = grpo_config(options, output_dir=Path("."), seed=config.seed, tasks=tasks)
     prompts = made.generation_batch_size // made.num_generations
     return "; ".join([f"{prompts} prompts x {made.num_generations} completions per generation", *notes])
 

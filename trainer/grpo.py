@@ -85,12 +85,20 @@ def grpo_options(config: TrainConfig, device: Device, say: Callable[[str], None]
     return settled({**DEFAULTS, **config.grpo}, device, say)
 
 
-def grpo_config(options: dict[str, Any], *, output_dir: Path, seed: int) -> Any:
-    """TRL's own object. Raises Misuse for combinations that TRL refuses."""
+def grpo_config(options: dict[str, Any], *, output_dir: Path, seed: int, tasks: int) -> Any:
+    """TRL's own object. Raises Misuse for combinations that TRL refuses, or that leave it without a whole batch."""
     try:
-        return GRPOConfig(**options, output_dir=str(output_dir), seed=seed, disable_tqdm=True)
+        made = GRPOConfig(**options, output_dir=str(output_dir), seed=seed, disable_tqdm=True)
     except (ValueError, TypeError, ImportError) as error:
         raise Misuse(f"grpo: {error}") from None
+    wanted = made.generation_batch_size // made.num_generations
+    if tasks < wanted:
+        raise Misuse(
+            f"grpo: one round of generation takes {wanted} different tasks (generation_batch_size "
+            f"{made.generation_batch_size} / num_generations {made.num_generations}), and there are only {tasks}; "
+            "lower per_device_train_batch_size or generation_batch_size"
+        )
+    return made
 
 
 def train_grpo(run: Run, start: str) -> None:
@@ -99,6 +107,8 @@ def train_grpo(run: Run, start: str) -> None:
     Raises GradingStopped past the fault budget and StopRequested after a signal, both with a checkpoint saved.
     """
     tokenizer = load_tokenizer(start, run.config.model)
+    if run.config.prompt.style == "chat" and not tokenizer.chat_template:
+        raise Misuse(f"prompt.style: the tokenizer of {start} has no chat template; use style: plain")
     trainer = _trainer(run, start, tokenizer)
     held_out = HeldOut(run, tokenizer, trainer.max_completion_length)
     trainer.add_callback(held_out)
@@ -122,7 +132,7 @@ def _trainer(run: Run, start: str, tokenizer: Any) -> GradusTrainer:
     trainer = GradusTrainer(
         load_model(start, config.model, dtype),
         rewarder.gradus,
-        args=grpo_config(run.options, output_dir=run.folder.path, seed=config.seed),
+        args=grpo_config(run.options, output_dir=run.folder.path, seed=config.seed, tasks=len(examples)),
         train_dataset=_dataset(config, examples),
         processing_class=tokenizer,
         peft_config=lora_config(config.lora) if config.lora else None,

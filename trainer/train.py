@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from gradus.errors import QueueFault
 from trainer.check import client_of, findings, ready_grader
-from trainer.config import TrainConfig, load_config
+from trainer.config import OWN_NAMES, TrainConfig, load_config
 from trainer.data import Example, Tasks, load_tasks
 from trainer.ranks import is_leader, wait_for_all
 from trainer.run_folder import RunFolder, append_lines, checkpoint_to_resume, step_of
@@ -89,9 +89,10 @@ def _train(settings: TrainConfig, folder: RunFolder, resume: str, wish: StopWish
 
     device = choose_device(settings.model)
     options = grpo_options(settings, device, say)
-    grpo_config(options, output_dir=folder.path, seed=settings.seed)
+    grpo_config(options, output_dir=folder.path, seed=settings.seed, tasks=len(tasks.train))
     if is_leader():
-        write_down(settings.model_copy(update={"grpo": options}), tasks, folder, device)
+        asked = {name: value for name, value in options.items() if name not in OWN_NAMES}
+        write_down(settings.model_copy(update={"grpo": asked}), tasks, folder, device)
         folder.forget_after(done)
     wait_for_all()
     say(f"{len(tasks.train)} tasks to train on, {len(tasks.held_out)} held out, on {device.kind}, in {folder.path}")

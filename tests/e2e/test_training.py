@@ -22,6 +22,7 @@ from gradus.errors import Misuse
 from gradus.resources import configs
 from services.broker.payload import JobPayload
 from tests.echo import EchoWorker, Service
+from trainer.config import ModelConfig, load_config
 
 pytestmark = pytest.mark.training
 
@@ -238,9 +239,8 @@ def test_the_qwen_config_trains_an_adapter_on_chat_prompts(
     assert [message["role"] for message in sample["prompt"]] == ["system", "user"]
     assert sample["reward"] is not None
     assert {path.name for path in (run / "eval").glob("*.json")} == {"before.json", "after.json"}
-    assert json.loads((run / "config.resolved.json").read_text())["grpo"]["beta"] == 0.01
+    assert load_config(run / "config.resolved.json").grpo["beta"] == 0.01
 
-    from trainer.config import ModelConfig
     from trainer.model import load_trained
     from trainer.sample import sample as complete
 
@@ -261,9 +261,11 @@ def test_a_warm_start_from_nothing_then_grpo(config: Path, tmp_path: Path) -> No
     assert (run / "final" / "tokenizer.json").exists()
 
 
-def test_options_that_trl_refuses_are_misuse(config: Path) -> None:
+def test_options_that_cannot_work_are_misuse(config: Path) -> None:
     with pytest.raises(Misuse, match="must be divisible by num_generations"):
         train(config, "--num_generations", "3")
+    with pytest.raises(Misuse, match="takes 16 different tasks .*, and there are only 8"):
+        train(config, "--per_device_train_batch_size", "64")
     with pytest.raises(Misuse, match="no tokenizer can be loaded from"):
         train(config, "--model.name", "/nowhere/at/all")
 
