@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from gradus.errors import Fault
+from services.graders.ocaml.grader import OcamlGrader
+
 
 def free_port() -> int:
     with socket.socket() as probe:
@@ -80,3 +83,14 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[
 def redis_url(redis_server: Callable[..., RedisServer]) -> str:
     """A Redis for the whole session. It is shared: keep to a key prefix or a database number of your own."""
     return redis_server().url
+
+
+@pytest.fixture(scope="session")
+def ocaml_grader() -> Iterator[OcamlGrader]:
+    """The OCaml grader in its real boxes, made once for the session."""
+    try:
+        grader = OcamlGrader()
+    except Fault as fault:
+        pytest.skip(f"the OCaml grader cannot start here: {fault.message}")
+    yield grader
+    grader.warm.close()

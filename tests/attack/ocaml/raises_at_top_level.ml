@@ -1,0 +1,4 @@
+(* must not: be excused from its tests because it broke before them *)
+let double x = x + x
+exception Broken
+let () = raise Broken

@@ -1,0 +1,348 @@
+"""The OCaml grader in its real boxes: behaviours from tests/cases/ocaml, and what only code can make or see."""
+
+from __future__ import annotations
+
+import json
+import re
+import string
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from gradus.contract import Graded, OcamlSubmission, Severity, Stage
+from gradus.errors import InternalFault
+from services.facts import Facts
+from services.graders import cases as own_cases
+from services.graders.cases import Expected
+from services.graders.ocaml import grader as grader_module
+from services.graders.ocaml.grader import OcamlGrader
+from services.graders.ocaml.trial import Trial
+
+CASES = Path(__file__).parents[1] / "cases" / "ocaml"
+RUBRIC = "ocaml/graduated@1"
+
+
+class ExpectedVerdict(Expected):
+    tests: tuple[int, int] | None = None
+    """Passed and total."""
+    errors: int | None = None
+    """Diagnostics of severity error at the stages types and compile."""
+    says: tuple[str, ...] = ()
+    """Each is part of some diagnostic."""
+    no_flags: bool = False
+
+
+class OcamlCase(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    name: str
+    id: str = "case"
+    prompt: str = ""
+    completion: str
+    task: dict[str, Any]
+    expect: ExpectedVerdict | None = None
+    fault: str | None = None
+    """Instead of a verdict: a fault of ours that is not retried and whose message matches this."""
+    known_gap: str | None = None
+    """Why this does not hold yet."""
+
+
+class OnlyCold(OcamlGrader):
+    """Sends nothing the warm way, so that both can be compared."""
+
+    def _judged(self, trial: Trial) -> Facts:
+        return self.cold.facts(trial)
+
+
+def load() -> Iterator[Any]:
+    for file in sorted(CASES.glob("*.yaml")):
+        for entry in yaml.safe_load(file.read_text()):
+            case = OcamlCase.model_validate(entry)
+            marks = [pytest.mark.xfail(reason=case.known_gap, strict=True)] if case.known_gap else []
+            yield pytest.param(case, id=f"{file.stem}: {case.name}", marks=marks)
+
+
+def grade(grader: OcamlGrader, completion: str, task: dict[str, Any], **more: Any) -> Graded:
+    submission = {"id": "case", "completion": completion, "task": task} | more
+    return grader.grade(OcamlSubmission.model_validate(submission), RUBRIC, 0)
+
+
+@pytest.mark.parametrize("case", load())
+def test_behaves_as_written_down(ocaml_grader: OcamlGrader, case: OcamlCase) -> None:
+    if case.fault is not None:
+        with pytest.raises(InternalFault, match=case.fault) as raised:
+            grade(ocaml_grader, case.completion, case.task)
+        assert not raised.value.retryable
+        return
+    want = case.expect
+    assert want is not None
+    got = grade(ocaml_grader, case.completion, case.task, id=case.id, prompt=case.prompt)
+    low, high = want.reward
+    assert (got.id, got.passed, got.stage) == (case.id, want.passed, want.stage), got
+    assert low - 1e-6 <= got.reward <= high + 1e-6, got
+    assert set(want.flags) <= set(got.flags), got
+    assert not (want.no_flags and got.flags), got
+    if want.tests is not None:
+        assert got.tests is not None, got
+        assert (got.tests.passed, got.tests.total) == want.tests, got
+    if want.errors is not None:
+        errors = [d for d in got.diagnostics if d.severity is Severity.ERROR and d.stage is not Stage.TESTS]
+        assert len(errors) == want.errors, got
+    for text in want.says:
+        assert any(text in diagnostic.message for diagnostic in got.diagnostics), got
+
+
+def test_both_ways_of_judging_come_to_the_same_verdicts(ocaml_grader: OcamlGrader) -> None:
+    cold = OnlyCold(sandbox=ocaml_grader.sandbox)
+
+    def differs(case: OcamlCase) -> str | None:
+        one, other = (
+            grade(grader, case.completion, case.task, id=case.id, prompt=case.prompt) for grader in (ocaml_grader, cold)
+        )
+        timing = {"flags", "diagnostics", "cpu_ms", "wall_ms"}  # limits are met in different ways
+        same = one.model_dump(exclude=timing) == other.model_dump(exclude=timing)
+        return None if same else f"{case.name}: warm {one}, cold {other}"
+
+    cases = [case.values[0] for case in load() if case.values[0].fault is None]
+    with ThreadPoolExecutor(2) as pool:
+        assert [different for different in pool.map(differs, cases) if different] == []
+
+
+def test_the_names_of_all_cases_differ() -> None:
+    names = [case.values[0].name for case in load()]
+    assert len(names) == len(set(names))
+
+
+# ------------------------------------------------------------------------------------------ hidden tests stay hidden
+
+HIDDEN = "zanzibar_quokka_7731"
+OTHER = "perihelion_marmot_4412"
+
+LEAKING_ANSWERS = {
+    "prints whatever it is given": 'let f s = print_string s; prerr_string s; flush stdout; s ^ "x"',
+    "raises what it is given": "let f s = failwith s",
+    "raises an exception of its own with what it is given": "exception Got of string\nlet f s = raise (Got s)",
+    "gives back what it is given": "let f s = s",
+    "writes what it is given to a file": 'let f s = let c = open_out "/tmp/x" in output_string c s; close_out c; s',
+    "has another type": "let f n = n + 1",
+    "has too few arguments": "let f = ()",
+    "lacks the name": "let g s = s",
+    "does not parse": "let f s = ",
+    "is forbidden": "let f s = Obj.magic s",
+    "looks at its own arguments, environment and program": (
+        "let f s =\n  Array.iter print_endline Sys.argv;\n  print_endline Sys.executable_name;\n"
+        "  (try let c = open_in_bin Sys.executable_name in print_string (really_input_string c (in_channel_length c)) "
+        "with _ -> ());\n"
+        '  (try let c = open_in_bin "/box/program" in failwith (really_input_string c (in_channel_length c)) '
+        "with Sys_error _ -> ());\n"
+        '  Array.iter (fun n -> try print_endline n with _ -> ()) (try Sys.readdir "/tmp" with _ -> [||]); s'
+    ),
+    "shows a backtrace": (
+        "let () = Printexc.record_backtrace true\n"
+        "let f s = Printexc.print_raw_backtrace stderr (Printexc.get_callstack 9); s"
+    ),
+}
+
+HIDDEN_TESTS = {
+    "assert": f'let {OTHER} = 3\nlet () = assert (f "{HIDDEN}" = "{HIDDEN}{OTHER}")',
+    "ounit2": (
+        f'open OUnit2\nopen Solution\nlet {OTHER} = "{OTHER}" >:: fun _ -> '
+        f'assert_equal ~msg:"{HIDDEN}" ~printer:(fun s -> s) "{HIDDEN}{OTHER}" (f "{HIDDEN}")\n'
+        f"let () = run_test_tt_main {OTHER}"
+    ),
+}
+
+
+HIDDEN_TASKS = {
+    f"{framework}, {'declared' if signature else 'undeclared'}": {
+        "tests": tests,
+        "signature": signature,
+        "limits": {"cpu_s": 0.5},
+    }
+    for framework, tests in HIDDEN_TESTS.items()
+    for signature in (None, "val f : string -> string")
+}
+
+
+def told(grader: OcamlGrader, answer: str, task: dict[str, Any]) -> list[str]:
+    """Words of the hidden tests that are in the result."""
+    result = grade(grader, answer, task).model_dump_json()
+    return [word for word in (HIDDEN, OTHER, "quokka", "marmot", "assert_equal") if word in result]
+
+
+@pytest.mark.parametrize("task", sorted(HIDDEN_TASKS))
+@pytest.mark.parametrize("answer", sorted(LEAKING_ANSWERS))
+def test_no_text_of_hidden_tests_is_in_any_result(ocaml_grader: OcamlGrader, answer: str, task: str) -> None:
+    assert told(ocaml_grader, LEAKING_ANSWERS[answer], HIDDEN_TASKS[task]) == []
+
+
+@pytest.mark.parametrize("task", sorted(HIDDEN_TASKS))
+def test_no_text_of_hidden_tests_is_in_any_result_of_the_cold_way(ocaml_grader: OcamlGrader, task: str) -> None:
+    cold = OnlyCold(sandbox=ocaml_grader.sandbox)
+    found = {name: told(cold, answer, HIDDEN_TASKS[task]) for name, answer in LEAKING_ANSWERS.items()}
+    assert found == dict.fromkeys(LEAKING_ANSWERS, [])
+
+
+# -------------------------------------------------------------------------------------------- answers of great size
+
+INC = {"signature": "val f : int -> int", "tests": "let () = assert (f 1 = 2)"}
+
+
+def verdict_of(grader: OcamlGrader, completion: str) -> Graded:
+    """A verdict: a fault would be raised."""
+    return grade(grader, completion, INC)
+
+
+def test_two_hundred_thousand_parentheses_are_graded(ocaml_grader: OcamlGrader) -> None:
+    assert verdict_of(ocaml_grader, "let f x = 1 + " + "(" * 200_000 + "x" + ")" * 200_000).passed
+
+
+def test_deep_nesting_is_graded(ocaml_grader: OcamlGrader) -> None:
+    body = "x"
+    for depth in range(64):
+        body = f"(let y{depth} = {body} in if y{depth} > 0 then y{depth} else (match y{depth} with 0 -> 0 | n -> n))"
+    assert verdict_of(ocaml_grader, f"let f x = 1 + {body}").passed
+
+
+def test_a_list_of_ten_thousand_literals_is_graded(ocaml_grader: OcamlGrader) -> None:
+    literals = "; ".join(str(n) for n in range(10_000))
+    assert verdict_of(ocaml_grader, f"let table = [| {literals} |]\nlet f x = table.(x + 1)").passed
+
+
+def test_a_text_of_half_a_million_letters_is_graded(ocaml_grader: OcamlGrader) -> None:
+    assert verdict_of(ocaml_grader, f'let s = "{"a" * 500_000}"\nlet f x = x + String.length s - 499_999').passed
+
+
+def test_a_thousand_definitions_are_graded(ocaml_grader: OcamlGrader) -> None:
+    definitions = "\n".join(f"let g{n} x = x + {n}" for n in range(1_000))
+    assert verdict_of(ocaml_grader, f"{definitions}\nlet f x = g1 x").passed
+
+
+BREAKS_COMPILERS = {
+    "an opened list in an opened list and so on": ("let f x = " + "[" * 200_000, None),
+    "a number of a hundred thousand digits": ("let f x = " + "9" * 100_000, None),
+    "a name of a hundred thousand letters": (f"let f x = {'a' * 100_000}", None),
+    "comments without end": ("(*" * 100_000 + "\nlet f x = x + 1", "degenerate:empty"),
+    "a sum of a hundred thousand terms": ("let f x = " + " + ".join(["x"] * 100_000), "compiler:crash"),
+    "functions in functions": ("let f x = " + "fun _ -> " * 50_000 + "x", "compiler:crash"),
+    "a type of exponential size": (
+        "let d0 x = (x, x)\n"
+        + "\n".join(f"let d{n} x = d{n - 1} (d{n - 1} x)" for n in range(1, 8))
+        + "\nlet f x = d7 x",
+        "limit:compile",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", sorted(BREAKS_COMPILERS))
+def test_what_breaks_compilers_is_a_verdict_and_earns_nothing(ocaml_grader: OcamlGrader, what: str) -> None:
+    completion, flag = BREAKS_COMPILERS[what]
+    result = verdict_of(ocaml_grader, completion)
+    assert result.reward == 0
+    assert flag is None or flag in result.flags
+    assert len(result.model_dump_json()) < 10_000
+
+
+def test_the_cold_compiler_is_stopped_on_a_type_of_exponential_size(ocaml_grader: OcamlGrader, tmp_path: Path) -> None:
+    settings = ocaml_grader.config.model_dump()
+    settings["cold_compile"]["cpu_s"] = 1
+    file = tmp_path / "ocaml.yaml"
+    file.write_text(yaml.safe_dump(settings))
+    impatient = OnlyCold(config=file, sandbox=ocaml_grader.sandbox)
+    result = verdict_of(impatient, BREAKS_COMPILERS["a type of exponential size"][0])
+    assert (result.reward, result.flags) == (0, ("limit:compile",))
+
+
+def test_the_box_works_again_after_every_one_of_these(ocaml_grader: OcamlGrader) -> None:
+    assert verdict_of(ocaml_grader, "let f x = x + 1").passed
+
+
+def test_text_that_no_compiler_takes_is_refused_at_the_door() -> None:
+    for completion in ("let f x = \0 x", "\ud800"):
+        with pytest.raises(ValidationError):
+            OcamlSubmission.model_validate({"id": "a", "completion": completion, "task": INC})
+
+
+@pytest.mark.parametrize(
+    "completion", ["\x01\x02\x7f", "\ufeff", "\\", "'", '"', "`", "{|", "let f = '\\777'", "%%", '# 1 "x"']
+)
+def test_odd_characters_are_a_verdict(ocaml_grader: OcamlGrader, completion: str) -> None:
+    assert verdict_of(ocaml_grader, completion).reward == 0
+
+
+# ------------------------------------------------------------------------------------------------- results as such
+
+
+def test_the_same_submission_gets_the_same_verdict_every_time_and_in_every_slot(ocaml_grader: OcamlGrader) -> None:
+    answers = ["let f x = x + 1", "let f x = x", "let f x = x ^ x", "let f"] * 4
+
+    def one(numbered: tuple[int, str]) -> str:
+        slot, answer = numbered
+        submission = OcamlSubmission.model_validate({"id": "a", "completion": answer, "task": INC})
+        result = ocaml_grader.grade(submission, RUBRIC, slot % 8)
+        return result.model_copy(update={"cpu_ms": 0.0, "wall_ms": 0.0}).model_dump_json()
+
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(one, enumerate(answers)))
+    assert [results[n::4] for n in range(4)] == [[results[n]] * 4 for n in range(4)]
+
+
+def test_a_result_says_who_graded_by_what_and_at_which_cost(ocaml_grader: OcamlGrader) -> None:
+    result = verdict_of(ocaml_grader, "let f x = x + 1")
+    info = ocaml_grader.info()
+    assert (result.rubric, result.grader, result.toolchain) == (RUBRIC, info.grader, info.toolchain)
+    assert re.fullmatch(r"ocaml@[0-9a-f]{12}", result.grader)
+    assert 0 < result.cpu_ms < 60_000
+    assert result.wall_ms > 0
+    assert sum(result.components.values()) == pytest.approx(result.reward)
+
+
+def test_a_diagnostic_points_to_its_place_in_the_answer(ocaml_grader: OcamlGrader) -> None:
+    result = verdict_of(ocaml_grader, 'Here:\n```ocaml\nlet a = 1\nlet f x = x + "1"\n```')
+    [diagnostic] = result.diagnostics
+    assert (diagnostic.stage, diagnostic.line, diagnostic.column) == (Stage.TYPES, 2, 15)
+    assert "string" in diagnostic.message
+
+
+def test_diagnostics_hold_no_path_of_this_machine(ocaml_grader: OcamlGrader) -> None:
+    for answer in ("let f x = List.nope x", "open Nowhere", "let f = ref []", "let f x = x ^ x"):
+        for task in (INC, {"tests": INC["tests"]}):
+            result = grade(ocaml_grader, answer, task).model_dump_json()
+            assert not re.search(r"/(usr|opt|home|root|tmp|box)/", result), result
+
+
+def test_the_strict_rubric_is_all_or_nothing(ocaml_grader: OcamlGrader) -> None:
+    task = {"signature": "val f : int -> int", "tests": "let () = assert (f 1 = 2); assert (f 5 = 6)"}
+    for answer, reward in (("let f x = x + 1", 1.0), ("let f _ = 2", 0.0)):
+        submission = OcamlSubmission.model_validate({"id": "a", "completion": answer, "task": task})
+        assert ocaml_grader.grade(submission, "ocaml/strict@1", 0).reward == reward
+
+
+def test_a_result_survives_the_wire(ocaml_grader: OcamlGrader) -> None:
+    result = verdict_of(ocaml_grader, 'let f x = x ^ "\\u{1F42B} \x7f"')
+    assert Graded.model_validate(json.loads(result.model_dump_json())) == result
+
+
+def test_the_grader_proves_itself_with_cases_of_every_basic_kind(ocaml_grader: OcamlGrader) -> None:
+    file = Path(grader_module.__file__).parent / "cases.yaml"
+    assert {case.name for case in own_cases.load_cases(file)} >= set(own_cases.BASIC)
+    ocaml_grader.prove()
+
+
+def test_a_grader_that_fails_its_own_cases_refuses_to_serve(ocaml_grader: OcamlGrader, tmp_path: Path) -> None:
+    wrong = tmp_path / "cases.yaml"
+    wrong.write_text(
+        "- {name: pass, completion: 'let f x = x', task: {tests: 'let () = assert (f 1 = 2)'},"
+        " expect: {passed: true, stage: tests, reward: [1, 1]}}"
+    )
+    with pytest.raises(InternalFault, match="fails its own cases: case 'pass' got passed False"):
+        own_cases.prove_cases(ocaml_grader, OcamlSubmission, wrong)
+
+
+def test_every_printable_character_alone_is_a_verdict(ocaml_grader: OcamlGrader) -> None:
+    rewards = {verdict_of(ocaml_grader, character).reward for character in string.punctuation[::4]}
+    assert rewards <= {0.0}
