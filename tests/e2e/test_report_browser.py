@@ -72,9 +72,9 @@ def opened(browser: Any, report: Path, *, width: int = 1280, scheme: str = "ligh
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     browser.get(report.as_uri())
     messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    return [
-        message["params"]["request"]["url"] for message in messages if message["method"] == "Network.requestWillBeSent"
-    ]
+    asked = [message["params"] for message in messages if message["method"] == "Network.requestWillBeSent"]
+    # The browser's own start page may still be loading; only what the report asks for is the report's doing.
+    return [request["request"]["url"] for request in asked if request["documentURL"] == report.as_uri()]
 
 
 def errors(browser: Any) -> list[Any]:

@@ -76,6 +76,8 @@ def _demo(run_dir: Path, quick: bool, console: Console, started: float) -> int:
     (run_dir / "logs").mkdir(parents=True)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     console.print("[bold]Gradus demo:[/] a tiny language model learns OCaml from a real compiler and real tests.")
+    if quick:
+        console.print("Quick: a dozen steps show that everything works, and the figures mean little.")
     if aside is not None:
         console.print(f"The run that was in {run_dir} is now in {aside}.")
     with Services(run_dir / "logs") as services:
@@ -116,6 +118,7 @@ def _conclude(run_dir: Path, console: Console, started: float) -> int:
     faulted = run.training.faulted + sum(evaluation.faulted for evaluation in run.evaluations.values())
     console.print(f"\n[bold]{headline_of(evaluations).text}[/]")
     console.print(_summary(panels_of(evaluations)))
+    console.print("Held-out: the kinds of task that were trained on, with constants never trained on for that kind.")
     console.print(_account(run, faulted, time.monotonic() - started))
     console.print(f"The report: {report.resolve()}")
     return EXIT_FAULTED if faulted else EXIT_DONE

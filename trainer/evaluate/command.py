@@ -1,6 +1,7 @@
 """`gradus eval`: loads a model and tasks, measures, writes RUN/eval/ and prints the figures. Its options are the CLI's.
 
-The prompt is written as the model saw it in training when the model lies in a run folder, else it is the task's text.
+A model that lies in a run folder is asked and judged as in that run: with its prompt template and its rubric. Any other
+gets the task's text as its prompt, and the grader's default rubric.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from gradus.errors import Misuse, QueueFault
 from trainer.config import DataConfig, ModelConfig, PromptConfig, TrainConfig
 from trainer.data import Example, read_examples
 from trainer.evaluate.measure import Generate, OnProgress, Plan, Problem, evaluate, local_model
-from trainer.evaluate.outcome import Evaluation, Measurement, Rate, write_outcome
+from trainer.evaluate.outcome import Evaluation, Measurement, write_outcome
 from trainer.prompts import render
 
 READY_TIMEOUT_S = 15.0
@@ -53,6 +55,8 @@ def main(
     console = Console()
     plan = _checked_plan(grader, samples, temperature, max_new_tokens, name)
     trained_with = config_beside(Path(model))
+    if trained_with is not None and trained_with.reward.grader == plan.grader:
+        plan = replace(plan, rubric=trained_with.reward.rubric)
     problems = problems_of(_examples(tasks, grader, limit, trained_with), _prompt_config(trained_with))
     client = RewardClient(urls, api_key=os.environ.get("GRADUS_API_KEY"))
     try:
@@ -66,7 +70,7 @@ def main(
             generate, problems, plan, client, name=name, model=model, tasks=tasks.name, on_progress=on_progress
         )
     path = write_outcome(out.parent if out.name == "eval" else out, done.evaluation, done.records)
-    console.print(table_of([done.evaluation]))
+    console.print(table_of(done.evaluation))
     console.print(f"written to {path}", highlight=False, soft_wrap=True)
     return EXIT_FAULTED if done.evaluation.faulted else EXIT_GRADED
 
@@ -90,9 +94,12 @@ def config_beside(model: Path) -> TrainConfig | None:
 
 def load(model: str, trained_with: TrainConfig | None, plan: Plan) -> Generate:
     """`Generate` from a folder or a model's name on the hub. Raises Misuse when it cannot be loaded."""
+    from transformers.utils import logging
+
     from trainer.device import choose_device, weights_dtype
     from trainer.model import load_model, load_tokenizer, load_trained
 
+    logging.disable_progress_bar()
     settings = (trained_with.model if trained_with else ModelConfig(name=model)).model_copy(update={"name": model})
     device = choose_device(settings)
     dtype = weights_dtype(device, settings.dtype, frozen=True)
@@ -145,24 +152,21 @@ def progress_bar(console: Console) -> Iterator[OnProgress]:
         yield on_progress
 
 
-def table_of(evaluations: Iterable[Evaluation]) -> Table:
-    """The figures of some evaluations, one row for each way of sampling."""
-    table = Table("evaluation", "sampling", "tasks", "pass@1 (95 % interval)", "pass@k", "mean reward", "faults")
-    for evaluation in evaluations:
-        for measurement in evaluation.measurements:
-            table.add_row(evaluation.name, *_cells(measurement))
+def table_of(evaluation: Evaluation) -> Table:
+    """The figures of an evaluation, one row for each way of sampling."""
+    table = Table("sampling", "tasks", "pass@1", "95% interval", "pass@k", "reward", "faults")
+    for measurement in evaluation.measurements:
+        table.add_row(*_cells(measurement))
     return table
 
 
 def _cells(found: Measurement) -> Iterator[str]:
     yield "greedy" if found.mode == "greedy" else f"T={found.temperature:g}, {found.samples} each"
     yield str(len(found.problems))
-    yield percent(found.pass_at.get(1))
-    best_k = max(found.pass_at, default=1)
-    yield f"@{best_k} {found.pass_at[best_k].value:.1%}" if best_k > 1 else ""
+    rate = found.pass_at.get(1)
+    yield f"{rate.value:.1%}" if rate else "-"
+    yield f"{rate.low:.1%} to {rate.high:.1%}" if rate else "-"
+    most = max(found.pass_at, default=1)
+    yield f"@{most} {found.pass_at[most].value:.1%}" if most > 1 else ""
     yield f"{found.mean_reward.value:.3f}" if found.mean_reward else "-"
     yield str(found.faulted)
-
-
-def percent(rate: Rate | None) -> str:
-    return f"{rate.value:.1%} ({rate.low:.1%} to {rate.high:.1%})" if rate else "-"
