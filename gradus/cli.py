@@ -212,6 +212,44 @@ def _graded_there(
     return asyncio.run(run())
 
 
+@app.command()
+def attack(
+    grader: Grader,
+    url: Url = None,
+    deadline_s: Annotated[float, typer.Option(min=1, max=3600, help="With --url: for the whole corpus")] = 600.0,
+    api_key: Annotated[str | None, typer.Option(envvar="GRADUS_API_KEY", help="With --url")] = None,
+    slots: Slots = None,
+    quiet: Quiet = False,
+) -> None:
+    """Run the corpus of hostile answers against a grader: here, or the live service at --url.
+
+    Prints a table; exit status 1 when anything got credit that it did not earn, or broke the grader.
+    """
+    from gradus.attacks import load_attacks
+    from gradus.contract import grader_named
+    from gradus.resources import attacks
+
+    name = grader_named(grader)
+    corpus = list(load_attacks(attacks(name.value)))
+    asked: list[Submission] = [one.submission() for one in corpus]
+    results: Iterable[Graded | Faulted]
+    if url is not None:
+        results = _graded_there(name, asked, None, url, api_key, deadline_s)
+    else:
+        results = _graded_here(name, asked, None, slots)
+    through = 0
+    for one, result in zip(corpus, _with_progress(results, len(corpus), "attacking", quiet), strict=True):
+        problem = one.got_through(result)
+        through += problem is not None
+        seen = f"{result.stage:8} {result.reward:.2f}" if result.status == "graded" else "fault        "
+        print(f"{'held   ' if problem is None else 'THROUGH'} {seen}  {one.name:32} must not {one.must_not}")
+        if problem is not None:
+            print(f"        got {problem}")
+    print(f"{len(corpus) - through} of {len(corpus)} attacks held")
+    if through:
+        raise typer.Exit(1)
+
+
 @tasks_app.command("validate")
 def validate_tasks(
     file: Annotated[str, typer.Argument(help="JSONL, JSON or CSV with id, prompt, tests, solution, stub ...")],
@@ -253,7 +291,9 @@ def validate_tasks(
 def train(
     context: typer.Context,
     config: Annotated[Path, typer.Argument(help="For example configs/train/demo_ocaml.yaml")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and print the resolved config; train nothing")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check and print the resolved config; train nothing")
+    ] = False,
     resume: Annotated[str, typer.Option(help="auto, never, or the path of a checkpoint")] = "auto",
 ) -> None:
     """Train with GRPO on true rewards. Options after the config override it.
@@ -336,5 +376,3 @@ def _with_progress(items: Iterable[T], total: int, what: str, quiet: bool) -> It
         for item in items:
             yield item
             progress.advance(task)
-
-

@@ -87,7 +87,9 @@ def _training() -> Iterator[Sign]:
 
 def _extra(extra: str, module: str, use: str) -> Sign:
     found = importlib.util.find_spec(module) is not None
-    return Sign(f"extra {extra}", found, "installed" if found else f"{use} needs it: pip install 'gradus[{extra}]'", False)
+    return Sign(
+        f"extra {extra}", found, "installed" if found else f"{use} needs it: pip install 'gradus[{extra}]'", False
+    )
 
 
 def _tried(what: str, look: Callable[[], str]) -> Sign:

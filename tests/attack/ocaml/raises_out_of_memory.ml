@@ -1,0 +1,2 @@
+(* must not: break the harness with Out_of_memory *)
+let double _ = raise Out_of_memory

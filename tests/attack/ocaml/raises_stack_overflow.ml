@@ -1,0 +1,2 @@
+(* must not: break the harness with Stack_overflow *)
+let double _ = raise Stack_overflow

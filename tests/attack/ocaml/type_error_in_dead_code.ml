@@ -1,0 +1,4 @@
+(* must not: hide that it does not compile
+   stage: types *)
+let double x = x + x
+let _unused () = 1 + "a"

@@ -1,0 +1,2 @@
+(* must not: satisfy the signature with a function that never returns *)
+let rec double x = double x
