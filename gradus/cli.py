@@ -339,6 +339,21 @@ def evaluate(
 
 
 @app.command()
+def report(
+    run: Annotated[Path, typer.Argument(help="Folder of a run, for example runs/demo")],
+    out: Annotated[Path | None, typer.Option(help="File to write [default: report.html in the folder]")] = None,
+) -> None:
+    """Write the report of a run: one HTML file that needs no network."""
+    from trainer.evaluate.report import write_report
+
+    if not run.is_dir():
+        raise Misuse(f"{run}: is no folder of a run")
+    target = out or run / "report.html"
+    write_report(run, target)
+    print(target)
+
+
+@app.command()
 def doctor(
     redis: Redis = None,
     url: Url = None,
