@@ -57,6 +57,14 @@ test: setup  ## Run everything that must pass
 test-compose: setup  ## Build the images, bring the stack up in containers, grade, tear down (podman)
 	tests/e2e/compose.sh
 
+.PHONY: bench
+bench: setup  ## What a submission costs, beside the naive pipeline and the bare compiler (15 minutes)
+	$(BIN)/python -m tests.bench.ocaml --rounds 3
+
+.PHONY: fuzz
+fuzz: setup  ## 20,000 mutated sources against the OCaml grader (10 minutes)
+	$(BIN)/python -m tests.attack.fuzz_ocaml --number 20000
+
 .PHONY: check
 check: $(VENV)/.done  ## Format, lint, types, and the direction of imports
 	$(BIN)/ruff format --check .
