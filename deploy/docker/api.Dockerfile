@@ -12,10 +12,10 @@ ARG PIP_CONFIG_FILE
 ARG PIP_NO_CACHE_DIR=1
 WORKDIR /src
 # the dependencies are their own layer: a change of our code does not install them again
-COPY pyproject.toml README.md requirements.lock ./
-RUN mkdir gradus services trainer configs \
- && pip install -c requirements.lock ".[api]" \
- && pip uninstall -y gradus
+COPY pyproject.toml requirements.lock ./
+RUN python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+      print(*p['dependencies'], *p['optional-dependencies']['api'], sep='\n')" > wanted.txt \
+ && pip install -c requirements.lock -r wanted.txt
 COPY . .
 RUN pip install --no-deps .
 

@@ -14,10 +14,10 @@ ARG PIP_EXTRA_INDEX_URL
 ARG PIP_NO_CACHE_DIR=1
 WORKDIR /src
 # the dependencies are their own layer: a change of our code does not install them again
-COPY pyproject.toml README.md requirements.lock ./
-RUN mkdir gradus services trainer configs \
- && pip install -c requirements.lock ".[train]" \
- && pip uninstall -y gradus
+COPY pyproject.toml requirements.lock ./
+RUN python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+      print(*p['dependencies'], *p['optional-dependencies']['train'], sep='\n')" > wanted.txt \
+ && pip install -c requirements.lock -r wanted.txt
 COPY . .
 RUN pip install --no-deps .
 

@@ -124,7 +124,12 @@ contained() {
   say "graders: user 1000, no capability, no new privileges, seccomp, read-only, no route out"
 }
 
-grade() { python3 tests/e2e/grade_over_rest.py "http://127.0.0.1:$GRADUS_PORT" 2; }
+grade() {
+  local id
+  python3 tests/e2e/grade_over_rest.py "http://127.0.0.1:$GRADUS_PORT" 2 && return
+  for id in $(containers grader-ocaml); do podman logs --tail 10 "$id"; done
+  return 1
+}
 
 train() {
   build trainer

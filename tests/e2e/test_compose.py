@@ -9,6 +9,7 @@ import fnmatch
 import importlib.util
 import json
 import re
+import tomllib
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -158,6 +159,14 @@ def test_what_is_copied_exists_and_is_sent_to_the_builder(dockerfile: Path) -> N
 def test_nothing_reaches_the_builder_unasked() -> None:
     lines = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if not line.startswith("#")]
     assert lines[0] == "*"
+
+
+def test_what_the_package_is_made_of_reaches_the_builder() -> None:
+    kept = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    for source in [project["project"]["readme"], *wheel["packages"], *wheel.get("force-include", {})]:
+        assert any(source == path or source.startswith(f"{path}/") for path in kept), source
 
 
 @pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.stem)
