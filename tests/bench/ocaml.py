@@ -38,7 +38,10 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 def naive(folder: Path, written: Written) -> bool:
     """Three processes, as the common pipeline has them: types, native compilation, run; no sandbox."""
     (folder / "m.ml").write_text(f"{written.code}\n{written.tests}")
-    steps = (["ocamlfind", "ocamlc", "-w", "-a", "-i", "m.ml"], ["ocamlfind", "ocamlopt", "-w", "-a", "m.ml", "-o", "m"])
+    steps = (
+        ["ocamlfind", "ocamlc", "-w", "-a", "-i", "m.ml"],
+        ["ocamlfind", "ocamlopt", "-w", "-a", "m.ml", "-o", "m"],
+    )
     return all(_ran(step, folder) for step in (*steps, ["./m"]))
 
 
@@ -204,7 +207,9 @@ def _median(samples: list[dict[str, float]]) -> dict[str, float]:
 
 
 def machine() -> str:
-    models = [line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line]
+    models = [
+        line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line
+    ]
     version = subprocess.run(["ocamlc.opt", "-version"], capture_output=True, text=True, check=True).stdout.strip()
     return f"{len(models)} x {models[0] if models else platform.machine()}, Linux {platform.release()}, OCaml {version}"
 
