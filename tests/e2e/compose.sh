@@ -101,7 +101,6 @@ up() {
   for _ in $(seq 60); do healthy && break; sleep 1; done
   healthy || { say "not healthy after 60 s"; compose logs --tail 40; return 1; }
   say "healthy"
-  contained
 }
 
 # podman has systemd run health checks; they are asked for here, with systemd or without
@@ -126,7 +125,7 @@ contained() {
 
 grade() {
   local id
-  python3 tests/e2e/grade_over_rest.py "http://127.0.0.1:$GRADUS_PORT" 2 && return
+  python3 tests/e2e/grade_over_rest.py "http://127.0.0.1:$GRADUS_PORT" 2 && contained && return
   for id in $(containers grader-ocaml); do podman logs --tail 10 "$id"; done
   return 1
 }
