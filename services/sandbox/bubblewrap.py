@@ -115,13 +115,15 @@ class Bubblewrap:
         return type(self)(filtered=False)
 
     def _argv(self, command: Command) -> list[str]:
-        argv = ["bwrap", "--die-with-parent", "--new-session", "--as-pid-1", "--clearenv", "--hostname", "box"]
+        argv = ["bwrap", "--die-with-parent", "--new-session", "--as-pid-1", "--clearenv"]
         for name, value in {"PATH": "/usr/bin", **command.environment}.items():
             argv += ["--setenv", name, value]
         argv += ["--json-status-fd", str(_STATUS_FD), "--seccomp", str(_SECCOMP_FD)]
         argv += ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
         if not self.privileged:
             argv += ["--unshare-user", "--cap-drop", "ALL"]
+        else:  # containers refuse sethostname to those without CAP_SYS_ADMIN outside the box
+            argv += ["--hostname", "box"]
         argv += _root_file_system(command)
         if self.privileged:
             argv += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
