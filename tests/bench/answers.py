@@ -23,8 +23,9 @@ _HELPERS = (
     "module Names_{n} = Map.Make (String)\n\nlet helper_{n} words =\n  List.fold_left\n"
     "    (fun m w -> Names_{n}.update w (function None -> Some {k} | Some c -> Some (c + 1)) m)\n"
     "    Names_{n}.empty words",
-    "let helper_{n} s =\n  let b = Buffer.create {k} in\n  String.iter (fun c -> Buffer.add_char b (Char.uppercase_ascii c)) s;\n"
-    "  Buffer.contents b",
+    "let helper_{n} s =\n  let b = Buffer.create {k} in\n"
+    "  String.iter (fun c -> Buffer.add_char b (Char.uppercase_ascii c)) s;"
+    "\n  Buffer.contents b",
 )
 
 

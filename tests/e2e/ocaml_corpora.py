@@ -1,4 +1,4 @@
-"""Grade the OCaml corpora beside the checkout: verified records must pass with their reference and fail with their stub.
+"""Grade the OCaml corpora beside the checkout: verified records pass with their reference and fail with their stub.
 
 Prints the counts. Run as a script (`python tests/e2e/ocaml_corpora.py`) it first installs the Debian packages that the
 corpora need, when it may; the test in test_ocaml_corpora.py uses the same functions.
