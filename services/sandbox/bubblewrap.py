@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import math
 import os
-import re
 import select
 import shutil
 import signal
@@ -25,6 +24,7 @@ from pathlib import Path
 from gradus.errors import SandboxFault
 from services.sandbox import Command, Ending, Limits, Outcome, StandingBox
 from services.sandbox.cgroup import Groups
+from services.sandbox.init import kill_orphans, pid_of_init
 from services.sandbox.pipes import Pipe
 from services.sandbox.seccomp import allow_all, filter_program
 from services.sandbox.standing import Standing
@@ -81,6 +81,8 @@ class Bubblewrap:
         self._parent = ThreadPoolExecutor(1, thread_name_prefix="boxes")
         self._filter = filter_program() if filtered else allow_all()
         _let_no_descriptor_be_inherited()
+        if self.privileged:
+            kill_orphans(_FIRST_UID)
 
     def run(self, command: Command) -> Outcome:
         with ExitStack() as stack:
@@ -292,11 +294,7 @@ class _Watch:
 
     @cached_property
     def _init_pid(self) -> int | None:
-        """The box's PID 1 by its number outside; None when bubblewrap did not come so far."""
-        if not select.select([self.status_fd], [], [], 0)[0]:
-            return None
-        found = re.search(rb'"child-pid": ?(\d+)', os.read(self.status_fd, 4096))
-        return int(found[1]) if found else None
+        return pid_of_init(self.status_fd)
 
 
 def _run_delay_s(pid: int | None) -> float:

@@ -177,8 +177,8 @@ def probe(sandbox: Sandbox) -> list[Finding]:
     with _canary(marker) as canary, _listener() as port:
         question = [canary, port, marker, os.getpid(), _LIMITS.processes, _LIMITS.scratch_mb]
         # The filter stops much of what the layers below must stop by themselves: they are tried without it.
-        below = sandbox.unfiltered().run(_python(_ATTACKS, json.dumps([[*_BELOW], *question])))
-        above = sandbox.run(_python(_ATTACKS, json.dumps([[], *question])))
+        below = sandbox.unfiltered().run(_python(_ATTACKS, json.dumps([[*_BELOW], *question]), marker))
+        above = sandbox.run(_python(_ATTACKS, json.dumps([[], *question]), marker))
         found = _answer(below, marker) | _answer(above, marker)
     findings = [Finding(name, got) for name, got in found.items()]
     findings += [Finding("survivors", f"process {pid}") for pid in _processes_with(marker)]
@@ -195,12 +195,15 @@ def refuse_unless_safe(sandbox: Sandbox) -> None:
         raise SandboxFault(f"the sandbox does not hold, so this worker refuses to serve:\n{lines}", retryable=False)
 
 
-def _python(script: str, question: str = "") -> Command:
+def _python(script: str, question: str = "", *argv: str) -> Command:
     """A command that runs `script` in the interpreter that runs us, wherever that lives."""
     executable = os.path.realpath(sys.executable)
     binds = ("/usr", os.path.realpath(sys.base_prefix), os.path.dirname(os.path.dirname(executable)))
     return Command(
-        argv=(executable, "-I", "-S", "-c", script), limits=_LIMITS, stdin=question.encode() + b"\n", binds=binds
+        argv=(executable, "-I", "-S", "-c", script, *argv),
+        limits=_LIMITS,
+        stdin=question.encode() + b"\n",
+        binds=binds,
     )
 
 
@@ -253,7 +256,7 @@ def _listener() -> Iterator[int]:
 
 
 def _processes_with(marker: str) -> list[int]:
-    """Processes of the host that carry `marker` in their command line: the attacker's children do not, its exec did."""
+    """Processes of the host that carry `marker` in their command line, as the attacker and its children do."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -15,6 +14,7 @@ from contextlib import suppress
 
 from gradus.errors import SandboxFault
 from services.sandbox import BoxLost, Exchange, Limits
+from services.sandbox.init import kill_box, pid_of_init
 from services.sandbox.pipes import Pipe
 
 START_S = 60.0
@@ -107,7 +107,7 @@ class Standing:
     def close(self) -> None:
         if self._pid is not None:
             pid, self._pid = self._pid, None
-            os.kill(pid, signal.SIGKILL)
+            kill_box(pid, pid_of_init(self._pipes[-1].read))
             os.waitpid(pid, 0)
             for pipe in self._pipes:
                 pipe.close()

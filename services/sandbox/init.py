@@ -1,0 +1,58 @@
+"""A box's own PID 1, by its number outside: when it dies, everything in the box dies. Knows no pipes and no limits.
+
+bubblewrap's --die-with-parent does not see to this when we are root: PID 1 has become another user by then, and
+bubblewrap, which has dropped its rights, may not signal it. So we do it ourselves, and a worker that was killed
+outright leaves it to the next one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import signal
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+
+def pid_of_init(status_fd: int) -> int | None:
+    """The number that bubblewrap has told, once, on its --json-status-fd; None when it did not come so far."""
+    if not select.select([status_fd], [], [], 0)[0]:
+        return None
+    found = re.search(rb'"child-pid": ?(\d+)', os.read(status_fd, 4096))
+    return int(found[1]) if found else None
+
+
+def kill_box(bwrap: int, init: int | None) -> None:
+    """Kill a box of which `bwrap` is our child, not waited for yet, and `init` its PID 1 if that is known."""
+    if init is not None and _status(init).get("PPid") == str(bwrap):  # else it is gone, and the number somebody else's
+        _kill(init)
+    _kill(bwrap)
+
+
+def kill_orphans(first_uid: int) -> None:
+    """Kill every box, of users from `first_uid` on, whose bubblewrap is gone."""
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            status = _status(int(name))
+            of_a_box = int(status.get("Uid", "0").split()[0]) >= first_uid
+            if (
+                of_a_box
+                and status["NSpid"].split()[1:] == ["1"]
+                and _status(int(status["PPid"])).get("Name") != "bwrap"
+            ):
+                _kill(int(name))
+
+
+def _kill(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _status(pid: int) -> Mapping[str, str]:
+    """/proc/<pid>/status; empty when there is no such process."""
+    with suppress(OSError):
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    return {}

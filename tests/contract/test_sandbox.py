@@ -1,0 +1,585 @@
+"""Boxes: what they give, what they keep from whom is inside, and that the probe names every protection that is gone."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradus.errors import SandboxFault
+from services.sandbox import BoxLost, Command, Ending, Limits, Outcome, StandingBox
+from services.sandbox.bubblewrap import Bubblewrap
+from services.sandbox.probe import Finding, probe, refuse_unless_safe
+
+PYTHON = os.path.realpath(sys.executable)
+BINDS = ("/usr", os.path.realpath(sys.base_prefix))
+LIMITS = Limits(cpu_s=2, wall_s=60.0, memory_mb=256, scratch_mb=8, file_mb=4, output_kb=64, report_kb=64)
+SOON_S = 20.0
+"""Longer than anything here takes on a busy machine; nothing waits for it to pass."""
+
+Edit = Callable[[list[str]], list[str]]
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Bubblewrap:
+    try:
+        box = Bubblewrap()
+    except SandboxFault as fault:
+        pytest.skip(fault.message)
+    return box
+
+
+def python(script: str, *argv: str, limits: Limits = LIMITS, **more: Any) -> Command:
+    """A command that runs `script` in a box."""
+    return Command(argv=(PYTHON, "-I", "-S", "-c", script, *argv), limits=limits, binds=BINDS, **more)
+
+
+def said(outcome: Outcome) -> str:
+    assert outcome.stderr == b"", outcome.stderr
+    return outcome.stdout.decode().strip()
+
+
+def processes_with(marker: str) -> list[int]:
+    """Processes of the host that have `marker` among their arguments."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                if marker.encode() in (entry / "cmdline").read_bytes():
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+    return found
+
+
+def soon(happened: Callable[[], bool]) -> bool:
+    give_up_at = time.monotonic() + SOON_S
+    while not happened():
+        if time.monotonic() > give_up_at:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+# ------------------------------------------------------------------------------------------------------------ probe
+
+
+def names(findings: list[Finding]) -> Counter[str]:
+    return Counter(finding.attack for finding in findings)
+
+
+def test_the_probe_gets_nothing_here(sandbox: Bubblewrap) -> None:
+    assert probe(sandbox) == []
+
+
+class Weakened(Bubblewrap):
+    """Boxes that lack something: options of bubblewrap edited, or limits raised."""
+
+    edit: Edit = staticmethod(lambda argv: argv)
+    limits: dict[str, Any] = {}
+    prefix: tuple[str, ...] = ()
+    leaks: int | None = None
+
+    def __init__(self, *, filtered: bool = True) -> None:
+        super().__init__(filtered=filtered and type(self).filtered)
+        self._groups = type("NoGroups", (), {"box": staticmethod(_no_group)})()  # so that rlimits are seen to matter
+
+    filtered = True
+
+    def run(self, command: Command) -> Outcome:
+        if self.leaks:
+            os.dup2(0, self.leaks, inheritable=True)
+        changed = {"cpu_s": 1, **self.limits}
+        return super().run(replace(command, limits=replace(command.limits, **changed), argv=self.prefix + command.argv))
+
+    def _argv(self, command: Command) -> list[str]:
+        return type(self).edit(super()._argv(command))
+
+
+@contextmanager
+def _no_group(memory_mb: int, processes: int) -> Iterator[Any]:
+    class Nothing:
+        def add(self, pid: int) -> None:
+            pass
+
+    yield Nothing()
+
+
+def weakened(**what: Any) -> Bubblewrap:
+    edit = what.pop("edit", None)
+    made: type[Bubblewrap] = type("Weakened", (Weakened,), {**what, **({"edit": staticmethod(edit)} if edit else {})})
+    return made()
+
+
+def without(*options: str) -> Edit:
+    return lambda argv: [word for word in argv if word not in options]
+
+
+def before(mark: str, *added: str) -> Edit:
+    def edit(argv: list[str]) -> list[str]:
+        place = argv.index(mark)
+        return [*argv[:place], *added, *argv[place:]]
+
+    return edit
+
+
+def both(*edits: Edit) -> Edit:
+    def edit(argv: list[str]) -> list[str]:
+        for one in edits:
+            argv = one(argv)
+        return argv
+
+    return edit
+
+
+def without_remount(argv: list[str]) -> list[str]:
+    place = argv.index("--remount-ro")
+    return argv[:place] + argv[place + 2 :]
+
+
+def with_a_place_for_everybody(argv: list[str]) -> list[str]:
+    """A folder of the root that only --remount-ro keeps from being written to."""
+    place = argv.index("--dir")
+    assert argv[place + 1] == "/dev"
+    return [*argv[:place], "--perms", "0777", *argv[place:]]
+
+
+def as_user_0(argv: list[str]) -> list[str]:
+    if os.geteuid() != 0:
+        return before("--chdir", "--uid", "0")(argv)
+    return [word for index, word in enumerate(argv) if not _within(argv, index)]
+
+
+def _within(argv: list[str], index: int) -> bool:
+    """Is this word part of the call of setpriv?"""
+    start = next(place for place, word in enumerate(argv) if word.endswith("setpriv"))
+    end = next(place for place, word in enumerate(argv) if word.endswith("prlimit"))
+    return start <= index < end
+
+
+HOST_FOLDER = os.environ.get("TMPDIR", "/tmp")
+TO_NOWHERE = "import os, sys; os.dup2(os.open('/dev/null', 1), 1); os.execv(sys.argv[1], sys.argv[1:])"
+
+HOST_IN_SIGHT = both(
+    before("--remount-ro", "--ro-bind", HOST_FOLDER, HOST_FOLDER, "--proc", "/proc"),
+    before("--chdir", "--setenv", "TOKEN", "x"),
+)
+NO_LIMITS = {"memory_mb": 1 << 20, "scratch_mb": 4096, "processes": 1 << 16, "cpu_s": None, "wall_s": 6.0}
+
+WEAKENED: dict[str, tuple[dict[str, Any], set[str]]] = {
+    "files of the host, its /proc and a variable kept": ({"edit": HOST_IN_SIGHT}, {"files", "proc", "environment"}),
+    "without --unshare-net and seccomp": (
+        {"edit": without("--unshare-net"), "filtered": False},
+        {"network", "seccomp"},
+    ),
+    "without --remount-ro": ({"edit": both(without_remount, with_a_place_for_everybody)}, {"write"}),
+    "without prlimit and --size": ({"limits": NO_LIMITS}, {"memory", "disk", "processes", "cpu"}),
+    "with output that nobody reads": ({"prefix": (PYTHON, "-I", "-S", "-c", TO_NOWHERE)}, {"output"}),
+}
+
+
+@pytest.mark.parametrize("what", WEAKENED)
+def test_the_probe_names_what_is_missing_and_nothing_else(sandbox: Bubblewrap, what: str) -> None:
+    attributes, expected = WEAKENED[what]
+    assert set(names(probe(weakened(**attributes)))) == expected
+
+
+def test_the_probe_names_boxes_of_user_0(sandbox: Bubblewrap) -> None:
+    assert names(probe(weakened(edit=as_user_0)))["root"] == 1
+
+
+def test_the_probe_names_processes_that_outlive_their_box(sandbox: Bubblewrap) -> None:
+    shared = weakened(edit=without("--unshare-pid", "--as-pid-1"), limits={"wall_s": 4.0, "cpu_s": 1})
+    found = probe(shared)
+    for finding in found:
+        if finding.attack == "survivors":
+            os.kill(int(finding.got.removeprefix("process ")), signal.SIGKILL)
+    assert names(found)["survivors"] > 0
+
+
+def test_the_probe_names_descriptors_that_leak(sandbox: Bubblewrap) -> None:
+    leaky = weakened(leaks=99)
+    try:
+        assert names(probe(leaky)) == {"descriptors": 1}
+    finally:
+        os.close(99)
+
+
+def test_a_worker_whose_sandbox_does_not_hold_is_told_every_remedy(sandbox: Bubblewrap) -> None:
+    open_to_the_net = weakened(edit=without("--unshare-net"), filtered=False)
+    with pytest.raises(SandboxFault, match="(?s)refuses to serve.*--unshare-net.*--seccomp") as raised:
+        refuse_unless_safe(open_to_the_net)
+    assert not raised.value.retryable
+
+
+def test_where_no_box_can_be_made_the_probe_repeats_what_bubblewrap_said(sandbox: Bubblewrap) -> None:
+    broken = weakened(edit=before("--chdir", "--ro-bind", "/nonexistent/place", "/place"))
+    with pytest.raises(SandboxFault, match="no box could be made; bubblewrap said: .*nonexistent"):
+        probe(broken)
+
+
+def test_an_ordinary_user_gets_boxes_that_hold_as_well() -> None:
+    """In a process of its own, when this one is user 0."""
+    if os.geteuid() != 0:
+        pytest.skip("this is an ordinary user already")
+    if shutil.which("setpriv") is None:
+        pytest.skip("setpriv (util-linux) is not installed")
+    script = (
+        "from services.sandbox.bubblewrap import Bubblewrap\n"
+        "from services.sandbox.probe import probe\n"
+        "print(probe(Bubblewrap()))"
+    )
+    person = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--bounding-set=-all"]
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    for interpreter in ("/usr/bin/python3", sys.executable):
+        able = subprocess.run(
+            [*person, interpreter, "-c", "import enum; enum.StrEnum"], capture_output=True, check=False
+        )
+        if able.returncode == 0:
+            break
+    else:
+        pytest.skip("no Python 3.11 that another user may run")
+    done = subprocess.run(
+        [*person, interpreter, "-c", script], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+# --------------------------------------------------------------------------------------------------- what a box gives
+
+
+def test_standard_input_arrives_whole_and_ends(sandbox: Bubblewrap) -> None:
+    data = os.urandom(1 << 20)
+    count = "import sys, hashlib; d = sys.stdin.buffer.read(); print(hashlib.sha256(d).hexdigest(), len(d))"
+    assert said(sandbox.run(python(count, stdin=data))) == f"{hashlib.sha256(data).hexdigest()} {1 << 20}"
+
+
+def test_output_errors_and_report_come_apart(sandbox: Bubblewrap) -> None:
+    outcome = sandbox.run(python("import os; os.write(1, b'out'); os.write(2, b'err'); os.write(3, bytes(range(256)))"))
+    assert (outcome.stdout, outcome.stderr, outcome.report) == (b"out", b"err", bytes(range(256)))
+    assert (outcome.ending, outcome.exit_code) == (Ending.EXITED, 0)
+
+
+def test_the_exit_code_is_passed_on(sandbox: Bubblewrap) -> None:
+    assert sandbox.run(python("raise SystemExit(7)")).exit_code == 7
+
+
+def test_a_command_that_does_not_exist_proves_nothing(sandbox: Bubblewrap) -> None:
+    outcome = sandbox.run(Command(argv=("/usr/bin/no-such-program",), limits=LIMITS, binds=("/usr",)))
+    assert (outcome.report, outcome.stdout) == (b"", b"")
+    assert outcome.exit_code != 0
+
+
+def test_files_are_there_and_cannot_be_changed(sandbox: Bubblewrap) -> None:
+    script = (
+        "import os\n"
+        "print(open('/box/a').read(), open('/box/deep/b', 'rb').read())\n"
+        "for act in (lambda: open('/box/a', 'w'), lambda: os.remove('/box/a'), lambda: open('/box/new', 'w'),\n"
+        "            lambda: os.chmod('/box/a', 0o777), lambda: os.rename('/box/a', '/box/c')):\n"
+        "    try:\n        act(); print('changed')\n"
+        "    except OSError:\n        pass\n"
+    )
+    assert said(sandbox.run(python(script, files={"/box/a": b"text", "/box/deep/b": b"\x00"}))) == r"text b'\x00'"
+
+
+def test_binds_and_mounts_are_read_only(sandbox: Bubblewrap, tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    (tmp_path / "seen").write_text("yes")
+    script = (
+        "print(open('/given/seen').read())\n"
+        "for mode in ('w', 'a'):\n"
+        "    try:\n        open('/given/seen', mode); print('changed')\n"
+        "    except OSError:\n        pass\n"
+    )
+    assert said(sandbox.run(python(script, mounts={str(tmp_path): "/given"}))) == "yes"
+    assert (tmp_path / "seen").read_text() == "yes"
+
+
+def test_nothing_stays_from_one_box_to_the_next(sandbox: Bubblewrap) -> None:
+    script = "import os; print(sorted(os.listdir('/tmp')), os.getcwd()); open('/tmp/left', 'w').write('x')"
+    assert [said(sandbox.run(python(script))) for _ in range(2)] == ["[] /tmp", "[] /tmp"]
+
+
+def test_the_environment_is_what_the_command_says(sandbox: Bubblewrap, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADUS_SECRET", "hunter2")
+    script = "import os, json; print(json.dumps(dict(os.environ)))"
+    seen = json.loads(said(sandbox.run(python(script, environment={"A": "b c"}))))
+    assert {name: seen[name] for name in seen if name not in ("PWD", "LC_CTYPE")} == {"PATH": "/usr/bin", "A": "b c"}
+
+
+def test_a_box_is_alone(sandbox: Bubblewrap) -> None:
+    script = (
+        "import os, socket\n"
+        "there = [p for p in ('/proc', '/sys', '/etc', '/var', '/run', '/mnt', '/boot') if os.path.exists(p)]\n"
+        "print(os.getpid(), socket.gethostname(), os.getuid() == 0, os.getgroups(), there)"
+    )
+    assert said(sandbox.run(python(script))) == "1 box False [] []"
+
+
+def test_a_box_has_four_descriptors_whatever_its_worker_has_open(sandbox: Bubblewrap, tmp_path: Path) -> None:
+    script = (
+        "import os\n"
+        "def is_open(fd):\n"
+        "    try:\n        os.fstat(fd); return True\n"
+        "    except OSError:\n        return False\n"
+        "print([fd for fd in range(256) if is_open(fd)])"
+    )
+    files = [open(tmp_path / str(n), "w") for n in range(20)]  # noqa: SIM115
+    try:
+        assert said(sandbox.run(python(script, files={"/box/a": b""}))) == "[0, 1, 2, 3]"
+    finally:
+        for file in files:
+            file.close()
+
+
+# ------------------------------------------------------------------------------------------------------------ limits
+
+
+def test_time_used_up_is_the_cpu_limit_and_is_accounted_for(sandbox: Bubblewrap) -> None:
+    outcome = sandbox.run(python("while True: pass", limits=replace(LIMITS, cpu_s=1)))
+    assert outcome.ending is Ending.CPU_LIMIT
+    assert 0.5 < outcome.cpu_s < 3
+
+
+def test_time_used_up_by_children_is_the_cpu_limit_as_well(sandbox: Bubblewrap) -> None:
+    script = "import os\nos.fork()\nwhile True: pass"
+    outcome = sandbox.run(python(script, limits=replace(LIMITS, cpu_s=1, wall_s=30.0)))
+    assert outcome.ending is Ending.CPU_LIMIT
+
+
+def test_a_program_that_sleeps_is_idle_and_not_starved(sandbox: Bubblewrap) -> None:
+    outcome = sandbox.run(python("import time; time.sleep(300)", limits=replace(LIMITS, wall_s=2.5)))
+    assert outcome.ending is Ending.WALL_IDLE
+    assert outcome.cpu_s < 1.5
+
+
+def test_a_program_that_waits_for_input_that_never_comes_is_idle(sandbox: Bubblewrap) -> None:
+    script = "import os; r, w = os.pipe(); os.read(r, 1)"
+    assert sandbox.run(python(script, limits=replace(LIMITS, wall_s=2.5))).ending is Ending.WALL_IDLE
+
+
+@pytest.mark.parametrize("descriptor", [1, 2])
+def test_too_much_output_is_the_output_limit_and_the_beginning_is_kept(sandbox: Bubblewrap, descriptor: int) -> None:
+    outcome = sandbox.run(python(f"import os\nwhile True: os.write({descriptor}, b'x' * 4096)"))
+    assert outcome.ending is Ending.OUTPUT_LIMIT
+    assert len((b"", outcome.stdout, outcome.stderr)[descriptor]) == LIMITS.output_kb << 10
+
+
+def test_too_much_report_is_the_output_limit(sandbox: Bubblewrap) -> None:
+    outcome = sandbox.run(python("import os\nwhile True: os.write(3, b'x' * 4096)"))
+    assert outcome.ending is Ending.OUTPUT_LIMIT
+    assert len(outcome.report) == LIMITS.report_kb << 10
+
+
+def test_output_up_to_twice_the_limit_is_cut_and_no_offence(sandbox: Bubblewrap) -> None:
+    outcome = sandbox.run(python(f"import os; os.write(1, b'x' * {LIMITS.output_kb << 10}); os.write(1, b'y')"))
+    assert (outcome.ending, outcome.exit_code) == (Ending.EXITED, 0)
+    assert outcome.stdout == b"x" * (LIMITS.output_kb << 10)
+
+
+def test_memory_files_and_scratch_have_an_end(sandbox: Bubblewrap) -> None:
+    script = (
+        "import signal\n"
+        "def fails(act):\n"
+        "    try:\n        act(); return False\n"
+        "    except (MemoryError, OSError):\n        return True\n"
+        "def write(name, mega): open('/tmp/' + name, 'wb').write(bytes(mega << 20))\n"
+        "print(fails(lambda: bytearray(300 << 20)), fails(lambda: bytearray(50 << 20)),\n"
+        "      fails(lambda: write('a', 5)), fails(lambda: write('b', 3)), fails(lambda: write('c', 3)))"
+    )
+    outcome = sandbox.run(python(script))
+    assert outcome.stdout.decode().split() == ["True", "False", "True", "False", "True"], outcome
+
+
+# ----------------------------------------------------------------------------------------------------------- endings
+
+DAEMON = (
+    "import os, sys, time\n"
+    "for _ in range(3):\n"
+    "    if os.fork() == 0:\n"
+    "        os.setsid()\n"
+    "        if os.fork() == 0:\n"
+    "            os.closerange(0, 256)\n"
+    "            time.sleep(300)\n"
+    "        os._exit(0)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("ending", "then"),
+    [
+        (Ending.EXITED, "os.write(3, b'done')"),
+        (Ending.OUTPUT_LIMIT, "\nwhile True: os.write(1, b'x' * 4096)"),
+        (Ending.CPU_LIMIT, "\nwhile True: pass"),
+        (Ending.WALL_IDLE, "time.sleep(300)"),
+    ],
+)
+def test_nobody_survives_a_box(sandbox: Bubblewrap, ending: Ending, then: str) -> None:
+    marker = f"survivor-{os.urandom(8).hex()}"
+    wall_s = 3.0 if ending is Ending.WALL_IDLE else 60.0
+    outcome = sandbox.run(python(DAEMON + then, marker, limits=replace(LIMITS, cpu_s=1, wall_s=wall_s)))
+    assert outcome.ending is ending
+    assert soon(lambda: processes_with(marker) == [])
+
+
+@pytest.mark.parametrize("way", ["run", "open"])
+def test_what_a_killed_worker_leaves_is_gone_with_it_or_when_the_next_one_starts(sandbox: Bubblewrap, way: str) -> None:
+    marker = f"survivor-{os.urandom(8).hex()}"
+    script = DAEMON + (
+        "time.sleep(300)" if way == "run" else SERVE.replace("for line in", "time.sleep(300)\nfor line in")
+    )
+    worker = (
+        "import sys, time\n"
+        "from services.sandbox import Command, Limits\n"
+        "from services.sandbox.bubblewrap import Bubblewrap\n"
+        f"command = Command(argv=({PYTHON!r}, '-I', '-S', '-c', {script!r}, sys.argv[1]),"
+        f" limits=Limits(wall_s=300.0), binds={BINDS!r})\n"
+        f"box = Bubblewrap().{way}(command)\n"
+        "time.sleep(300)"
+    )
+    root = str(Path(__file__).parents[2])
+    process = subprocess.Popen([sys.executable, "-c", worker, marker], env={**os.environ, "PYTHONPATH": root})
+    assert soon(lambda: len(processes_with(marker)) >= 5), processes_with(marker)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+    def gone() -> bool:
+        if os.geteuid() == 0:
+            Bubblewrap()  # the next worker starts
+        return processes_with(marker) == []
+
+    assert soon(gone)
+
+
+def test_a_starting_worker_leaves_the_boxes_of_others_alone(standing: StandingBox) -> None:
+    Bubblewrap()
+    assert standing.ask(b"reply(b'here')\n", SOON_S).words == ("here",)
+
+
+def test_many_threads_get_what_is_theirs_and_no_descriptor_is_lost(sandbox: Bubblewrap) -> None:
+    """Regression: a pipe that was closed twice was by then another thread's."""
+    echo = "import os, sys; d = sys.stdin.buffer.read(); os.write(1, d); os.write(3, d[::-1])"
+
+    def one(number: int) -> bool:
+        data = f"{number} ".encode() * 200
+        outcome = sandbox.run(python(echo, stdin=data, files={"/box/a": data}))
+        return (outcome.stdout, outcome.report) == (data, data[::-1])
+
+    one(0)
+    open_before = len(os.listdir("/proc/self/fd"))
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(one, range(48)))
+    assert len(os.listdir("/proc/self/fd")) == open_before
+
+
+def test_where_tools_are_missing_the_fault_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda tool, path=None: None)
+    with pytest.raises(SandboxFault, match=r"needs bwrap, prlimit.*apt-get install bubblewrap util-linux"):
+        Bubblewrap()
+
+
+# ---------------------------------------------------------------------------------------------------- standing boxes
+
+SERVE = """
+import os, sys, time
+def reply(words, payload=b""):
+    sys.stdout.buffer.write(b"%d %s\\n" % (len(payload), words) + payload)
+    sys.stdout.buffer.flush()
+reply(b"ready")
+for line in sys.stdin.buffer:
+    exec(line.decode())
+"""
+
+
+@pytest.fixture
+def standing(sandbox: Bubblewrap) -> Iterator[StandingBox]:
+    box = sandbox.open(python(SERVE, limits=replace(LIMITS, cpu_s=None)))
+    yield box
+    box.close()
+
+
+def test_a_standing_box_answers_again_and_again(standing: StandingBox) -> None:
+    for number in range(5):
+        exchange = standing.ask(f"os.write(3, b'r{number}'); reply(b'a b', b'{number}' * 3)\n".encode(), SOON_S)
+        assert (exchange.words, exchange.payload) == (("a", "b"), f"{number}".encode() * 3)
+        assert exchange.report == f"r{number}".encode()
+
+
+def test_a_standing_box_takes_long_questions_and_gives_long_answers(standing: StandingBox) -> None:
+    question = b"x = len('" + b"y" * 1_000_000 + b"'); reply(b'ok', b'z' * x)\n"
+    assert standing.ask(question, SOON_S).payload == b"z" * 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("misbehaves", "wall_s", "why"),
+    [
+        ("os._exit(1)", SOON_S, "it died"),
+        ("time.sleep(300)", 0.5, "did not answer in time"),
+        ("os.write(1, b'0 a\\n0 b\\n')", SOON_S, "answered twice"),
+        ("os.write(1, b'no number\\n')", SOON_S, "invalid literal"),
+        ("os.write(3, b'x' * (1 << 20)); reply(b'a')", SOON_S, "said too much"),
+    ],
+)
+def test_a_standing_box_that_misbehaves_is_lost(
+    standing: StandingBox, misbehaves: str, wall_s: float, why: str
+) -> None:
+    with pytest.raises(BoxLost, match=why):
+        standing.ask(misbehaves.encode() + b"\n", wall_s)
+    with pytest.raises(BoxLost, match="it was closed"):
+        standing.ask(b"reply(b'a')\n", SOON_S)
+
+
+def test_nobody_survives_a_standing_box_that_was_lost(sandbox: Bubblewrap) -> None:
+    marker = f"survivor-{os.urandom(8).hex()}"
+    box = sandbox.open(python(SERVE, marker, limits=replace(LIMITS, cpu_s=None)))
+    with pytest.raises(BoxLost, match="did not answer in time"):
+        box.ask(b"time.sleep(300)\n", 0.3)
+    assert soon(lambda: processes_with(marker) == [])
+
+
+def test_a_standing_box_that_never_says_that_it_is_ready_is_a_fault_with_its_last_words(sandbox: Bubblewrap) -> None:
+    with pytest.raises(SandboxFault, match="(?s)did not become ready.*ZeroDivisionError"):
+        sandbox.open(python("1 / 0"))
+
+
+def test_nobody_survives_a_standing_box_that_is_closed(sandbox: Bubblewrap) -> None:
+    marker = f"survivor-{os.urandom(8).hex()}"
+    box = sandbox.open(python(DAEMON + SERVE, marker, limits=replace(LIMITS, cpu_s=None)))
+    assert processes_with(marker) != []
+    box.close()
+    box.close()
+    assert soon(lambda: processes_with(marker) == [])
+
+
+def test_questions_of_many_threads_get_their_own_answers(standing: StandingBox) -> None:
+    def one(number: int) -> bool:
+        return standing.ask(f"reply(b'n', b'{number}')\n".encode(), SOON_S).payload == f"{number}".encode()
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(one, range(64)))
+
+
+def test_no_path_of_the_host_is_told_to_a_box(sandbox: Bubblewrap) -> None:
+    outcome = sandbox.run(python("import sys; print(sys.argv[0], sys.orig_argv[1:3])"))
+    assert re.fullmatch(r"-c \['-I', '-S'\]", said(outcome))
