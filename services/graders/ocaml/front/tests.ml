@@ -23,7 +23,7 @@ let asserts names e =
   let expr self e =
     match e.pexp_desc with
     | Pexp_assert _ -> found := true
-    | Pexp_ident { txt = Lident name; _ } when Names.mem name names -> found := true
+    | Pexp_ident { txt = Lident name | Ldot (_, name); _ } when Names.mem name names -> found := true
     | _ -> Ast_iterator.default_iterator.expr self e
   in
   let iterator = { Ast_iterator.default_iterator with expr } in
@@ -71,7 +71,11 @@ let counted w e =
   w.total <- id + 1;
   apply w.harness "check" [ Ast_helper.Exp.constant ~loc (Ast_helper.Const.int id); thunk e ]
 
+(* around tests: what ends them early leaves them without a result *)
 let guarded w e = apply w.harness "guard" [ thunk e ]
+
+(* no test by itself, but not to be overlooked when it raises: checks are written with [failwith], too *)
+let step w e = apply w.harness "step" [ thunk e ]
 
 (* A sequence is split into its statements; a statement that asserts is one test, whatever is inside it: only as a
    whole is it sure to be meant to run. *)
@@ -89,7 +93,7 @@ let rec statement w names e =
   | _ ->
     match unit_call e with
     | Some name when Names.mem name w.suites -> guarded w e
-    | _ -> if asserts names e then counted w e else guarded w e
+    | _ -> if asserts names e then counted w e else step w e
 
 (* which functions are called as statements [f ()] *)
 let rec calls e =
@@ -137,15 +141,17 @@ let rec item w called (names, items) it =
   | Pstr_value (flag, bindings) ->
     add (asserting names bindings) (Pstr_value (flag, List.map (binding w names called) bindings))
   | Pstr_module ({ pmb_expr = { pmod_desc = Pmod_structure inner; _ } as m; _ } as mb) ->
-    let inner = structure w called names inner in
+    let names, inner = structure w called names inner in
     add names (Pstr_module { mb with pmb_expr = { m with pmod_desc = Pmod_structure inner } })
   | _ -> names, it :: items
 
-and structure w called names items = List.rev (snd (List.fold_left (item w called) (names, []) items))
+and structure w called names items =
+  let names, items = List.fold_left (item w called) (names, []) items in
+  names, List.rev items
 
 let count_asserts harness items =
   let w = { harness; total = 0; suites = Names.empty } in
-  let items = structure w (calls_of items) Names.empty items in
+  let _, items = structure w (calls_of items) Names.empty items in
   if w.total = 0 then raise (Broken "the tests assert nothing");
   items, w.total
 

@@ -22,8 +22,11 @@ let check id f =
   | exception Stack_overflow -> report [ "stack"; string_of_int id ]
   | exception _ -> report [ "raise"; string_of_int id ]
 
-(* Runs what is no test itself; what it raises must not take the tests after it along. *)
+(* Runs what has tests inside; what it raises must not take the tests after it along. *)
 let guard f = try ignore (f ()) with _ -> ()
+
+(* Runs what is no test itself; that it raised is told, and the tests after it run all the same. *)
+let step f = try ignore (f ()) with _ -> report [ "step" ]
 
 (* The number of tests of a suite that is built while it runs; the tests of several suites add up. *)
 let planned = ref 0
