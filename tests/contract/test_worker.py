@@ -1,0 +1,563 @@
+"""The worker, on both brokers and as real processes: every job is answered once, whatever graders and signals do."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradus.contract import (
+    RESULT,
+    Faulted,
+    Graded,
+    GraderInfo,
+    GraderName,
+    OcamlSubmission,
+    RunLimits,
+    Stage,
+    Submission,
+    TestCount,
+    job_id_of,
+)
+from gradus.errors import FaultKind, InternalFault, Misuse, QueueFault, SandboxFault
+from services.broker import MAX_STARTS, Broker, Claim, Job, Terms
+from services.broker.memory import MemoryBroker
+from services.broker.open import open_broker
+from services.broker.payload import JobPayload
+from services.broker.streams import StreamsBroker
+from services.graders.ocaml.grader import OcamlGrader
+from services.offline import grade_in_order
+from services.worker import MAX_ATTEMPTS, Worker, grade_safely
+from tests.conftest import RedisServer
+
+RUBRIC = "ocaml/graduated@1"
+SOON_S = 60.0
+"""Longer than anything here takes on a busy machine; nothing waits for it to pass."""
+INFO = GraderInfo(
+    name=GraderName.OCAML, revision="t1", toolchain="tiny 1", rubrics=(RUBRIC, "ocaml/strict@1"), sandbox="none"
+)
+
+
+@pytest.fixture(autouse=True)
+def _quick_claims(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that stops waits for its claim to run out."""
+    monkeypatch.setattr("services.worker.CLAIM_WAIT_S", 0.1)
+
+
+class TinyGrader:
+    """Does what the completion says: `right`, `flaky`, `fault`, `hopeless`, `surprise`, `misuse`, `hold`."""
+
+    def __init__(self, *, unable: bool = False) -> None:
+        self.unable = unable
+        self.calls: Counter[str] = Counter()
+        """By completion."""
+        self.at_once: Counter[int] = Counter()
+        """By slot: how many it grades now."""
+        self.most_at_once = 0
+        self.let_go = threading.Event()
+        self._lock = threading.Lock()
+
+    def info(self) -> GraderInfo:
+        return INFO
+
+    def prove(self) -> None:
+        if self.unable:
+            raise SandboxFault("no box holds here", retryable=False)
+
+    def grade(self, submission: Submission, rubric: str, slot: int) -> Graded:
+        what = submission.completion
+        with self._lock:
+            self.calls[what] += 1
+            self.at_once[slot] += 1
+            assert self.at_once[slot] == 1, "two at a time in one slot"
+            self.most_at_once = max(self.most_at_once, sum(self.at_once.values()))
+            attempt = self.calls[what]
+        try:
+            self._act(what.split(" ")[0], attempt)
+        finally:
+            with self._lock:
+                self.at_once[slot] -= 1
+        return Graded(
+            id=submission.id,
+            reward=1.0,
+            passed=True,
+            stage=Stage.TESTS,
+            components={"tests": 1.0},
+            tests=TestCount(passed=1, total=1),
+            rubric=rubric,
+            grader=INFO.grader,
+            toolchain=INFO.toolchain,
+            cpu_ms=1.0,
+            wall_ms=1.0,
+        )
+
+    def _act(self, what: str, attempt: int) -> None:
+        match what:
+            case "flaky" if attempt == 1:
+                raise SandboxFault("the box broke")
+            case "fault":
+                raise SandboxFault("the box breaks every time")
+            case "hopeless":
+                raise InternalFault("no such package", retryable=False)
+            case "surprise":
+                raise ValueError("secret of the submission")
+            case "misuse":
+                raise Misuse("no such rubric")
+            case "hold":
+                assert self.let_go.wait(SOON_S)
+
+
+def submission(completion: str, submission_id: str | None = None) -> OcamlSubmission:
+    task = {"tests": "let () = assert (f 1 = 2)"}
+    return OcamlSubmission.model_validate({"id": submission_id or completion, "completion": completion, "task": task})
+
+
+def job(completion: str, *, deadline_s: float = 600.0, info: GraderInfo = INFO, **task: Any) -> Job:
+    made = submission(completion)
+    made = made.model_copy(update={"task": made.task.model_copy(update=task)})
+    payload = JobPayload(submission=made, rubric=RUBRIC, deadline=time.time() + deadline_s)
+    return Job(job_id_of(info.grader, RUBRIC, made), "ocaml", payload.encode())
+
+
+class Place:
+    """Where brokers meet: one Redis prefix, or the one memory broker."""
+
+    def __init__(self, redis_url: str | None) -> None:
+        self._redis_url = redis_url
+        self._prefix = f"worker-{uuid.uuid4().hex}:"
+        self.opened: list[Broker] = []
+
+    def open(self, terms: Terms | None = None) -> Broker:
+        if self._redis_url is not None:
+            self.opened.append(StreamsBroker(self._redis_url, terms, prefix=self._prefix))
+        elif not self.opened:
+            self.opened.append(MemoryBroker(terms))
+        return self.opened[-1]
+
+
+@pytest.fixture(params=["memory", "redis"])
+async def place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
+    place = Place(request.getfixturevalue("redis_url") if request.param == "redis" else None)
+    yield place
+    for broker in place.opened:
+        await broker.close()
+
+
+@asynccontextmanager
+async def working(grader: Any, broker: Broker, *, slots: int = 4, **more: Any) -> AsyncIterator[Worker]:
+    stop = asyncio.Event()
+    worker = Worker(grader, broker, slots=slots, **({"name": "w"} | more))
+    running = asyncio.create_task(worker.run(stop))
+    try:
+        yield worker
+    finally:
+        if isinstance(grader, TinyGrader):
+            grader.let_go.set()
+        stop.set()
+        await running
+
+
+async def answers(broker: Broker, jobs: Sequence[Job]) -> dict[str, Graded | Faulted]:
+    """By submission id, for all of `jobs`."""
+    found = [RESULT.validate_json(text) async for _, text in broker.wait([job.id for job in jobs], SOON_S)]
+    assert len(found) == len(jobs)
+    return {result.id: result for result in found}
+
+
+async def until(happened: Callable[[], Any]) -> None:
+    """`happened` may be asynchronous."""
+    async with asyncio.timeout(SOON_S):
+        # it happens in other threads and processes, where no event of ours is set
+        while not (await found if inspect.isawaitable(found := happened()) else found):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+# -------------------------------------------------------------------------------------------------------- one grade
+
+
+def attempt(what: str) -> tuple[Graded | Faulted, int]:
+    grader = TinyGrader()
+    return grade_safely(grader, submission(what), RUBRIC, 0), grader.calls[what]
+
+
+def test_a_verdict_is_a_verdict() -> None:
+    result, calls = attempt("right")
+    assert isinstance(result, Graded)
+    assert calls == 1
+
+
+def test_a_fault_that_passes_is_not_reported() -> None:
+    result, calls = attempt("flaky")
+    assert isinstance(result, Graded)
+    assert calls == 2
+
+
+@pytest.mark.parametrize(
+    ("what", "kind", "retryable", "calls"),
+    [
+        ("fault", FaultKind.SANDBOX, True, MAX_ATTEMPTS),
+        ("hopeless", FaultKind.INTERNAL, False, 1),
+        ("misuse", FaultKind.INTERNAL, False, 1),
+        ("surprise", FaultKind.INTERNAL, True, MAX_ATTEMPTS),
+    ],
+)
+def test_a_fault_is_reported_after_bounded_attempts(what: str, kind: FaultKind, retryable: bool, calls: int) -> None:
+    result, called = attempt(what)
+    assert isinstance(result, Faulted)
+    assert (result.id, result.fault.kind, result.fault.retryable, called) == (what, kind, retryable, calls)
+
+
+def test_a_surprise_is_told_by_its_type_alone() -> None:
+    result, _ = attempt("surprise")
+    assert isinstance(result, Faulted)
+    assert result.fault.message == "the grader broke: ValueError"
+
+
+# ---------------------------------------------------------------------------------------------------- from the queue
+
+
+async def test_every_job_is_answered_and_bad_ones_harm_no_other(place: Place) -> None:
+    broker = place.open()
+    jobs = [job(what) for what in ("right a", "surprise", "right b", "hopeless", "flaky", "fault", "right c")]
+    async with working(TinyGrader(), broker):
+        await broker.submit(jobs)
+        results = await answers(broker, jobs)
+    kinds = {
+        name: result.status if isinstance(result, Graded) else result.fault.kind for name, result in results.items()
+    }
+    assert kinds == {
+        "right a": "graded",
+        "right b": "graded",
+        "right c": "graded",
+        "flaky": "graded",
+        "fault": "sandbox",
+        "hopeless": "internal",
+        "surprise": "internal",
+    }
+
+
+async def test_no_more_is_graded_at_one_time_than_there_are_slots(place: Place) -> None:
+    broker, grader = place.open(), TinyGrader()
+    jobs = [job(f"right {n}") for n in range(40)]
+    async with working(grader, broker, slots=3):
+        await broker.submit(jobs)
+        await answers(broker, jobs)
+    assert sum(grader.calls.values()) == 40
+    assert 1 <= grader.most_at_once <= 3
+
+
+async def test_all_slots_are_used(place: Place) -> None:
+    broker, grader = place.open(), TinyGrader()
+    jobs = [job(f"hold {n}") for n in range(3)]
+    async with working(grader, broker, slots=3):
+        await broker.submit(jobs)
+        await until(lambda: grader.most_at_once == 3)
+        grader.let_go.set()
+        await answers(broker, jobs)
+
+
+async def test_a_worker_announces_itself_and_leaves(place: Place) -> None:
+    broker = place.open()
+    async with working(TinyGrader(), broker, slots=5):
+        await until(broker.graders)
+        assert await broker.graders() == [INFO.model_copy(update={"slots": 5})]
+    assert await broker.graders() == []
+
+
+async def test_a_worker_that_cannot_prove_itself_announces_and_claims_nothing(place: Place) -> None:
+    broker, grader = place.open(), TinyGrader(unable=True)
+    await broker.submit([job("right")])
+    with pytest.raises(SandboxFault, match="no box holds here"):
+        await Worker(grader, broker, slots=1).run(asyncio.Event())
+    assert await broker.graders() == []
+    assert grader.calls.total() == 0
+
+
+async def test_what_comes_after_its_deadline_is_a_fault_and_is_not_graded(place: Place) -> None:
+    broker, grader = place.open(), TinyGrader()
+    late, good = job("right late", deadline_s=-1), job("right")
+    async with working(grader, broker):
+        await broker.submit([late, good])
+        results = await answers(broker, [late, good])
+    fault = results["right late"]
+    assert isinstance(fault, Faulted)
+    assert (fault.fault.kind, fault.fault.retryable) == (FaultKind.DEADLINE, True)
+    assert isinstance(results["right"], Graded)
+    assert grader.calls["right late"] == 0
+
+
+async def test_a_job_that_killed_its_workers_is_buried_and_not_started_again(place: Place) -> None:
+    dying, broker, grader = place.open(Terms(lease_s=0.2)), place.open(Terms(lease_s=0.2)), TinyGrader()
+    killer, good = job("right killer"), job("right")
+    await broker.submit([killer])
+    for n in range(MAX_STARTS):
+        async with asyncio.timeout(SOON_S):
+            while not await dying.claim("ocaml", f"dead-{n}", 1, 1.0):
+                pass
+    async with working(grader, broker):
+        await broker.submit([good])
+        results = await answers(broker, [killer, good])
+    fault = results["right killer"]
+    assert isinstance(fault, Faulted)
+    assert (fault.fault.kind, fault.fault.retryable) == (FaultKind.WORKER, False)
+    assert grader.calls["right killer"] == 0
+    assert await broker.buried("ocaml") == [killer]
+
+
+@pytest.mark.parametrize("payload", ["{}", "[]", "no json", '{"submission": {"id": "x"}}'])
+async def test_a_job_that_cannot_be_read_is_a_fault_and_buried(place: Place, payload: str) -> None:
+    broker = place.open()
+    odd, good = Job(f"odd-{uuid.uuid4().hex}", "ocaml", payload), job("right")
+    async with working(TinyGrader(), broker):
+        await broker.submit([odd, good])
+        results = await answers(broker, [odd, good])
+    fault = results[odd.id]
+    assert isinstance(fault, Faulted)
+    assert "different versions" in fault.fault.message
+    assert await broker.buried("ocaml") == [odd]
+
+
+async def test_work_that_lasts_longer_than_a_lease_is_done_once(place: Place) -> None:
+    terms = Terms(lease_s=0.4)
+    broker, other_broker, grader = place.open(terms), place.open(terms), TinyGrader()
+    held = job("hold")
+    async with working(grader, broker), working(grader, other_broker, name="other"):
+        await broker.submit([held])
+        await until(lambda: grader.calls["hold"])
+        await asyncio.sleep(1.2)
+        grader.let_go.set()
+        results = await answers(broker, [held])
+    assert isinstance(results["hold"], Graded)
+    assert grader.calls["hold"] == 1
+
+
+class Recording(MemoryBroker):
+    """Away when told to; notes how jobs were finished."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.away: Counter[str] = Counter()
+        """By call: how many more of them fail."""
+        self.finished: dict[str, bool] = {}
+        """Submission id -> whether the result is to be kept for later askers."""
+
+    def _check(self, call: str) -> None:
+        if self.away[call]:
+            self.away[call] -= 1
+            raise QueueFault("the queue is away")
+
+    async def claim(self, grader: str, worker: str, limit: int, wait_s: float) -> list[Claim]:
+        self._check("claim")
+        return await super().claim(grader, worker, limit, wait_s)
+
+    async def finish(self, claim: Claim, result: str, *, cache: bool, bury: bool = False) -> bool:
+        self._check("finish")
+        self.finished[RESULT.validate_json(result).id] = cache
+        return await super().finish(claim, result, cache=cache, bury=bury)
+
+    async def announce(self, worker: str, info: GraderInfo, ttl_s: float) -> None:
+        self._check("announce")
+        await super().announce(worker, info, ttl_s)
+
+
+async def test_a_queue_that_is_away_for_a_while_costs_no_result() -> None:
+    broker, grader = Recording(), TinyGrader()
+    broker.away.update(claim=1, finish=2, announce=1)
+    async with working(grader, broker):
+        await broker.submit([job("right")])
+        assert isinstance((await answers(broker, [job("right")]))["right"], Graded)
+    assert grader.calls["right"] == 1
+
+
+async def test_verdicts_are_kept_for_later_askers_and_faults_are_not() -> None:
+    broker = Recording()
+    jobs = [job("right"), job("hopeless"), job("right other", info=INFO.model_copy(update={"revision": "t0"}))]
+    async with working(TinyGrader(), broker):
+        await broker.submit(jobs)
+        await answers(broker, jobs)
+    # the last was asked of another revision: this one's verdict answers it, but is not remembered as the other's
+    assert broker.finished == {"right": True, "hopeless": False, "right other": False}
+
+
+# ---------------------------------------------------------------------------------------------------------- stopping
+
+
+async def test_a_worker_that_stops_finishes_what_it_began_and_takes_nothing_new(place: Place) -> None:
+    broker, grader, stop = place.open(), TinyGrader(), asyncio.Event()
+    held, later = [job("hold a"), job("hold b")], job("right later")
+    running = asyncio.create_task(Worker(grader, broker, slots=2, name="w").run(stop))
+    await broker.submit(held)
+    await until(lambda: grader.calls.total() == 2)
+    stop.set()
+    await asyncio.sleep(0.1)
+    await broker.submit([later])
+    grader.let_go.set()
+    await running
+    assert set(await answers(broker, held)) == {"hold a", "hold b"}
+    assert grader.calls["right later"] == 0
+    assert await broker.depth("ocaml") == 1
+
+
+async def test_what_a_stopping_worker_cannot_finish_goes_back_and_is_done_by_another(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.worker.DRAIN_S", 0.1)
+    broker, slow, quick, stop = place.open(), TinyGrader(), TinyGrader(), asyncio.Event()
+    quick.let_go.set()
+    running = asyncio.create_task(Worker(slow, broker, slots=1, name="slow").run(stop))
+    await broker.submit([job("hold")])
+    await until(lambda: slow.calls["hold"])
+    stop.set()
+    await running
+    async with working(quick, place.open(), name="quick"):
+        results = await answers(broker, [job("hold")])
+    slow.let_go.set()
+    assert isinstance(results["hold"], Graded)
+    assert quick.calls["hold"] == 1
+
+
+# ------------------------------------------------------------------------------------------------------ real processes
+
+PROCESS = """
+import asyncio, sys
+from services.broker import Terms
+from services.broker.open import open_broker
+from services.graders.ocaml.grader import OcamlGrader
+from services.worker import Worker, stop_on_signals
+
+async def main():
+    stop = asyncio.Event()
+    stop_on_signals(stop)
+    broker = open_broker(sys.argv[1], Terms(lease_s=1.0))
+    await Worker(OcamlGrader(), broker, slots=2, name="process", proven=True).run(stop)
+    await broker.close()
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture(scope="module")
+def own_redis(redis_server: Callable[..., RedisServer]) -> str:
+    """A Redis of this module's own: processes use the usual key prefix."""
+    return redis_server().url
+
+
+def started(*argv: str) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    return subprocess.Popen([sys.executable, *argv], env=environment, stderr=subprocess.PIPE)
+
+
+@asynccontextmanager
+async def process(broker: Broker, *argv: str) -> AsyncIterator[subprocess.Popen[bytes]]:
+    """A worker process that serves."""
+    running = started(*argv)
+    try:
+        async with asyncio.timeout(SOON_S):
+            while not await broker.graders():
+                assert running.poll() is None, running.communicate()[1]
+                await asyncio.sleep(0.05)
+        yield running
+    finally:
+        running.kill()
+        with suppress(subprocess.TimeoutExpired):
+            running.communicate(timeout=SOON_S)
+
+
+def ocaml_job(code: str, grader: OcamlGrader) -> Job:
+    return job(code, info=grader.info(), limits=RunLimits(cpu_s=1.0))
+
+
+def ocaml_jobs(grader: OcamlGrader, n_quick: int) -> list[Job]:
+    slow = [f"let rec f x = f (x + {n})" for n in range(2)]
+    return [ocaml_job(code, grader) for code in [*slow, *(f"let f x = x + {n}" for n in range(n_quick))]]
+
+
+async def test_a_worker_process_that_is_told_to_stop_drains_and_another_does_the_rest(
+    own_redis: str, ocaml_grader: OcamlGrader
+) -> None:
+    broker = open_broker(own_redis)
+    jobs = ocaml_jobs(ocaml_grader, 40)
+    async with process(broker, "-m", "gradus", "worker", "ocaml", "--redis", own_redis, "--slots", "2") as worker:
+        await broker.submit(jobs)
+        await until(lambda: broker.results([one.id for one in jobs]))  # the first is done, others are under way
+        worker.send_signal(signal.SIGTERM)
+        _, log = await asyncio.to_thread(worker.communicate, None, SOON_S)
+        assert worker.returncode == 0, log
+        assert b"Traceback" not in log
+    assert await broker.graders() == []
+    async with working(ocaml_grader, broker, slots=2, name="second", proven=True):
+        results = await answers(broker, jobs)
+    await broker.close()
+    assert [result for result in results.values() if not isinstance(result, Graded)] == []
+    rights = [result.id for result in results.values() if isinstance(result, Graded) and result.passed]
+    assert rights == ["let f x = x + 1"]
+
+
+async def test_the_jobs_of_a_worker_process_that_was_killed_are_done_by_another(
+    own_redis: str, ocaml_grader: OcamlGrader
+) -> None:
+    broker = open_broker(own_redis, Terms(lease_s=1.0))
+    jobs = [ocaml_job(f"let rec f x = f (x - {n})", ocaml_grader) for n in range(4)]
+    async with process(broker, "-c", PROCESS, own_redis) as worker:
+        await broker.submit(jobs)
+        await asyncio.sleep(0.3)  # into the first jobs
+        worker.send_signal(signal.SIGKILL)
+        worker.wait()
+    assert len(await broker.results([one.id for one in jobs])) < len(jobs)
+    async with working(ocaml_grader, broker, slots=2, name="second", proven=True):
+        results = await answers(broker, jobs)
+    await broker.close()
+    assert [result.status for result in results.values()] == ["graded"] * 4
+
+
+def test_a_worker_process_without_a_queue_says_how_to_name_one() -> None:
+    running = started("-m", "gradus", "worker", "ocaml")
+    _, log = running.communicate(timeout=SOON_S)
+    assert (running.returncode, b"--redis redis://" in log, b"Traceback" in log) == (2, True, False)
+
+
+# ------------------------------------------------------------------------------------------------------------ offline
+
+
+def test_offline_results_come_in_order_and_identical_work_is_done_once() -> None:
+    grader = TinyGrader()
+    asked = [
+        submission(what, str(n)) for n, what in enumerate(["right a", "right b", "right a", "hopeless", "right a"])
+    ]
+    results = list(grade_in_order(grader, asked, RUBRIC, 3))
+    assert [(result.id, result.status) for result in results] == [
+        ("0", "graded"),
+        ("1", "graded"),
+        ("2", "graded"),
+        ("3", "faulted"),
+        ("4", "graded"),
+    ]
+    assert grader.calls == {"right a": 1, "right b": 1, "hopeless": 1}
+
+
+def test_offline_grading_that_nobody_wants_any_more_ends() -> None:
+    grader = TinyGrader()
+    results = grade_in_order(grader, [submission(f"right {n}") for n in range(500)], RUBRIC, 1)
+    assert next(results).id == "right 0"
+    results.close()  # type: ignore[attr-defined]
+    assert grader.calls.total() < 500
+
+
+def test_a_payload_survives_its_journey() -> None:
+    payload = JobPayload(submission=submission("let f x = x\u2028"), rubric=RUBRIC, deadline=1.5)
+    assert JobPayload.decode(payload.encode()) == payload
+    assert json.loads(payload.encode())["deadline"] == 1.5
