@@ -1,17 +1,21 @@
-"""What tests of several suites share: a real Redis on a free port."""
+"""What tests of several suites share: a real Redis on a free port, the OCaml grader, the command line."""
 
 from __future__ import annotations
 
+import io
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+from gradus.cli import main
 from gradus.errors import Fault
 from services.graders.ocaml.grader import OcamlGrader
 
@@ -94,3 +98,30 @@ def ocaml_grader() -> Iterator[OcamlGrader]:
         pytest.skip(f"the OCaml grader cannot start here: {fault.message}")
     yield grader
     grader.warm.close()
+
+
+class Said(NamedTuple):
+    status: int | str | None
+    out: str
+    err: str
+
+
+class Cli:
+    """Runs `gradus ...` in this process."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch = monkeypatch
+        self._capsys = capsys
+
+    def __call__(self, *argv: str | Path, stdin: bytes = b"") -> Said:
+        self._monkeypatch.setattr(sys, "argv", ["gradus", *map(str, argv)])
+        self._monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = self._capsys.readouterr()
+        return Said(ended.value.code, out, err)
+
+
+@pytest.fixture
+def gradus(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+    return Cli(monkeypatch, capsys)

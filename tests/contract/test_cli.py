@@ -1,0 +1,250 @@
+"""The command line: exit statuses, misuse named with file and line, results in order, here and by a service."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradus.contract import RESULT, Faulted, Graded
+from tests.conftest import Cli, Said
+
+TASK = {"signature": "val f : int -> int", "tests": "let () = assert (f 1 = 2)"}
+SOON_S = 100.0
+"""Longer than anything here takes on a busy machine; nothing waits for it to pass."""
+
+
+def submission(submission_id: str, completion: str = "let f x = x + 1", **task: Any) -> dict[str, Any]:
+    return {"id": submission_id, "completion": completion, "task": TASK | task}
+
+
+def jsonl(*records: dict[str, Any]) -> str:
+    return "".join(json.dumps(record) + "\n" for record in records)
+
+
+def results_in(text: str) -> list[Graded | Faulted]:
+    return [RESULT.validate_json(line) for line in text.splitlines()]
+
+
+# ----------------------------------------------------------------------------------------------------------- misuse
+
+GOOD = json.dumps(submission("good"))
+
+
+def bad(**changes: Any) -> str:
+    return json.dumps(submission("bad") | changes)
+
+
+BAD_LINES: dict[str, tuple[str, str]] = {
+    "no JSON": ('{"id": "bad", ', "is not JSON"),
+    "an unknown field": (bad(complation="x"), "complation: Extra inputs"),
+    "an unknown field of the task": (bad(task=TASK | {"test": "x"}), "task.test: Extra inputs"),
+    "no tests": (bad(task={}), "task.tests: Field required"),
+    "empty tests": (bad(task={"tests": ""}), "task.tests: "),
+    "no task": ('{"id": "bad", "completion": "x"}', "task: Field required"),
+    "no completion": (json.dumps({"id": "bad", "task": TASK}), "completion: Field required"),
+    "no id": (json.dumps({"completion": "x", "task": TASK}), "id: Field required"),
+    "an empty id": (bad(id=""), "id: String should have at least 1 character"),
+    "a number for an id": (bad(id=3), "id: Input should be a valid string"),
+    "a number for a completion": (bad(completion=3), "completion: Input should be a valid string"),
+    "null for a completion": (bad(completion=None), "completion: Input should be a valid string"),
+    "a list for a task": (bad(task=[]), "task: Input should be"),
+    "an unknown framework": (bad(task=TASK | {"framework": "alcotest"}), "task.framework: Input should be"),
+    "a path for a module": (bad(task=TASK | {"module": "../x"}), "task.module: String should match"),
+    "a path for a file": (bad(task=TASK | {"files": {"../x.ml": ""}}), "String should match"),
+    "an option for a package": (bad(task=TASK | {"packages": ["-a-format"]}), "task.packages.0: String should match"),
+    "no time": (bad(task=TASK | {"limits": {"cpu_s": 0}}), "task.limits.cpu_s: Input should be greater than 0"),
+    "endless time": (bad(task=TASK | {"limits": {"cpu_s": 1e999}}).replace("Infinity", "1e999"), "finite number"),
+    "a NUL": (bad(completion="let f \0 x"), "completion: contains a NUL character"),
+    "a lone surrogate": (bad(completion="\ud800"), "completion: is not valid Unicode"),
+    "not a number": (bad(completion=float("nan")), "NaN is not a finite number"),
+    "ten megabytes": (bad(completion="x" * 10_000_000), "completion: longer than 1000000 characters"),
+    "a key twice": ('{"id": "bad", "id": "worse"}', "the key 'id' occurs twice"),
+    "an id that was there": (GOOD, "id: 'good' occurs twice, first at"),
+    "a list": ("[]", "is list, not a record"),
+    "a text": ('"x"', "is str, not a record"),
+}
+
+
+@pytest.mark.parametrize("what", BAD_LINES)
+def test_a_line_that_cannot_be_used_is_named_and_nothing_is_graded(gradus: Cli, tmp_path: Path, what: str) -> None:
+    line, problem = BAD_LINES[what]
+    file = tmp_path / "asked.jsonl"
+    file.write_text(f"{GOOD}\n\n{line}\n")
+    said = gradus("grade", "ocaml", file)
+    assert (said.status, said.out) == (2, "")
+    assert said.err.startswith(f"gradus: {file}:3: "), said.err[:300]
+    assert problem in said.err
+    assert len(said.err) < 1000, "a message does not repeat its input"
+
+
+def test_the_first_bad_line_is_named_even_if_it_is_the_last_of_many(gradus: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "asked.jsonl"
+    file.write_text(jsonl(*(submission(f"s{n}") for n in range(2000))) + "oops\n")
+    said = gradus("grade", "ocaml", file)
+    assert (said.status, said.out) == (2, "")
+    assert f"{file}:2001: is not JSON" in said.err
+
+
+@pytest.mark.parametrize(
+    ("argv", "problem"),
+    [
+        (["grade", "cobol", "a.jsonl"], "there is no grader 'cobol'; there are: ocaml, rust, story"),
+        (["grade", "ocaml", "none.jsonl"], "none.jsonl: cannot be read: No such file or directory"),
+        (["grade", "ocaml", "folder"], "folder: cannot be read: Is a directory"),
+        (["grade", "ocaml", "bytes.jsonl"], "bytes.jsonl:2: is not UTF-8 text"),
+        (["grade", "ocaml", "a.txt"], "a.txt: is none of .jsonl, .json, .csv"),
+        (
+            ["grade", "ocaml", "a.jsonl", "--rubric", "ocaml/none@1"],
+            "has no rubric 'ocaml/none@1'; it has: ocaml/graduated@1",
+        ),
+        (["grade", "ocaml"], "Missing argument"),
+        (["grade", "ocaml", "a.jsonl", "--slots", "0"], "greater than or equal to 1"),
+        (["grade", "ocaml", "a.jsonl", "--nonsense"], "No such option"),
+        (["nonsense"], "No such command"),
+        (["tasks", "validate", "empty.jsonl"], "empty.jsonl: holds no rows"),
+        (["worker", "ocaml"], "--redis redis://"),
+        (["worker", "ocaml", "--redis", "http://x"], "starts with redis://"),
+    ],
+)
+def test_misuse_is_exit_status_2_and_says_what_is_wrong(
+    gradus: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, argv: list[str], problem: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GRADUS_REDIS_URL", raising=False)
+    Path("a.jsonl").write_text(GOOD)
+    Path("a.txt").write_text(GOOD)
+    Path("empty.jsonl").write_text("")
+    Path("bytes.jsonl").write_bytes(GOOD.encode() + b"\n\xff\n")
+    Path("folder").mkdir()
+    said = gradus(*argv)
+    assert (said.status, said.out) == (2, "")
+    assert problem in re.sub(r"\s*[│╭╰─╮╯]\s*", " ", said.err)
+    assert "Traceback" not in said.err
+
+
+def test_an_empty_file_has_no_results_and_is_no_mistake(gradus: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "asked.jsonl"
+    file.write_text("\n")
+    assert gradus("grade", "ocaml", file) == Said(0, "", "")
+    assert gradus("grade", "ocaml", "-", stdin=b"") == Said(0, "", "")
+
+
+def test_help_names_every_command(gradus: Cli) -> None:
+    said = gradus("--help")
+    assert said.status == 0
+    for command in ("serve", "worker", "grade", "tasks", "train", "eval", "doctor"):
+        assert command in said.out
+
+
+# ---------------------------------------------------------------------------------------------------- real processes
+
+ASKED = [
+    submission("right"),
+    submission("wrong", "let f x = x"),
+    submission("fenced", "```ocaml\nlet f x = x + 1\n```"),
+    submission("right again"),
+    submission("does not parse", "let f x ="),
+    submission("ends the program", "let f x = exit 0"),
+    submission("späť 🐫", "let f _ = 2"),
+]
+REWARDS = [1.0, 0.35, 1.0, 1.0, 0.0, 0.35, 1.0]
+
+
+def process(*argv: str | Path) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment.pop("GRADUS_REDIS_URL", None)
+    command = [sys.executable, "-m", "gradus", *map(str, argv)]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, env=environment, text=True, stdin=pipe, stdout=pipe, stderr=pipe)
+
+
+def test_results_come_in_order_and_a_fault_is_exit_status_3(tmp_path: Path) -> None:
+    file = tmp_path / "asked.jsonl"
+    file.write_text(jsonl(*ASKED[:2], submission("package", packages=["no_such_package"]), *ASKED[2:]))
+    running = process("grade", "ocaml", file)
+    out, err = running.communicate(timeout=SOON_S)
+    results = results_in(out)
+    assert running.returncode == 3, err
+    names = [record["id"] for record in ASKED]
+    assert [result.id for result in results] == [*names[:2], "package", *names[2:]]
+    assert [result.reward for result in results if isinstance(result, Graded)] == REWARDS
+    [faulted] = [result for result in results if isinstance(result, Faulted)]
+    assert (faulted.id, faulted.fault.kind, faulted.fault.retryable) == ("package", "internal", False)
+    assert "no_such_package" in faulted.fault.message
+    assert "gradus: 1 of 8 submissions could not be judged" in err
+    assert "Traceback" not in err
+
+
+def comparable(result: Graded | Faulted) -> dict[str, Any]:
+    return result.model_dump(exclude={"cpu_ms", "wall_ms", "cached"})
+
+
+@contextmanager
+def served() -> Iterator[str]:
+    """The address of a service of everything in one process."""
+    running = process("serve", "--port", "0", "--slots", "2")
+    try:
+        assert running.stderr is not None
+        for line in running.stderr:
+            if found := re.search(r"serving on (http://\S+)", line):
+                yield found[1]
+                break
+        else:
+            raise AssertionError("the service did not start")
+    finally:
+        running.send_signal(signal.SIGTERM)
+        running.communicate(timeout=SOON_S)
+        assert running.returncode == 0
+
+
+def test_standard_input_is_graded_here_and_by_a_service_with_the_same_results(gradus: Cli, tmp_path: Path) -> None:
+    here = process("grade", "ocaml", "-", "--rubric", "ocaml/strict@1")
+    out, err = here.communicate(jsonl(*ASKED), timeout=SOON_S)
+    assert here.returncode == 0, err
+    results = results_in(out)
+    assert [result.id for result in results] == [record["id"] for record in ASKED]
+
+    file = tmp_path / "asked.jsonl"
+    file.write_text(jsonl(*ASKED))
+    with served() as url:
+        there = gradus("grade", "ocaml", file, "--url", url, "--rubric", "ocaml/strict@1")
+        misuse = gradus("grade", "ocaml", file, "--url", url, "--rubric", "ocaml/none@1")
+        unknown = gradus("grade", "rust", file, "--url", url)
+    assert there.status == 0
+    assert [comparable(result) for result in results_in(there.out)] == [comparable(result) for result in results]
+    assert (misuse.status, misuse.out) == (2, "")
+    assert "the ocaml grader offers no such rubric; it offers: ocaml/graduated@1" in misuse.err
+    assert (unknown.status, unknown.out) == (2, "")
+
+
+def test_a_service_that_is_not_there_is_exit_status_3_with_a_fault_for_each(gradus: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "asked.jsonl"
+    file.write_text(jsonl(*ASKED[:2]))
+    said = gradus("grade", "ocaml", file, "--url", "http://127.0.0.1:9", "--deadline-s", "0.5")
+    assert said.status == 3
+    assert [result.status for result in results_in(said.out)] == ["faulted", "faulted"]
+    assert "Traceback" not in said.err
+
+
+def test_ctrl_c_ends_grading_soon_with_exit_status_130(tmp_path: Path) -> None:
+    slow = [submission(f"slow {n}", f"let rec f x = f (x + {n})", limits={"cpu_s": 1.0}) for n in range(300)]
+    file = tmp_path / "asked.jsonl"
+    file.write_text(jsonl(*ASKED[:1], *slow))
+    running = process("grade", "ocaml", file, "--slots", "2")
+    assert running.stdout is not None
+    assert "right" in running.stdout.readline()
+    running.send_signal(signal.SIGINT)
+    out, err = running.communicate(timeout=SOON_S)
+    assert running.returncode == 130
+    assert len(out.splitlines()) < 100
+    assert "Traceback" not in err

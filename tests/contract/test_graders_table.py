@@ -1,0 +1,83 @@
+"""A grader: one folder, one config, five cases, rubrics, one Dockerfile, one service: what is forgotten fails here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gradus.contract import REQUESTS, SUBMISSIONS, TASKS, GraderName
+from gradus.errors import UnknownGrader
+from gradus.resources import configs
+from services import graders
+from services.graders import GRADERS, load
+from services.graders.cases import BASIC, load_cases
+from services.rubric import RUBRICS, rubrics_of
+
+ROOT = Path(__file__).parents[2]
+COMPOSE = ROOT / "docker-compose.yml"
+ALL = pytest.mark.parametrize("name", list(GRADERS))
+
+
+@ALL
+def test_every_grader_has_a_folder_of_its_name(name: GraderName) -> None:
+    assert GRADERS[name].startswith(f"services.graders.{name}.")
+    assert (Path(graders.__file__).parent / name / "grader.py").is_file()
+
+
+@ALL
+def test_every_grader_has_the_five_basic_cases(name: GraderName) -> None:
+    cases = load_cases(Path(graders.__file__).parent / name / "cases.yaml")
+    names = [case.name for case in cases]
+    assert set(BASIC) <= set(names)
+    assert len(names) == len(set(names))
+    for case in cases:
+        SUBMISSIONS[name].model_validate({"id": case.name, "completion": case.completion, "task": case.task})
+
+
+@ALL
+def test_every_grader_has_a_config_whose_rubric_exists(name: GraderName) -> None:
+    settings: dict[str, Any] = yaml.safe_load((configs() / "graders" / f"{name}.yaml").read_text())
+    assert settings["rubric"] in RUBRICS
+    assert settings["rubric"] in rubrics_of(name)
+
+
+@ALL
+def test_every_grader_has_a_dockerfile(name: GraderName) -> None:
+    text = (ROOT / "deploy" / "docker" / f"grader-{name}.Dockerfile").read_text()
+    assert f'"{name}"' in text or f" {name}" in text
+
+
+@ALL
+@pytest.mark.skipif(not COMPOSE.exists(), reason="this version has no docker-compose.yml")
+def test_every_grader_has_a_service_that_is_built_from_its_dockerfile(name: GraderName) -> None:
+    service = yaml.safe_load(COMPOSE.read_text())["services"][f"grader-{name}"]
+    assert service["build"]["dockerfile"].endswith(f"grader-{name}.Dockerfile")
+    assert name in " ".join(map(str, service["command"]))
+
+
+@ALL
+def test_every_grader_has_its_types_on_the_wire(name: GraderName) -> None:
+    assert name in TASKS.keys() & SUBMISSIONS.keys() & REQUESTS.keys()
+
+
+@ALL
+def test_every_grader_can_be_loaded_by_its_name_and_says_who_it_is(name: GraderName) -> None:
+    info = load(name).info()
+    assert info.name is name
+    assert set(info.rubrics) == set(rubrics_of(name))
+    assert info.revision
+    assert info.toolchain
+    assert info.sandbox == "bubblewrap"
+
+
+def test_every_rubric_belongs_to_a_grader() -> None:
+    assert {rubric.partition("/")[0] for rubric in RUBRICS} <= {name.value for name in GraderName}
+
+
+def test_a_grader_that_this_version_lacks_is_misuse_that_names_those_it_has() -> None:
+    for name in set(GraderName) - set(GRADERS):
+        with pytest.raises(UnknownGrader, match=f"no grader '{name}' yet; it has: ocaml"):
+            load(name)
