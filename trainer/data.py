@@ -6,9 +6,7 @@ A row has `id`, `prompt` and the fields of the grader's task (`tests`, `signatur
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,9 +17,10 @@ from pydantic import ValidationError
 
 from gradus.contract import TASKS, GraderName, Task, explain
 from gradus.errors import Misuse
+from gradus.rows import SUFFIXES, Row
+from gradus.rows import read_rows as read_file
 from trainer.config import DataConfig, WarmStart, nearest
 
-FILE_SUFFIXES = (".jsonl", ".json", ".csv")
 DESCRIBING = ("difficulty", "kind", "source", "stub", "tags", "title", "topics", "licence", "license", "notes")
 """Columns that describe a task; kept out of prompts and grading, known so that nobody has to ignore them."""
 
@@ -44,14 +43,6 @@ class Tasks:
 
     train: tuple[Example, ...]
     held_out: tuple[Example, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One record and where it stands."""
-
-    where: str
-    values: dict[str, Any]
 
 
 # ---------------------------------------------------------------------------------------------------------- tasks
@@ -212,73 +203,14 @@ def _named_rows(dataset: str, config: DataConfig | WarmStart, known: Iterable[st
 
 def read_rows(dataset: str, split: str = "train") -> Iterator[Row]:
     """The records of a file, of a demo, or of a dataset on the hub. Raises Misuse naming file and line."""
-    path = Path(dataset)
     if dataset.startswith("demo:"):
         from trainer.demo.corpus import demo_rows
 
         yield from (Row(f"{dataset} row {n}", values) for n, values in enumerate(demo_rows(dataset, split), start=1))
-    elif path.suffix in FILE_SUFFIXES:
-        yield from _file_rows(path)
+    elif Path(dataset).suffix in SUFFIXES:
+        yield from (row.checked() for row in read_file(dataset))
     else:
         yield from _hub_rows(dataset, split)
-
-
-def _file_rows(path: Path) -> Iterator[Row]:
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise Misuse(f"{path}: cannot be read: {error}") from None
-    readers = {".jsonl": _jsonl_rows, ".json": _json_rows, ".csv": _csv_rows}
-    yield from readers[path.suffix](path, text)
-
-
-def _jsonl_rows(path: Path, text: str) -> Iterator[Row]:
-    # Not splitlines(): it also cuts at U+2028 and its kin, which JSON allows inside texts.
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            yield _record(f"{path}:{number}", _parsed(f"{path}:{number}", line))
-
-
-def _json_rows(path: Path, text: str) -> Iterator[Row]:
-    records = _parsed(str(path), text)
-    if not isinstance(records, list):
-        raise Misuse(f"{path}: holds no list of records")
-    for number, record in enumerate(records, start=1):
-        yield _record(f"{path}: record {number}", record)
-
-
-def _parsed(where: str, text: str) -> Any:
-    try:
-        return json.loads(text, parse_constant=_refuse_constant)
-    except ValueError as error:
-        raise Misuse(f"{where}: not JSON: {error}") from None
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a finite number")
-
-
-def _record(where: str, value: Any) -> Row:
-    if not isinstance(value, dict):
-        raise Misuse(f"{where}: is {type(value).__name__}, not a record")
-    return Row(where, value)
-
-
-def _csv_rows(path: Path, text: str) -> Iterator[Row]:
-    csv.field_size_limit(2**31 - 1)
-    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
-    names = reader.fieldnames or []
-    if len(set(names)) != len(names):
-        raise Misuse(f"{path}:1: a column name occurs twice: {', '.join(names)}")
-    start = 2
-    try:
-        for values in reader:
-            where, start = f"{path}:{start}", reader.line_num + 1
-            if None in values or None in values.values():
-                raise Misuse(f"{where}: does not have {len(names)} cells, as the first line has")
-            yield Row(where, dict(values))
-    except csv.Error as error:
-        raise Misuse(f"{path}:{reader.line_num}: not CSV: {error}") from None
 
 
 def _hub_rows(dataset: str, split: str) -> Iterator[Row]:
@@ -288,7 +220,7 @@ def _hub_rows(dataset: str, split: str) -> Iterator[Row]:
         loaded = datasets.load_dataset(dataset, split=split)
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         raise Misuse(
-            f"{dataset}: is neither a {'/'.join(FILE_SUFFIXES)} file nor a dataset that the hub gives us "
+            f"{dataset}: is neither a {'/'.join(SUFFIXES)} file nor a dataset that the hub gives us "
             f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no reason given'})"
         ) from None
     for number, values in enumerate(loaded, start=1):

@@ -68,7 +68,7 @@ def test_the_shipped_tasks_load() -> None:
 @pytest.mark.parametrize(
     ("rows", "says"),
     [
-        ((row(1), "{torn"), ":2: not JSON"),
+        ((row(1), "{torn"), ":2: is not JSON"),
         ((row(1), "[]"), ":2: is list, not a record"),
         ((row(1), {"id": "x", "prompt": "p"}), ":2: tests: Field required"),
         ((row(1, tests="  "),), ":1: tests: Field required"),
@@ -79,7 +79,7 @@ def test_the_shipped_tasks_load() -> None:
         ((row(1, testz="x"),), ":1: unknown columns: testz; did you mean tests?"),
         ((row(1, module="1x"),), ":1: module: String should match pattern"),
         ((row(1, prompt="a\0b"), row(2, tests="\0")), ":2: tests: contains a NUL"),
-        ((row(1), '{"id": "x", "prompt": "p", "tests": NaN}'), ":2: not JSON: NaN is not a finite number"),
+        ((row(1), '{"id": "x", "prompt": "p", "tests": NaN}'), ":2: is not JSON: NaN is not a finite number"),
         ((), "holds no rows"),
     ],
 )
