@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 EXIT_MISUSE = 2
 EXIT_FAULT = 3
+_OURS = frozenset({"gradus", "services", "trainer"})
+_OF_THE_API = frozenset({"fastapi", "starlette", "uvicorn", "redis", "hiredis", "prometheus_client"})
 
 app = typer.Typer(
     name="gradus",
@@ -49,6 +51,13 @@ def main() -> None:
     except Fault as fault:
         _say(f"gradus: {fault.kind} fault: {fault.message}")
         sys.exit(EXIT_FAULT)
+    except ModuleNotFoundError as missing:
+        package = (missing.name or "").partition(".")[0]
+        if package in _OURS:
+            raise
+        extra = "api" if package in _OF_THE_API else "train"
+        _say(f"gradus: this needs the package {package}: pip install 'gradus[{extra}]'")
+        sys.exit(EXIT_MISUSE)
     except KeyboardInterrupt:
         sys.exit(130)
 
