@@ -151,6 +151,7 @@ def test_help_names_every_command(gradus: Cli) -> None:
 ASKED = [
     submission("right"),
     submission("wrong", "let f x = x"),
+    submission("unfit", packages=["no_such_package"]),
     submission("fenced", "```ocaml\nlet f x = x + 1\n```"),
     submission("right again"),
     submission("does not parse", "let f x ="),
@@ -166,23 +167,6 @@ def process(*argv: str | Path) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "gradus", *map(str, argv)]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, env=environment, text=True, stdin=pipe, stdout=pipe, stderr=pipe)
-
-
-def test_results_come_in_order_and_a_fault_is_exit_status_3(tmp_path: Path) -> None:
-    file = tmp_path / "asked.jsonl"
-    file.write_text(jsonl(*ASKED[:2], submission("package", packages=["no_such_package"]), *ASKED[2:]))
-    running = process("grade", "ocaml", file)
-    out, err = running.communicate(timeout=SOON_S)
-    results = results_in(out)
-    assert running.returncode == 3, err
-    names = [record["id"] for record in ASKED]
-    assert [result.id for result in results] == [*names[:2], "package", *names[2:]]
-    assert [result.reward for result in results if isinstance(result, Graded)] == REWARDS
-    [faulted] = [result for result in results if isinstance(result, Faulted)]
-    assert (faulted.id, faulted.fault.kind, faulted.fault.retryable) == ("package", "internal", False)
-    assert "no_such_package" in faulted.fault.message
-    assert "gradus: 1 of 8 submissions could not be judged" in err
-    assert "Traceback" not in err
 
 
 def comparable(result: Graded | Faulted) -> dict[str, Any]:
@@ -207,24 +191,38 @@ def served() -> Iterator[str]:
         assert running.returncode == 0
 
 
-def test_standard_input_is_graded_here_and_by_a_service_with_the_same_results(gradus: Cli, tmp_path: Path) -> None:
-    here = process("grade", "ocaml", "-", "--rubric", "ocaml/strict@1")
+def test_a_file_is_graded_in_order_here_and_by_a_service_with_the_same_results(gradus: Cli, tmp_path: Path) -> None:
+    here = process("grade", "ocaml", "-")
     out, err = here.communicate(jsonl(*ASKED), timeout=SOON_S)
-    assert here.returncode == 0, err
     results = results_in(out)
     assert [result.id for result in results] == [record["id"] for record in ASKED]
+    assert [result.reward for result in results if isinstance(result, Graded)] == REWARDS
+    [unfit] = [result for result in results if isinstance(result, Faulted)]
+    assert (unfit.id, unfit.fault.kind, unfit.fault.retryable) == ("unfit", "internal", False)
+    assert "no_such_package" in unfit.fault.message
+    assert here.returncode == 3
+    assert "gradus: 1 of 8 submissions could not be judged" in err
+    assert "Traceback" not in err
 
     file = tmp_path / "asked.jsonl"
     file.write_text(jsonl(*ASKED))
     with served() as url:
-        there = gradus("grade", "ocaml", file, "--url", url, "--rubric", "ocaml/strict@1")
+        there = gradus("grade", "ocaml", file, "--url", url)
         misuse = gradus("grade", "ocaml", file, "--url", url, "--rubric", "ocaml/none@1")
         unknown = gradus("grade", "rust", file, "--url", url)
-    assert there.status == 0
+    assert there.status == 3
     assert [comparable(result) for result in results_in(there.out)] == [comparable(result) for result in results]
     assert (misuse.status, misuse.out) == (2, "")
     assert "the ocaml grader offers no such rubric; it offers: ocaml/graduated@1" in misuse.err
     assert (unknown.status, unknown.out) == (2, "")
+
+
+def test_when_all_were_graded_the_exit_status_is_0(gradus: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "asked.jsonl"
+    file.write_text(jsonl(*ASKED[:2]))
+    said = gradus("grade", "ocaml", file, "--rubric", "ocaml/strict@1")
+    assert said.status == 0, said.err
+    assert [result.reward for result in results_in(said.out) if isinstance(result, Graded)] == [1.0, 0.0]
 
 
 def test_a_service_that_is_not_there_is_exit_status_3_with_a_fault_for_each(gradus: Cli, tmp_path: Path) -> None:

@@ -47,8 +47,6 @@ class OcamlCase(BaseModel):
     expect: ExpectedVerdict | None = None
     fault: str | None = None
     """Instead of a verdict: a fault of ours that is not retried and whose message matches this."""
-    known_gap: str | None = None
-    """Why this does not hold yet."""
 
 
 class OnlyCold(OcamlGrader):
@@ -62,8 +60,7 @@ def load() -> Iterator[Any]:
     for file in sorted(CASES.glob("*.yaml")):
         for entry in yaml.safe_load(file.read_text()):
             case = OcamlCase.model_validate(entry)
-            marks = [pytest.mark.xfail(reason=case.known_gap, strict=True)] if case.known_gap else []
-            yield pytest.param(case, id=f"{file.stem}: {case.name}", marks=marks)
+            yield pytest.param(case, id=f"{file.stem}: {case.name}")
 
 
 def grade(grader: OcamlGrader, completion: str, task: dict[str, Any], **more: Any) -> Graded:
@@ -312,7 +309,7 @@ def test_diagnostics_hold_no_path_of_this_machine(ocaml_grader: OcamlGrader) -> 
     for answer in ("let f x = List.nope x", "open Nowhere", "let f = ref []", "let f x = x ^ x"):
         for task in (INC, {"tests": INC["tests"]}):
             result = grade(ocaml_grader, answer, task).model_dump_json()
-            assert not re.search(r"/(usr|opt|home|root|tmp|box)/", result), result
+            assert not re.search(r"(?<![\w.])/\w+/\w", result), result
 
 
 def test_the_strict_rubric_is_all_or_nothing(ocaml_grader: OcamlGrader) -> None:

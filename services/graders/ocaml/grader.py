@@ -12,7 +12,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from gradus.contract import Diagnostic, Graded, GraderInfo, GraderName, OcamlSubmission, Stage, Submission
+from gradus.contract import Diagnostic, Graded, GraderInfo, GraderName, OcamlSubmission, OcamlTask, Stage, Submission
 from gradus.errors import InternalFault
 from services.degenerate import degenerate_flags, is_stub
 from services.extract import Answer, extract
@@ -32,6 +32,10 @@ TAGS = frozenset({"ocaml", "ml"})
 COMMENT = re.compile(r"\(\*.*?(?:\*\)|\Z)", re.DOTALL)  # to the end when unclosed: looked for once, not from every "(*"
 _VALUE = re.compile(r"^[ \t]*+val\s++(?:\(\s*(\S+)\s*\)|([a-z_][\w']*))", re.MULTILINE)
 
+
+_TAKEN = frozenset({"Stdlib", "Obj", "Marshal", "Callback", "Weak", "Ephemeron", "Parsing", "Dynlink", "OUnit2"})
+_TAKEN_BEGINNINGS = ("Stdlib__", "Camlinternal", "CamlinternaL", "Gradus_")
+"""Modules that no answer may name (front/forbidden.ml): one of its own that was called so could not be told apart."""
 
 _NO_CODE = Facts(
     Stage.EXTRACT, diagnostics=(Diagnostic(stage=Stage.EXTRACT, message="there is no code in the completion"),)
@@ -63,6 +67,7 @@ class OcamlGrader:
     def grade(self, submission: Submission, rubric: str, slot: int) -> Graded:
         if not isinstance(submission, OcamlSubmission):
             raise InternalFault(f"the OCaml grader was given a {type(submission).__name__}", retryable=False)
+        _refuse_taken_names(submission.task)
         started = time.monotonic()
         facts, cpu_s = self._facts(submission, slot)
         result = score(facts, rubric)
@@ -112,6 +117,14 @@ class OcamlGrader:
             digest.update(path.read_bytes())
         digest.update(f"{self.config.model_dump_json()}|{self.sandbox.name}|{self.toolchain.version}".encode())
         return digest.hexdigest()[:12]
+
+
+def _refuse_taken_names(task: OcamlTask) -> None:
+    for name in (task.module, *(file.partition(".")[0] for file in task.files)):
+        module = name[:1].upper() + name[1:]
+        if module in _TAKEN or module.startswith(_TAKEN_BEGINNINGS):
+            message = f"this task cannot be judged: answers may not name {module}, so no module of it can be called so"
+            raise InternalFault(message, retryable=False)
 
 
 def _with_form(facts: Facts, answer: Answer) -> Facts:
