@@ -58,11 +58,11 @@ test-compose: setup  ## Build the images, bring the stack up in containers, grad
 	tests/e2e/compose.sh
 
 .PHONY: bench
-bench: setup  ## What a submission costs, beside the naive pipeline and the bare compiler (15 minutes)
+bench: setup  ## What a submission costs, beside the naive pipeline and the bare compiler (2 to 5 minutes)
 	$(BIN)/python -m tests.bench.ocaml --rounds 3
 
 .PHONY: fuzz
-fuzz: setup  ## 20,000 mutated sources against the OCaml grader (10 minutes)
+fuzz: setup  ## 20,000 mutated sources against the OCaml grader (3 minutes)
 	$(BIN)/python -m tests.attack.fuzz_ocaml --number 20000
 
 .PHONY: check
