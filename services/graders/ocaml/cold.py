@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from gradus.errors import InternalFault, SandboxFault
 from services.facts import Facts
+from services.graders.judge import judge
 from services.graders.ocaml.config import OcamlConfig
-from services.graders.ocaml.judge import judge
 from services.graders.ocaml.toolchain import MOUNT, OcamlToolchain
 from services.graders.ocaml.trial import (
     TOY,

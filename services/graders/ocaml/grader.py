@@ -111,7 +111,8 @@ class OcamlGrader:
     def _revision(self) -> str:
         """Everything that can change a verdict but rubrics, which have versions of their own."""
         services = Path(__file__).parents[2]
-        own = [*sorted(Path(__file__).parent.glob("*.py")), services / "extract.py", services / "degenerate.py"]
+        shared = ("extract.py", "degenerate.py", "graders/judge.py", "graders/settings.py")
+        own = [*sorted(Path(__file__).parent.glob("*.py")), *(services / name for name in shared)]
         digest = hashlib.sha256(source_hash().encode())
         for path in own:
             digest.update(path.read_bytes())

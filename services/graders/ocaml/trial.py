@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from gradus.contract import Diagnostic, Framework, OcamlTask, Stage, TestCount
 from gradus.errors import InternalFault
 from services.facts import Facts
-from services.graders.ocaml.judge import Proof
+from services.graders.judge import Proof
 
 TOY = b"let toy = 1\n"
 """Compiles wherever anything compiles: tells an answer that breaks the compiler from a box that is broken."""

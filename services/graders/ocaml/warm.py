@@ -16,8 +16,8 @@ from enum import StrEnum
 from gradus.contract import OcamlTask
 from gradus.errors import SandboxFault
 from services.facts import Facts
+from services.graders.judge import judge
 from services.graders.ocaml.config import OcamlConfig
-from services.graders.ocaml.judge import judge
 from services.graders.ocaml.toolchain import MOUNT, OcamlToolchain
 from services.graders.ocaml.trial import (
     TOY,

@@ -1,0 +1,66 @@
+"""How `configs/graders/*.yaml` is read, and the limits of boxes that stand there. Knows no grader."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from gradus.contract import RunLimits, explain
+from gradus.errors import Misuse
+from gradus.resources import configs
+from services.sandbox import Limits
+
+Positive = Annotated[int, Field(gt=0, le=100_000)]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class BoxLimits(Section):
+    cpu_s: Annotated[float, Field(gt=0, le=600, allow_inf_nan=False)]
+    wall_s: float | None = None
+    """None: four times the CPU limit and ten seconds, so that a busy machine is no verdict."""
+    memory_mb: Positive
+    processes: Positive = 16
+    scratch_mb: Positive = 64
+
+    def limits(self, task: RunLimits | None = None, *, max_cpu_s: int = 0, max_memory_mb: int = 0) -> Limits:
+        """These limits; what a task asks for in their place, up to the maxima."""
+        cpu_s, memory_mb = self.cpu_s, self.memory_mb
+        if task and task.cpu_s is not None:
+            cpu_s = min(task.cpu_s, max_cpu_s)
+        if task and task.memory_mb is not None:
+            memory_mb = min(task.memory_mb, max_memory_mb)
+        wall_s = self.wall_s or 4.0 * cpu_s + 10.0
+        return Limits(
+            cpu_s=math.ceil(cpu_s),
+            wall_s=wall_s,
+            memory_mb=memory_mb,
+            processes=self.processes,
+            scratch_mb=self.scratch_mb,
+        )
+
+    @property
+    def cpu_ms(self) -> int:
+        return max(1, round(self.cpu_s * 1e3))
+
+
+Settings = TypeVar("Settings", bound=Section)
+
+
+def read_settings(model: type[Settings], grader: str, path: Path | None = None) -> Settings:
+    """Read `path`, or the grader's shipped file. Raises Misuse naming the file and the key."""
+    path = path or configs() / "graders" / f"{grader}.yaml"
+    try:
+        return model.model_validate(yaml.safe_load(path.read_text()))
+    except OSError as error:
+        raise Misuse(f"{path}: {error.strerror}") from None
+    except yaml.YAMLError as error:
+        raise Misuse(f"{path}: not YAML: {error}") from None
+    except ValidationError as error:
+        raise Misuse(f"{path}: {explain(error)}") from None
