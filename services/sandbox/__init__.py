@@ -45,6 +45,8 @@ class Command:
     """Written to descriptor 0, then end of file."""
     files: Mapping[str, bytes] = field(default_factory=dict)
     """Absolute path in the box -> content; read-only."""
+    programs: Mapping[str, bytes] = field(default_factory=dict)
+    """Absolute path in the box -> a program that can be run and not read, for those that hold more than they may say."""
     binds: tuple[str, ...] = ()
     """Paths of the host that the box sees, read-only, in the same place. Missing ones are left out."""
     mounts: Mapping[str, str] = field(default_factory=dict)

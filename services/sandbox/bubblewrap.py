@@ -87,10 +87,10 @@ class Bubblewrap:
     def run(self, command: Command) -> Outcome:
         with ExitStack() as stack:
             stdin = stack.enter_context(_sealed_file(command.stdin))
-            files = [(path, stack.enter_context(_sealed_file(data))) for path, data in command.files.items()]
+            files = [stack.enter_context(_sealed_file(data)) for data in _contents(command).values()]
             out, err, report, status = pipes = [stack.enter_context(Pipe()) for _ in range(4)]
             seccomp = stack.enter_context(_sealed_file(self._filter))
-            targets = [stdin, *(pipe.write for pipe in pipes), seccomp, *(fd for _, fd in files)]
+            targets = [stdin, *(pipe.write for pipe in pipes), seccomp, *files]
             group = stack.enter_context(self._groups.box(command.limits.memory_mb, command.limits.processes))
             started = time.monotonic()
             pid = _spawn(self._tools["bwrap"], self._argv(command), targets)
@@ -149,10 +149,16 @@ def _root_file_system(command: Command) -> list[str]:
         for parent in reversed(Path(target).parents[:-1]):
             argv += ["--dir", str(parent)]
         argv += ["--ro-bind-try", source, target]
-    for index, path in enumerate(command.files):
-        argv += ["--perms", "0444", "--ro-bind-data", str(_FIRST_FILE_FD + index), path]
+    for index, path in enumerate(_contents(command)):
+        mode = "0111" if path in command.programs else "0444"
+        argv += ["--perms", mode, "--ro-bind-data", str(_FIRST_FILE_FD + index), path]
     size = str(command.limits.scratch_mb << 20)
     return argv + ["--perms", "1777", "--size", size, "--tmpfs", "/tmp", "--remount-ro", "/"]
+
+
+def _contents(command: Command) -> dict[str, bytes]:
+    """What the box gets through descriptors, in their order."""
+    return {**command.files, **command.programs}
 
 
 def _rlimits(limits: Limits) -> list[str]:

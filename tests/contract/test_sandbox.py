@@ -301,6 +301,14 @@ def test_files_are_there_and_cannot_be_changed(sandbox: Bubblewrap) -> None:
     assert said(sandbox.run(python(script, files={"/box/a": b"text", "/box/deep/b": b"\x00"}))) == r"text b'\x00'"
 
 
+def test_a_program_can_be_run_and_neither_read_nor_made_readable(sandbox: Bubblewrap) -> None:
+    script = "/box/p ran; cat /box/p; chmod 0755 /box/p; cp /box/p /tmp/p; exec 9< /box/p"
+    program = Path("/usr/bin/echo").resolve().read_bytes()
+    outcome = sandbox.run(Command(("/bin/sh", "-c", script), LIMITS, binds=BINDS, programs={"/box/p": program}))
+    assert outcome.stdout == b"ran\n"
+    assert outcome.stderr.count(b"/box/p") == 4
+
+
 def test_binds_and_mounts_are_read_only(sandbox: Bubblewrap, tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     (tmp_path / "seen").write_text("yes")
