@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import platform
 import re
 import string
+import struct
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,13 +17,15 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gradus.contract import Graded, OcamlSubmission, Severity, Stage
-from gradus.errors import InternalFault
+from gradus.errors import InternalFault, SandboxFault
 from services.facts import Facts
 from services.graders import cases as own_cases
 from services.graders.cases import Expected
 from services.graders.ocaml import grader as grader_module
 from services.graders.ocaml.grader import OcamlGrader
 from services.graders.ocaml.trial import Trial
+from services.sandbox.bubblewrap import Bubblewrap
+from services.sandbox.seccomp import ALLOWED
 
 CASES = Path(__file__).parents[1] / "cases" / "ocaml"
 RUBRIC = "ocaml/graduated@1"
@@ -182,6 +186,19 @@ def test_no_text_of_hidden_tests_is_in_any_result_of_the_cold_way(ocaml_grader: 
     cold = OnlyCold(sandbox=ocaml_grader.sandbox)
     found = {name: told(cold, answer, HIDDEN_TASKS[task]) for name, answer in LEAKING_ANSWERS.items()}
     assert found == dict.fromkeys(LEAKING_ANSWERS, [])
+
+
+def test_where_a_program_cannot_be_sealed_the_cold_way_grades_nothing(ocaml_grader: OcamlGrader) -> None:
+    """Sealed: it can no longer open its own file, which holds the tests' constants."""
+    no_filters = (
+        *((0x20, 0, 0, 0), (0x15, 0, 3, ALLOWED["prctl"][platform.machine() == "aarch64"])),  # another call: go on
+        *((0x20, 0, 0, 16), (0x15, 0, 1, 22), (0x06, 0, 0, 0x00050001)),  # prctl(PR_SET_SECCOMP): EPERM
+    )
+    sandbox = Bubblewrap()
+    sandbox._filter = b"".join(struct.pack("<HBBI", *instruction) for instruction in no_filters) + sandbox._filter
+    for task in (INC, {**INC, "packages": ["unix"]}):
+        with pytest.raises(SandboxFault, match="did not start.*seccomp is not available here"):
+            grade(OnlyCold(sandbox=sandbox), "let f x = x + 1", task)
 
 
 # -------------------------------------------------------------------------------------------- answers of great size

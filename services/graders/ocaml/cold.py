@@ -6,6 +6,7 @@ compiler nor sources.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -13,12 +14,13 @@ from gradus.errors import InternalFault, SandboxFault
 from services.facts import Facts
 from services.graders.judge import judge
 from services.graders.ocaml.config import OcamlConfig
-from services.graders.ocaml.toolchain import MOUNT, OcamlToolchain
+from services.graders.ocaml.toolchain import MOUNT, SEAL, OcamlToolchain
 from services.graders.ocaml.trial import (
     TOY,
     Sections,
     Trial,
     facts_of,
+    fits,
     gave_up,
     misfit,
     packed,
@@ -29,6 +31,8 @@ from services.graders.ocaml.trial import (
 from services.sandbox import Command, Ending, Limits, Outcome, Sandbox
 
 _VIEW = f"{MOUNT}/view".encode()
+_STOPPED_BY_ITS_TIMER = 128 + signal.SIGPROF
+_LOADING_THE_SEAL = ("-dllib", SEAL, "-dllpath", MOUNT)
 
 
 class ColdWay:
@@ -74,19 +78,22 @@ class ColdWay:
 
     def _ran(self, trial: Trial, facts: Facts, program: bytes, expected: int) -> Facts:
         limits = self._config.run_limits(trial.task.limits)
+        cpu_ms = self._config.run_cpu_ms(trial.task.limits)
+        packages = "false" if fits(trial.task) else "true"
         command = Command(
             argv=(self._toolchain.ocamlrun, "/box/program"),
             limits=limits,
-            stdin=trial.secret.encode() + b"\n",
+            stdin=f"{trial.secret} {cpu_ms} {packages}\n".encode(),
             files={"/box/program": program},
             binds=self._toolchain.run_binds,
+            mounts={str(self._toolchain.build / SEAL): f"{MOUNT}/{SEAL}"},
         )
         outcome = self._run(trial, command)
         _refuse_starved(outcome, "the answer")
         proof = judge(outcome.report, trial.secret, expected)
         if not proof.started and outcome.ending is Ending.EXITED:
             raise SandboxFault(f"the program did not start: {_said(outcome)}")
-        return ran(facts, proof, *_limit_hit(outcome, limits))
+        return ran(facts, proof, *_limit_hit(outcome, cpu_ms, limits))
 
     def _request(self, trial: Trial) -> Sections:
         toolchain = self._toolchain
@@ -97,7 +104,7 @@ class ColdWay:
             "includes": "\n".join(packages.includes),
             "archives": "\n".join(packages.archives),
             "ppx": "\n".join(packages.ppx),
-            "harness": "\n".join(f"{MOUNT}/{unit}.cmo" for unit in harness),
+            "harness": "\n".join([*_LOADING_THE_SEAL, *(f"{MOUNT}/{unit}.cmo" for unit in harness)]),
             **{f"file/{name}": text for name, text in trial.task.files.items()},
         }
         return {**trial.sections(), **{name: text.encode() for name, text in request.items()}}
@@ -129,10 +136,13 @@ def _said(outcome: Outcome) -> str:
     return f"exit code {outcome.exit_code}: {said or 'nothing said'}"
 
 
-def _limit_hit(outcome: Outcome, limits: Limits) -> tuple[str | None, str | None]:
-    match outcome.ending:
+def _limit_hit(outcome: Outcome, cpu_ms: int, limits: Limits) -> tuple[str | None, str | None]:
+    ending = outcome.ending
+    if ending is Ending.EXITED and outcome.exit_code == _STOPPED_BY_ITS_TIMER:
+        ending = Ending.CPU_LIMIT
+    match ending:
         case Ending.CPU_LIMIT:
-            return "cpu", f"the answer was stopped after {limits.cpu_s} s of CPU time"
+            return "cpu", f"the answer was stopped after {cpu_ms / 1e3:g} s of CPU time"
         case Ending.WALL_IDLE:
             return "wall", f"the answer was stopped: it slept for {limits.wall_s:.0f} s"
         case Ending.OUTPUT_LIMIT:

@@ -21,7 +21,7 @@ from services.graders.cases import prove_cases
 from services.graders.ocaml.cold import ColdWay
 from services.graders.ocaml.config import load_config
 from services.graders.ocaml.toolchain import OcamlToolchain, source_hash
-from services.graders.ocaml.trial import Trial
+from services.graders.ocaml.trial import Trial, fits
 from services.graders.ocaml.warm import NeedsCold, WarmWay
 from services.rubric import rubrics_of, score
 from services.sandbox import Sandbox
@@ -95,7 +95,7 @@ class OcamlGrader:
         return _with_form(facts, answer), trial.cpu_s
 
     def _judged(self, trial: Trial) -> Facts:
-        if self.warm.fits(trial.task):
+        if fits(trial.task):
             try:
                 return self.warm.facts(trial)
             except NeedsCold:

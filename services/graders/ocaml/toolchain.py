@@ -26,6 +26,8 @@ FRONT_UNITS = (
 )
 HARNESS_UNITS = ("gradus_harness", "oUnit2", "gradus_start")
 EXECUTABLES = ("front", "runner")
+SEAL = "dllgradus.so"
+"""What programs of their own load: closes the file system to them before the answer runs."""
 HIDDEN = frozenset(f"stdlib__{name}" for name in ("Obj", "Marshal", "Callback", "Weak", "Ephemeron", "Parsing"))
 MOUNT = "/opt/gradus-ocaml"
 """Where boxes see the build."""
@@ -51,6 +53,7 @@ class OcamlToolchain:
         self.ocamlc = _tool("ocamlc.opt", "ocamlc")
         self.ocamlrun = _tool("ocamlrun")
         self.ocamlfind = _tool("ocamlfind")
+        self.ocamlmklib = _tool("ocamlmklib")
         self.version = _said([self.ocamlc, "-version"])
         self.library = _said([self.ocamlc, "-where"])
         self.build = _build(self)
@@ -116,9 +119,9 @@ def _sources() -> list[Path]:
 
 
 def source_hash() -> str:
-    """Hash over everything of the OCaml sources that can change a verdict."""
+    """Hash over the OCaml sources and how they are built."""
     digest = hashlib.sha256()
-    for path in _sources():
+    for path in (Path(__file__), *_sources()):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 
@@ -158,6 +161,7 @@ def _compile(toolchain: OcamlToolchain, folder: Path) -> None:
     ]
     commands = [
         [*native, STUBS, *front, "-o", "front"],
+        [toolchain.ocamlmklib, "-o", "gradus", STUBS.replace(".c", ".o")],
         [toolchain.ocamlc, "-w", "-a", "-c", *harness],
         [*runner, "-linkpkg", STUBS, *linked, "confine.ml", "runner.ml", "-o", "runner"],
     ]

@@ -20,9 +20,17 @@ TOY = b"let toy = 1\n"
 """Compiles wherever anything compiles: tells an answer that breaks the compiler from a box that is broken."""
 
 _NAMES_OUNIT = re.compile(r"\bOUnit2?\b|>::")
+_NEEDS_MORE = re.compile(r"\b(?:Sys|Unix|Str|Thread|Mutex|Obj|Marshal)\.")
+"""Tests that name these may want libraries or system calls that standing boxes do not have."""
 _DIAGNOSTICS = TypeAdapter(tuple[Diagnostic, ...])
 
 Sections = dict[str, bytes]
+
+
+def fits(task: OcamlTask) -> bool:
+    """Needs nothing but the standard library: can be judged the warm way, and runs under the tightest filter."""
+    plain = not task.files and all(package in ("ounit2", "oUnit") for package in task.packages)
+    return plain and not _NEEDS_MORE.search(task.tests)
 
 
 @dataclass

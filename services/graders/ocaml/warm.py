@@ -7,13 +7,11 @@ Talks to the boxes; knows no rubric and draws no conclusion.
 from __future__ import annotations
 
 import hashlib
-import re
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gradus.contract import OcamlTask
 from gradus.errors import SandboxFault
 from services.facts import Facts
 from services.graders.judge import judge
@@ -34,8 +32,6 @@ from services.graders.ocaml.trial import (
 from services.sandbox import BoxLost, Command, Exchange, Limits, Sandbox, StandingBox
 
 _CACHED_TASKS = 512
-_NEEDS_MORE = re.compile(r"temp_file|open_out|open_in|bracket_tmp|\b(?:Sys|Unix|Str|Thread|Mutex|Obj|Marshal)\.")
-"""Tests that name these may want files or libraries that standing boxes do not have."""
 # Huge pages and no collection in children: page faults are most of what a fork costs.
 _COMPILER_ENVIRONMENT = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 
@@ -156,12 +152,6 @@ class WarmWay:
         self._config = config
         self._slots: dict[int, Slot] = {}
         self._tests = TestsCache()
-
-    @staticmethod
-    def fits(task: OcamlTask) -> bool:
-        """Nothing but the standard library, and no files: standing boxes have nothing that can be written."""
-        plain = not task.files and all(package in ("ounit2", "oUnit") for package in task.packages)
-        return plain and not _NEEDS_MORE.search(task.tests)
 
     def facts(self, trial: Trial) -> Facts:
         """What the boxes show of this answer. Raises NeedsCold, or Fault for what is not the answer's doing."""

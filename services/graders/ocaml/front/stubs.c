@@ -1,5 +1,6 @@
 /* What OCaml's Unix module lacks: a memory limit and a seccomp filter for a process that is about to meet a hostile answer.
-   Allow-lists: everything that is not named fails with EPERM, another architecture's calls end the process. */
+   Allow-lists: everything that is not named fails with EPERM, another architecture's calls end the process. Part of the
+   front and of the runner, and a library of its own (dllgradus.so) for programs that ocamlrun runs. */
 
 #define _GNU_SOURCE
 #include <caml/memory.h>
@@ -14,6 +15,8 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
+#include <unistd.h>
 
 #if defined(__x86_64__)
 #define ARCH AUDIT_ARCH_X86_64
@@ -39,22 +42,34 @@ static const int looking[] = {
 #endif
 };
 
+/* what a program with packages has no need of once it runs: its own file, where the tests' constants are, and any other */
+static const int opening[] = {
+    __NR_openat, __NR_execve, __NR_execveat, 437 /* openat2 */,
+#if defined(__x86_64__)
+    __NR_open, __NR_creat,
+#endif
+};
+
 #define COUNT(list) ((int)(sizeof(list) / sizeof(list[0])))
 #define LOAD(field) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, field))
 #define RETURN(what) BPF_STMT(BPF_RET | BPF_K, what)
 
-static int allow(struct sock_filter *f, int n, const int *list, int count)
+static int answer_each(struct sock_filter *f, int n, const int *list, int count, unsigned int what)
 {
     for (int i = 0; i < count; i++) {
         f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, list[i], 0, 1);
-        f[n++] = (struct sock_filter)RETURN(SECCOMP_RET_ALLOW);
+        f[n++] = (struct sock_filter)RETURN(what);
     }
     return n;
 }
 
-CAMLprim value gradus_confine(value may_open)
+static int allow(struct sock_filter *f, int n, const int *list, int count)
 {
-    struct sock_filter f[256];
+    return answer_each(f, n, list, count, SECCOMP_RET_ALLOW);
+}
+
+static int begin(struct sock_filter *f)
+{
     int n = 0;
     f[n++] = (struct sock_filter)LOAD(arch);
     f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ARCH, 1, 0);
@@ -62,8 +77,21 @@ CAMLprim value gradus_confine(value may_open)
     f[n++] = (struct sock_filter)LOAD(nr);
     f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, 0x40000000, 0, 1); /* x32 */
     f[n++] = (struct sock_filter)RETURN(SECCOMP_RET_KILL_PROCESS);
+    return n;
+}
+
+static int install(struct sock_filter *f, int n)
+{
+    struct sock_fprog program = {.len = (unsigned short)n, .filter = f};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+}
+
+static int confine_to_computing(int may_open)
+{
+    struct sock_filter f[256];
+    int n = begin(f);
     n = allow(f, n, computing, COUNT(computing));
-    if (Bool_val(may_open)) {
+    if (may_open) {
         n = allow(f, n, looking, COUNT(looking));
         f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_openat, 0, 4);
         f[n++] = (struct sock_filter)LOAD(args[2]);
@@ -73,9 +101,47 @@ CAMLprim value gradus_confine(value may_open)
         f[n++] = (struct sock_filter)RETURN(SECCOMP_RET_ERRNO | EPERM);
     }
     f[n++] = (struct sock_filter)RETURN(SECCOMP_RET_ERRNO | EPERM);
-    struct sock_fprog program = {.len = (unsigned short)n, .filter = f};
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
-        caml_failwith("seccomp is not available here");
+    return install(f, n);
+}
+
+#define NO_SECCOMP "seccomp is not available here"
+
+CAMLprim value gradus_confine(value may_open)
+{
+    if (confine_to_computing(Bool_val(may_open)))
+        caml_failwith(NO_SECCOMP);
+    return Val_unit;
+}
+
+/* For a program with packages, on top of its box's filter: processes, threads and clocks, but nothing is opened any more.
+   The timer that ends the program stays what it is. */
+static int confine_with_packages(void)
+{
+    struct sock_filter f[64];
+    int n = answer_each(f, begin(f), opening, COUNT(opening), SECCOMP_RET_ERRNO | EPERM);
+    f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_setitimer, 0, 3);
+    f[n++] = (struct sock_filter)LOAD(args[0]);
+    f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ITIMER_PROF, 0, 1);
+    f[n++] = (struct sock_filter)RETURN(SECCOMP_RET_ERRNO | EPERM);
+    f[n++] = (struct sock_filter)RETURN(SECCOMP_RET_ALLOW);
+    return install(f, n);
+}
+
+/* What the runner does with its children, for a program in a box of its own. */
+CAMLprim value gradus_seal(value cpu_ms, value packages)
+{
+    struct itimerval limit = {{0, 0}, {Long_val(cpu_ms) / 1000, Long_val(cpu_ms) % 1000 * 1000}};
+    int errors = fcntl(2, F_DUPFD, 4), null = open("/dev/null", O_RDWR);
+    if (errors < 0 || null < 0 || dup2(null, 0) < 0 || dup2(null, 1) < 0 || dup2(null, 2) < 0)
+        caml_failwith("descriptors could not be closed");
+    if (null > 2)
+        close(null);
+    prctl(PR_SET_DUMPABLE, 0);
+    if (setitimer(ITIMER_PROF, &limit, NULL) || (Bool_val(packages) ? confine_with_packages() : confine_to_computing(0))) {
+        dup2(errors, 2); /* the last words */
+        caml_failwith(NO_SECCOMP);
+    }
+    close(errors);
     return Val_unit;
 }
 
