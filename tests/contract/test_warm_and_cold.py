@@ -55,6 +55,52 @@ def corpora() -> Iterator[tuple[str, OcamlTask, str]]:
                 yield f"{record['id']} {which}", task, record[which]
 
 
+TOUCHING = {
+    "a temporary file": 'Filename.temp_file "a" "b"',
+    "an open temporary file": 'Filename.open_temp_file "a" "b"',
+    "a file that is written": 'let c = open_out "x" in output_string c "y"; close_out c',
+    "a file that is read": 'input_line (open_in "/dev/null")',
+    "its own program": "open_in_bin Sys.executable_name",
+    "where it is": "Sys.getcwd ()",
+    "another place": 'Sys.chdir "/"',
+    "a folder": 'Sys.readdir "/tmp"',
+    "a new folder": 'Sys.mkdir "/tmp/a" 0o700',
+    "a file that is gone": 'Sys.remove "/tmp/a"',
+    "a new name": 'Sys.rename "/tmp/a" "/tmp/b"',
+    "whether a file exists": 'if not (Sys.file_exists "/dev/null") then failwith "no"',
+    "whether a file does not exist": 'if Sys.file_exists "/dev/null" then failwith "yes"',
+    "a command": 'if Sys.command "true" <> 0 then failwith "no"',
+    "the environment": 'Sys.getenv "PATH"',
+    "a variable that is not there": 'Sys.getenv "HOME"',
+    "its arguments": 'if Array.length Sys.argv <> 1 then failwith "some"',
+    "a line of input": "read_line ()",
+    "the length of its input": "in_channel_length stdin",
+    "a little output": 'print_endline "y"; prerr_endline "y"',
+    "a megabyte of output": "print_string (String.make 1_000_000 'y'); flush stdout",
+    "output after the end": "close_out stdout; print_newline ()",
+    "a signal": "Sys.set_signal Sys.sigint Sys.Signal_ignore",
+    "the clock": "Sys.time ()",
+    "chance": "Random.self_init (); Random.bits ()",
+    "a backtrace": 'Printexc.record_backtrace true; (try failwith "x" with _ -> print_string (Printexc.get_backtrace ()))',
+    "what is done at the end": "at_exit (fun () -> failwith {|x|})",
+    "the end": "exit 0",
+    "all memory": "Array.init 100 (fun _ -> Bytes.create 100_000_000)",
+    "all of the stack": "let rec deep n = 1 + deep (n + 1) in deep 0",
+}
+
+
+def touching() -> Iterator[tuple[str, OcamlTask, str]]:
+    task = OcamlTask(tests="let () = assert (f 1 = 2); assert (f 5 = 6)", signature="val f : int -> int")
+    for what, expression in TOUCHING.items():
+        yield f"{what}, at every call", task, f"let f x = ignore ({expression}); x + 1"
+        yield f"{what}, at every call, caught", task, f"let f x = (try ignore ({expression}) with _ -> ()); x + 1"
+        yield f"{what}, at the start", task, f"let () = ignore ({expression})\nlet f x = x + 1"
+
+
+def test_on_answers_that_touch_more_than_values_both_ways_agree(ocaml_grader: OcamlGrader) -> None:
+    assert differences(ocaml_grader, touching()) == []
+
+
 def test_on_our_tasks_both_ways_agree(ocaml_grader: OcamlGrader) -> None:
     assert differences(ocaml_grader, our_answers()) == []
 
