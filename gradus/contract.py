@@ -51,6 +51,10 @@ def _clean(text: str) -> str:
 Text = Annotated[str, AfterValidator(_clean)]
 """A text without NUL and lone surrogates, at most `MAX_TEXT_CHARS` long."""
 SubmissionId = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_clean)]
+RelativePath = Annotated[
+    str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*(/[A-Za-z0-9_][A-Za-z0-9_.\-]*)*$", max_length=128)
+]
+"""A path that stays below its folder and names no hidden file."""
 RubricName = Annotated[str, Field(pattern=r"^[a-z_]+/[a-z_]+@[0-9]+$", max_length=64)]
 
 
@@ -96,15 +100,36 @@ class OcamlTask(_Wire):
     limits: RunLimits = RunLimits()
 
 
-class RustTask(_Wire):
-    """Judged by check, clippy and `tests`, an integration test file that names the crate."""
+class StdioCase(_Wire):
+    """One run of a program: what it reads and what it must write."""
 
-    tests: Annotated[Text, Field(min_length=1)]
+    stdin: Text = ""
+    stdout: Text
+    """Compared without white space at the ends of lines and without empty lines at the end."""
+
+
+class RustTask(_Wire):
+    """Judged by check, clippy and `tests`, an integration test file that names the crate, or by `cases` of a program."""
+
+    tests: Text = ""
+    cases: Annotated[tuple[StdioCase, ...], Field(max_length=100)] = ()
+    """In place of `tests`: the answer is a whole program, `src/main.rs`."""
+    signature: Text | None = None
+    """What the answer must define: `pub fn f(x: i64) -> i64;`, `pub struct S;`, `impl S { pub fn g(&self); }`.
+    Tests see these types and no others."""
     crate: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=64)] = "solution"
     edition: Literal["2015", "2018", "2021", "2024"] = "2021"
-    files: dict[str, Text] = {}
-    dependencies: tuple[str, ...] = ()
+    files: dict[RelativePath, Text] = {}
+    """The crate as it is given, path -> text; files of the answer replace those of the same path."""
+    dependencies: tuple[Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_\-]*$", max_length=64)], ...] = ()
+    """Crates that answer and tests may use, of those that the grader was configured with."""
     limits: RunLimits = RunLimits()
+
+    @model_validator(mode="after")
+    def _has_tests_or_cases(self) -> RustTask:
+        if bool(self.tests.strip()) == bool(self.cases):
+            raise ValueError("give either `tests`, an integration test file, or `cases` of standard input and output")
+        return self
 
 
 def _split_issues(value: Any) -> Any:

@@ -6,8 +6,6 @@ answers they are narrower: fences and thinking are no prose, a short remark is n
 
 from __future__ import annotations
 
-import re
-
 from services.extract import Answer
 
 _WINDOW = 50
@@ -22,11 +20,13 @@ _INDICATORS = (
     "implement the",
 )
 
+_FAILING = ("failwith", "todo!(", "unimplemented!(")
 
-def degenerate_flags(answer: Answer, *, comment: re.Pattern[str]) -> tuple[str, ...]:
-    """Flags of form `degenerate:<sign>` that do not need a verdict. `comment` matches comments of the language."""
+
+def degenerate_flags(answer: Answer, *, uncommented: str) -> tuple[str, ...]:
+    """Flags of form `degenerate:<sign>` that do not need a verdict. `uncommented`: its text without comments."""
     signs = {
-        "empty": not comment.sub("", answer.text).strip(),
+        "empty": not uncommented.strip(),
         "repetition": _repeats(answer.text),
         "prose": answer.prose_chars > 100 and len(answer.text) < answer.prose_chars,
         "code_spam": answer.blocks > 2,
@@ -41,12 +41,12 @@ def _repeats(text: str) -> bool:
     return len(set(windows)) / len(windows) < 0.3
 
 
-def is_stub(code: str, *, comment: re.Pattern[str]) -> bool:
-    """A few lines that only pretend: `failwith`, `assert false` or an announcement in place of the work."""
-    lines = [line for line in comment.sub("", code).splitlines() if line.strip()]
+def is_stub(code: str, *, uncommented: str) -> bool:
+    """A few lines that only pretend: `failwith`, `todo!`, `assert false` or an announcement in place of the work."""
+    lines = [line for line in uncommented.splitlines() if line.strip(" \t{}")]
     lowered = code.lower()
     indicated = any(phrase in lowered for phrase in _INDICATORS)
-    fails = "failwith" in lowered
+    fails = any(word in lowered for word in _FAILING)
     if len(lines) < 3 and fails:
         return True
     if len(lines) >= 5:

@@ -3,17 +3,23 @@
 The rule, in order: what stands before the last `</think>` is thinking, not answer. Among fenced blocks, those tagged
 with the language count if there are any, else the untagged ones; of these the last that defines a name which the task
 declares, else the last. Without any fence the whole text is the answer. A fence that is never closed runs to the end.
+
+Where an answer may have several files (`Layout`), a block can say which one it is: behind its tag (`rust src/a.rs`,
+`rust:src/a.rs`, `rust title="src/a.rs"`) or in a comment on its first line (`// src/a.rs`). The last block of a name
+counts. Names that are no file of the layout are left out and flagged; nothing is ever written where a name says.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 # Quantifiers are possessive (`*+`): with backtracking, one long line of spaces would take hours.
-_FENCE = re.compile(r"^[ \t]*+(`{3,}+|~{3,}+)[ \t]*+([^\s`]*+)[^\n`]*+$", re.MULTILINE)
+_FENCE = re.compile(r"^[ \t]*+(`{3,}+|~{3,}+)[ \t]*+([^\s`]*+)([^\n`]*+)$", re.MULTILINE)
 _INLINE_FENCE = re.compile(r"```([^\n`]++)```")
+_NAME_IN_INFO = re.compile(r"(?:^|[\s,{])(?:\w+=)?[\"']?([^\s\"'={}]+\.\w+)[\"']?(?=$|[\s,}])")
+_NAME_IN_COMMENT = re.compile(r"\s*//[ \t]*(?:[Ff]ile(?:name)?:?[ \t]*)?`?([^\s`]+\.\w+)`?:?[ \t]*(?:\n|\Z)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +32,26 @@ class Answer:
     trailing_chars: int = 0
     """Of these, behind the last block."""
     flags: tuple[str, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Beside `text`: path -> text of the blocks that name a file of the layout."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Which files an answer can have."""
+
+    entry: str
+    """The one that a block without a name is."""
+    path: re.Pattern[str]
+    """Matches the whole of an acceptable path."""
+    folder: str
+    """Where a name without a folder belongs, for example `src/`."""
+
+    def path_of(self, name: str) -> str | None:
+        """The path that `name` means; None when it is no file of the layout."""
+        name = name.removeprefix("./")
+        path = name if "/" in name else self.folder + name
+        return path if self.path.fullmatch(path) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,28 +61,53 @@ class _Block:
     start: int
     end: int
     closed: bool
+    name: str | None = None
+    """The file that it says it is."""
 
 
-def extract(completion: str, tags: Collection[str], defines: re.Pattern[str] | None = None) -> Answer:
+def extract(
+    completion: str,
+    tags: Collection[str],
+    defines: re.Pattern[str] | None = None,
+    layout: Layout | None = None,
+) -> Answer:
     """The answer in `completion`.
 
     `tags`: language tags, lower case. `defines`: matches code that defines a name which the task declares.
+    `layout`: None for answers that are one file, whatever blocks are called.
     """
     visible, flags = _after_thinking(completion.replace("\r\n", "\n"))
     blocks = _blocks(visible, tags)
     if not blocks:
         return Answer(visible.strip(), flags=tuple(flags))
-    chosen = _choose(blocks, tags, defines)
-    if not chosen.closed:
+    files, named, rest = _files(blocks, tags, layout, flags)
+    chosen = files.pop(layout.entry, None) if layout else None
+    chosen = chosen or _choose(rest or blocks, tags, defines)
+    if not all(block.closed for block in (chosen, *files.values())):
         flags.append("extract:unclosed_fence")
     outside = [visible[a:b].strip() for a, b in _gaps(blocks, len(visible))]
     return Answer(
         text=chosen.text.strip("\n"),
-        blocks=len(blocks),
+        blocks=len(blocks) - max(0, named - 1),
         prose_chars=sum(map(len, outside)),
         trailing_chars=len(outside[-1]),
         flags=tuple(flags),
+        files={path: block.text for path, block in files.items()},
     )
+
+
+def _files(
+    blocks: Sequence[_Block], tags: Collection[str], layout: Layout | None, flags: list[str]
+) -> tuple[dict[str, _Block], int, list[_Block]]:
+    """The blocks that name a file of the layout, how many they were, and the blocks that name none at all."""
+    named = [block for block in blocks if layout and block.name and block.tag in tags]
+    if layout is None or len(blocks) == 1 or not named:
+        return {}, 0, list(blocks)
+    places = [(layout.path_of(block.name or ""), block) for block in named]
+    if any(path is None for path, _ in places):
+        flags.append("extract:ignored_file")
+    files = {path: block for path, block in places if path is not None}
+    return files, len(named), [block for block in blocks if block not in named]
 
 
 def _after_thinking(completion: str) -> tuple[str, list[str]]:
@@ -76,7 +127,8 @@ def _blocks(text: str, tags: Collection[str]) -> list[_Block]:
         closing = re.compile(rf"^[ \t]*{re.escape(opening[1][0])}{{{len(opening[1])},}}[ \t]*$", re.MULTILINE)
         end = closing.search(text, min(body, len(text)))
         stop, after = (end.start(), end.end()) if end else (len(text), len(text))
-        found.append(_Block(_tag(opening[2]), text[body:stop], opening.start(), after, end is not None))
+        name = _name(opening[2] + opening[3], text[body:stop])
+        found.append(_Block(_tag(opening[2]), text[body:stop], opening.start(), after, end is not None, name))
         position = after
     return found or [_inline(match, tags) for match in _INLINE_FENCE.finditer(text)]
 
@@ -89,7 +141,13 @@ def _inline(match: re.Match[str], tags: Collection[str]) -> _Block:
 
 
 def _tag(word: str) -> str:
-    return word.lower().removeprefix("language:").removeprefix("{.").rstrip("}")
+    """`rust` of `Rust`, `language:rust`, `{.rust}`, `rust,ignore` and `rust:src/a.rs`."""
+    return re.split("[,:]", word.lower().removeprefix("language:").removeprefix("{.").rstrip("}"))[0]
+
+
+def _name(info: str, text: str) -> str | None:
+    said = _NAME_IN_INFO.search(info.partition(":")[2] or info) or _NAME_IN_COMMENT.match(text)
+    return said[1] if said else None
 
 
 def _choose(blocks: Sequence[_Block], tags: Collection[str], defines: re.Pattern[str] | None) -> _Block:

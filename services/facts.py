@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from gradus.contract import Diagnostic, Stage, TestCount
 
@@ -23,6 +24,17 @@ class Facts:
     """Code blocks in the completion; 0 when the whole completion was taken for code."""
     trailing_chars: int = 0
     """Characters of prose behind the last code block."""
+
+    lints: Mapping[str, int] = field(default_factory=dict)
+    """Warnings of compiler and linter about the answer, by name; only of graders that have a linter."""
+    unsafe_count: int = 0
+    """How often the answer says `unsafe`."""
+    lines_changed: int | None = None
+    """Against the files that the task gave; None when it gave none that the answer replaces."""
+
+    @property
+    def warnings(self) -> int:
+        return sum(self.lints.values())
 
     @property
     def passed(self) -> bool:

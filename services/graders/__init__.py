@@ -11,6 +11,7 @@ from gradus.errors import UnknownGrader
 
 GRADERS: Mapping[GraderName, str] = {
     GraderName.OCAML: "services.graders.ocaml.grader:OcamlGrader",
+    GraderName.RUST: "services.graders.rust.grader:RustGrader",
 }
 """Name -> where its class is. One line here, one folder beside, one config, five cases: that is a grader."""
 

@@ -28,6 +28,8 @@ class Proof:
     tests: TestCount
     reasons: tuple[str, ...]
     """How the tests that did not pass ended, in numbers; nothing of their text."""
+    passed: tuple[str, ...] = ()
+    """Names of the tests that passed, where the harness says `name <number> <name>`."""
 
 
 def judge(report: bytes, secret: str, expected: int) -> Proof:
@@ -55,17 +57,35 @@ def judge(report: bytes, secret: str, expected: int) -> Proof:
         finished=finished,
         tests=TestCount(passed=counted.count("ok"), total=len(counted)),
         reasons=tuple(_reasons(counted)),
+        passed=tuple(name for number, name in _names(report, secret) if verdicts.get(number) == "ok"),
     )
 
 
 def _lines(report: bytes, secret: str) -> Iterator[tuple[str, int]]:
-    whole = report[: report.rfind(b"\n") + 1].decode("ascii", errors="replace")
-    for line in whole.splitlines():
-        parts = line.split(" ")
-        if parts[0] == secret and len(parts) in (2, 3):
-            number = parts[2] if len(parts) == 3 else "0"
-            if number.isdecimal() and len(number) <= 9:
-                yield parts[1], int(number)
+    for parts in _believed(report, secret):
+        if len(parts) in (1, 2):
+            number = parts[1] if len(parts) == 2 else "0"
+            if _is_number(number):
+                yield parts[0], int(number)
+
+
+def _names(report: bytes, secret: str) -> Iterator[tuple[int, str]]:
+    for parts in _believed(report, secret):
+        if len(parts) == 3 and parts[0] == "name" and _is_number(parts[1]):
+            yield int(parts[1]), parts[2]
+
+
+def _believed(report: bytes, secret: str) -> Iterator[list[str]]:
+    """The words of whole lines that start with the secret."""
+    whole = report[: report.rfind(b"\n") + 1].decode(errors="replace")
+    for line in whole.split("\n"):
+        first, *parts = line.split(" ")
+        if first == secret:
+            yield parts
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= 9
 
 
 def _reasons(counted: list[str]) -> Iterator[str]:

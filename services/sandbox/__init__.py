@@ -28,7 +28,9 @@ class Limits:
     file_mb: int = 32
     """Largest single file."""
     scratch_mb: int = 64
-    """Size of the box's only writable place, /tmp."""
+    """Size of the box's only writable place, /tmp. 0: nothing can be written anywhere."""
+    scratch_files: int = 10_000
+    """Files, folders and links in /tmp at one time: each costs the kernel about 1 kB that counts as nobody's."""
     output_kb: int = 256
     """Kept of stdout and of stderr each; past twice that the box is killed."""
     report_kb: int = 1024
@@ -46,7 +48,7 @@ class Command:
     files: Mapping[str, bytes] = field(default_factory=dict)
     """Absolute path in the box -> content; read-only."""
     programs: Mapping[str, bytes] = field(default_factory=dict)
-    """Absolute path in the box -> a program that can be run and not read, for those that hold more than they may say."""
+    """Absolute path in the box -> a program that can be run and not read: it may hold more than it says."""
     binds: tuple[str, ...] = ()
     """Paths of the host that the box sees, read-only, in the same place. Missing ones are left out."""
     mounts: Mapping[str, str] = field(default_factory=dict)

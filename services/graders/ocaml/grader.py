@@ -130,8 +130,9 @@ def _refuse_taken_names(task: OcamlTask) -> None:
 
 def _with_form(facts: Facts, answer: Answer) -> Facts:
     """The facts with what the form of the completion adds to them."""
-    flags = (*answer.flags, *degenerate_flags(answer, comment=COMMENT))
-    if not facts.passed and is_stub(answer.text, comment=COMMENT):
+    uncommented = COMMENT.sub("", answer.text)
+    flags = (*answer.flags, *degenerate_flags(answer, uncommented=uncommented))
+    if not facts.passed and is_stub(answer.text, uncommented=uncommented):
         flags = (*flags, "degenerate:stub")
     return replace(facts, flags=(*flags, *facts.flags), blocks=answer.blocks, trailing_chars=answer.trailing_chars)
 

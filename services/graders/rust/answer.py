@@ -1,0 +1,100 @@
+"""A Rust answer as text: its files, what in it is forbidden, what it defines. Compiles nothing.
+
+Forbidden names are looked for among the tokens, in bodies of macros too: `-F unsafe-code` sees only what the answer's
+own crate expands, and a macro that tests call expands in theirs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from gradus.contract import Diagnostic, RustTask, Stage
+from services.extract import Answer, Layout, extract
+from services.graders.rust.lexer import Item, Kind, Token, code, items
+from services.graders.rust.signature import Signature
+
+TAGS = frozenset({"rust", "rs"})
+_PATH = re.compile(r"src/(?:[a-z0-9_]{1,64}/){0,4}[a-z0-9_]{1,64}\.rs")
+FORBIDDEN: Mapping[str, str] = {
+    "unsafe": "an answer may not use `unsafe`",
+    "no_mangle": "an answer may not choose the names of its symbols",
+    "export_name": "an answer may not choose the names of its symbols",
+    "link_section": "an answer may not choose where its code is put",
+    "link_name": "an answer may not choose the names of its symbols",
+    "global_asm": "an answer may not hold assembly",
+    "naked_asm": "an answer may not hold assembly",
+}
+
+
+@dataclass(frozen=True)
+class RustAnswer:
+    form: Answer
+    entry: str
+    """Path of the crate's root file."""
+    files: Mapping[str, str]
+    """Path -> text of the whole crate, the task's files included."""
+    written: Mapping[str, str]
+    """Of these, the files of the answer."""
+
+    @cached_property
+    def tokens(self) -> Mapping[str, list[Token]]:
+        """Path -> the tokens of the files that the answer wrote."""
+        return {path: code(text) for path, text in self.written.items()}
+
+    @property
+    def empty(self) -> bool:
+        return not any(self.tokens.values())
+
+    @cached_property
+    def forbidden(self) -> tuple[Diagnostic, ...]:
+        return tuple(self._forbidden())
+
+    def _forbidden(self) -> Iterator[Diagnostic]:
+        for path, found in self.tokens.items():
+            for token in found:
+                if token.kind is Kind.NAME and token.text in FORBIDDEN:
+                    message = self.located(path, FORBIDDEN[token.text])
+                    yield Diagnostic(stage=Stage.CHECK, line=token.line, code=token.text, message=message)
+
+    @property
+    def unsafe_count(self) -> int:
+        return sum(token.text == "unsafe" for found in self.tokens.values() for token in found)
+
+    @cached_property
+    def items(self) -> Mapping[str, tuple[Item, ...]]:
+        """Path -> its items at the top level."""
+        return {path: tuple(items(found)) for path, found in self.tokens.items()}
+
+    def located(self, path: str, message: str) -> str:
+        """`message` about a place in `path`; the usual file need not be named."""
+        return message if path == self.entry else f"{path}: {message}"
+
+    def lines_changed(self, given: Mapping[str, str]) -> int | None:
+        """Lines that only one of the answer and the files that the task gave has; None when it gave none of these."""
+        if not given.keys() & self.written.keys():
+            return None
+        return sum(_lines_changed(given.get(path, ""), text) for path, text in self.written.items())
+
+
+def _lines_changed(before: str, after: str) -> int:
+    """Lines taken away plus lines added; a line that only moved is neither."""
+    old, new = Counter(before.splitlines()), Counter(after.splitlines())
+    return (old - new).total() + (new - old).total()
+
+
+def read_answer(completion: str, task: RustTask, signature: Signature | None) -> RustAnswer:
+    entry = "src/main.rs" if task.cases else "src/lib.rs"
+    form = extract(completion, TAGS, _definition_of(task, signature), Layout(entry, _PATH, "src/"))
+    written = {entry: form.text, **form.files}
+    return RustAnswer(form, entry, {**task.files, **written}, written)
+
+
+def _definition_of(task: RustTask, signature: Signature | None) -> re.Pattern[str] | None:
+    names = ["main"] if task.cases else [re.escape(name) for name in signature.names] if signature else []
+    if not names:
+        return None
+    return re.compile(rf"\b(?:fn|struct|enum|union|trait|type|const|static|mod)\s+(?:r#)?(?:{'|'.join(names)})\b")

@@ -1,0 +1,188 @@
+"""The two compiling boxes: the answer alone with its lints, and then the tests against what came of it. Judges nothing.
+
+In the first box there is no test; in the second nothing of the answer but its compiled library. Both leave one file,
+which comes out through the report channel.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from gradus.contract import Diagnostic, RustTask, Severity, Stage
+from gradus.errors import SandboxFault
+from services.graders.rust.answer import RustAnswer
+from services.graders.rust.config import RustConfig
+from services.graders.rust.tests_file import TestsFile
+from services.graders.rust.toolchain import RustToolchain
+from services.sandbox import Command, Ending, Outcome, Sandbox
+
+MAX_DIAGNOSTICS = 100
+_CRATE = "/box/crate"
+_PROGRAM = "/tmp/out"  # noqa: S108 - inside of a box
+_LIBRARY = "/box/libanswer.rlib"
+_SCRIPT = f'"$@" && exec cat {_PROGRAM} >&3'
+_LINTS = ("--force-warn=clippy::all", "--force-warn=unused", "--force-warn=nonstandard-style")
+"""Lints that an answer cannot silence with `#![allow]`: clippy's default ones, and the compiler's about style."""
+TOY = "pub fn toy() {}\n"
+"""Compiles wherever anything compiles: tells an answer that breaks the compiler from a box that is broken."""
+
+
+class Came(StrEnum):
+    """What came of a compilation."""
+
+    COMPILED = "compiled"
+    REFUSED = "refused"
+    """It has errors."""
+    LIMIT = "limit"
+    BROKE = "broke"
+    """The compiler itself ended badly."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """One message of the compiler or the linter."""
+
+    path: str
+    line: int
+    column: int
+    severity: Severity
+    code: str | None
+    text: str
+
+    @property
+    def by_linter(self) -> bool:
+        return (self.code or "").startswith("clippy::")
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    came: Came
+    product: bytes
+    """The library or the program, if it compiled."""
+    remarks: tuple[Remark, ...]
+
+    @property
+    def errors(self) -> list[Remark]:
+        return [remark for remark in self.remarks if remark.severity is Severity.ERROR]
+
+    @property
+    def lints(self) -> dict[str, int]:
+        """Warnings by name."""
+        named = (remark.code for remark in self.remarks if remark.severity is Severity.WARNING)
+        return dict(sorted(Counter(code for code in named if code).items()))
+
+    def diagnostics(self, answer: RustAnswer) -> Iterator[Diagnostic]:
+        for remark in self.remarks[:MAX_DIAGNOSTICS]:
+            yield Diagnostic(
+                stage=Stage.CHECK if remark.severity is Severity.ERROR else Stage.CLIPPY,
+                severity=remark.severity,
+                line=remark.line,
+                column=remark.column,
+                code=remark.code,
+                message=answer.located(remark.path, remark.text),
+            )
+
+
+class Compiler:
+    def __init__(self, sandbox: Sandbox, toolchain: RustToolchain, config: RustConfig) -> None:
+        self._sandbox = sandbox
+        self._toolchain = toolchain
+        self._limits = replace(config.compile.limits(), output_kb=1024, report_kb=65536, file_mb=64)
+
+    def answer(self, answer: RustAnswer, task: RustTask) -> tuple[Compiled, float]:
+        """Check, lint and compile the answer; what came of it, and CPU seconds. Raises Fault for a broken box."""
+        toolchain = self._toolchain
+        kind = ["--crate-type=bin", *toolchain.link_flags] if task.cases else ["--crate-type=lib"]
+        flags = ["--crate-name", task.crate, *kind, "-Funsafe-code", f"{_CRATE}/{answer.entry}"]
+        files = {f"{_CRATE}/{path}": text.encode() for path, text in answer.files.items()}
+        compiled, cpu_s = self._compile([toolchain.clippy, *_LINTS, *flags], task, files)
+        if compiled.came is Came.REFUSED and compiled.errors and all(error.by_linter for error in compiled.errors):
+            # The answer made errors of lints: a matter of style, so compile it again without the linter.
+            again, more_s = self._compile([toolchain.rustc, "--cap-lints=allow", *flags], task, files)
+            lints = tuple(replace(remark, severity=Severity.WARNING) for remark in compiled.remarks)
+            return replace(again, remarks=(*again.remarks, *lints)), cpu_s + more_s
+        return compiled, cpu_s
+
+    def tests(self, tests: TestsFile, library: bytes, task: RustTask) -> tuple[Compiled, float]:
+        """Compile the tests against the answer's library."""
+        toolchain = self._toolchain
+        flags = ["--test", "--crate-name", "gradus_tests", "--cap-lints=allow", *toolchain.harness_flags]
+        flags += [*toolchain.link_flags, f"--extern={task.crate}={_LIBRARY}", f"{_CRATE}/tests.rs"]
+        files = {f"{_CRATE}/tests.rs": tests.text.encode(), _LIBRARY: library}
+        return self._compile([toolchain.rustc, *flags], task, files)
+
+    def _compile(self, argv: Sequence[str], task: RustTask, files: Mapping[str, bytes]) -> tuple[Compiled, float]:
+        with_harness = _LIBRARY in files
+        common = [f"--edition={task.edition}", "--error-format=json", *self._toolchain.code_flags, "-o", _PROGRAM]
+        environment = {**self._toolchain.environment, **({"RUSTC_BOOTSTRAP": "1"} if with_harness else {})}
+        command = Command(
+            argv=("/bin/sh", "-c", _SCRIPT, "sh", *argv, *common),
+            limits=self._limits,
+            files=files,
+            binds=self._toolchain.compile_binds,
+            mounts=self._toolchain.tests_mounts if with_harness else self._toolchain.answer_mounts,
+            environment=environment,
+        )
+        outcome = self._sandbox.run(command)
+        return self._came(outcome), outcome.cpu_s
+
+    def _came(self, outcome: Outcome) -> Compiled:
+        if outcome.ending is Ending.WALL_STARVED:
+            raise SandboxFault("the compiler got no CPU: this machine is overloaded")
+        remarks = tuple(_remarks(outcome.stderr))
+        if outcome.ending is not Ending.EXITED:
+            came = Came.LIMIT
+        elif outcome.exit_code == 0 and outcome.report:
+            came = Came.COMPILED
+        elif any(remark.severity is Severity.ERROR for remark in remarks):
+            came = Came.REFUSED
+        else:
+            came = Came.BROKE
+        return Compiled(came, outcome.report if came is Came.COMPILED else b"", remarks)
+
+
+def _remarks(stderr: bytes) -> Iterator[Remark]:
+    for line in stderr.decode(errors="replace").splitlines():
+        if line.startswith("{"):
+            try:
+                said = json.loads(line)
+            except ValueError:  # cut off at the limit
+                continue
+            if remark := _remark(said):
+                yield remark
+
+
+def _remark(said: Mapping[str, Any]) -> Remark | None:
+    if said.get("level") not in ("error", "warning") or _is_summary(said):
+        return None
+    spans = [_outermost(span) for span in said.get("spans", ()) if span.get("is_primary")]
+    span = next((span for span in spans if span["file_name"].startswith(_CRATE)), spans[0] if spans else None)
+    label = f": {span['label']}" if span and span.get("label") else ""
+    return Remark(
+        path=span["file_name"].removeprefix(_CRATE + "/") if span else "",
+        line=span["line_start"] if span else 1,
+        column=span["column_start"] if span else 1,
+        severity=Severity(said["level"]),
+        code=(said.get("code") or {}).get("code"),
+        text=f"{said['message']}{label}",
+    )
+
+
+def _outermost(span: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Where the answer caused what a macro of the standard library says."""
+    while span.get("expansion") and not span["file_name"].startswith(_CRATE):
+        span = span["expansion"]["span"]
+    return span
+
+
+_SUMMARY = re.compile(r"aborting due to|\d+ warnings? emitted|For more information about")
+
+
+def _is_summary(said: Mapping[str, Any]) -> bool:
+    return not said.get("spans") and bool(_SUMMARY.match(said.get("message", "")))

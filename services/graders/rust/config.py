@@ -1,0 +1,27 @@
+"""The Rust grader's configuration, `configs/graders/rust.yaml`. Part of the grader's revision."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gradus.contract import RubricName, RunLimits
+from services.graders.settings import BoxLimits, Positive, Section, read_settings
+from services.sandbox import Limits
+
+
+class RustConfig(Section):
+    rubric: RubricName
+    compile: BoxLimits
+    """Of each of the two compiling boxes: the answer with its lints, and the tests against it."""
+    run: BoxLimits
+    """Of all tests together, or of one case of standard input and output."""
+    max_cpu_s: Positive = 300
+    max_memory_mb: Positive = 4096
+
+    def run_limits(self, task: RunLimits) -> Limits:
+        return self.run.limits(task, max_cpu_s=self.max_cpu_s, max_memory_mb=self.max_memory_mb)
+
+
+def load_config(path: Path | None = None) -> RustConfig:
+    """Read `path`, or the shipped file. Raises Misuse naming the file and the key."""
+    return read_settings(RustConfig, "rust", path)

@@ -1,0 +1,220 @@
+"""The Rust grader: read the answer, check and lint and compile it alone, compile the tests against it, run them.
+
+Verdicts are those of `cargo check`, `cargo clippy` and `cargo test -- --include-ignored` where an answer plays fair.
+Believes nothing that the answer's process says without the run's secret.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gradus.contract import Diagnostic, Graded, GraderInfo, GraderName, RustSubmission, RustTask, Stage, Submission
+from gradus.errors import InternalFault, SandboxFault
+from services.degenerate import degenerate_flags, is_stub
+from services.facts import Facts
+from services.graders.cases import prove_cases
+from services.graders.rust.answer import RustAnswer, read_answer
+from services.graders.rust.compile import TOY, Came, Compiled, Compiler
+from services.graders.rust.config import load_config
+from services.graders.rust.lexer import without_comments
+from services.graders.rust.run import Ran, Runner
+from services.graders.rust.share import checked_share
+from services.graders.rust.signature import Signature, parse_signature
+from services.graders.rust.tests_file import TestsFile, hijacked, tests_file
+from services.graders.rust.toolchain import HARNESS, HARNESS_CRATE, RustToolchain
+from services.rubric import rubrics_of, score
+from services.sandbox import Sandbox
+from services.sandbox.bubblewrap import Bubblewrap
+from services.sandbox.probe import refuse_unless_safe
+
+_TAKEN = frozenset({"std", "core", "alloc", "test", "proc_macro", "gradus_tests", HARNESS_CRATE})
+"""Crates that tests use beside the answer's: one that was called so could not be told apart."""
+
+
+@dataclass
+class _Trial:
+    """One answer to one task on its way through boxes."""
+
+    task: RustTask
+    signature: Signature | None
+    answer: RustAnswer
+    cpu_s: float = 0.0
+
+
+class RustGrader:
+    def __init__(self, config: Path | None = None, sandbox: Sandbox | None = None) -> None:
+        self.config = load_config(config)
+        self.sandbox = sandbox or Bubblewrap()
+        self.toolchain = RustToolchain()
+        self.compiler = Compiler(self.sandbox, self.toolchain, self.config)
+        self.runner = Runner(self.sandbox, self.toolchain, self.config)
+        self._info = GraderInfo(
+            name=GraderName.RUST,
+            revision=self._revision(),
+            toolchain=f"rust {self.toolchain.version}",
+            rubrics=self._rubrics(),
+            sandbox=self.sandbox.name,
+        )
+
+    def info(self) -> GraderInfo:
+        return self._info
+
+    def prove(self) -> None:
+        refuse_unless_safe(self.sandbox)
+        prove_cases(self, RustSubmission, Path(__file__).parent / "cases.yaml")
+
+    def grade(self, submission: Submission, rubric: str, slot: int) -> Graded:
+        if not isinstance(submission, RustSubmission):
+            raise InternalFault(f"the Rust grader was given a {type(submission).__name__}", retryable=False)
+        started = time.monotonic()
+        facts, cpu_s = self.facts(submission)
+        result = score(facts, rubric)
+        return Graded(
+            id=submission.id,
+            reward=result.reward,
+            passed=facts.passed,
+            stage=facts.stage,
+            components=result.components,
+            tests=facts.tests,
+            flags=facts.flags,
+            diagnostics=facts.diagnostics,
+            rubric=rubric,
+            grader=self._info.grader,
+            toolchain=self._info.toolchain,
+            cpu_ms=round(cpu_s * 1e3, 3),
+            wall_ms=round((time.monotonic() - started) * 1e3, 3),
+        )
+
+    def facts(self, submission: RustSubmission) -> tuple[Facts, float]:
+        """What was seen of the submission, and the CPU seconds that it used in boxes."""
+        task = submission.task
+        _refuse_unusable(task)
+        signature = parse_signature(task.signature, task.crate) if task.signature else None
+        trial = _Trial(task, signature, read_answer(submission.completion, task, signature))
+        return _with_form(self._judged(trial), trial), trial.cpu_s
+
+    def _judged(self, trial: _Trial) -> Facts:
+        answer = trial.answer
+        if answer.empty:
+            return _only(Stage.EXTRACT, "there is no code in the completion")
+        if answer.forbidden:
+            names = dict.fromkeys(f"forbidden:{diagnostic.code}" for diagnostic in answer.forbidden)
+            return Facts(Stage.CHECK, flags=tuple(names), diagnostics=answer.forbidden)
+        compiled, cpu_s = self.compiler.answer(answer, trial.task)
+        trial.cpu_s += cpu_s
+        if compiled.came is Came.BROKE:
+            self._refuse_broken_box()
+        facts = _facts_of(compiled, trial)
+        return self._tested(trial, facts, compiled.product) if compiled.came is Came.COMPILED else facts
+
+    def _refuse_broken_box(self) -> None:
+        """The compiler said nothing. Was it this answer, or is the box broken? A toy answer in the same box tells."""
+        task = RustTask(tests="#[test] fn toy() {}")
+        toy, _ = self.compiler.answer(read_answer(TOY, task, None), task)
+        if toy.came is not Came.COMPILED:
+            raise SandboxFault(f"the compiler does not run in its box: {toy.came}: {toy.remarks}")
+
+    def _tested(self, trial: _Trial, facts: Facts, product: bytes) -> Facts:
+        task = trial.task
+        if task.cases:
+            return self._ran(trial, facts, self.runner.cases(product, task))
+        if name := hijacked(task, trial.signature, trial.answer):
+            why = f"a trait of the answer may stand in for the standard library's `{name}`, which the tests call"
+            return replace(_remarked(facts, [why]), flags=(*facts.flags, "forbidden:hijack"))
+        tests = tests_file(task, trial.signature)
+        compiled, cpu_s = self.compiler.tests(tests, product, task)
+        trial.cpu_s += cpu_s
+        if compiled.came is not Came.COMPILED:
+            return _misfit(facts, trial, compiled, tests)
+        return self._ran(trial, facts, self.runner.tests(compiled.product, task))
+
+    def _ran(self, trial: _Trial, facts: Facts, ran: Ran) -> Facts:
+        trial.cpu_s += ran.cpu_s
+        return replace(
+            _remarked(facts, ran.reasons),
+            stage=Stage.TESTS,
+            typed_share=1.0,
+            compiled=True,
+            tests=ran.tests,
+            flags=(*facts.flags, *((f"limit:{ran.limit}",) if ran.limit else ())),
+        )
+
+    def _rubrics(self) -> tuple[str, ...]:
+        known = rubrics_of(GraderName.RUST)
+        if self.config.rubric not in known:
+            raise InternalFault(f"configs/graders/rust.yaml: no rubric {self.config.rubric!r}", retryable=False)
+        return (self.config.rubric, *(name for name in known if name != self.config.rubric))
+
+    def _revision(self) -> str:
+        """Everything that can change a verdict but rubrics, which have versions of their own."""
+        services = Path(__file__).parents[2]
+        shared = ("extract.py", "degenerate.py", "graders/judge.py", "graders/settings.py")
+        own = [*sorted(Path(__file__).parent.glob("*.py")), *sorted(Path(__file__).parent.glob("*.txt")), HARNESS]
+        digest = hashlib.sha256()
+        for path in [*own, *(services / name for name in shared)]:
+            digest.update(path.read_bytes())
+        digest.update(f"{self.config.model_dump_json()}|{self.sandbox.name}|{self.toolchain.commit}".encode())
+        return digest.hexdigest()[:12]
+
+
+def _refuse_unusable(task: RustTask) -> None:
+    if task.crate in _TAKEN:
+        raise InternalFault(f"this task cannot be judged: no answer can be a crate {task.crate!r}", retryable=False)
+
+
+def _only(stage: Stage, message: str) -> Facts:
+    return Facts(stage, diagnostics=(Diagnostic(stage=stage, message=message),))
+
+
+def _facts_of(compiled: Compiled, trial: _Trial) -> Facts:
+    """What the compiler and the linter said of the answer."""
+    diagnostics = tuple(compiled.diagnostics(trial.answer))
+    if compiled.came in (Came.COMPILED, Came.REFUSED):
+        unsafe = any(error.code == "unsafe_code" for error in compiled.errors)
+        return Facts(
+            Stage.CLIPPY if compiled.came is Came.COMPILED else Stage.CHECK,
+            typed_share=0.0 if unsafe else checked_share(trial.answer, trial.signature, compiled.errors),
+            flags=("forbidden:unsafe",) if unsafe else (),
+            diagnostics=diagnostics,
+            lints=compiled.lints,
+        )
+    limit = compiled.came is Came.LIMIT
+    why = "the compiler did not come to an end within its limits" if limit else "the answer breaks the compiler"
+    return replace(_only(Stage.CHECK, why), flags=("limit:compile" if limit else "compiler:crash",))
+
+
+def _misfit(facts: Facts, trial: _Trial, compiled: Compiled, tests: TestsFile) -> Facts:
+    """The tests do not compile against this answer. Says what is declared and missing, and nothing of the tests."""
+    unfit = dict.fromkeys(pin.name for error in compiled.errors if (pin := tests.pins.get(error.line)))
+    if compiled.came is Came.LIMIT:
+        facts = replace(facts, flags=(*facts.flags, "limit:compile"))
+    why = [f"`{name}` is missing, or has another type than the task declares" for name in unfit]
+    why = why or ["the tests do not compile against this answer: something they use is missing or has another type"]
+    share = checked_share(trial.answer, trial.signature, (), [name.partition("::")[0] for name in unfit])
+    return replace(_remarked(facts, why), typed_share=share)
+
+
+def _remarked(facts: Facts, why: Sequence[str]) -> Facts:
+    more = (Diagnostic(stage=Stage.TESTS, message=text) for text in why)
+    return replace(facts, diagnostics=(*facts.diagnostics, *more))
+
+
+def _with_form(facts: Facts, trial: _Trial) -> Facts:
+    """The facts with what the form of the completion adds to them."""
+    form, answer = trial.answer.form, trial.answer
+    uncommented = without_comments(form.text)
+    flags = (*form.flags, *degenerate_flags(form, uncommented=uncommented))
+    if not facts.passed and is_stub(form.text, uncommented=uncommented):
+        flags = (*flags, "degenerate:stub")
+    return replace(
+        facts,
+        flags=(*flags, *facts.flags),
+        blocks=form.blocks,
+        trailing_chars=form.trailing_chars,
+        unsafe_count=answer.unsafe_count,
+        lines_changed=answer.lines_changed(trial.task.files),
+    )

@@ -1,0 +1,187 @@
+"""Rust's tokens: enough of a lexer to count, to find names and to cut a text into items. Not a parser, and no judge.
+
+What a keyword or an attribute is called cannot be put together from pieces in Rust, so a name that no token of an
+answer has, no macro of it can bring forth.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum, auto
+
+
+class Kind(StrEnum):
+    SPACE = auto()
+    COMMENT = auto()
+    TEXT = auto()
+    """Strings, byte strings, characters, in all their forms."""
+    LIFETIME = auto()
+    NUMBER = auto()
+    NAME = auto()
+    """Identifiers and keywords; `r#name` without its mark."""
+    SIGN = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    kind: Kind
+    text: str
+    start: int
+    """Character offset in the source."""
+    line: int
+    """1-based."""
+
+
+_TOKEN = re.compile(
+    r"""
+    (?P<space>\s++)
+  | (?P<comment>//[^\n]*+)
+  | (?P<block>/\*)
+  | (?P<raw>(?:br|cr|r)(?P<hashes>\#*+)")
+  | (?P<text>(?:b|c)?"(?:[^"\\]|\\.)*+(?:"|\Z) | b?'(?:[^'\\\n]|\\(?:u\{[^}']*\}|x[^']{2}|.))')
+  | (?P<lifetime>'[\w]++)
+  | (?P<number>[0-9](?:[\w]|\.(?=[0-9]))*+)
+  | (?:r\#)?(?P<name>[^\W\d]\w*+)
+  | (?P<sign>.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_BLOCK_MARK = re.compile(r"/\*|\*/")
+
+
+def tokens(source: str) -> Iterator[Token]:
+    """Every token of `source`, white space and comments too; never raises, whatever the text is."""
+    position, line = 0, 1
+    while match := _TOKEN.match(source, position):
+        name = match.lastgroup or ""
+        if match["raw"] is not None:
+            kind, end = Kind.TEXT, _end_of_raw(source, match)
+        elif name == "block":
+            kind, end = Kind.COMMENT, _end_of_block(source, match.end())
+        else:
+            kind, end = Kind(name), match.end()
+        text = match["name"] if kind is Kind.NAME else source[position:end]
+        yield Token(kind, text, position, line)
+        line += source.count("\n", position, end)
+        position = end
+
+
+def _end_of_raw(source: str, opening: re.Match[str]) -> int:
+    end = source.find('"' + opening["hashes"], opening.end())
+    return len(source) if end < 0 else end + 1 + len(opening["hashes"])
+
+
+def _end_of_block(source: str, position: int) -> int:
+    depth = 1
+    while depth and (mark := _BLOCK_MARK.search(source, position)):
+        depth += 1 if mark[0] == "/*" else -1
+        position = mark.end()
+    return len(source) if depth else position
+
+
+def code(source: str) -> list[Token]:
+    """The tokens that a compiler sees: no white space, no comments."""
+    return [token for token in tokens(source) if token.kind not in (Kind.SPACE, Kind.COMMENT)]
+
+
+def without_comments(source: str) -> str:
+    return "".join(
+        ("\n" * token.text.count("\n") or " ") if token.kind is Kind.COMMENT else source_text(source, token)
+        for token in tokens(source)
+    )
+
+
+def source_text(source: str, token: Token) -> str:
+    """The token as it stands in the source, `r#` included."""
+    marked = token.kind is Kind.NAME and source.startswith("r#", token.start)
+    return "r#" + token.text if marked else token.text
+
+
+# ---------------------------------------------------------------------------------------------------------- items
+
+_CLOSING = {"(": ")", "[": "]", "{": "}"}
+_NAMED = frozenset({"fn", "struct", "enum", "union", "trait", "type", "mod", "const", "static", "macro_rules"})
+_BEFORE_FUNCTION = frozenset({"const", "unsafe", "extern", "async", "default"})
+"""`const fn`: the later word says what it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One item of a list of items: `fn`, `struct`, `impl` ..."""
+
+    word: str
+    """What it is: `fn`, `struct`, `impl`, `use`; empty for a macro call."""
+    name: str
+    """What it defines; empty when that is not one name."""
+    first_line: int
+    last_line: int
+    body: tuple[Token, ...]
+    """All its tokens, attributes included."""
+
+
+def items(found: Sequence[Token]) -> Iterator[Item]:
+    """Cut a list of items, such as a file without comments, into items."""
+    start = position = 0
+    while position < len(found):
+        end = _after_group(found, position)
+        ends = found[position].text in (";", "{") and not _goes_on(found, start, end)
+        position = end
+        if ends or position == len(found):
+            yield _item(tuple(found[start:position]))
+            start = position
+
+
+def _goes_on(found: Sequence[Token], start: int, position: int) -> bool:
+    """`use a::{b};` and `const X: T = T {..};` end with a semicolon, not with the brace."""
+    needs_semicolon = _word(found[start:position]) in ("use", "const", "static", "let", "type")
+    return needs_semicolon and found[position - 1].text != ";"
+
+
+def _after_group(found: Sequence[Token], position: int) -> int:
+    """Behind the bracketed group that starts at `position`, or behind the one token there."""
+    depth = 0
+    for index in range(position, len(found)):
+        token = found[index]
+        if token.kind is Kind.SIGN and token.text in _CLOSING:
+            depth += 1
+        elif token.kind is Kind.SIGN and token.text in _CLOSING.values():
+            depth -= 1
+        if depth <= 0:
+            return index + 1
+    return len(found)
+
+
+def _word(body: Sequence[Token]) -> str:
+    """What kind of item starts with these tokens."""
+    position = 0
+    while position < len(body):
+        token, following = body[position], body[position + 1].text if position + 1 < len(body) else ""
+        if token.text == "#":  # an attribute, inner or outer
+            position = _after_group(body, position + (2 if following == "!" else 1))
+        elif (token.text, following) == ("pub", "("):
+            position = _after_group(body, position + 1)
+        elif token.text == "pub" or _leads_to_function(body, position):
+            position += 1
+        else:
+            return token.text if token.kind is Kind.NAME else ""
+    return ""
+
+
+def _leads_to_function(body: Sequence[Token], position: int) -> bool:
+    """From here there are only words such as `const` or `extern "C"` before `fn`."""
+    words = [token.text for token in body[position : position + 5] if token.kind is not Kind.TEXT]
+    before = words[: words.index("fn")] if "fn" in words else []
+    return bool(before) and all(word in _BEFORE_FUNCTION for word in before)
+
+
+def _item(body: tuple[Token, ...]) -> Item:
+    word = _word(body)
+    name = ""
+    if word in _NAMED:
+        names = [token.text for token in body if token.kind is Kind.NAME]
+        after = names.index(word) + 1
+        name = next((text for text in names[after:] if text not in ("mut", "ref")), "")
+    last = body[-1].line + body[-1].text.count("\n")
+    return Item(word, name, body[0].line, last, body)

@@ -1,0 +1,102 @@
+"""The third box: the program alone. Tests report through the harness and its secret, cases by their output."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from gradus.contract import RustTask, StdioCase, TestCount
+from gradus.errors import SandboxFault
+from services.graders.judge import judge
+from services.graders.rust.config import RustConfig
+from services.graders.rust.toolchain import RustToolchain
+from services.sandbox import Command, Ending, Limits, Outcome, Sandbox
+
+_PROGRAM = "/box/program"
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    tests: TestCount
+    reasons: tuple[str, ...]
+    """Why tests did not pass, in numbers."""
+    limit: str | None
+    """The limit that ended a run."""
+    cpu_s: float
+    passed: tuple[str, ...] = ()
+    """Names of the tests that passed."""
+
+
+class Runner:
+    def __init__(self, sandbox: Sandbox, toolchain: RustToolchain, config: RustConfig) -> None:
+        self._sandbox = sandbox
+        self._toolchain = toolchain
+        self._config = config
+
+    def tests(self, program: bytes, task: RustTask) -> Ran:
+        """Run all tests; believe what the harness signed. Raises Fault when it did not come to speak."""
+        secret = secrets.token_hex(16)
+        outcome, limits = self._run(program, task, secret + "\n")
+        proof = judge(outcome.report, secret, expected=0)
+        if not proof.started and outcome.ending is Ending.EXITED:
+            said = outcome.stderr.decode(errors="replace").strip()[-500:]
+            raise SandboxFault(f"the tests did not start: exit code {outcome.exit_code}: {said or 'nothing said'}")
+        limit, why = _limit_hit(outcome, limits)
+        # A suite that came to nothing proves nothing: it counts as one test that did not pass.
+        tests = proof.tests if proof.tests.total else TestCount(passed=0, total=1)
+        return Ran(tests, (*why, *proof.reasons), limit, outcome.cpu_s, proof.passed)
+
+    def cases(self, program: bytes, task: RustTask) -> Ran:
+        """Run the program once per case, until all are done or one run hits a limit."""
+        passed, cpu_s, limit, reasons = 0, 0.0, None, []
+        for number, case in enumerate(task.cases, 1):
+            outcome, limits = self._run(program, task, case.stdin)
+            cpu_s += outcome.cpu_s
+            limit, why = _limit_hit(outcome, limits)
+            wrong = [*why] or list(_differences(outcome, case))
+            passed += not wrong
+            reasons += [f"case {number} of {len(task.cases)}: {text}" for text in wrong]
+            if limit:
+                break
+        return Ran(TestCount(passed=passed, total=len(task.cases)), tuple(reasons), limit, cpu_s)
+
+    def _run(self, program: bytes, task: RustTask, stdin: str) -> tuple[Outcome, Limits]:
+        limits = replace(self._config.run_limits(task.limits), output_kb=1024)
+        command = Command(
+            argv=(_PROGRAM,),
+            limits=limits,
+            stdin=stdin.encode(),
+            programs={_PROGRAM: program},
+            binds=self._toolchain.run_binds,
+            mounts=self._toolchain.run_mounts,
+        )
+        outcome = self._sandbox.run(command)
+        if outcome.ending is Ending.WALL_STARVED:
+            raise SandboxFault("the answer got no CPU: this machine is overloaded")
+        return outcome, limits
+
+
+def _differences(outcome: Outcome, case: StdioCase) -> Iterator[str]:
+    """What is not as the case wants it, without saying what it wants."""
+    if outcome.exit_code != 0:
+        yield f"the program ended with exit code {outcome.exit_code}"
+    elif _lines(outcome.stdout.decode(errors="replace")) != _lines(case.stdout):
+        yield "the output is not the expected one"
+
+
+def _lines(text: str) -> list[str]:
+    """Without white space at the ends of lines and without empty lines at the end."""
+    return [line.rstrip() for line in text.rstrip().split("\n")]
+
+
+def _limit_hit(outcome: Outcome, limits: Limits) -> tuple[str | None, tuple[str, ...]]:
+    match outcome.ending:
+        case Ending.CPU_LIMIT:
+            return "cpu", (f"the answer was stopped after {limits.cpu_s} s of CPU time",)
+        case Ending.WALL_IDLE:
+            return "wall", (f"the answer was stopped: it slept for {limits.wall_s:.0f} s",)
+        case Ending.OUTPUT_LIMIT:
+            return "output", (f"the answer was stopped: it wrote more than {2 * limits.output_kb} kB",)
+        case _:
+            return None, ()

@@ -1,0 +1,191 @@
+"""The Rust that is installed here, and our harness built with it. Judges nothing.
+
+Boxes see it in one fixed place, so that nothing of this machine is in what is compiled. The linker is called directly
+and the standard library is linked dynamically: both are cheaper than cargo's way and change no verdict.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from functools import cached_property
+from pathlib import Path
+
+from gradus.errors import InternalFault
+from gradus.resources import cache
+
+HARNESS = Path(__file__).parent / "harness" / "gradus_harness.rs"
+HARNESS_CRATE = "gradus_harness"
+ROOT = "/opt/gradus-rust"
+"""Where boxes see the toolchain, below it the harness and the shared standard library."""
+_LIBRARY = f"{ROOT}/harness/lib{HARNESS_CRATE}.rlib"
+_STD = f"{ROOT}/std"
+_INSTALL = "install Rust with rustup (https://rustup.rs) and then: rustup component add clippy"
+_CODE = ("-Cdebuginfo=0", "-Cembed-bitcode=no", "-Ccodegen-units=1", "-Cprefer-dynamic")
+"""How code is made. What cargo's `dev` profile would add is debug information; overflow checks and debug assertions are
+on in both."""
+
+
+class RustToolchain:
+    """Raises InternalFault, saying what to install, when Rust, clippy or a C linker's files are missing."""
+
+    def __init__(self) -> None:
+        rustc = shutil.which("rustc")
+        if rustc is None:
+            raise InternalFault(f"the Rust grader needs `rustc`, which is not on PATH: {_INSTALL}", retryable=False)
+        self.sysroot = Path(_said([rustc, "--print", "sysroot"]))
+        self._about = _said([rustc, "-vV"])
+        self.version = self._about.split()[1]
+        if not (self.sysroot / "bin" / "clippy-driver").exists():
+            message = f"the Rust grader needs `clippy-driver` beside rustc {self.version}: {_INSTALL}"
+            raise InternalFault(message, retryable=False)
+        self.harness = _build_harness(self)
+
+    @cached_property
+    def host(self) -> str:
+        """The target triple."""
+        return self._field("host")
+
+    @cached_property
+    def commit(self) -> str:
+        return self._field("commit-hash")
+
+    def _field(self, name: str) -> str:
+        found = re.search(rf"^{name}: (.*)$", self._about, re.MULTILINE)
+        return found[1] if found else "unknown"
+
+    @property
+    def rustc(self) -> str:
+        return f"{ROOT}/toolchain/bin/rustc"
+
+    @property
+    def clippy(self) -> str:
+        return f"{ROOT}/toolchain/bin/clippy-driver"
+
+    @property
+    def compile_binds(self) -> tuple[str, ...]:
+        return ("/usr",)
+
+    @cached_property
+    def answer_mounts(self) -> dict[str, str]:
+        """What a box that compiles an answer sees: the toolchain."""
+        return {str(self.sysroot): f"{ROOT}/toolchain"}
+
+    @cached_property
+    def tests_mounts(self) -> dict[str, str]:
+        """What a box that compiles tests sees: our harness too."""
+        return {**self.answer_mounts, str(self.harness): _LIBRARY}
+
+    @cached_property
+    def run_binds(self) -> tuple[str, ...]:
+        """What a box that only runs sees: shared libraries; no compiler and no shell."""
+        tools = [tool for name in ("prlimit", "setpriv") if (tool := shutil.which(name))]
+        return ("/usr/lib", "/usr/lib64", *tools)
+
+    @cached_property
+    def run_mounts(self) -> dict[str, str]:
+        libraries = (self.sysroot / "lib" / "rustlib" / self.host / "lib").glob("libstd-*.so")
+        return {str(path): f"{_STD}/{path.name}" for path in libraries}
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of the compilers. Without /proc they cannot tell where they are; memory is not given back before they end."""
+        keep_memory = "dirty_decay_ms:-1,muzzy_decay_ms:-1,narenas:1"
+        return {"LD_LIBRARY_PATH": f"{ROOT}/toolchain/lib", "MALLOC_CONF": keep_memory}
+
+    @property
+    def code_flags(self) -> tuple[str, ...]:
+        return (f"--sysroot={ROOT}/toolchain", *_CODE)
+
+    @property
+    def harness_flags(self) -> tuple[str, ...]:
+        """Make `--test` collect tests as always and hand them to our harness in place of libtest."""
+        return (
+            "-Zallow-features=custom_test_frameworks",
+            "-Zcrate-attr=feature(custom_test_frameworks)",
+            f"-Zcrate-attr=test_runner({HARNESS_CRATE}::run)",
+            f"--extern={HARNESS_CRATE}={_LIBRARY}",
+        )
+
+    @cached_property
+    def link_flags(self) -> tuple[str, ...]:
+        """Call the toolchain's own linker directly if it has one, else the C compiler."""
+        common = ["-Cstrip=symbols"]
+        if not (self.sysroot / "lib" / "rustlib" / self.host / "bin" / "rust-lld").exists():
+            return (*common, f"-Clink-arg=-Wl,-rpath,{_STD}")
+        start, end = ("Scrt1.o", "crti.o", "crtbeginS.o"), ("crtendS.o", "crtn.o")
+        places = {name: _c_file(name) for name in (*start, *end)}
+        folders = sorted({str(Path(place).parent) for place in places.values()})
+        arguments = [
+            *("--threads=1", "-pie", "-rpath", _STD, "-dynamic-linker", _c_dynamic_linker()),
+            *(places[name] for name in start),
+            *(f"-L{folder}" for folder in folders),
+            *("-lgcc_s", "-lc"),
+            *(places[name] for name in end),
+        ]
+        linker = f"{ROOT}/toolchain/lib/rustlib/{self.host}/bin/rust-lld"
+        return (*common, "-Clinker-flavor=ld.lld", f"-Clinker={linker}", *(f"-Clink-arg={one}" for one in arguments))
+
+
+def _said(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    if done.returncode != 0:
+        message = f"{shlex.join(command)} failed: {(done.stderr or done.stdout).strip()[-500:]}"
+        raise InternalFault(f"the Rust grader cannot start: {message}", retryable=False)
+    return done.stdout.strip()
+
+
+def _cc() -> str:
+    if found := shutil.which("cc"):
+        return found
+    raise InternalFault(
+        "the Rust grader needs a C compiler's start files to link programs, and there is no `cc` on PATH "
+        "(Debian, Ubuntu: apt-get install gcc libc6-dev)",
+        retryable=False,
+    )
+
+
+def _c_file(name: str) -> str:
+    place = _said([_cc(), f"-print-file-name={name}"])
+    if "/" not in place:
+        message = (
+            f"the C compiler has no {name}: install libc6-dev (Debian, Ubuntu), or your system's C library headers"
+        )
+        raise InternalFault(f"the Rust grader cannot link programs: {message}", retryable=False)
+    return str(Path(place).resolve())
+
+
+def _c_dynamic_linker() -> str:
+    """The program interpreter that this machine's C compiler names."""
+    command = [_cc(), "-###", "-pie", "-x", "c", "/dev/null", "-o", "/dev/null"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    found = re.search(r'"?-dynamic-linker"? "?([^\s"]+)', done.stderr)
+    if not found:
+        raise InternalFault("the Rust grader cannot link programs: cc names no dynamic linker", retryable=False)
+    return found[1]
+
+
+def _build_harness(toolchain: RustToolchain) -> Path:
+    """Our harness as a library, kept in the cache under a name that holds the compiler and the source."""
+    sources = hashlib.sha256(HARNESS.read_bytes() + toolchain.commit.encode()).hexdigest()[:16]
+    target = cache() / f"rust-{toolchain.version}-{sources}" / f"lib{HARNESS_CRATE}.rlib"
+    if target.exists():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix="building-") as name:
+        built = Path(name) / target.name
+        command = [str(toolchain.sysroot / "bin" / "rustc"), "--crate-type=rlib", f"--crate-name={HARNESS_CRATE}"]
+        command += ["--edition=2021", "-Copt-level=2", *_CODE, str(HARNESS), "-o", str(built)]
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=300, env={"RUSTC_BOOTSTRAP": "1"}
+        )
+        if done.returncode != 0:
+            message = f"its harness could not be built with Rust {toolchain.version}: {done.stderr.strip()[-2000:]}"
+            raise InternalFault(f"the Rust grader cannot start: {message}", retryable=False)
+        built.chmod(0o644)
+        built.rename(target)
+    return target
