@@ -1,31 +1,58 @@
-"""The corpus of hostile answers: reads it, and says of a result whether the attack got through. Runs nothing.
+"""The corpora of hostile answers: reads them, and says of a result whether the attack got through. Runs nothing.
 
 One file is one answer to one task, "double a number", which no attack answers honestly. The comment at its head says
 what must not happen, and then as `key: value` what differs from the usual:
   earned     tests that it passes by honest means (0)
   stage      stages that it may reach (tests)
   flags      flags of the verdict
-  packages   packages of the task
   ways       `warm`: only where the answer has no file to read; see docs/architecture.md
   wall_s     wall limit of the run, for tests with a grader of their own
-  signature, tests, suite   of the task, in place of those below
+  signature, tests, suite                  of the task, in place of those below
+  packages, dependencies, edition, files   further fields of the task; `files` is JSON
 `@CANARY@`, `@PORT@`, `@PID@` and `@MARKER@` stand for things of the host that tests watch.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
-from gradus.contract import Faulted, Graded, OcamlSubmission
+from gradus.contract import SUBMISSIONS, Faulted, Graded, GraderName, Submission
 from gradus.errors import Misuse
+from gradus.resources import attacks
 
-SIGNATURE = "val double : int -> int"
-TESTS = """
+
+@dataclass(frozen=True)
+class Language:
+    """What all attacks on one grader share: the task, its right answer, and what their files look like."""
+
+    grader: GraderName
+    suffix: str
+    head: re.Pattern[str]
+    """The comment at the head of a file."""
+    signature: str
+    tests: str
+    suite: str
+    """The same tests, written in the other way that there is."""
+    suite_of: str
+    """What stands around the `suite` of an attack, in the place of `@CASES@`."""
+    right: str
+
+    def honest(self, **task: Any) -> Attack:
+        """The right answer, to a task with these further fields."""
+        return Attack(self, "honest", self.right, "", self.signature, self.tests, self.suite, task=task)
+
+
+OCAML = Language(
+    grader=GraderName.OCAML,
+    suffix=".ml",
+    head=re.compile(r"\(\*(.*?)\*\)", re.DOTALL),
+    signature="val double : int -> int",
+    tests="""
 let () = assert (double 2 = 4)
 let () = List.iter (fun (i, o) -> assert (double i = o)) [ (5, 10); (-3, -6) ]
 let () =
@@ -33,43 +60,104 @@ let () =
   if double 7 = 14 then incr hits;
   assert (!hits = 1);
   Printf.printf "%d of 1\\n" !hits
-"""
-SUITE = """
+""",
+    suite="""
 open OUnit2
 let one i o = string_of_int i >:: fun _ -> assert_equal ~printer:string_of_int o (Solution.double i)
 let () = run_test_tt_main ("double" >::: List.map (fun (i, o) -> one i o) [ (2, 4); (5, 10); (-3, -6) ])
-"""
-RIGHT = "let double x = x + x"
+""",
+    suite_of='open OUnit2\nlet () = run_test_tt_main ("s" >::: [ @CASES@ ])',
+    right="let double x = x + x",
+)
 
-_KEYS = ("must not", "earned", "stage", "flags", "packages", "ways", "wall_s", "signature", "tests", "suite")
-_LINE = re.compile(rf"^\s*({'|'.join(_KEYS)}):\s*(.*?)\s*(?:\*\))?$", re.MULTILINE)
+RUST = Language(
+    grader=GraderName.RUST,
+    suffix=".rs",
+    head=re.compile(r"((?://.*\n)+)"),
+    signature="pub fn double(x: i64) -> i64;",
+    tests="""
+use solution::double;
+
+#[test]
+fn doubles_2() {
+    assert_eq!(double(2), 4);
+}
+
+#[test]
+fn doubles_7_and_counts() {
+    let mut hits = 0;
+    if double(7) == 14 {
+        hits += 1;
+    }
+    assert_eq!(hits, 1);
+    println!("{hits} of 1");
+}
+
+#[test]
+fn doubles_each_of_a_list() {
+    for (x, doubled) in [(5, 10), (-3, -6)] {
+        assert_eq!(double(x), doubled);
+    }
+}
+""",
+    suite="""
+use solution::*;
+
+#[test]
+fn doubles_2() {
+    let doubled: i64 = double(2);
+    assert_eq!(doubled, 4);
+}
+
+#[test]
+fn doubles_7_and_counts() {
+    let hits: Vec<i64> = Some(7).into_iter().map(double).filter(|&x| x == 14).collect();
+    assert_eq!(hits.len(), 1);
+    println!("{} of 1", hits.len());
+}
+
+#[test]
+fn doubles_each_of_a_list() {
+    for (x, doubled) in vec![(5, 10), (-3, -6)] {
+        assert_eq!(double(x), doubled, "double {x}");
+    }
+}
+""",
+    suite_of="use solution::*;\n@CASES@",
+    right="pub fn double(x: i64) -> i64 {\n    x + x\n}",
+)
+
+LANGUAGES = {language.grader: language for language in (OCAML, RUST)}
+
+_LISTS = ("packages", "dependencies")
+_KEYS = ("must not", "earned", "stage", "flags", "ways", "wall_s", "signature", "tests", "suite", "edition", "files")
+_LINE = re.compile(rf"^(?://)?\s*({'|'.join(_KEYS + _LISTS)}):\s*(.*?)\s*$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Attack:
+    language: Language
     name: str
     source: str
     must_not: str
+    signature: str
+    tests: str
+    suite: str
     earned: int = 0
     stages: frozenset[str] = frozenset({"tests"})
     flags: frozenset[str] = frozenset()
-    packages: tuple[str, ...] = ()
     only_warm: bool = False
     wall_s: float | None = None
-    signature: str = SIGNATURE
-    tests: str = TESTS
-    suite: str = SUITE
+    task: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of the task."""
 
-    def submission(
-        self, completion: str | None = None, *, declared: bool = True, ounit: bool = False
-    ) -> OcamlSubmission:
+    def submission(self, completion: str | None = None, *, declared: bool = True, suite: bool = False) -> Submission:
         """This attack, or another completion for the same task. `declared`: the task has a signature."""
-        task: dict[str, Any] = {"packages": self.packages, "limits": {"cpu_s": 0.5}}
-        task["tests"] = self.suite if ounit else self.tests
+        task = {"limits": {"cpu_s": 0.5}, **self.task, "tests": self.suite if suite else self.tests}
         if declared:
             task["signature"] = self.signature
         text = filled_in(self.source) if completion is None else completion
-        return OcamlSubmission.model_validate({"id": self.name, "completion": text, "task": task})
+        return SUBMISSIONS[self.language.grader].model_validate({"id": self.name, "completion": text, "task": task})
 
     def got_through(self, result: Graded | Faulted) -> str | None:
         """What the attack achieved that it must not; None when it was held. A fault is an achievement."""
@@ -86,34 +174,40 @@ class Attack:
         return None
 
 
-def load_attacks(folder: Path) -> Iterator[Attack]:
-    """The corpus in `folder`, by name. Raises Misuse naming a file whose header cannot be read."""
-    files = sorted(folder.glob("*.ml"))
-    if not files:
-        raise Misuse(f"{folder}: holds no attacks")
-    for path in files:
-        yield read_attack(path)
+def load_attacks(grader: GraderName) -> Iterator[Attack]:
+    """The corpus of that grader, by name. Raises Misuse when there is none, and for a header that cannot be read."""
+    folder = attacks(grader.value)
+    language = LANGUAGES[grader]
+    for path in sorted(folder.glob(f"*{language.suffix}")):
+        source = path.read_text()
+        head = language.head.match(source)
+        said = dict(_LINE.findall(head[1])) if head else {}
+        if "must not" not in said:
+            raise Misuse(f"{path}: its first comment does not say what must not happen")
+        yield attack_of(language, path.stem, source, said)
 
 
-def read_attack(path: Path) -> Attack:
-    source = path.read_text()
-    said = dict(_LINE.findall(source[: source.find("*)") + 2].removeprefix("(*")))
-    if "must not" not in said:
-        raise Misuse(f"{path}: its first comment does not say what must not happen")
-    suite = f'open OUnit2\nlet () = run_test_tt_main ("s" >::: [ {said["suite"]} ])' if "suite" in said else SUITE
+def attack_of(language: Language, name: str, source: str, said: Mapping[str, str]) -> Attack:
+    """The attack of that name, of which its header said so much."""
+    task: dict[str, Any] = {key: said[key].split() for key in _LISTS if key in said}
+    if "edition" in said:
+        task["edition"] = said["edition"]
+    if "files" in said:
+        task["files"] = json.loads(said["files"])
     return Attack(
-        name=path.stem,
+        language=language,
+        name=name,
         source=source,
         must_not=said["must not"],
+        signature=said.get("signature", language.signature),
+        tests=said.get("tests", language.tests),
+        suite=language.suite_of.replace("@CASES@", said["suite"]) if "suite" in said else language.suite,
         earned=int(said.get("earned", 0)),
         stages=frozenset(said.get("stage", "tests").split()),
         flags=frozenset(said.get("flags", "").split()),
-        packages=tuple(said.get("packages", "").split()),
         only_warm=said.get("ways") == "warm",
         wall_s=float(said["wall_s"]) if "wall_s" in said else None,
-        signature=said.get("signature", SIGNATURE),
-        tests=said.get("tests", TESTS),
-        suite=suite,
+        task=task,
     )
 
 

@@ -236,10 +236,9 @@ def attack(
     """
     from gradus.attacks import load_attacks
     from gradus.contract import grader_named
-    from gradus.resources import attacks
 
     name = grader_named(grader)
-    corpus = list(load_attacks(attacks(name.value)))
+    corpus = list(load_attacks(name))
     asked: list[Submission] = [one.submission() for one in corpus]
     results: Iterable[Graded | Faulted]
     if url is not None:

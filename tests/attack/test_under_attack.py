@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from gradus.attacks import RIGHT, Attack, load_attacks
+from gradus.attacks import OCAML, load_attacks
 from services.graders.ocaml.grader import OcamlGrader
 from services.offline import grade_in_order
 from tests.attack.fuzz_ocaml import fuzz
 
-CORPUS = Path(__file__).parent / "ocaml"
-
 
 def test_honest_answers_beside_hostile_ones_all_pass(ocaml_grader: OcamlGrader) -> None:
-    attacks = [attack for attack in load_attacks(CORPUS) if attack.wall_s is None]
-    honest = Attack("honest", RIGHT, "")
+    attacks = [attack for attack in load_attacks(OCAML.grader) if attack.wall_s is None]
+    honest = OCAML.honest()
     asked = []
     for number, attack in enumerate(attacks):
         # a comment makes each honest answer work of its own
-        text = f"(* {number} *) {RIGHT}"
+        text = f"(* {number} *) {OCAML.right}"
         asked += [attack.submission(), honest.submission(text).model_copy(update={"id": f"honest-{number}"})]
     results = list(grade_in_order(ocaml_grader, asked, "ocaml/graduated@1", slots=2))
     assert [result.id for result in results[1::2] if result.status == "faulted" or not result.passed] == []
