@@ -109,7 +109,7 @@ class StdioCase(_Wire):
 
 
 class RustTask(_Wire):
-    """Judged by check, clippy and `tests`, an integration test file that names the crate, or by `cases` of a program."""
+    """Judged by check, clippy and `tests`, a test file that names the crate, or by `cases` of a program."""
 
     tests: Text = ""
     cases: Annotated[tuple[StdioCase, ...], Field(max_length=100)] = ()

@@ -18,6 +18,7 @@ import pytest
 from gradus.cli import main
 from gradus.errors import Fault
 from services.graders.ocaml.grader import OcamlGrader
+from services.graders.rust.grader import RustGrader
 
 
 def free_port() -> int:
@@ -98,6 +99,15 @@ def ocaml_grader() -> Iterator[OcamlGrader]:
         pytest.skip(f"the OCaml grader cannot start here: {fault.message}")
     yield grader
     grader.warm.close()
+
+
+@pytest.fixture(scope="session")
+def rust_grader() -> RustGrader:
+    """The Rust grader in its real boxes, made once for the session."""
+    try:
+        return RustGrader()
+    except Fault as fault:
+        pytest.skip(f"the Rust grader cannot start here: {fault.message}")
 
 
 class Said(NamedTuple):

@@ -7,50 +7,26 @@ import platform
 import re
 import string
 import struct
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
-from gradus.contract import Graded, OcamlSubmission, Severity, Stage
+from gradus.contract import Graded, OcamlSubmission, Stage
 from gradus.errors import InternalFault, SandboxFault
 from services.facts import Facts
 from services.graders import cases as own_cases
-from services.graders.cases import Expected
 from services.graders.ocaml import grader as grader_module
 from services.graders.ocaml.grader import OcamlGrader
 from services.graders.ocaml.trial import Trial
 from services.sandbox.bubblewrap import Bubblewrap
 from services.sandbox.seccomp import ALLOWED
+from tests.verdicts import WrittenCase, written_cases
 
-CASES = Path(__file__).parents[1] / "cases" / "ocaml"
 RUBRIC = "ocaml/graduated@1"
-
-
-class ExpectedVerdict(Expected):
-    tests: tuple[int, int] | None = None
-    """Passed and total."""
-    errors: int | None = None
-    """Diagnostics of severity error at the stages types and compile."""
-    says: tuple[str, ...] = ()
-    """Each is part of some diagnostic."""
-    no_flags: bool = False
-
-
-class OcamlCase(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-    name: str
-    id: str = "case"
-    prompt: str = ""
-    completion: str
-    task: dict[str, Any]
-    expect: ExpectedVerdict | None = None
-    fault: str | None = None
-    """Instead of a verdict: a fault of ours that is not retried and whose message matches this."""
 
 
 class OnlyCold(OcamlGrader):
@@ -60,47 +36,28 @@ class OnlyCold(OcamlGrader):
         return self.cold.facts(trial)
 
 
-def load() -> Iterator[Any]:
-    for file in sorted(CASES.glob("*.yaml")):
-        for entry in yaml.safe_load(file.read_text()):
-            case = OcamlCase.model_validate(entry)
-            yield pytest.param(case, id=f"{file.stem}: {case.name}")
-
-
 def grade(grader: OcamlGrader, completion: str, task: dict[str, Any], **more: Any) -> Graded:
     submission = {"id": "case", "completion": completion, "task": task} | more
     return grader.grade(OcamlSubmission.model_validate(submission), RUBRIC, 0)
 
 
-@pytest.mark.parametrize("case", load())
-def test_behaves_as_written_down(ocaml_grader: OcamlGrader, case: OcamlCase) -> None:
+@pytest.mark.parametrize("case", written_cases("ocaml"))
+def test_behaves_as_written_down(ocaml_grader: OcamlGrader, case: WrittenCase) -> None:
     if case.fault is not None:
         with pytest.raises(InternalFault, match=case.fault) as raised:
             grade(ocaml_grader, case.completion, case.task)
         assert not raised.value.retryable
         return
-    want = case.expect
-    assert want is not None
+    assert case.expect is not None
     got = grade(ocaml_grader, case.completion, case.task, id=case.id, prompt=case.prompt)
-    low, high = want.reward
-    assert (got.id, got.passed, got.stage) == (case.id, want.passed, want.stage), got
-    assert low - 1e-6 <= got.reward <= high + 1e-6, got
-    assert set(want.flags) <= set(got.flags), got
-    assert not (want.no_flags and got.flags), got
-    if want.tests is not None:
-        assert got.tests is not None, got
-        assert (got.tests.passed, got.tests.total) == want.tests, got
-    if want.errors is not None:
-        errors = [d for d in got.diagnostics if d.severity is Severity.ERROR and d.stage is not Stage.TESTS]
-        assert len(errors) == want.errors, got
-    for text in want.says:
-        assert any(text in diagnostic.message for diagnostic in got.diagnostics), got
+    assert got.id == case.id
+    case.expect.check(got)
 
 
 def test_both_ways_of_judging_come_to_the_same_verdicts(ocaml_grader: OcamlGrader) -> None:
     cold = OnlyCold(sandbox=ocaml_grader.sandbox)
 
-    def differs(case: OcamlCase) -> str | None:
+    def differs(case: WrittenCase) -> str | None:
         one, other = (
             grade(grader, case.completion, case.task, id=case.id, prompt=case.prompt) for grader in (ocaml_grader, cold)
         )
@@ -108,13 +65,13 @@ def test_both_ways_of_judging_come_to_the_same_verdicts(ocaml_grader: OcamlGrade
         same = one.model_dump(exclude=timing) == other.model_dump(exclude=timing)
         return None if same else f"{case.name}: warm {one}, cold {other}"
 
-    cases = [case.values[0] for case in load() if case.values[0].fault is None]
+    cases = [case.values[0] for case in written_cases("ocaml") if case.values[0].fault is None]
     with ThreadPoolExecutor(2) as pool:
         assert [different for different in pool.map(differs, cases) if different] == []
 
 
 def test_the_names_of_all_cases_differ() -> None:
-    names = [case.values[0].name for case in load()]
+    names = [case.values[0].name for case in written_cases("ocaml")]
     assert len(names) == len(set(names))
 
 

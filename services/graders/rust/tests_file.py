@@ -19,6 +19,7 @@ from gradus.contract import RustTask
 from services.graders.rust.answer import RustAnswer
 from services.graders.rust.lexer import Kind, Token, code, tokens
 from services.graders.rust.signature import Pin, Signature
+from services.graders.rust.toolchain import HARNESS_CRATE
 
 _COMPARISON = """
 macro_rules! {name} {{
@@ -62,8 +63,12 @@ def tests_file(task: RustTask, signature: Signature | None) -> TestsFile:
 
 def _comparison(name: str, task: RustTask) -> str:
     """In one line, so that few lines of the task's text move."""
-    fair = "gradus_harness::fair" if task.edition == "2015" else "::gradus_harness::fair"
-    return " ".join(_COMPARISON.format(name=name, crate=task.crate, fair=fair).split())
+    return " ".join(_COMPARISON.format(name=name, crate=task.crate, fair=f"{_harness(task)}::fair").split())
+
+
+def _harness(task: RustTask) -> str:
+    """In edition 2015 `::` is the crate's own root."""
+    return HARNESS_CRATE if task.edition == "2015" else f"::{HARNESS_CRATE}"
 
 
 def _pins_head(task: RustTask, signature: Signature) -> str:
@@ -116,7 +121,7 @@ def _with_safe_imports(task: RustTask, signature: Signature | None, start: int) 
         if signature is not None and _is_plain(declaration, task.crate):
             declaration = f"use ::{task.crate}::{{{', '.join(signature.names)}}};"
         else:
-            declaration += f" use ::std::prelude::rust_{task.edition}::*;"
+            declaration += f" use {_harness(task)}::prelude::*;"
         out += [text[position : first.start], declaration]
         position = end
     return "".join(out) + text[position:]

@@ -100,3 +100,16 @@ fn names(of_type: &str, answer: &str) -> bool {
     let mut paths = of_type.split(|c: char| !inside(c));
     paths.any(|path| path.strip_prefix(answer).is_some_and(|rest| rest.starts_with("::")))
 }
+
+/// What every program sees without an import, but for the comparisons above. Imported beside everything of an answer,
+/// it makes an answer's own `Some` or `vec!` ambiguous, which is an error where tests use it.
+pub mod prelude {
+    pub use std::prelude::v1::{AsMut, AsRef, Box, Clone, Copy, Default, DoubleEndedIterator, Drop, Eq};
+    pub use std::prelude::v1::{Err, ExactSizeIterator, Extend, Fn, FnMut, FnOnce, From, Into, IntoIterator, Iterator};
+    pub use std::prelude::v1::{drop, None, Ok, Option, Ord, PartialEq, PartialOrd, Result, Send, Sized, Some, String};
+    pub use std::prelude::v1::{Sync, ToOwned, ToString, Unpin, Vec};
+    pub use std::{assert, debug_assert, debug_assert_eq, debug_assert_ne, eprint, eprintln, format, matches, panic};
+    pub use std::{print, println, todo, unimplemented, unreachable, vec, write, writeln};
+    pub use std::convert::{TryFrom, TryInto};
+    pub use std::iter::FromIterator;
+}
