@@ -37,7 +37,7 @@ LABEL org.opencontainers.image.title="gradus-grader-ocaml" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}"
 RUN apt-get update \
- && apt-get install -y --no-install-recommends python3 bubblewrap util-linux \
+ && apt-get install -y --no-install-recommends python3 bubblewrap util-linux mount \
  && rm -rf /var/lib/apt/lists/* \
  && useradd --uid 1000 --create-home --shell /usr/sbin/nologin gradus
 COPY --from=build /toolchain/usr /usr

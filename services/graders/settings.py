@@ -27,7 +27,7 @@ class BoxLimits(Section):
     """None: four times the CPU limit and ten seconds, so that a busy machine is no verdict."""
     memory_mb: Positive
     processes: Positive = 16
-    scratch_mb: Positive = 64
+    scratch_mb: Annotated[int, Field(ge=0, le=100_000)] = 64
 
     def limits(self, task: RunLimits | None = None, *, max_cpu_s: int = 0, max_memory_mb: int = 0) -> Limits:
         """These limits; what a task asks for in their place, up to the maxima."""

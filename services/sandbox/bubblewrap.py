@@ -37,7 +37,12 @@ _STATUS_FD = 4
 _SECCOMP_FD = 5
 _FIRST_FILE_FD = 6
 _KILLED = 128 + signal.SIGKILL
-_TOOLS = ("bwrap", "prlimit")
+_TOOLS = ("bwrap", "prlimit", "unshare", "mount", "sh")
+_SCRATCH = "/sys"
+"""Where the scratch of a box is mounted before the box is made: a folder that every machine has and no box shows."""
+_WITH_SCRATCH = f'LIBMOUNT_FORCE_MOUNT2=always "$0" -t tmpfs -o "$1" gradus {_SCRATCH} && shift && exec "$@"'
+"""bubblewrap bounds the size of what it mounts, not how many files it holds: so we mount it, in a namespace around
+bubblewrap's. By the old system call: containers refuse the new ones."""
 
 
 @dataclass
@@ -70,8 +75,8 @@ class Bubblewrap:
         missing = [tool for tool, path in found.items() if path is None]
         if missing:
             raise SandboxFault(
-                f"the sandbox needs {', '.join(missing)}: install the packages bubblewrap and util-linux "
-                "(Debian, Ubuntu: apt-get install bubblewrap util-linux)",
+                f"the sandbox needs {', '.join(missing)}: install the packages bubblewrap, util-linux and mount "
+                "(Debian, Ubuntu: apt-get install bubblewrap util-linux mount)",
                 retryable=False,
             )
         self._tools = {tool: path for tool, path in found.items() if path is not None}
@@ -93,7 +98,7 @@ class Bubblewrap:
             targets = [stdin, *(pipe.write for pipe in pipes), seccomp, *files]
             group = stack.enter_context(self._groups.box(command.limits.memory_mb, command.limits.processes))
             started = time.monotonic()
-            pid = _spawn(self._tools["bwrap"], self._argv(command), targets)
+            pid = _spawn(self._start(command), targets)
             group.add(pid)
             for pipe in pipes:
                 pipe.close(pipe.write)
@@ -106,8 +111,7 @@ class Bubblewrap:
 
             def spawn(targets: Sequence[int]) -> int:
                 with _sealed_file(self._filter) as seccomp:
-                    argv = self._argv(command)
-                    pid = self._parent.submit(_spawn, self._tools["bwrap"], argv, [*targets, seccomp]).result()
+                    pid = self._parent.submit(_spawn, self._start(command), [*targets, seccomp]).result()
                 group.add(pid)
                 return pid
 
@@ -116,14 +120,24 @@ class Bubblewrap:
     def unfiltered(self) -> Bubblewrap:
         return type(self)(filtered=False)
 
+    def _start(self, command: Command) -> list[str]:
+        argv = self._argv(command)
+        limits = command.limits
+        if not limits.scratch_mb:
+            return argv
+        around = [self._tools["unshare"], "--mount", *([] if self.privileged else ["--user", "--map-root-user"])]
+        # the folder itself is one, too
+        how = f"mode=1777,nosuid,nodev,size={limits.scratch_mb}m,nr_inodes={limits.scratch_files + 1}"
+        return [*around, "--", self._tools["sh"], "-c", _WITH_SCRATCH, self._tools["mount"], how, *argv]
+
     def _argv(self, command: Command) -> list[str]:
-        argv = ["bwrap", "--die-with-parent", "--new-session", "--as-pid-1", "--clearenv"]
+        argv = [self._tools["bwrap"], "--die-with-parent", "--new-session", "--as-pid-1", "--clearenv"]
         for name, value in {"PATH": "/usr/bin", **command.environment}.items():
             argv += ["--setenv", name, value]
         argv += ["--json-status-fd", str(_STATUS_FD), "--seccomp", str(_SECCOMP_FD)]
         argv += ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
         if not self.privileged:
-            argv += ["--unshare-user", "--cap-drop", "ALL"]
+            argv += ["--unshare-user", "--uid", "1000", "--gid", "1000", "--cap-drop", "ALL"]
         else:  # containers refuse sethostname to those without CAP_SYS_ADMIN outside the box
             argv += ["--hostname", "box"]
         argv += _root_file_system(command)
@@ -152,8 +166,8 @@ def _root_file_system(command: Command) -> list[str]:
     for index, path in enumerate(_contents(command)):
         mode = "0111" if path in command.programs else "0444"
         argv += ["--perms", mode, "--ro-bind-data", str(_FIRST_FILE_FD + index), path]
-    size = str(command.limits.scratch_mb << 20)
-    return argv + ["--perms", "1777", "--size", size, "--tmpfs", "/tmp", "--remount-ro", "/"]
+    argv += ["--bind", _SCRATCH, "/tmp"] if command.limits.scratch_mb else ["--dir", "/tmp"]
+    return [*argv, "--remount-ro", "/"]
 
 
 def _contents(command: Command) -> dict[str, bytes]:
@@ -199,8 +213,8 @@ def _let_no_descriptor_be_inherited() -> None:
             os.set_inheritable(int(name), False)
 
 
-def _spawn(executable: str, argv: list[str], targets: Sequence[int]) -> int:
-    """Start `executable` with targets[n] as its descriptor n and no other descriptor of ours.
+def _spawn(argv: list[str], targets: Sequence[int]) -> int:
+    """Start `argv` with targets[n] as its descriptor n and no other descriptor of ours.
 
     posix_spawn and not fork: the worker has threads.
     """
@@ -208,9 +222,9 @@ def _spawn(executable: str, argv: list[str], targets: Sequence[int]) -> int:
     moved = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, above) for fd in targets]
     try:
         actions = [(os.POSIX_SPAWN_DUP2, fd, target) for target, fd in enumerate(moved)]
-        return os.posix_spawn(executable, argv, {}, file_actions=actions, setsid=True, setsigdef=[signal.SIGPIPE])
+        return os.posix_spawn(argv[0], argv, {}, file_actions=actions, setsid=True, setsigdef=[signal.SIGPIPE])
     except OSError as error:
-        raise SandboxFault(f"{executable} could not be started: {error}") from error
+        raise SandboxFault(f"{argv[0]} could not be started: {error}") from error
     finally:
         for fd in moved:
             os.close(fd)

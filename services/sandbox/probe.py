@@ -13,19 +13,21 @@ import secrets
 import socket
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gradus.errors import SandboxFault
 from services.sandbox import Command, Ending, Limits, Outcome, Sandbox
 
-_LIMITS = Limits(cpu_s=2, wall_s=20.0, memory_mb=256, processes=12, scratch_mb=8, file_mb=4, output_kb=64)
+_LIMITS = Limits(
+    cpu_s=2, wall_s=20.0, memory_mb=256, processes=12, scratch_mb=8, scratch_files=1000, file_mb=4, output_kb=64
+)
 
 _ATTACKS = r"""
 import json, os, socket, sys
-chosen, canary, port, marker, parent, processes, scratch_mb = json.loads(sys.stdin.readline())
+chosen, canary, port, marker, parent, processes, scratch_mb, scratch_files = json.loads(sys.stdin.readline())
 found = {}
 
 def attack(name):
@@ -69,10 +71,12 @@ def _():
 @attack("write")
 def _():
     got = []
-    for place in ("/", "/usr", "/dev", "/usr/lib", "/lib"):
+    for place in ("/", "/usr", "/dev", "/usr/lib", "/lib", *([] if scratch_mb else ["/tmp"])):
         try:
+            if not os.statvfs(place).f_flag & os.ST_RDONLY:  # whoever owns the place
+                got.append(place)
             open(os.path.join(place, marker), "w").close()
-            got.append(place)
+            got.append("a file in " + place)
         except OSError:
             pass
     return got
@@ -97,6 +101,8 @@ def _():
         got.append("unshare a user namespace")
     if libc.ptrace(0, 0, 0, 0) == 0:
         got.append("ptrace")
+    if libc.memfd_create(b"x", 0) >= 0:
+        got.append("make a file in memory that counts as nobody's")
     for family in (socket.AF_UNIX, socket.AF_INET, socket.AF_NETLINK):
         try:
             socket.socket(family).close()
@@ -120,6 +126,16 @@ def _():
         return None
     return "wrote %d MiB" % (4 * scratch_mb)
 
+@attack("file count")
+def _():
+    try:
+        for index in range(1000000):
+            os.close(os.open("/tmp/empty%d" % index, os.O_CREAT | os.O_WRONLY))
+            if index > 2 * scratch_files:
+                return "made %d empty files" % index
+    except OSError:
+        return None
+
 @attack("processes")
 def _():
     for count in range(4 * processes):
@@ -133,7 +149,7 @@ def _():
 os.write(3, json.dumps([marker, found]).encode())
 """
 
-_BELOW = frozenset({"files", "network", "signals", "write", "processes"})
+_BELOW = frozenset({"files", "network", "signals", "write", "disk", "file count", "processes"})
 """Attacks that have to fail without the seccomp filter, too."""
 _SPIN = "while True: pass"
 _FLOOD = "import os\nwhile True: os.write(1, b'x' * 4096)"
@@ -145,11 +161,12 @@ _REMEDIES = {
     "network": "the box is not in a network namespace of its own (--unshare-net)",
     "root": "the box runs as user 0: the worker needs setpriv (util-linux), or to be started as an ordinary user",
     "signals": "the box is not in a PID namespace of its own (--unshare-pid)",
-    "write": "the root of the box can be written to (--remount-ro)",
+    "write": "more of the box than its /tmp can be written to, or that where it should not be there (--remount-ro)",
     "descriptors": "descriptors of the worker leak into the box",
     "seccomp": "no seccomp filter is in force (--seccomp; the kernel needs CONFIG_SECCOMP_FILTER)",
     "memory": "RLIMIT_AS is not in force (prlimit --as)",
-    "disk": "the box's /tmp has no size limit (--size)",
+    "disk": "the box's /tmp has no size limit (mount -o size)",
+    "file count": "the box's /tmp holds any number of files, and each costs the kernel memory (mount -o nr_inodes)",
     "processes": "RLIMIT_NPROC is not in force: the box's user must not be user 0 of the host (prlimit --nproc)",
     "survivors": "processes outlive their box (--unshare-pid, --die-with-parent)",
     "cpu": "RLIMIT_CPU is not in force (prlimit --cpu)",
@@ -175,11 +192,16 @@ def probe(sandbox: Sandbox) -> list[Finding]:
     """
     marker = secrets.token_hex(12)
     with _canary(marker) as canary, _listener() as port:
-        question = [canary, port, marker, os.getpid(), _LIMITS.processes, _LIMITS.scratch_mb]
+
+        def attack(sandbox: Sandbox, chosen: Iterable[str], limits: Limits) -> dict[str, str]:
+            known = [canary, port, marker, os.getpid(), limits.processes, limits.scratch_mb, limits.scratch_files]
+            outcome = sandbox.run(_python(_ATTACKS, json.dumps([[*chosen], *known]), marker, limits=limits))
+            return _answer(outcome, marker)
+
         # The filter stops much of what the layers below must stop by themselves: they are tried without it.
-        below = sandbox.unfiltered().run(_python(_ATTACKS, json.dumps([[*_BELOW], *question]), marker))
-        above = sandbox.run(_python(_ATTACKS, json.dumps([[], *question]), marker))
-        found = _answer(below, marker) | _answer(above, marker)
+        found = attack(sandbox.unfiltered(), _BELOW, _LIMITS)
+        found |= attack(sandbox.unfiltered(), {"write"}, replace(_LIMITS, scratch_mb=0))
+        found |= attack(sandbox, (), _LIMITS)
     findings = [Finding(name, got) for name, got in found.items()]
     findings += [Finding("survivors", f"process {pid}") for pid in _processes_with(marker)]
     findings += _unless(Ending.CPU_LIMIT, "cpu", lambda: sandbox.run(_python(_SPIN)))
@@ -195,13 +217,13 @@ def refuse_unless_safe(sandbox: Sandbox) -> None:
         raise SandboxFault(f"the sandbox does not hold, so this worker refuses to serve:\n{lines}", retryable=False)
 
 
-def _python(script: str, question: str = "", *argv: str) -> Command:
+def _python(script: str, question: str = "", *argv: str, limits: Limits = _LIMITS) -> Command:
     """A command that runs `script` in the interpreter that runs us, wherever that lives."""
     executable = os.path.realpath(sys.executable)
     binds = ("/usr", os.path.realpath(sys.base_prefix), os.path.dirname(os.path.dirname(executable)))
     return Command(
         argv=(executable, "-I", "-S", "-c", script, *argv),
-        limits=_LIMITS,
+        limits=limits,
         stdin=question.encode() + b"\n",
         binds=binds,
     )
@@ -219,7 +241,7 @@ def _answer(outcome: Outcome, marker: str) -> dict[str, str]:
 
 
 def _hint(said: str) -> str:
-    if "new namespace" in said or "user namespace" in said or "uid map" in said:
+    if "new namespace" in said or "user namespace" in said or "uid map" in said or "unshare" in said:
         return (
             "Namespaces are forbidden here. In a container: security_opt seccomp=deploy/docker/seccomp-grader.json and "
             "apparmor=unconfined. On Ubuntu 24.04: sysctl kernel.apparmor_restrict_unprivileged_userns=0. "

@@ -1,8 +1,9 @@
 """The seccomp filter of fresh boxes: an allow-list, as a BPF program for `bwrap --seccomp`.
 
-What is not named fails with EPERM: sockets, ptrace, namespaces, mounts, keys, bpf, perf, io_uring, shared memory and
-queues among it. A call of another architecture ends the process. Standing boxes' children have a filter of their own,
-much smaller (`services/graders/ocaml/front/stubs.c`). Numbers: Linux UAPI headers, asm/unistd_64.h and asm-generic.
+What is not named fails with EPERM: sockets, ptrace, namespaces, mounts, keys, bpf, perf, io_uring, files in memory,
+shared memory and queues among it. A call of another architecture ends the process. Standing boxes' children have a
+filter of their own, much smaller (`services/graders/ocaml/front/stubs.c`). Numbers: Linux UAPI headers, asm/unistd_64.h
+and asm-generic.
 """
 
 from __future__ import annotations
@@ -156,7 +157,6 @@ ALLOWED: dict[str, tuple[int, int | None]] = {
     "lstat": (6, None),
     "madvise": (28, 233),
     "membarrier": (324, 283),
-    "memfd_create": (319, 279),
     "mincore": (27, 232),
     "mkdir": (83, None),
     "mkdirat": (258, 34),

@@ -152,13 +152,6 @@ def without_remount(argv: list[str]) -> list[str]:
     return argv[:place] + argv[place + 2 :]
 
 
-def with_a_place_for_everybody(argv: list[str]) -> list[str]:
-    """A folder of the root that only --remount-ro keeps from being written to."""
-    place = argv.index("--dir")
-    assert argv[place + 1] == "/dev"
-    return [*argv[:place], "--perms", "0777", *argv[place:]]
-
-
 def as_user_0(argv: list[str]) -> list[str]:
     if os.geteuid() != 0:
         return before("--chdir", "--uid", "0")(argv)
@@ -179,7 +172,14 @@ HOST_IN_SIGHT = both(
     before("--remount-ro", "--ro-bind", HOST_FOLDER, HOST_FOLDER, "--proc", "/proc"),
     before("--chdir", "--setenv", "TOKEN", "x"),
 )
-NO_LIMITS = {"memory_mb": 1 << 20, "scratch_mb": 4096, "processes": 1 << 16, "cpu_s": None, "wall_s": 6.0}
+NO_LIMITS = {
+    "memory_mb": 1 << 20,
+    "scratch_mb": 4096,
+    "scratch_files": 1 << 20,
+    "processes": 1 << 16,
+    "cpu_s": None,
+    "wall_s": 6.0,
+}
 
 WEAKENED: dict[str, tuple[dict[str, Any], set[str]]] = {
     "files of the host, its /proc and a variable kept": ({"edit": HOST_IN_SIGHT}, {"files", "proc", "environment"}),
@@ -187,8 +187,11 @@ WEAKENED: dict[str, tuple[dict[str, Any], set[str]]] = {
         {"edit": without("--unshare-net"), "filtered": False},
         {"network", "seccomp"},
     ),
-    "without --remount-ro": ({"edit": both(without_remount, with_a_place_for_everybody)}, {"write"}),
-    "without prlimit and --size": ({"limits": NO_LIMITS}, {"memory", "disk", "processes", "cpu"}),
+    "without --remount-ro": ({"edit": without_remount}, {"write"}),
+    "without prlimit and a size of /tmp": (
+        {"limits": NO_LIMITS},
+        {"memory", "disk", "file count", "write", "processes", "cpu"},
+    ),
     "with output that nobody reads": ({"prefix": (PYTHON, "-I", "-S", "-c", TO_NOWHERE)}, {"output"}),
 }
 
@@ -416,6 +419,43 @@ def test_memory_files_and_scratch_have_an_end(sandbox: Bubblewrap) -> None:
     )
     outcome = sandbox.run(python(script))
     assert outcome.stdout.decode().split() == ["True", "False", "True", "False", "True"], outcome
+
+
+MANY_FILES = (
+    "import os\n"
+    "made = 0\n"
+    "try:\n"
+    "    while made < 1_000_000:\n        MAKE; made += 1\n"
+    "except OSError:\n    pass\n"
+    "print(made)"
+)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        "os.close(os.open(f'/tmp/{made}', os.O_CREAT))",
+        "os.mkdir(f'/tmp/{made}')",
+        "os.symlink('x' * 200, f'/tmp/{made}')",
+        "os.close(os.open('/tmp/one', os.O_CREAT)); os.link('/tmp/one', f'/tmp/{made}')",
+    ],
+)
+def test_files_folders_and_links_have_an_end(sandbox: Bubblewrap, make: str) -> None:
+    outcome = sandbox.run(python(MANY_FILES.replace("MAKE", make), limits=replace(LIMITS, scratch_files=500)))
+    assert 490 <= int(said(outcome)) <= 500
+
+
+def test_where_there_is_no_scratch_nothing_can_be_written(sandbox: Bubblewrap) -> None:
+    script = (
+        "import os\n"
+        "def writable(place):\n"
+        "    try:\n        open(place + '/x', 'w'); return True\n"
+        "    except OSError:\n        return not os.statvfs(place).f_flag & os.ST_RDONLY\n"
+        "print(os.getcwd(), [place for place, _, _ in os.walk('/') if writable(place)])"
+    )
+    bare = replace(LIMITS, scratch_mb=0)
+    assert said(sandbox.run(python(script, limits=bare, files={"/box/a": b""}))) == "/tmp []"
+    assert said(sandbox.run(python(script, files={"/box/a": b""}))) == "/tmp ['/tmp']"
 
 
 # ----------------------------------------------------------------------------------------------------------- endings

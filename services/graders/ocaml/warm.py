@@ -89,7 +89,7 @@ class Slot:
 
     def _open(self, *argv: str) -> StandingBox:
         # Their children get tighter limits of their own, up to the most that a task may ask for.
-        limits = Limits(cpu_s=None, memory_mb=self._memory_mb, processes=8, scratch_mb=1, file_mb=1)
+        limits = Limits(cpu_s=None, memory_mb=self._memory_mb, processes=8, scratch_mb=0, file_mb=1)
         command = Command(
             argv=argv,
             limits=limits,
