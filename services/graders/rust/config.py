@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gradus.contract import RubricName, RunLimits
+from services.graders.rust.crates import Crates
 from services.graders.settings import BoxLimits, Positive, Section, read_settings
 from services.sandbox import Limits
 
@@ -17,6 +18,8 @@ class RustConfig(Section):
     """Of all tests together, or of one case of standard input and output."""
     max_cpu_s: Positive = 300
     max_memory_mb: Positive = 4096
+    crates: Crates = Crates()
+    """What tasks may name as `dependencies`."""
 
     def run_limits(self, task: RunLimits) -> Limits:
         return self.run.limits(task, max_cpu_s=self.max_cpu_s, max_memory_mb=self.max_memory_mb)

@@ -1,0 +1,144 @@
+"""A project that depends on given crates, and what cargo says of it: its libraries, and how it calls the compiler.
+
+Knows nothing of answers and keeps nothing: the project lives in a folder of the caller's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gradus.errors import InternalFault
+
+_NAME = "gradus_template"
+_SETTINGS = """\
+[profile.dev]
+opt-level = 0
+debug = 0
+debug-assertions = true
+overflow-checks = true
+panic = "unwind"
+incremental = false
+"""
+"""cargo's `dev` profile without debug information, which is of no use here; it wins over what a user has set."""
+_KEPT = ("CARGO_HOME", "CARGO_HTTP_", "CARGO_NET_", "CARGO_REGISTR", "RUSTUP_")
+_TIMEOUT_S = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """A crate that the project, or one of its libraries, depends on."""
+
+    package: str
+    root_file: Path
+    procedural: bool
+    needs: Mapping[str, str]
+    """Name in its sources -> id of the library."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What cargo gave the compiler for the project itself."""
+
+    externs: Mapping[str, Path]
+    """Name in sources -> library."""
+    search: tuple[str, ...]
+    """The arguments of `-L`: `dependency=/folder`, `native=/folder`."""
+
+
+class Project:
+    """`dependencies`: the lines of that section. `directory`: the only source of crates; without one, cargo's own."""
+
+    def __init__(self, folder: Path, dependencies: str, directory: Path | None, rustc: Path, cargo: Path) -> None:
+        self.folder = folder
+        self._command = [str(cargo), "--config", str(folder / "settings.toml")]
+        self._offline = ["--offline"] if directory else []
+        self._environment = _environment(rustc)
+        settings = _SETTINGS
+        if directory:
+            # No file of the user's is read or written then: cargo gets a home of its own.
+            self._environment["CARGO_HOME"] = str(folder / "home")
+            settings += '[source.crates-io]\nreplace-with = "directory"\n'
+            settings += f"[source.directory]\ndirectory = {json.dumps(str(directory))}\n"
+        package = f'[package]\nname = "{_NAME}"\nversion = "0.0.0"\nedition = "2021"\n\n[workspace]\n\n'
+        (folder / "src").mkdir()
+        (folder / "src" / "main.rs").write_text("fn main() {}\n")
+        (folder / "settings.toml").write_text(settings)
+        (folder / "Cargo.toml").write_text(f"{package}[dependencies]\n{dependencies}")
+
+    def libraries(self, host: str) -> tuple[Mapping[str, str], Mapping[str, Library]]:
+        """What the project itself names, name -> id; and all its libraries by id."""
+        metadata = json.loads(self._run("metadata", "--format-version=1", f"--filter-platform={host}").stdout)
+        packages = {package["id"]: package for package in metadata["packages"]}
+        needs = {node["id"]: {need["name"]: need["pkg"] for need in node["deps"]} for node in _nodes(metadata)}
+        libraries = {
+            name: _library(package, target, needs[name])
+            for name, package in packages.items()
+            if name in needs and (target := _library_target(package))
+        }
+        return needs[metadata["resolve"]["root"]], libraries
+
+    @property
+    def lock(self) -> bytes:
+        return (self.folder / "Cargo.lock").read_bytes()
+
+    def build(self) -> Call:
+        said = self._run("build", "--verbose", f"--target-dir={self.folder / 'target'}").stderr
+        line = re.search(rf"Running `(.* --crate-name {_NAME} .*)`", said)
+        if line is None:
+            raise InternalFault("cargo does not say how it calls the compiler", retryable=False)
+        return _call(shlex.split(line[1]))
+
+    def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [*self._command, *arguments, *self._offline],
+            cwd=self.folder,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_TIMEOUT_S,
+        )
+        if done.returncode != 0:
+            said = done.stderr[max(0, done.stderr.find("error")) :].strip()
+            raise InternalFault(f"the crates of the Rust grader could not be built: {said[:3000]}", retryable=False)
+        return done
+
+
+def _environment(rustc: Path) -> dict[str, str]:
+    """Without what would change how crates are built; where crates come from is the user's to say."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("CARGO", "RUST")) or name.startswith(_KEPT)
+    }
+    none = dict.fromkeys(("CARGO_ENCODED_RUSTFLAGS", "RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER"), "")
+    return {**kept, **none, "RUSTC": str(rustc), "CARGO_TERM_COLOR": "never"}
+
+
+def _nodes(metadata: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    nodes: Sequence[Mapping[str, Any]] = metadata["resolve"]["nodes"]
+    return nodes
+
+
+def _library_target(package: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    kinds = {"lib", "rlib", "dylib", "proc-macro"}
+    return next((target for target in package["targets"] if kinds & set(target["kind"])), None)
+
+
+def _library(package: Mapping[str, Any], target: Mapping[str, Any], needs: Mapping[str, str]) -> Library:
+    return Library(package["name"], Path(target["src_path"]), "proc-macro" in target["kind"], needs)
+
+
+def _call(arguments: Sequence[str]) -> Call:
+    pairs = list(zip(arguments, arguments[1:], strict=False))
+    externs = (value.partition("=") for flag, value in pairs if flag == "--extern")
+    search = (value for flag, value in pairs if flag == "-L")
+    return Call({name: Path(path) for name, _, path in externs}, tuple(dict.fromkeys(search)))

@@ -1,0 +1,292 @@
+"""Crates that answers may use, built once by cargo, and the flags by which a compiler finds them. Compiles no answer.
+
+Files and flags are those of cargo's own call of the compiler for a program that depends on exactly these crates, so
+that an answer gets what cargo would give it. Only what a task names can be named by its answer; the crates that those
+need in turn are found by the compiler and by nobody else.
+
+Not protected against: the listed crates themselves. Their build scripts and procedural macros run with the rights of
+the worker while they are built, and what they export must not undo `-F unsafe-code` (see REFUSED and `macros`).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from gradus.errors import InternalFault, Misuse
+from gradus.resources import cache
+from services.graders.rust import cargo as cargo_project
+from services.graders.rust import macros
+from services.graders.rust.cargo import Library, Project
+from services.graders.rust.macros import Source
+from services.graders.settings import Section
+
+MOUNT = "/opt/gradus-crates"
+"""Where boxes see the build, read-only."""
+
+_EARLY = "it runs code before `main`, and so before the harness has taken its secret from standard input"
+_SYSTEM = "it makes system calls on any descriptor or process safe to call, the report's included"
+_MEMORY = "it makes access to any memory safe to call"
+_NAMES = "it puts names together from pieces, so that an answer can say what stands nowhere in it"
+_FOREIGN = "it brings in code of another language, which nothing checks"
+_UNSAFE = "hardly anything in it can be used without `unsafe`, so it could serve attacks only"
+REFUSED: Mapping[str, str] = {
+    **dict.fromkeys(("ctor", "dtor", "inventory", "linkme", "small_ctor", "startup", "static_init"), _EARLY),
+    **dict.fromkeys(("filedescriptor", "nix"), _SYSTEM),
+    **dict.fromkeys(("cve_rs", "fake_static", "read_process_memory", "totally_safe_transmute"), _MEMORY),
+    **dict.fromkeys(
+        ("concat_idents", "defile", "mashup", "paste", "pastey", "seq_macro", "with_builtin_macros"), _NAMES
+    ),
+    **dict.fromkeys(("cpp", "inline_c", "inline_python"), _FOREIGN),
+    **dict.fromkeys(("libc", "libloading", "memmap", "memmap2", "syscalls"), _UNSAFE),
+}
+"""Crates that no list may have, and why; names with `_`. Short on purpose: macros are searched for as well."""
+
+_RECORD = "prebuilt.json"
+_ROOT = "{root}"
+
+
+class Crate(Section):
+    name: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_\-]*$", max_length=64)]
+    version: Annotated[str, Field(pattern=r"^=?\d+\.\d+\.\d+(-[0-9A-Za-z.\-]+)?$")]
+    """Exact, such as `1.0.152`: another version is another verdict."""
+    features: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9_+./?\-]+$")], ...] = ()
+    default_features: bool = True
+    trust_macros: bool = False
+    """Somebody has read its macros that have `unsafe`: they put no words of an answer inside of it."""
+
+    @field_validator("name")
+    @classmethod
+    def _is_not_refused(cls, name: str) -> str:
+        if reason := REFUSED.get(_known_as(name)):
+            raise ValueError(f"answers may not have the crate {name}: {reason}")
+        return name
+
+    @property
+    def dependency(self) -> str:
+        """Its line in a Cargo.toml."""
+        version, features = f"={self.version.removeprefix('=')}", json.dumps(list(self.features))
+        default = "true" if self.default_features else "false"
+        return f'{self.name} = {{ version = "{version}", features = {features}, default-features = {default} }}\n'
+
+
+class Directory(Section):
+    directory: Path
+    """Sources as `cargo vendor` or Debian's librust-*-dev lay them out; nothing is downloaded then."""
+
+    @field_validator("directory")
+    @classmethod
+    def _is_absolute(cls, directory: Path) -> Path:
+        if not directory.is_absolute():
+            raise ValueError("give the whole path, from / on")
+        return directory
+
+
+class Crates(Section):
+    """The section `crates` of `configs/graders/rust.yaml`."""
+
+    source: Literal["registry"] | Directory = "registry"
+    list: tuple[Crate, ...] = ()
+    """What tasks may name. Of crates that these need, cargo takes the newest that fit; to pin them, vendor them."""
+
+    @field_validator("list")
+    @classmethod
+    def _has_no_name_twice(cls, crates: tuple[Crate, ...]) -> tuple[Crate, ...]:
+        names = [_known_as(crate.name) for crate in crates]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"listed twice: {', '.join(twice)}")
+        return crates
+
+    @property
+    def dependencies(self) -> str:
+        """The section of that name of a Cargo.toml."""
+        return "".join(crate.dependency for crate in self.list)
+
+
+@dataclass(frozen=True, slots=True)
+class Prebuilt:
+    """Crates ready for use. The one without a folder is of an empty list."""
+
+    folder: Path | None = None
+    """To be seen by boxes that compile, read-only and in one place."""
+    revision: str = ""
+    """Hash of names, versions, features, the compiler and what cargo locked."""
+    externs: Mapping[str, str] = field(default_factory=dict)
+    """Name in tasks -> the argument of `--extern`."""
+    search: tuple[str, ...] = ()
+    """The arguments of `-L`."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted(self.externs))
+
+    def flags(self, names: Iterable[str], root: str = MOUNT) -> list[str]:
+        """What rustc or clippy-driver must be told so that an answer has the crates `names`, and no others.
+
+        `root`: where the compiler sees the folder. Raises InternalFault for a crate that is not listed.
+        """
+        wanted = {_known_as(name): name for name in names}
+        found = {key: value for name, value in self.externs.items() if (key := _known_as(name)) in wanted}
+        if lacking := [name for key, name in wanted.items() if key not in found]:
+            listed = ", ".join(self.names) or "none"
+            raise InternalFault(
+                f"the task needs the crates {', '.join(lacking)}, and this worker has {listed}: "
+                "list them under `crates` in configs/graders/rust.yaml",
+                retryable=False,
+            )
+        search = [f"-L{place}" for place in self.search] if found else []
+        return [flag.replace(_ROOT, root) for flag in (*search, *(f"--extern={found[key]}" for key in wanted))]
+
+
+def build(crates: Crates, rustc: Path, cargo: Path, progress: Callable[[str], None] = lambda _: None) -> Prebuilt:
+    """The crates as they are in the cache, built first if they are not there; one process builds, others wait.
+
+    Raises Misuse for a list that cannot be allowed, InternalFault, with cargo's words, for one that does not build.
+    """
+    if not crates.list:
+        return Prebuilt()
+    about = _about(rustc)
+    key = _key(crates, about)
+    target = cache() / f"rust-crates-{about.split()[1]}-{key}"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _alone(target):
+        if not target.exists():
+            progress(
+                f"building for Rust answers, once: {', '.join(f'{one.name} {one.version}' for one in crates.list)}"
+            )
+            with _workplace(target) as folder:
+                directory = crates.source.directory if isinstance(crates.source, Directory) else None
+                project = Project(folder, crates.dependencies, directory, rustc, cargo)
+                _built(project, crates, about, key).rename(target)
+    record = json.loads((target / _RECORD).read_text())
+    return Prebuilt(target, record["revision"], record["externs"], tuple(record["search"]))
+
+
+def _known_as(name: str) -> str:
+    """`serde-json` and `serde_json` are one crate to cargo and to the compiler."""
+    return name.replace("-", "_")
+
+
+def _about(rustc: Path) -> str:
+    return subprocess.run([rustc, "-vV"], capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+def _key(crates: Crates, about: str) -> str:
+    digest = hashlib.sha256()
+    for path in (Path(__file__), Path(macros.__file__), Path(cargo_project.__file__)):
+        digest.update(path.read_bytes())
+    digest.update(f"{about}\0{crates.model_dump_json()}\0".encode())
+    if isinstance(crates.source, Directory):
+        for checksum in sorted(_checksums(crates.source.directory)):
+            digest.update(f"{checksum.parent.name}\0".encode() + checksum.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _checksums(directory: Path) -> list[Path]:
+    """The files by which cargo knows the crates of a directory, one each."""
+    if found := list(directory.glob("*/.cargo-checksum.json")):
+        return found
+    raise Misuse(
+        f"crates.source.directory: {directory} has no crates. It should be what `cargo vendor` made, "
+        "or /usr/share/cargo/registry with packages such as librust-serde-dev"
+    )
+
+
+@contextmanager
+def _alone(target: Path) -> Iterator[None]:
+    with open(f"{target}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def _workplace(target: Path) -> Iterator[Path]:
+    """An empty folder beside `target`, what a build that was killed left there included; removed in the end."""
+    folder = Path(f"{target}.building")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o755)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+# ------------------------------------------------------------------------------------------------------- building
+
+
+def _built(project: Project, crates: Crates, about: str, key: str) -> Path:
+    """A folder with the libraries and the record of how to use them."""
+    host = re.search(r"^host: (.*)$", about, re.MULTILINE)
+    named, libraries = project.libraries(host[1] if host else "")
+    _refuse_what_undoes_the_ban(crates, named, libraries)
+    call = project.build()
+    folder = project.folder / "prebuilt"
+    folder.mkdir()
+    search = tuple(_moved(place, project.folder, folder, number) for number, place in enumerate(call.search))
+    externs = {libraries[named[name]].package: f"{name}={_ROOT}/{path.name}" for name, path in call.externs.items()}
+    revision = hashlib.sha256(key.encode() + project.lock).hexdigest()[:12]
+    record = {"revision": revision, "externs": externs, "search": list(dict.fromkeys(search))}
+    (folder / _RECORD).write_text(json.dumps(record, indent=1))
+    _make_read_only(folder)
+    return folder
+
+
+def _moved(place: str, project: Path, folder: Path, number: int) -> str:
+    """The argument of `-L` after what it leads to was copied, unless that is a folder of the system's."""
+    kind, _, path = place.rpartition("=")
+    if not Path(path).is_relative_to(project):
+        return place
+    if kind == "dependency":
+        for library in (*Path(path).glob("*.rlib"), *Path(path).glob("*.so")):
+            shutil.copyfile(library, folder / library.name)
+        return f"dependency={_ROOT}"
+    shutil.copytree(path, folder / f"native{number}")
+    return f"{kind or 'all'}={_ROOT}/native{number}"
+
+
+def _make_read_only(folder: Path) -> None:
+    folder.chmod(0o755)
+    for path in folder.rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o444)
+
+
+def _refuse_what_undoes_the_ban(crates: Crates, named: Mapping[str, str], libraries: Mapping[str, Library]) -> None:
+    """Raises Misuse for a crate through which an answer could have `unsafe`, or one that no list may have."""
+    trusted = {_known_as(crate.name) for crate in crates.list if crate.trust_macros}
+    for name in named:
+        for library, source in _reachable(named[name], libraries):
+            through = name if library is libraries[named[name]] else f"{name}, which passes on {library.package}"
+            if reason := REFUSED.get(_known_as(library.package)):
+                raise Misuse(f"crates.list: answers may not have {through}: {reason}")
+            if name not in trusted and (found := source.unsafe_macros()):
+                raise Misuse(_HIDDEN.format(through=through, macros=", ".join(f"{macro}!" for macro in found)))
+
+
+_HIDDEN = (
+    "crates.list: {through}, has macros with `unsafe` in them ({macros}), which the compiler allows in answers. "
+    "Leave the crate out; or, if you have read them and they put no words of an answer inside of `unsafe`, give it "
+    "`trust_macros: true`"
+)
+
+
+def _reachable(start: str, libraries: Mapping[str, Library]) -> Iterator[tuple[Library, Source]]:
+    """A library and those that it lets others use through itself."""
+    waiting, seen = [start], {start}
+    while waiting:
+        library = libraries[waiting.pop()]
+        source = Source(library.root_file, procedural=library.procedural)
+        yield library, source
+        more = [library.needs[name] for name in source.passed_on(library.needs) if library.needs[name] in libraries]
+        waiting += [one for one in more if one not in seen]
+        seen.update(more)

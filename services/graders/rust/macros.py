@@ -1,0 +1,62 @@
+"""Macros of libraries that can bring `unsafe` into an answer unseen. Compiles nothing and proves nothing.
+
+`-F unsafe-code` is silent about what a macro of another crate expands to, even where the answer's own words stand
+inside: with `macro_rules! run { ($e:expr) => { unsafe { $e } } }` in a library, `run!(*pointer)` compiles. So the
+sources of libraries are searched for the word. A procedural macro that spells it in pieces, or has it from a library
+of its own, is not found.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from services.graders.rust.lexer import Kind, Token, code
+
+_REEXPORT = re.compile(r"\bpub\s+(?:use|extern\s+crate)\b([^;]*);")
+_DEPTH = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}
+
+
+class Source:
+    """A library's text: all Rust files below the folder of its root file."""
+
+    def __init__(self, root_file: Path, *, procedural: bool) -> None:
+        self._texts = [path.read_text(errors="replace") for path in sorted(root_file.parent.rglob("*.rs"))]
+        self._procedural = procedural
+
+    def unsafe_macros(self) -> tuple[str, ...]:
+        """Macros for others whose body has the word `unsafe`; of procedural ones, `*` if it is anywhere."""
+        texts = [text for text in self._texts if "unsafe" in text]
+        if self._procedural:
+            return ("*",) if any(_says_unsafe(code(text)) for text in texts) else ()
+        exporting = [code(text) for text in texts if "macro_export" in text]
+        return tuple(name for found in exporting for name, body in _exported(found) if _says_unsafe(body))
+
+    def passed_on(self, names: Iterable[str]) -> Iterator[str]:
+        """Which of the crates `names` it lets others use through itself."""
+        public = " ".join(match[1] for text in self._texts for match in _REEXPORT.finditer(text))
+        words = set(re.findall(r"\w+", public))
+        return (name for name in names if name in words)
+
+
+def _says_unsafe(found: Iterable[Token]) -> bool:
+    return any("unsafe" in token.text for token in found if token.kind in (Kind.NAME, Kind.TEXT))
+
+
+def _exported(found: Sequence[Token]) -> Iterator[tuple[str, Sequence[Token]]]:
+    """Name and body of each `#[macro_export] macro_rules! name { body }`."""
+    words = [token.text for token in found]
+    for index in (index for index, word in enumerate(words) if word == "macro_export"):
+        if "macro_rules" in words[index:]:
+            start = words.index("macro_rules", index)
+            yield words[start + 2], found[start : _end_of_group(found, start + 3)]
+
+
+def _end_of_group(found: Sequence[Token], start: int) -> int:
+    depth = 0
+    for index in range(start, len(found)):
+        depth += _DEPTH.get(found[index].text, 0) if found[index].kind is Kind.SIGN else 0
+        if depth == 0:
+            return index + 1
+    return len(found)
