@@ -1,4 +1,4 @@
-"""Verdicts written down as data: `tests/cases/<grader>/*.yaml`, one behaviour per entry. Runs no grader itself."""
+"""Verdicts written down as data: `tests/cases/ocaml/*.yaml` and `tests/cases/rust/verdicts/*.yaml`, one behaviour per entry. Runs no grader itself."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ class WrittenCase(BaseModel):
     """Instead of a verdict: a fault of ours that is not retried and whose message matches this."""
 
 
-def written_cases(grader: str) -> Iterator[Any]:
-    """Parameters for pytest: every case of that grader."""
-    for file in sorted((CASES / grader).glob("*.yaml")):
+def written_cases(folder: str) -> Iterator[Any]:
+    """Parameters for pytest: every case of that folder of `tests/cases`."""
+    for file in sorted((CASES / folder).glob("*.yaml")):
         for entry in yaml.safe_load(file.read_text()):
             case = WrittenCase.model_validate(entry)
             yield pytest.param(case, id=f"{file.stem}: {case.name}")

@@ -18,6 +18,7 @@ from gradus.contract import Diagnostic, RustTask, Severity, Stage
 from gradus.errors import SandboxFault
 from services.graders.rust.answer import RustAnswer
 from services.graders.rust.config import RustConfig
+from services.graders.rust.crates import Prebuilt
 from services.graders.rust.tests_file import TestsFile
 from services.graders.rust.toolchain import RustToolchain
 from services.sandbox import Command, Ending, Outcome, Sandbox
@@ -90,8 +91,9 @@ class Compiled:
 
 
 class Compiler:
-    def __init__(self, sandbox: Sandbox, toolchain: RustToolchain, config: RustConfig) -> None:
+    def __init__(self, sandbox: Sandbox, toolchain: RustToolchain, crates: Prebuilt, config: RustConfig) -> None:
         self._sandbox = sandbox
+        self._crates = crates
         self._toolchain = toolchain
         self._limits = replace(config.compile.limits(), output_kb=1024, report_kb=65536, file_mb=64)
 
@@ -118,15 +120,18 @@ class Compiler:
         return self._compile([toolchain.rustc, *flags], task, files)
 
     def _compile(self, argv: Sequence[str], task: RustTask, files: Mapping[str, bytes]) -> tuple[Compiled, float]:
+        toolchain = self._toolchain
         with_harness = _LIBRARY in files
-        common = [f"--edition={task.edition}", "--error-format=json", *self._toolchain.code_flags, "-o", _PROGRAM]
-        environment = {**self._toolchain.environment, **({"RUSTC_BOOTSTRAP": "1"} if with_harness else {})}
+        common = [f"--edition={task.edition}", "--error-format=json", "--json=diagnostic-short"]
+        common += [*toolchain.code_flags, *self._crates.flags(task.dependencies), "-o", _PROGRAM]
+        mounts = toolchain.tests_mounts if with_harness else toolchain.answer_mounts
+        environment = {**toolchain.environment, **({"RUSTC_BOOTSTRAP": "1"} if with_harness else {})}
         command = Command(
             argv=("/bin/sh", "-c", _SCRIPT, "sh", *argv, *common),
             limits=self._limits,
             files=files,
-            binds=self._toolchain.compile_binds,
-            mounts=self._toolchain.tests_mounts if with_harness else self._toolchain.answer_mounts,
+            binds=toolchain.compile_binds,
+            mounts={**mounts, **self._crates.mounts},
             environment=environment,
         )
         outcome = self._sandbox.run(command)
@@ -170,7 +175,7 @@ def _remark(said: Mapping[str, Any]) -> Remark | None:
         column=span["column_start"] if span else 1,
         severity=Severity(said["level"]),
         code=(said.get("code") or {}).get("code"),
-        text=f"{said['message']}{label}",
+        text=f"{said['message']}{label}".replace(f"{_CRATE}/", ""),
     )
 
 

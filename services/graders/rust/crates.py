@@ -17,7 +17,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
@@ -131,6 +131,11 @@ class Prebuilt:
     def names(self) -> tuple[str, ...]:
         return tuple(sorted(self.externs))
 
+    @property
+    def mounts(self) -> dict[str, str]:
+        """What a box that compiles sees of them."""
+        return {str(self.folder): MOUNT} if self.folder else {}
+
     def flags(self, names: Iterable[str], root: str = MOUNT) -> list[str]:
         """What rustc or clippy-driver must be told so that an answer has the crates `names`, and no others.
 
@@ -160,7 +165,7 @@ def build(crates: Crates, rustc: Path, cargo: Path, progress: Callable[[str], No
     key = _key(crates, about)
     target = cache() / f"rust-crates-{about.split()[1]}-{key}"
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _alone(target):
+    with nullcontext() if target.exists() else _alone(target):  # the cache of an image is read-only
         if not target.exists():
             progress(
                 f"building for Rust answers, once: {', '.join(f'{one.name} {one.version}' for one in crates.list)}"

@@ -50,7 +50,8 @@ class RustGrader:
         self.config = load_config(config)
         self.sandbox = sandbox or Bubblewrap()
         self.toolchain = RustToolchain()
-        self.compiler = Compiler(self.sandbox, self.toolchain, self.config)
+        self.crates = self.toolchain.crates(self.config.crates)
+        self.compiler = Compiler(self.sandbox, self.toolchain, self.crates, self.config)
         self.runner = Runner(self.sandbox, self.toolchain, self.config)
         self._info = GraderInfo(
             name=GraderName.RUST,
@@ -92,8 +93,8 @@ class RustGrader:
     def facts(self, submission: RustSubmission) -> tuple[Facts, float]:
         """What was seen of the submission, and the CPU seconds that it used in boxes."""
         task = submission.task
-        _refuse_unusable(task)
         signature = parse_signature(task.signature, task.crate) if task.signature else None
+        _refuse_unusable(task, signature)
         trial = _Trial(task, signature, read_answer(submission.completion, task, signature))
         return _with_form(self._judged(trial), trial), trial.cpu_s
 
@@ -157,13 +158,19 @@ class RustGrader:
         digest = hashlib.sha256()
         for path in [*own, *(services / name for name in shared)]:
             digest.update(path.read_bytes())
-        digest.update(f"{self.config.model_dump_json()}|{self.sandbox.name}|{self.toolchain.commit}".encode())
+        names = (self.sandbox.name, self.toolchain.commit, self.crates.revision)
+        digest.update("|".join((self.config.model_dump_json(), *names)).encode())
         return digest.hexdigest()[:12]
 
 
-def _refuse_unusable(task: RustTask) -> None:
-    if task.crate in _TAKEN:
-        raise InternalFault(f"this task cannot be judged: no answer can be a crate {task.crate!r}", retryable=False)
+def _refuse_unusable(task: RustTask, signature: Signature | None) -> None:
+    why = None
+    if task.crate in _TAKEN or task.crate in (name.replace("-", "_") for name in task.dependencies):
+        why = f"no answer can be a crate {task.crate!r}"
+    elif signature is not None and not (signature.names or signature.pins):
+        why = "its signature declares nothing; write `pub fn f(x: i64) -> i64;` or the like"
+    if why:
+        raise InternalFault(f"this task cannot be judged: {why}", retryable=False)
 
 
 def _only(stage: Stage, message: str) -> Facts:

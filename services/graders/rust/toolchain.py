@@ -7,6 +7,7 @@ and the standard library is linked dynamically: both are cheaper than cargo's wa
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 import shlex
 import shutil
@@ -17,6 +18,9 @@ from pathlib import Path
 
 from gradus.errors import InternalFault
 from gradus.resources import cache
+from services.graders.rust.crates import Crates, Prebuilt, build
+
+log = logging.getLogger(__name__)
 
 HARNESS = Path(__file__).parent / "harness" / "gradus_harness.rs"
 HARNESS_CRATE = "gradus_harness"
@@ -90,6 +94,14 @@ class RustToolchain:
     def run_mounts(self) -> dict[str, str]:
         libraries = (self.sysroot / "lib" / "rustlib" / self.host / "lib").glob("libstd-*.so")
         return {str(path): f"{_STD}/{path.name}" for path in libraries}
+
+    def crates(self, wanted: Crates) -> Prebuilt:
+        """The crates that answers may use, built if need be. Raises InternalFault or Misuse when they cannot be."""
+        own = self.sysroot / "bin" / "cargo"
+        cargo = str(own) if own.exists() else shutil.which("cargo")
+        if wanted.list and cargo is None:
+            raise InternalFault(f"building crates for answers needs `cargo` on PATH: {_INSTALL}", retryable=False)
+        return build(wanted, self.sysroot / "bin" / "rustc", Path(cargo or ""), log.info)
 
     @property
     def environment(self) -> dict[str, str]:

@@ -1,0 +1,318 @@
+"""The Rust grader in its real boxes: behaviours from tests/cases/rust/verdicts, and what only code can make or see."""
+
+from __future__ import annotations
+
+import json
+import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from gradus.contract import Graded, RustSubmission, Stage
+from gradus.errors import InternalFault, Misuse, SandboxFault
+from services.graders import cases as own_cases
+from services.graders.rust import grader as grader_module
+from services.graders.rust.config import load_config
+from services.graders.rust.grader import RustGrader
+from services.sandbox import Command, Outcome
+from services.sandbox.bubblewrap import Bubblewrap
+from tests.verdicts import WrittenCase, written_cases
+
+RUBRIC = "rust/graduated@1"
+RIGHT = "pub fn f(x: i64) -> i64 {\n    x + 1\n}"
+INC = {
+    "signature": "pub fn f(x: i64) -> i64;",
+    "tests": "use solution::f;\n#[test]\nfn a() { assert_eq!(f(1), 2) }\n#[test]\nfn b() { assert_eq!(f(2), 3) }",
+}
+
+
+def grade(
+    grader: RustGrader, completion: str, task: dict[str, Any] = INC, rubric: str = RUBRIC, slot: int = 0
+) -> Graded:
+    submission = RustSubmission.model_validate({"id": "case", "completion": completion, "task": task})
+    return grader.grade(submission, rubric, slot)
+
+
+@pytest.mark.parametrize("case", written_cases("rust/verdicts"))
+def test_behaves_as_written_down(rust_grader: RustGrader, case: WrittenCase) -> None:
+    if case.fault is not None:
+        with pytest.raises(InternalFault, match=case.fault) as raised:
+            grade(rust_grader, case.completion, case.task)
+        assert not raised.value.retryable
+        return
+    assert case.expect is not None
+    case.expect.check(grade(rust_grader, case.completion, case.task))
+
+
+# ------------------------------------------------------------------------------------------ hidden tests stay hidden
+
+HIDDEN = "zanzibar_quokka_7731"
+OTHER = "perihelion_marmot_4412"
+LEAKING_ANSWERS = {
+    "prints whatever it is given": 'pub fn f(s: &str) -> String { println!("{s}"); eprintln!("{s}"); s.to_string() }',
+    "panics with what it is given": 'pub fn f(s: &str) -> String { panic!("{s}") }',
+    "gives back what it is given": "pub fn f(s: &str) -> String { s.to_string() }",
+    "writes what it is given to a file": (
+        'pub fn f(s: &str) -> String { for p in ["/tmp/x", "x"] { let _ = std::fs::write(p, s); } s.to_string() }'
+    ),
+    "has another type": "pub fn f(n: i64) -> i64 { n }",
+    "lacks the name": "pub fn g(s: &str) -> String { s.to_string() }",
+    "does not parse": "pub fn f(s: &str) -> String {",
+    "is forbidden": "pub fn f(s: &str) -> String { unsafe { std::mem::zeroed() } }",
+    "reads sources while it is compiled": 'pub fn f(_: &str) -> String { include_str!("../tests.rs").to_string() }',
+    "reads sources while it runs": (
+        "pub fn f(_: &str) -> String {\n"
+        '    let mut all = std::fs::read_to_string("/box/crate/tests.rs").unwrap_or_default();\n'
+        "    all += &std::env::args().collect::<String>();\n"
+        '    let own = std::fs::read("/box/program").unwrap_or_default();\n'
+        "    all += &String::from_utf8_lossy(&own);\n"
+        '    panic!("{all}")\n}'
+    ),
+    "looks at where it is called from": (
+        "#[track_caller]\npub fn f(_: &str) -> String {\n"
+        "    let place = std::panic::Location::caller();\n"
+        '    println!("{place} {:?}", std::backtrace::Backtrace::force_capture());\n'
+        '    panic!("{:?}", std::thread::current().name())\n}'
+    ),
+}
+_TESTS = f'use solution::f;\n#[test]\nfn {OTHER}() {{ assert_eq!(f("{HIDDEN}"), "{HIDDEN}{OTHER}", "{OTHER}") }}'
+HIDDEN_TASKS = {
+    "declared": {"tests": _TESTS, "signature": "pub fn f(s: &str) -> String;"},
+    "undeclared": {"tests": _TESTS},
+}
+
+
+@pytest.mark.parametrize("task", sorted(HIDDEN_TASKS))
+@pytest.mark.parametrize("answer", sorted(LEAKING_ANSWERS))
+def test_no_text_of_hidden_tests_is_in_any_result(rust_grader: RustGrader, answer: str, task: str) -> None:
+    result = grade(rust_grader, LEAKING_ANSWERS[answer], HIDDEN_TASKS[task])
+    assert [word for word in (HIDDEN, OTHER, "quokka", "marmot") if word in result.model_dump_json()] == []
+    assert not result.passed
+
+
+def test_expected_output_of_hidden_cases_is_in_no_result(rust_grader: RustGrader) -> None:
+    task = {"cases": [{"stdin": HIDDEN, "stdout": OTHER}]}
+    for answer in ('fn main() { println!("{}", std::io::read_to_string(std::io::stdin()).unwrap()); }', "fn main() {}"):
+        result = grade(rust_grader, answer, task).model_dump_json()
+        assert HIDDEN not in result
+        assert OTHER not in result
+
+
+# ---------------------------------------------------------------------------------- answers of great size and oddity
+
+BREAKS_COMPILERS = {
+    "parentheses that never close": "pub fn f(x: i64) -> i64 { " + "(" * 100_000,
+    "blocks in blocks": "pub fn f(x: i64) -> i64 " + "{" * 20_000 + "x + 1" + "}" * 20_000,
+    "a number of a hundred thousand digits": f"pub fn f(_: i64) -> i64 {{ {'9' * 100_000} }}",
+    "a name of a hundred thousand letters": f"pub fn f(x: i64) -> i64 {{ {'a' * 100_000} }}",
+    "comments without end": "/*" * 100_000 + RIGHT,
+    "a constant that is computed for ever": (
+        "const N: usize = { let mut n = 0usize; while n < usize::MAX { n += 1; } n };\n"
+        "pub fn f(x: i64) -> i64 { x + N as i64 }"
+    ),
+    "types that double": (
+        "macro_rules! d { ($t:ty, $($r:tt)*) => { d!(($t, $t), $($r)*); }; ($t:ty) => { pub type T = $t; }; }\n"
+        '#![recursion_limit = "512"]\nd!(i64, x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x);'
+    ),
+    "an array larger than memory": "pub static A: [u8; 1 << 40] = [1; 1 << 40];\n" + RIGHT.replace("x + 1", "x"),
+    "a file that never ends": 'pub static A: &[u8] = include_bytes!("/dev/urandom");\n' + RIGHT.replace("+ 1", "+ 2"),
+}
+
+
+@pytest.mark.parametrize("what", sorted(BREAKS_COMPILERS))
+def test_what_breaks_compilers_is_a_verdict_and_passes_nothing(rust_grader: RustGrader, what: str) -> None:
+    result = grade(rust_grader, BREAKS_COMPILERS[what])
+    assert not result.passed
+    assert result.reward < 0.26, result
+    assert len(result.model_dump_json()) < 400_000
+    assert grade(rust_grader, RIGHT).passed
+
+
+@pytest.mark.parametrize(
+    "completion",
+    ["\x01\x02\x7f", "\ufeff", "\\", "'", '"', "`", 'r#"', "b'", "'\\u{", "#![", "/*", "é", "macro_rules!", "🦀"],
+)
+def test_odd_characters_are_a_verdict(rust_grader: RustGrader, completion: str) -> None:
+    assert grade(rust_grader, completion).reward == 0
+
+
+def test_a_thousand_functions_are_graded(rust_grader: RustGrader) -> None:
+    more = "\n".join(f"pub fn g{n}(x: i64) -> i64 {{\n    x + {n}\n}}" for n in range(1_000))
+    assert grade(rust_grader, f"{RIGHT}\n{more}").passed
+
+
+def test_a_hundred_warnings_are_listed_and_all_are_counted(rust_grader: RustGrader) -> None:
+    more = "\n".join(f"pub fn g{n}(x: i64) -> i64 {{\n    return x;\n}}" for n in range(150))
+    result = grade(rust_grader, f"{RIGHT}\n{more}")
+    assert result.passed
+    assert len(result.diagnostics) == 100
+    assert result.components["clippy"] == pytest.approx(0.1 / 151, abs=1e-6)
+
+
+BAD_TASKS: dict[str, tuple[dict[str, Any], str]] = {
+    "neither tests nor cases": ({}, "give either"),
+    "both tests and cases": ({"tests": "x", "cases": [{"stdout": ""}]}, "give either"),
+    "tests of white space": ({"tests": " \n"}, "give either"),
+    "a crate that is no name": ({"tests": "x", "crate": "a-b"}, "crate"),
+    "an edition to come": ({"tests": "x", "edition": "2099"}, "edition"),
+    "a path that climbs": ({"tests": "x", "files": {"../a.rs": ""}}, "files"),
+    "an absolute path": ({"tests": "x", "files": {"/etc/a.rs": ""}}, "files"),
+    "a path of dots": ({"tests": "x", "files": {"src/./a.rs": ""}}, "files"),
+    "a hidden file": ({"tests": "x", "files": {".cargo/config.toml": ""}}, "files"),
+    "a path without end": ({"tests": "x", "files": {"a" * 500: ""}}, "files"),
+    "a crate name with a path": ({"tests": "x", "dependencies": ["../serde"]}, "dependencies"),
+    "an unknown field": ({"tests": "x", "module": "m"}, "module"),
+    "too many cases": ({"cases": [{"stdout": ""}] * 101}, "cases"),
+    "a limit that is no number": ({"tests": "x", "limits": {"cpu_s": "nan"}}, "cpu_s"),
+}
+
+
+@pytest.mark.parametrize("what", sorted(BAD_TASKS))
+def test_a_task_that_makes_no_sense_is_misuse_that_names_the_field(what: str) -> None:
+    task, named = BAD_TASKS[what]
+    with pytest.raises(ValidationError, match=named):
+        RustSubmission.model_validate({"id": "a", "completion": RIGHT, "task": task})
+
+
+def test_tests_that_no_answer_fits_are_no_fault_of_ours(rust_grader: RustGrader) -> None:
+    result = grade(rust_grader, RIGHT, {"tests": "this is no Rust"})
+    assert (result.stage, result.passed, result.tests) == (Stage.CLIPPY, False, None)
+
+
+@pytest.mark.parametrize("signature", ["pub fn", "fn f(", "pub fn f<", "pub fn f() -> ;"])
+def test_a_signature_that_is_wrong_gives_no_credit_and_no_crash(rust_grader: RustGrader, signature: str) -> None:
+    assert not grade(rust_grader, RIGHT, {**INC, "signature": signature}).passed
+
+
+@pytest.mark.parametrize("signature", ["impl", "impl X {", "}}}", "::", "// nothing", "use std::fmt;"])
+def test_a_signature_that_declares_nothing_makes_a_task_that_cannot_be_judged(
+    rust_grader: RustGrader, signature: str
+) -> None:
+    with pytest.raises(InternalFault, match="signature declares nothing") as raised:
+        grade(rust_grader, RIGHT, {**INC, "signature": signature})
+    assert not raised.value.retryable
+
+
+# ------------------------------------------------------------------------------------------------- results as such
+
+
+def test_the_same_submission_gets_the_same_verdict_every_time_and_in_every_slot(rust_grader: RustGrader) -> None:
+    answers = [RIGHT, "pub fn f(x: i64) -> i64 { return x; }", "pub fn f(x: i64) -> i64 { y }", "pub fn"] * 3
+
+    def one(numbered: tuple[int, str]) -> str:
+        result = grade(rust_grader, numbered[1], slot=numbered[0] % 4)
+        return result.model_copy(update={"cpu_ms": 0.0, "wall_ms": 0.0}).model_dump_json()
+
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(one, enumerate(answers)))
+    assert [results[n::4] for n in range(4)] == [[results[n]] * 3 for n in range(4)]
+
+
+def test_a_result_says_who_graded_by_what_and_at_which_cost(rust_grader: RustGrader) -> None:
+    result = grade(rust_grader, RIGHT)
+    info = rust_grader.info()
+    assert (result.rubric, result.grader, result.toolchain) == (RUBRIC, info.grader, info.toolchain)
+    assert re.fullmatch(r"rust@[0-9a-f]{12}", result.grader)
+    assert 0 < result.cpu_ms < 60_000
+    assert result.wall_ms > 0
+    assert sum(result.components.values()) == pytest.approx(result.reward)
+
+
+def test_a_diagnostic_points_to_its_place_in_the_answer(rust_grader: RustGrader) -> None:
+    result = grade(rust_grader, 'Here:\n```rust\nuse std::fmt;\npub fn f(x: i64) -> i64 {\n    x + "1"\n}\n```')
+    error = next(diagnostic for diagnostic in result.diagnostics if diagnostic.severity == "error")
+    assert (error.stage, error.line, error.column, error.code) == (Stage.CHECK, 3, 7, "E0277")
+
+
+def test_diagnostics_hold_no_path_of_this_machine_and_none_of_the_box(rust_grader: RustGrader) -> None:
+    for answer in (
+        "use nowhere::x;",
+        "mod missing;",
+        'include!("x.rs");',
+        "pub fn f() { println!(1) }",
+        "#![feature(x)]",
+    ):
+        result = grade(rust_grader, answer).model_dump_json()
+        assert not re.search(r"/(?:root|home|box|opt|tmp)/", result), result
+
+
+@pytest.mark.parametrize(
+    ("answer", "reward"),
+    [
+        ("", 0.0),
+        ("pub fn f(x: i64) -> i64 { y }", 0.35),
+        ("pub fn f(_x: i64) -> i64 {\n    2\n}", 0.55),
+        ("pub fn f(x: i64) -> i64 {\n    return x + 1;\n}", 0.85),
+        (RIGHT, 1.0),
+    ],
+)
+def test_the_tiered_rubric_has_five_tiers(rust_grader: RustGrader, answer: str, reward: float) -> None:
+    assert grade(rust_grader, answer, rubric="rust/tiered@1").reward == pytest.approx(reward)
+
+
+def test_the_strict_rubric_is_all_or_nothing(rust_grader: RustGrader) -> None:
+    assert grade(rust_grader, RIGHT, rubric="rust/strict@1").reward == 1.0
+    assert grade(rust_grader, "pub fn f(_: i64) -> i64 { 2 }", rubric="rust/strict@1").reward == 0.0
+
+
+def test_facts_know_names_of_lints_unsafe_words_and_lines_changed(rust_grader: RustGrader) -> None:
+    task = {**INC, "files": {"src/lib.rs": "pub fn f(x: i64) -> i64 {\n    todo!()\n}"}}
+    submission = {"id": "a", "completion": "pub fn f(x: i64) -> i64 {\n    return x + 1;\n}", "task": task}
+    facts, _ = rust_grader.facts(RustSubmission.model_validate(submission))
+    assert (dict(facts.lints), facts.warnings) == ({"clippy::needless_return": 1}, 1)
+    assert (facts.unsafe_count, facts.lines_changed) == (0, 2)
+    submission["completion"] = "pub fn f(x: i64) -> i64 { unsafe { unsafe { x } } }"
+    facts, _ = rust_grader.facts(RustSubmission.model_validate(submission))
+    assert facts.unsafe_count == 2
+
+
+def test_a_result_survives_the_wire(rust_grader: RustGrader) -> None:
+    result = grade(rust_grader, 'pub fn f(x: i64) -> i64 { "\\u{1F42B} \x7f" }')
+    assert Graded.model_validate(json.loads(result.model_dump_json())) == result
+
+
+def test_the_grader_proves_itself_with_cases_of_every_basic_kind(rust_grader: RustGrader) -> None:
+    rust_grader.prove()
+    names = {case.name for case in own_cases.load_cases(Path(grader_module.__file__).parent / "cases.yaml")}
+    assert set(own_cases.BASIC) <= names
+
+
+class NoCompiler(Bubblewrap):
+    """Boxes in which the toolchain cannot be seen."""
+
+    def run(self, command: Command) -> Outcome:
+        return super().run(Command(command.argv, command.limits, binds=command.binds))
+
+
+def test_where_the_compiler_does_not_run_nothing_is_graded() -> None:
+    with pytest.raises(SandboxFault, match="the compiler does not run in its box"):
+        grade(RustGrader(sandbox=NoCompiler()), RIGHT)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("rubric: [", "not YAML"),
+        ("rubric: rust/graduated@1", "compile"),
+        ("colour: red", "colour"),
+        ("", "valid"),
+    ],
+)
+def test_a_configuration_that_makes_no_sense_is_misuse_that_names_it(tmp_path: Path, text: str, says: str) -> None:
+    file = tmp_path / "rust.yaml"
+    file.write_text(text)
+    with pytest.raises(Misuse, match=f"rust.yaml.*{says}"):
+        load_config(file)
+
+
+def test_a_rubric_of_another_grader_is_no_default(tmp_path: Path) -> None:
+    settings = load_config().model_dump()
+    settings["rubric"] = "ocaml/strict@1"
+    file = tmp_path / "rust.yaml"
+    file.write_text(yaml.safe_dump(settings))
+    with pytest.raises(InternalFault, match="no rubric 'ocaml/strict@1'"):
+        RustGrader(file)
