@@ -9,7 +9,8 @@ what must not happen, and then as `key: value` what differs from the usual:
   wall_s     wall limit of the run, for tests with a grader of their own
   signature, tests, suite                  of the task, in place of those below
   packages, dependencies, edition, files   further fields of the task; `files` is JSON
-`@CANARY@`, `@PORT@`, `@PID@` and `@MARKER@` stand for things of the host that tests watch.
+`@CANARY@`, `@PORT@`, `@PID@` and `@MARKER@` stand for things of the host that tests watch, `@3 times a#;@` for
+`a0;a1;a2;`.
 """
 
 from __future__ import annotations
@@ -129,6 +130,7 @@ fn doubles_each_of_a_list() {
 
 LANGUAGES = {language.grader: language for language in (OCAML, RUST)}
 
+_TIMES = re.compile(r"@(\d+) times (.*?)@", re.DOTALL)
 _LISTS = ("packages", "dependencies")
 _KEYS = ("must not", "earned", "stage", "flags", "ways", "wall_s", "signature", "tests", "suite", "edition", "files")
 _LINE = re.compile(rf"^(?://)?\s*({'|'.join(_KEYS + _LISTS)}):\s*(.*?)\s*$", re.MULTILINE)
@@ -216,4 +218,4 @@ def filled_in(source: str, things: Mapping[str, object] | None = None) -> str:
     usual: Mapping[str, object] = {"CANARY": "/nowhere", "PORT": 9, "PID": os.getpid(), "MARKER": "marker"}
     for name, value in (things or usual).items():
         source = source.replace(f"@{name}@", str(value))
-    return source
+    return _TIMES.sub(lambda found: "".join(found[2].replace("#", str(n)) for n in range(int(found[1]))), source)
