@@ -19,9 +19,11 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from gradus.contract import Graded, RustSubmission, TestCount
 from gradus.errors import Fault, InternalFault, Misuse
 from gradus.resources import configs
 from services.graders.rust.crates import MOUNT, REFUSED, Crates, Directory, Prebuilt, build
+from services.graders.rust.grader import RustGrader
 from services.graders.rust.toolchain import RustToolchain
 from services.sandbox import Command, Limits, Outcome
 from services.sandbox.bubblewrap import Bubblewrap
@@ -406,6 +408,77 @@ def test_what_a_user_has_set_for_builds_of_his_own_changes_nothing(
     program = 'fn main() { println!("{} {}", adds::breaks(100), adds::odd()); }'
     assert boxes.says(prebuilt, ["adds"], program) == "true false"
     assert not (vendored.folder.parent / "elsewhere").exists()
+
+
+def test_crates_may_come_from_where_a_users_cargo_takes_them(
+    boxes: Boxes, vendored: Vendored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mirror of the registry, which is no network here."""
+    vendored.add("leaf", "pub fn n() -> u8 { 1 }")
+    mirror = f'[source.crates-io]\nreplace-with = "mirror"\n[source.mirror]\ndirectory = "{vendored.folder}"\n'
+    (tmp_path / "config.toml").write_text(mirror)
+    monkeypatch.setenv("CARGO_HOME", str(tmp_path))
+    prebuilt = boxes.build(Crates.model_validate({"list": [{"name": "leaf", "version": "1.0.0"}]}))
+    assert boxes.says(prebuilt, ["leaf"], 'fn main() { println!("{}", leaf::n()); }') == "1"
+
+
+# ------------------------------------------------------------------------------------------------------ the grader
+
+
+@pytest.fixture(scope="module")
+def grader(example: Crates, tmp_path_factory: pytest.TempPathFactory) -> RustGrader:
+    settings = yaml.safe_load((configs() / "graders" / "rust.yaml").read_text())
+    path = tmp_path_factory.mktemp("configs") / "rust.yaml"
+    path.write_text(yaml.safe_dump({**settings, "crates": example.model_dump(mode="json")}))
+    return RustGrader(path)
+
+
+def grade(grader: RustGrader, text: str, **task: Any) -> Graded:
+    submission = RustSubmission.model_validate({"id": "a", "completion": f"```rust\n{text}\n```", "task": task})
+    return grader.grade(submission, "rust/graduated@1", 0)
+
+
+ENTRY = """
+#[derive(Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Entry { pub name: String }
+pub fn read(text: &str) -> Option<Entry> { serde_json::from_str(text).ok() }
+"""
+READS = """
+use solution::read;
+#[test] fn reads() { assert_eq!(read(r#"{"name":"a"}"#).unwrap().name, "a"); }
+#[test] fn writes() { assert_eq!(serde_json::to_string(&read(r#"{"name":"a"}"#)).unwrap(), r#"{"name":"a"}"#); }
+"""
+
+
+def test_answer_and_tests_use_the_crates_that_the_task_names(grader: RustGrader) -> None:
+    graded = grade(grader, ENTRY, tests=READS, dependencies=["serde", "serde_json"])
+    assert (graded.passed, graded.tests) == (True, TestCount(passed=2, total=2)), graded.diagnostics
+
+
+def test_a_program_uses_the_crates_that_the_task_names(grader: RustGrader) -> None:
+    program = 'use itertools::Itertools; fn main() { println!("{}", (1..4).join("-")); }'
+    graded = grade(grader, program, cases=[{"stdout": "1-2-3"}], dependencies=["itertools"])
+    assert graded.passed, graded.diagnostics
+
+
+def test_an_answer_that_names_a_crate_which_the_task_does_not_gets_no_credit_for_it(grader: RustGrader) -> None:
+    graded = grade(grader, ENTRY, tests=READS, dependencies=["serde"])
+    assert not graded.passed
+    assert "E0433" in {diagnostic.code for diagnostic in graded.diagnostics}
+
+
+def test_a_task_with_a_crate_that_is_not_listed_cannot_be_judged(grader: RustGrader) -> None:
+    with pytest.raises(InternalFault, match="needs the crates tokio, and this worker has itertools, rand"):
+        grade(grader, ENTRY, tests=READS, dependencies=["tokio"])
+
+
+def test_an_answer_cannot_be_a_crate_that_it_depends_on(grader: RustGrader) -> None:
+    with pytest.raises(InternalFault, match="no answer can be a crate 'serde_json'"):
+        grade(grader, ENTRY, tests=READS, crate="serde_json", dependencies=["serde_json"])
+
+
+def test_listed_crates_are_part_of_the_revision(grader: RustGrader) -> None:
+    assert grader.info().revision != RustGrader().info().revision
 
 
 # -------------------------------------------------------------------------------------------------------- the cache
