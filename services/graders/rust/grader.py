@@ -24,7 +24,7 @@ from services.graders.rust.lexer import without_comments
 from services.graders.rust.run import Ran, Runner
 from services.graders.rust.share import checked_share
 from services.graders.rust.signature import Signature, parse_signature
-from services.graders.rust.tests_file import TestsFile, hijacked, tests_file
+from services.graders.rust.tests_file import TestsFile, hijacked, write_tests_file
 from services.graders.rust.toolchain import HARNESS, HARNESS_CRATE, RustToolchain
 from services.rubric import rubrics_of, score
 from services.sandbox import Sandbox
@@ -126,7 +126,7 @@ class RustGrader:
         if name := hijacked(task, trial.signature, trial.answer):
             why = f"a trait of the answer may stand in for the standard library's `{name}`, which the tests call"
             return replace(_remarked(facts, [why]), flags=(*facts.flags, "forbidden:hijack"))
-        tests = tests_file(task, trial.signature)
+        tests = write_tests_file(task, trial.signature)
         compiled, cpu_s = self.compiler.tests(tests, product, task)
         trial.cpu_s += cpu_s
         if compiled.came is not Came.COMPILED:

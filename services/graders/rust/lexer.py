@@ -162,7 +162,7 @@ def _word(body: Sequence[Token]) -> str:
             position = _after_group(body, position + (2 if following == "!" else 1))
         elif (token.text, following) == ("pub", "("):
             position = _after_group(body, position + 1)
-        elif token.text == "pub" or _leads_to_function(body, position):
+        elif token.text == "pub" or token.kind is Kind.TEXT or _leads_to_function(body, position):  # TEXT: an ABI
             position += 1
         else:
             return token.text if token.kind is Kind.NAME else ""

@@ -48,7 +48,7 @@ class TestsFile:
     """Line -> what is pinned there."""
 
 
-def tests_file(task: RustTask, signature: Signature | None) -> TestsFile:
+def write_tests_file(task: RustTask, signature: Signature | None) -> TestsFile:
     """The file to compile in place of `task.tests`."""
     own = "".join(_comparison(name, task) for name in ("assert_eq", "assert_ne"))
     start = _after_inner_attributes(task.tests)

@@ -146,7 +146,7 @@ class RustToolchain:
 def _said(command: list[str]) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     if done.returncode != 0:
-        message = f"{shlex.join(command)} failed: {(done.stderr or done.stdout).strip()[-500:]}"
+        message = f"{shlex.join(command)} failed: {(done.stderr or done.stdout).strip()[:500]}"
         raise InternalFault(f"the Rust grader cannot start: {message}", retryable=False)
     return done.stdout.strip()
 

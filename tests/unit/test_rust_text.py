@@ -1,0 +1,224 @@
+"""Rust as text: tokens, items, signatures, and the tests file around an answer. No compiler here."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gradus.contract import RustTask, Severity
+from services.graders.rust.answer import read_answer
+from services.graders.rust.compile import Remark
+from services.graders.rust.lexer import Kind, code, items, source_text, tokens, without_comments
+from services.graders.rust.share import checked_share
+from services.graders.rust.signature import parse_signature
+from services.graders.rust.tests_file import hijacked, write_tests_file
+
+PIECES = st.sampled_from(
+    [
+        *('"', "'", 'r#"', '"#', "b'", 'c"', "\\", "//", "/*", "*/", "\n", " ", "{", "}", "(", ")", "<", ">", "r#fn"),
+        *("fn", "pub", "'a", "'a'", "impl", "struct", "use", "x", "::", "->", ";", ",", "#", "!", "[", "]", "1.5", "é"),
+    ]
+)
+TEXTS = st.lists(PIECES, max_size=60).map("".join) | st.text(max_size=60)
+
+
+@given(TEXTS)
+def test_tokens_are_the_whole_text_whatever_it_is(text: str) -> None:
+    assert "".join(source_text(text, token) for token in tokens(text)) == text
+    assert sum(len(item.body) for item in items(code(text))) == len(code(text))
+    parse_signature(text, "solution")
+
+
+@given(TEXTS)
+def test_a_tests_file_keeps_every_token_of_the_tests(text: str) -> None:
+    if text.strip() and "solution" not in text:
+        made = write_tests_file(RustTask.model_validate({"tests": text}), None).text
+        assert [token.text for token in tokens(made) if token.text in text] != [] or not code(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "kinds"),
+    [
+        ("'a'", [Kind.TEXT]),
+        ("'a", [Kind.LIFETIME]),
+        ("'\\''", [Kind.TEXT]),
+        ("'\\u{1F600}'", [Kind.TEXT]),
+        ('r#"a "b" c"#', [Kind.TEXT]),
+        ('br##"a"# b"##', [Kind.TEXT]),
+        ('"a\\"b"', [Kind.TEXT]),
+        ("/* a /* b */ c */", [Kind.COMMENT]),
+        ("// a /* b", [Kind.COMMENT]),
+        ("r#type", [Kind.NAME]),
+        ("1_000u64", [Kind.NUMBER]),
+        ("1.5e3", [Kind.NUMBER]),
+        ("1..2", [Kind.NUMBER, Kind.SIGN, Kind.SIGN, Kind.NUMBER]),
+    ],
+)
+def test_tokens_have_the_kinds_that_rust_gives_them(text: str, kinds: list[Kind]) -> None:
+    assert [token.kind for token in tokens(text)] == kinds
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("pub fn f() {}", [("fn", "f")]),
+        ('pub(crate) async unsafe extern "C" fn f() {}', [("fn", "f")]),
+        ("const fn f() {} const X: S = S { a: 1 };", [("fn", "f"), ("const", "X")]),
+        ("static mut X: [u8; 2] = [1, { 2 }];", [("static", "X")]),
+        ("use a::{b, c}; struct S; struct T(u8); struct U { a: u8 }", [("use", ""), *(("struct", n) for n in "STU")]),
+        ("#![allow(x)] #[derive(Debug)] enum E { A }", [("enum", "E")]),
+        ("macro_rules! m { () => {} } m! { x } m!(y);", [("macro_rules", "m"), ("m", ""), ("m", "")]),
+        ("impl<T> Trait for S<T> where T: X { fn f() {} }", [("impl", "")]),
+        (
+            "mod a { fn b() {} } type T = u8; trait Q {} union V { a: u8 }",
+            [("mod", "a"), ("type", "T"), ("trait", "Q"), ("union", "V")],
+        ),
+    ],
+)
+def test_items_are_cut_where_rust_ends_them(text: str, found: list[tuple[str, str]]) -> None:
+    assert [(item.word, item.name) for item in items(code(text))] == found
+
+
+def test_comments_leave_lines_and_texts_alone() -> None:
+    source = 'fn f() { // one\n    "// two" /* three\n four */ }'
+    assert without_comments(source).split() == ["fn", "f()", "{", '"//', 'two"', "}"]
+    assert without_comments(source).count("\n") == source.count("\n")
+
+
+def pins(signature: str) -> dict[str, str]:
+    return {pin.name: "".join(pin.source.split()) for pin in parse_signature(signature, "solution").pins}
+
+
+@pytest.mark.parametrize(
+    ("signature", "pointer"),
+    [
+        ("pub fn f(x: i64) -> i64;", "let_:fn(i64)->i64=::solution::f;"),
+        ("pub fn f();", "let_:fn()=::solution::f;"),
+        ("fn f(mut a: Vec<u8>, (b, c): (u8, u8));", "let_:fn(Vec<u8>,(u8,u8))=::solution::f;"),
+        ("pub fn f<'a>(a: &'a str, b: &str) -> &'a str;", "let_:for<'a>fn(&'astr,&str)->&'astr=::solution::f;"),
+        ("pub fn f<T, F: Fn(&T) -> bool>(a: &[T], f: F) -> usize;", "let_:fn(&[T],F)->usize=::solution::f;"),
+        (
+            "pub fn f(a: fn(u8) -> u8) -> Box<dyn Fn(u8) -> u8>;",
+            "let_:fn(fn(u8)->u8)->Box<dynFn(u8)->u8>=::solution::f;",
+        ),
+    ],
+)
+def test_a_declared_function_is_pinned_to_its_exact_type(signature: str, pointer: str) -> None:
+    assert pointer in pins(signature)["f"]
+
+
+def test_bounds_stand_where_the_pin_needs_them() -> None:
+    pin = pins("pub fn f<'a, T: Ord + Clone>(x: &'a T) -> T where T: Copy;")["f"]
+    assert "fnpin<T:Ord+Clone>()whereT:Copy{" in pin
+
+
+@pytest.mark.parametrize(
+    ("method", "pointer"),
+    [
+        ("fn new() -> Self", "fn()->S<T>=<S<T>>::new"),
+        ("fn g(&self) -> Option<&T>", "for<'gradus_self>fn(&'gradus_selfS<T>)->Option<&'gradus_selfT>=<S<T>>::g"),
+        ("fn g(&mut self, x: &str)", "for<'gradus_self>fn(&'gradus_selfmutS<T>,&str)=<S<T>>::g"),
+        ("fn g(mut self) -> Self", "fn(S<T>)->S<T>=<S<T>>::g"),
+        ("fn g(self: Box<Self>)", "fn(Box<S<T>>)=<S<T>>::g"),
+        ("fn g<U>(&self, u: U) -> Self", "for<'gradus_self>fn(&'gradus_selfS<T>,U)->S<T>=<S<T>>::g"),
+    ],
+)
+def test_a_declared_method_is_pinned_to_its_exact_type(method: str, pointer: str) -> None:
+    [pin] = pins(f"impl<T> S<T> {{ pub {method}; }}").values()
+    assert pointer in pin
+
+
+def test_a_declared_trait_method_is_pinned_through_its_trait() -> None:
+    assert pins("impl Area for f64 { fn area(&self) -> f64; }")["f64::area"].endswith("=<f64asArea>::area;}")
+
+
+def test_a_signature_knows_the_names_at_the_root() -> None:
+    signature = parse_signature(
+        "pub struct S<T>; pub enum E { A } pub trait T; pub fn f(); impl S<u8> { fn g(); }", "c"
+    )
+    assert signature.names == ("S", "E", "T", "f")
+
+
+def test_with_a_signature_an_import_of_everything_brings_what_is_declared() -> None:
+    task = RustTask(tests="use solution::*;\nmod m { use solution::*; }", signature="pub fn f();")
+    assert task.signature
+    made = write_tests_file(task, parse_signature(task.signature, "solution")).text
+    assert made.count("use ::solution::{f};") == 3  # that of the pins, too
+    assert "*;\nmod" not in made
+
+
+def test_without_one_the_prelude_is_imported_beside_it() -> None:
+    made = write_tests_file(
+        RustTask(tests="use solution::*;\nuse solution::a::{self, *};\nuse std::io::*;"), None
+    ).text
+    assert made.count("use ::gradus_harness::prelude::*;") == 2
+
+
+def test_pins_know_their_lines() -> None:
+    task = RustTask(tests="#![allow(x)]\nuse solution::f;\n", signature="pub fn f(); pub fn g();")
+    assert task.signature
+    made = write_tests_file(task, parse_signature(task.signature, "solution"))
+    for line, pin in made.pins.items():
+        assert f"::solution::{pin.name}" in made.text.splitlines()[line - 1]
+    assert [pin.name for pin in made.pins.values()] == ["f", "g"]
+
+
+def test_inner_attributes_stay_in_front() -> None:
+    made = write_tests_file(RustTask(tests="//! Doc\n#![allow(x)]\n// plain\n#![deny(y)] #[test] fn a() {}"), None).text
+    assert made.index("#![deny(y)]") < made.index("macro_rules! assert_eq") < made.index("#[test]")
+
+
+GLOB = RustTask(tests="use solution::*; #[test] fn a() { assert!(f().is_err()); assert_eq!(g().valid(), 1); }")
+
+
+@pytest.mark.parametrize(
+    ("answer", "method"),
+    [
+        ("pub trait Sneak { fn is_err(self) -> bool; }", "is_err"),
+        ("macro_rules! m { ($n:ident) => { pub trait T { fn $n(self) -> bool; } }; } m!(is_err);", "is_err"),
+        ("pub trait Valid { fn valid(self) -> bool; }", None),
+        ("pub fn f() -> Result<u8, u8> { g().is_err(); Ok(1) }", None),
+        ("pub struct S; impl S { pub fn is_err(&self) -> bool { true } }", None),
+        ("// trait with is_err\npub fn f() {}", None),
+    ],
+)
+def test_a_trait_that_could_stand_in_for_std_is_seen(answer: str, method: str | None) -> None:
+    assert hijacked(GLOB, None, read_answer(answer, GLOB, None)) == method
+
+
+def test_tests_that_name_what_they_import_cannot_be_hijacked() -> None:
+    task = RustTask(tests=GLOB.tests.replace("*", "{f, g}", 1))
+    assert hijacked(task, None, read_answer("pub trait T { fn is_err(self); }", task, None)) is None
+
+
+def test_forbidden_names_are_found_in_bodies_of_macros_and_nowhere_else() -> None:
+    task = RustTask(tests="x")
+    text = 'macro_rules! m { () => (unsafe {}) }\n// unsafe\nconst A: &str = "no_mangle";\n#[link_section = ""] fn f(){}'
+    found = [(diagnostic.line, diagnostic.code) for diagnostic in read_answer(text, task, None).forbidden]
+    assert found == [(1, "unsafe"), (4, "link_section")]
+
+
+@pytest.mark.parametrize(
+    ("signature", "lines", "share"),
+    [
+        (None, [], 1.0),
+        (None, [1], 2 / 3),
+        (None, [1, 2, 3], 0.0),
+        ("pub fn a();", [], 1.0),
+        ("pub fn a();", [1], 0.0),
+        ("pub fn a();", [2], 0.5),
+        ("pub fn a(); pub fn missing();", [], 0.5),
+    ],
+)
+def test_the_share_that_checks(signature: str | None, lines: list[int], share: float) -> None:
+    task = RustTask(tests="x")
+    answer = read_answer("pub fn a() {}\npub fn b() {}\npub fn c() {}", task, None)
+    errors = [Remark("src/lib.rs", line, 1, Severity.ERROR, "E0308", "") for line in lines]
+    declared = parse_signature(signature, "solution") if signature else None
+    assert checked_share(answer, declared, errors) == pytest.approx(share)
+
+
+def test_a_syntax_error_leaves_no_share() -> None:
+    answer = read_answer("pub fn a() {}", RustTask(tests="x"), None)
+    assert checked_share(answer, None, [Remark("src/lib.rs", 1, 1, Severity.ERROR, None, "")]) == 0.0
