@@ -83,6 +83,11 @@ class RunLimits(_Wire):
     memory_mb: Annotated[int, Field(ge=16, le=16384)] | None = None
 
 
+class OcamlLimits(RunLimits):
+    compile_cpu_s: Annotated[float, Field(gt=0, le=600, allow_inf_nan=False)] | None = None
+    """For the compiler, on the answer and on tests that are compiled with it."""
+
+
 class OcamlTask(_Wire):
     """Judged by compiling the answer as module `module` and running `tests` against it."""
 
@@ -97,7 +102,7 @@ class OcamlTask(_Wire):
     """findlib packages that the answer and the tests may use."""
     files: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*\.mli?$", max_length=64)], Text] = {}
     """Support modules of the task (`tree.ml`, `tree.mli`), compiled before the answer."""
-    limits: RunLimits = RunLimits()
+    limits: OcamlLimits = OcamlLimits()
 
 
 class StdioCase(_Wire):

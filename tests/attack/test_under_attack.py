@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gradus.attacks import OCAML, load_attacks
+from gradus.contract import OcamlSubmission
 from services.graders.ocaml.grader import OcamlGrader
 from services.offline import grade_in_order
 from tests.attack.fuzz_ocaml import fuzz
@@ -20,6 +21,36 @@ def test_honest_answers_beside_hostile_ones_all_pass(ocaml_grader: OcamlGrader) 
     assert [result.id for result in results[1::2] if result.status == "faulted" or not result.passed] == []
     got = {attack.name: attack.got_through(result) for attack, result in zip(attacks, results[::2], strict=True)}
     assert {name: problem for name, problem in got.items() if problem} == {}
+
+
+BURNS = {
+    "in the compiler": "let d0 x = (x, x)\n"
+    + "\n".join(f"let d{n} x = d{n - 1} (d{n - 1} x)" for n in range(1, 8))
+    + "\nlet double x = d7 x",
+    "at the start": "let () = while true do () done\nlet double x = x + x",
+    "in a test": "let rec double x = double (x + 1)",
+    "in the collector": "let rec double x = ignore (List.init 10_000 (fun y -> [ x; y ])); double x",
+    "at the limit of memory": "let rec double x = try ignore (Bytes.create 400_000_000); double x with _ -> double x",
+}
+
+
+def test_answers_that_burn_their_limits_cost_what_these_say_and_take_nothing_from_their_neighbours(
+    ocaml_grader: OcamlGrader,
+) -> None:
+    task = {"signature": OCAML.signature, "tests": OCAML.tests}
+    asked = []
+    for number, burner in enumerate([*BURNS.values()] * 4):
+        for name, text in (("burns", burner), ("honest", OCAML.right)):
+            submission = {"id": f"{name} {number}", "completion": f"(* {number} *) {text}", "task": task}
+            asked.append(OcamlSubmission.model_validate(submission))
+    all_of_them = grade_in_order(ocaml_grader, asked, "ocaml/graduated@1", slots=2)
+    results = [result for result in all_of_them if result.status == "graded"]
+    assert len(results) == len(asked)
+    burners, honest = results[::2], results[1::2]
+    assert [result.id for result in honest if not result.passed] == []
+    assert [result.id for result in burners if not any(flag.startswith("limit:") for flag in result.flags)] == []
+    # 0.1 s for the compiler or for the run, and what is counted besides: the start of a child, a tick of the clock
+    assert {result.id: result.cpu_ms for result in burners if result.cpu_ms > 200} == {}
 
 
 def test_no_source_however_broken_is_a_fault(ocaml_grader: OcamlGrader) -> None:

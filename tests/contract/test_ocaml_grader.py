@@ -160,7 +160,7 @@ def test_where_a_program_cannot_be_sealed_the_cold_way_grades_nothing(ocaml_grad
 
 # -------------------------------------------------------------------------------------------- answers of great size
 
-INC = {"signature": "val f : int -> int", "tests": "let () = assert (f 1 = 2)"}
+INC = {"signature": "val f : int -> int", "tests": "let () = assert (f 1 = 2)", "limits": {"compile_cpu_s": 1}}
 
 
 def verdict_of(grader: OcamlGrader, completion: str) -> Graded:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -31,18 +32,22 @@ def differences(grader: OcamlGrader, pairs: Iterator[tuple[str, OcamlTask, str]]
     return found
 
 
+def task_of(row: dict[str, Any], signature: str | None) -> OcamlTask:
+    return OcamlTask.model_validate({"tests": row["tests"], "signature": signature, "limits": row.get("limits", {})})
+
+
 def our_answers() -> Iterator[tuple[str, OcamlTask, str]]:
     rows = [json.loads(line) for line in (configs() / "tasks" / "ocaml.jsonl").read_text().splitlines()]
     for row in random.Random(3).sample(rows, 40):
         for declared in (True, False):
-            task = OcamlTask(tests=row["tests"], signature=row["signature"] if declared else None)
+            task = task_of(row, row["signature"] if declared else None)
             for which in ("solution", "stub"):
                 yield f"{row['id']} {which} {'' if declared else 'un'}declared", task, row[which]
 
 
 def mutants() -> Iterator[tuple[str, OcamlTask, str]]:
     for number, (row, source) in enumerate(sources(seed=11, number=80)):
-        task = OcamlTask(tests=row["tests"], signature=row["signature"])
+        task = task_of(row, row["signature"])
         if source.strip() and len(source) < 4000:
             yield f"mutant {number} of {row['id']}", task, source
 
@@ -81,7 +86,7 @@ TOUCHING = {
     "a signal": "Sys.set_signal Sys.sigint Sys.Signal_ignore",
     "the clock": "Sys.time ()",
     "chance": "Random.self_init (); Random.bits ()",
-    "a backtrace": 'Printexc.record_backtrace true; (try failwith "x" with _ -> print_string (Printexc.get_backtrace ()))',
+    "a backtrace": "Printexc.(record_backtrace true; try raise Exit with _ -> print_string (get_backtrace ()))",
     "what is done at the end": "at_exit (fun () -> failwith {|x|})",
     "the end": "exit 0",
     "all memory": "Array.init 100 (fun _ -> Bytes.create 100_000_000)",

@@ -110,7 +110,7 @@ class ColdWay:
         return {**trial.sections(), **{name: text.encode() for name, text in request.items()}}
 
     def _front(self, trial: Trial, mode: str, request: Sections) -> Outcome:
-        limits = replace(self._config.cold_compile.limits(), report_kb=65536)
+        limits = replace(self._config.cold_compile_limits(trial.task.limits), report_kb=65536)
         command = Command(
             argv=(f"{MOUNT}/front", mode),
             limits=limits,

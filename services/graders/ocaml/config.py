@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gradus.contract import RubricName, RunLimits
+from gradus.contract import OcamlLimits, RubricName, RunLimits
 from services.graders.settings import BoxLimits, Positive, Section, read_settings
 from services.sandbox import Limits
 
@@ -19,11 +19,23 @@ class OcamlConfig(Section):
     max_cpu_s: Positive = 300
     max_memory_mb: Positive = 4096
 
-    def run_limits(self, task: RunLimits) -> Limits:
+    def run_limits(self, task: OcamlLimits) -> Limits:
         return self.run.limits(task, max_cpu_s=self.max_cpu_s, max_memory_mb=self.max_memory_mb)
 
-    def run_cpu_ms(self, task: RunLimits) -> int:
-        return self.run.cpu_ms if task.cpu_s is None else max(1, round(min(task.cpu_s, self.max_cpu_s) * 1e3))
+    def run_cpu_ms(self, task: OcamlLimits) -> int:
+        return self.run.cpu_ms if task.cpu_s is None else self._granted_ms(task.cpu_s)
+
+    def compile_cpu_ms(self, task: OcamlLimits) -> int:
+        return self.compile.cpu_ms if task.compile_cpu_s is None else self._granted_ms(task.compile_cpu_s)
+
+    def cold_compile_limits(self, task: OcamlLimits) -> Limits:
+        """What the task grants counts where it is more: starting the stock compiler is no work of the answer's."""
+        asked = max(self.cold_compile.cpu_s, task.compile_cpu_s or 0)
+        granted = RunLimits(cpu_s=asked)
+        return self.cold_compile.limits(granted, max_cpu_s=self.max_cpu_s, max_memory_mb=self.max_memory_mb)
+
+    def _granted_ms(self, asked_s: float) -> int:
+        return max(1, round(min(asked_s, self.max_cpu_s) * 1e3))
 
 
 def load_config(path: Path | None = None) -> OcamlConfig:

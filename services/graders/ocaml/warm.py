@@ -192,8 +192,9 @@ class WarmWay:
             raise SandboxFault(f"the compile server's children die ({done.child} {done.code})")
 
     def _compile(self, slot: Slot, trial: Trial, sections: Sections) -> Done:
-        limits = self._config.compile
-        done = slot.compile(packed(sections), limits.cpu_ms, limits.memory_mb, limits.limits().wall_s)
+        limits, cpu_ms = self._config.compile, self._config.compile_cpu_ms(trial.task.limits)
+        wall_s = limits.limits().wall_s + 4 * cpu_ms / 1e3
+        done = slot.compile(packed(sections), cpu_ms, limits.memory_mb, wall_s)
         trial.cpu_s += done.cpu_s
         return done
 
