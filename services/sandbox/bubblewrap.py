@@ -32,6 +32,8 @@ from services.sandbox.standing import Standing
 _FIRST_UID = 1 << 28
 """As root, every box has a user of its own: process limits count per user, over all boxes of this machine. Nobody
 assigns numbers of this size to people, packages or containers by default."""
+_BOXES = count()
+"""Of this process, which may have several sandboxes."""
 REPORT_FD = 3
 _STATUS_FD = 4
 _SECCOMP_FD = 5
@@ -80,7 +82,6 @@ class Bubblewrap:
                 retryable=False,
             )
         self._tools = {tool: path for tool, path in found.items() if path is not None}
-        self._boxes = count()
         self._groups = Groups()
         # --die-with-parent means the parent *thread*: standing boxes are children of one that lives as long as we do
         self._parent = ThreadPoolExecutor(1, thread_name_prefix="boxes")
@@ -145,7 +146,7 @@ class Bubblewrap:
             argv += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
         argv += ["--chdir", "/tmp", "--"]
         if self.privileged:
-            uid = str(_FIRST_UID + (os.getpid() % (1 << 16)) * 1024 + next(self._boxes) % 1024)
+            uid = str(_FIRST_UID + (os.getpid() % (1 << 16)) * 1024 + next(_BOXES) % 1024)
             argv += [self._tools["setpriv"], "--reuid", uid, "--regid", uid, "--clear-groups", "--no-new-privs"]
             argv += ["--bounding-set=-all", "--inh-caps=-all"]
         return argv + [self._tools["prlimit"], *_rlimits(command.limits), "--", *command.argv]

@@ -15,13 +15,14 @@ from pathlib import Path
 _ROOT = Path("/sys/fs/cgroup")
 _MEMORY_FACTOR = 2
 """Of the limit per process: page cache of the box's files and the box's own start count, too."""
+_NUMBERS = itertools.count()
+"""Of all groups that this process makes: it may have several sandboxes."""
 
 
 class Groups:
     """Finds out once what can be made here; then one group per box."""
 
     def __init__(self, root: Path = _ROOT) -> None:
-        self._numbers = itertools.count()
         self._parents = _v2_parent(root) or _v1_parents(root)
 
     @property
@@ -31,7 +32,7 @@ class Groups:
     @contextmanager
     def box(self, memory_mb: int, processes: int) -> Iterator[Group]:
         """A group with these limits, gone afterwards. Where none can be made it is empty and does nothing."""
-        name = f"gradus-{os.getpid()}-{next(self._numbers)}"
+        name = f"gradus-{os.getpid()}-{next(_NUMBERS)}"
         group = Group([parent / name for parent in self._parents])
         try:
             group.make(_limits(memory_mb, processes))
@@ -42,10 +43,10 @@ class Groups:
 
 class Group:
     def __init__(self, folders: list[Path]) -> None:
-        self._folders = folders
+        self.folders = folders
 
     def make(self, limits: Mapping[str, int]) -> None:
-        for folder in self._folders:
+        for folder in self.folders:
             with suppress(OSError):
                 folder.mkdir()
             for name, value in limits.items():
@@ -53,12 +54,12 @@ class Group:
                     (folder / name).write_text(str(value))
 
     def add(self, pid: int) -> None:
-        for folder in self._folders:
+        for folder in self.folders:
             with suppress(OSError):
                 (folder / "cgroup.procs").write_text(str(pid))
 
     def remove(self) -> None:
-        for folder in self._folders:
+        for folder in self.folders:
             with suppress(OSError):
                 folder.rmdir()
 

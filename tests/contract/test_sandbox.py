@@ -24,6 +24,7 @@ import pytest
 from gradus.errors import SandboxFault
 from services.sandbox import BoxLost, Command, Ending, Limits, Outcome, StandingBox
 from services.sandbox.bubblewrap import Bubblewrap
+from services.sandbox.cgroup import Groups
 from services.sandbox.probe import Finding, probe, refuse_unless_safe
 
 PYTHON = os.path.realpath(sys.executable)
@@ -344,6 +345,15 @@ def test_a_box_is_alone(sandbox: Bubblewrap) -> None:
         "print(os.getpid(), os.getuid() == 0, os.getgroups(), there)"
     )
     assert said(sandbox.run(python(script))) == "1 False [] []"
+
+
+def test_sandboxes_of_one_process_give_no_two_boxes_the_same_user_or_group(sandbox: Bubblewrap) -> None:
+    others = Bubblewrap(), Bubblewrap()
+    if sandbox.privileged:
+        users = [said(other.run(python("import os; print(os.getuid())"))) for other in others]
+        assert users[0] != users[1]
+    with Groups().box(64, 8) as one, Groups().box(64, 8) as another:
+        assert not {*one.folders} & {*another.folders}
 
 
 def test_a_box_has_four_descriptors_whatever_its_worker_has_open(sandbox: Bubblewrap, tmp_path: Path) -> None:
