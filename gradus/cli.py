@@ -34,7 +34,7 @@ app = typer.Typer(
 tasks_app = typer.Typer(help="Check files of tasks.", no_args_is_help=True)
 app.add_typer(tasks_app, name="tasks")
 
-Grader = Annotated[str, typer.Argument(help="ocaml (rust and story: not in this version yet)", metavar="GRADER")]
+Grader = Annotated[str, typer.Argument(help="ocaml or rust (story: not in this version yet)", metavar="GRADER")]
 Redis = Annotated[str | None, typer.Option(help="Redis of the queue, redis://host:6379/0", envvar="GRADUS_REDIS_URL")]
 Url = Annotated[str | None, typer.Option(help="Use the service there instead of grading here")]
 Slots = Annotated[int | None, typer.Option(min=1, max=256, help="Submissions graded at one time [default: cores]")]
@@ -74,7 +74,9 @@ def serve(
     redis: Redis = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on [default: 127.0.0.1]")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="0: any free port [default: 8000]")] = None,
-    graders: Annotated[str, typer.Option(help="Without --redis: which graders to run, with commas between")] = "ocaml",
+    graders: Annotated[
+        str | None, typer.Option(help="Without --redis: which to run, with commas between [default: all that start]")
+    ] = None,
     slots: Slots = None,
 ) -> None:
     """Serve the REST API. Alone it is everything in one process; with --redis it is the API only.
@@ -93,7 +95,7 @@ def serve(
         return
     from services.embedded import serve_embedded
 
-    loaded = [_loaded(name.strip()) for name in graders.split(",") if name.strip()]
+    loaded = _startable() if graders is None else [_loaded(name) for name in graders.replace(",", " ").split()]
     asyncio.run(serve_embedded(loaded, host, port, slots=slots or _cores(), on_ready=ready))
 
 
@@ -380,6 +382,22 @@ def _loaded(name: str, config: Path | None = None) -> Any:
     from services.graders import load
 
     return load(grader_named(name), config=config)
+
+
+def _startable() -> list[Any]:
+    """All graders whose toolchain is here; of the others it is said what they lack. Raises Fault when there is none."""
+    from services.graders import GRADERS
+
+    found, lacking = [], []
+    for name in GRADERS:
+        try:
+            found.append(_loaded(name))
+        except Fault as fault:
+            lacking.append(fault)
+            _say(f"gradus: serving without {name.value}: {fault.message}")
+    if not found:
+        raise lacking[0]
+    return found
 
 
 def _cores() -> int:

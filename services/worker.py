@@ -79,7 +79,7 @@ class Worker:
         self.broker = broker
         self.slots = slots
         self.proven = proven
-        self.name = name or f"{socket.gethostname()}-{os.getpid()}"
+        self.name = name or f"{socket.gethostname()}-{os.getpid()}-{grader.info().name}"
         self._info = grader.info().model_copy(update={"slots": slots})
         self._free = list(range(slots))
         self._active: dict[str, _Work] = {}

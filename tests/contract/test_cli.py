@@ -13,9 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from gradus.contract import RESULT, Faulted, Graded
+from services.graders.ocaml.grader import OcamlGrader
+from services.graders.rust.grader import RustGrader
 from tests.conftest import Cli, Said
 
 TASK = {"signature": "val f : int -> int", "tests": "let () = assert (f 1 = 2)"}
@@ -161,8 +164,8 @@ ASKED = [
 REWARDS = [1.0, 0.35, 1.0, 1.0, 0.0, 0.35, 1.0]
 
 
-def process(*argv: str | Path) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+def process(*argv: str | Path, path: str = "") -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "PATH": path + os.environ["PATH"]}
     environment.pop("GRADUS_REDIS_URL", None)
     command = [sys.executable, "-m", "gradus", *map(str, argv)]
     pipe = subprocess.PIPE
@@ -174,14 +177,16 @@ def comparable(result: Graded | Faulted) -> dict[str, Any]:
 
 
 @contextmanager
-def served() -> Iterator[str]:
-    """The address of a service of everything in one process."""
-    running = process("serve", "--port", "0", "--slots", "2")
+def served(*argv: str, path: str = "") -> Iterator[tuple[str, str]]:
+    """The address of a service of everything in one process, and what it said before it was ready."""
+    running = process("serve", "--port", "0", "--slots", "2", *argv, path=path)
+    said = ""
     try:
         assert running.stderr is not None
         for line in running.stderr:
+            said += line
             if found := re.search(r"serving on (http://\S+)", line):
-                yield found[1]
+                yield found[1], said
                 break
         else:
             raise AssertionError("the service did not start")
@@ -206,7 +211,7 @@ def test_a_file_is_graded_in_order_here_and_by_a_service_with_the_same_results(g
 
     file = tmp_path / "asked.jsonl"
     file.write_text(jsonl(*ASKED))
-    with served() as url:
+    with served("--graders", "ocaml") as (url, _):
         there = gradus("grade", "ocaml", file, "--url", url)
         misuse = gradus("grade", "ocaml", file, "--url", url, "--rubric", "ocaml/none@1")
         unknown = gradus("grade", "rust", file, "--url", url)
@@ -215,6 +220,38 @@ def test_a_file_is_graded_in_order_here_and_by_a_service_with_the_same_results(g
     assert (misuse.status, misuse.out) == (2, "")
     assert "the ocaml grader offers no such rubric; it offers: ocaml/graduated@1" in misuse.err
     assert (unknown.status, unknown.out) == (2, "")
+
+
+def graders_at(url: str) -> list[str]:
+    return sorted(grader["name"] for grader in httpx.get(f"{url}/v1/graders").json()["graders"])
+
+
+def test_every_grader_that_can_start_is_served_by_one_process(
+    gradus: Cli, tmp_path: Path, rust_grader: RustGrader, ocaml_grader: OcamlGrader
+) -> None:
+    ocaml, rust = tmp_path / "ocaml.jsonl", tmp_path / "rust.jsonl"
+    ocaml.write_text(jsonl(*ASKED[:2]))
+    task = {"tests": "#[test]\nfn adds() { assert_eq!(solution::f(1), 2); }"}
+    rust.write_text(jsonl({"id": "right", "completion": "pub fn f(x: u8) -> u8 { x + 1 }", "task": task}))
+    with served() as (url, said):
+        assert graders_at(url) == ["ocaml", "rust"]
+        both = [gradus("grade", grader, file, "--url", url) for grader, file in (("ocaml", ocaml), ("rust", rust))]
+    assert "without" not in said
+    assert [result.passed for here in both for result in results_in(here.out)] == [True, False, True]  # type: ignore[union-attr]
+
+
+def test_a_machine_without_rust_still_serves_ocaml_and_is_told_so(tmp_path: Path, ocaml_grader: OcamlGrader) -> None:
+    broken = tmp_path / "rustc"
+    broken.write_text("#!/bin/sh\necho 'no toolchain is installed' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    with served(path=f"{tmp_path}:") as (url, said):
+        assert graders_at(url) == ["ocaml"]
+    assert re.search(r"serving without rust: .*no toolchain is installed", said)
+    asked_for = process("serve", "--port", "0", "--graders", "ocaml,rust", path=f"{tmp_path}:")
+    _, err = asked_for.communicate(timeout=SOON_S)
+    assert asked_for.returncode == 3
+    assert "no toolchain is installed" in err
+    assert "Traceback" not in err
 
 
 def test_when_all_were_graded_the_exit_status_is_0(gradus: Cli, tmp_path: Path) -> None:
