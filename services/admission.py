@@ -13,14 +13,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gradus.contract import SUBMISSIONS, Faulted, Graded, GraderName, Submission, explain
+from gradus.contract import SUBMISSIONS, TASKS, Faulted, Graded, GraderName, Submission, explain
 from gradus.rows import Row
 from services.graders import Grader
 from services.offline import grade_in_order
 
 DESCRIBING = frozenset({"difficulty", "topics", "kind", "source", "licence", "license", "tags", "title", "notes"})
 EMPTY = ""
-_TASK_COLUMNS = frozenset({"tests", "signature", "module", "framework", "packages", "files", "limits"})
 
 
 @dataclass
@@ -72,11 +71,12 @@ def _read(row: Row, name: GraderName, seen: dict[str, str]) -> tuple[Finding, li
     if row.problem is not None:
         finding.problems.append(row.problem)
         return finding, []
-    unknown = set(row.values) - DESCRIBING - _TASK_COLUMNS - {"id", "prompt", "solution", "stub", "task"}
+    columns = TASKS[name].model_fields.keys()
+    unknown = set(row.values) - DESCRIBING - columns - {"id", "prompt", "solution", "stub", "task"}
     if unknown:
         finding.problems.append(f"unknown fields: {', '.join(sorted(unknown))}")
     _check_texts(row, finding, seen)
-    task = row.values.get("task") or {key: value for key, value in row.values.items() if key in _TASK_COLUMNS and value}
+    task = row.values.get("task") or {key: value for key, value in row.values.items() if key in columns and value}
     answers = {"solution": row.values.get("solution"), "stub": row.values.get("stub"), "an empty answer": EMPTY}
     trials = []
     for which, text in answers.items():
@@ -95,7 +95,7 @@ def _check_texts(row: Row, finding: Finding, seen: dict[str, str]) -> None:
             finding.problems.append(f"{column}: is missing or empty")
     if not values.get("stub"):
         finding.warnings.append("has no stub, so nothing shows that doing nothing fails")
-    if not values.get("signature"):
+    if not values.get("signature") and not values.get("cases"):
         finding.warnings.append("has no signature, so tests see whatever the answer defines")
     for what, key in (("id", f"id {values.get('id')}"), ("prompt", f"prompt {values.get('prompt')}")):
         if values.get(what):

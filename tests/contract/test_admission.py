@@ -14,6 +14,7 @@ from gradus.resources import configs
 from gradus.rows import Row, read_rows
 from services.admission import Finding, validate
 from services.graders.ocaml.grader import OcamlGrader
+from services.graders.rust.grader import RustGrader
 from tests.conftest import Cli
 
 TASK: dict[str, Any] = {
@@ -141,3 +142,52 @@ def test_every_task_that_ships_is_usable_and_has_a_stub_and_a_signature(ocaml_gr
     found = list(validate(rows, GraderName.OCAML, ocaml_grader, 2))
     assert len(found) == len(rows) >= 100
     assert [one for one in found if one.problems or one.warnings] == []
+
+
+# ----------------------------------------------------------------------------------------------------------- Rust
+
+RUST_TASKS: dict[str, dict[str, Any]] = {
+    "tests": {
+        "signature": "pub fn inc(x: i64) -> i64;",
+        "tests": "use solution::inc;\n#[test]\nfn incs() {\n    assert_eq!(inc(1), 2);\n}",
+        "solution": "pub fn inc(x: i64) -> i64 {\n    x + 1\n}",
+        "stub": "pub fn inc(_x: i64) -> i64 {\n    todo!()\n}",
+        "edition": "2024",
+    },
+    "cases": {
+        "cases": [{"stdin": "1", "stdout": "2"}],
+        "solution": "fn main() {\n    println!(\"2\");\n}",
+        "stub": "fn main() {}",
+        "crate": "incs",
+        "limits": {"cpu_s": 1},
+    },
+}
+
+
+def rust_finding(grader: RustGrader, what: str, **changes: Any) -> Finding:
+    row = {"id": what, "prompt": "Add one.", **RUST_TASKS[what], **changes}
+    [found] = validate([Row("tasks.jsonl:1", row)], GraderName.RUST, grader, 2)
+    return found
+
+
+@pytest.mark.parametrize("what", RUST_TASKS)
+def test_a_good_task_in_rust_has_no_problem(rust_grader: RustGrader, what: str) -> None:
+    assert rust_finding(rust_grader, what) == Finding("tasks.jsonl:1", what)
+
+
+@pytest.mark.parametrize(
+    ("what", "changes", "problem"),
+    [
+        ("tests", {"module": "inc"}, "unknown fields: module"),
+        ("tests", {"solution": "pub fn inc(x: i64) -> i64 {\n    x\n}"}, "the reference answer gets 0.35 at stage tests"),
+        ("tests", {"stub": "pub fn inc(_: i64) -> i64 {\n    2\n}"}, "stub passes all tests"),
+        ("tests", {"cases": RUST_TASKS["cases"]["cases"]}, "give either `tests`"),
+        ("cases", {"edition": "2020"}, "edition: Input should be"),
+        ("cases", {"dependencies": ["no_such_crate"]}, "no_such_crate"),
+    ],
+)
+def test_an_unusable_task_in_rust_says_why(
+    rust_grader: RustGrader, what: str, changes: dict[str, Any], problem: str
+) -> None:
+    problems = rust_finding(rust_grader, what, **changes).problems
+    assert any(problem in told for told in problems), problems
