@@ -53,7 +53,6 @@ class OcamlToolchain:
         self.ocamlc = _tool("ocamlc.opt", "ocamlc")
         self.ocamlrun = _tool("ocamlrun")
         self.ocamlfind = _tool("ocamlfind")
-        self.ocamlmklib = _tool("ocamlmklib")
         self.version = _said([self.ocamlc, "-version"])
         self.library = _said([self.ocamlc, "-where"])
         self.build = _build(self)
@@ -161,7 +160,7 @@ def _compile(toolchain: OcamlToolchain, folder: Path) -> None:
     ]
     commands = [
         [*native, STUBS, *front, "-o", "front"],
-        [toolchain.ocamlmklib, "-o", "gradus", STUBS.replace(".c", ".o")],
+        [_tool("ocamlmklib"), "-o", "gradus", STUBS.replace(".c", ".o")],
         [toolchain.ocamlc, "-w", "-a", "-c", *harness],
         [*runner, "-linkpkg", STUBS, *linked, "confine.ml", "runner.ml", "-o", "runner"],
     ]
