@@ -28,7 +28,7 @@ help:  ## This list
 
 .PHONY: system
 system:
-	@deploy/setup/debian.sh python grader queue
+	@deploy/setup/debian.sh python grader rust queue
 
 $(VENV)/.done: pyproject.toml requirements.lock
 	@test -n "$(PYTHON)" || { echo "Gradus needs Python 3.11 or newer: install it, or name it with PYTHON=..."; exit 1; }

@@ -54,6 +54,7 @@ def _grader() -> Iterator[Sign]:
         yield Sign("sandbox", False, "graders need Linux: run them in containers (docker compose up) and use their URL")
         return
     from services.graders.ocaml.toolchain import OcamlToolchain
+    from services.graders.rust.toolchain import RustToolchain
     from services.sandbox.bubblewrap import Bubblewrap
     from services.sandbox.probe import refuse_unless_safe
 
@@ -65,8 +66,17 @@ def _grader() -> Iterator[Sign]:
         toolchain = OcamlToolchain()
         return f"{toolchain.version}, front built in {toolchain.build}"
 
+    def rust() -> str:
+        toolchain = RustToolchain()
+        linker = "rust-lld" if "-Clinker-flavor=ld.lld" in toolchain.link_flags else "cc"
+        return (
+            f"{toolchain.version} with clippy in {toolchain.sysroot}, linked by {linker}, "
+            f"harness built in {toolchain.harness.parent}"
+        )
+
     yield _tried("sandbox", sandbox)
     yield _tried("ocaml", ocaml)
+    yield _tried("rust", rust, needed=False)
 
 
 def _training() -> Iterator[Sign]:
@@ -92,11 +102,11 @@ def _extra(extra: str, module: str, use: str) -> Sign:
     )
 
 
-def _tried(what: str, look: Callable[[], str]) -> Sign:
+def _tried(what: str, look: Callable[[], str], needed: bool = True) -> Sign:
     try:
         return Sign(what, True, look())
     except GradusError as error:
-        return Sign(what, False, str(error))
+        return Sign(what, False, str(error), needed)
 
 
 async def _ask_redis(redis: str) -> str:

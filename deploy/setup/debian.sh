@@ -1,5 +1,5 @@
 #!/bin/sh
-# Install what the named parts need and this machine lacks: debian.sh PART...   (parts: python grader queue test)
+# Install what the named parts need and this machine lacks: debian.sh PART...   (parts: python grader rust queue test)
 # Asks apt for nothing that is there already, so a second run is quick and needs no rights.
 set -eu
 
@@ -10,14 +10,31 @@ test="libbase-ocaml-dev libreact-ocaml-dev libcalendar-ocaml-dev libppx-sexp-con
 chromium chromium-driver procps librust-serde-dev librust-serde-derive-dev librust-serde-json-dev librust-itertools-dev \
 librust-regex-dev librust-rand-dev librust-aho-corasick-dev librust-memchr-dev"
 
+# Rust is not installed from here: Debian's is too old, and rustup belongs to the user. All else works without it.
+look_for_rust() {
+  if ! sysroot=$(rustc --print sysroot 2>/dev/null); then
+    lacks="rustc" does="rustup toolchain install 1.95 --profile minimal --component clippy && rustup default 1.95"
+  elif [ ! -x "$sysroot/bin/clippy-driver" ]; then
+    lacks="clippy-driver" does="rustup component add clippy"
+  else
+    return 0
+  fi
+  cat >&2 <<TEXT
+The Rust grader will not start: there is no working $lacks. To have it, install rustup (https://rustup.rs), then run
+  $does
+Everything else works without; tests of the Rust grader are skipped.
+TEXT
+}
+
 wanted=""
 for part in "$@"; do
   case "$part" in
     python) wanted="$wanted $python" ;;
     grader) wanted="$wanted $grader" ;;
+    rust) look_for_rust ;;
     queue) wanted="$wanted $queue" ;;
     test) wanted="$wanted $test" ;;
-    *) echo "debian.sh: no part '$part'; there are: python grader queue test" >&2; exit 2 ;;
+    *) echo "debian.sh: no part '$part'; there are: python grader rust queue test" >&2; exit 2 ;;
   esac
 done
 

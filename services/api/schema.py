@@ -41,9 +41,14 @@ EXAMPLES: dict[GraderName, dict[str, Any]] = {
                 "id": "a1",
                 "prompt": "Write pub fn double(x: i64) -> i64.",
                 "completion": "```rust\npub fn double(x: i64) -> i64 { 2 * x }\n```",
-                "task": {"tests": "#[test]\nfn doubles() { assert_eq!(solution::double(2), 4); }"},
+                "task": {
+                    "tests": "#[test]\nfn doubles() { assert_eq!(solution::double(2), 4); }",
+                    "signature": "pub fn double(x: i64) -> i64;",
+                },
             }
-        ]
+        ],
+        "rubric": "rust/graduated@1",
+        "deadline_s": 60,
     },
     GraderName.STORY: {
         "submissions": [
