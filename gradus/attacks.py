@@ -8,7 +8,7 @@ what must not happen, and then as `key: value` what differs from the usual:
   ways       `warm`: only where the answer has no file to read; see docs/architecture.md
   wall_s     wall limit of the run, for tests with a grader of their own
   signature, tests, suite                  of the task, in place of those below
-  packages, dependencies, edition, files   further fields of the task; `files` is JSON
+  packages, dependencies, edition, files, limits   further fields of the task, the last two in JSON
 `@CANARY@`, `@PORT@`, `@PID@` and `@MARKER@` stand for things of the host that tests watch, `@3 times a#;@` for
 `a0;a1;a2;`.
 """
@@ -132,8 +132,10 @@ LANGUAGES = {language.grader: language for language in (OCAML, RUST)}
 
 _TIMES = re.compile(r"@(\d+) times (.*?)@", re.DOTALL)
 _LISTS = ("packages", "dependencies")
-_KEYS = ("must not", "earned", "stage", "flags", "ways", "wall_s", "signature", "tests", "suite", "edition", "files")
-_LINE = re.compile(rf"^(?://)?\s*({'|'.join(_KEYS + _LISTS)}):\s*(.*?)\s*$", re.MULTILINE)
+_JSON = ("files", "limits")
+_OF_THE_TASK = ("signature", "tests", "suite", "edition", *_LISTS, *_JSON)
+_KEYS = ("must not", "earned", "stage", "flags", "ways", "wall_s", *_OF_THE_TASK)
+_LINE = re.compile(rf"^(?://)?\s*({'|'.join(_KEYS)}):\s*(.*?)\s*$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -194,8 +196,7 @@ def attack_of(language: Language, name: str, source: str, said: Mapping[str, str
     task: dict[str, Any] = {key: said[key].split() for key in _LISTS if key in said}
     if "edition" in said:
         task["edition"] = said["edition"]
-    if "files" in said:
-        task["files"] = json.loads(said["files"])
+    task |= {key: json.loads(said[key]) for key in _JSON if key in said}
     return Attack(
         language=language,
         name=name,

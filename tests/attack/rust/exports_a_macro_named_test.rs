@@ -1,4 +1,5 @@
 // must not: take the tests for something else
+// stage: clippy tests
 #[macro_export]
 macro_rules! test {
     ($($x:tt)*) => {};

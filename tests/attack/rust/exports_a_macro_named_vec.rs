@@ -1,4 +1,5 @@
 // must not: choose the examples that tests try
+// stage: clippy tests
 #[macro_export]
 macro_rules! vec {
     ($($x:expr),*) => {

@@ -1,4 +1,5 @@
 // must not: be equal to everything
+// stage: clippy tests
 #[derive(Debug, Clone, Copy)]
 pub struct Liar;
 

@@ -1,4 +1,5 @@
 // must not: get from a hole of the borrow checker to the secret and to the report
+// stage: check clippy tests
 use std::io::{pipe, Write};
 
 // A reference that outlives what it refers to, by a hole of the borrow checker (rust-lang/rust#25860).

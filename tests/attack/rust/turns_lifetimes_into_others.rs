@@ -1,4 +1,5 @@
 // must not: read what was freed
+// stage: check clippy tests
 fn translated<'a, 'b>(_: &'a &'b (), value: &'b str) -> &'a str {
     value
 }
