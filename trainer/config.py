@@ -74,7 +74,7 @@ class LoraSettings(_Section):
 
 class DataConfig(_Section):
     dataset: str
-    """A .jsonl, .json or .csv file, a dataset's name on the hub, or `demo:ocaml`."""
+    """A .jsonl, .json or .csv file, a dataset's name on the hub, or `demo:ocaml` or `demo:rust`."""
     split: str = "train"
     """Of a dataset on the hub."""
     eval_dataset: str | None = None

@@ -24,6 +24,8 @@ from trainer.config import DataConfig, WarmStart, nearest
 DESCRIBING = ("difficulty", "kind", "source", "stub", "tags", "title", "topics", "licence", "license", "notes")
 """Columns that describe a task; kept out of prompts and grading, known so that nobody has to ignore them."""
 
+_STRUCTURED = ("packages", "dependencies", "cases", "files", "limits", "team_context", "references")
+
 
 @dataclass(frozen=True, slots=True)
 class Example:
@@ -113,7 +115,7 @@ def _is_empty(value: Any) -> bool:
 
 def _cell(name: str, value: Any) -> Any:
     """A CSV cell holds lists and mappings as JSON, or names with spaces or commas between them."""
-    if name in ("packages", "dependencies", "files", "limits", "team_context", "references") and isinstance(value, str):
+    if name in _STRUCTURED and isinstance(value, str):
         if value.lstrip()[:1] in ("[", "{"):
             try:
                 return json.loads(value)

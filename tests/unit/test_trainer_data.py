@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gradus.contract import GraderName, OcamlTask, StoryTask
+from gradus.contract import GraderName, OcamlTask, RustTask, StdioCase, StoryTask
 from gradus.errors import Misuse
 from gradus.resources import configs
 from trainer.config import DataConfig, FewShot, PromptConfig, WarmStart
@@ -50,6 +50,9 @@ def test_csv_cells_hold_lists_as_json_or_words(tmp_path: Path) -> None:
     path.write_text('id,prompt,tests,packages\na,"two\nlines",t,"base, zarith"\nb,p,u,"[""str""]"\n')
     packages = [example.task.packages for example in load(str(path)).train if isinstance(example.task, OcamlTask)]
     assert packages == [("base", "zarith"), ("str",)]
+    path.write_text('id,prompt,cases,dependencies\na,p,"[{""stdin"": ""1"", ""stdout"": ""2""}]",rand regex\n')
+    [example] = load(str(path), GraderName.RUST).train
+    assert example.task == RustTask(cases=(StdioCase(stdin="1", stdout="2"),), dependencies=("rand", "regex"))
 
 
 def test_stories_may_come_with_separators(tmp_path: Path) -> None:
@@ -135,9 +138,11 @@ def test_worked_examples_take_completion_or_solution(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------------------------- the demo
 
 
-def test_the_demo_never_trains_on_a_held_out_pair() -> None:
-    tasks = load("demo:ocaml", eval_dataset="demo:ocaml/held-out")
-    worked = {row["prompt"] for row in read_worked_examples(WarmStart(dataset="demo:ocaml/warm-start"))}
+@pytest.mark.parametrize("grader", [GraderName.OCAML, GraderName.RUST])
+def test_the_demo_never_trains_on_a_held_out_pair(grader: GraderName) -> None:
+    demo = f"demo:{grader}"
+    tasks = load_tasks(DataConfig(dataset=demo, eval_dataset=f"{demo}/held-out"), grader)
+    worked = {row["prompt"] for row in read_worked_examples(WarmStart(dataset=f"{demo}/warm-start"))}
     held_out = {example.prompt for example in tasks.held_out}
     assert (len(tasks.train), len(tasks.held_out)) == (240, 60)
     assert not held_out & worked

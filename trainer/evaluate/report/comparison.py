@@ -17,16 +17,16 @@ from trainer.evaluate.report.history import Json, is_verdict, task_of
 
 STAGES: Mapping[str, tuple[Stage, ...]] = {
     "ocaml": (Stage.EXTRACT, Stage.TYPES, Stage.COMPILE, Stage.TESTS),
-    "rust": (Stage.EXTRACT, Stage.CHECK, Stage.TESTS),
+    "rust": (Stage.EXTRACT, Stage.CHECK, Stage.CLIPPY, Stage.TESTS),
     "story": (Stage.EXTRACT, Stage.SCORE),
 }
 """The stages that a grader takes an answer through; others are added where they occur."""
 GOT_PAST: Mapping[str, str] = {
     "extract": "an answer was found",
     "types": "it type-checks",
-    "check": "cargo check accepts it",
+    "check": "it compiles",
     "compile": "it compiles",
-    "clippy": "clippy accepts it",
+    "clippy": "the tests fit it",
 }
 SHARED_ORDER = [stage.value for stage in Stage]
 

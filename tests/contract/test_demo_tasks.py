@@ -1,0 +1,39 @@
+"""The demo's tasks before their graders: answers are right, the mistakes that the warm start teaches are seen."""
+
+from __future__ import annotations
+
+from gradus.contract import SUBMISSIONS, GraderName
+from services.graders import Grader
+from services.graders.ocaml.grader import OcamlGrader
+from services.graders.rust.grader import RustGrader
+from trainer.demo.corpus import KINDS, demo_rows
+from trainer.demo.languages import LANGUAGES
+
+
+def passed(grader: Grader, name: GraderName) -> dict[str, list[bool]]:
+    """Kind -> did its answer pass, and, where it has one, its mistake? For one constant."""
+    language = LANGUAGES[name]
+    found: dict[str, list[bool]] = {}
+    for row in demo_rows(f"demo:{name}"):
+        kind = str(row["kind"])
+        if kind in found:
+            continue
+        a = str(row["id"]).rpartition("-")[2]
+        answers = [row["solution"], *(text.replace("{a}", a) for text in [language.mistakes.get(kind)] if text)]
+        task = {"tests": row["tests"], "signature": row["signature"]}
+        asked = [{"id": kind, "completion": answer, "task": task} for answer in answers]
+        rubric = grader.info().rubrics[0]
+        found[kind] = [grader.grade(SUBMISSIONS[name].model_validate(one), rubric, 0).passed for one in asked]
+    return found
+
+
+def wanted() -> dict[str, list[bool]]:
+    return {kind.name: [True, False] if kind.mistaken else [True] for kind in KINDS}
+
+
+def test_the_demo_in_ocaml_passes_right_answers_and_no_mistakes(ocaml_grader: OcamlGrader) -> None:
+    assert passed(ocaml_grader, GraderName.OCAML) == wanted()
+
+
+def test_the_demo_in_rust_passes_right_answers_and_no_mistakes(rust_grader: RustGrader) -> None:
+    assert passed(rust_grader, GraderName.RUST) == wanted()
