@@ -54,6 +54,14 @@ UNUSABLE: dict[str, tuple[dict[str, Any], str]] = {
         {"solution": "let inc x = x + 1\n" * 100},
         "gets 0.30 at stage tests, not 1.00: degenerate:repetition",
     ),
+    "tests of a name of the library, without a signature": (
+        {"signature": None, "tests": "let () = assert (abs (inc (-3)) = 2)"},
+        "abs of the standard library, which an answer may define, too: declare a signature",
+    ),
+    "tests of nothing but the library": (
+        {"signature": None, "tests": "let () = assert (List.rev [] = [])"},
+        "the tests use nothing of the answer",
+    ),
     "a stub that passes": ({"stub": "let inc x = x + 1"}, "stub passes all tests: they prove nothing"),
     "tests that assert nothing": ({"tests": "let () = print_int (inc 1)"}, "the tests assert nothing"),
     "tests that do not parse": ({"tests": "let () = assert (inc 'ab')"}, "the tests do not parse"),

@@ -58,6 +58,13 @@ let needed log =
 
 let framework r = if Wire.get r.sections "framework" = "ounit2" then Tests.Ounit2 else Tests.Assert
 
+let library_of env =
+  let found look lid = match look lid env with _ -> true | exception _ -> false in
+  let is_standard = function Path.Pdot (Pident id, _), _ -> Ident.name id = "Stdlib" | _ -> false in
+  { Tests.known = (fun name -> found Env.find_module_by_name (Longident.Lident name));
+    standard = (fun name -> match Env.find_value_by_name (Longident.Lident name) env with v -> is_standard v | exception _ -> false);
+    defined = (fun lid -> found Env.find_value_by_name lid || found Env.find_constructor_by_name lid) }
+
 (* the tests, rewritten, and how many they are; [env] is what they see without the answer *)
 let rewritten_tests r env =
   match Typing.parse_implementation "tests.ml" (Wire.get r.sections "tests") with
@@ -66,6 +73,5 @@ let rewritten_tests r env =
     let line = match d.line with Some n -> Printf.sprintf " (line %d)" n | None -> "" in
     raise (Broken (Printf.sprintf "the tests do not parse%s: %s" line d.message))
   | structure ->
-    let known name = match Env.find_module_by_name (Longident.Lident name) env with _ -> true | exception _ -> false in
     Tests.rewrite ~framework:(framework r) ~answer:(module_name r) ~secret:(Wire.get r.sections "alias")
-      ~declared:r.declared ~known structure
+      ~declared:r.declared ~library:(library_of env) structure

@@ -241,6 +241,70 @@ let open_answer_first ~answer ~secret ~known items =
   @ [ open_module "Stdlib" ]
   @ List.filter (fun it -> not (opens answer it)) items
 
+(* -------------------------------------------------------------------------------- tests of tasks without a signature *)
+
+(* What the tests' environment has without the answer. *)
+type library = {
+  known : string -> bool; (* a module *)
+  standard : string -> bool; (* a value of Stdlib *)
+  defined : Longident.t -> bool; (* a value or a constructor *)
+}
+
+(* Names that tests are written with: they stay Stdlib's, whatever an answer calls so. *)
+let kept =
+  Names.of_list
+    [ "not"; "ignore"; "ref"; "incr"; "decr"; "raise"; "raise_notrace"; "failwith"; "invalid_arg"; "exit"; "at_exit";
+      "string_of_int"; "string_of_bool"; "string_of_float"; "float_of_int"; "int_of_float"; "int_of_string"; "float_of_string";
+      "bool_of_string"; "int_of_char"; "char_of_int"; "print_string"; "print_int"; "print_char"; "print_float";
+      "print_endline"; "print_newline"; "prerr_string"; "prerr_endline"; "flush"; "stdin"; "stdout"; "stderr"; "max_int"; "min_int";
+      "infinity"; "neg_infinity"; "nan"; "epsilon_float"; "max_float"; "min_float" ]
+
+type mentions = {
+  mutable names : Names.t; (* values and constructors, unqualified *)
+  mutable own : Names.t; (* whatever the tests give a name themselves, wherever *)
+  mutable opened : Longident.t list;
+}
+
+let mentions items =
+  let m = { names = Names.empty; own = Names.empty; opened = [] } in
+  let name = function Longident.Lident n -> m.names <- Names.add n m.names | _ -> () in
+  let own (n : string Location.loc) = m.own <- Names.add n.txt m.own in
+  let default = Ast_iterator.default_iterator in
+  let expr self e =
+    (match e.pexp_desc with Pexp_ident l | Pexp_construct (l, _) -> name l.txt | _ -> ());
+    default.expr self e in
+  let pat self p =
+    (match p.ppat_desc with Ppat_var n | Ppat_alias (_, n) -> own n | Ppat_construct (l, _) -> name l.txt | _ -> ());
+    default.pat self p in
+  let constructor_declaration self c = own c.pcd_name; default.constructor_declaration self c in
+  let extension_constructor self c = own c.pext_name; default.extension_constructor self c in
+  let module_binding self b =
+    Option.iter (fun n -> own { b.pmb_name with txt = n }) b.pmb_name.txt;
+    default.module_binding self b in
+  let module_expr self x = (match x.pmod_desc with Pmod_ident l -> m.opened <- l.txt :: m.opened | _ -> ()); default.module_expr self x in
+  let iterator = { default with expr; pat; constructor_declaration; extension_constructor; module_binding; module_expr } in
+  iterator.structure iterator items;
+  m
+
+(* Such tests see the library's [abs] and not the answer's, so that an answer cannot change what they mean. A task that may
+   have asked for [abs] would then judge the library. That depends on the task alone: no answer makes it so. *)
+let refuse_what_judges_the_library ~answer ~library items =
+  let m = mentions items in
+  let theirs n = Names.mem n m.own in
+  let is_letter c = c = '_' || (Char.lowercase_ascii c >= 'a' && Char.lowercase_ascii c <= 'z') in
+  let ambiguous n = is_letter n.[0] && library.standard n && not (theirs n || Names.mem n kept) in
+  (match Names.choose_opt (Names.filter ambiguous m.names) with
+   | Some n ->
+     raise (Broken (Printf.sprintf
+       "the tests use %s of the standard library, which an answer may define, too: declare a signature, or write Stdlib.%s" n n))
+   | None -> ());
+  let opened = List.filter (( <> ) (Longident.Lident answer)) m.opened in
+  let defined n = library.defined (Lident n) || List.exists (fun path -> library.defined (Ldot (path, n))) opened in
+  let of_answer n = not (theirs n || defined n) in
+  let root n = n = answer || not (theirs n || library.known n) in
+  if not (Names.exists of_answer m.names || Names.exists root (module_roots items)) then
+    raise (Broken "the tests use nothing of the answer")
+
 let finish harness = Ast_helper.Str.eval ~loc (apply harness "finish" [ Ast_helper.Exp.construct ~loc (lid (Longident.Lident "()")) None ])
 
 (* nothing uses what the tests define, so types that stay open in it are no mistake *)
@@ -252,15 +316,16 @@ let hiding structure =
 type framework = Assert | Ounit2
 
 (* [declared]: the task has a signature, so the answer's interface holds nothing but what was asked for. *)
-let rewrite ~framework ~answer ~secret ~declared ~known items =
-  let uses_answer = List.exists (opens answer) items in
+let rewrite ~framework ~answer ~secret ~declared ~library items =
+  let opened = framework = Assert || List.exists (opens answer) items in
+  if opened && not declared then refuse_what_judges_the_library ~answer ~library items;
   let harness = Printf.sprintf "Gradus_%s" secret in
   let rewritten, total =
     match framework with Assert -> count_asserts harness items | Ounit2 -> delay_cases items
   in
   let visible =
     if declared then (if framework = Assert then open_module answer :: rewritten else rewritten)
-    else if framework = Assert || uses_answer then open_answer_first ~answer ~secret ~known rewritten
+    else if opened then open_answer_first ~answer ~secret ~known:library.known rewritten
     else rewritten
   in
   (module_alias harness "Gradus_harness" :: visible) @ [ finish harness ], total
