@@ -30,6 +30,8 @@ _LIBRARY = "/box/libanswer.rlib"
 _SCRIPT = f'"$@" && exec cat {_PROGRAM} >&3'
 _LINTS = ("--force-warn=clippy::all", "--force-warn=unused", "--force-warn=nonstandard-style")
 """Lints that an answer cannot silence with `#![allow]`: clippy's default ones, and the compiler's about style."""
+_CONDITIONS = ("--check-cfg=cfg(docsrs,test)", "--check-cfg=cfg(feature, values())")
+"""What a crate without features may ask for with `cfg`, in cargo's words: anything else is a lint."""
 TOY = "pub fn toy() {}\n"
 """Compiles wherever anything compiles: tells an answer that breaks the compiler from a box that is broken."""
 
@@ -103,7 +105,7 @@ class Compiler:
         kind = ["--crate-type=bin", *toolchain.link_flags] if task.cases else ["--crate-type=lib"]
         flags = ["--crate-name", task.crate, *kind, "-Funsafe-code", f"{_CRATE}/{answer.entry}"]
         files = {f"{_CRATE}/{path}": text.encode() for path, text in answer.files.items()}
-        compiled, cpu_s = self._compile([toolchain.clippy, *_LINTS, *flags], task, files)
+        compiled, cpu_s = self._compile([toolchain.clippy, *_LINTS, *_CONDITIONS, *flags], task, files)
         if compiled.came is Came.REFUSED and compiled.errors and all(error.by_linter for error in compiled.errors):
             # The answer made errors of lints: a matter of style, so compile it again without the linter.
             again, more_s = self._compile([toolchain.rustc, "--cap-lints=allow", *flags], task, files)
@@ -126,6 +128,7 @@ class Compiler:
         common += [*toolchain.code_flags, *self._crates.flags(task.dependencies), "-o", _PROGRAM]
         mounts = toolchain.tests_mounts if with_harness else toolchain.answer_mounts
         environment = {**toolchain.environment, **({"RUSTC_BOOTSTRAP": "1"} if with_harness else {})}
+        environment |= {"CARGO_PKG_NAME": task.crate, "CARGO_PKG_VERSION": "0.1.0"}  # as in a new crate of cargo's
         command = Command(
             argv=("/bin/sh", "-c", _SCRIPT, "sh", *argv, *common),
             limits=self._limits,

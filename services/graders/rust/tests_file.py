@@ -50,7 +50,8 @@ class TestsFile:
 
 def write_tests_file(task: RustTask, signature: Signature | None) -> TestsFile:
     """The file to compile in place of `task.tests`."""
-    own = "".join(_comparison(name, task) for name in ("assert_eq", "assert_ne"))
+    own = f"extern crate {HARNESS_CRATE}; " if task.edition == "2015" else ""
+    own += "".join(_comparison(name, task) for name in ("assert_eq", "assert_ne"))
     start = _after_inner_attributes(task.tests)
     text = task.tests[:start] + own + "\n" + _with_safe_imports(task, signature, start)
     if signature is None:
