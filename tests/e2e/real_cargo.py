@@ -19,10 +19,18 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+from services.graders.rust.crates import Directory
 from tests.e2e.rust_programs import Program
+from tests.rust_config import crates
 
 TESTS = "tests/hidden.rs"
 _TIMEOUT_S = 300
+_SOURCE = """\
+[source.crates-io]
+replace-with = "directory"
+[source.directory]
+directory = "{directory}"
+"""
 
 
 @dataclass(frozen=True)
@@ -91,8 +99,13 @@ def _seen(program: Program) -> Seen:
 
 def write_crate(folder: Path, program: Program) -> None:
     task = program.task
-    manifest = f'[package]\nname = "{task.crate}"\nversion = "0.1.0"\nedition = "{task.edition}"\n'
+    manifest = f'[package]\nname = "{task.crate}"\nversion = "0.1.0"\nedition = "{task.edition}"\n[dependencies]\n'
     files = {"Cargo.toml": manifest, **program.files}
+    if task.dependencies:
+        listed = crates()
+        files["Cargo.toml"] += "".join(one.dependency for one in listed.list if one.name in task.dependencies)
+        assert isinstance(listed.source, Directory)
+        files[".cargo/config.toml"] = _SOURCE.format(directory=listed.source.directory)
     if task.tests:
         files[TESTS] = task.tests
     for path, text in files.items():
