@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Builds the images of docker-compose.yml, starts the stack with two OCaml graders, grades over REST, takes it all down.
+# Builds the images of docker-compose.yml, starts the stack with two OCaml graders and a Rust grader, grades over REST,
+# attacks them, takes it all down.
 # For Debian as root, without a Docker daemon: podman, and podman-compose in a virtual environment of its own.
 #
-# usage: compose.sh [all | build | up | grade | train | down]      GRADUS_PORT=8000  GRADUS_TAG=e2e
+# usage: compose.sh [all | build [image...] | up | grade | train | down]      GRADUS_PORT=8000  GRADUS_TAG=e2e
+# The Rust in the image is this host's, if it has one; else it comes from the registry's image.
 # `train` builds the trainer's image (torch: minutes, 1.6 GB) and trains three steps against a stack that is up.
 # `all` ends with `down` whatever happened. The base image and the build cache stay; the rest is removed.
 set -euo pipefail
@@ -80,11 +82,26 @@ CONF
   tar -C "$root" -c . | podman import --quiet --change 'CMD ["bash"]' - "$BASE_IMAGE" >/dev/null
 }
 
+# what rust:1.95-slim-bookworm is to us, from the Rust of this host
+make_toolchain_image() {
+  local sysroot
+  sysroot=$(rustc --print sysroot 2>/dev/null) || return 0
+  say "packing $(rustc --version)"
+  export GRADUS_RUST_IMAGE=localhost/gradus-rust-toolchain:host
+  podman build --quiet --tag "$GRADUS_RUST_IMAGE" --file - "$sysroot" >"$settings/log" 2>&1 <<END ||
+FROM $BASE_IMAGE
+COPY bin/rustc bin/clippy-driver bin/cargo /usr/local/bin/
+COPY lib /usr/local/lib
+END
+    { tail "$settings/log"; return 1; }
+}
+
 build() { # images, the service's by default
   local image arguments
-  [ $# -gt 0 ] || set -- redis api grader-ocaml
+  [ $# -gt 0 ] || set -- redis api grader-ocaml grader-rust
   install_tools
   make_base_image
+  make_toolchain_image
   arguments=$(python3 tests/e2e/pip_settings.py "$settings/pip")
   for image in "$@"; do
     say "building $image"
@@ -96,7 +113,7 @@ build() { # images, the service's by default
 
 up() {
   say "starting $project"
-  compose up --detach --no-build --scale grader-ocaml=2 redis api grader-ocaml >"$settings/log" 2>&1 ||
+  compose up --detach --no-build --scale grader-ocaml=2 redis api grader-ocaml grader-rust >"$settings/log" 2>&1 ||
     { cat "$settings/log"; return 1; }
   for _ in $(seq 60); do healthy && break; sleep 1; done
   healthy || { say "not healthy after 60 s"; compose logs --tail 40; return 1; }
@@ -109,10 +126,25 @@ healthy() {
   for service in redis api; do podman healthcheck run "$(containers $service)" >/dev/null 2>&1 || return 1; done
 }
 
+graders() {
+  containers grader-ocaml
+  containers grader-rust
+}
+
+# the corpora of hostile answers, sent from inside of the stack: this host needs no Gradus
+attacked() {
+  local grader
+  for grader in ocaml rust; do
+    podman exec "$(containers api)" gradus attack "$grader" --quiet --url http://127.0.0.1:8000 >"$settings/log" ||
+      { grep -A1 THROUGH "$settings/log"; return 1; }
+    say "$grader: $(tail -1 "$settings/log")"
+  done
+}
+
 # what docker-compose.yml asks for is in force in the running graders
 contained() {
   local id status line
-  for id in $(containers grader-ocaml); do
+  for id in $(graders); do
     status=$(podman exec "$id" cat /proc/1/status)
     for line in $'Uid:\t1000\t1000\t1000\t1000' $'CapBnd:\t0000000000000000' $'NoNewPrivs:\t1' $'Seccomp:\t2'; do
       grep -qx "$line" <<<"$status" || { say "a grader runs without «$line»"; return 1; }
@@ -124,9 +156,9 @@ contained() {
 }
 
 grade() {
-  local id
-  python3 tests/e2e/grade_over_rest.py "http://127.0.0.1:$GRADUS_PORT" 2 && contained && return
-  for id in $(containers grader-ocaml); do podman logs --tail 10 "$id"; done
+  local id url=http://127.0.0.1:$GRADUS_PORT
+  python3 tests/e2e/grade_over_rest.py "$url" ocaml=2 rust=1 && attacked "$url" && contained && return
+  for id in $(graders); do podman logs --tail 10 "$id"; done
   return 1
 }
 
@@ -145,11 +177,11 @@ down() {
   say "taking $project down"
   # podman-compose forgets what --scale started: stop by label first, graders before the queue that they drain into
   # shellcheck disable=SC2046 # one word an id
-  podman stop --ignore --time 45 $(containers grader-ocaml) >/dev/null 2>&1 || true
+  podman stop --ignore --time 45 $(graders) >/dev/null 2>&1 || true
   # shellcheck disable=SC2046
   podman rm --force --ignore $(containers) >/dev/null 2>&1 || true
   compose down --volumes >/dev/null 2>&1 || true
-  podman rmi --ignore "localhost/gradus-"{redis,api,grader-ocaml,trainer}":$GRADUS_TAG" >/dev/null
+  podman rmi --ignore "localhost/gradus-"{redis,api,grader-ocaml,grader-rust,trainer}":$GRADUS_TAG" >/dev/null
   local left
   left=$(containers; podman pod ls --quiet --filter "name=$project"; podman network ls --quiet --filter "name=$project"
     podman volume ls --quiet --filter "name=$project"; podman images --quiet --filter "reference=gradus-*:$GRADUS_TAG")
@@ -158,6 +190,6 @@ down() {
 
 case ${1:-all} in
   all) trap 'down; rm -rf "$settings"' EXIT; build; up; grade ;;
-  build | up | grade | train | down) "$1" ;;
-  *) sed -n 's/^# \?//; 2,8p' "$0"; exit 2 ;;
+  build | up | grade | train | down) "$@" ;;
+  *) sed -n 's/^# \?//; 2,10p' "$0"; exit 2 ;;
 esac

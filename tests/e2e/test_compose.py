@@ -87,8 +87,8 @@ def test_a_grader_may_start_boxes_and_nothing_else(name: str) -> None:
     assert not {"ports", "volumes", "container_name"} & service.keys(), "a grader is scaled, stateless and unreachable"
 
 
-def test_there_is_a_grader() -> None:
-    assert "grader-ocaml" in GRADERS
+def test_there_are_graders() -> None:
+    assert {"grader-ocaml", "grader-rust"} <= set(GRADERS)
 
 
 @pytest.mark.parametrize("name", sorted(set(SERVICES) - set(GRADERS)))
@@ -142,7 +142,19 @@ def test_the_base_image_can_be_chosen(name: str) -> None:
     assert "BASE_IMAGE" in SERVICES[name]["build"]["args"]
     found = instructions(dockerfile_of(name))
     assert found[0] == ("ARG", "BASE_IMAGE=debian:bookworm-slim")
-    assert {rest.split(" AS ")[0] for rest in values(found, "FROM")} == {"${BASE_IMAGE}"}
+    stages = set(values(found, "FROM")) - {"${TOOLCHAIN_IMAGE} AS toolchain"}
+    assert {stage.split(" AS ")[0] for stage in stages} == {"${BASE_IMAGE}"}
+
+
+def test_the_rust_toolchain_can_be_handed_in() -> None:
+    build = SERVICES["grader-rust"]["build"]
+    assert build["args"]["TOOLCHAIN_IMAGE"] == "${GRADUS_RUST_IMAGE:-rust:1.95-slim-bookworm}"
+    assert ("ARG", "TOOLCHAIN_IMAGE=rust:1.95-slim-bookworm") in instructions(ROOT / build["dockerfile"])
+
+
+def test_the_rust_grader_ships_without_cargo() -> None:
+    copied = values(last_stage(dockerfile_of("grader-rust")), "COPY")
+    assert not [copy for copy in copied if "cargo" in copy]
 
 
 @pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.stem)
