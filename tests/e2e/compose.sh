@@ -157,7 +157,7 @@ contained() {
 
 grade() {
   local id url=http://127.0.0.1:$GRADUS_PORT
-  python3 tests/e2e/grade_over_rest.py "$url" ocaml=2 rust=1 && attacked "$url" && contained && return
+  python3 tests/e2e/grade_over_rest.py "$url" ocaml=2 rust=1 && contained && attacked && return
   for id in $(graders); do podman logs --tail 10 "$id"; done
   return 1
 }
