@@ -118,6 +118,10 @@ BREAKS_COMPILERS = {
         "macro_rules! d { ($t:ty, $($r:tt)*) => { d!(($t, $t), $($r)*); }; ($t:ty) => { pub type T = $t; }; }\n"
         '#![recursion_limit = "512"]\nd!(i64, x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x x);'
     ),
+    "a program larger than its box": (
+        "use std::sync::atomic::AtomicU8;\npub static A: [AtomicU8; 1 << 31] = [const { AtomicU8::new(0) }; 1 << 31];\n"
+        "pub fn f(x: i64) -> i64 { x + A.len() as i64 }"
+    ),
     "an array larger than memory": "pub static A: [u8; 1 << 40] = [1; 1 << 40];\n" + RIGHT.replace("x + 1", "x"),
     "a file that never ends": 'pub static A: &[u8] = include_bytes!("/dev/urandom");\n' + RIGHT.replace("+ 1", "+ 2"),
 }
@@ -127,7 +131,7 @@ BREAKS_COMPILERS = {
 def test_what_breaks_compilers_is_a_verdict_and_passes_nothing(rust_grader: RustGrader, what: str) -> None:
     result = grade(rust_grader, BREAKS_COMPILERS[what])
     assert not result.passed
-    assert result.reward < 0.26, result
+    assert result.reward <= 0.35, result
     assert len(result.model_dump_json()) < 400_000
     assert grade(rust_grader, RIGHT).passed
 

@@ -222,3 +222,9 @@ def test_the_share_that_checks(signature: str | None, lines: list[int], share: f
 def test_a_syntax_error_leaves_no_share() -> None:
     answer = read_answer("pub fn a() {}", RustTask(tests="x"), None)
     assert checked_share(answer, None, [Remark("src/lib.rs", 1, 1, Severity.ERROR, None, "")]) == 0.0
+
+
+def test_macros_that_could_define_tests_are_forbidden_and_tests_of_the_answer_are_not() -> None:
+    task = RustTask(tests="x")
+    text = "#[macro_export]\nmacro_rules! m { () => {\n#[test] fn a() {} } }\n#[cfg(test)] mod t { #[test] fn b() {} }"
+    assert [(one.line, one.code) for one in read_answer(text, task, None).forbidden] == [(3, "test")]

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from gradus.contract import Diagnostic, RustTask, Stage
 from services.extract import Answer, Layout, extract
-from services.graders.rust.lexer import Item, Kind, Token, code, items
+from services.graders.rust.lexer import Item, Kind, Token, code, items, macro_bodies
 from services.graders.rust.signature import Signature
 
 TAGS = frozenset({"rust", "rs"})
@@ -28,6 +28,11 @@ FORBIDDEN: Mapping[str, str] = {
     "global_asm": "an answer may not hold assembly",
     "naked_asm": "an answer may not hold assembly",
 }
+_TESTS_BY_MACRO = "a macro of an answer may not say `test`: where the tests call it, it could define more of them"
+_OWN_EQUALITY = (
+    "an answer may only derive `PartialEq`: written by hand, it could say that anything is what tests expect. "
+    "A task that asks for one declares `impl PartialEq for ...` in its signature"
+)
 
 
 @dataclass(frozen=True)
@@ -39,11 +44,14 @@ class RustAnswer:
     """Path -> text of the whole crate, the task's files included."""
     written: Mapping[str, str]
     """Of these, the files of the answer."""
+    edition: str = "2021"
+    own_equality: bool = False
+    """It may say itself when values of its types are equal: the task asks for that, or declares no types."""
 
     @cached_property
     def tokens(self) -> Mapping[str, list[Token]]:
         """Path -> the tokens of the files that the answer wrote."""
-        return {path: code(text) for path, text in self.written.items()}
+        return {path: code(text, self.edition) for path, text in self.written.items()}
 
     @property
     def empty(self) -> bool:
@@ -55,10 +63,20 @@ class RustAnswer:
 
     def _forbidden(self) -> Iterator[Diagnostic]:
         for path, found in self.tokens.items():
-            for token in found:
-                if token.kind is Kind.NAME and token.text in FORBIDDEN:
-                    message = self.located(path, FORBIDDEN[token.text])
-                    yield Diagnostic(stage=Stage.CHECK, line=token.line, code=token.text, message=message)
+            for token, why in self._refused(found):
+                message = self.located(path, why)
+                yield Diagnostic(stage=Stage.CHECK, line=token.line, code=token.text, message=message)
+
+    def _refused(self, found: Sequence[Token]) -> Iterator[tuple[Token, str]]:
+        for at, token in enumerate(found):
+            if token.kind is Kind.NAME and token.text in FORBIDDEN:
+                yield token, FORBIDDEN[token.text]
+            elif token.kind is Kind.NAME and token.text == "extern" and not _is_safe_extern(found[at + 1 : at + 3]):
+                yield token, "an answer may not declare or link what is not Rust"
+        for body in macro_bodies(found):
+            yield from ((token, _TESTS_BY_MACRO) for token in body if token.text == "test")
+        if not self.own_equality:
+            yield from ((token, _OWN_EQUALITY) for token in _own_equality(found))
 
     @property
     def unsafe_count(self) -> int:
@@ -80,6 +98,24 @@ class RustAnswer:
         return sum(_lines_changed(given.get(path, ""), text) for path, text in self.written.items())
 
 
+def _is_safe_extern(following: Sequence[Token]) -> bool:
+    """`extern crate`, `extern fn` and `extern "C" fn`, and no block of declarations."""
+    words = [token.text for token in following if token.kind is not Kind.TEXT]
+    return words[:1] in (["crate"], ["fn"])
+
+
+def _own_equality(found: Sequence[Token]) -> Iterator[Token]:
+    """Where `PartialEq` may be implemented other than by `derive`: before `for` or `<`, renamed, or in a macro."""
+    in_macros = {id(token) for body in macro_bodies(found) for token in body}
+    for at, token in enumerate(found):
+        if token.text == "PartialEq" and token.kind is Kind.NAME:
+            before = [one.text for one in found[max(0, at - 2) : at]]
+            following = found[at + 1].text if at + 1 < len(found) else ""
+            bound = before[-1:] == ["+"] or (before[-1:] == [":"] and before != [":", ":"])
+            if id(token) in in_macros or before == ["!", "("] or (following in ("for", "<", "as") and not bound):
+                yield token
+
+
 def _lines_changed(before: str, after: str) -> int:
     """Lines taken away plus lines added; a line that only moved is neither."""
     old, new = Counter(before.splitlines()), Counter(after.splitlines())
@@ -90,7 +126,8 @@ def read_answer(completion: str, task: RustTask, signature: Signature | None) ->
     entry = "src/main.rs" if task.cases else "src/lib.rs"
     form = extract(completion, TAGS, _definition_of(task, signature), Layout(entry, _PATH, "src/"))
     written = {entry: form.text, **form.files}
-    return RustAnswer(form, entry, {**task.files, **written}, written)
+    own_equality = signature is None or "PartialEq" in (task.signature or "")
+    return RustAnswer(form, entry, {**task.files, **written}, written, task.edition, own_equality)
 
 
 def _definition_of(task: RustTask, signature: Signature | None) -> re.Pattern[str] | None:

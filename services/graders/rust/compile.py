@@ -108,7 +108,8 @@ class Compiler:
         compiled, cpu_s = self._compile([toolchain.clippy, *_LINTS, *_CONDITIONS, *flags], task, files)
         if compiled.came is Came.REFUSED and compiled.errors and all(error.by_linter for error in compiled.errors):
             # The answer made errors of lints: a matter of style, so compile it again without the linter.
-            again, more_s = self._compile([toolchain.rustc, "--cap-lints=allow", *flags], task, files)
+            without = [toolchain.rustc, "--cap-lints=allow", "--cfg=clippy"]  # the same code, whatever asks for clippy
+            again, more_s = self._compile([*without, *flags], task, files)
             lints = tuple(replace(remark, severity=Severity.WARNING) for remark in compiled.remarks)
             return replace(again, remarks=(*again.remarks, *lints)), cpu_s + more_s
         return compiled, cpu_s

@@ -12,7 +12,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gradus.contract import Diagnostic, Graded, GraderInfo, GraderName, RustSubmission, RustTask, Stage, Submission
+from gradus.contract import (
+    Diagnostic,
+    Graded,
+    GraderInfo,
+    GraderName,
+    RustSubmission,
+    RustTask,
+    Stage,
+    Submission,
+    TestCount,
+)
 from gradus.errors import InternalFault, SandboxFault
 from services.degenerate import degenerate_flags, is_stub
 from services.facts import Facts
@@ -21,7 +31,7 @@ from services.graders.rust.answer import RustAnswer, read_answer
 from services.graders.rust.compile import TOY, Came, Compiled, Compiler
 from services.graders.rust.config import load_config
 from services.graders.rust.lexer import without_comments
-from services.graders.rust.run import Ran, Runner
+from services.graders.rust.run import NotStarted, Ran, Runner
 from services.graders.rust.share import checked_share
 from services.graders.rust.signature import Signature, parse_signature
 from services.graders.rust.tests_file import TestsFile, hijacked, write_tests_file
@@ -113,11 +123,16 @@ class RustGrader:
         return self._tested(trial, facts, compiled.product) if compiled.came is Came.COMPILED else facts
 
     def _refuse_broken_box(self) -> None:
-        """The compiler said nothing. Was it this answer, or is the box broken? A toy answer in the same box tells."""
+        """The compiler or the program said nothing. Was it this answer, or is the box broken? A toy answer tells."""
         task = RustTask(tests="#[test] fn toy() {}")
         toy, _ = self.compiler.answer(read_answer(TOY, task, None), task)
         if toy.came is not Came.COMPILED:
             raise SandboxFault(f"the compiler does not run in its box: {toy.came}: {toy.remarks}")
+        tests, _ = self.compiler.tests(write_tests_file(task, None), toy.product, task)
+        try:
+            self.runner.tests(tests.product, task)
+        except NotStarted as broken:
+            raise SandboxFault(f"programs do not start in their box: {broken}") from None
 
     def _tested(self, trial: _Trial, facts: Facts, product: bytes) -> Facts:
         task = trial.task
@@ -131,7 +146,12 @@ class RustGrader:
         trial.cpu_s += cpu_s
         if compiled.came is not Came.COMPILED:
             return _misfit(facts, trial, compiled, tests)
-        return self._ran(trial, facts, self.runner.tests(compiled.product, task))
+        try:
+            ran = self.runner.tests(compiled.product, task)
+        except NotStarted:
+            self._refuse_broken_box()
+            ran = Ran(TestCount(passed=0, total=1), ("the program cannot be started",), None, 0.0)
+        return self._ran(trial, facts, ran)
 
     def _ran(self, trial: _Trial, facts: Facts, ran: Ran) -> Facts:
         trial.cpu_s += ran.cpu_s
@@ -167,6 +187,8 @@ def _refuse_unusable(task: RustTask, signature: Signature | None) -> None:
     why = None
     if task.crate in _TAKEN or task.crate in (name.replace("-", "_") for name in task.dependencies):
         why = f"no answer can be a crate {task.crate!r}"
+    elif task.crate in [name.replace("-", "_") for name in task.dependencies]:
+        why = f"an answer cannot be the crate {task.crate!r} that it depends on"
     elif signature is not None and not (signature.names or signature.pins):
         why = "its signature declares nothing; write `pub fn f(x: i64) -> i64;` or the like"
     if why:

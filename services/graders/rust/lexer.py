@@ -34,27 +34,34 @@ class Token:
     """1-based."""
 
 
-_TOKEN = re.compile(
-    r"""
+_RUST_TOKEN = r"""
     (?P<space>\s++)
   | (?P<comment>//[^\n]*+)
   | (?P<block>/\*)
-  | (?P<raw>(?:br|cr|r)(?P<hashes>\#*+)")
-  | (?P<text>(?:b|c)?"(?:[^"\\]|\\.)*+(?:"|\Z) | b?'(?:[^'\\\n]|\\(?:u\{[^}']*\}|x[^']{2}|.))')
+  | (?P<raw>(?:{raw})(?P<hashes>\#*+)")
+  | (?P<text>(?:{marked})?"(?:[^"\\]|\\.)*+(?:"|\Z) | b?'(?:[^'\\\n]|\\(?:u\{[^}']*\}|x[^']{2}|.))')
   | (?P<lifetime>'[\w]++)
   | (?P<number>[0-9](?:[\w]|\.(?=[0-9]))*+)
   | (?:r\#)?(?P<name>[^\W\d]\w*+)
   | (?P<sign>.)
-    """,
-    re.VERBOSE | re.DOTALL,
-)
+    """
+_FLAGS = re.VERBOSE | re.DOTALL
+_OLD = re.compile(_RUST_TOKEN.replace("{raw}", "br|r").replace("{marked}", "b"), _FLAGS)
+_NEW = re.compile(_RUST_TOKEN.replace("{raw}", "br|cr|r").replace("{marked}", "b|c"), _FLAGS)
+"""Strings for C, `c"..."`, exist from edition 2021 on; before, that is a name and a string."""
+_SHEBANG = re.compile(r"\ufeff?#!(?!\s*+(?:(?://[^\n]*+\n|/\*.*?\*/)\s*+)*+\[)[^\n]*+", re.DOTALL)
+"""A first line that is for a shell; the compiler leaves it out."""
 _BLOCK_MARK = re.compile(r"/\*|\*/")
 
 
-def tokens(source: str) -> Iterator[Token]:
+def tokens(source: str, edition: str = "2021") -> Iterator[Token]:
     """Every token of `source`, white space and comments too; never raises, whatever the text is."""
+    pattern = _OLD if edition in ("2015", "2018") else _NEW
     position, line = 0, 1
-    while match := _TOKEN.match(source, position):
+    if shebang := _SHEBANG.match(source):
+        yield Token(Kind.COMMENT, shebang[0], 0, 1)
+        position = shebang.end()
+    while match := pattern.match(source, position):
         name = match.lastgroup or ""
         if match["raw"] is not None:
             kind, end = Kind.TEXT, _end_of_raw(source, match)
@@ -81,9 +88,9 @@ def _end_of_block(source: str, position: int) -> int:
     return len(source) if depth else position
 
 
-def code(source: str) -> list[Token]:
+def code(source: str, edition: str = "2021") -> list[Token]:
     """The tokens that a compiler sees: no white space, no comments."""
-    return [token for token in tokens(source) if token.kind not in (Kind.SPACE, Kind.COMMENT)]
+    return [token for token in tokens(source, edition) if token.kind not in (Kind.SPACE, Kind.COMMENT)]
 
 
 def without_comments(source: str) -> str:
@@ -131,6 +138,14 @@ def items(found: Sequence[Token]) -> Iterator[Item]:
         if ends or position == len(found):
             yield _item(tuple(found[start:position]))
             start = position
+
+
+def macro_bodies(found: Sequence[Token]) -> Iterator[Sequence[Token]]:
+    """What stands inside of every `macro_rules!`, however deep it is."""
+    for at, token in enumerate(found):
+        if token.kind is Kind.NAME and token.text == "macro_rules":
+            opening = next((n for n in range(at, min(at + 4, len(found))) if found[n].text in _CLOSING), at)
+            yield found[opening : _after_group(found, opening)]
 
 
 def _goes_on(found: Sequence[Token], start: int, position: int) -> bool:

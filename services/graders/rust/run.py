@@ -28,6 +28,10 @@ class Ran:
     """Names of the tests that passed."""
 
 
+class NotStarted(Exception):
+    """The harness did not come to speak: the box is broken, or this program cannot be started at all."""
+
+
 class Runner:
     def __init__(self, sandbox: Sandbox, toolchain: RustToolchain, config: RustConfig) -> None:
         self._sandbox = sandbox
@@ -35,13 +39,13 @@ class Runner:
         self._config = config
 
     def tests(self, program: bytes, task: RustTask) -> Ran:
-        """Run all tests; believe what the harness signed. Raises Fault when it did not come to speak."""
+        """Run all tests; believe what the harness signed. Raises NotStarted."""
         secret = secrets.token_hex(16)
         outcome, limits = self._run(program, task, secret + "\n")
         proof = judge(outcome.report, secret, expected=0)
         if not proof.started and outcome.ending is Ending.EXITED:
             said = outcome.stderr.decode(errors="replace").strip()[-500:]
-            raise SandboxFault(f"the tests did not start: exit code {outcome.exit_code}: {said or 'nothing said'}")
+            raise NotStarted(f"exit code {outcome.exit_code}: {said or 'nothing said'}")
         limit, why = _limit_hit(outcome, limits)
         # A suite that came to nothing proves nothing: it counts as one test that did not pass.
         tests = proof.tests if proof.tests.total else TestCount(passed=0, total=1)

@@ -5,7 +5,8 @@
     impl<T: Clone> Stack<T> { pub fn push(&mut self, x: T); }
 
 A declared function becomes a *pin*, `let _: for<'a> fn(&'a str, &'a str) -> &'a str = solution::longest;`: a function
-item turns into a function pointer of its own type only, so nothing else that behaves like the declared types will do.
+item turns into a function pointer of its own type only, so nothing else that behaves like the declared types will do,
+nor a generic function that is something else for the types of the tests.
 Does not check the declarations themselves: one that is wrong fails with every answer, and the task is not admitted.
 """
 
@@ -68,7 +69,9 @@ def _pin(function: _Function, path: str, name: str) -> Pin:
     gives = f" -> {_text(function.gives)}" if function.gives else ""
     where = f" where {_text(function.where)}" if function.where else ""
     pointer = f"{f'for<{bound}> ' if bound else ''}fn({takes}){gives}"
-    return Pin(name, f"#[allow(warnings)] fn pin<{given}>(){where} {{ let _: {pointer} = {path}; }}")
+    # Left to itself, a function with type parameters has no type: it may not have any that are not declared.
+    alone = "" if function.has_types else f"let _ = {path}; "
+    return Pin(name, f"#[allow(warnings)] fn pin<{given}>(){where} {{ {alone}let _: {pointer} = {path}; }}")
 
 
 # ------------------------------------------------------------------------------------------------------- functions
@@ -82,6 +85,8 @@ class _Function:
     takes: tuple[_Tokens, ...]
     gives: _Tokens
     where: _Tokens
+    has_types: bool
+    """It has type parameters of its own."""
     by_reference: bool = False
     """It is a method that borrows its receiver, so that elided lifetimes of its result are the receiver's."""
 
@@ -94,7 +99,8 @@ class _Function:
         tail = [token for token in rest[closing + 1 :] if token.text != ";"]
         gives, where = _split_where(tail)
         gives = gives[2:] if len(gives) > 1 and (gives[0].text, gives[1].text) == ("-", ">") else ()
-        return cls(generics, tuple(parameters), gives, where)
+        has_types = any(part[0].kind is not Kind.LIFETIME for part in generics)
+        return cls(generics, tuple(parameters), gives, where, has_types)
 
     def of(self, receiver: _Tokens, generics: tuple[_Tokens, ...], where: _Tokens) -> _Function:
         """The same as a function of an `impl` block."""
@@ -105,7 +111,7 @@ class _Function:
         gives = _borrowed(self.gives) if by_reference else self.gives
         own = [_in_place_of_self(part, receiver) for part in (*takes, gives)]
         both = (*self.where, *_comma(self.where, where), *where)
-        return _Function((*generics, *self.generics), tuple(own[:-1]), own[-1], both, by_reference)
+        return _Function((*generics, *self.generics), tuple(own[:-1]), own[-1], both, self.has_types, by_reference)
 
 
 def _self_type(parameter: _Tokens, receiver: _Tokens) -> _Tokens:

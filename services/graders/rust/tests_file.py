@@ -5,8 +5,10 @@ brings the declared names only. Without one it stays, with the prelude imported 
 `Some` or `Vec` is an error in place of a substitute; and an answer whose trait has a method that the standard library
 has too and the tests call (by value it would win) is not believed: `hijacked`.
 
-Comparing with `assert_eq!` or `assert_ne!` is equality in the answer's own words if one side is of a type of its own
-and the other is not; the harness refuses that. Does not look at how the answer was judged otherwise.
+Assertions are the harness's own. What they find stands, though the answer that was given a closure with one catches
+its panic; their messages hold no values, which a panic hook of the answer could learn from. Comparing with
+`assert_eq!` or `assert_ne!` is equality in the answer's own words if one side is of a type of its own and the other is
+not: that is refused. Does not look at how the answer was judged otherwise.
 """
 
 from __future__ import annotations
@@ -25,12 +27,34 @@ _COMPARISON = """
 macro_rules! {name} {{
     ($left:expr, $right:expr $(,)?) => {{
         match (&$left, &$right) {{
-            (left, right) => {{ {fair}(left, right, "{crate}"); ::std::{name}!(*left, *right) }}
+            (left, right) => {{
+                {harness}::fair(left, right, "{crate}");
+                if {unlike} {{ {harness}::fail("assertion `left {sign} right` failed") }}
+            }}
         }}
     }};
     ($left:expr, $right:expr, $($said:tt)+) => {{
         match (&$left, &$right) {{
-            (left, right) => {{ {fair}(left, right, "{crate}"); ::std::{name}!(*left, *right, $($said)+) }}
+            (left, right) => {{
+                {harness}::fair(left, right, "{crate}");
+                if {unlike} {{
+                    if {harness}::speaking() {{ ::std::panic!($($said)+) }}
+                    {harness}::fail("assertion `left {sign} right` failed")
+                }}
+            }}
+        }}
+    }};
+}}
+"""
+_ASSERTION = """
+macro_rules! assert {{
+    ($condition:expr $(,)?) => {{
+        if !$condition {{ {harness}::fail(::std::concat!("assertion failed: ", ::std::stringify!($condition))) }}
+    }};
+    ($condition:expr, $($said:tt)+) => {{
+        if !$condition {{
+            if {harness}::speaking() {{ ::std::panic!($($said)+) }}
+            {harness}::fail("assertion failed")
         }}
     }};
 }}
@@ -51,9 +75,8 @@ class TestsFile:
 def write_tests_file(task: RustTask, signature: Signature | None) -> TestsFile:
     """The file to compile in place of `task.tests`."""
     own = f"extern crate {HARNESS_CRATE}; " if task.edition == "2015" else ""
-    own += "".join(_comparison(name, task) for name in ("assert_eq", "assert_ne"))
     start = _after_inner_attributes(task.tests)
-    text = task.tests[:start] + own + "\n" + _with_safe_imports(task, signature, start)
+    text = task.tests[:start] + own + _assertions(task) + "\n" + _with_safe_imports(task, signature, start)
     if signature is None:
         return TestsFile(text, {})
     lines = [text, _pins_head(task, signature)]
@@ -62,9 +85,22 @@ def write_tests_file(task: RustTask, signature: Signature | None) -> TestsFile:
     return TestsFile("\n".join([*lines, "}"]), dict(enumerate(signature.pins, first)))
 
 
-def _comparison(name: str, task: RustTask) -> str:
+def _assertions(task: RustTask) -> str:
     """In one line, so that few lines of the task's text move."""
-    return " ".join(_COMPARISON.format(name=name, crate=task.crate, fair=f"{_harness(task)}::fair").split())
+    harness = _harness(task)
+    templates = [
+        _COMPARISON.format(name="assert_eq", sign="==", unlike="!(*left == *right)", crate=task.crate, harness=harness),
+        _COMPARISON.format(name="assert_ne", sign="!=", unlike="*left == *right", crate=task.crate, harness=harness),
+    ]
+    if not _asserts_in_constants(code(task.tests)):
+        templates.append(_ASSERTION.format(harness=harness))
+    return " ".join(" ".join(templates).split())
+
+
+def _asserts_in_constants(found: Sequence[Token]) -> bool:
+    """`const _: () = assert!(..)`: code that is computed by the compiler cannot call the harness."""
+    pairs = zip(found, found[1:], strict=False)
+    return any(first.text == "const" and second.text in ("_", "{") for first, second in pairs)
 
 
 def _harness(task: RustTask) -> str:

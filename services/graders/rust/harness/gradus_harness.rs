@@ -1,14 +1,18 @@
 //! Runs the tests of one answer and reports each of them on descriptor 3, in lines that start with a secret which is
 //! read from standard input before the first of them. Does not decide what counts: whoever holds the secret does.
 //!
-//! Every test has a thread of its own with its name, as under `cargo test`, so that stacks are as deep as there.
+//! Every test has a thread of its own, as under `cargo test`, so that stacks are as deep as there. It has no name, and
+//! assertions say no values: what a test is called and what it expects is nothing that the answer should learn.
 #![feature(test)]
 extern crate test;
 
 use std::any::{type_name, Any};
+use std::fmt::Debug;
+use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::FromRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use test::{ShouldPanic, TestDescAndFn, TestFn};
 
 /// What the compiler's `--test` mode calls in place of libtest.
@@ -30,16 +34,27 @@ pub fn run(tests: &[&TestDescAndFn]) {
 
 struct Report {
     secret: String,
-    to: std::fs::File,
+    to: File,
+}
+
+extern "C" {
+    fn dup2(old: i32, new: i32) -> i32;
 }
 
 impl Report {
-    /// Reads the secret to its end: nothing is left for the answer.
+    /// Takes the secret and leaves nothing behind that it could be read from again, nor a report that a process which
+    /// the answer starts would have: standard input is empty from here on, the report closes on exec.
     fn open() -> Report {
+        // SAFETY: descriptors 0 and 3 are given to this process for this, and nothing else in it has them yet.
+        let (mut given, report) = unsafe { (File::from_raw_fd(0), File::from_raw_fd(3)) };
         let mut secret = String::new();
-        std::io::stdin().read_to_string(&mut secret).expect("the secret is text");
-        // SAFETY: descriptor 3 is the report, and nothing else in this process has it.
-        let to = unsafe { std::fs::File::from_raw_fd(3) };
+        given.read_to_string(&mut secret).expect("the secret is text");
+        let to = report.try_clone().expect("the report can be moved");
+        let nothing = File::open("/dev/null").expect("there is nothing to read");
+        // SAFETY: both are open, and 0 is replaced at once: no other file can take its place.
+        let replaced = unsafe { dup2(nothing.as_raw_fd(), 0) };
+        assert!(replaced == 0, "standard input could not be replaced");
+        std::mem::forget(given);
         Report { secret: secret.trim_end().to_string(), to }
     }
 
@@ -51,12 +66,18 @@ impl Report {
     }
 }
 
+/// An assertion of the running test failed, even if somebody caught what it raised.
+static FAILED: AtomicBool = AtomicBool::new(false);
+/// The running test should panic with a certain message, so assertions say theirs.
+static SPEAKING: AtomicBool = AtomicBool::new(false);
+
 fn outcome(test: &TestDescAndFn) -> &'static str {
     let TestFn::StaticTestFn(body) = test.testfn else { return "fail" };
-    let thread = std::thread::Builder::new().name(test.desc.name.to_string());
-    // The result is caught inside of the thread and only a bool leaves it: panics may carry values whose Drop is code.
     let should_panic = test.desc.should_panic;
-    let judged = thread.spawn(move || {
+    FAILED.store(false, SeqCst);
+    SPEAKING.store(matches!(should_panic, ShouldPanic::YesWithMessage(_)), SeqCst);
+    // The result is caught inside of the thread and only a bool leaves it: panics may carry values whose Drop is code.
+    let judged = std::thread::Builder::new().spawn(move || {
         let result = catch_unwind(AssertUnwindSafe(body));
         let passed = judge(should_panic, &result);
         std::mem::forget(result);
@@ -74,11 +95,23 @@ fn outcome(test: &TestDescAndFn) -> &'static str {
 
 fn judge(should_panic: ShouldPanic, result: &Result<Result<(), String>, Box<dyn Any + Send>>) -> bool {
     match (should_panic, result) {
-        (ShouldPanic::No, Ok(returned)) => returned.is_ok(),
+        (ShouldPanic::No, Ok(returned)) => returned.is_ok() && !FAILED.load(SeqCst),
         (ShouldPanic::Yes, Err(_)) => true,
         (ShouldPanic::YesWithMessage(expected), Err(payload)) => message(payload.as_ref()).contains(expected),
         _ => false,
     }
+}
+
+/// An assertion of the tests has failed.
+#[track_caller]
+pub fn fail(what: &str) -> ! {
+    FAILED.store(true, SeqCst);
+    panic!("{what}")
+}
+
+/// Should a failed assertion say what the test has it say?
+pub fn speaking() -> bool {
+    SPEAKING.load(SeqCst)
 }
 
 fn message(payload: &(dyn Any + Send)) -> &str {
@@ -87,10 +120,10 @@ fn message(payload: &(dyn Any + Send)) -> &str {
 }
 
 /// Panics when a type of the answer is compared with one that is not the answer's: equality would be the answer's word.
-pub fn fair<L: ?Sized, R: ?Sized>(_: &L, _: &R, answer: &str) {
+pub fn fair<L: Debug + ?Sized, R: Debug + ?Sized>(_: &L, _: &R, answer: &str) {
     let (left, right) = (type_name::<L>(), type_name::<R>());
     if names(left, answer) != names(right, answer) {
-        panic!("a value of the answer's own type stands in for one of another type");
+        fail("a value of the answer's own type stands in for one of another type");
     }
 }
 
@@ -108,7 +141,7 @@ pub mod prelude {
     pub use std::prelude::v1::{Err, ExactSizeIterator, Extend, Fn, FnMut, FnOnce, From, Into, IntoIterator, Iterator};
     pub use std::prelude::v1::{drop, None, Ok, Option, Ord, PartialEq, PartialOrd, Result, Send, Sized, Some, String};
     pub use std::prelude::v1::{Sync, ToOwned, ToString, Unpin, Vec};
-    pub use std::{assert, debug_assert, debug_assert_eq, debug_assert_ne, eprint, eprintln, format, matches, panic};
+    pub use std::{debug_assert, debug_assert_eq, debug_assert_ne, eprint, eprintln, format, matches, panic};
     pub use std::{print, println, todo, unimplemented, unreachable, vec, write, writeln};
     pub use std::convert::{TryFrom, TryInto};
     pub use std::iter::FromIterator;
