@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -126,7 +126,7 @@ def measure(contestant: Callable[[Path, Written], bool], corpus: list[Written]) 
 
 
 @contextmanager
-def services() -> Iterator[tuple[str, list[int]]]:
+def services(grader: str) -> Iterator[tuple[str, list[int]]]:
     """A real Redis, an API and a worker with two slots, as processes; their URL and their numbers."""
     with tempfile.TemporaryDirectory() as folder:
         redis_port, port = 27391, 28391
@@ -135,7 +135,7 @@ def services() -> Iterator[tuple[str, list[int]]]:
         commands = [
             ["redis-server", "--port", str(redis_port), "--save", "", "--dir", folder, "--bind", "127.0.0.1"],
             [*gradus, "serve", "--redis", redis, "--port", str(port)],
-            [*gradus, "worker", "ocaml", "--redis", redis, "--slots", "2"],
+            [*gradus, "worker", grader, "--redis", redis, "--slots", "2"],
         ]
         quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         started = [subprocess.Popen(command, **quiet) for command in commands]
@@ -161,15 +161,20 @@ def _wait_ready(url: str) -> None:
 
 
 def measure_rest(url: str, pids: list[int], corpus: list[Written], round_number: int) -> dict[str, float]:
-    """All answers in batches of 64, two in flight in the worker. Comments make each round's texts new to the cache."""
+    """All answers, each round's with a comment of its own: new texts to the cache."""
     items = [submission(written).model_dump(mode="json") for written in corpus]
     for item in items:
         item["completion"] = item["completion"].replace("```ocaml\n", f"```ocaml\n(* round {round_number} *)\n")
+    return measure_posts(f"{url}/v1/grade/ocaml", pids, items, corpus)
+
+
+def measure_posts(url: str, pids: list[int], items: list[dict[str, Any]], corpus: list[Written]) -> dict[str, float]:
+    """Submissions in batches of 64, two in flight in the worker."""
     before = sum(map(cpu_of_tree, pids))
     started = time.perf_counter()
     for at in range(0, len(items), 64):
         body = {"submissions": items[at : at + 64], "deadline_s": 300}
-        results = httpx.post(f"{url}/v1/grade/ocaml", json=body, timeout=310).json()["results"]
+        results = httpx.post(url, json=body, timeout=310).json()["results"]
         for written, result in zip(corpus[at : at + 64], results, strict=True):
             assert result.get("passed") is written.right, result
     wall_ms = (time.perf_counter() - started) * 1e3 / len(items)
@@ -182,45 +187,53 @@ def measure_rest(url: str, pids: list[int], corpus: list[Written], round_number:
 def run(rounds: int, limit: int) -> dict[str, Any]:
     corpus = list(answers())[:limit]
     ours = Ours()
-    contestants = {"naive": naive, "floor": floor, "ours": ours}
+    contestants: dict[str, Callable[[Path, Written], bool]] = {"naive": naive, "floor": floor, "ours": ours}
     measured: dict[str, list[dict[str, float]]] = {name: [] for name in (*contestants, "rest")}
     measure(ours, corpus[:20])  # the boxes are standing before the first round
-    with services() as (url, pids):
+    with services("ocaml") as (url, pids):
         measure_rest(url, pids, corpus[:20], -1)
         for number in range(rounds):
             for name, contestant in contestants.items():
                 measured[name].append(measure(contestant, corpus))
             measured["rest"].append(measure_rest(url, pids, corpus, number))
             print(f"round {number + 1} of {rounds} done", file=sys.stderr, flush=True)
-    rows = {name: _median(samples) for name, samples in measured.items()}
-    pairs = {
-        "ours / floor": [a["cpu_ms"] / b["cpu_ms"] for a, b in zip(measured["ours"], measured["floor"], strict=True)],
-        "naive / ours": [a["cpu_ms"] / b["cpu_ms"] for a, b in zip(measured["naive"], measured["ours"], strict=True)],
-        "rest / floor": [a["cpu_ms"] / b["cpu_ms"] for a, b in zip(measured["rest"], measured["floor"], strict=True)],
-    }
-    ratios = {name: {"min": min(r), "median": statistics.median(r), "max": max(r)} for name, r in pairs.items()}
-    return {"machine": machine(), "answers": len(corpus), "rounds": rounds, "rows": rows, "ratios": ratios}
+    rows = {name: median_of(samples) for name, samples in measured.items()}
+    pairs = (("ours", "floor"), ("naive", "ours"), ("rest", "floor"))
+    about = {"machine": machine(ours.grader.info().toolchain), "answers": len(corpus), "rounds": rounds}
+    return {**about, "rows": rows, "ratios": ratios(measured, pairs)}
 
 
-def _median(samples: list[dict[str, float]]) -> dict[str, float]:
+def ratios(
+    measured: dict[str, list[dict[str, float]]], pairs: Iterable[tuple[str, str]]
+) -> dict[str, dict[str, float]]:
+    """Of CPU, round by round, of the first of each pair to the second."""
+    found = {}
+    for one, other in pairs:
+        each = [a["cpu_ms"] / b["cpu_ms"] for a, b in zip(measured[one], measured[other], strict=True)]
+        found[f"{one} / {other}"] = {"min": min(each), "median": statistics.median(each), "max": max(each)}
+    return found
+
+
+def median_of(samples: list[dict[str, float]]) -> dict[str, float]:
     return {key: round(statistics.median(sample[key] for sample in samples), 2) for key in samples[0]}
 
 
-def machine() -> str:
+def machine(toolchain: str) -> str:
     models = [
         line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line
     ]
-    version = subprocess.run(["ocamlc.opt", "-version"], capture_output=True, text=True, check=True).stdout.strip()
-    return f"{len(models)} x {models[0] if models else platform.machine()}, Linux {platform.release()}, OCaml {version}"
+    return f"{len(models)} x {models[0] if models else platform.machine()}, Linux {platform.release()}, {toolchain}"
 
 
-def table(report: dict[str, Any]) -> str:
-    titles = {
-        "naive": "naive: `ocamlfind ocamlc -i`, `ocamlfind ocamlopt`, run; no sandbox",
-        "floor": "floor: `ocamlc.opt`, `ocamlrun`; no sandbox",
-        "ours": "ours, sandboxed, the worker's path",
-        "rest": "ours, sandboxed, through REST and Redis, all processes",
-    }
+TITLES = {
+    "naive": "naive: `ocamlfind ocamlc -i`, `ocamlfind ocamlopt`, run; no sandbox",
+    "floor": "floor: `ocamlc.opt`, `ocamlrun`; no sandbox",
+    "ours": "ours, sandboxed, the worker's path",
+    "rest": "ours, sandboxed, through REST and Redis, all processes",
+}
+
+
+def table(report: dict[str, Any], titles: dict[str, str]) -> str:
     lines = [f"{report['answers']} answers, {report['rounds']} interleaved rounds, medians. {report['machine']}.", ""]
     lines += ["| contestant | CPU ms per submission | wall ms p50 | wall ms p99 |", "|---|--:|--:|--:|"]
     for name, title in titles.items():
@@ -232,17 +245,18 @@ def table(report: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def present(about: str | None, run: Callable[[int, int], dict[str, Any]], titles: dict[str, str], answers: int) -> None:
+    """The command line: run, print the table, write the figures."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--answers", type=int, default=200)
+    parser.add_argument("--answers", type=int, default=answers)
     parser.add_argument("--json", type=Path, help="write the figures there, too")
     arguments = parser.parse_args()
     report = run(arguments.rounds, arguments.answers)
     if arguments.json:
         arguments.json.write_text(json.dumps(report, indent=1))
-    print(table(report))
+    print(table(report, titles))
 
 
 if __name__ == "__main__":
-    main()
+    present(__doc__, run, TITLES, answers=200)
