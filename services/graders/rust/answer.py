@@ -28,7 +28,13 @@ FORBIDDEN: Mapping[str, str] = {
     "global_asm": "an answer may not hold assembly",
     "naked_asm": "an answer may not hold assembly",
 }
-_TESTS_BY_MACRO = "a macro of an answer may not say `test`: where the tests call it, it could define more of them"
+FORBIDDEN_IN_MACROS: Mapping[str, str] = {
+    "test": "a macro of an answer may not say `test`: where the tests call it, it could define more of them",
+    **dict.fromkeys(
+        ("include", "include_str", "include_bytes"),
+        "a macro of an answer may not include files: where the tests call it, it could include theirs",
+    ),
+}
 _OWN_EQUALITY = (
     "an answer may only derive `PartialEq`: written by hand, it could say that anything is what tests expect. "
     "A task that asks for one declares `impl PartialEq for ...` in its signature"
@@ -74,7 +80,8 @@ class RustAnswer:
             elif token.kind is Kind.NAME and token.text == "extern" and not _is_safe_extern(found[at + 1 : at + 3]):
                 yield token, "an answer may not declare or link what is not Rust"
         for body in macro_bodies(found):
-            yield from ((token, _TESTS_BY_MACRO) for token in body if token.text == "test")
+            named = (token for token in body if token.kind is Kind.NAME)
+            yield from ((token, why) for token in named if (why := FORBIDDEN_IN_MACROS.get(token.text)))
         if not self.own_equality:
             yield from ((token, _OWN_EQUALITY) for token in _own_equality(found))
 

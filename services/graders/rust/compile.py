@@ -103,7 +103,7 @@ class Compiler:
         """Check, lint and compile the answer; what came of it, and CPU seconds. Raises Fault for a broken box."""
         toolchain = self._toolchain
         kind = ["--crate-type=bin", *toolchain.link_flags] if task.cases else ["--crate-type=lib"]
-        flags = ["--crate-name", task.crate, *kind, "-Funsafe-code", f"{_CRATE}/{answer.entry}"]
+        flags = ["--crate-name", task.crate, *kind, *toolchain.answer_flags, f"{_CRATE}/{answer.entry}"]
         files = {f"{_CRATE}/{path}": text.encode() for path, text in answer.files.items()}
         compiled, cpu_s = self._compile([toolchain.clippy, *_LINTS, *_CONDITIONS, *flags], task, files)
         if compiled.came is Came.REFUSED and compiled.errors and all(error.by_linter for error in compiled.errors):

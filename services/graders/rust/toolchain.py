@@ -114,6 +114,12 @@ class RustToolchain:
         return (f"--sysroot={ROOT}/toolchain", *_CODE)
 
     @property
+    def answer_flags(self) -> tuple[str, ...]:
+        """What keeps answers within stable and safe Rust, on a nightly compiler too."""
+        unstable = "-nightly" in self.version or "-dev" in self.version
+        return ("-Funsafe-code", *(("-Zallow-features=",) if unstable else ()))
+
+    @property
     def harness_flags(self) -> tuple[str, ...]:
         """Make `--test` collect tests as always and hand them to our harness in place of libtest."""
         return (
