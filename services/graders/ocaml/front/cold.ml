@@ -84,7 +84,7 @@ let answer r =
   | exception exn -> [ "facts", facts ~syntax_error:true ~compiled:false [ Diagnostic.of_exn ~stage:"types" exn ] ]
   | structure ->
     let structure = Pparse.apply_rewriters_str ~tool_name:"ocamlc" structure in
-    compile_answer r source (Typing.judge env ~interface structure)
+    compile_answer r source (Typing.judge env ~file:(file r) ~interface structure)
 
 (* ------------------------------------------------------------------------------------------------------- tests *)
 

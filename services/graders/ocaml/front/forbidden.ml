@@ -6,7 +6,8 @@
      Weak, Ephemeron             see values while they die
      Lexing.engine, Parsing      run tables in C that trust whoever made them
      Camlinternal*               the untyped inside of objects, formats, lazy values and recursive modules
-     *unsafe*                    array and string access without bounds, bytes shared with strings
+     *unsafe*                    the library's access without bounds, and bytes shared with strings; names of the answer's
+                                 own may contain it, but not in a signature, which could give the library's a new home
      Gradus_*                    the harness *)
 
 open Parsetree
@@ -53,9 +54,21 @@ let own_modules structure =
   iterator.structure iterator structure;
   !own
 
+(* values that the answer defines itself: whether one that is used is of them, only its type tells *)
+let own_values structure =
+  let own = ref [] in
+  let default = Ast_iterator.default_iterator in
+  let pat self p =
+    (match p.ppat_desc with Ppat_var name | Ppat_alias (_, name) -> own := name.txt :: !own | _ -> ());
+    default.pat self p in
+  let iterator = { default with pat } in
+  iterator.structure iterator structure;
+  !own
+
 let as_written structure =
   let found = ref [] in
   let own = own_modules structure in
+  let own_values = own_values structure in
   let add loc what = found := { what; loc } :: !found in
   let check_modules (lid : Longident.t Location.loc) =
     List.iter (fun name -> if forbidden_module name && not (List.mem name own) then add lid.loc name) (parts lid.txt)
@@ -63,7 +76,7 @@ let as_written structure =
   let check_value (lid : Longident.t Location.loc) =
     check_modules lid;
     let name = Longident.last lid.txt in
-    if contains "unsafe" name then add lid.loc name
+    if contains "unsafe" name && not (List.mem name own_values) then add lid.loc name
   in
   let default = Ast_iterator.default_iterator in
   let structure_item self item =
@@ -91,22 +104,24 @@ let from_file (vd : Types.value_description) =
   Filename.remove_extension (Filename.basename vd.val_loc.loc_start.pos_fname)
 
 (* whatever name it goes by, a value remembers where it was declared and which primitive it is *)
-let reaches (vd : Types.value_description) name =
+let reaches ~file (vd : Types.value_description) name =
   let primitive = match vd.val_kind with Types.Val_prim p -> p.Primitive.prim_name | _ -> "" in
   let home = String.capitalize_ascii (from_file vd) in
-  if contains "unsafe" name || contains "unsafe" primitive then Some name
+  let own = vd.val_loc.loc_start.pos_fname = file in
+  if (contains "unsafe" name && not own) || contains "unsafe" primitive then Some name
   else if contains "%obj_" primitive || primitive = "%bytes_to_string" || primitive = "%bytes_of_string" then Some name
   else if primitive = "caml_input_value" || primitive = "caml_register_named_value" then Some name
   else if forbidden_module home then Some home
   else if List.mem name values && List.mem home [ "Stdlib"; "Marshal"; "Lexing" ] then Some name
   else None
 
-let as_typed structure =
+(* [file]: where the answer's own names are from; the library's are from interfaces, so none is from there *)
+let as_typed ~file structure =
   let found = ref [] in
   let expr self (e : Typedtree.expression) =
     (match e.exp_desc with
      | Texp_ident (path, lid, vd) ->
-       (match reaches vd (Path.last path) with Some what -> found := { what; loc = lid.loc } :: !found | None -> ())
+       (match reaches ~file vd (Path.last path) with Some what -> found := { what; loc = lid.loc } :: !found | None -> ())
      | _ -> ());
     Tast_iterator.default_iterator.expr self e in
   let iterator = { Tast_iterator.default_iterator with expr } in

@@ -19,6 +19,7 @@ let of_sections sections =
     declared = Wire.find sections "signature" <> None }
 
 let module_name r = String.capitalize_ascii r.answer
+let file r = r.answer ^ ".ml"
 
 let start_compiler r =
   ignore (Warnings.parse_options false "-a");

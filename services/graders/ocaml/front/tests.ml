@@ -36,6 +36,14 @@ let rec is_discard p =
   | Ppat_constraint (inner, _) -> is_discard inner
   | _ -> false
 
+(* [assert ...], or something that ends so: a test even where it is given a name *)
+let rec ends_in_assert e =
+  match e.pexp_desc with
+  | Pexp_assert _ -> true
+  | Pexp_sequence (_, e) | Pexp_let (_, _, e) | Pexp_open (_, e) | Pexp_letmodule (_, _, e) | Pexp_letexception (_, e)
+  | Pexp_constraint (e, _) -> ends_in_assert e
+  | _ -> false
+
 let bound_name p =
   match p.ppat_desc with
   | Ppat_var name | Ppat_constraint ({ ppat_desc = Ppat_var name; _ }, _) -> Some name.txt
@@ -43,9 +51,9 @@ let bound_name p =
 
 (* names of functions that assert something when they are called *)
 let asserting names bindings =
+  let is_helper names b = asserts names b.pvb_expr && not (ends_in_assert b.pvb_expr) in
   List.fold_left
-    (fun names b ->
-      match bound_name b.pvb_pat with Some name when asserts names b.pvb_expr -> Names.add name names | _ -> names)
+    (fun names b -> match bound_name b.pvb_pat with Some name when is_helper names b -> Names.add name names | _ -> names)
     names bindings
 
 (* the body of [fun () -> body] *)
@@ -108,7 +116,7 @@ let rec calls_of_item item =
   | Pstr_eval (e, _) -> calls e
   | Pstr_value (_, bindings) ->
     let call b =
-      if is_discard b.pvb_pat then calls b.pvb_expr
+      if is_discard b.pvb_pat || ends_in_assert b.pvb_expr then calls b.pvb_expr
       else Option.fold ~none:Names.empty ~some:calls (unit_body b.pvb_expr)
     in
     List.fold_left (fun all b -> Names.union all (call b)) Names.empty bindings
@@ -127,6 +135,7 @@ let binding w names called b =
   if is_discard b.pvb_pat then
     let unit_ = Ast_helper.Pat.any ~loc () in
     { b with pvb_pat = unit_; pvb_expr = guarded w (statement w names b.pvb_expr) }
+  else if ends_in_assert b.pvb_expr then { b with pvb_expr = guarded w (statement w names b.pvb_expr) }
   else
     match bound_name b.pvb_pat, unit_body b.pvb_expr with
     | Some name, Some body when Names.mem name called && asserts names body ->

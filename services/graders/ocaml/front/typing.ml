@@ -1,4 +1,5 @@
-(* What of an answer types: every top-level item on its own, and every name that the task declares.
+(* What of an answer types: every top-level item on its own, and every name that the task declares. Where it declares some,
+   these are what counts, and items that do not type count against them: what was not asked for earns nothing.
    An item that does not type is replaced by a hole of the declared (or any) type, so one mistake is one error and does
    not spoil the items after it. Written against compiler-libs 4.13. *)
 
@@ -160,7 +161,7 @@ let rec errors_of env item exn left =
        let more, result = errors_of env item next (left - 1) in
        error :: List.filter (( <> ) error) more, result)
 
-let type_items env declared structure =
+let type_items env ~file declared structure =
   let broken_item p item exn =
     let errors, repaired = errors_of p.env item exn (max_errors_per_item - 1) in
     let p = { p with errors = List.rev_append errors p.errors; broken = bound item @ p.broken } in
@@ -174,27 +175,25 @@ let type_items env declared structure =
   let step p item =
     match type_item p.env item with
     | typed, added, env ->
-      let refused = p.refused @ Forbidden.as_typed typed in
+      let refused = p.refused @ Forbidden.as_typed ~file typed in
       { p with env; signature = p.signature @ added; typed_items = p.typed_items + 1; refused }
     | exception exn -> broken_item p item exn
   in
   List.fold_left step { env; signature = []; typed_items = 0; broken = []; refused = []; errors = [] } structure
 
-(* how many declarations [check_declarations] tells apart *)
-let count_declarations interface =
-  let values = List.length (declared_values interface) in
-  values + if List.length interface > values then 1 else 0
-
-(* [interface]: what the task declares, parsed and typed. *)
-let judge env ~interface structure =
+(* [interface]: what the task declares, parsed and typed; [file]: where the answer's own names are from. *)
+let judge env ~file ~interface structure =
   let parsed, want = Option.value interface ~default:([], []) in
   let written = Forbidden.as_written structure in
-  let p = type_items env (declared_values parsed) structure in
+  let p = type_items env ~file (declared_values parsed) structure in
   let declarations = check_declarations p.env ~broken:p.broken p.signature want in
   let met = List.length (List.filter (( = ) Met) declarations) in
   let unmet = List.filter_map (function Unmet d -> d | Met -> None) declarations in
   let refused = written @ List.filter (fun r -> not (List.mem r written)) p.refused in
-  { total = List.length structure + List.length declarations;
-    typed = (if refused = [] then p.typed_items + met else 0);
+  let items = List.length structure in
+  let total, typed =
+    if declarations = [] then items, p.typed_items else List.length declarations + items - p.typed_items, met
+  in
+  { total; typed = (if refused = [] then typed else 0);
     diagnostics = List.map Forbidden.diagnostic refused @ List.rev p.errors @ unmet;
     forbidden = List.sort_uniq compare (List.map (fun (r : Forbidden.refusal) -> r.what) refused) }

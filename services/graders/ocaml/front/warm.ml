@@ -40,7 +40,7 @@ let interface r env =
 (* the answer as a whole: its tree, what others may see of it, and how to get from one to the other *)
 let whole r env interface structure =
   let tree, signature, names, final_env = typed env structure in
-  if Forbidden.as_written structure <> [] || Forbidden.as_typed tree <> [] then raise Exit;
+  if Forbidden.as_written structure <> [] || Forbidden.as_typed ~file:(file r) tree <> [] then raise Exit;
   let seen =
     match interface with
     | Some (_, want) -> want
@@ -61,14 +61,14 @@ let compile_tests r env seen =
   | exception exn when not r.declared -> [ plan total ~mismatch:(needed (Diagnostic.of_exn ~stage:"tests" exn).message) ]
   | exception _ -> raise Cold
 
-let compiled r env (tree, seen, coercion) count =
+let compiled r env (tree, seen, coercion) =
   let code = Emit.to_string (Emit.code_of r.answer tree coercion) in
-  let facts = "facts", facts ~typed:count ~total:count ~compiled:true [] in
+  let facts = "facts", facts ~typed:1 ~total:1 ~compiled:true [] in
   let tests = if Wire.find r.sections "tests" = None then [] else compile_tests r env seen in
   facts :: ("code/answer", code) :: tests
 
-let judged env interface structure exn =
-  let verdict = Typing.judge env ~interface structure in
+let judged r env interface structure exn =
+  let verdict = Typing.judge env ~file:(file r) ~interface structure in
   let diagnostics =
     if Typing.all_typed verdict then [ Diagnostic.of_exn ~stage:"compile" exn ] else verdict.diagnostics
   in
@@ -80,11 +80,10 @@ let answer r env =
   | exception exn -> [ "facts", facts ~syntax_error:true ~compiled:false [ Diagnostic.of_exn ~stage:"types" exn ] ]
   | structure ->
     Env.set_unit_name (module_name r);
-    let declarations = match interface with Some (parsed, _) -> Typing.count_declarations parsed | None -> 0 in
     (match whole r env interface structure with
-     | result when structure <> [] -> compiled r env result (List.length structure + declarations)
-     | _ -> judged env interface structure Exit
-     | exception exn -> judged env interface structure exn)
+     | result when structure <> [] -> compiled r env result
+     | _ -> judged r env interface structure Exit
+     | exception exn -> judged r env interface structure exn)
 
 let reply text env =
   match answer (of_sections (Wire.sections_of text)) env with
