@@ -236,7 +236,7 @@ TITLES = {
 def table(report: dict[str, Any], titles: dict[str, str]) -> str:
     lines = [f"{report['answers']} answers, {report['rounds']} interleaved rounds, medians. {report['machine']}.", ""]
     lines += ["| contestant | CPU ms per submission | wall ms p50 | wall ms p99 |", "|---|--:|--:|--:|"]
-    for name, title in titles.items():
+    for name, title in ((name, title) for name, title in titles.items() if name in report["rows"]):
         row = report["rows"][name]
         lines.append(f"| {title} | {row['cpu_ms']} | {row['wall_p50_ms']} | {row.get('wall_p99_ms', '')} |")
     lines += ["", "| ratio of CPU, round by round | min | median | max |", "|---|--:|--:|--:|"]

@@ -14,6 +14,9 @@ EVERY = {"exercism": 20, "rustlings": 23, "tasks": 30, "lints": 20, "crates": 8,
 """One program in so many of each source is judged here: about a minute of CPU in all."""
 
 
+pytestmark = pytest.mark.timeout(900)  # half a minute of CPU is long on a machine that does much else
+
+
 @pytest.fixture(scope="module")
 def ours() -> Ours:
     if shutil.which("cargo") is None:
