@@ -31,11 +31,13 @@ class Standing:
     ) -> None:
         self._limits = limits
         self._gone = gone
+        self._spawn = spawn
+        """Kept, and with it whoever started the box: that may be what the box dies with."""
         self._turn = threading.Lock()
         """Two questions at a time would get each other's answers."""
         self._pipes = [Pipe() for _ in range(5)]
         stdin, out, err, report, status = self._pipes
-        self._pid: int | None = spawn([stdin.read, out.write, err.write, report.write, status.write])
+        self._pid: int | None = self._spawn([stdin.read, out.write, err.write, report.write, status.write])
         for pipe, end in ((stdin, stdin.read), *((pipe, pipe.write) for pipe in (out, err, report, status))):
             pipe.close(end)
         self._stdin, self._out, self._err, self._report = stdin.write, out.read, err.read, report.read

@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -237,18 +237,13 @@ def test_where_no_box_can_be_made_the_probe_repeats_what_bubblewrap_said(sandbox
         probe(broken)
 
 
-def test_an_ordinary_user_gets_boxes_that_hold_as_well() -> None:
-    """In a process of its own, when this one is user 0."""
-    if os.geteuid() != 0:
-        pytest.skip("this is an ordinary user already")
-    if shutil.which("setpriv") is None:
-        pytest.skip("setpriv (util-linux) is not installed")
-    script = (
-        "from services.sandbox.bubblewrap import Bubblewrap\n"
-        "from services.sandbox.probe import probe\n"
-        "print(probe(Bubblewrap()))"
-    )
+def as_an_ordinary_user(script: str) -> str:
+    """What `script` prints, in a process of its own that is not user 0."""
     person = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--bounding-set=-all"]
+    if os.geteuid() != 0:
+        person = []
+    elif shutil.which("setpriv") is None:
+        pytest.skip("setpriv (util-linux) is not installed")
     environment = {
         "PATH": os.environ["PATH"],
         "PYTHONPATH": str(Path(__file__).parents[2]),
@@ -265,7 +260,17 @@ def test_an_ordinary_user_gets_boxes_that_hold_as_well() -> None:
     done = subprocess.run(
         [*person, interpreter, "-c", script], env=environment, capture_output=True, text=True, check=False
     )
-    assert done.stdout.strip() == "[]", done.stderr
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_an_ordinary_user_gets_boxes_that_hold_as_well() -> None:
+    script = (
+        "from services.sandbox.bubblewrap import Bubblewrap\n"
+        "from services.sandbox.probe import probe\n"
+        "print(probe(Bubblewrap()))"
+    )
+    assert as_an_ordinary_user(script) == "[]"
 
 
 # --------------------------------------------------------------------------------------------------- what a box gives
@@ -629,6 +634,40 @@ def test_nobody_survives_a_standing_box_that_is_closed(sandbox: Bubblewrap) -> N
     box.close()
     box.close()
     assert soon(lambda: processes_with(marker) == [])
+
+
+def test_nobody_survives_a_standing_box_that_is_closed_while_it_does_not_listen(sandbox: Bubblewrap) -> None:
+    """The end of its input ends most PID 1s by itself; this one has to be killed."""
+    marker = f"survivor-{os.urandom(8).hex()}"
+    deaf = SERVE.replace('reply(b"ready")', 'reply(b"ready")\ntime.sleep(300)')
+    box = sandbox.open(python(DAEMON + deaf, marker, limits=replace(LIMITS, cpu_s=None)))
+    assert processes_with(marker) != []
+    box.close()
+    try:
+        assert soon(lambda: processes_with(marker) == [])
+    finally:
+        for pid in processes_with(marker):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def test_a_standing_box_outlives_the_last_mention_of_its_sandbox() -> None:
+    """For an ordinary user a box dies with the thread that started it, which is the sandbox's."""
+    script = (
+        "import gc, os, sys, threading, time\n"
+        "from services.sandbox import Command, Limits\n"
+        "from services.sandbox.bubblewrap import Bubblewrap\n"
+        "python = os.path.realpath(sys.executable)\n"
+        f"command = Command(argv=(python, '-I', '-S', '-c', {SERVE!r}), limits=Limits(cpu_s=None),"
+        " binds=('/usr', os.path.realpath(sys.base_prefix)))\n"
+        "box = Bubblewrap().open(command)\n"
+        "gc.collect()\n"
+        "for thread in threading.enumerate()[1:]:\n    thread.join(1)\n"
+        "time.sleep(0.5)\n"  # the kernel's part of a thread ends later
+        'print(*box.ask(b"reply(b\'here\')\\n", 20.0).words)\n'
+        "box.close()"
+    )
+    assert as_an_ordinary_user(script) == "here"
 
 
 def test_questions_of_many_threads_get_their_own_answers(standing: StandingBox) -> None:
