@@ -664,7 +664,7 @@ def test_a_standing_box_outlives_the_last_mention_of_its_sandbox() -> None:
         "gc.collect()\n"
         "for thread in threading.enumerate()[1:]:\n    thread.join(1)\n"
         "time.sleep(0.5)\n"  # the kernel's part of a thread ends later
-        'print(*box.ask(b"reply(b\'here\')\\n", 20.0).words)\n'
+        "print(*box.ask(b\"reply(b'here')\\n\", 20.0).words)\n"
         "box.close()"
     )
     assert as_an_ordinary_user(script) == "here"
