@@ -240,18 +240,36 @@ def test_every_grader_that_can_start_is_served_by_one_process(
     assert [result.passed for here in both for result in results_in(here.out)] == [True, False, True]  # type: ignore[union-attr]
 
 
-def test_a_machine_without_rust_still_serves_ocaml_and_is_told_so(tmp_path: Path, ocaml_grader: OcamlGrader) -> None:
+@pytest.fixture
+def no_rust(tmp_path: Path) -> str:
+    """What to put before PATH so that rustc is there and does not work, as rustup's is without a toolchain."""
     broken = tmp_path / "rustc"
     broken.write_text("#!/bin/sh\necho 'no toolchain is installed' >&2\nexit 1\n")
     broken.chmod(0o755)
-    with served(path=f"{tmp_path}:") as (url, said):
+    return f"{tmp_path}:"
+
+
+def test_a_machine_without_rust_still_serves_ocaml_and_is_told_so(no_rust: str, ocaml_grader: OcamlGrader) -> None:
+    with served(path=no_rust) as (url, said):
         assert graders_at(url) == ["ocaml"]
     assert re.search(r"serving without rust: .*no toolchain is installed", said)
-    asked_for = process("serve", "--port", "0", "--graders", "ocaml,rust", path=f"{tmp_path}:")
+    asked_for = process("serve", "--port", "0", "--graders", "ocaml,rust", path=no_rust)
     _, err = asked_for.communicate(timeout=SOON_S)
     assert asked_for.returncode == 3
     assert "no toolchain is installed" in err
     assert "Traceback" not in err
+
+
+def test_doctor_counts_missing_rust_as_nothing_that_everybody_needs(no_rust: str, ocaml_grader: OcamlGrader) -> None:
+    out, _ = process("doctor", path=no_rust).communicate(timeout=SOON_S)
+    assert re.search(r"^ok   ocaml: ", out, re.MULTILINE)
+    assert re.search(r"^--   rust: .*no toolchain is installed", out, re.MULTILINE)
+
+
+def test_doctor_says_which_rust_there_is(rust_grader: RustGrader) -> None:
+    out, _ = process("doctor").communicate(timeout=SOON_S)
+    toolchain = rust_grader.toolchain
+    assert f"ok   rust: {toolchain.version} with clippy in {toolchain.sysroot}, linked by " in out
 
 
 def test_when_all_were_graded_the_exit_status_is_0(gradus: Cli, tmp_path: Path) -> None:
