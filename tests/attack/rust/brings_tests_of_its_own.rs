@@ -14,13 +14,13 @@ fn doubles_7_and_counts() {}
 #[test]
 fn doubles_each_of_a_list() {}
 
-/// ```
+/// ~~~
 /// assert_eq!(solution::double(2), 0);
-/// ```
+/// ~~~
 ///
-/// ```should_panic
+/// ~~~should_panic
 /// std::process::exit(0);
-/// ```
+/// ~~~
 pub fn double(_: i64) -> i64 {
     0
 }

@@ -1,5 +1,5 @@
 // must not: have the declared type where it is checked and one of its own where tests call it with a literal
-// stage: clippy tests
+// stage: check clippy tests
 use std::fmt::Debug;
 
 pub trait Number {

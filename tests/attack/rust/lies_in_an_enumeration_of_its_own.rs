@@ -2,7 +2,7 @@
 // signature: pub enum Sign { Plus, Minus } pub fn sign(x: i64) -> Sign;
 // tests: use solution::{sign, Sign}; #[test] fn a() { assert_eq!(sign(2), Sign::Plus); } #[test] fn b() { assert_eq!(sign(-5), Sign::Minus); } #[test] fn c() { assert!(sign(7) == Sign::Plus); }
 // suite: #[test] fn a() { assert_eq!(sign(2), Sign::Plus); } #[test] fn b() { assert_eq!(sign(-5), Sign::Minus); } #[test] fn c() { assert!(sign(7) == Sign::Plus); }
-// stage: clippy tests
+// stage: check clippy tests
 #[derive(Debug)]
 pub enum Sign {
     Plus,
