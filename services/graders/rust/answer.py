@@ -15,6 +15,7 @@ from functools import cached_property
 from gradus.contract import Diagnostic, RustTask, Stage
 from services.extract import Answer, Layout, extract
 from services.graders.rust.lexer import Item, Kind, Token, code, items, macro_bodies
+from services.graders.rust.outlives import assumed_bounds
 from services.graders.rust.signature import Signature
 
 TAGS = frozenset({"rust", "rs"})
@@ -35,10 +36,16 @@ FORBIDDEN_IN_MACROS: Mapping[str, str] = {
         "a macro of an answer may not include files: where the tests call it, it could include theirs",
     ),
 }
+_ASSUMED = (
+    "an answer may not use a function as a value that takes for granted which of its lifetimes is longer: write the "
+    "bound (`'b: 'a`); without it the compiler lets references outlive what they refer to"
+)
 _OWN_EQUALITY = (
     "an answer may only derive `PartialEq`: written by hand, it could say that anything is what tests expect. "
     "A task that asks for one declares `impl PartialEq for ...` in its signature"
 )
+_NAMED = {_ASSUMED: "lifetimes"}
+"""What is refused, where that is not the name of the token."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +78,7 @@ class RustAnswer:
         for path, found in self.tokens.items():
             for token, why in self._refused(found):
                 message = self.located(path, why)
-                yield Diagnostic(stage=Stage.CHECK, line=token.line, code=token.text, message=message)
+                yield Diagnostic(stage=Stage.CHECK, line=token.line, code=_NAMED.get(why, token.text), message=message)
 
     def _refused(self, found: Sequence[Token]) -> Iterator[tuple[Token, str]]:
         for at, token in enumerate(found):
@@ -82,6 +89,7 @@ class RustAnswer:
         for body in macro_bodies(found):
             named = (token for token in body if token.kind is Kind.NAME)
             yield from ((token, why) for token in named if (why := FORBIDDEN_IN_MACROS.get(token.text)))
+        yield from ((token, _ASSUMED) for token in assumed_bounds(found))
         if not self.own_equality:
             yield from ((token, _OWN_EQUALITY) for token in _own_equality(found))
 

@@ -46,7 +46,7 @@ def parse_signature(text: str, crate: str) -> Signature:
 
 def _pins(item: Item, crate: str) -> Iterator[Pin]:
     if item.word == "fn":
-        yield _pin(_Function.read(item.body), f"::{crate}::{item.name}", item.name)
+        yield _pin(Function.read(item.body), f"::{crate}::{item.name}", item.name)
     elif item.word == "impl":
         generics, rest = _generics(item.body[1:])
         brace = next((at for at, token in enumerate(rest) if token.text == "{"), len(rest))
@@ -55,12 +55,12 @@ def _pins(item: Item, crate: str) -> Iterator[Pin]:
         receiver = of_trait[-1]
         for inner in items(rest[brace + 1 : -1]):
             if inner.word == "fn":
-                function = _Function.read(inner.body).of(receiver, generics, where)
+                function = Function.read(inner.body).of(receiver, generics, where)
                 called = f"<{_text(receiver)}{' as ' + _text(of_trait[0]) if len(of_trait) > 1 else ''}>::{inner.name}"
                 yield _pin(function, called, f"{receiver[0].text}::{inner.name}")
 
 
-def _pin(function: _Function, path: str, name: str) -> Pin:
+def _pin(function: Function, path: str, name: str) -> Pin:
     lifetimes = [part for part in function.generics if part[0].kind is Kind.LIFETIME]
     others = [part for part in function.generics if part[0].kind is not Kind.LIFETIME]
     bound = ", ".join([*(_text(part[:1]) for part in lifetimes), *([_SELF_LIFETIME] if function.by_reference else [])])
@@ -80,7 +80,9 @@ _Tokens = Sequence[Token]
 
 
 @dataclass(frozen=True, slots=True)
-class _Function:
+class Function:
+    """The head of a function, in pieces."""
+
     generics: tuple[_Tokens, ...]
     takes: tuple[_Tokens, ...]
     gives: _Tokens
@@ -91,7 +93,7 @@ class _Function:
     """It is a method that borrows its receiver, so that elided lifetimes of its result are the receiver's."""
 
     @classmethod
-    def read(cls, body: _Tokens) -> _Function:
+    def read(cls, body: _Tokens) -> Function:
         after_name = next(at for at, token in enumerate(body) if token.text == "fn") + 2
         generics, rest = _generics(body[after_name:])
         closing = _closing(rest, 0)
@@ -102,7 +104,7 @@ class _Function:
         has_types = any(part[0].kind is not Kind.LIFETIME for part in generics)
         return cls(generics, tuple(parameters), gives, where, has_types)
 
-    def of(self, receiver: _Tokens, generics: tuple[_Tokens, ...], where: _Tokens) -> _Function:
+    def of(self, receiver: _Tokens, generics: tuple[_Tokens, ...], where: _Tokens) -> Function:
         """The same as a function of an `impl` block."""
         takes = list(self.takes)
         by_reference = bool(takes) and takes[0][0].text == "&" and takes[0][-1].text == "self"
@@ -111,7 +113,7 @@ class _Function:
         gives = _borrowed(self.gives) if by_reference else self.gives
         own = [_in_place_of_self(part, receiver) for part in (*takes, gives)]
         both = (*self.where, *_comma(self.where, where), *where)
-        return _Function((*generics, *self.generics), tuple(own[:-1]), own[-1], both, self.has_types, by_reference)
+        return Function((*generics, *self.generics), tuple(own[:-1]), own[-1], both, self.has_types, by_reference)
 
 
 def _self_type(parameter: _Tokens, receiver: _Tokens) -> _Tokens:

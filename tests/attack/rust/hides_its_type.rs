@@ -1,5 +1,5 @@
 // must not: lie behind `impl Trait`
-// stage: clippy tests
+// stage: clippy tests check
 use std::fmt::Debug;
 
 #[derive(Debug)]

@@ -1,5 +1,5 @@
 // must not: be equal to everything
-// stage: clippy tests
+// stage: clippy tests check
 #[derive(Debug, Clone, Copy)]
 pub struct Liar;
 
