@@ -73,8 +73,8 @@ check: $(VENV)/.done  ## Format, lint, types, and the direction of imports
 	$(BIN)/lint-imports
 
 .PHONY: lock
-lock:  ## Write requirements.lock from what is installed
-	@{ sed -n '/^#/p' requirements.lock; $(BIN)/python -m pip freeze --exclude-editable | grep -v '^uv==' | sed 's/+cpu//'; } > requirements.lock.new
+lock:  ## Write requirements.lock from what is installed; lines for other Pythons stay
+	@{ sed -n '/^#/p; /; python/p' requirements.lock; $(BIN)/python -m pip freeze --exclude-editable | grep -v '^uv==' | sed 's/+cpu//'; } > requirements.lock.new
 	@mv requirements.lock.new requirements.lock
 
 .PHONY: clean

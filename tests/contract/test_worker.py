@@ -26,8 +26,8 @@ from gradus.contract import (
     Graded,
     GraderInfo,
     GraderName,
+    OcamlLimits,
     OcamlSubmission,
-    RunLimits,
     Stage,
     Submission,
     TestCount,
@@ -479,7 +479,7 @@ async def process(broker: Broker, *argv: str) -> AsyncIterator[subprocess.Popen[
 
 
 def ocaml_job(code: str, grader: OcamlGrader) -> Job:
-    return job(code, info=grader.info(), limits=RunLimits(cpu_s=1.0))
+    return job(code, info=grader.info(), limits=OcamlLimits(cpu_s=1.0))
 
 
 def ocaml_jobs(grader: OcamlGrader, n_quick: int) -> list[Job]:
