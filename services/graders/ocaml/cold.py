@@ -138,7 +138,8 @@ def _said(outcome: Outcome) -> str:
 
 def _limit_hit(outcome: Outcome, cpu_ms: int, limits: Limits) -> tuple[str | None, str | None]:
     ending = outcome.ending
-    if ending is Ending.EXITED and outcome.exit_code == _STOPPED_BY_ITS_TIMER:
+    used_up = outcome.cpu_s * 1e3 >= 0.5 * cpu_ms  # its own account, and that of the clock's ticks, differ
+    if ending is Ending.EXITED and outcome.exit_code == _STOPPED_BY_ITS_TIMER and used_up:
         ending = Ending.CPU_LIMIT
     match ending:
         case Ending.CPU_LIMIT:
