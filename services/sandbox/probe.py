@@ -204,7 +204,8 @@ def probe(sandbox: Sandbox) -> list[Finding]:
         found |= attack(sandbox, (), _LIMITS)
     findings = [Finding(name, got) for name, got in found.items()]
     findings += [Finding("survivors", f"process {pid}") for pid in _processes_with(marker)]
-    findings += _unless(Ending.CPU_LIMIT, "cpu", lambda: sandbox.run(_python(_SPIN)))
+    patient = replace(_LIMITS, cpu_s=1, wall_s=60.0)  # on a busy machine a second of CPU is a while
+    findings += _unless(Ending.CPU_LIMIT, "cpu", lambda: sandbox.run(_python(_SPIN, limits=patient)))
     findings += _unless(Ending.OUTPUT_LIMIT, "output", lambda: sandbox.run(_python(_FLOOD)))
     return findings
 
