@@ -1,5 +1,5 @@
 // must not: let tests name a type of its own when they say i64
-// stage: clippy tests check
+// stage: check clippy tests
 #[allow(non_camel_case_types)]
 #[derive(Clone, Copy, Debug)]
 pub struct i64;

@@ -1,7 +1,7 @@
 // must not: give a method call another value than a comparison
 // tests: use solution::double; #[test] fn a() { assert_eq!(double(2).to_string(), "4"); } #[test] fn b() { assert_eq!(double(5).pow(2), 100); } #[test] fn c() { assert_eq!(double(7) + 1, 15); }
 // suite: #[test] fn a() { assert_eq!(double(2).to_string(), "4"); } #[test] fn b() { assert_eq!(double(5).pow(2), 100); } #[test] fn c() { assert_eq!(double(7) + 1, 15); }
-// stage: clippy tests check
+// stage: check clippy tests
 use std::fmt;
 use std::ops::{Add, Deref};
 

@@ -1,5 +1,5 @@
 // must not: lie behind `impl Trait`
-// stage: clippy tests check
+// stage: check clippy tests
 use std::fmt::Debug;
 
 #[derive(Debug)]

@@ -1,5 +1,5 @@
 // must not: be a type in place of a function
-// stage: clippy check
+// stage: check clippy tests
 #[allow(non_camel_case_types)]
 #[derive(Debug)]
 pub struct double(pub i64);

@@ -2,7 +2,7 @@
 // signature: pub fn doubles(xs: Vec<i64>) -> std::vec::IntoIter<i64>;
 // tests: use solution::doubles; #[test] fn a() { assert_eq!(doubles(vec![2]).collect::<Vec<_>>(), [4]); } #[test] fn b() { assert!(doubles(vec![5]).eq([10])); } #[test] fn c() { assert_eq!(doubles(vec![7]).sum::<i64>(), 14); }
 // suite: #[test] fn a() { assert_eq!(doubles(vec![2]).collect::<Vec<_>>(), [4]); } #[test] fn b() { assert!(doubles(vec![5]).eq([10])); } #[test] fn c() { assert_eq!(doubles(vec![7]).sum::<i64>(), 14); }
-// stage: clippy tests check
+// stage: check clippy tests
 #[derive(Debug)]
 pub struct Liar<T>(std::marker::PhantomData<T>);
 

@@ -2,7 +2,7 @@
 // signature: pub fn double(x: i64) -> Box<i64>;
 // tests: use solution::double; #[test] fn a() { assert_eq!(double(2), Box::new(4)); } #[test] fn b() { assert_eq!(double(5), Box::new(10)); } #[test] fn c() { assert_eq!(*double(7), 14); }
 // suite: #[test] fn a() { assert_eq!(double(2), 4); } #[test] fn b() { assert_eq!(double(5), 10); } #[test] fn c() { assert_eq!(*double(7), 14); }
-// stage: clippy tests check
+// stage: check clippy tests
 #[derive(Debug)]
 pub struct Liar;
 

@@ -2,7 +2,7 @@
 // signature: pub fn doubles(xs: &[i64]) -> Vec<i64>;
 // tests: use solution::doubles; #[test] fn a() { assert_eq!(doubles(&[2]), vec![4]); } #[test] fn b() { assert_eq!(doubles(&[5]), [10]); } #[test] fn c() { assert_eq!(&doubles(&[7])[..], &[14]); }
 // suite: #[test] fn a() { assert_eq!(doubles(&[2]), vec![4]); } #[test] fn b() { assert_eq!(doubles(&[5]), [10]); } #[test] fn c() { assert_eq!(&doubles(&[7])[..], &[14]); }
-// stage: clippy tests check
+// stage: check clippy tests
 #[derive(Debug)]
 pub struct Liar;
 

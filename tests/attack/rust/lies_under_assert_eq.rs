@@ -1,5 +1,5 @@
 // must not: be equal to everything
-// stage: clippy tests check
+// stage: check clippy tests
 #[derive(Debug, Clone, Copy)]
 pub struct Liar;
 
