@@ -164,7 +164,7 @@ RUST_TASKS: dict[str, dict[str, Any]] = {
     },
     "cases": {
         "cases": [{"stdin": "1", "stdout": "2"}],
-        "solution": "fn main() {\n    println!(\"2\");\n}",
+        "solution": 'fn main() {\n    println!("2");\n}',
         "stub": "fn main() {}",
         "crate": "incs",
         "limits": {"cpu_s": 1},
@@ -187,7 +187,11 @@ def test_a_good_task_in_rust_has_no_problem(rust_grader: RustGrader, what: str) 
     ("what", "changes", "problem"),
     [
         ("tests", {"module": "inc"}, "unknown fields: module"),
-        ("tests", {"solution": "pub fn inc(x: i64) -> i64 {\n    x\n}"}, "the reference answer gets 0.35 at stage tests"),
+        (
+            "tests",
+            {"solution": "pub fn inc(x: i64) -> i64 {\n    x\n}"},
+            "the reference answer gets 0.35 at stage tests",
+        ),
         ("tests", {"stub": "pub fn inc(_: i64) -> i64 {\n    2\n}"}, "stub passes all tests"),
         ("tests", {"cases": RUST_TASKS["cases"]["cases"]}, "give either `tests`"),
         ("cases", {"edition": "2020"}, "edition: Input should be"),
