@@ -58,8 +58,9 @@ test-compose: setup  ## Build the images, bring the stack up in containers, grad
 	tests/e2e/compose.sh
 
 .PHONY: bench
-bench: setup  ## What a submission costs, beside the naive pipeline and the bare compiler (2 to 5 minutes)
+bench: setup  ## What a submission costs, beside the naive pipeline and the bare compiler (5 to 10 minutes)
 	$(BIN)/python -m tests.bench.ocaml --rounds 3
+	$(BIN)/python -m tests.bench.rust --rounds 3
 
 .PHONY: fuzz
 fuzz: setup  ## 20,000 mutated sources against the OCaml grader (3 minutes)
