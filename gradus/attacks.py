@@ -5,7 +5,6 @@ what must not happen, and then as `key: value` what differs from the usual:
   earned     tests that it passes by honest means (0)
   stage      stages that it may reach (tests)
   flags      flags of the verdict
-  ways       `warm`: only where the answer has no file to read; see docs/architecture.md
   wall_s     wall limit of the run, for tests with a grader of their own
   signature, tests, suite                  of the task, in place of those below
   packages, dependencies, edition, files, limits   further fields of the task, the last two in JSON
@@ -134,7 +133,7 @@ _TIMES = re.compile(r"@(\d+) times (.*?)@", re.DOTALL)
 _LISTS = ("packages", "dependencies")
 _JSON = ("files", "limits")
 _OF_THE_TASK = ("signature", "tests", "suite", "edition", *_LISTS, *_JSON)
-_KEYS = ("must not", "earned", "stage", "flags", "ways", "wall_s", *_OF_THE_TASK)
+_KEYS = ("must not", "earned", "stage", "flags", "wall_s", *_OF_THE_TASK)
 _LINE = re.compile(rf"^(?://)?\s*({'|'.join(_KEYS)}):\s*(.*?)\s*$", re.MULTILINE)
 
 
@@ -150,7 +149,6 @@ class Attack:
     earned: int = 0
     stages: frozenset[str] = frozenset({"tests"})
     flags: frozenset[str] = frozenset()
-    only_warm: bool = False
     wall_s: float | None = None
     task: Mapping[str, Any] = field(default_factory=dict)
     """Further fields of the task."""
@@ -208,7 +206,6 @@ def attack_of(language: Language, name: str, source: str, said: Mapping[str, str
         earned=int(said.get("earned", 0)),
         stages=frozenset(said.get("stage", "tests").split()),
         flags=frozenset(said.get("flags", "").split()),
-        only_warm=said.get("ways") == "warm",
         wall_s=float(said["wall_s"]) if "wall_s" in said else None,
         task=task,
     )
