@@ -1,11 +1,13 @@
 """Grade the OCaml corpora beside the checkout: verified records pass with their reference and fail with their stub.
 
 Prints the counts. Run as a script (`python tests/e2e/ocaml_corpora.py`) it first installs the Debian packages that the
-corpora need, when it may; the test in test_ocaml_corpora.py uses the same functions.
+corpora need, when it may; with `--without-packages` it leaves out what needs any, for an OCaml that has none. The test
+in test_ocaml_corpora.py uses the same functions.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shutil
@@ -28,6 +30,8 @@ LIMITS = {
     "ocamlorg/058": {"cpu_s": 0.5},
 }
 """Where the grader's defaults are less than ten times what the reference answer costs."""
+OTHER_NUMBERS = "ocamlorg/024 solution: 0.675"
+"""Asks for six certain random numbers, and the generator of OCaml 5 is another one: one of its two tests passes."""
 DEBIAN = {
     "base": "libbase-ocaml-dev",
     "react": "libreact-ocaml-dev",
@@ -71,8 +75,9 @@ def install(packages: list[str]) -> None:
         subprocess.run(["apt-get", "install", "-y", "-q", "--no-install-recommends", *packages], check=True)
 
 
-def grade_all(grader: OcamlGrader) -> list[tuple[dict[str, Any], str, Graded | Faulted]]:
-    jobs = [(record, which) for record in records() for which in ("solution", "stub")]
+def grade_all(grader: OcamlGrader, *, packages: bool = True) -> list[tuple[dict[str, Any], str, Graded | Faulted]]:
+    chosen = [record for record in records() if packages or set(record["packages"]) <= {"ounit2"}]
+    jobs = [(record, which) for record in chosen for which in ("solution", "stub")]
     submissions = [submission(record, which) for record, which in jobs]
     results = grade_in_order(grader, submissions, "ocaml/graduated@1")
     return [(record, which, result) for (record, which), result in zip(jobs, results, strict=True)]
@@ -90,9 +95,16 @@ def wrong(which: str, result: Graded | Faulted, record: dict[str, Any]) -> str |
 
 
 def main() -> int:
-    install(missing_packages())
-    results = grade_all(OcamlGrader())
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--without-packages", action="store_true")
+    packages = not parser.parse_args().without_packages
+    if packages:
+        install(missing_packages())
+    grader = OcamlGrader()
+    results = grade_all(grader, packages=packages)
     problems = [problem for record, which, result in results if (problem := wrong(which, result, record))]
+    if grader.toolchain.number >= 500:
+        problems = [problem for problem in problems if not problem.startswith(OTHER_NUMBERS)]
     counts = Counter((record["corpus"], which) for record, which, _ in results)
     for (corpus, which), number in sorted(counts.items()):
         print(f"{corpus}: {number} x {which}")

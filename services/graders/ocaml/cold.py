@@ -121,7 +121,9 @@ class ColdWay:
         return self._run(trial, command)
 
     def _run(self, trial: Trial, command: Command) -> Outcome:
-        outcome = self._sandbox.run(command)
+        memory_mb = command.limits.memory_mb + self._toolchain.reserved_mb
+        limits = replace(command.limits, memory_mb=memory_mb)
+        outcome = self._sandbox.run(replace(command, limits=limits, environment=self._toolchain.environment))
         trial.cpu_s += outcome.cpu_s
         return outcome
 

@@ -33,9 +33,10 @@ COMMENT = re.compile(r"\(\*.*?(?:\*\)|\Z)", re.DOTALL)  # to the end when unclos
 _VALUE = re.compile(r"^[ \t]*+val\s++(?:\(\s*(\S+)\s*\)|([a-z_][\w']*))", re.MULTILINE)
 
 
-_TAKEN = frozenset({"Stdlib", "Obj", "Marshal", "Callback", "Weak", "Ephemeron", "Parsing", "Dynlink", "OUnit2"})
+_TAKEN = frozenset({"Stdlib", "Dynlink", "OUnit2"})
 _TAKEN_BEGINNINGS = ("Stdlib__", "Camlinternal", "CamlinternaL", "Gradus_")
-"""Modules that no answer may name (front/forbidden.ml): one of its own that was called so could not be told apart."""
+"""Modules that no answer may name (front/forbidden.ml), beside those hidden from it: one of its own that was called so
+could not be told apart."""
 
 _NO_CODE = Facts(
     Stage.EXTRACT, diagnostics=(Diagnostic(stage=Stage.EXTRACT, message="there is no code in the completion"),)
@@ -67,7 +68,7 @@ class OcamlGrader:
     def grade(self, submission: Submission, rubric: str, slot: int) -> Graded:
         if not isinstance(submission, OcamlSubmission):
             raise InternalFault(f"the OCaml grader was given a {type(submission).__name__}", retryable=False)
-        _refuse_taken_names(submission.task)
+        _refuse_taken_names(submission.task, _TAKEN | self.toolchain.hidden)
         started = time.monotonic()
         facts, cpu_s = self._facts(submission, slot)
         result = score(facts, rubric)
@@ -120,10 +121,10 @@ class OcamlGrader:
         return digest.hexdigest()[:12]
 
 
-def _refuse_taken_names(task: OcamlTask) -> None:
+def _refuse_taken_names(task: OcamlTask, taken: frozenset[str]) -> None:
     for name in (task.module, *(file.partition(".")[0] for file in task.files)):
         module = name[:1].upper() + name[1:]
-        if module in _TAKEN or module.startswith(_TAKEN_BEGINNINGS):
+        if module in taken or module.startswith(_TAKEN_BEGINNINGS):
             message = f"this task cannot be judged: answers may not name {module}, so no module of it can be called so"
             raise InternalFault(message, retryable=False)
 

@@ -20,6 +20,8 @@ from gradus.resources import cache
 
 HERE = Path(__file__).parent
 STUBS = "stubs.c"
+COMPILER = "compiler.ml"
+"""The one source that depends on the version of OCaml; goes through the C preprocessor."""
 FRONT_UNITS = (
     *("wire", "diagnostic", "forbidden", "typing", "tests", "request", "confine", "emit"),
     *("cold", "warm", "main"),
@@ -28,7 +30,9 @@ HARNESS_UNITS = ("gradus_harness", "oUnit2", "gradus_start")
 EXECUTABLES = ("front", "runner")
 SEAL = "dllgradus.so"
 """What programs of their own load: closes the file system to them before the answer runs."""
-HIDDEN = frozenset(f"stdlib__{name}" for name in ("Obj", "Marshal", "Callback", "Weak", "Ephemeron", "Parsing"))
+_HIDDEN = frozenset({"Obj", "Marshal", "Callback", "Weak", "Ephemeron", "Parsing"})
+_RESERVED_MB = 258
+"""Measured: 267.6 MB of address space where 4.13 has 8.1; 256 MB are set aside for the minor heaps of 128 domains."""
 MOUNT = "/opt/gradus-ocaml"
 """Where boxes see the build."""
 
@@ -52,10 +56,37 @@ class OcamlToolchain:
     def __init__(self) -> None:
         self.ocamlc = _tool("ocamlc.opt", "ocamlc")
         self.ocamlrun = _tool("ocamlrun")
-        self.ocamlfind = _tool("ocamlfind")
         self.version = _said([self.ocamlc, "-version"])
         self.library = _said([self.ocamlc, "-where"])
+        self._refuse_what_boxes_cannot_see()
         self.build = _build(self)
+
+    @property
+    def number(self) -> int:
+        """413 for OCaml 4.13.1, 503 for 5.3.0."""
+        major, minor = self.version.split(".")[:2]
+        return 100 * int(major) + int(minor)
+
+    @property
+    def hidden(self) -> frozenset[str]:
+        """Modules of the standard library that answers may not name (front/forbidden.ml)."""
+        return _HIDDEN | ({"Domain"} if self.number >= 500 else set())
+
+    @property
+    def reserved_mb(self) -> int:
+        """Address space that every process has at its start and that holds no memory; limits do not mean it."""
+        return _RESERVED_MB if self.number >= 500 else 0
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of programs in boxes. OCaml 5 lets a stack grow to a gigabyte, so that one recursion without end would use up
+        the CPU time of all tests, and a compiler's that of the whole answer: 8 MB, as before OCaml 5."""
+        return {"OCAMLRUNPARAM": "l=1M"} if self.number >= 500 else {}
+
+    def _refuse_what_boxes_cannot_see(self) -> None:
+        if self.library.startswith("/tmp/"):
+            message = f"OCaml is in {self.library}, and boxes have a /tmp of their own: install it elsewhere"
+            raise InternalFault(message, retryable=False)
 
     @property
     def compile_binds(self) -> tuple[str, ...]:
@@ -83,13 +114,23 @@ class OcamlToolchain:
         wanted = [name for name in names if name not in ("ounit2", "oUnit")]
         if not wanted:
             return Packages()
+        if (library := _said([self._ocamlfind, "printconf", "stdlib"])) != self.library:
+            message = (
+                f"the task needs OCaml packages {', '.join(wanted)}, and the ocamlfind on PATH is not of OCaml "
+                f"{self.version}: it has the packages of {library}. Put the right one first on PATH"
+            )
+            raise InternalFault(message, retryable=False)
         includes = self._query(wanted, "-format", "%d")
         archives = [line for line in self._query(wanted, "-a-format") if line.strip()]
-        ppx = [part.strip() for part in _said([self.ocamlfind, "printppx", *wanted]).split("-ppx") if part.strip()]
+        ppx = [part.strip() for part in _said([self._ocamlfind, "printppx", *wanted]).split("-ppx") if part.strip()]
         return Packages(tuple(dict.fromkeys(includes)), tuple(archives), tuple(part.strip('"') for part in ppx))
 
+    @property
+    def _ocamlfind(self) -> str:
+        return _tool("ocamlfind")
+
     def _query(self, names: list[str], *form: str) -> list[str]:
-        command = [self.ocamlfind, "query", "-recursive", "-predicates", "byte", *form, *names]
+        command = [self._ocamlfind, "query", "-recursive", "-predicates", "byte", *form, *names]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
         if done.returncode != 0:
             raise InternalFault(
@@ -101,9 +142,12 @@ class OcamlToolchain:
 
 
 def _tool(*names: str) -> str:
-    for name in names:
-        if path := shutil.which(name):
-            return os.path.realpath(path) if name != "ocamlfind" else path
+    """The first of these tools that is beside the first `ocamlc` on PATH, or else anywhere on PATH."""
+    beside = str(Path(shutil.which("ocamlc") or "/usr/bin/ocamlc").parent)
+    for folders in (beside, None):
+        for name in names:
+            if path := shutil.which(name, path=folders):
+                return os.path.realpath(path)
     raise InternalFault(f"the OCaml grader needs `{names[0]}`, which is not on PATH. {_INSTALL}", retryable=False)
 
 
@@ -112,7 +156,7 @@ def _said(command: list[str]) -> str:
 
 
 def _sources() -> list[Path]:
-    front = [HERE / "front" / name for name in (STUBS, *(f"{unit}.ml" for unit in FRONT_UNITS))]
+    front = [HERE / "front" / name for name in (STUBS, COMPILER, *(f"{unit}.ml" for unit in FRONT_UNITS))]
     harness = [HERE / "harness" / f"{unit}.ml" for unit in HARNESS_UNITS]
     return [*front, *harness, HERE / "runner" / "runner.ml"]
 
@@ -136,7 +180,7 @@ def _build(toolchain: OcamlToolchain) -> Path:
         for source in _sources():
             shutil.copy(source, folder)
         _compile(toolchain, folder)
-        _make_view(Path(toolchain.library), folder / "view")
+        _make_view(toolchain, folder / "view")
         _publish(folder, target)
     return target
 
@@ -145,42 +189,39 @@ def _compile(toolchain: OcamlToolchain, folder: Path) -> None:
     front = [f"{unit}.ml" for unit in FRONT_UNITS]
     harness = [f"{unit}.ml" for unit in HARNESS_UNITS]
     linked = [f"{unit}.cmo" for unit in HARNESS_UNITS if unit != "gradus_start"]
-    compiler = "unix,str,compiler-libs.common,compiler-libs.bytecomp"
-    native = [toolchain.ocamlfind, "ocamlopt", "-w", "-a", "-package", compiler, "-linkpkg"]
+    preprocessed = ["-pp", f"gcc -E -undef -nostdinc -traditional-cpp -x c -DVERSION={toolchain.number}"]
+    # from 5.0 on these libraries have folders of their own
+    flags = ["-w", "-a", *(part for name in ("unix", "str", "compiler-libs") for part in ("-I", f"+{name}"))]
+    native = _tool("ocamlopt.opt", "ocamlopt")
+    libraries = [f"{name}.cmxa" for name in ("unix", "str", "ocamlcommon", "ocamlbytecomp")]
     # the runner's bytecode comes from the answer, so it brings the whole standard library and a runtime of its own
-    runner = [
-        toolchain.ocamlfind,
-        "ocamlc",
-        "-w",
-        "-a",
-        "-custom",
-        "-linkall",
-        "-package",
-        "unix,compiler-libs.bytecomp",
-    ]
+    runner = [toolchain.ocamlc, *flags, "-custom", "-linkall", "unix.cma", "ocamlcommon.cma", "ocamlbytecomp.cma"]
     commands = [
-        [*native, STUBS, *front, "-o", "front"],
+        [native, *flags, *preprocessed, "-c", COMPILER],
+        [native, *flags, *libraries, "-ccopt", "-fPIC", STUBS, COMPILER.replace(".ml", ".cmx"), *front, "-o", "front"],
         [_tool("ocamlmklib"), "-o", "gradus", STUBS.replace(".c", ".o")],
         [toolchain.ocamlc, "-w", "-a", "-c", *harness],
-        [*runner, "-linkpkg", STUBS, *linked, "confine.ml", "runner.ml", "-o", "runner"],
+        [*runner, STUBS, *linked, "confine.ml", "runner.ml", "-o", "runner"],
     ]
     for command in commands:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=300)
         if done.returncode != 0:
             raise InternalFault(
                 f"the OCaml grader's own compiler front could not be built with OCaml {toolchain.version}: "
-                f"{done.stderr.strip()[-2000:]}\nIt needs ocamlopt, gcc and compiler-libs. {_INSTALL}",
+                f"{done.stderr.strip()[-2000:]}\nIt needs OCaml 4.13 to 5.3 with ocamlopt, gcc and compiler-libs. "
+                f"{_INSTALL}",
                 retryable=False,
             )
 
 
-def _make_view(library: Path, view: Path) -> None:
+def _make_view(toolchain: OcamlToolchain, view: Path) -> None:
     """The interfaces of the standard library that answers may name: nothing that forges values, nothing not linked."""
     view.mkdir(mode=0o755)
-    for interface in library.glob("*.cmi"):
+    hidden = {f"stdlib__{name}" for name in toolchain.hidden}
+    for interface in Path(toolchain.library).glob("*.cmi"):
         name = interface.stem
         standard = name == "stdlib" or name.startswith(("stdlib__", "camlinternal"))
-        if standard and name not in HIDDEN:
+        if standard and name not in hidden:
             shutil.copy(interface, view)
             (view / interface.name).chmod(0o644)
 

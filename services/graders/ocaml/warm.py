@@ -89,13 +89,14 @@ class Slot:
 
     def _open(self, *argv: str) -> StandingBox:
         # Their children get tighter limits of their own, up to the most that a task may ask for.
-        limits = Limits(cpu_s=None, memory_mb=self._memory_mb, processes=8, scratch_mb=0, file_mb=1)
+        memory_mb = self._memory_mb + self._toolchain.reserved_mb
+        limits = Limits(cpu_s=None, memory_mb=memory_mb, processes=8, scratch_mb=0, file_mb=1)
         command = Command(
             argv=argv,
             limits=limits,
             binds=self._toolchain.run_binds,
             mounts={str(self._toolchain.build): MOUNT},
-            environment=_COMPILER_ENVIRONMENT,
+            environment={**_COMPILER_ENVIRONMENT, **self._toolchain.environment},
         )
         return self._sandbox.open(command)
 

@@ -8,9 +8,7 @@ let clip text = if String.length text <= max_message then text else String.sub t
 
 (* error.main's text without the location, which has fields of its own *)
 let message_of (report : Location.report) =
-  let message = Format.asprintf "%t" report.main.txt in
-  let hints = List.map (fun (sub : Location.msg) -> Format.asprintf "%t" sub.txt) report.sub in
-  clip (String.concat "\n" (message :: hints))
+  clip (String.concat "\n" (List.map Compiler.text_of (report.main :: report.sub)))
 
 let place (loc : Location.t) =
   if loc = Location.none then None, None

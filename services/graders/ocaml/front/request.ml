@@ -28,7 +28,7 @@ let start_compiler r =
   Clflags.include_dirs := ("." :: (if r.view = "" then [] else [ r.view ])) @ r.includes;
   Clflags.all_ppx := r.ppx;
   Compmisc.init_path ();
-  Env.set_unit_name (module_name r);
+  Compiler.set_unit (module_name r);
   Compmisc.initial_env ()
 
 (* ------------------------------------------------------------------------------------------------------- facts *)

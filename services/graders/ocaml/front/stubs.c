@@ -3,6 +3,9 @@
    front and of the runner, and a library of its own (dllgradus.so) for programs that ocamlrun runs. */
 
 #define _GNU_SOURCE
+#define CAML_INTERNALS
+#include <caml/version.h>
+#include <caml/address_class.h>
 #include <caml/memory.h>
 #include <caml/mlvalues.h>
 #include <caml/fail.h>
@@ -26,11 +29,12 @@
 #error "the seccomp filter knows x86-64 and aarch64 only"
 #endif
 
-/* memory, time, signals' return, and reading and writing what is open already */
+/* Memory, time, signals' return, and reading and writing what is open already. No futex: who is alone needs none, and
+   could only wait with it for ever. */
 static const int computing[] = {
     __NR_read, __NR_write, __NR_writev, __NR_close, __NR_lseek, __NR_fstat, __NR_mmap, __NR_munmap, __NR_mremap,
     __NR_brk, __NR_mprotect, __NR_madvise, __NR_exit, __NR_exit_group, __NR_rt_sigreturn, __NR_sigaltstack,
-    __NR_clock_gettime, __NR_clock_getres, __NR_gettimeofday, __NR_times, __NR_getrusage, __NR_getpid, __NR_futex,
+    __NR_clock_gettime, __NR_clock_getres, __NR_gettimeofday, __NR_times, __NR_getrusage, __NR_getpid,
     __NR_getrandom, __NR_sched_yield,
 };
 /* a compiler also looks for interfaces: opening is for reading only, see below */
@@ -145,9 +149,20 @@ CAMLprim value gradus_seal(value cpu_ms, value packages)
     return Val_unit;
 }
 
+/* Address space that holds no memory: OCaml 5 sets aside a minor heap for each of the 128 domains that there could be. */
+static rlim_t reserved(void)
+{
+#if OCAML_VERSION >= 50000
+    return caml_minor_heaps_end - caml_minor_heaps_start;
+#else
+    return 0;
+#endif
+}
+
 CAMLprim value gradus_limit(value memory_mb, value cpu_s)
 {
-    struct rlimit memory = {(rlim_t)Long_val(memory_mb) << 20, (rlim_t)Long_val(memory_mb) << 20};
+    rlim_t most = ((rlim_t)Long_val(memory_mb) << 20) + reserved();
+    struct rlimit memory = {most, most};
     struct rlimit cpu = {(rlim_t)Long_val(cpu_s), (rlim_t)Long_val(cpu_s)};
     struct rlimit none = {0, 0};
     if (setrlimit(RLIMIT_AS, &memory) || setrlimit(RLIMIT_CPU, &cpu) || setrlimit(RLIMIT_CORE, &none)

@@ -8,7 +8,7 @@ exception Broken of string
 let loc = Location.none
 let lid name = Location.mkloc name loc
 let ident path = Ast_helper.Exp.ident ~loc (lid path)
-let thunk body = Ast_helper.Exp.fun_ ~loc Nolabel None (Ast_helper.Pat.any ~loc ()) body
+let thunk body = Compiler.fun_ ~loc Nolabel None (Ast_helper.Pat.any ~loc ()) body
 
 let apply harness name arguments =
   let f = ident (Longident.Ldot (Lident harness, name)) in
@@ -58,9 +58,9 @@ let asserting names bindings =
 
 (* the body of [fun () -> body] *)
 let rec unit_body e =
-  match e.pexp_desc with
-  | Pexp_fun (Nolabel, None, p, body) when is_discard p -> Some body
-  | Pexp_constraint (e, _) -> unit_body e
+  match e.pexp_desc, Compiler.parameter e with
+  | Pexp_constraint (e, _), _ -> unit_body e
+  | _, Some (Nolabel, None, p, body) when is_discard p -> Some body
   | _ -> None
 
 (* [f] in the statement [f ()] *)
@@ -93,7 +93,7 @@ let rec statement w names e =
   | Pexp_sequence (a, b) -> inside (Pexp_sequence (statement w names a, statement w names b))
   | Pexp_let (flag, bindings, body) when asserts (asserting names bindings) body ->
     let discard b = if is_discard b.pvb_pat && asserts names b.pvb_expr
-      then { b with pvb_expr = statement w names b.pvb_expr } else b in
+      then { b with pvb_expr = statement w names (Compiler.bound_expression b) } else b in
     inside (Pexp_let (flag, List.map discard bindings, statement w (asserting names bindings) body))
   | Pexp_open (what, body) -> inside (Pexp_open (what, statement w names body))
   | Pexp_letmodule (name, m, body) -> inside (Pexp_letmodule (name, m, statement w names body))
@@ -116,7 +116,7 @@ let rec calls_of_item item =
   | Pstr_eval (e, _) -> calls e
   | Pstr_value (_, bindings) ->
     let call b =
-      if is_discard b.pvb_pat || ends_in_assert b.pvb_expr then calls b.pvb_expr
+      if is_discard b.pvb_pat || ends_in_assert b.pvb_expr then calls (Compiler.bound_expression b)
       else Option.fold ~none:Names.empty ~some:calls (unit_body b.pvb_expr)
     in
     List.fold_left (fun all b -> Names.union all (call b)) Names.empty bindings
@@ -126,16 +126,16 @@ let rec calls_of_item item =
 and calls_of structure = List.fold_left (fun all item -> Names.union all (calls_of_item item)) Names.empty structure
 
 let rec replace_body e body =
-  match e.pexp_desc with
-  | Pexp_constraint (inner, t) -> { e with pexp_desc = Pexp_constraint (replace_body inner body, t) }
-  | Pexp_fun (label, default, p, _) -> { e with pexp_desc = Pexp_fun (label, default, p, body) }
+  match e.pexp_desc, Compiler.parameter e with
+  | Pexp_constraint (inner, t), _ -> { e with pexp_desc = Pexp_constraint (replace_body inner body, t) }
+  | _, Some (label, default, p, _) -> { e with pexp_desc = (Compiler.fun_ ~loc label default p body).pexp_desc }
   | _ -> e
 
 let binding w names called b =
   if is_discard b.pvb_pat then
     let unit_ = Ast_helper.Pat.any ~loc () in
-    { b with pvb_pat = unit_; pvb_expr = guarded w (statement w names b.pvb_expr) }
-  else if ends_in_assert b.pvb_expr then { b with pvb_expr = guarded w (statement w names b.pvb_expr) }
+    Compiler.rebound b unit_ (guarded w (statement w names (Compiler.bound_expression b)))
+  else if ends_in_assert b.pvb_expr then { b with pvb_expr = guarded w (statement w names (Compiler.bound_expression b)) }
   else
     match bound_name b.pvb_pat, unit_body b.pvb_expr with
     | Some name, Some body when Names.mem name called && asserts names body ->
@@ -172,7 +172,7 @@ let delay_cases items =
   let context = "gradus_context" in
   let delayed f =
     let pass = ident (Longident.Lident context) in
-    Ast_helper.Exp.fun_ ~loc Nolabel None (Ast_helper.Pat.var ~loc (lid context))
+    Compiler.fun_ ~loc Nolabel None (Ast_helper.Pat.var ~loc (lid context))
       (Ast_helper.Exp.apply ~loc f [ Nolabel, pass ])
   in
   let expr self e =
@@ -180,8 +180,9 @@ let delay_cases items =
     match e.pexp_desc with
     | Pexp_apply (({ pexp_desc = Pexp_ident { txt = Lident (">::" | ">:"); _ }; _ } as op), [ name; label, f ]) ->
       incr cases;
-      (match op.pexp_desc, f.pexp_desc with
-       | Pexp_ident { txt = Lident ">:"; _ }, _ | _, (Pexp_fun _ | Pexp_function _) -> e
+      (match op.pexp_desc with
+       | Pexp_ident { txt = Lident ">:"; _ } -> e
+       | _ when Compiler.is_function f -> e
        | _ -> { e with pexp_desc = Pexp_apply (op, [ name; label, delayed f ]) })
     | _ -> e
   in

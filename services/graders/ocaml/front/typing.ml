@@ -1,7 +1,7 @@
 (* What of an answer types: every top-level item on its own, and every name that the task declares. Where it declares some,
    these are what counts, and items that do not type count against them: what was not asked for earns nothing.
    An item that does not type is replaced by a hole of the declared (or any) type, so one mistake is one error and does
-   not spoil the items after it. Written against compiler-libs 4.13. *)
+   not spoil the items after it. *)
 
 open Parsetree
 
@@ -51,7 +51,7 @@ let holed declared item =
 
 let type_item env item =
   Typecore.reset_delayed_checks ();
-  let typed, signature, _, env = Typemod.type_structure env [ item ] in
+  let typed, signature, _, env = Compiler.type_structure env [ item ] in
   Typecore.force_delayed_checks ();
   typed, signature, env
 
@@ -79,8 +79,8 @@ let check_declarations env ~broken (have : Types.signature) (want : Types.signat
       (List.rev have)
   in
   let judge items place =
-    match Includemod.signatures env ~mark:Mark_neither have items with
-    | _ -> Met
+    match Compiler.check_signature env ~have ~want:items with
+    | () -> Met
     | exception exn ->
       let line, column = place in
       Unmet (Some { (Diagnostic.of_exn ~stage exn) with line; column })

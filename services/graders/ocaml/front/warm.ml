@@ -22,7 +22,7 @@ exception Cold (* the stock compiler must decide *)
 
 let typed env structure =
   Typecore.reset_delayed_checks ();
-  let result = Typemod.type_structure env structure in
+  let result = Compiler.type_structure env structure in
   Typecore.force_delayed_checks ();
   result
 
@@ -46,23 +46,22 @@ let whole r env interface structure =
     | Some (_, want) -> want
     | None ->
       let simple = Typemod.Signature_names.simplify final_env names signature in
-      Typemod.check_nongen_schemes final_env simple;
+      Compiler.check_closed final_env simple;
       simple
   in
-  let coercion = Includemod.compunit env ~mark:Mark_positive r.answer signature (r.answer ^ ".mli") seen in
-  tree, seen, coercion
+  tree, seen, Compiler.coercion env ~unit:r.answer ~have:signature ~want:seen
 
 let compile_tests r env seen =
-  Load_path.add_dir (Wire.get r.sections "harness");
+  Compiler.look_in (Wire.get r.sections "harness");
   let structure, total = rewritten_tests r env in
   let env = Env.add_module (Emit.unit_id r.answer) Mp_present (Mty_signature seen) env in
   match typed env structure with
-  | tree, _, _, _ -> [ plan total; "code/tests", Emit.to_string (Emit.code_of "gradus_tests" tree Tcoerce_none) ]
+  | tree, _, _, _ -> [ plan total; "code/tests", Emit.code_of "gradus_tests" tree Tcoerce_none ]
   | exception exn when not r.declared -> [ plan total ~mismatch:(needed (Diagnostic.of_exn ~stage:"tests" exn).message) ]
   | exception _ -> raise Cold
 
 let compiled r env (tree, seen, coercion) =
-  let code = Emit.to_string (Emit.code_of r.answer tree coercion) in
+  let code = Emit.code_of r.answer tree coercion in
   let facts = "facts", facts ~typed:1 ~total:1 ~compiled:true [] in
   let tests = if Wire.find r.sections "tests" = None then [] else compile_tests r env seen in
   facts :: ("code/answer", code) :: tests
@@ -79,7 +78,7 @@ let answer r env =
   match Typing.parse_implementation (r.answer ^ ".ml") (Wire.get r.sections "answer") with
   | exception exn -> [ "facts", facts ~syntax_error:true ~compiled:false [ Diagnostic.of_exn ~stage:"types" exn ] ]
   | structure ->
-    Env.set_unit_name (module_name r);
+    Compiler.set_unit (module_name r);
     (match whole r env interface structure with
      | result when structure <> [] -> compiled r env result
      | _ -> judged r env interface structure Exit
@@ -133,7 +132,7 @@ let serve ~view =
   Clflags.no_std_include := true;
   Clflags.include_dirs := [ view ];
   Compmisc.init_path ();
-  Env.set_unit_name "Solution";
+  Compiler.set_unit "Solution";
   let env = Compmisc.initial_env () in
   ignore (typed env (Typing.parse_implementation "warm_up.ml" warm_up));
   Env.reset_required_globals ();

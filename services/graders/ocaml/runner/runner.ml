@@ -11,7 +11,8 @@ let load (code, relocations) =
   let _, closure = Meta.reify_bytecode code [||] None in
   ignore (closure ())
 
-let code_of bytes : Misc.LongString.t * (Cmo_format.reloc_info * int) list = Marshal.from_string bytes 0
+(* of the type that [load] takes, which is not the same in all versions of OCaml *)
+let code_of bytes = Marshal.from_string bytes 0
 
 (* Not [stdin]: answers can name that one, and seek back in what it has buffered. *)
 let requests = Unix.in_channel_of_descr (Unix.dup Unix.stdin)
