@@ -1,4 +1,4 @@
-"""Verdicts written down as data: `tests/cases/ocaml/*.yaml` and `tests/cases/rust/verdicts/*.yaml`, one behaviour per entry. Runs no grader itself."""
+"""Verdicts written down as data, one behaviour per entry of the files in `tests/cases`. Runs no grader itself."""
 
 from __future__ import annotations
 

@@ -153,9 +153,7 @@ def test_with_a_signature_an_import_of_everything_brings_what_is_declared() -> N
 
 
 def test_without_one_the_prelude_is_imported_beside_it() -> None:
-    made = write_tests_file(
-        RustTask(tests="use solution::*;\nuse solution::a::{self, *};\nuse std::io::*;"), None
-    ).text
+    made = write_tests_file(RustTask(tests="use solution::*;\nuse solution::a::{self, *};\nuse std::io::*;"), None).text
     assert made.count("use ::gradus_harness::prelude::*;") == 2
 
 
