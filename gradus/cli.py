@@ -33,6 +33,8 @@ app = typer.Typer(
 )
 tasks_app = typer.Typer(help="Check files of tasks.", no_args_is_help=True)
 app.add_typer(tasks_app, name="tasks")
+keys_app = typer.Typer(help="Make API keys.", no_args_is_help=True)
+app.add_typer(keys_app, name="keys")
 
 Grader = Annotated[str, typer.Argument(help="ocaml or rust (story: not in this version yet)", metavar="GRADER")]
 Redis = Annotated[str | None, typer.Option(help="Redis of the queue, redis://host:6379/0", envvar="GRADUS_REDIS_URL")]
@@ -131,6 +133,25 @@ def worker(
             await broker.close()
 
     asyncio.run(run())
+
+
+@keys_app.command("new")
+def new_key(
+    name: Annotated[str, typer.Argument(help="Whose key it is; stands in the service's log")],
+    graders: Annotated[str, typer.Option(help="What it may use, with commas between [default: all]")] = "",
+) -> None:
+    """Make an API key: its line for the service on standard output, the key itself, shown once, on standard error.
+
+    \b
+    gradus keys new trainer --graders ocaml,rust >> keys.txt
+    GRADUS_API_KEYS_FILE=keys.txt gradus serve --host 0.0.0.0 --redis redis://...
+    GRADUS_API_KEY=gradus_... gradus grade ocaml --url http://... submissions.jsonl
+    """
+    from services.api.keys import new_key as made
+
+    secret, key = made(name, graders.replace(",", " ").split())
+    print(key.line())
+    _say(f"gradus: the key of {name}, shown only now: {secret}")
 
 
 # ------------------------------------------------------------------------------------------------------- grading

@@ -25,7 +25,7 @@ from gradus.contract import (
 from gradus.errors import QueueFault
 from services.api import problems, schema
 from services.api.access import Access
-from services.api.auth import check_key
+from services.api.auth import check_key, check_scope
 from services.api.bodies import read_request
 from services.api.grading import Batch, Grading
 from services.api.jobs import Jobs
@@ -43,6 +43,7 @@ class Api:
     def __init__(self, broker: Broker, settings: ApiSettings) -> None:
         self.broker = broker
         self.settings = settings
+        self.keys = settings.key_ring()
         self.metrics = Metrics()
         self.roster = Roster(broker, settings.roster_fresh_s, settings.worker_grace_s)
         self.grading = Grading(broker, self.roster, self.metrics)
@@ -73,7 +74,10 @@ def _api(request: Request) -> Api:
 
 
 def _needs_key(request: Request) -> None:
-    check_key(request.headers.get("authorization"), _api(request).settings.key_hashes)
+    api = _api(request)
+    request.state.key = check_key(request.headers.get("authorization"), api.keys)
+    if api.keys.keys:
+        request.state.log_fields = {"key": request.state.key.name}
 
 
 graded = APIRouter(prefix="/v1", dependencies=[Depends(_needs_key)], responses=schema.PROBLEMS)
@@ -84,8 +88,10 @@ GraderPath = Annotated[str, Path(json_schema_extra={"enum": [grader.value for gr
 
 async def _request(grader: str, request: Request) -> tuple[GraderName, GradeRequest]:
     name = grader_named(grader[:MAX_NAME_CHARS])
+    check_scope(request.state.key, name)
     asked = await read_request(name, request, _api(request).settings)
-    request.state.log_fields = {"grader": name.value, "n_submissions": len(asked.submissions)}
+    fields = {"grader": name.value, "n_submissions": len(asked.submissions)}
+    request.state.log_fields = getattr(request.state, "log_fields", {}) | fields
     return name, asked
 
 
@@ -155,7 +161,7 @@ async def start_job(grader: GraderPath, request: Request) -> Response:
 @graded.get("/jobs/{job_id}", responses={200: {"model": JobStatus}})
 async def job_status(job_id: str, request: Request) -> Response:
     """How far it is; with the results, in order, once all are there."""
-    return _json(await _api(request).jobs.status(job_id))
+    return _json(await _api(request).jobs.status(job_id, request.state.key.graders))
 
 
 # ------------------------------------------------------------------------------------------------------ operations

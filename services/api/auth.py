@@ -1,15 +1,17 @@
-"""Who may ask: bearer keys, of which only the hashes are known here. Knows no users, no scopes and no quotas."""
+"""Who may ask, and for what: bearer keys, each with the graders it may use. Knows no users and no quotas."""
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import ipaddress
-from collections.abc import Sequence
 from typing import ClassVar
 
+from gradus.contract import GraderName
 from gradus.errors import Misuse
+from services.api.keys import Key, KeyRing
 from services.api.settings import ApiSettings
+
+ANYBODY = Key("anybody", "")
+"""Who asks a service without keys."""
 
 
 class Unauthorized(Misuse):
@@ -18,31 +20,38 @@ class Unauthorized(Misuse):
     status: ClassVar[int] = 401
 
 
-def hash_of(key: str) -> str:
-    """What goes into GRADUS_API_KEY_HASHES for this key. Keys are long and random, so a plain SHA-256 is enough."""
-    return hashlib.sha256(key.encode()).hexdigest()
+class Forbidden(Misuse):
+    """A known key that may not ask for this."""
+
+    status: ClassVar[int] = 403
 
 
-def check_key(authorization: str | None, key_hashes: Sequence[str]) -> None:
-    """Raises Unauthorized unless the header carries a known key, or no keys are set."""
-    if not key_hashes:
-        return
-    scheme, _, key = (authorization or "").partition(" ")
-    given = hash_of(key.strip())
-    # Every hash is compared, so that the time taken does not tell which one was close.
-    known = [hmac.compare_digest(given, expected) for expected in key_hashes]
-    if scheme.lower() != "bearer" or not any(known):
+def check_key(authorization: str | None, ring: KeyRing) -> Key:
+    """The key that the header carries. Raises Unauthorized for none or an unknown one, unless no keys are set."""
+    if not ring.keys:
+        return ANYBODY
+    scheme, _, given = (authorization or "").partition(" ")
+    key = ring.find(given.strip())
+    if scheme.lower() != "bearer" or key is None:
         raise Unauthorized("send a known API key in the header `Authorization: Bearer <key>`")
+    return key
+
+
+def check_scope(key: Key, grader: GraderName) -> None:
+    """Raises Forbidden."""
+    if grader not in key.graders:
+        allowed = ", ".join(sorted(one.value for one in key.graders))
+        raise Forbidden(f"this API key may not use the grader {grader.value}; it may use: {allowed}")
 
 
 def refuse_open_service(host: str, settings: ApiSettings) -> None:
     """Raises Misuse for a service without keys that others than this machine could reach."""
-    if settings.key_hashes or settings.allow_anonymous or _is_loopback(host):
+    if settings.key_ring().keys or settings.allow_anonymous or _is_loopback(host):
         return
     raise Misuse(
         f"refusing to serve on {host or 'every address'} without API keys: anybody who reaches it could run code here. "
-        'Set GRADUS_API_KEY_HASHES to the SHA-256 of a key (printf %s "$KEY" | sha256sum), or bind to 127.0.0.1, or, '
-        "inside a network that is closed already (a compose network without published ports), set "
+        "Make a key with `gradus keys new NAME` and name the file that holds its line in GRADUS_API_KEYS_FILE, or bind "
+        "to 127.0.0.1, or, inside a network that is closed already (a compose network without published ports), set "
         "GRADUS_API_ALLOW_ANONYMOUS=true"
     )
 

@@ -11,6 +11,7 @@ import asyncio
 import re
 import secrets
 import time
+from collections.abc import Container
 from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict
@@ -92,14 +93,14 @@ class Jobs:
         ttl_s = max(group.deadline - time.time(), 0) + self._ttl_s
         await self._broker.remember(f"job:{group_id}", group.model_dump_json(), ttl_s)
 
-    async def status(self, group_id: str) -> JobStatus:
-        """Raises UnknownJob."""
+    async def status(self, group_id: str, graders: Container[GraderName]) -> JobStatus:
+        """Raises UnknownJob, also for a job of another grader than `graders`."""
         text = None
         if re.fullmatch(r"[A-Za-z0-9_-]{32}", group_id):
             text = await self._broker.recall(f"job:{group_id}")
-        if text is None:
+        group = _Group.model_validate_json(text) if text is not None else None
+        if group is None or group.grader not in graders:
             raise UnknownJob("there is no job with this id, or its time is over; submit it again")
-        group = _Group.model_validate_json(text)
         results = group.results or await self._found(group)
         state = JobState.DONE if len(results) == len(group.items) else JobState.RUNNING if results else JobState.QUEUED
         return JobStatus(

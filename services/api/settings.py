@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import difflib
 import os
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from services.api.keys import KeyRing, key_ring
+
 PREFIX = "GRADUS_API_"
 OF_CLIENTS = frozenset({"GRADUS_API_KEY"})
-"""What clients read may stand in the same environment. It protects no service: that is `GRADUS_API_KEY_HASHES`."""
+"""What clients read may stand in the same environment. It protects no service: `GRADUS_API_KEYS_FILE` does."""
 
 KeyHash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
@@ -25,7 +28,11 @@ class ApiSettings(BaseSettings):
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
     """0: any free port."""
     key_hashes: Annotated[tuple[KeyHash, ...], NoDecode] = ()
-    """SHA-256 of each API key, as 64 hex digits, with commas between. Empty: no key is asked for."""
+    """SHA-256 of API keys without a name, each for every grader, as 64 hex digits with commas between."""
+    keys: str = ""
+    """Keys as lines of `services.api.keys`, or with semicolons between."""
+    keys_file: Path | None = None
+    """A file with such lines, read at start. No key in any of the three: nobody is asked for one."""
     allow_anonymous: bool = False
     """Serve without keys on an address that others can reach: only inside a network that is closed already."""
     max_body_bytes: Annotated[int, Field(gt=0)] = 64 * 2**20
@@ -58,3 +65,7 @@ class ApiSettings(BaseSettings):
                 hint = f"; did you mean {close[0]}?" if close else f"; there are: {', '.join(sorted(known))}"
                 raise ValueError(f"the environment variable {name} is no setting{hint}")
         return values
+
+    def key_ring(self) -> KeyRing:
+        """The keys that these settings name. Raises Misuse for one that cannot be used."""
+        return key_ring(self.key_hashes, self.keys, self.keys_file)

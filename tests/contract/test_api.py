@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -15,7 +16,8 @@ import pytest
 from gradus.contract import MAX_BATCH, MAX_TEXT_CHARS, GradeResponse
 from gradus.errors import Misuse, QueueFault
 from services.api.app import create_app
-from services.api.auth import hash_of, refuse_open_service
+from services.api.auth import refuse_open_service
+from services.api.keys import hash_of, new_key
 from services.api.settings import ApiSettings
 from services.broker import Broker, Terms
 from services.broker.memory import MemoryBroker
@@ -573,6 +575,65 @@ async def test_keys_are_asked_for_where_work_is_done_and_not_by_probes() -> None
         assert (await client.get("/healthz")).status_code == 200
 
 
+def bearer(key: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {key}"}
+
+
+async def test_a_key_asks_only_for_the_graders_it_was_made_for() -> None:
+    secret, key = new_key("trainer", ["rust", "story"])
+    ocaml_secret, ocaml_key = new_key("other", ["ocaml"])
+    async with service(keys=f"{key.line()};{ocaml_key.line()}") as (client, echo):
+        for route in (GRADE, f"{GRADE}/stream", "/v1/jobs/ocaml"):
+            response = await client.post(route, json=body(submission("a")), headers=bearer(secret))
+            assert "it may use: rust, story" in is_problem(response, 403)["detail"]
+        assert not echo.graded
+        accepted = await client.post("/v1/jobs/ocaml", json=body(submission("a")), headers=bearer(ocaml_secret))
+        location = accepted.headers["location"]
+        is_problem(await client.get(location, headers=bearer(secret)), 404)
+        assert (await client.get(location, headers=bearer(ocaml_secret))).status_code == 200
+
+
+async def test_keys_come_from_a_file_and_the_log_names_who_asked(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="gradus.api")
+    secret, key = new_key("trainer-1", [])
+    file = tmp_path / "keys"
+    file.write_text(f"# who may ask\n\n{key.line()}  # all graders\n")
+    async with service(keys_file=file) as (client, _):
+        assert (await client.post(GRADE, json=body(submission("a")), headers=bearer(secret))).status_code == 200
+        is_problem(await client.get("/v1/graders", headers=bearer(secret + "x")), 401)
+    logged = str([record.__dict__ for record in caplog.records])
+    assert "'key': 'trainer-1'" in logged
+    assert secret not in logged + file.read_text()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "# nobody",
+        "trainer gradus_a-key-in-the-clear *",
+        f"trainer sha256:{hash_of('k')}",
+        f"trainer sha256:{hash_of('k')} ocaml,cobol",
+        f"trainer sha256:{hash_of('k')[:-1]} ocaml",
+        f"one sha256:{hash_of('k')} *\none sha256:{hash_of('l')} *",
+        f"one sha256:{hash_of('k')} *\ntwo sha256:{hash_of('k')} ocaml",
+    ],
+)
+def test_a_file_of_keys_that_cannot_be_used_starts_no_service(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "keys"
+    file.write_text(text)
+    with pytest.raises(Misuse, match="GRADUS_API_KEYS_FILE") as refused:
+        create_app(MemoryBroker(), ApiSettings(keys_file=file))
+    assert "a-key-in-the-clear" not in str(refused.value)
+
+
+def test_a_file_of_keys_that_is_not_there_starts_no_service(tmp_path: Path) -> None:
+    with pytest.raises(Misuse, match="cannot be read"):
+        refuse_open_service("127.0.0.1", ApiSettings(keys_file=tmp_path / "none"))
+
+
 @pytest.mark.parametrize(
     ("host", "settings", "refused"),
     [
@@ -585,6 +646,7 @@ async def test_keys_are_asked_for_where_work_is_done_and_not_by_probes() -> None
         ("grader.example", {}, True),
         ("0.0.0.0", {"allow_anonymous": True}, False),
         ("0.0.0.0", {"key_hashes": (hash_of("k"),)}, False),
+        ("0.0.0.0", {"keys": f"one sha256:{hash_of('k')} ocaml"}, False),
     ],
 )
 def test_an_address_that_others_reach_needs_keys(host: str, settings: dict[str, Any], refused: bool) -> None:

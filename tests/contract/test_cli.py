@@ -17,6 +17,7 @@ import httpx
 import pytest
 
 from gradus.contract import RESULT, Faulted, Graded
+from services.api.keys import key_ring
 from services.graders.ocaml.grader import OcamlGrader
 from services.graders.rust.grader import RustGrader
 from tests.conftest import Cli, Said
@@ -301,3 +302,19 @@ def test_ctrl_c_ends_grading_soon_with_exit_status_130(tmp_path: Path) -> None:
     assert running.returncode == 130
     assert len(out.splitlines()) < 100
     assert "Traceback" not in err
+
+
+def test_a_new_key_is_shown_once_and_its_line_lets_it_in(gradus: Cli) -> None:
+    said = gradus("keys", "new", "trainer", "--graders", "ocaml,rust")
+    assert said.status == 0
+    secret = said.err.split()[-1]
+    assert secret not in said.out
+    key = key_ring((), said.out, None).find(secret)
+    assert key is not None
+    assert (key.name, sorted(key.graders)) == ("trainer", ["ocaml", "rust"])
+    assert gradus("keys", "new", "trainer").err.split()[-1] != secret
+
+
+@pytest.mark.parametrize("argv", [["two words"], [""], ["trainer", "--graders", "cobol"]])
+def test_a_key_that_no_service_would_take_is_misuse(gradus: Cli, argv: list[str]) -> None:
+    assert gradus("keys", "new", *argv).status == 2
