@@ -6,7 +6,7 @@
 # usage: compose.sh [all | build [image...] | up | grade | train | down]      GRADUS_PORT=8000  GRADUS_TAG=e2e
 # The Rust in the image is this host's, if it has one; else it comes from the registry's image.
 # `train` builds the trainer's image (torch: minutes, 1.6 GB) and trains three steps against a stack that is up.
-# `all` ends with `down` whatever happened. The base image and the build cache stay; the rest is removed.
+# `all` ends with `down` whatever happened. The base image, the packed Rust and the build cache stay; the rest is removed.
 set -euo pipefail
 
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
