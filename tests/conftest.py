@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,8 +31,9 @@ def free_port() -> int:
 class RedisServer:
     """A redis-server in a directory of its own; it can be killed and started again on what it left there."""
 
-    def __init__(self, directory: Path, *, append_only: bool) -> None:
+    def __init__(self, directory: Path, *, append_only: bool, options: Sequence[str] = ()) -> None:
         self._directory = directory
+        self._options = options
         self._append_only = append_only
         self._port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
@@ -41,6 +42,7 @@ class RedisServer:
     def start(self) -> None:
         command = ["redis-server", "--bind", "127.0.0.1", "--port", str(self._port), "--dir", str(self._directory)]
         command += ["--save", "", "--appendonly", "yes" if self._append_only else "no", "--appendfsync", "everysec"]
+        command += self._options
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         give_up_at = time.monotonic() + 20
         while not self._answers():

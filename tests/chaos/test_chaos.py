@@ -1,0 +1,197 @@
+"""The queue under real processes that die: nothing is lost, nothing answered twice, nothing made wrong.
+
+`ledger` says what that means. It only sees HTTP answers; what happened behind them is looked at afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import shutil
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from services.broker import MAX_STARTS, Job
+from services.broker.open import open_broker
+from services.broker.payload import JobPayload
+from tests.chaos.disturbances import Chaos, cut_the_cable, freeze_worker, kill_redis, one_after_the_other
+from tests.chaos.island import Island, NoIsland
+from tests.chaos.ledger import Asker, Ledger, burns, poison
+from tests.chaos.town import SOON_S, Town
+from tests.chaos.worker import verdict
+
+NO_REDIS = pytest.mark.skipif(shutil.which("redis-server") is None, reason="redis-server is not installed")
+pytestmark = [NO_REDIS, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
+    """Two APIs and three workers; every test leaves it whole."""
+    with Town(tmp_path_factory.mktemp("town")).standing() as town:
+        yield town
+
+
+@asynccontextmanager
+async def asking(town: Town, completions: list[str], **more: float) -> AsyncIterator[Ledger]:
+    """Everything is asked for while the block runs; afterwards all of it is settled and nothing is left behind."""
+    ledger = Ledger()
+    async with town.kept():
+        asker = Asker(ledger, town.urls, **more)  # type: ignore[arg-type]
+        asked = asyncio.create_task(asker.ask(completions))
+        yield ledger
+        await asked
+        await asyncio.to_thread(town.wait_until_whole)
+        await asker.ask_again()
+        assert ledger.breaches == []
+        assert ledger.lost() == []
+        await nothing_is_left_behind(town)
+
+
+async def nothing_is_left_behind(town: Town) -> None:
+    broker = open_broker(town.redis.url)
+    async with asyncio.timeout(SOON_S):
+        while await broker.depth("ocaml"):  # noqa: ASYNC110  (it happens in Redis)
+            await asyncio.sleep(0.05)
+    await broker.close()
+
+
+def test_the_ledger_notices_what_is_lost_doubled_or_wrong() -> None:
+    ledger = Ledger()
+    right, other, lost = (ledger.enter(completion) for completion in burns(3))
+    good = verdict(right, ledger.completions[right]).model_dump(mode="json")
+    ledger.saw_whole([right], [good])
+    ledger.saw({**good, "wall_ms": 5.0, "cached": True})
+    assert ledger.breaches == []
+    for wrong in (
+        {**good, "reward": good["reward"] / 2 + 0.1},
+        {**good, "id": other, "tests": {"passed": -1, "total": 1}},
+        {"id": lost, "status": "faulted", "fault": {"kind": "internal", "message": "", "retryable": True}},
+        {"id": lost, "status": "faulted", "reward": 0, "fault": {"kind": "queue", "message": "", "retryable": True}},
+        {**good, "id": "nobody's"},
+    ):
+        ledger.breaches.clear()
+        ledger.saw(wrong)
+        assert ledger.breaches
+    ledger.breaches.clear()
+    ledger.saw_whole([right], [good, good])
+    assert ledger.breaches
+    assert ledger.lost() == [lost]
+
+
+async def some_are_settled(ledger: Ledger, number: int) -> None:
+    async with asyncio.timeout(SOON_S):
+        while len(ledger.settled) < number:  # noqa: ASYNC110  (the ledger only watches)
+            await asyncio.sleep(0.01)
+
+
+def runs(town: Town, completions: list[str]) -> dict[str, int]:
+    starts = town.starts()
+    return {completion: starts[completion] for completion in completions}
+
+
+async def test_without_disturbance_everything_is_graded_exactly_once_however_often_it_is_asked(town: Town) -> None:
+    completions = burns(100)
+    async with asking(town, completions * 2) as ledger:
+        pass
+    assert set(runs(town, completions).values()) == {1}
+    assert not [name for name in ledger.counts if name.startswith("fault")]
+
+
+async def test_jobs_of_killed_workers_are_graded_by_others(town: Town) -> None:
+    completions = burns(300)
+    async with asking(town, completions) as ledger:
+        for victim in town.workers[:2]:
+            await some_are_settled(ledger, 20)
+            victim.signal(signal.SIGKILL)
+    assert max(runs(town, completions).values()) > 1, "nobody was killed in the middle of a job"
+    assert ledger.counts["innocents whose workers died three times"] == 0
+
+
+async def test_redis_that_is_killed_and_started_again_loses_nothing(town: Town) -> None:
+    async with asking(town, burns(300)) as ledger:
+        for number in (50, 150):
+            await some_are_settled(ledger, number)
+            await kill_redis(town, random.Random(number))
+
+
+async def test_a_worker_that_stood_still_past_its_lease_answers_nothing_twice(town: Town) -> None:
+    async with asking(town, burns(300)) as ledger:
+        await some_are_settled(ledger, 20)
+        await freeze_worker(town, random.Random(1))
+
+
+async def test_a_worker_that_was_cut_off_past_its_lease_answers_nothing_twice(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root makes network namespaces that are joined to this machine's")
+    try:
+        with (
+            Island().standing() as island,
+            Town(tmp_path_factory.mktemp("isle"), apis=1, workers=1, island=island).standing() as town,
+        ):
+            async with asking(town, burns(200)) as ledger:
+                await some_are_settled(ledger, 20)
+                await cut_the_cable(town, random.Random(1))
+    except NoIsland as reason:
+        pytest.skip(str(reason))
+
+
+async def test_poison_is_buried_after_three_workers_and_takes_nobody_along(town: Town) -> None:
+    innocents, killer = burns(60), poison()
+    deaths = sum(worker.deaths for worker in town.workers)
+    async with asking(town, [*innocents[:30], killer, *innocents[30:]]) as ledger:
+        pass
+    assert runs(town, [killer]) == {killer: MAX_STARTS}
+    assert sum(worker.deaths for worker in town.workers) - deaths == MAX_STARTS
+    assert ledger.counts["innocents whose workers died three times"] == 0
+    assert killer in [submission_in(letter) for letter in await letters(town)]
+
+
+async def letters(town: Town) -> list[Job]:
+    broker = open_broker(town.redis.url)
+    buried = await broker.buried("ocaml")
+    await broker.close()
+    return buried
+
+
+def submission_in(letter: Job) -> str:
+    return JobPayload.decode(letter.payload).submission.completion
+
+
+async def test_clients_that_leave_and_come_back_get_the_same_answers(town: Town) -> None:
+    async with asking(town, burns(200), leaving=0.5) as ledger:
+        pass
+    assert ledger.counts["requests left by the client"] > 0
+
+
+async def test_workers_restarted_one_after_the_other_under_load_are_not_noticed(town: Town) -> None:
+    completions = burns(400)
+    async with asking(town, completions) as ledger:
+        await some_are_settled(ledger, 20)
+        await one_after_the_other(town.workers, pause_s=1.0)
+    assert set(runs(town, completions).values()) == {1}, "a worker that is told to stop finishes what it has begun"
+    assert not [name for name in ledger.counts if name.startswith("fault")]
+
+
+async def test_apis_restarted_one_after_the_other_under_load_lose_no_answer(town: Town) -> None:
+    async with asking(town, burns(400)) as ledger:
+        await some_are_settled(ledger, 20)
+        await one_after_the_other(town.apis, pause_s=3.0)
+    assert ledger.counts["status 503"] == 0
+
+
+async def test_everything_at_once(town: Town) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    chaos = Chaos(town, rng, pause_s=(0.1, 0.6))
+    completions = [*burns(900), *burns(60) * 2, poison()]
+    rng.shuffle(completions)
+    async with asking(town, completions, leaving=0.1, seed=seed) as ledger, chaos.raging():
+        await some_are_settled(ledger, 900)
+    assert sum(chaos.done.values()) > 5

@@ -1,0 +1,154 @@
+"""A town of real processes: Redis with its append-only file, APIs, workers. Starts and ends them; asks nothing.
+
+What dies is started again, as an orchestrator would do it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import httpx
+
+from tests.chaos.island import Island
+from tests.conftest import RedisServer, free_port
+
+SOON_S = 60.0
+"""Longer than a start takes on a busy machine."""
+
+
+class Resident:
+    """One process of the town and its successors."""
+
+    def __init__(self, name: str, command: list[str], log: Path) -> None:
+        self.name = name
+        self._command = command
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+        self.deaths = 0
+        """Starts that were needed because the one before had ended."""
+
+    def start(self) -> None:
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(self._command, env=environment, stdout=log, stderr=log)
+
+    def keep(self) -> None:
+        """Start it again if it ended."""
+        if self._process is not None and self._process.poll() is not None:
+            self.deaths += 1
+            self.start()
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def signal(self, number: signal.Signals) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(number)
+
+    def end(self) -> None:
+        """For good."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+class Town:
+    """`apis` and `workers` of each kind on one Redis; with an island, one worker more that lives there."""
+
+    def __init__(
+        self, folder: Path, *, apis: int = 2, workers: int = 3, slots: int = 4, lease_s: float = 2.0,
+        island: Island | None = None,
+    ) -> None:  # fmt: skip
+        self._folder = folder
+        self.lease_s = lease_s
+        self.island = island
+        near = ["--bind", "127.0.0.1", island.mainland, "--protected-mode", "no"] if island else []
+        self.redis = RedisServer(folder, append_only=True, options=near)
+        self.journal = folder / "journal"
+        self._slots = slots
+        ports = [free_port() for _ in range(apis)]
+        self.urls = [f"http://127.0.0.1:{port}" for port in ports]
+        self.apis = [self._resident(f"api-{port}", self._api(port)) for port in ports]
+        self.workers = [self._resident(f"worker-{n}", self._worker(f"worker-{n}")) for n in range(workers)]
+        if island:
+            far = self.redis.url.replace("127.0.0.1", island.mainland)
+            self.islander = self._resident("islander", island.inside(self._worker("islander", far)))
+            self.workers.append(self.islander)
+
+    def _resident(self, name: str, command: list[str]) -> Resident:
+        return Resident(name, command, self._folder / f"{name}.log")
+
+    def _api(self, port: int) -> list[str]:
+        return [sys.executable, "-m", "gradus", "serve", "--redis", self.redis.url, "--port", str(port)]
+
+    def _worker(self, name: str, redis: str | None = None) -> list[str]:
+        options = {"redis": redis or self.redis.url, "lease": self.lease_s, "slots": self._slots, "name": name}
+        command = [sys.executable, "-m", "tests.chaos.worker", "--journal", str(self.journal)]
+        return command + [word for option, value in options.items() for word in (f"--{option}", str(value))]
+
+    @property
+    def residents(self) -> list[Resident]:
+        return [*self.apis, *self.workers]
+
+    @contextmanager
+    def standing(self) -> Iterator[Town]:
+        try:
+            self.redis.start()
+            for resident in self.residents:
+                resident.start()
+            self.wait_until_whole()
+            yield self
+        finally:
+            for resident in self.residents:
+                resident.end()
+            self.redis.stop()
+
+    def wait_until_whole(self) -> None:
+        """Every API answers and knows every worker."""
+        give_up_at = time.monotonic() + SOON_S
+        while not all(self._is_whole(url) for url in self.urls):
+            if time.monotonic() > give_up_at:
+                raise RuntimeError(f"the town does not come up; see the logs in {self._folder}")
+            for resident in self.residents:
+                resident.keep()
+            time.sleep(0.1)
+
+    def _is_whole(self, url: str) -> bool:
+        try:
+            graders = httpx.get(f"{url}/v1/graders", timeout=10).json().get("graders", [])
+        except (httpx.TransportError, ValueError):
+            return False
+        return sum(grader["workers"] for grader in graders) == len(self.workers)
+
+    @asynccontextmanager
+    async def kept(self) -> AsyncIterator[None]:
+        """Whoever dies meanwhile is started again."""
+
+        async def keep() -> None:
+            while True:
+                for resident in self.residents:
+                    resident.keep()
+                await asyncio.sleep(0.05)
+
+        keeping = asyncio.create_task(keep())
+        try:
+            yield
+        finally:
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+
+    def starts(self) -> Counter[str]:
+        """By completion: how often a grader was started on it."""
+        return Counter(self.journal.read_text().splitlines()) if self.journal.exists() else Counter()

@@ -1,0 +1,96 @@
+"""A real worker process whose grader costs a stated CPU time, or kills its own process. Judges no code.
+
+A completion reads `burn 20 number 7 of 1`: 20 ms of CPU, and the verdict is a function of the text alone; or
+`poison number 7 of 1`: the process that starts it is gone. Starts are written to a journal, for people: the ledger does
+not read it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import os
+import signal
+import time
+from pathlib import Path
+
+from gradus.contract import Graded, GraderInfo, GraderName, Stage, Submission, TestCount
+from services.broker import Terms
+from services.broker.open import open_broker
+from services.worker import Worker, stop_on_signals
+
+RUBRIC = "ocaml/graduated@1"
+INFO = GraderInfo(name=GraderName.OCAML, revision="chaos", toolchain="burner 1", rubrics=(RUBRIC,), sandbox="none")
+TESTS = 16
+_BLOCK = bytes(65536)
+
+
+def verdict(submission_id: str, completion: str, rubric: str = RUBRIC) -> Graded:
+    """What every undisturbed run says about this text."""
+    passed = hashlib.sha256(completion.encode()).digest()[0] % (TESTS + 1)
+    reward = passed / TESTS
+    return Graded(
+        id=submission_id,
+        reward=reward,
+        passed=passed == TESTS,
+        stage=Stage.TESTS,
+        components={"tests": reward},
+        tests=TestCount(passed=passed, total=TESTS),
+        rubric=rubric,
+        grader=INFO.grader,
+        toolchain=INFO.toolchain,
+        cpu_ms=0.0,
+        wall_ms=0.0,
+    )
+
+
+class Burner:
+    """See `services.graders.Grader`."""
+
+    def __init__(self, journal: Path | None) -> None:
+        self._journal = None if journal is None else os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def info(self) -> GraderInfo:
+        return INFO
+
+    def prove(self) -> None:
+        """There is no sandbox to prove: nothing that a model wrote is run."""
+
+    def grade(self, submission: Submission, rubric: str, slot: int) -> Graded:
+        if self._journal is not None:
+            os.write(self._journal, f"{submission.completion}\n".encode())
+        what, amount, *_ = submission.completion.split()
+        if what == "poison":
+            os.kill(os.getpid(), signal.SIGKILL)
+        _burn(float(amount) / 1000)
+        return verdict(submission.id, submission.completion, rubric)
+
+
+def _burn(cpu_s: float) -> None:
+    until = time.thread_time() + cpu_s
+    while time.thread_time() < until:
+        hashlib.sha256(_BLOCK)  # lets other threads run meanwhile, as a grader does that waits for its boxes
+
+
+async def run(arguments: argparse.Namespace) -> None:
+    stop = asyncio.Event()
+    stop_on_signals(stop)
+    broker = open_broker(arguments.redis, Terms(lease_s=arguments.lease))
+    worker = Worker(Burner(arguments.journal), broker, slots=arguments.slots, name=arguments.name)
+    await worker.run(stop)
+    await broker.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--redis", required=True)
+    parser.add_argument("--lease", type=float, default=2.0, help="seconds")
+    parser.add_argument("--slots", type=int, default=4)
+    parser.add_argument("--name")
+    parser.add_argument("--journal", type=Path)
+    asyncio.run(run(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()
