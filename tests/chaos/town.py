@@ -121,8 +121,6 @@ class Town:
         while not all(self._is_whole(url) for url in self.urls):
             if time.monotonic() > give_up_at:
                 raise RuntimeError(f"the town does not come up; see the logs in {self._folder}")
-            for resident in self.residents:
-                resident.keep()
             time.sleep(0.1)
 
     def _is_whole(self, url: str) -> bool:
