@@ -48,7 +48,7 @@ class Access:
 
     def _note(self, scope: Scope, statuses: list[int], seconds: float) -> None:
         status = statuses[0] if statuses else 499
-        self._metrics.request(_route(scope), status, seconds)
+        self._metrics.request(scope["method"], _route(scope), status, seconds)
         fields: dict[str, Any] = {
             "method": scope["method"],
             "route": _route(scope),

@@ -148,20 +148,20 @@ async def stream(grader: GraderPath, request: Request) -> Response:
 
 
 @graded.post(
-    "/jobs/{grader}", status_code=202, responses={202: {"model": schema.Accepted}}, openapi_extra=schema.GRADE_BODY
+    "/jobs/{name}", status_code=202, responses={202: {"model": schema.Accepted}}, openapi_extra=schema.GRADE_BODY
 )
-async def start_job(grader: GraderPath, request: Request) -> Response:
-    """Grade in the background; ask for the results at the address in `Location`."""
+async def start_job(name: GraderPath, request: Request) -> Response:
+    """Grade in the background; `name` is the grader's. Ask for the results at the address in `Location`."""
     api = _api(request)
-    name, asked = await _request(grader, request)
-    job_id = await api.jobs.start(name, asked)
+    grader, asked = await _request(name, request)
+    job_id = await api.jobs.start(grader, asked)
     return _json(schema.Accepted(id=job_id), 202, {"location": f"/v1/jobs/{job_id}"})
 
 
-@graded.get("/jobs/{job_id}", responses={200: {"model": JobStatus}})
-async def job_status(job_id: str, request: Request) -> Response:
-    """How far it is; with the results, in order, once all are there."""
-    return _json(await _api(request).jobs.status(job_id, request.state.key.graders))
+@graded.get("/jobs/{name}", responses={200: {"model": JobStatus}})
+async def job_status(name: str, request: Request) -> Response:
+    """How far it is; `name` is the job's id. With the results, in order, once all are there."""
+    return _json(await _api(request).jobs.status(name, request.state.key.graders))
 
 
 # ------------------------------------------------------------------------------------------------------ operations
@@ -186,7 +186,7 @@ async def readyz(request: Request) -> dict[str, Any]:
     return {"status": "ready", "graders": sorted({info.name.value for info in live})}
 
 
-@watched.get("/metrics")
+@watched.get("/metrics", response_class=Response, responses={200: schema.EXPOSITION})
 async def metrics(request: Request) -> Response:
     """For Prometheus."""
     api = _api(request)

@@ -9,6 +9,7 @@ from gradus.errors import FaultKind, QueueFault
 from services.api.roster import Roster
 from services.broker import Broker
 
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 SECONDS = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 120, 300, 600)
 
 
@@ -16,12 +17,12 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._requests = Counter(
-            "gradus_api_requests", "HTTP requests answered", ["route", "status"], registry=self.registry
+            "gradus_api_requests", "HTTP requests answered", ["method", "route", "status"], registry=self.registry
         )
         self._seconds = Histogram(
             "gradus_api_request_seconds",
             "Time from request to last byte",
-            ["route"],
+            ["method", "route"],
             buckets=SECONDS,
             registry=self.registry,
         )
@@ -44,9 +45,10 @@ class Metrics:
         for kind in FaultKind:
             self._faults.labels(grader, kind.value)
 
-    def request(self, route: str, status: int, seconds: float) -> None:
-        self._requests.labels(route, str(status)).inc()
-        self._seconds.labels(route).observe(seconds)
+    def request(self, method: str, route: str, status: int, seconds: float) -> None:
+        method = method if method in METHODS else "other"
+        self._requests.labels(method, route, str(status)).inc()
+        self._seconds.labels(method, route).observe(seconds)
 
     def result(self, grader: GraderName, result: Graded | Faulted) -> None:
         self._results.labels(grader.value, result.status).inc()

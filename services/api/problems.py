@@ -96,7 +96,17 @@ async def _misuse(request: Request, error: Exception) -> Response:
 
 async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return problem(error.status_code, str(error.detail), headers=error.headers)
+    headers = dict(error.headers or {})
+    if error.status_code == 405:
+        headers["allow"] = _allowed(request) or headers.get("Allow", "")
+        headers.pop("Allow", None)
+    return problem(error.status_code, str(error.detail), headers=headers)
+
+
+def _allowed(request: Request) -> str:
+    """The methods of the path, by the document: Starlette names those of the first route that has the path only."""
+    template = getattr(request.scope.get("route"), "path", "")
+    return ", ".join(sorted(method.upper() for method in request.app.openapi()["paths"].get(template, {})))
 
 
 async def _full(request: Request, error: Exception) -> Response:

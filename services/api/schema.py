@@ -6,6 +6,7 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
@@ -86,6 +87,11 @@ STREAM: dict[str, Any] = {
     },
 }
 
+EXPOSITION: dict[str, Any] = {
+    "description": "Prometheus text format.",
+    "content": {CONTENT_TYPE_LATEST: {"schema": {"type": "string"}}},
+}
+
 
 def _problem(description: str) -> dict[str, Any]:
     schema = {"$ref": REF.format(model=Problem.__name__)}
@@ -95,6 +101,7 @@ def _problem(description: str) -> dict[str, Any]:
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     "4XX": _problem("Misuse: the request cannot be answered; `detail` says how to ask."),
     "429": _problem("The queue is full: come back after Retry-After."),
+    "500": _problem("A defect of the service; its log says where."),
     "503": _problem("The broker is away: come back after Retry-After."),
 }
 

@@ -457,6 +457,14 @@ async def test_wrong_paths_and_methods_are_problems(method: str, path: str, stat
         is_problem(await client.request(method, path), status)
 
 
+async def test_a_wrong_method_is_told_every_right_one() -> None:
+    async with service() as (client, _):
+        assert (await client.delete("/v1/jobs/ocaml")).headers.get_list("allow") == ["GET, POST"]
+        assert (await client.get(GRADE)).headers.get_list("allow") == ["POST"]
+        await client.request("EVIL", GRADE)
+        assert "EVIL" not in (await client.get("/metrics")).text
+
+
 @pytest.mark.parametrize("told", [True, False])
 def test_a_body_over_the_limit_is_refused_while_it_is_read(told: bool) -> None:
     def endless() -> Any:
@@ -693,8 +701,8 @@ async def test_metrics_count_results_and_faults_and_take_no_label_from_a_caller(
         await client.get("/nowhere/somebody-s-text")
         text = (await client.get("/metrics")).text
     for line in (
-        'gradus_api_requests_total{route="/v1/grade/{grader}",status="200"} 2.0',
-        'gradus_api_requests_total{route="unmatched",status="404"} 1.0',
+        'gradus_api_requests_total{method="POST",route="/v1/grade/{grader}",status="200"} 2.0',
+        'gradus_api_requests_total{method="GET",route="unmatched",status="404"} 1.0',
         'gradus_api_results_total{grader="ocaml",status="graded"} 2.0',
         'gradus_api_cached_results_total{grader="ocaml"} 1.0',
         'gradus_api_faults_total{grader="ocaml",kind="sandbox"} 1.0',
