@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
 from gradus.contract import GraderInfo
@@ -20,6 +21,10 @@ MAX_STARTS = 3
 A claim with more `deliveries` is to be finished at once, with a fault and `bury=True`. The last permitted start is
 handed out by itself, to a worker that holds nothing else: that tells the killer from jobs that only shared its workers.
 """
+
+
+MAX_LANES = 1000
+"""Lanes of one queue whose last turns are kept; beyond it those that have none to come are forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,24 @@ class Job:
     """JSON that the worker understands."""
 
 
+class Priority(StrEnum):
+    """Whose jobs come first within a grader's queue, whatever their runs."""
+
+    EVALUATION = "evaluation"
+    TRAINING = "training"
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """Which turns a submission takes. Runs of one priority take turns, job by job, however many each has queued."""
+
+    run: str = "default"
+    priority: Priority = Priority.TRAINING
+
+
+DEFAULT_LANE = Lane()
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """A job that a worker holds under a lease."""
@@ -70,10 +93,11 @@ class Broker(Protocol):
         """An unrenewed claim is claimable by others after this long. Renew at a quarter of it."""
         ...
 
-    async def submit(self, jobs: Sequence[Job]) -> None:
+    async def submit(self, jobs: Sequence[Job], lane: Lane = DEFAULT_LANE) -> None:
         """Queue `jobs` whose id is neither queued, running nor answered already; all of one grader.
 
-        Raises QueueFull when the queue would pass its bound; then nothing was queued.
+        A job that another run queued already moves up if it is this lane's turn sooner. Raises QueueFull when the
+        queue would pass its bound; then nothing was queued.
         """
         ...
 
@@ -106,7 +130,8 @@ class Broker(Protocol):
     async def cancel(self, grader: str, job_ids: Iterable[str]) -> None:
         """This waiter gives up these jobs, which it submitted and has no answer to; a queued one is dropped.
 
-        Unless somebody else wants it: every `submit` counts as one wish. A job that runs already is left to finish.
+        Unless somebody else wants it: every `submit` counts as one wish. Of a job that runs already the worker is told
+        when it renews; if that worker dies, nobody starts the job again.
         """
         ...
 
@@ -118,8 +143,8 @@ class Broker(Protocol):
         """
         ...
 
-    async def renew(self, claims: Sequence[Claim]) -> None:
-        """Start the leases of `claims` anew."""
+    async def renew(self, claims: Sequence[Claim]) -> list[Claim]:
+        """Start the leases of `claims` anew; those whose job nobody wants any more."""
         ...
 
     async def finish(self, claim: Claim, result: str, *, cache: bool, bury: bool = False) -> bool:
@@ -131,7 +156,7 @@ class Broker(Protocol):
         ...
 
     async def give_back(self, claim: Claim) -> None:
-        """Return the job unfinished: another worker may claim it at once. It goes to the end of the queue.
+        """Return the job unfinished: another worker may claim it at once. Its turn is still to come: it is the next.
 
         A job that nobody wants any more is dropped.
         """

@@ -6,6 +6,7 @@ Leases, redelivery and dead letters work as in `streams`, so that a worker canno
 from __future__ import annotations
 
 import asyncio
+import heapq
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import count, islice
 
 from gradus.contract import GraderInfo
-from services.broker import MAX_STARTS, Claim, Job, QueueFull, Terms, grader_of
+from services.broker import DEFAULT_LANE, MAX_LANES, MAX_STARTS, Claim, Job, Lane, Priority, QueueFull, Terms, grader_of
 from services.broker.registry import summed
 from services.broker.waiters import Waiters, answers
 
@@ -27,6 +28,8 @@ class _Entry:
 
     job: Job
     serial: str
+    priority: Priority
+    turn: int
     wishes: int = 1
     """Submissions that have not been cancelled."""
     starts: int = 0
@@ -34,6 +37,70 @@ class _Entry:
     @property
     def last_start_is_next(self) -> bool:
         return self.starts + 1 == MAX_STARTS
+
+
+Place = tuple[bool, int, str]
+"""Of a job in line: evaluation first, then by turn, then by id."""
+
+
+@dataclass(slots=True)
+class _Line:
+    """The queued jobs of one grader, in the order of their turns.
+
+    A run's next job gets the turn after its last one, or after the one that is being handed out now, whichever is
+    later: runs take turns, and one that comes late waits for nobody's backlog and catches up on nothing.
+    """
+
+    entries: dict[str, _Entry] = field(default_factory=dict)
+    """By job."""
+    _heap: list[Place] = field(default_factory=list)
+    """With what is left of entries that moved or were removed; they are skipped."""
+    _now: dict[Priority, int] = field(default_factory=dict)
+    _last: dict[Lane, int] = field(default_factory=dict)
+
+    def next_turn(self, lane: Lane) -> int:
+        return max(self._now.get(lane.priority, 0), self._last.get(lane, 0)) + 1
+
+    def join(self, entry: _Entry, lane: Lane) -> None:
+        """At the lane's next turn."""
+        entry.priority, entry.turn = lane.priority, self.next_turn(lane)
+        if len(self._last) > MAX_LANES:
+            self._last = {lane: turn for lane, turn in self._last.items() if turn > self._now.get(lane.priority, 0)}
+        self._last[lane] = entry.turn
+        self.put(entry)
+
+    def put(self, entry: _Entry) -> None:
+        self.entries[entry.job.id] = entry
+        heapq.heappush(self._heap, _place(entry))
+
+    def move_up(self, job_id: str, lane: Lane) -> None:
+        """If the lane's next turn is sooner than what the job has."""
+        entry = self.entries.get(job_id)
+        if entry is not None and _rank(lane.priority, self.next_turn(lane)) < _place(entry)[:2]:
+            self.join(entry, lane)
+
+    def forget_turns_if_empty(self) -> None:
+        if not self.entries:
+            self._heap, self._now, self._last = [], {}, {}
+
+    def take(self, limit: int) -> list[_Entry]:
+        taken: list[_Entry] = []
+        while self._heap and len(taken) < limit:
+            place = heapq.heappop(self._heap)
+            entry = self.entries.get(place[2])
+            if entry is not None and _place(entry) == place:
+                del self.entries[entry.job.id]
+                self._now[entry.priority] = max(self._now.get(entry.priority, 0), entry.turn)
+                taken.append(entry)
+        return taken
+
+
+def _rank(priority: Priority, turn: int) -> tuple[bool, int]:
+    return priority is not Priority.EVALUATION, turn
+
+
+def _place(entry: _Entry) -> Place:
+    return *_rank(entry.priority, entry.turn), entry.job.id
 
 
 @dataclass(slots=True)
@@ -48,7 +115,9 @@ class _Queue:
     """Everything about one grader. An entry is in exactly one of `queued`, `returned` and `leases`."""
 
     terms: Terms
-    queued: dict[str, _Entry] = field(default_factory=dict)
+    entries: dict[str, _Entry]
+    """Those of every queue, by job."""
+    queued: _Line = field(default_factory=_Line)
     returned: dict[str, _Entry] = field(default_factory=dict)
     """Lapsed, or given back to be run alone; handed out before `queued`."""
     leases: dict[str, _Lease] = field(default_factory=dict)
@@ -57,7 +126,7 @@ class _Queue:
     buried: deque[Job] = field(default_factory=deque)
 
     def __len__(self) -> int:
-        return len(self.queued) + len(self.returned) + len(self.leases)
+        return len(self.queued.entries) + len(self.returned) + len(self.leases)
 
     def take(self, worker: str, limit: int) -> list[Claim]:
         self._sweep()
@@ -67,7 +136,8 @@ class _Queue:
         alone = next((entry for entry in self.returned.values() if entry.last_start_is_next), None)
         if alone is not None:
             return [] if held else [self._hand_out(alone, worker)]
-        entries = list(islice((*self.returned.values(), *islice(self.queued.values(), limit)), limit))
+        entries = list(islice(self.returned.values(), limit))
+        entries += self.queued.take(limit - len(entries))
         return [self._hand_out(entry, worker) for entry in entries]
 
     def _sweep(self) -> None:
@@ -76,7 +146,10 @@ class _Queue:
             if lease.until > now:
                 break
             del self.leases[serial]
-            self.returned[serial] = lease.entry
+            if lease.entry.wishes:
+                self.returned[serial] = lease.entry
+            else:
+                del self.entries[lease.entry.job.id]
 
     def _hand_out(self, entry: _Entry, worker: str) -> Claim:
         self.remove(entry)
@@ -85,16 +158,20 @@ class _Queue:
         return Claim(entry.job, f"{entry.serial} {entry.starts}", entry.starts)
 
     def remove(self, entry: _Entry) -> None:
-        self.queued.pop(entry.serial, None)
+        if self.queued.entries.get(entry.job.id) is entry:
+            del self.queued.entries[entry.job.id]
         self.returned.pop(entry.serial, None)
         self.leases.pop(entry.serial, None)
 
-    def renew(self, claim: Claim) -> None:
+    def renew(self, claim: Claim) -> bool:
+        """False: nobody wants the job any more."""
         lease = self.lease_of(claim)
-        if lease is not None:
-            del self.leases[lease.entry.serial]
-            lease.until = time.monotonic() + self.terms.lease_s
-            self.leases[lease.entry.serial] = lease
+        if lease is None:
+            return True
+        del self.leases[lease.entry.serial]
+        lease.until = time.monotonic() + self.terms.lease_s
+        self.leases[lease.entry.serial] = lease
+        return lease.entry.wishes > 0
 
     def lease_of(self, claim: Claim) -> _Lease | None:
         """None when somebody else holds the job by now."""
@@ -170,21 +247,26 @@ class MemoryBroker:
         return self._terms.lease_s
 
     def _queue(self, grader: str) -> _Queue:
-        return self._queues.setdefault(grader, _Queue(self._terms))
+        return self._queues.setdefault(grader, _Queue(self._terms, self._entries))
 
     # ------------------------------------------------------------------------------------------------- who asks
 
-    async def submit(self, jobs: Sequence[Job]) -> None:
+    async def submit(self, jobs: Sequence[Job], lane: Lane = DEFAULT_LANE) -> None:
         if not jobs:
             return
         wanted = {job.id: job for job in jobs if self._cached.get(job.id) is None}
         new = [job for job in wanted.values() if job.id not in self._entries]
         self._admit(grader_of(jobs), len(new))
-        for job_id in wanted.keys() & self._entries.keys():
+        queue = self._queue(grader_of(jobs))
+        queue.queued.forget_turns_if_empty()
+        for job_id in [job_id for job_id in wanted if job_id in self._entries]:
             self._entries[job_id].wishes += 1
+            queue.queued.move_up(job_id, lane)
         for job in new:
             self._uncached.drop(job.id)
-            self._add(_Entry(job, self._serial()))
+            self._entries[job.id] = _Entry(job, self._serial(), lane.priority, 0)
+            queue.queued.join(self._entries[job.id], lane)
+        queue.news.set()
 
     def _admit(self, grader: str, n_jobs: int) -> None:
         if n_jobs and len(self._queue(grader)) + n_jobs > self._terms.max_depth:
@@ -192,12 +274,6 @@ class MemoryBroker:
 
     def _serial(self) -> str:
         return str(next(self._serials))
-
-    def _add(self, entry: _Entry) -> None:
-        queue = self._queue(entry.job.grader)
-        self._entries[entry.job.id] = entry
-        queue.queued[entry.serial] = entry
-        queue.news.set()
 
     async def wait(self, job_ids: Iterable[str], timeout_s: float) -> AsyncIterator[tuple[str, str]]:
         deadline = time.monotonic() + timeout_s
@@ -258,9 +334,8 @@ class MemoryBroker:
                 return claims
             await queue.rest(until)
 
-    async def renew(self, claims: Sequence[Claim]) -> None:
-        for claim in claims:
-            self._queue(claim.job.grader).renew(claim)
+    async def renew(self, claims: Sequence[Claim]) -> list[Claim]:
+        return [claim for claim in claims if not self._queue(claim.job.grader).renew(claim)]
 
     async def finish(self, claim: Claim, result: str, *, cache: bool, bury: bool = False) -> bool:
         job, queue = claim.job, self._queue(claim.job.grader)
@@ -287,8 +362,10 @@ class MemoryBroker:
             del self._entries[claim.job.id]
             return
         lease.entry.serial = self._serial()  # whoever gave it back can no longer finish it
-        alone = lease.entry.last_start_is_next
-        (queue.returned if alone else queue.queued)[lease.entry.serial] = lease.entry
+        if lease.entry.last_start_is_next:
+            queue.returned[lease.entry.serial] = lease.entry
+        else:
+            queue.queued.put(lease.entry)
 
     async def buried(self, grader: str) -> list[Job]:
         return list(self._queue(grader).buried)

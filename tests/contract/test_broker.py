@@ -18,7 +18,7 @@ from redis.asyncio import Redis
 
 from gradus.contract import GraderInfo, GraderName
 from gradus.errors import Misuse, QueueFault
-from services.broker import MAX_STARTS, Broker, Claim, Job, QueueFull, Terms
+from services.broker import MAX_LANES, MAX_STARTS, Broker, Claim, Job, Lane, Priority, QueueFull, Terms
 from services.broker.memory import MemoryBroker
 from services.broker.open import open_broker
 from services.broker.streams import StreamsBroker
@@ -522,7 +522,38 @@ async def test_a_job_that_another_request_of_the_process_wants_survives_cancelli
     assert await broker.depth("ocaml") == 0
 
 
-async def test_a_running_job_is_left_to_finish_when_cancelled(broker: Broker) -> None:
+async def test_whoever_runs_a_job_that_nobody_wants_any_more_learns_of_it(broker: Broker) -> None:
+    await broker.submit(jobs(2))
+    unwanted, wanted = await take(broker, 2)
+    assert await broker.renew([unwanted, wanted]) == []
+    await broker.cancel("ocaml", ["job-0"])
+    assert await broker.renew([unwanted, wanted]) == [unwanted]
+    await broker.submit(jobs(1))
+    assert await broker.renew([unwanted, wanted]) == []
+
+
+async def test_a_running_job_that_another_wants_is_not_given_up(place: Place) -> None:
+    first, second = place.open(), place.open()
+    await first.submit(jobs(1))
+    await second.submit(jobs(1))
+    claim = await take_one(first)
+    await first.cancel("ocaml", ["job-0"])
+    assert await first.renew([claim]) == []
+    await second.cancel("ocaml", ["job-0"])
+    assert await first.renew([claim]) == [claim]
+
+
+async def test_a_job_that_nobody_wants_is_not_started_again_when_its_worker_dies(place: Place) -> None:
+    broker = place.open(SHORT_LEASE)
+    await broker.submit(jobs(2))
+    await take(broker, 2, "dead")
+    await broker.cancel("ocaml", ["job-0"])
+    assert ids_of(await take(broker, 1, "alive")) == ["job-1"]
+    assert await nothing_to_take(broker, "alive")
+    assert await broker.depth("ocaml") == 1
+
+
+async def test_a_running_job_that_was_given_up_may_still_be_finished(broker: Broker) -> None:
     await broker.submit(jobs(1))
     claim = await take_one(broker)
     await broker.cancel("ocaml", ["job-0"])
@@ -538,6 +569,98 @@ async def test_a_cancelled_job_that_is_given_back_is_dropped(broker: Broker) -> 
     assert await broker.depth("ocaml") == 0
     await broker.submit(jobs(1))
     assert (await take_one(broker)).deliveries == 1
+
+
+# ------------------------------------------------------------------------------------------------------- taking turns
+
+EVALUATION = Lane("nightly", Priority.EVALUATION)
+
+
+async def order(broker: Broker, n_jobs: int) -> str:
+    """The names of the next jobs, by their first letters."""
+    return "".join(job_id[0] for job_id in ids_of(await take(broker, n_jobs)))
+
+
+async def test_runs_take_turns_however_much_each_has_queued(place: Place) -> None:
+    broker = place.open()
+    await broker.submit(jobs(10_000, "big"), Lane("big"))
+    await broker.submit(jobs(10, "small"), Lane("small"))
+    assert await order(broker, 20) in ("bs" * 10, "sb" * 10)
+    assert await order(broker, 5) == "bbbbb"
+
+
+async def test_a_run_that_comes_late_waits_for_nobodys_backlog_and_catches_up_on_nothing(broker: Broker) -> None:
+    await broker.submit(jobs(40, "a"), Lane("a"))
+    assert await order(broker, 20) == "a" * 20
+    await broker.submit(jobs(20, "b"), Lane("b"))
+    assert sorted(await order(broker, 10)) == sorted("ab" * 5)
+
+
+async def test_three_runs_share_alike_whatever_the_size_of_a_claim(broker: Broker) -> None:
+    for run in "abc":
+        await broker.submit(jobs(30, run), Lane(run))
+    taken = await order(broker, 7) + await order(broker, 1) + await order(broker, 22)
+    assert [taken.count(run) for run in "abc"] == [10, 10, 10]
+
+
+async def test_jobs_of_one_run_keep_their_order(broker: Broker) -> None:
+    for name in ("first", "second"):
+        await broker.submit(jobs(3, name), Lane("a"))
+        await broker.submit(jobs(3, f"other-{name}"), Lane("b"))
+    mine = [job_id for job_id in ids_of(await take(broker, 12)) if not job_id.startswith("other")]
+    assert mine == [*ids(jobs(3, "first")), *ids(jobs(3, "second"))]
+
+
+async def test_evaluation_comes_before_training(broker: Broker) -> None:
+    await broker.submit(jobs(5, "training"), Lane("a"))
+    await broker.submit(jobs(3, "evaluation"), EVALUATION)
+    assert await order(broker, 8) == "eeettttt"
+
+
+async def test_evaluations_take_turns_too(broker: Broker) -> None:
+    await broker.submit(jobs(6, "a"), Lane("a", Priority.EVALUATION))
+    await broker.submit(jobs(2, "b"), Lane("b", Priority.EVALUATION))
+    assert sorted(await order(broker, 4)) == list("aabb")
+
+
+async def test_a_job_that_two_runs_want_comes_when_it_is_the_first_ones_turn(broker: Broker) -> None:
+    await broker.submit([*jobs(50, "big"), Job("shared", "ocaml", "{}")], Lane("big"))
+    await broker.submit([Job("shared", "ocaml", "{}")], Lane("small"))
+    assert "shared" in ids_of(await take(broker, 2))
+    await broker.submit(jobs(40, "big")[-1:], EVALUATION)
+    assert ids_of(await take(broker, 1)) == ["big-39"]
+
+
+async def test_a_job_given_back_is_the_next(broker: Broker) -> None:
+    await broker.submit(jobs(5))
+    await broker.give_back(await take_one(broker))
+    assert ids_of(await take(broker, 5)) == ids(jobs(5))
+
+
+async def test_what_a_run_cancelled_is_not_held_against_it(broker: Broker) -> None:
+    await broker.submit(jobs(50, "a"), Lane("a"))
+    await broker.cancel("ocaml", ids(jobs(50, "a")))
+    for run in "ab":
+        await broker.submit(jobs(4, f"{run}-new"), Lane(run))
+    assert sorted(await order(broker, 4)) == list("aabb")
+
+
+async def test_the_name_of_a_run_can_be_anything(broker: Broker) -> None:
+    for run in ("", "now 0", "last 0 x", "1000000000000", "ż 🐫"):
+        await broker.submit(jobs(2, f"of {run}"), Lane(run))
+    assert len(await take(broker, 10)) == 10
+
+
+async def test_runs_beyond_number_are_forgotten_and_those_with_a_backlog_are_not(place: Place) -> None:
+    broker = place.open()
+    await broker.submit(jobs(100, "big"), Lane("big"))
+    for n in range(MAX_LANES + 50):
+        await broker.submit([Job(f"one-{n}", "ocaml", "{}")], Lane(f"run-{n}"))
+    await take(broker, MAX_LANES + 52)  # a turn of everybody, and one more
+    await broker.submit([Job("late", "ocaml", "{}")], Lane("late"))
+    await broker.submit(jobs(1, "more-of-big"), Lane("big"))
+    assert ids_of(await take(broker, 99))[-1] == "big-99"
+    assert ids_of(await take(broker, 1)) == ["more-of-big-0"]
 
 
 # ----------------------------------------------------------------------------------------------------------- graders
@@ -571,8 +694,9 @@ async def test_a_worker_that_falls_silent_is_forgotten(broker: Broker) -> None:
 
 # ------------------------------------------------------------------------------------------------------- both the same
 
+LANES = [Lane(run, priority) for run in "ab" for priority in Priority]
 STEPS = st.one_of(
-    st.tuples(st.just("submit"), st.sets(st.integers(0, 5), min_size=1)),
+    st.tuples(st.just("submit"), st.tuples(st.sets(st.integers(0, 5), min_size=1), st.sampled_from(LANES))),
     st.tuples(st.just("cancel"), st.integers(0, 5)),
     st.tuples(st.just("claim"), st.integers(1, 4)),
     st.tuples(st.sampled_from(["finish", "fail", "give_back", "renew"]), st.integers(0, 20)),
@@ -586,7 +710,7 @@ async def told(broker: Broker, steps: list[tuple[str, Any]]) -> list[object]:
     everything = jobs(6)
     for verb, what in steps:
         if verb == "submit":
-            await broker.submit([everything[i] for i in sorted(what)])
+            await broker.submit([everything[i] for i in sorted(what[0])], what[1])
         elif verb == "cancel":
             await broker.cancel("ocaml", [everything[what].id])
         elif verb == "claim":
@@ -600,7 +724,7 @@ async def told(broker: Broker, steps: list[tuple[str, Any]]) -> list[object]:
 
 async def told_of(broker: Broker, verb: str, claim: Claim) -> object:
     if verb == "renew":
-        return await broker.renew([claim])
+        return ids_of(await broker.renew([claim]))
     if verb == "give_back":  # not a second time: when a suspect is handed out again differs
         return await broker.give_back(claim) if claim.deliveries == 1 else None
     return await broker.finish(claim, json.dumps(verb), cache=verb == "finish", bury=verb == "fail")
@@ -706,11 +830,12 @@ async def test_a_wrong_password_is_refused_at_once(redis_url: str) -> None:
 async def test_an_idle_worker_hardly_talks_to_redis(redis_server: Callable[..., Any]) -> None:
     server = redis_server()
     broker = StreamsBroker(server.url)
-    await broker.claim("ocaml", "w", 1, 0)
+    await broker.claim("ocaml", "w", 1, 0.1)
     async with Redis.from_url(server.url) as redis:
-        before = (await redis.info("stats"))["total_commands_processed"]
+        await redis.ping()
+        before = (await redis.info("stats"))["total_reads_processed"]
         await broker.claim("ocaml", "w", 1, 1.0)
-        after = (await redis.info("stats"))["total_commands_processed"]
+        after = (await redis.info("stats"))["total_reads_processed"]
     assert after - before < 5
     await broker.close()
     server.stop()
@@ -763,7 +888,7 @@ async def test_a_finished_job_leaves_only_its_result(on_redis: Place, redis: Red
         await grading.finish(claim, "{}", cache=True)
     await answers(asking, ids(jobs(3)))
     kinds = [key.removeprefix(on_redis.prefix).split(":")[0] async for key in redis.scan_iter(f"{on_redis.prefix}*")]
-    assert sorted(kinds) == ["inbox", "jobs", "result", "result", "result"]
+    assert sorted(kinds) == ["inbox", "jobs", "result", "result", "result", "turns"]
     assert await redis.xlen(f"{on_redis.prefix}jobs:ocaml") == 0
 
 

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from pydantic import ValidationError
 
 from gradus.contract import GraderInfo
-from services.broker import Claim, Job, Terms
+from services.broker import DEFAULT_LANE, Claim, Job, Lane, Terms
 from services.broker.registry import summed
 from services.broker.streams.asking import Asker, chunked
 from services.broker.streams.keys import JOB_TTL_S, Keys, ms
@@ -48,8 +48,8 @@ class StreamsBroker:
     def lease_s(self) -> float:
         return self._terms.lease_s
 
-    async def submit(self, jobs: Sequence[Job]) -> None:
-        await self._asker.submit(jobs)
+    async def submit(self, jobs: Sequence[Job], lane: Lane = DEFAULT_LANE) -> None:
+        await self._asker.submit(jobs, lane)
 
     def wait(self, job_ids: Iterable[str], timeout_s: float) -> AsyncIterator[tuple[str, str]]:
         return self._asker.wait(job_ids, timeout_s)
@@ -78,8 +78,8 @@ class StreamsBroker:
     async def claim(self, grader: str, worker: str, limit: int, wait_s: float) -> list[Claim]:
         return await self._worker.claim(grader, worker, limit, wait_s)
 
-    async def renew(self, claims: Sequence[Claim]) -> None:
-        await self._worker.renew(claims)
+    async def renew(self, claims: Sequence[Claim]) -> list[Claim]:
+        return await self._worker.renew(claims)
 
     async def finish(self, claim: Claim, result: str, *, cache: bool, bury: bool = False) -> bool:
         return await self._worker.finish(claim, result, cache=cache, bury=bury)
@@ -115,8 +115,10 @@ class StreamsBroker:
         announced = [(name, _info(name, text)) for name, text in zip(names, texts, strict=True) if text is not None]
         return summed((name, info) for name, info in announced if info is not None)
 
+    _DEPTH = Script("return redis.call('ZCARD', KEYS[1]) + redis.call('XLEN', KEYS[2])")
+
     async def depth(self, grader: str) -> int:
-        return int(await self._link.call("XLEN", self._keys.jobs(grader)))
+        return int(await self._link.run(self._DEPTH, [self._keys.queue(grader), self._keys.jobs(grader)]))
 
     async def buried(self, grader: str) -> list[Job]:
         letters = await self._link.call("XRANGE", self._keys.dead(grader), "-", "+")

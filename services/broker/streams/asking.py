@@ -13,11 +13,10 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 
 from gradus.errors import QueueFault
-from services.broker import Job, QueueFull, Terms, grader_of
-from services.broker.streams.keys import INBOX_TTL_S, JOB_TTL_S, Keys, ms
+from services.broker import MAX_LANES, Job, Lane, Priority, QueueFull, Terms, grader_of
+from services.broker.streams.keys import INBOX_TTL_S, JOB_TTL_S, MAX_TOKENS, N_JOB_FIELDS, TRAINING_FROM, Keys, ms
 from services.broker.streams.link import LAST_PAUSE_S, Link, Script
 from services.broker.waiters import Waiters, answers
 
@@ -33,6 +32,7 @@ SWEEP_S = 30.0
 @dataclass(slots=True)
 class _Pending:
     job: Job
+    lane: Lane
     wishes: int = 0
     """Submissions in this process that have not been cancelled."""
     queued: bool = False
@@ -64,15 +64,15 @@ class Asker:
 
     # --------------------------------------------------------------------------------------------------- submit
 
-    async def submit(self, jobs: Sequence[Job]) -> None:
+    async def submit(self, jobs: Sequence[Job], lane: Lane) -> None:
         if not jobs:
             return
         grader = grader_of(jobs)
         wanted = {job.id: job for job in jobs}
         await self._open()
-        self._wish(wanted.values())  # before Redis knows them: the answer may come before the reply
+        self._wish(wanted.values(), lane)  # before Redis knows them: the answer may come before the reply
         try:
-            answered = await self._queue_within_bound(grader, list(wanted.values()))
+            answered = await self._queue_within_bound(grader, lane, list(wanted.values()))
         except (QueueFault, QueueFull, asyncio.CancelledError):
             self._withdraw(wanted)
             raise
@@ -80,9 +80,9 @@ class Asker:
         for pending in filter(None, map(self._pending.get, wanted)):
             pending.queued = True
 
-    def _wish(self, jobs: Iterable[Job]) -> None:
+    def _wish(self, jobs: Iterable[Job], lane: Lane) -> None:
         for job in jobs:
-            self._pending.setdefault(job.id, _Pending(job)).wishes += 1
+            self._pending.setdefault(job.id, _Pending(job, lane)).wishes += 1
 
     def _withdraw(self, job_ids: Iterable[str]) -> list[str]:
         """Take one wish each back; the ids that nobody in this process wants any more."""
@@ -97,7 +97,7 @@ class Asker:
                 unwanted.append(job_id)
         return unwanted
 
-    async def _queue_within_bound(self, grader: str, jobs: list[Job]) -> list[str]:
+    async def _queue_within_bound(self, grader: str, lane: Lane, jobs: list[Job]) -> list[str]:
         """The ids of those that are answered already. One chunk is checked and queued in one step.
 
         More than one are checked first and queued then, so that as many processes as submit large batches at the same
@@ -105,49 +105,83 @@ class Asker:
         """
         chunks = list(_chunks(jobs))
         if len(chunks) == 1:
-            return await self._queue(grader, chunks[0], self._terms.max_depth)
+            return await self._queue(grader, lane, chunks[0], self._terms.max_depth)
         await self._admit(grader, [job.id for job in jobs])
-        return [job_id for chunk in chunks for job_id in await self._queue(grader, chunk, None)]
+        return [job_id for chunk in chunks for job_id in await self._queue(grader, lane, chunk, None)]
 
     _ADMIT = Script("""
         local new = 0
         for i = 2, #ARGV do
           if redis.call('EXISTS', ARGV[1]..'result:'..ARGV[i], ARGV[1]..'job:'..ARGV[i]) == 0 then new = new + 1 end
         end
-        return {new, redis.call('XLEN', KEYS[1])}
+        return {new, redis.call('ZCARD', KEYS[1]) + redis.call('XLEN', KEYS[2])}
     """)
 
     async def _admit(self, grader: str, job_ids: list[str]) -> None:
-        new, depth = await self._link.run(self._ADMIT, [self._keys.jobs(grader)], self._keys.prefix, *job_ids)
+        keys = [self._keys.queue(grader), self._keys.jobs(grader)]
+        new, depth = await self._link.run(self._ADMIT, keys, self._keys.prefix, *job_ids)
         if new and depth + new > self._terms.max_depth:
             raise QueueFull(grader, self._terms.retry_after_s)
 
-    _SUBMIT = Script("""
-        local stream, inbox, prefix, bound, ttl = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[2]), ARGV[3]
-        local answered, known, new = {}, {}, {}
-        for i = 4, #ARGV, 2 do
+    _SUBMIT = Script(f"""
+        local queue, turns, bell, stream, inbox = unpack(KEYS)
+        local prefix, bound, ttl, grader, run = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
+        local from, answered, known, new = ARGV[6], {{}}, {{}}, {{}}
+        for i = 7, #ARGV, 2 do
           if redis.call('EXISTS', prefix..'result:'..ARGV[i]) == 1 then answered[#answered + 1] = ARGV[i]
           elseif redis.call('EXISTS', prefix..'job:'..ARGV[i]) == 1 then known[#known + 1] = i
           else new[#new + 1] = i end
         end
-        if bound >= 0 and #new > 0 and redis.call('XLEN', stream) + #new > bound then return 'full' end
-        for _, i in ipairs(known) do redis.call('HSET', prefix..'job:'..ARGV[i], inbox, 1) end
+        local n_queued = redis.call('ZCARD', queue)
+        if bound >= 0 and #new > 0 and n_queued + redis.call('XLEN', stream) + #new > bound then return 'full' end
+
+        if n_queued == 0 then redis.call('DEL', turns) end
+        local lane, tokens = 'last '..from..' '..run, {{}}
+        local now = tonumber(redis.call('HGET', turns, 'now '..from) or from)
+        local turn = math.max(now, tonumber(redis.call('HGET', turns, lane) or from))
+        for _, i in ipairs(known) do
+          redis.call('HSET', prefix..'job:'..ARGV[i], inbox, 1)
+          local has = redis.call('ZSCORE', queue, ARGV[i])
+          if has and tonumber(has) > turn + 1 then
+            turn = turn + 1
+            redis.call('ZADD', queue, turn, ARGV[i])
+          end
+        end
         for _, i in ipairs(new) do
           local job = prefix..'job:'..ARGV[i]
-          local entry = redis.call('XADD', stream, '*', 'id', ARGV[i], 'payload', ARGV[i + 1])
-          redis.call('HSET', job, 'entry', entry, 'stream', stream, inbox, 1)
+          turn = turn + 1
+          redis.call('HSET', job, 'grader', grader, 'payload', ARGV[i + 1], 'entry', '', 'starts', 0, 'turn', turn)
+          redis.call('HSET', job, inbox, 1)
           redis.call('PEXPIRE', job, ttl)
+          redis.call('ZADD', queue, turn, ARGV[i])
           redis.call('DEL', prefix..'uncached:'..ARGV[i])
+          tokens[#tokens + 1] = 1
         end
-        redis.call('PEXPIRE', stream, ttl)
+        if redis.call('HLEN', turns) > {MAX_LANES} then
+          local all = redis.call('HGETALL', turns)
+          local floor = {{['0'] = redis.call('HGET', turns, 'now 0') or 0}}
+          floor['{TRAINING_FROM}'] = redis.call('HGET', turns, 'now {TRAINING_FROM}') or {TRAINING_FROM}
+          for i = 1, #all, 2 do
+            local of = string.match(all[i], '^last (%d+) ')
+            if of and tonumber(all[i + 1]) <= tonumber(floor[of]) then redis.call('HDEL', turns, all[i]) end
+          end
+        end
+        redis.call('HSET', turns, lane, turn)
+        if #tokens > 0 then
+          redis.call('RPUSH', bell, unpack(tokens))
+          redis.call('LTRIM', bell, 0, {MAX_TOKENS - 1})
+        end
+        for i = 1, 4 do redis.call('PEXPIRE', KEYS[i], ttl) end
         return answered
     """)
 
-    async def _queue(self, grader: str, jobs: Sequence[Job], bound: int | None) -> list[str]:
+    async def _queue(self, grader: str, lane: Lane, jobs: Sequence[Job], bound: int | None) -> list[str]:
         pairs = [text for job in jobs for text in (job.id, job.payload)]
-        keys = [self._keys.jobs(grader), self._inbox]
+        keys = [*self._keys.waiting(grader), self._inbox]
         limit = -1 if bound is None else bound
-        answered = await self._link.run(self._SUBMIT, keys, self._keys.prefix, limit, ms(JOB_TTL_S), *pairs)
+        turns_from = 0 if lane.priority is Priority.EVALUATION else TRAINING_FROM
+        args = (self._keys.prefix, limit, ms(JOB_TTL_S), grader, lane.run, turns_from)
+        answered = await self._link.run(self._SUBMIT, keys, *args, *pairs)
         if answered == "full":
             raise QueueFull(grader, self._terms.retry_after_s)
         return list(answered)
@@ -175,8 +209,11 @@ class Asker:
           if result then found[#found + 1] = result
           else
             local job = prefix..'job:'..id
-            local entry, stream = unpack(redis.call('HMGET', job, 'entry', 'stream'))
-            if entry and #redis.call('XRANGE', stream, entry, entry) == 1 then
+            local entry, grader = unpack(redis.call('HMGET', job, 'entry', 'grader'))
+            local known = false
+            if entry == '' then known = redis.call('ZSCORE', prefix..'queue:'..grader, id)
+            elseif entry then known = redis.call('XRANGE', prefix..'jobs:'..grader, entry, entry)[1] end
+            if known then
               redis.call('HSET', job, inbox, 1)
               found[#found + 1] = 1
             else
@@ -206,17 +243,12 @@ class Asker:
 
     # --------------------------------------------------------------------------------------------------- cancel
 
-    _CANCEL = Script("""
-        local function runs(stream, entry)
-          local pending = redis.pcall('XPENDING', stream, 'workers', entry, entry, 1)
-          return not pending.err and #pending > 0  -- an error: no worker has ever come, so there is no group
-        end
+    _CANCEL = Script(f"""
         for i = 2, #ARGV do
           local job = ARGV[1]..'job:'..ARGV[i]
           redis.call('HDEL', job, KEYS[2])
-          local entry = redis.call('HGET', job, 'entry')
-          if entry and redis.call('HLEN', job) == 2 and not runs(KEYS[1], entry) then
-            redis.call('XDEL', KEYS[1], entry)
+          if redis.call('HGET', job, 'entry') == '' and redis.call('HLEN', job) == {N_JOB_FIELDS} then
+            redis.call('ZREM', KEYS[1], ARGV[i])
             redis.call('DEL', job)
           end
         end
@@ -225,7 +257,7 @@ class Asker:
     async def cancel(self, grader: str, job_ids: Iterable[str]) -> None:
         unwanted = self._withdraw(job_ids)
         for chunk in chunked(unwanted):
-            keys = [self._keys.jobs(grader), self._inbox]
+            keys = [self._keys.queue(grader), self._inbox]
             await self._link.run(self._CANCEL, keys, self._keys.prefix, *chunk)
 
     # --------------------------------------------------------------------------------------------------- listen
@@ -264,8 +296,8 @@ class Asker:
         too_old = time.monotonic() - JOB_TTL_S
         self._pending = {job_id: pending for job_id, pending in self._pending.items() if pending.since > too_old}
         lost = await self._look_up([*self._queued_here(), *self._waiters.jobs() - self._pending.keys()])
-        for grader, chunk in _by_grader(self._pending[job_id].job for job_id in lost if job_id in self._pending):
-            await self._queue(grader, chunk, None)
+        for grader, lane, chunk in _by_lane(self._pending[job_id] for job_id in lost if job_id in self._pending):
+            await self._queue(grader, lane, chunk, None)
 
     _MAKE_INBOX = Script("""
         local first = redis.call('XADD', KEYS[1], '*', 'opened', 1)
@@ -309,7 +341,9 @@ def _chunks(jobs: Iterable[Job]) -> Iterator[list[Job]]:
         yield chunk
 
 
-def _by_grader(jobs: Iterable[Job]) -> Iterator[tuple[str, list[Job]]]:
-    sorted_jobs = sorted(jobs, key=lambda job: job.grader)
-    for grader, group in groupby(sorted_jobs, key=lambda job: job.grader):
-        yield from ((grader, chunk) for chunk in _chunks(group))
+def _by_lane(pending: Iterable[_Pending]) -> Iterator[tuple[str, Lane, list[Job]]]:
+    together: dict[tuple[str, Lane], list[Job]] = {}
+    for one in pending:
+        together.setdefault((one.job.grader, one.lane), []).append(one.job)
+    for (grader, lane), jobs in together.items():
+        yield from ((grader, lane, chunk) for chunk in _chunks(jobs))

@@ -2,8 +2,11 @@
 
 All under one prefix, so that one Redis can be shared and one ACL pattern covers it:
 
-    jobs:<grader>     stream   queued and running jobs: id, payload, starts (of a job given back); group `workers`
-    job:<id>          hash     entry and stream of a job between submission and answer, one field per inbox that waits
+    queue:<grader>    zset     queued jobs by turn
+    turns:<grader>    hash     the turn that is being handed out, and the last one of every lane
+    bell:<grader>     list     one token per job that was queued: wakes one worker that waits
+    jobs:<grader>     stream   running jobs: id; group `workers`
+    job:<id>          hash     a job between submission and answer (`JOB_FIELDS`), one field per inbox that waits
     result:<id>       string   the result of a finished job, to cache
     uncached:<id>     string   the same, only for those who wait already
     inbox:<asker>     stream   answers on their way to one broker instance: id, result
@@ -26,6 +29,13 @@ JOB_TTL_S = 86_400.0
 INBOX_TTL_S = 300.0
 """Of the inbox of a process that died. One that only stood still this long reads the stored results instead."""
 DEAD_TTL_S = 7 * 86_400.0
+JOB_FIELDS = ("grader", "payload", "entry", "starts", "turn")
+"""Of every `job:<id>`; `entry` is its place in the stream while it runs, else empty."""
+N_JOB_FIELDS = len(JOB_FIELDS)
+"""A job record with no more fields than these is wanted by nobody."""
+TRAINING_FROM = 10**12
+"""Turns of training start here, those of evaluation at 0. Lua writes whole numbers of up to 14 digits exactly."""
+MAX_TOKENS = 1024
 MAX_INBOX = 20_000
 """Answers that one inbox holds; whoever falls behind further reads the stored results too."""
 
@@ -33,6 +43,19 @@ MAX_INBOX = 20_000
 @dataclass(frozen=True, slots=True)
 class Keys:
     prefix: str = "gradus:"
+
+    def queue(self, grader: str) -> str:
+        return f"{self.prefix}queue:{grader}"
+
+    def turns(self, grader: str) -> str:
+        return f"{self.prefix}turns:{grader}"
+
+    def bell(self, grader: str) -> str:
+        return f"{self.prefix}bell:{grader}"
+
+    def waiting(self, grader: str) -> list[str]:
+        """Everything about what is queued and running: the first keys of the scripts that move jobs."""
+        return [self.queue(grader), self.turns(grader), self.bell(grader), self.jobs(grader)]
 
     def jobs(self, grader: str) -> str:
         return f"{self.prefix}jobs:{grader}"

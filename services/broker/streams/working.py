@@ -1,27 +1,23 @@
 """The side that works: claims, renews, finishes, gives back. Submits nothing and waits for nobody's answer.
 
-A lease is an entry of the consumer group's pending list whose idle time is below `lease_s`; renewing sets it back to
-zero. The group's delivery count, plus what a job that was given back brought along, is the number of starts.
+To claim a job is to move it, when its turn has come, from the queue to the stream and there to this worker. A lease is
+an entry of the consumer group's pending list whose idle time is below `lease_s`; renewing sets it back to zero.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 from services.broker import MAX_STARTS, Claim, Job, Terms
-from services.broker.streams.keys import DEAD_TTL_S, GROUP, JOB_TTL_S, MAX_INBOX, Keys, ms
+from services.broker.streams.keys import DEAD_TTL_S, GROUP, JOB_TTL_S, MAX_INBOX, N_JOB_FIELDS, TRAINING_FROM, Keys, ms
 from services.broker.streams.link import Link, NoGroup, Script
 
-_Entry = tuple[str, int, dict[str, str]]
-"""Id of a stream entry, how often it was delivered, and its fields."""
-
-log = logging.getLogger(__name__)
+_Taken = tuple[str, int, str, str, int]
+"""Id of a stream entry, how often that was delivered, and of the job: id, payload, starts."""
 
 IDLE_CONSUMER_S = 3600.0
 """A worker's name is struck off the group after this long without a sign of life."""
@@ -110,31 +106,71 @@ class Worker:
         return await self._read(grader, worker, limit, wake_at - time.monotonic())
 
     async def _read(self, grader: str, worker: str, limit: int, block_s: float) -> list[Claim]:
-        block = ("BLOCK", ms(block_s)) if block_s > 0 else ()
-        stream = self._keys.jobs(grader)
-        command = ("XREADGROUP", "GROUP", GROUP, worker, "COUNT", limit, *block, "STREAMS", stream, ">")
+        claims = await self._take(grader, worker, limit)
+        if claims or block_s <= 0:
+            return claims
+        if await self._link.persist(lambda: self._rung(grader, block_s)):
+            return await self._take(grader, worker, limit)
+        return []
+
+    async def _rung(self, grader: str, block_s: float) -> bool:
+        """Whether a job was queued within `block_s`. Of a token whose reply is lost the next claim makes up."""
+        return await self._link.read(block_s, "BLPOP", self._keys.bell(grader), max(block_s, 0.01)) is not None
+
+    # Reading comes first: it finds whether the group is there before anything leaves the queue, and it picks up what
+    # entered the stream but reached no worker, because the group was lost.
+    _TAKE = Script(f"""
+        local queue, turns, bell, stream = unpack(KEYS)
+        local prefix, group, worker, limit, ttl = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
+        local entries = {{}}
+        local function read(count)
+          local reply = redis.call('XREADGROUP', 'GROUP', group, worker, 'COUNT', count, 'STREAMS', stream, '>')
+          for _, entry in ipairs(reply and reply[1][2] or {{}}) do entries[#entries + 1] = entry end
+        end
+        local function move(id, turn)
+          local job = prefix..'job:'..id
+          if redis.call('EXISTS', job) == 0 then return 0 end
+          redis.call('HSET', job, 'turn', turn, 'entry', redis.call('XADD', stream, '*', 'id', id))
+          local now = tonumber(turn) > {TRAINING_FROM} and 'now {TRAINING_FROM}' or 'now 0'
+          local before = tonumber(redis.call('HGET', turns, now) or 0)
+          if tonumber(turn) > before then redis.call('HSET', turns, now, turn) end
+          return 1
+        end
+
+        read(limit)
+        if #entries < limit then
+          local popped, n_moved = redis.call('ZPOPMIN', queue, limit - #entries), 0
+          for i = 1, #popped, 2 do n_moved = n_moved + move(popped[i], popped[i + 1]) end
+          if n_moved > 0 then read(n_moved) end
+          if #popped > 0 then redis.call('PEXPIRE', turns, ttl) end
+        end
+        if redis.call('ZCARD', queue) == 0 then redis.call('DEL', bell) end
+        redis.call('PEXPIRE', stream, ttl)
+
+        local taken = {{}}
+        for _, entry in ipairs(entries) do
+          local id = entry[2][1] == 'id' and entry[2][2] or ''
+          local job = prefix..'job:'..id
+          if redis.call('HGET', job, 'entry') == entry[1] then
+            local starts = redis.call('HINCRBY', job, 'starts', 1)
+            taken[#taken + 1] = {{entry[1], 1, id, redis.call('HGET', job, 'payload'), starts}}
+          else  -- no job: nobody could ever finish it, and it would come back for ever
+            redis.call('XACK', stream, group, entry[1])
+            redis.call('XDEL', stream, entry[1])
+          end
+        end
+        return taken
+    """)
+
+    async def _take(self, grader: str, worker: str, limit: int) -> list[Claim]:
+        """The next jobs in line, without waiting."""
+        args = (self._keys.prefix, GROUP, worker, limit, ms(JOB_TTL_S))
         try:
-            reply = await self._link.persist(lambda: self._link.read(max(0.0, block_s), *command))
+            taken = await self._link.run(self._TAKE, self._keys.waiting(grader), *args)
         except NoGroup:
             await self._make_group(grader)
-            return []
-        entries = [(entry_id, 1, fields) for _, entries in reply or () for entry_id, fields in entries]
-        return await self._claims(grader, worker, entries)
-
-    async def _claims(self, grader: str, worker: str, entries: Iterable[_Entry]) -> list[Claim]:
-        claims = []
-        for entry_id, times, fields in entries:
-            try:
-                claims.append(_claim(grader, worker, entry_id, times, fields))
-            except (KeyError, ValueError):  # nobody could ever finish it, and it would come back for ever
-                log.warning("dropped entry %s of the queue of grader %s: it is no job", entry_id, grader)
-                await self._link.run(self._DROP, [self._keys.jobs(grader)], GROUP, entry_id)
-        return claims
-
-    _DROP = Script("""
-        redis.call('XACK', KEYS[1], ARGV[1], ARGV[2])
-        redis.call('XDEL', KEYS[1], ARGV[2])
-    """)
+            taken = await self._link.run(self._TAKE, self._keys.waiting(grader), *args)
+        return [_claim(grader, worker, *one) for one in taken]
 
     _MAKE_GROUP = Script("""
         local made = redis.pcall('XGROUP', 'CREATE', KEYS[1], ARGV[1], 0, 'MKSTREAM')
@@ -145,9 +181,9 @@ class Worker:
     async def _make_group(self, grader: str) -> None:
         await self._link.run(self._MAKE_GROUP, [self._keys.jobs(grader)], GROUP, ms(JOB_TTL_S))
 
-    _RECLAIM = Script("""
+    _RECLAIM = Script(f"""
         local stream, group, worker, lease, limit = KEYS[1], ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
-        local max_starts, empty_handed = tonumber(ARGV[5]), ARGV[6] == '1'
+        local max_starts, empty_handed, prefix = tonumber(ARGV[5]), ARGV[6] == '1', ARGV[9]
         local idle = redis.call('XPENDING', stream, group, 'IDLE', lease, '-', '+', limit)
         redis.call('PEXPIRE', stream, ARGV[7])
         for _, consumer in ipairs(redis.call('XINFO', 'CONSUMERS', stream, group)) do
@@ -156,31 +192,34 @@ class Worker:
           end
         end
 
-        local function starts_of(entry, times)
+        local function id_of(entry)  -- nil: there is no such job, or nobody wants it any more
           local found = redis.call('XRANGE', stream, entry, entry)[1]
-          if not found then return nil end
-          for i = 1, #found[2], 2 do
-            if found[2][i] == 'starts' then return times + tonumber(found[2][i + 1]) end
-          end
-          return times
+          local id = found and found[2][1] == 'id' and found[2][2]
+          local job = id and prefix..'job:'..id
+          if not id or redis.call('HGET', job, 'entry') ~= entry then return nil end
+          if redis.call('HLEN', job) > {N_JOB_FIELDS} then return id end
+          redis.call('DEL', job)
         end
-        local function take(entry, times)
-          local fields = redis.call('XCLAIM', stream, group, worker, lease, entry)[1][2]
-          return {entry, times + 1, fields}
+        local function take(entry, times, id)
+          local job = prefix..'job:'..id
+          redis.call('XCLAIM', stream, group, worker, lease, entry)
+          return {{entry, times + 1, id, redis.call('HGET', job, 'payload'), redis.call('HINCRBY', job, 'starts', 1)}}
         end
 
-        local lapsed = {}
+        local lapsed = {{}}
         for _, pending in ipairs(idle) do
           local entry, times = pending[1], pending[4]
-          local starts = starts_of(entry, times)
-          if not starts then redis.call('XACK', stream, group, entry)
-          elseif starts + 1 == max_starts then
-            if empty_handed then return {0, {take(entry, times)}} else return {1, {}} end
-          else lapsed[#lapsed + 1] = {entry, times} end
+          local id = id_of(entry)
+          if not id then
+            redis.call('XACK', stream, group, entry)
+            redis.call('XDEL', stream, entry)
+          elseif redis.call('HGET', prefix..'job:'..id, 'starts') + 1 == max_starts then
+            if empty_handed then return {{0, {{take(entry, times, id)}}}} else return {{1, {{}}}} end
+          else lapsed[#lapsed + 1] = {{entry, times, id}} end
         end
-        local taken = {}
-        for i, pending in ipairs(lapsed) do taken[i] = take(pending[1], pending[2]) end
-        return {0, taken}
+        local taken = {{}}
+        for i, pending in ipairs(lapsed) do taken[i] = take(unpack(pending)) end
+        return {{0, taken}}
     """)
 
     async def _reclaim(self, grader: str, worker: str, limit: int) -> list[Claim]:
@@ -189,37 +228,51 @@ class Worker:
         args = (GROUP, worker, ms(self._terms.lease_s), limit, MAX_STARTS, int(hands.empty()))
         try:
             suspect_waits, taken = await self._link.run(
-                self._RECLAIM, [self._keys.jobs(grader)], *args, ms(JOB_TTL_S), ms(IDLE_CONSUMER_S)
+                self._RECLAIM,
+                [self._keys.jobs(grader)],
+                *args,
+                ms(JOB_TTL_S),
+                ms(IDLE_CONSUMER_S),
+                self._keys.prefix,
             )
         except NoGroup:
             await self._make_group(grader)
             return []
         hands.suspect_waits = bool(suspect_waits)
-        entries = ((entry_id, times, _paired(fields)) for entry_id, times, fields in taken)
-        return await self._claims(grader, worker, entries)
+        return [_claim(grader, worker, *one) for one in taken]
 
     # ---------------------------------------------------------------------------------------------------- renew
 
-    _RENEW = Script("""
-        for i = 2, #ARGV, 3 do
-          local entry, times, worker = ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2]
+    _RENEW = Script(f"""
+        local unwanted = {{}}
+        for i = 3, #ARGV, 4 do
+          local job, entry, times, worker = ARGV[2]..'job:'..ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2]), ARGV[i + 3]
           local pending = redis.call('XPENDING', KEYS[1], ARGV[1], entry, entry, 1)[1]
           if pending and pending[2] == worker and pending[4] == times then
             redis.call('XCLAIM', KEYS[1], ARGV[1], worker, 0, entry, 'JUSTID')
+            if redis.call('HGET', job, 'entry') == entry and redis.call('HLEN', job) == {N_JOB_FIELDS} then
+              unwanted[#unwanted + 1] = entry
+            end
           end
         end
+        return unwanted
     """)
 
-    async def renew(self, claims: Sequence[Claim]) -> None:
+    async def renew(self, claims: Sequence[Claim]) -> list[Claim]:
+        unwanted: list[Claim] = []
         for grader in {claim.job.grader for claim in claims}:
             mine = [claim for claim in claims if claim.job.grader == grader]
-            tokens = [part for claim in mine for part in _parts(claim)]
+            tokens = [part for claim in mine for part in (claim.job.id, *_parts(claim))]
             try:
-                await self._link.run(self._RENEW, [self._keys.jobs(grader)], GROUP, *tokens)
+                given_up = await self._link.run(
+                    self._RENEW, [self._keys.jobs(grader)], GROUP, self._keys.prefix, *tokens
+                )
             except NoGroup:
                 continue  # there is nothing left to renew; `claim` makes the group anew
             for claim in mine:
                 self._hands_of(grader, _worker_of(claim)).extend([claim])
+            unwanted += (claim for claim in mine if _parts(claim)[0] in given_up)
+        return unwanted
 
     # --------------------------------------------------------------------------------------------------- finish
 
@@ -234,7 +287,7 @@ class Worker:
         redis.call('XDEL', stream, entry)
         redis.call('SET', stored, result, 'PX', ttl)
         for _, inbox in ipairs(redis.call('HKEYS', job)) do
-          if inbox ~= 'entry' and inbox ~= 'stream' then
+          if string.find(inbox, ARGV[10], 1, true) == 1 then
             redis.call('XADD', inbox, 'NOMKSTREAM', 'MAXLEN', '~', max_inbox, '*', 'id', id, 'result', result)
           end
         end
@@ -252,42 +305,47 @@ class Worker:
             self._keys.job(job.id),
         ]
         ttl_s = self._terms.result_ttl_s if cache else self._terms.uncached_ttl_s
-        letter = (self._terms.max_buried, job.payload, ms(DEAD_TTL_S)) if bury else (0,)
-        done = await self._link.run(self._FINISH, keys, GROUP, entry_id, job.id, result, ms(ttl_s), MAX_INBOX, *letter)
+        letter = (self._terms.max_buried if bury else 0, job.payload if bury else "", ms(DEAD_TTL_S))
+        args = (entry_id, job.id, result, ms(ttl_s), MAX_INBOX, *letter, self._keys.inbox(""))
+        done = await self._link.run(self._FINISH, keys, GROUP, *args)
         self._hands_of(job.grader, worker).drop(claim)
         return bool(done)
 
-    _GIVE_BACK = Script("""
-        local stream, job, group, entry, worker = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[4]
-        local starts, max_starts = tonumber(ARGV[5]), tonumber(ARGV[6])
+    _GIVE_BACK = Script(f"""
+        local queue, bell, stream, job = KEYS[1], KEYS[3], KEYS[4], KEYS[5]
+        local group, entry, worker, id, ttl = ARGV[1], ARGV[2], ARGV[4], ARGV[7], ARGV[8]
         local pending = redis.call('XPENDING', stream, group, entry, entry, 1)[1]
         if not pending or pending[2] ~= worker or pending[4] ~= tonumber(ARGV[3]) then return end
-        local wanted = redis.call('HLEN', job) > 2  -- besides entry and stream, there is an inbox
-        if wanted and starts + 1 == max_starts then
+        local has, starts, turn = unpack(redis.call('HMGET', job, 'entry', 'starts', 'turn'))
+        local wanted = has == entry and redis.call('HLEN', job) > {N_JOB_FIELDS}
+        if wanted and starts + 1 == tonumber(ARGV[5]) then
           -- must run alone, which only reclaiming can see to: let the lease lapse now
-          redis.call('XCLAIM', stream, group, worker, 0, entry, 'IDLE', ARGV[7], 'JUSTID')
+          redis.call('XCLAIM', stream, group, worker, 0, entry, 'IDLE', ARGV[6], 'JUSTID')
           return
         end
         redis.call('XACK', stream, group, entry)
         redis.call('XDEL', stream, entry)
+        if has ~= entry then return end
         if not wanted then return redis.call('DEL', job) end
-        local again = redis.call('XADD', stream, '*', 'id', ARGV[8], 'payload', ARGV[9], 'starts', starts)
-        redis.call('HSET', job, 'entry', again)
+        redis.call('HSET', job, 'entry', '')
+        redis.call('ZADD', queue, turn, id)
+        redis.call('RPUSH', bell, 1)
+        redis.call('PEXPIRE', queue, ttl)
+        redis.call('PEXPIRE', bell, ttl)
     """)
 
     async def give_back(self, claim: Claim) -> None:
         job = claim.job
-        keys = [self._keys.jobs(job.grader), self._keys.job(job.id)]
-        starts = (claim.deliveries, MAX_STARTS, ms(self._terms.lease_s))
+        keys = [*self._keys.waiting(job.grader), self._keys.job(job.id)]
+        terms = (MAX_STARTS, ms(self._terms.lease_s), job.id, ms(JOB_TTL_S))
         with suppress(NoGroup):  # whoever waits for the job finds that it is lost, and submits it again
-            await self._link.run(self._GIVE_BACK, keys, GROUP, *_parts(claim), *starts, job.id, job.payload)
+            await self._link.run(self._GIVE_BACK, keys, GROUP, *_parts(claim), *terms)
         self._hands_of(job.grader, _worker_of(claim)).drop(claim)
 
 
-def _claim(grader: str, worker: str, entry_id: str, times: int, fields: dict[str, str]) -> Claim:
+def _claim(grader: str, worker: str, entry_id: str, times: int, job_id: str, payload: str, starts: int) -> Claim:
     """`times`: how often this very entry was delivered; together with its id and the worker it names the lease."""
-    starts = times + int(fields.get("starts", 0))
-    return Claim(Job(fields["id"], grader, fields["payload"]), f"{entry_id} {times} {worker}", starts)
+    return Claim(Job(job_id, grader, payload), f"{entry_id} {times} {worker}", starts)
 
 
 def _parts(claim: Claim) -> list[str]:
@@ -296,7 +354,3 @@ def _parts(claim: Claim) -> list[str]:
 
 def _worker_of(claim: Claim) -> str:
     return _parts(claim)[2]
-
-
-def _paired(flat: list[Any]) -> dict[str, str]:
-    return dict(zip(flat[::2], flat[1::2], strict=True))
