@@ -50,6 +50,11 @@ class RedisServer:
             assert time.monotonic() < give_up_at, "redis-server does not answer"
             time.sleep(0.02)
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def _answers(self) -> bool:
         try:
             with socket.create_connection(("127.0.0.1", self._port), timeout=1) as connection:

@@ -56,8 +56,12 @@ class Ledger:
     def enter(self, completion: str) -> str:
         submission_id = f"s{len(self.completions)}"
         self.completions[submission_id] = completion
-        self._asked_at[submission_id] = time.monotonic()
         return submission_id
+
+    def asks(self, ids: Sequence[str]) -> None:
+        self.counts["requests"] += 1
+        for one in ids:
+            self._asked_at.setdefault(one, time.monotonic())
 
     def lost(self) -> list[str]:
         return [one for one in self.completions if one not in self.settled]
@@ -97,7 +101,8 @@ class Ledger:
 
     def _settle(self, result: Result) -> None:
         first = self.settled.setdefault(result["id"], result)
-        self.seconds.setdefault(result["id"], time.monotonic() - self._asked_at[result["id"]])
+        now = time.monotonic()
+        self.seconds.setdefault(result["id"], now - self._asked_at.get(result["id"], now))
         if _timeless(first) != _timeless(result):
             self.breaches.append(f"two results: {first} and {result}")
 
@@ -152,14 +157,16 @@ class Asker:
     async def _attempt(self, http: httpx.AsyncClient, waiting: list[str]) -> None:
         url = f"{self._random.choice(self._urls)}/v1/grade/ocaml"
         leaves_s = self._random.uniform(0.01, 0.4) if self._random.random() < self._leaving else None
-        self._ledger.counts["requests"] += 1
+        self._ledger.asks(waiting)
         try:
             async with asyncio.timeout(leaves_s):
                 await (self._whole if self._random.random() < 0.5 else self._stream)(http, url, waiting)
         except TimeoutError:
             self._ledger.counts["requests left by the client"] += 1
+        except httpx.ConnectError:
+            self._ledger.counts["requests that met no API"] += 1
         except httpx.TransportError:
-            self._ledger.counts["connections refused or broken"] += 1
+            self._ledger.counts["requests whose API died under them"] += 1
 
     async def _whole(self, http: httpx.AsyncClient, url: str, waiting: list[str]) -> None:
         answer = await http.post(url, json=self._body(waiting))

@@ -34,11 +34,11 @@ def load(submissions: int, burn_ms: float, rng: random.Random) -> list[str]:
 async def disturbed(town: Town, arguments: argparse.Namespace) -> tuple[Ledger, Chaos, float]:
     rng = random.Random(arguments.seed)
     ledger, chaos = Ledger(), Chaos(town, rng)
-    asker = Asker(ledger, town.urls, at_once=arguments.at_once, leaving=0.03, patience_s=600, seed=arguments.seed)
+    asker = Asker(ledger, town.urls, at_once=arguments.at_once, leaving=0.15, patience_s=600, seed=arguments.seed)
     started = time.monotonic()
     async with town.kept(), chaos.raging():
         telling = asyncio.create_task(tell(ledger, arguments.submissions))
-        await asker.ask(load(arguments.submissions, arguments.burn_ms, rng), batch_size=32)
+        await asker.ask(load(arguments.submissions, arguments.burn_ms, rng), batch_size=16)
         telling.cancel()
         wall_s = time.monotonic() - started
     async with town.kept():
@@ -83,7 +83,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="of the load's order and the disturbances")
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--burn-ms", type=float, default=20, help="CPU time of one grading")
-    parser.add_argument("--at-once", type=int, default=8, help="requests in flight, 32 submissions each")
+    parser.add_argument("--at-once", type=int, default=16, help="requests in flight, 16 submissions each")
     arguments = parser.parse_args()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="chaos-")))

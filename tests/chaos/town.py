@@ -68,15 +68,23 @@ class Town:
     """`apis` and `workers` of each kind on one Redis; with an island, one worker more that lives there."""
 
     def __init__(
-        self, folder: Path, *, apis: int = 2, workers: int = 3, slots: int = 4, lease_s: float = 2.0,
+        self,
+        folder: Path,
+        *,
+        apis: int = 2,
+        workers: int = 3,
+        slots: int = 4,
+        lease_s: float = 2.0,
         island: Island | None = None,
-    ) -> None:  # fmt: skip
+        journal: bool = True,
+    ) -> None:
         self._folder = folder
         self.lease_s = lease_s
         self.island = island
         near = ["--bind", "127.0.0.1", island.mainland, "--protected-mode", "no"] if island else []
         self.redis = RedisServer(folder, append_only=True, options=near)
         self.journal = folder / "journal"
+        self._has_journal = journal
         self._slots = slots
         ports = [free_port() for _ in range(apis)]
         self.urls = [f"http://127.0.0.1:{port}" for port in ports]
@@ -95,7 +103,8 @@ class Town:
 
     def _worker(self, name: str, redis: str | None = None) -> list[str]:
         options = {"redis": redis or self.redis.url, "lease": self.lease_s, "slots": self._slots, "name": name}
-        command = [sys.executable, "-m", "tests.chaos.worker", "--journal", str(self.journal)]
+        command = [sys.executable, "-m", "tests.chaos.worker"]
+        command += ["--journal", str(self.journal)] if self._has_journal else []
         return command + [word for option, value in options.items() for word in (f"--{option}", str(value))]
 
     @property
@@ -128,7 +137,7 @@ class Town:
             graders = httpx.get(f"{url}/v1/graders", timeout=10).json().get("graders", [])
         except (httpx.TransportError, ValueError):
             return False
-        return sum(grader["workers"] for grader in graders) == len(self.workers)
+        return bool(sum(grader["workers"] for grader in graders) == len(self.workers))
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:

@@ -1,0 +1,329 @@
+"""What the queue adds to a grading, and where it ends: real API, worker and Redis processes. `make bench` runs it.
+
+The grader is trivial (`tests.chaos.worker`), payloads are 4 KB, Redis keeps its append-only file (everysec). CPU is
+user + system of each process, to the tick of the kernel's clock; on a busy machine trust it before any wall time. What
+one machine cannot show, many workers on many cores, is worked out from these figures in docs/reliability.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import tempfile
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import httpx
+from redis.asyncio import Redis
+
+from gradus.contract import OcamlSubmission, job_id_of
+from services.broker import Job
+from services.broker.payload import JobPayload
+from services.broker.streams import StreamsBroker
+from tests.bench.ocaml import cpu_of_tree, machine
+from tests.chaos.town import Town
+from tests.chaos.worker import INFO, RUBRIC
+
+SLOTS = 32
+IN_FLIGHT = 256
+BATCH = 4096
+PADDING = "x" * 1800
+Figures = dict[str, float]
+
+
+# ------------------------------------------------------------------------------------------------------------ load
+
+
+def submissions(number: int, cpu_ms: float = 0) -> list[dict[str, Any]]:
+    """All different, to the cache too."""
+    of = uuid.uuid4().hex
+    return [
+        {
+            "id": f"s{n}",
+            "prompt": PADDING,
+            "completion": f"burn {cpu_ms:g} number {n} of {of} {PADDING}",
+            "task": {"tests": "let () = assert true"},
+        }
+        for n in range(number)
+    ]
+
+
+def jobs(number: int, cpu_ms: float = 0) -> list[Job]:
+    made = [OcamlSubmission.model_validate(one) for one in submissions(number, cpu_ms)]
+    until = time.time() + 3600
+    return [
+        Job(
+            job_id_of(INFO.grader, RUBRIC, one),
+            "ocaml",
+            JobPayload(submission=one, rubric=RUBRIC, deadline=until).encode(),
+        )
+        for one in made
+    ]
+
+
+class Queue:
+    """Asks the queue itself: the asking side lives in this process."""
+
+    def __init__(self, broker: StreamsBroker) -> None:
+        self._broker = broker
+
+    async def __call__(self, asked: Sequence[Job]) -> None:
+        await self._broker.submit(asked)
+        answered = [job_id async for job_id, _ in self._broker.wait([job.id for job in asked], 300)]
+        assert len(answered) == len(asked), "the queue lost a job"
+
+    def load(self, number: int) -> list[Job]:
+        return jobs(number)
+
+
+class Rest:
+    """Asks over HTTP, as a trainer does."""
+
+    def __init__(self, http: httpx.AsyncClient, url: str) -> None:
+        self._http = http
+        self._url = f"{url}/v1/grade/ocaml"
+
+    async def __call__(self, asked: Sequence[dict[str, Any]]) -> None:
+        answer = await self._http.post(self._url, json={"submissions": asked, "deadline_s": 300})
+        assert [result["status"] for result in answer.json()["results"]] == ["graded"] * len(asked)
+
+    def load(self, number: int) -> list[dict[str, Any]]:
+        return submissions(number)
+
+
+class Way(Protocol):
+    """How jobs are asked for."""
+
+    async def __call__(self, asked: Sequence[Any]) -> None: ...
+
+    def load(self, number: int) -> list[Any]: ...
+
+
+# ------------------------------------------------------------------------------------------------------- measuring
+
+
+@contextmanager
+def town(**more: Any) -> Iterator[Town]:
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-") as folder,
+        Town(Path(folder), journal=False, lease_s=30.0, **more).standing() as standing,
+    ):
+        yield standing
+
+
+def cpu_s(town: Town) -> Figures:
+    """Of each kind of process, this one included: it asks."""
+    kinds = {"redis": [town.redis.pid], "api": [one.pid for one in town.apis], "worker": [w.pid for w in town.workers]}
+    return {kind: sum(map(cpu_of_tree, pids)) for kind, pids in kinds.items()} | {"asker": time.process_time()}
+
+
+async def costing(town: Town, number: int, work: Callable[[], Awaitable[object]]) -> Figures:
+    """Wall seconds of `work` on `number` jobs, and CPU microseconds per job by process."""
+    before, started = cpu_s(town), time.perf_counter()
+    await work()
+    wall_s = time.perf_counter() - started
+    after = cpu_s(town)
+    spent = {f"{kind}_us": round((after[kind] - before[kind]) * 1e6 / number) for kind in after if after[kind]}
+    return {"jobs": number, "wall_s": round(wall_s, 2), "jobs_per_s": round(number / wall_s)} | spent
+
+
+async def latencies(way: Way, at_once: int, rounds: int) -> Figures:
+    """Of single submissions, `at_once` in flight; milliseconds."""
+    waits: list[float] = []
+
+    async def ask(asked: list[Any]) -> None:
+        for one in asked:
+            started = time.perf_counter()
+            await way([one])
+            waits.append((time.perf_counter() - started) * 1e3)
+
+    load = way.load(at_once * rounds)
+    await asyncio.gather(*(ask(load[n::at_once]) for n in range(at_once)))
+    waits.sort()
+    return {"p50_ms": round(waits[len(waits) // 2], 2), "p99_ms": round(waits[int(len(waits) * 0.99)], 2)}
+
+
+async def way_there(town: Town, way: Way) -> dict[str, Figures]:
+    await way(way.load(200))  # warm
+    found = {"unloaded": await latencies(way, 1, 500)}
+    found["in_flight"] = await latencies(way, IN_FLIGHT, 8)
+    load = way.load(BATCH)
+    found["batch"] = await costing(town, BATCH, partial(way, load))
+    return found
+
+
+async def paths() -> dict[str, dict[str, Figures]]:
+    """One worker: through the queue alone, and through API and queue."""
+    with town(apis=1, workers=1, slots=SLOTS) as standing:
+        broker = StreamsBroker(standing.redis.url)
+        async with httpx.AsyncClient(timeout=300, limits=httpx.Limits(max_connections=IN_FLIGHT)) as http:
+            found = {
+                "queue": await way_there(standing, Queue(broker)),
+                "rest": await way_there(standing, Rest(http, standing.urls[0])),
+            }
+        await broker.close()
+    return found
+
+
+async def all_there(broker: StreamsBroker, workers: int) -> None:
+    while sum(info.workers for info in await broker.graders()) < workers:  # noqa: ASYNC110  (it happens in Redis)
+        await asyncio.sleep(0.1)
+
+
+async def scaling(burn_ms: float, number: int) -> dict[str, Figures]:
+    """Jobs of a fixed CPU time through 1, 2, 4 and 8 worker processes of one slot each."""
+    found = {}
+    for workers in (1, 2, 4, 8):
+        with town(apis=0, workers=workers, slots=1) as standing:
+            broker = StreamsBroker(standing.redis.url)
+            await all_there(broker, workers)
+            found[str(workers)] = await costing(standing, number, partial(Queue(broker), jobs(number, burn_ms)))
+            await broker.close()
+    return found
+
+
+# ----------------------------------------------------------------------------------------------- what a worker idles
+
+
+@asynccontextmanager
+async def counted(redis: Redis) -> AsyncIterator[dict[str, Any]]:
+    """Commands and CPU microseconds of Redis while the block runs, by command; filled in at its end."""
+    found: dict[str, Any] = {}
+    before = await redis.info("everything")
+    yield found
+    after = await redis.info("everything")
+    found["commands"] = after["total_commands_processed"] - before["total_commands_processed"]
+    cpu = ("used_cpu_user", "used_cpu_sys")
+    found["cpu_us"] = sum(after[name] - before[name] for name in cpu) * 1e6
+    found["by_command"] = {}
+    for name, stats in after.items():
+        if name.startswith("cmdstat_"):
+            old = before.get(name, {"calls": 0, "usec": 0})
+            if calls := stats["calls"] - old["calls"]:
+                usec = stats["usec"] - old["usec"]
+                found["by_command"][name[8:]] = {"calls": calls, "usec_per_call": round(usec / calls, 1)}
+
+
+async def idle(seconds: float) -> Figures:
+    """Commands per second of one worker process that has nothing to do."""
+    with town(apis=0, workers=1) as standing:
+        broker = StreamsBroker(standing.redis.url)
+        await all_there(broker, 1)
+        await broker.close()
+        await asyncio.sleep(2)
+        async with Redis.from_url(standing.redis.url) as redis, counted(redis) as found:
+            before = cpu_s(standing)["worker"]
+            await asyncio.sleep(seconds)
+            worker_us = (cpu_s(standing)["worker"] - before) * 1e6 / seconds
+    return {"commands_per_s": round(found["commands"] / seconds, 2), "worker_us_per_s": round(worker_us)}
+
+
+# ----------------------------------------------------------------------------------------------------------- crowds
+
+
+@asynccontextmanager
+async def crowd(url: str, size: int) -> AsyncIterator[None]:
+    """So many workers, each with connections of its own; they claim and finish, in this process, grading nothing."""
+
+    async def work(name: str) -> None:
+        broker = StreamsBroker(url)
+        try:
+            while True:
+                for claim in await broker.claim("ocaml", name, 8, 1.0):
+                    await broker.finish(claim, "{}", cache=True)
+        finally:
+            await broker.close()
+
+    workers = [asyncio.create_task(work(f"crowd-{n}")) for n in range(size)]
+    try:
+        await asyncio.sleep(3 + size / 100)
+        yield
+    finally:
+        for worker in workers:
+            worker.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)
+
+
+async def crowds(sizes: Sequence[int], seconds: float) -> dict[str, Any]:
+    """What Redis pays for that many workers: while they idle, and per job while most of them wait."""
+    found = {}
+    for size in sizes:
+        with town(apis=0, workers=0) as standing:
+            asker = StreamsBroker(standing.redis.url)
+            async with Redis.from_url(standing.redis.url) as redis, crowd(standing.redis.url, size):
+                async with counted(redis) as idling:
+                    await asyncio.sleep(seconds)
+                async with counted(redis) as loaded:
+                    for _ in range(64):
+                        await Queue(asker)(jobs(16))
+            await asker.close()
+        found[str(size)] = {
+            "idle_commands_per_s": round(idling["commands"] / seconds),
+            "idle_redis_us_per_s": round(idling["cpu_us"] / seconds),
+            "redis_us_per_job": round(loaded["cpu_us"] / 1024),
+            "idle": idling["by_command"],
+            "loaded": loaded["by_command"],
+        }
+    return found
+
+
+# ----------------------------------------------------------------------------------------------------------- report
+
+
+def table(report: dict[str, Any]) -> str:
+    lines = [f"{report['machine']}; load average {report['load']}.", ""]
+    lines += ["| one worker process, 4 KB payloads | queue alone | through REST |", "|---|--:|--:|"]
+    queue, rest = report["paths"]["queue"], report["paths"]["rest"]
+    for title, part in (("one at a time", "unloaded"), (f"{IN_FLIGHT} in flight", "in_flight")):
+        for name in ("p50_ms", "p99_ms"):
+            lines.append(f"| added latency, {title}, {name[:3]}, ms | {queue[part][name]} | {rest[part][name]} |")
+    for name in ("jobs_per_s", "asker_us", "api_us", "worker_us", "redis_us"):
+        title = "jobs/s" if name == "jobs_per_s" else f"CPU us per job, {name[:-3]}"
+        lines.append(f"| batch of {BATCH}: {title} | {queue['batch'].get(name, '')} | {rest['batch'].get(name, '')} |")
+    idle = report["idle"]
+    lines += [
+        "",
+        f"An idle worker sends {idle['commands_per_s']} commands/s; {idle['worker_us_per_s']} us of CPU/s.",
+        "",
+    ]
+    lines += [f"| workers, {report['burn_ms']:g} ms jobs | jobs/s | worker CPU ms per job | Redis us per job |"]
+    lines += ["|--:|--:|--:|--:|"]
+    for size, row in report["scaling"].items():
+        lines.append(f"| {size} | {row['jobs_per_s']} | {row['worker_us'] / 1000:.1f} | {row['redis_us']} |")
+    lines += ["", "| workers on one Redis | commands/s idle | Redis CPU idle | Redis us per job |", "|--:|--:|--:|--:|"]
+    for size, row in report["crowds"].items():
+        share = row["idle_redis_us_per_s"] / 1e4
+        lines.append(f"| {size} | {row['idle_commands_per_s']} | {share:.1f} % | {row['redis_us_per_job']} |")
+    return "\n".join(lines) + "\n"
+
+
+async def run(arguments: argparse.Namespace) -> dict[str, Any]:
+    report: dict[str, Any] = {"machine": machine("AOF everysec"), "burn_ms": arguments.burn_ms}
+    report["paths"] = await paths()
+    report["idle"] = await idle(20)
+    report["scaling"] = await scaling(arguments.burn_ms, 400)
+    report["crowds"] = await crowds(arguments.crowds, 10)
+    return report | {"load": round(os.getloadavg()[0], 1)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--burn-ms", type=float, default=20, help="CPU time of a job where workers are counted")
+    parser.add_argument("--crowds", type=int, nargs="*", default=[1, 10, 100, 400])
+    parser.add_argument("--json", type=Path, help="write the figures there, too")
+    arguments = parser.parse_args()
+    report = asyncio.run(run(arguments))
+    if arguments.json:
+        arguments.json.write_text(json.dumps(report, indent=1))
+    print(table(report))
+
+
+if __name__ == "__main__":
+    main()
