@@ -29,12 +29,13 @@ from services.api.auth import check_key, check_scope
 from services.api.bodies import read_request
 from services.api.grading import Batch, Grading
 from services.api.jobs import Jobs
+from services.api.lanes import lane_of
 from services.api.metrics import Metrics
 from services.api.problems import MAX_NAME_CHARS
 from services.api.roster import Roster
 from services.api.settings import ApiSettings
 from services.api.waiting import LineStream, unless_gone
-from services.broker import Broker
+from services.broker import Broker, Lane
 
 
 class Api:
@@ -95,6 +96,11 @@ async def _request(grader: str, request: Request) -> tuple[GraderName, GradeRequ
     return name, asked
 
 
+def _lane(request: Request) -> Lane:
+    key_name = request.state.key.name if _api(request).keys.keys else None
+    return lane_of(request.headers, key_name)
+
+
 def _json(model: BaseModel, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     return Response(model.model_dump_json(), status, headers=headers, media_type="application/json")
 
@@ -107,7 +113,7 @@ async def grade(grader: GraderPath, request: Request) -> Response:
     """One result per submission, in order; faults are items, not errors."""
     api = _api(request)
     name, asked = await _request(grader, request)
-    batch = await api.grading.begin(name, asked)
+    batch = await api.grading.begin(name, asked, _lane(request))
     results = await unless_gone(request.receive, _settled(api, batch, asked.submissions))
     return problems.left() if results is None else _json(GradeResponse(results=tuple(results)))
 
@@ -128,7 +134,7 @@ async def stream(grader: GraderPath, request: Request) -> Response:
     """The same results as NDJSON, each as soon as it is there, in order of completion."""
     api = _api(request)
     name, asked = await _request(grader, request)
-    batch = await api.grading.begin(name, asked)
+    batch = await api.grading.begin(name, asked, _lane(request))
 
     async def produce(put: Callable[[bytes], None]) -> None:
         def send(result: Graded | Faulted) -> None:
@@ -154,7 +160,7 @@ async def start_job(name: GraderPath, request: Request) -> Response:
     """Grade in the background; `name` is the grader's. Ask for the results at the address in `Location`."""
     api = _api(request)
     grader, asked = await _request(name, request)
-    job_id = await api.jobs.start(grader, asked)
+    job_id = await api.jobs.start(grader, asked, _lane(request))
     return _json(schema.Accepted(id=job_id), 202, {"location": f"/v1/jobs/{job_id}"})
 
 

@@ -29,7 +29,7 @@ from gradus.contract import (
 from gradus.errors import FaultKind, QueueFault
 from services.api.metrics import Metrics
 from services.api.roster import Roster
-from services.broker import Broker, Job, QueueFull
+from services.broker import DEFAULT_LANE, Broker, Job, Lane, QueueFull
 from services.broker.payload import JobPayload
 
 Deliver = Callable[[Graded | Faulted], None]
@@ -46,6 +46,7 @@ class Batch:
     deadline_s: float
     ends_at: float
     """Of `time.monotonic`."""
+    lane: Lane = DEFAULT_LANE
     submission_ids: dict[str, list[str]] = field(default_factory=dict)
     """By job: who asked for it."""
     jobs: dict[str, Job] = field(default_factory=dict)
@@ -77,12 +78,12 @@ class Grading:
         self._roster = roster
         self._metrics = metrics
 
-    async def begin(self, grader: GraderName, request: GradeRequest) -> Batch:
+    async def begin(self, grader: GraderName, request: GradeRequest, lane: Lane = DEFAULT_LANE) -> Batch:
         """Queue what has no cached verdict. Raises Misuse for the rubric, QueueFull, QueueFault: then nothing is.
 
         Without a live grader, after a grace period, nothing is queued either and `settle` says so.
         """
-        batch = Batch(grader, request.deadline_s, time.monotonic() + request.deadline_s)
+        batch = Batch(grader, request.deadline_s, time.monotonic() + request.deadline_s, lane)
         if not request.submissions:
             return batch
         info = await self._roster.find(grader, request.rubric, request.deadline_s)
@@ -91,7 +92,7 @@ class Grading:
             return batch
         _make_jobs(batch, info, request)
         await self._take_cached(batch)
-        await self._broker.submit(list(batch.jobs.values()))
+        await self._broker.submit(list(batch.jobs.values()), lane)
         return batch
 
     async def _take_cached(self, batch: Batch) -> None:
@@ -141,7 +142,7 @@ class Grading:
     async def _submit_again(self, batch: Batch, job_id: str) -> bool:
         batch.renewed.add(job_id)
         try:
-            await self._broker.submit([batch.jobs[job_id]])
+            await self._broker.submit([batch.jobs[job_id]], batch.lane)
         except QueueFull:
             return False
         return True

@@ -30,7 +30,7 @@ from gradus.contract import (
 )
 from gradus.errors import FaultKind, Misuse, QueueFault
 from services.api.grading import Batch, Grading, result_of
-from services.broker import Broker
+from services.broker import DEFAULT_LANE, Broker, Lane
 
 WATCH_SLACK_S = 10.0
 """This long after the deadline the watching process must have said how it ended; else it has died."""
@@ -63,9 +63,9 @@ class Jobs:
         self._ttl_s = ttl_s
         self._watchers: set[asyncio.Task[None]] = set()
 
-    async def start(self, grader: GraderName, request: GradeRequest) -> str:
+    async def start(self, grader: GraderName, request: GradeRequest, lane: Lane = DEFAULT_LANE) -> str:
         """Queue the request and return the id to ask for. Raises what `Grading.begin` raises."""
-        batch = await self._grading.begin(grader, request)
+        batch = await self._grading.begin(grader, request, lane)
         job_of = {one: job_id for job_id, asked in batch.submission_ids.items() for one in asked}
         items = tuple((one, job_of.get(one, "")) for one in ids_of(request.submissions))
         group = _Group(grader=grader, deadline=time.time() + batch.remaining_s(), items=items)

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from gradus.contract import REQUESTS, Faulted, Graded, GraderName, Problem
+from services.api.lanes import PARAMETERS
 
 VERSION = "1"
 ABOUT = "Grades what language models write. Every 4xx and 5xx answer is `application/problem+json`."
@@ -67,6 +68,7 @@ EXAMPLES: dict[GraderName, dict[str, Any]] = {
 }
 
 GRADE_BODY: dict[str, Any] = {
+    "parameters": PARAMETERS,
     "requestBody": {
         "required": True,
         "content": {
