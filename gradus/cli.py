@@ -40,6 +40,7 @@ Grader = Annotated[str, typer.Argument(help="ocaml or rust (story: not in this v
 Redis = Annotated[str | None, typer.Option(help="Redis of the queue, redis://host:6379/0", envvar="GRADUS_REDIS_URL")]
 Url = Annotated[str | None, typer.Option(help="Use the service there instead of grading here")]
 Slots = Annotated[int | None, typer.Option(min=1, max=256, help="Submissions graded at one time [default: cores]")]
+Config = Annotated[Path | None, typer.Option(help="Grader configuration [default: the shipped one]")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar")]
 
 
@@ -106,7 +107,7 @@ def worker(
     grader: Grader,
     redis: Redis = None,
     slots: Slots = None,
-    config: Annotated[Path | None, typer.Option(help="Grader configuration [default: the shipped one]")] = None,
+    config: Config = None,
     name: Annotated[str | None, typer.Option(help="Name among the workers [default: host and process]")] = None,
 ) -> None:
     """Grade what is queued in Redis. Start any number of these on any number of machines.
@@ -166,6 +167,7 @@ def grade(
     deadline_s: Annotated[float, typer.Option(min=0.001, max=3600, help="With --url: for the whole file")] = 600.0,
     api_key: Annotated[str | None, typer.Option(envvar="GRADUS_API_KEY", help="With --url")] = None,
     slots: Slots = None,
+    config: Config = None,
     quiet: Quiet = False,
 ) -> None:
     """Grade a file: one submission per line in, one result per line out, same order.
@@ -184,7 +186,7 @@ def grade(
     if url is not None:
         results = _graded_there(name, asked, rubric, url, api_key, deadline_s)
     else:
-        results = _graded_here(name, asked, rubric, slots)
+        results = _graded_here(name, asked, rubric, slots, config)
     faults = 0
     for result in _with_progress(results, len(asked), "grading", quiet):
         print(result.model_dump_json(), flush=True)
@@ -216,13 +218,17 @@ def _submissions(name: GraderName, path: str) -> list[Submission]:
 
 
 def _graded_here(
-    name: GraderName, asked: list[Submission], rubric: str | None, slots: int | None
+    name: GraderName,
+    asked: list[Submission],
+    rubric: str | None,
+    slots: int | None,
+    config: Path | None = None,
 ) -> Iterator[Graded | Faulted]:
     from services.offline import grade_in_order
 
     if not asked:
         return iter(())
-    loaded = _loaded(name.value)
+    loaded = _loaded(name.value, config)
     offered = loaded.info().rubrics
     if rubric is not None and rubric not in offered:
         raise Misuse(f"grader {name.value!r} has no rubric {rubric!r}; it has: {', '.join(offered)}")
@@ -238,7 +244,8 @@ def _graded_there(
     from gradus.client import RewardClient
 
     async def run() -> list[Graded | Faulted]:
-        async with RewardClient(url, api_key=api_key) as client:
+        # Somebody sits in front of this: a service that is not there is told soon, not at the deadline.
+        async with RewardClient(url, api_key=api_key, attempts=10) as client:
             return await client.grade(name.value, asked, rubric=rubric, deadline_s=deadline_s)
 
     return asyncio.run(run())
@@ -286,6 +293,7 @@ def validate_tasks(
     file: Annotated[str, typer.Argument(help="JSONL, JSON or CSV with id, prompt, tests, solution, stub ...")],
     grader: Annotated[str, typer.Option(help="Which grader judges these tasks")] = "ocaml",
     slots: Slots = None,
+    config: Config = None,
     quiet: Quiet = False,
 ) -> None:
     """Check that every task can be used to train on.
@@ -301,7 +309,7 @@ def validate_tasks(
     rows = list(read_rows(file))
     if not rows:
         raise Misuse(f"{file}: holds no rows")
-    loaded = _loaded(name.value)
+    loaded = _loaded(name.value, config)
     loaded.prove()
     bad = 0
     for finding in _with_progress(validate(rows, name, loaded, slots), len(rows), "validating", quiet):

@@ -50,6 +50,8 @@ RETRIED = frozenset({408, 425, 429, 502, 503, 504})
 MAX_BODY_BYTES = 16 * 2**20
 """A batch is cut here, well below the service's default limit of 64 MiB."""
 CONNECT_TIMEOUT_S = 5.0
+SILENCE_S = 30.0
+"""A service that says nothing for this long hangs: while it works it sends an empty line every few seconds."""
 SHUN_S = 10.0
 """A URL that failed is tried last for this long."""
 MAX_BACKOFF_S = 8.0
@@ -89,6 +91,8 @@ class _Call:
     items: list[_Item]
     places: dict[str, list[int]] = field(default_factory=dict)
     results: dict[int, Graded | Faulted] = field(default_factory=dict)
+    asked: dict[str, str] = field(default_factory=dict)
+    """By submission: the URL that was asked last."""
     last_trouble: _Trouble | None = None
 
     def __post_init__(self) -> None:
@@ -153,16 +157,21 @@ class RewardClient:
         batch_size: int = 64,
         max_connections: int = 16,
         transport: httpx.AsyncBaseTransport | None = None,
-        attempts: int = 10,
+        attempts: int | None = None,
         backoff_s: float = 0.25,
+        silence_s: float = SILENCE_S,
     ) -> None:
-        """`attempts` bounds tries per batch against services that are away; a 429 is only bounded by the deadline.
+        """A service that is away is waited for until the deadline, or until `attempts` tries per batch have failed.
+
+        A 429 is only bounded by the deadline. A service that is silent for `silence_s` is left for the next one.
 
         Raises Misuse for a URL or a size that cannot work.
         """
         self._urls = _checked_urls([urls] if isinstance(urls, str) else list(urls))
-        if not 1 <= batch_size <= MAX_BATCH or max_connections < 1 or attempts < 1:
+        if not 1 <= batch_size <= MAX_BATCH or max_connections < 1 or (attempts is not None and attempts < 1):
             raise Misuse(f"batch_size must be 1 to {MAX_BATCH}, max_connections and attempts at least 1")
+        if silence_s <= 0:
+            raise Misuse(f"silence_s must be over 0, not {silence_s}")
         if api_key is not None and not (api_key.isascii() and api_key.isprintable()):
             raise Misuse("api_key contains characters that no HTTP header can carry")
         self._headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
@@ -171,6 +180,7 @@ class RewardClient:
         self._transport = transport
         self._attempts = attempts
         self._backoff_s = backoff_s
+        self._silence_s = silence_s
         self._turn = itertools.count()
         self._failed_at: dict[str, float] = {}
         self._tls: ssl.SSLContext | None = None
@@ -265,7 +275,7 @@ class RewardClient:
         if result is not None:
             call.deliver(key, result)
         elif call.remaining_s() <= 0:
-            call.give_up(key, FaultKind.DEADLINE, self._too_late(call))
+            call.give_up(key, FaultKind.DEADLINE, self._too_late(call, self._named()))
 
     async def _batch(self, here: _Connections, call: _Call, batch: list[_Item]) -> None:
         """Ask until each item of the batch has a result, the deadline passes, or attempts run out."""
@@ -273,11 +283,14 @@ class RewardClient:
         try:
             async with asyncio.timeout_at(call.deadline), here.slots:
                 trouble = await self._attempt(here, call, waiting)
-            kind, message = (trouble.kind, trouble.message) if trouble else (FaultKind.INTERNAL, "")
         except TimeoutError:
-            kind, message = FaultKind.DEADLINE, self._too_late(call)
-        for item in waiting.values():
-            call.give_up(item.key, kind, message)
+            for item in waiting.values():
+                at = call.asked.get(item.id, self._named())
+                call.give_up(item.key, FaultKind.DEADLINE, self._too_late(call, at))
+            return
+        if trouble is not None:
+            for item in waiting.values():
+                call.give_up(item.key, trouble.kind, trouble.message)
 
     async def _attempt(self, here: _Connections, call: _Call, waiting: dict[str, _Item]) -> _Trouble | None:
         """Ask again and again until nothing is waiting (None) or there is no point in asking once more."""
@@ -286,7 +299,7 @@ class RewardClient:
             call.last_trouble = trouble
             tried += trouble.pause_s is None
             pause_s = self._pause_s(tried, trouble)
-            if tried >= self._attempts or pause_s >= call.remaining_s():
+            if (self._attempts is not None and tried >= self._attempts) or pause_s >= call.remaining_s():
                 break
             await asyncio.sleep(pause_s)
         return trouble
@@ -303,6 +316,7 @@ class RewardClient:
 
     async def _ask(self, here: _Connections, url: str, call: _Call, waiting: dict[str, _Item]) -> _Trouble | None:
         """One request to one service; delivered items leave `waiting`. None when all were delivered."""
+        call.asked.update(dict.fromkeys(waiting, url))
         try:
             async with here.http.stream(
                 "POST",
@@ -359,14 +373,16 @@ class RewardClient:
 
     def _unreachable(self, url: str, error: httpx.RequestError) -> _Trouble:
         self._failed_at[url] = time.monotonic()
+        if isinstance(error, httpx.ReadTimeout):
+            return _Trouble(FaultKind.QUEUE, f"{url} hangs: it said nothing for {self._silence_s:g} s")
         why = str(error) or type(error).__name__
         return _Trouble(
             FaultKind.QUEUE, f"no grading service answers at {self._named()} ({why}): start one with `gradus serve`"
         )
 
-    def _too_late(self, call: _Call) -> str:
+    def _too_late(self, call: _Call, at: str) -> str:
         after = f"; last: {call.last_trouble.message}" if call.last_trouble else ""
-        return f"no result from {self._named()} within {call.deadline_s:g} s{after}"
+        return f"no result from {at} within {call.deadline_s:g} s{after}"
 
     def _named(self) -> str:
         return ", ".join(self._urls)
@@ -375,7 +391,7 @@ class RewardClient:
         """Full jitter; or what the service asked for and a little more, so that not all clients return at once."""
         if trouble.pause_s is not None:
             return trouble.pause_s + random.uniform(0, self._backoff_s)
-        return random.uniform(0, min(MAX_BACKOFF_S, self._backoff_s * 2**tried))
+        return random.uniform(0, min(MAX_BACKOFF_S, self._backoff_s * 2 ** min(tried, 16)))
 
     def _urls_in_turn(self) -> list[str]:
         """All URLs, starting with the next in turn; those that failed lately come last."""
@@ -417,7 +433,7 @@ class RewardClient:
         return httpx.AsyncClient(
             transport=self._transport,
             verify=self._tls_context(),
-            timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT_S),
+            timeout=httpx.Timeout(self._silence_s, connect=CONNECT_TIMEOUT_S, pool=None),
             limits=httpx.Limits(max_connections=self._max_connections + 1),
         )
 

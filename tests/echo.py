@@ -7,6 +7,7 @@ The completion says what happens to it: `reward 0.5` is that verdict, `fault` is
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -158,3 +159,16 @@ class Service:
             return
         async with self.worker.working():
             await serving
+
+
+async def _serve_for_ever(port: int, holds: bool) -> None:
+    broker = MemoryBroker()
+    worker = EchoWorker(broker)
+    if not holds:
+        worker.letting_go.set()
+    async with worker.working():
+        await serve(broker, "127.0.0.1", port, settings=ApiSettings(**(SETTINGS | {"heartbeat_s": 0.1})))
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve_for_ever(int(sys.argv[1]), holds="hold" in sys.argv))

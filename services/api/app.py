@@ -147,7 +147,7 @@ async def stream(grader: GraderPath, request: Request) -> Response:
                 # The status is out already; what has no verdict is said item by item.
                 api.grading.fail(batch, fault, send)
 
-    return LineStream(produce)
+    return LineStream(produce, api.settings.heartbeat_s)
 
 
 # ------------------------------------------------------------------------------------------------------------ jobs

@@ -77,11 +77,11 @@ GRADE_BODY: dict[str, Any] = {
                 "examples": {grader.value: {"value": example} for grader, example in EXAMPLES.items()},
             }
         },
-    }
+    },
 }
 
 STREAM: dict[str, Any] = {
-    "description": "One result per line.",
+    "description": "One result per line. An empty line, now and then, says that the service is still at work.",
     "content": {
         "application/x-ndjson": {
             "schema": {"oneOf": [{"$ref": REF.format(model=model.__name__)} for model in (Graded, Faulted)]}

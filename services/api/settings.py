@@ -38,6 +38,8 @@ class ApiSettings(BaseSettings):
     max_body_bytes: Annotated[int, Field(gt=0)] = 64 * 2**20
     body_timeout_s: Annotated[float, Field(gt=0)] = 60.0
     """A body must have arrived by then."""
+    heartbeat_s: Annotated[float, Field(gt=0)] = 5.0
+    """A stream without news sends an empty line after this long, which tells the client that somebody is there."""
     roster_fresh_s: Annotated[float, Field(ge=0)] = 1.0
     """For this long the list of live graders is not asked for again."""
     worker_grace_s: Annotated[float, Field(ge=0)] = 5.0

@@ -35,15 +35,19 @@ async def _disconnected(receive: Receive) -> None:
 
 
 class LineStream(Response):
-    """Newline-delimited JSON, each line sent when it is there. Starlette's own stream notices a leaving client late."""
+    """Newline-delimited JSON, each line sent when it is there. Starlette's own stream notices a leaving client late.
+
+    While there is none an empty line is sent now and then, so that the client can tell slow from dead.
+    """
 
     media_type = "application/x-ndjson"
 
-    def __init__(self, produce: Produce) -> None:
+    def __init__(self, produce: Produce, heartbeat_s: float) -> None:
         """`produce(put)` calls `put` with each line, its newline included, and returns after the last."""
-        super().__init__()
+        super().__init__(headers={"x-accel-buffering": "no"})  # a proxy that gathers lines would hide both
         del self.headers["content-length"]
         self._produce = produce
+        self._heartbeat_s = heartbeat_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await unless_gone(receive, self._send(send))
@@ -54,20 +58,26 @@ class LineStream(Response):
         producing = asyncio.create_task(self._produce(lines.put_nowait))
         producing.add_done_callback(lambda _: lines.put_nowait(b""))
         try:
-            await _send_lines(lines, send)
+            await self._send_lines(lines, send)
             await producing
         finally:
             producing.cancel()
             await asyncio.gather(producing, return_exceptions=True)
         await send({"type": "http.response.body", "body": b""})
 
+    async def _send_lines(self, lines: asyncio.Queue[bytes], send: Send) -> None:
+        """Until the empty text, which is the end. Lines that are there together are sent together."""
+        ended = False
+        while not ended:
+            ready = [await self._next(lines)]
+            while not lines.empty():
+                ready.append(lines.get_nowait())
+            ended = ready[-1] == b""
+            await send({"type": "http.response.body", "body": b"".join(ready), "more_body": True})
 
-async def _send_lines(lines: asyncio.Queue[bytes], send: Send) -> None:
-    """Until the empty line, which is the end. Lines that are there together are sent together."""
-    ended = False
-    while not ended:
-        ready = [await lines.get()]
-        while not lines.empty():
-            ready.append(lines.get_nowait())
-        ended = ready[-1] == b""
-        await send({"type": "http.response.body", "body": b"".join(ready), "more_body": True})
+    async def _next(self, lines: asyncio.Queue[bytes]) -> bytes:
+        try:
+            async with asyncio.timeout(self._heartbeat_s):
+                return await lines.get()
+        except TimeoutError:
+            return b"\n"

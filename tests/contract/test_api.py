@@ -239,6 +239,17 @@ def test_a_stream_brings_results_before_the_last_one_is_ready() -> None:
     assert json.loads(rest)["id"] == "slow"
 
 
+async def test_a_stream_without_news_sends_empty_lines() -> None:
+    async with service(heartbeat_s=0.01) as (client, echo):
+        asking = asyncio.create_task(client.post(f"{GRADE}/stream", json=body(submission("slow", "hold"))))
+        await echo.holding.wait()
+        await asyncio.sleep(0.1)
+        echo.letting_go.set()
+        lines = (await asking).content.split(b"\n")
+    assert [json.loads(line)["id"] for line in lines if line] == ["slow"]
+    assert lines.count(b"") >= 2
+
+
 async def test_a_stream_that_cannot_begin_is_a_problem() -> None:
     async with service(MemoryBroker(Terms(max_depth=1)), worker=True) as (client, _):
         response = await client.post(f"{GRADE}/stream", json=body(submission("a", "reward 0"), submission("b")))

@@ -256,6 +256,13 @@ async def test_a_retry_after_beyond_the_deadline_is_not_waited_for() -> None:
     assert "the queue is full" in message
 
 
+async def test_an_outage_is_ridden_out_until_the_deadline() -> None:
+    with scripted(*[hang_up] * 30, verdicts()) as (url, asked):
+        client = RewardClient(url, backoff_s=1e-6)
+        assert rewards_of(await client.grade("ocaml", [submission("a")], deadline_s=600)) == [1.0]
+    assert len(asked) == 31
+
+
 async def test_attempts_are_bounded() -> None:
     with scripted(status(503)) as (url, asked):
         (result,) = await quick(url, attempts=3).grade("ocaml", [submission("a")])
