@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 # Quantifiers are possessive (`*+`): with backtracking, one long line of spaces would take hours.
 _FENCE = re.compile(r"^[ \t]*+(`{3,}+|~{3,}+)[ \t]*+([^\s`]*+)([^\n`]*+)$", re.MULTILINE)
 _INLINE_FENCE = re.compile(r"```([^\n`]++)```")
-_NAME_IN_INFO = re.compile(r"(?:^|[\s,{])(?:\w+=)?[\"']?([^\s\"'={}]+\.\w+)[\"']?(?=$|[\s,}])")
+_NAME_IN_INFO = re.compile(r"(?:^|[\s,{])(?:\w+=)?[\"']?([^\s\"'={},]{1,200}\.\w{1,16})[\"']?(?=$|[\s,}])")
 _NAME_IN_COMMENT = re.compile(r"\s*//[ \t]*(?:[Ff]ile(?:name)?:?[ \t]*)?`?([^\s`]+\.\w+)`?:?[ \t]*(?:\n|\Z)")
 
 
@@ -146,7 +146,7 @@ def _tag(word: str) -> str:
 
 
 def _name(info: str, text: str) -> str | None:
-    said = _NAME_IN_INFO.search(info.partition(":")[2] or info) or _NAME_IN_COMMENT.match(text)
+    said = _NAME_IN_INFO.search((info.partition(":")[2] or info)[:400]) or _NAME_IN_COMMENT.match(text)
     return said[1] if said else None
 
 

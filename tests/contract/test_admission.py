@@ -16,6 +16,7 @@ from services.admission import Finding, validate
 from services.graders.ocaml.grader import OcamlGrader
 from services.graders.rust.grader import RustGrader
 from tests.conftest import Cli
+from tests.rust_config import write_config
 
 TASK: dict[str, Any] = {
     "id": "inc",
@@ -153,6 +154,17 @@ def test_every_task_that_ships_is_usable_and_has_a_stub_and_a_signature(ocaml_gr
 
 
 # ----------------------------------------------------------------------------------------------------------- Rust
+
+
+def test_every_rust_task_that_ships_is_usable_and_has_a_stub(rust_grader: RustGrader, tmp_path: Path) -> None:
+    grader = RustGrader(write_config(tmp_path / "rust.yaml"), rust_grader.sandbox)
+    rows = list(read_rows(configs() / "tasks" / "rust.jsonl"))
+    assert len(rows) >= 60
+    here = [row for row in rows if set(row.values.get("dependencies", ())) <= set(grader.crates.names)]
+    found = list(validate(here, GraderName.RUST, grader, 2))
+    assert [one for one in found if one.problems] == []
+    assert {w for one in found for w in one.warnings} <= {"has no signature, so tests see whatever the answer defines"}
+
 
 RUST_TASKS: dict[str, dict[str, Any]] = {
     "tests": {

@@ -169,3 +169,9 @@ def test_the_longest_completions_take_no_time(text: Callable[[int], str]) -> Non
     before = time.process_time()
     answer(text(1_000_000))
     assert time.process_time() - before < 5
+
+
+def test_a_fence_line_of_any_length_is_read_quickly() -> None:
+    before = time.process_time()
+    extract("```rust " + "a.," * 100_000 + "\nfn f() {}\n```\n```rust src/a.rs\n```", {"rust"})
+    assert time.process_time() - before < 5

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from gradus.contract import RustTask, Severity
 from services.graders.rust.answer import read_answer
 from services.graders.rust.compile import Remark
+from services.graders.rust.imports import hijacked, names_missed, names_to_import
 from services.graders.rust.lexer import Kind, code, items, source_text, tokens, without_comments
+from services.graders.rust.outlives import assumed_bounds
 from services.graders.rust.share import checked_share
 from services.graders.rust.signature import parse_signature
-from services.graders.rust.tests_file import hijacked, write_tests_file
+from services.graders.rust.tests_file import write_tests_file
 
 PIECES = st.sampled_from(
     [
@@ -152,9 +154,11 @@ def test_with_a_signature_an_import_of_everything_brings_what_is_declared() -> N
     assert "*;\nmod" not in made
 
 
-def test_without_one_the_prelude_is_imported_beside_it() -> None:
-    made = write_tests_file(RustTask(tests="use solution::*;\nuse solution::a::{self, *};\nuse std::io::*;"), None).text
-    assert made.count("use ::gradus_harness::prelude::*;") == 2
+def test_without_one_it_brings_the_given_names_and_from_a_module_the_prelude_too() -> None:
+    tests = "use solution::*;\nuse solution::a::{self, *};\nuse std::io::*;"
+    made = write_tests_file(RustTask(tests=tests), None, {"g", "f"}).text
+    assert "use ::solution::{f, g};" in made
+    assert made.count("use ::gradus_harness::prelude::*;") == 1
 
 
 def test_pins_know_their_lines() -> None:
@@ -171,27 +175,48 @@ def test_inner_attributes_stay_in_front() -> None:
     assert made.index("#![deny(y)]") < made.index("macro_rules! assert_eq") < made.index("#[test]")
 
 
-GLOB = RustTask(tests="use solution::*; #[test] fn a() { assert!(f().is_err()); assert_eq!(g().valid(), 1); }")
+GLOB = RustTask(
+    tests="use solution::*; use std::fmt::Write; fn own() {} #[test] fn a() { assert!(f().is_err()); "
+    "let x: i64 = g().valid(); own(); Some(x); String::new(); m!(); Kind::A; }"
+)
+ANSWER = """
+pub fn f() {} pub fn g() {} pub fn hidden() {} pub fn own() {} pub enum Some { A } pub struct String; pub type i64 = u8;
+pub mod std {} pub trait Valid { fn valid(self); } pub trait Sneak { fn is_err(self); } pub trait Write {}
+pub enum Kind { A }
+"""
+
+
+def test_an_import_of_everything_brings_what_tests_mention_and_the_answer_defines_but_no_word_of_rust() -> None:
+    assert names_to_import(GLOB, read_answer(ANSWER, GLOB, None)) == {"f", "g", "Kind"}
+
+
+def test_what_the_compiler_misses_is_brought_too_and_traits_by_their_methods() -> None:
+    complaints = [
+        "cannot find function `elsewhere`",
+        "no method named `valid` found",
+        "cannot find macro `m!`",
+        "`i64`",
+    ]
+    assert names_missed(GLOB, read_answer(ANSWER, GLOB, None), complaints) == {"m", "Valid"}
 
 
 @pytest.mark.parametrize(
-    ("answer", "method"),
+    ("answer", "imported", "method"),
     [
-        ("pub trait Sneak { fn is_err(self) -> bool; }", "is_err"),
-        ("macro_rules! m { ($n:ident) => { pub trait T { fn $n(self) -> bool; } }; } m!(is_err);", "is_err"),
-        ("pub trait Valid { fn valid(self) -> bool; }", None),
-        ("pub fn f() -> Result<u8, u8> { g().is_err(); Ok(1) }", None),
-        ("pub struct S; impl S { pub fn is_err(&self) -> bool { true } }", None),
-        ("// trait with is_err\npub fn f() {}", None),
+        ("pub trait Valid { fn valid(self); fn is_err(self) -> bool; }", {"Valid"}, "is_err"),
+        ("pub trait Valid { fn valid(self); fn is_err(self) -> bool; }", set(), None),
+        ("pub trait Valid { m!{} } fn is_err() {}", {"Valid"}, "is_err"),
+        ("pub trait Valid { fn valid(self); }", {"Valid"}, None),
     ],
 )
-def test_a_trait_that_could_stand_in_for_std_is_seen(answer: str, method: str | None) -> None:
-    assert hijacked(GLOB, None, read_answer(answer, GLOB, None)) == method
+def test_a_trait_in_scope_may_not_stand_in_for_std(answer: str, imported: set[str], method: str | None) -> None:
+    assert hijacked(GLOB, read_answer(answer, GLOB, None), imported) == method
 
 
-def test_tests_that_name_what_they_import_cannot_be_hijacked() -> None:
-    task = RustTask(tests=GLOB.tests.replace("*", "{f, g}", 1))
-    assert hijacked(task, None, read_answer("pub trait T { fn is_err(self); }", task, None)) is None
+def test_what_a_module_brings_is_not_known_so_any_trait_counts() -> None:
+    task = RustTask(tests=GLOB.tests.replace("*", "inner::*", 1))
+    assert hijacked(task, read_answer("pub trait T { fn is_err(self); }", task, None), set()) == "is_err"
+    assert hijacked(task, read_answer("impl S { fn is_err(&self) {} }", task, None), set()) is None
 
 
 def test_forbidden_names_are_found_in_bodies_of_macros_and_nowhere_else() -> None:
@@ -230,3 +255,19 @@ def test_macros_that_could_define_tests_are_forbidden_and_tests_of_the_answer_ar
     task = RustTask(tests="x")
     text = "#[macro_export]\nmacro_rules! m { () => {\n#[test] fn a() {} } }\n#[cfg(test)] mod t { #[test] fn b() {} }"
     assert [(one.line, one.code) for one in read_answer(text, task, None).forbidden] == [(3, "test")]
+
+
+@pytest.mark.parametrize(
+    ("text", "refused"),
+    [
+        ("fn t<'a, 'b, T>(_: &'a &'b (), v: &'b T) -> &'a T { v } fn e() { let f = t; }", ["t"]),
+        ("fn t<'a, 'b, T>(_: &'a &'b (), v: &'b T) -> &'a T { v } fn e() { t(&&(), &1); }", []),
+        ("fn t<'a, 'b: 'a, T>(_: &'a &'b (), v: &'b T) -> &'a T { v } fn e() { let f = t; }", []),
+        ("fn t<'a, 'b>(_: &'a &'b (), v: &'b u8) -> &'a u8 where 'b: 'a { v } fn e() { let f = t; }", []),
+        ("fn t<'a>(v: &'a u8) -> &'a u8 { v } fn e() { let f = t; }", []),
+        ("macro_rules! m { ($n:ident) => { fn $n<'a, 'b>() {} } }", ["fn"]),
+        ("macro_rules! m { ($n:ident) => { fn $n() {} } } fn f<'a>(x: &'a u8) {}", []),
+    ],
+)
+def test_functions_that_take_lifetimes_for_granted_are_no_values(text: str, refused: list[str]) -> None:
+    assert [token.text for token in assumed_bounds(code(text))] == refused

@@ -59,7 +59,7 @@ class RustAnswer:
     """Of these, the files of the answer."""
     edition: str = "2021"
     own_equality: bool = False
-    """It may say itself when values of its types are equal: the task asks for that, or declares no types."""
+    """It may say itself when values of its types are equal: the task asks for that."""
 
     @cached_property
     def tokens(self) -> Mapping[str, list[Token]]:
@@ -141,7 +141,7 @@ def read_answer(completion: str, task: RustTask, signature: Signature | None) ->
     entry = "src/main.rs" if task.cases else "src/lib.rs"
     form = extract(completion, TAGS, _definition_of(task, signature), Layout(entry, _PATH, "src/"))
     written = {entry: form.text, **form.files}
-    own_equality = signature is None or "PartialEq" in (task.signature or "")
+    own_equality = "PartialEq" in (task.signature or "")
     return RustAnswer(form, entry, {**task.files, **written}, written, task.edition, own_equality)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -30,11 +30,12 @@ from services.graders.cases import prove_cases
 from services.graders.rust.answer import RustAnswer, read_answer
 from services.graders.rust.compile import TOY, Came, Compiled, Compiler
 from services.graders.rust.config import load_config
+from services.graders.rust.imports import globs, hijacked, names_missed, names_to_import
 from services.graders.rust.lexer import without_comments
 from services.graders.rust.run import NotStarted, Ran, Runner
 from services.graders.rust.share import checked_share
 from services.graders.rust.signature import Signature, parse_signature
-from services.graders.rust.tests_file import TestsFile, hijacked, write_tests_file
+from services.graders.rust.tests_file import TestsFile, write_tests_file
 from services.graders.rust.toolchain import HARNESS, HARNESS_CRATE, RustToolchain
 from services.rubric import rubrics_of, score
 from services.sandbox import Sandbox
@@ -138,12 +139,16 @@ class RustGrader:
         task = trial.task
         if task.cases:
             return self._ran(trial, facts, self.runner.cases(product, task))
-        if name := hijacked(task, trial.signature, trial.answer):
+        names = set() if trial.signature else names_to_import(task, trial.answer)
+        compiled, tests = self._tests(trial, product, names)
+        if compiled.came is Came.REFUSED and trial.signature is None:
+            missed = names_missed(task, trial.answer, [error.text for error in compiled.errors]) - names
+            if missed and any(True for _ in globs(task.tests, task.crate)):
+                names |= missed
+                compiled, tests = self._tests(trial, product, names)
+        if trial.signature is None and (name := hijacked(task, trial.answer, names)):
             why = f"a trait of the answer may stand in for the standard library's `{name}`, which the tests call"
             return replace(_remarked(facts, [why]), flags=(*facts.flags, "forbidden:hijack"))
-        tests = write_tests_file(task, trial.signature)
-        compiled, cpu_s = self.compiler.tests(tests, product, task)
-        trial.cpu_s += cpu_s
         if compiled.came is not Came.COMPILED:
             return _misfit(facts, trial, compiled, tests)
         try:
@@ -152,6 +157,12 @@ class RustGrader:
             self._refuse_broken_box()
             ran = Ran(TestCount(passed=0, total=1), ("the program cannot be started",), None, 0.0)
         return self._ran(trial, facts, ran)
+
+    def _tests(self, trial: _Trial, product: bytes, names: Collection[str]) -> tuple[Compiled, TestsFile]:
+        tests = write_tests_file(trial.task, trial.signature, names)
+        compiled, cpu_s = self.compiler.tests(tests, product, trial.task)
+        trial.cpu_s += cpu_s
+        return compiled, tests
 
     def _ran(self, trial: _Trial, facts: Facts, ran: Ran) -> Facts:
         trial.cpu_s += ran.cpu_s

@@ -3,14 +3,15 @@
 A function may take for granted that one lifetime outlives another because a type in its signature needs that
 (`&'a &'b ()`). As a function *pointer* it forgets the condition, and then hands out references to what is gone: safe
 code that can write any memory, the harness's too. Answers that use such a function as a value are refused; writing
-the bound (`'b: 'a`) closes the hole and is allowed. One whose tokens are put together by macros is not recognised.
+the bound (`'b: 'a`) closes the hole and is allowed. Functions that a macro names, in an answer with several lifetimes,
+are refused too; one whose tokens are put together in yet other ways is not recognised.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from services.graders.rust.lexer import Kind, Token
+from services.graders.rust.lexer import Kind, Token, macro_bodies
 from services.graders.rust.signature import Function
 
 
@@ -21,6 +22,12 @@ def assumed_bounds(found: Sequence[Token]) -> Iterator[Token]:
             name = found[at + 1]
             if _takes_for_granted(Function.read(_head(found, at))) and _is_a_value(found, name):
                 yield name
+    if len(_lifetimes(found) - {"'static", "'_"}) > 1:
+        yield from (body[n] for body in macro_bodies(found) for n in range(len(body) - 1) if _names_a_function(body, n))
+
+
+def _names_a_function(body: Sequence[Token], at: int) -> bool:
+    return body[at].text == "fn" and body[at + 1].text == "$"
 
 
 def _head(found: Sequence[Token], at: int) -> Sequence[Token]:

@@ -1,9 +1,7 @@
 """The tests as they are compiled: the task's text, and around it what keeps an answer from redefining their words.
 
-A test file that says `use solution::*;` lets the answer choose what names mean in it. With a signature such an import
-brings the declared names only. Without one it stays, with the prelude imported beside it, so that an answer's own
-`Some` or `Vec` is an error in place of a substitute; and an answer whose trait has a method that the standard library
-has too and the tests call (by value it would win) is not believed: `hijacked`.
+An import of everything from the answer becomes one of certain names (`imports`); from a module of the answer it stays,
+with the prelude beside it, so that an answer's own `Some` is an error in place of a substitute.
 
 Assertions are the harness's own. What they find stands, though the answer that was given a closure with one catches
 its panic; their messages hold no values, which a panic hook of the answer could learn from. Comparing with
@@ -13,12 +11,11 @@ not: that is refused. Does not look at how the answer was judged otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from gradus.contract import RustTask
-from services.graders.rust.answer import RustAnswer
+from services.graders.rust.imports import globs, is_plain
 from services.graders.rust.lexer import Kind, Token, code, tokens
 from services.graders.rust.signature import Pin, Signature
 from services.graders.rust.toolchain import HARNESS_CRATE
@@ -60,9 +57,6 @@ macro_rules! assert {{
 }}
 """
 
-STD_METHODS = frozenset((Path(__file__).parent / "std_methods.txt").read_text().split())
-"""Methods of the standard library that tests use to judge."""
-
 
 @dataclass(frozen=True, slots=True)
 class TestsFile:
@@ -72,11 +66,20 @@ class TestsFile:
     """Line -> what is pinned there."""
 
 
-def write_tests_file(task: RustTask, signature: Signature | None) -> TestsFile:
-    """The file to compile in place of `task.tests`."""
+def write_tests_file(task: RustTask, signature: Signature | None, names: Collection[str] = ()) -> TestsFile:
+    """The file to compile in place of `task.tests`.
+
+    `names`: what an import of everything brings; with a signature that is what it declares.
+    """
     own = f"extern crate {HARNESS_CRATE}; " if task.edition == "2015" else ""
     start = _after_inner_attributes(task.tests)
-    text = task.tests[:start] + own + _assertions(task) + "\n" + _with_safe_imports(task, signature, start)
+    text = (
+        task.tests[:start]
+        + own
+        + _assertions(task)
+        + "\n"
+        + _with_safe_imports(task, signature.names if signature else names, start)
+    )
     if signature is None:
         return TestsFile(text, {})
     lines = [text, _pins_head(task, signature)]
@@ -148,62 +151,17 @@ def _closing_bracket(found: Sequence[Token], at: int) -> int:
 # --------------------------------------------------------------------------------------------------------- imports
 
 
-def _with_safe_imports(task: RustTask, signature: Signature | None, start: int) -> str:
+def _with_safe_imports(task: RustTask, names: Collection[str], start: int) -> str:
     text = task.tests
     out: list[str] = []
     position = start
-    for first, last in _globs(text, task.crate):
+    for first, last in globs(text, task.crate):
         end = last.start + 1
         declaration = text[first.start : end]
-        if signature is not None and _is_plain(declaration, task.crate):
-            declaration = f"use ::{task.crate}::{{{', '.join(signature.names)}}};"
+        if is_plain(declaration, task.crate):
+            declaration = f"use ::{task.crate}::{{{', '.join(sorted(names))}}};"
         else:
             declaration += f" use {_harness(task)}::prelude::*;"
         out += [text[position : first.start], declaration]
         position = end
     return "".join(out) + text[position:]
-
-
-def _is_plain(declaration: str, crate: str) -> bool:
-    return "".join(declaration.split()).removeprefix("use").removeprefix("::") == f"{crate}::*;"
-
-
-def _globs(text: str, crate: str) -> Iterator[tuple[Token, Token]]:
-    """First and last token of every import of everything from the answer's crate."""
-    found = code(text)
-    at = 0
-    while at < len(found):
-        if found[at].kind is Kind.NAME and found[at].text == "use":
-            end = next((n for n in range(at, len(found)) if found[n].text == ";"), len(found) - 1)
-            words = [token.text for token in found[at : end + 1]]
-            if crate in words[:4] and "*" in words:
-                yield found[at], found[end]
-            at = end
-        at += 1
-
-
-def hijacked(task: RustTask, signature: Signature | None, answer: RustAnswer) -> str | None:
-    """A method of the standard library which tests call and which a trait of this answer may stand in for."""
-    if signature is not None or not any(True for _ in _globs(task.tests, task.crate)):
-        return None
-    called = _called(code(task.tests)) & STD_METHODS
-    named: set[str] = set()
-    has_trait = False
-    for found in answer.tokens.values():
-        has_trait = has_trait or any(token.kind is Kind.NAME and token.text == "trait" for token in found)
-        named |= _not_called(found)
-    both = sorted(called & named) if has_trait else []
-    return both[0] if both else None
-
-
-def _called(found: Sequence[Token]) -> set[str]:
-    return {found[n].text for n in range(1, len(found)) if found[n - 1].text == "." and found[n].kind is Kind.NAME}
-
-
-def _not_called(found: Sequence[Token]) -> set[str]:
-    """Names that may be definitions: a macro can take any name that it is given for a method's."""
-    return {
-        found[n].text
-        for n in range(len(found))
-        if found[n].kind is Kind.NAME and (n == 0 or found[n - 1].text not in (".", ":"))
-    }
