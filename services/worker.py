@@ -3,6 +3,9 @@
 One worker has one grader and a number of slots; each slot grades one submission at a time in a thread of its own. What
 the grader raises becomes a fault here, after bounded retries; what it returns is a verdict. Does not know how boxes or
 rubrics work, nor who asked.
+
+A job that nobody wants any more is not tried again, and what came of it is dropped unless it is a verdict. The attempt
+under way ends by itself, at its box's limits: graders cannot be interrupted.
 """
 
 from __future__ import annotations
@@ -12,11 +15,13 @@ import logging
 import os
 import signal
 import socket
+import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
+from typing import Protocol
 
 from pydantic import ValidationError
 
@@ -32,19 +37,35 @@ MAX_ATTEMPTS = 3
 """How often a retryable fault is tried on this worker before it is reported."""
 RETRY_PAUSE_S = 0.2
 ANNOUNCE_TTL_S = 15.0
+RENEW_S = 1.0
+"""At most; with it a worker learns which of its jobs nobody wants any more."""
 CLAIM_WAIT_S = 1.0
 DRAIN_S = 30.0
 """How long running grades may go on after the worker was told to stop."""
 
 
-def grade_safely(grader: Grader, submission: Submission, rubric: str, slot: int) -> Graded | Faulted:
+class Observer(Protocol):
+    """Is told what becomes of jobs, as it happens. See `services.worker_metrics`."""
+
+    def claimed(self, claims: Sequence[Claim]) -> None: ...
+
+    def answered(self, result: Graded | Faulted, seconds: float, *, buried: bool) -> None: ...
+
+    def dropped(self) -> None:
+        """Nobody wanted the job any more, and it had no verdict."""
+        ...
+
+
+def grade_safely(
+    grader: Grader, submission: Submission, rubric: str, slot: int, unwanted: threading.Event | None = None
+) -> Graded | Faulted:
     """The verdict, or the fault after bounded retries. Never raises: one bad job must not take its neighbours along."""
     for attempt in count(1):
         result = _try(grader, submission, rubric, slot)
         if isinstance(result, Graded):
             return result
         log.warning("submission %s, attempt %d: %s fault: %s", submission.id, attempt, result.kind, result.message)
-        if not result.retryable or attempt == MAX_ATTEMPTS:
+        if not result.retryable or attempt == MAX_ATTEMPTS or (unwanted and unwanted.is_set()):
             return faulted(submission.id, result.kind, result.message, retryable=result.retryable)
         time.sleep(RETRY_PAUSE_S * attempt)
     raise AssertionError("unreachable")
@@ -67,18 +88,27 @@ class _Work:
     claim: Claim
     slot: int
     task: asyncio.Task[None] | None = None
+    unwanted: threading.Event = field(default_factory=threading.Event)
 
 
 class Worker:
     """Runs until told to stop. `grader.prove()` is called before anything is announced, unless it was (`proven`)."""
 
     def __init__(
-        self, grader: Grader, broker: Broker, *, slots: int, name: str | None = None, proven: bool = False
+        self,
+        grader: Grader,
+        broker: Broker,
+        *,
+        slots: int,
+        name: str | None = None,
+        proven: bool = False,
+        observer: Observer | None = None,
     ) -> None:
         self.grader = grader
         self.broker = broker
         self.slots = slots
         self.proven = proven
+        self._observer = observer
         self.name = name or f"{socket.gethostname()}-{os.getpid()}-{grader.info().name}"
         self._info = grader.info().model_copy(update={"slots": slots})
         self._free = list(range(slots))
@@ -109,21 +139,39 @@ class Worker:
             self._slot_freed.clear()
             await asyncio.wait([asyncio.create_task(self._slot_freed.wait())], timeout=CLAIM_WAIT_S)
             return
-        for claim in await self.broker.claim(self._info.name, self.name, len(self._free), CLAIM_WAIT_S):
+        claims = await self.broker.claim(self._info.name, self.name, len(self._free), CLAIM_WAIT_S)
+        if self._observer:
+            self._observer.claimed(claims)
+        for claim in claims:
             work = _Work(claim, self._free.pop())
             self._active[claim.token] = work
             work.task = asyncio.create_task(self._do(work))
 
     async def _do(self, work: _Work) -> None:
+        started_at = time.monotonic()
         try:
             result, bury = await self._result_of(work)
-            text = result.model_dump_json()
-            cache = isinstance(result, Graded) and self._is_own(work.claim)
-            await self._persistently(lambda: self._finish(work.claim, text, cache, bury))
+            if work.unwanted.is_set() and isinstance(result, Faulted):
+                await self._drop(work)
+            else:
+                await self._answer(work.claim, result, bury)
+                if self._observer:
+                    self._observer.answered(result, time.monotonic() - started_at, buried=bury)
         finally:
             self._active.pop(work.claim.token, None)
             self._free.append(work.slot)
             self._slot_freed.set()
+
+    async def _drop(self, work: _Work) -> None:
+        """To give it back is to drop it, unless somebody came to want it again."""
+        await self._persistently(lambda: self.broker.give_back(work.claim))
+        if self._observer:
+            self._observer.dropped()
+
+    async def _answer(self, claim: Claim, result: Graded | Faulted, bury: bool) -> None:
+        text = result.model_dump_json()
+        cache = isinstance(result, Graded) and self._is_own(claim)
+        await self._persistently(lambda: self._finish(claim, text, cache, bury))
 
     def _is_own(self, claim: Claim) -> bool:
         """The job's id is the hash of a grader's revision among others: is it ours?
@@ -150,11 +198,8 @@ class Worker:
         if time.time() > payload.deadline:
             message = "nobody came to grade this before its deadline: add workers or slots, or allow more time"
             return faulted(submission.id, FaultKind.DEADLINE, message, retryable=True), False
-        loop = asyncio.get_running_loop()
-        return (
-            await loop.run_in_executor(self._pool, grade_safely, self.grader, submission, payload.rubric, work.slot),
-            False,
-        )
+        args = (self.grader, submission, payload.rubric, work.slot, work.unwanted)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, grade_safely, *args), False
 
     # ------------------------------------------------------------------------------------------------- beats and ends
 
@@ -165,9 +210,14 @@ class Worker:
 
     async def _renewing(self) -> None:
         while True:
-            await asyncio.sleep(self.broker.lease_s / 4)
-            if claims := [work.claim for work in self._active.values()]:
-                await self._tolerating(lambda claims=claims: self.broker.renew(claims))  # type: ignore[misc]
+            await asyncio.sleep(min(self.broker.lease_s / 4, RENEW_S))
+            if self._active:
+                await self._tolerating(self._renew)
+
+    async def _renew(self) -> None:
+        for claim in await self.broker.renew([work.claim for work in self._active.values()]):
+            if work := self._active.get(claim.token):  # not finished meanwhile
+                work.unwanted.set()
 
     async def _drain(self) -> None:
         """Let running grades end; what is not done by then goes back to the queue."""

@@ -85,6 +85,16 @@ class Claim:
     """1 for the first time; more after a worker died or gave the job back. See `MAX_STARTS`."""
 
 
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A job that was buried, for people to look at."""
+
+    job: Job
+    history: tuple[str, ...]
+    """How each start before the last claim ended: `<unix seconds> <worker> let its lease lapse`, or `... gave it back`.
+    """
+
+
 class Broker(Protocol):
     """Raises QueueFault wherever the store behind it is away for longer than its retries last."""
 
@@ -174,7 +184,7 @@ class Broker(Protocol):
         """Jobs queued or running."""
         ...
 
-    async def buried(self, grader: str) -> list[Job]:
+    async def buried(self, grader: str) -> list[DeadLetter]:
         """The dead letters of `grader`, oldest first; only the newest are kept."""
         ...
 

@@ -14,7 +14,20 @@ from dataclasses import dataclass, field
 from itertools import count, islice
 
 from gradus.contract import GraderInfo
-from services.broker import DEFAULT_LANE, MAX_LANES, MAX_STARTS, Claim, Job, Lane, Priority, QueueFull, Terms, grader_of
+from services.broker import (
+    DEFAULT_LANE,
+    MAX_LANES,
+    MAX_STARTS,
+    Census,
+    Claim,
+    DeadLetter,
+    Job,
+    Lane,
+    Priority,
+    QueueFull,
+    Terms,
+    grader_of,
+)
 from services.broker.registry import summed
 from services.broker.waiters import Waiters, answers
 
@@ -33,6 +46,10 @@ class _Entry:
     wishes: int = 1
     """Submissions that have not been cancelled."""
     starts: int = 0
+    history: list[str] = field(default_factory=list)
+
+    def note(self, worker: str, what: str) -> None:
+        self.history.append(f"{time.time():.3f} {worker} {what}")
 
     @property
     def last_start_is_next(self) -> bool:
@@ -123,7 +140,7 @@ class _Queue:
     leases: dict[str, _Lease] = field(default_factory=dict)
     """In order of expiry, since every lease is equally long and renewing moves it to the end."""
     news: asyncio.Event = field(default_factory=asyncio.Event)
-    buried: deque[Job] = field(default_factory=deque)
+    buried: deque[DeadLetter] = field(default_factory=deque)
 
     def __len__(self) -> int:
         return len(self.queued.entries) + len(self.returned) + len(self.leases)
@@ -147,6 +164,7 @@ class _Queue:
                 break
             del self.leases[serial]
             if lease.entry.wishes:
+                lease.entry.note(lease.worker, "let its lease lapse")
                 self.returned[serial] = lease.entry
             else:
                 del self.entries[lease.entry.job.id]
@@ -178,8 +196,8 @@ class _Queue:
         lease = self.leases.get(_serial_of(claim))
         return lease if lease is not None and lease.entry.starts == claim.deliveries else None
 
-    def bury(self, job: Job) -> None:
-        self.buried.append(job)
+    def bury(self, entry: _Entry) -> None:
+        self.buried.append(DeadLetter(entry.job, tuple(entry.history)))
         if len(self.buried) > self.terms.max_buried:
             self.buried.popleft()
 
@@ -323,6 +341,12 @@ class MemoryBroker:
     async def depth(self, grader: str) -> int:
         return len(self._queue(grader))
 
+    async def census(self, grader: str) -> Census:
+        queue = self._queue(grader)
+        running = [*queue.returned.values(), *(lease.entry for lease in queue.leases.values())]
+        restarted = sum(entry.starts > 1 for entry in running)
+        return Census(len(queue.queued.entries), len(running), restarted, len(queue.buried))
+
     # ------------------------------------------------------------------------------------------------ who works
 
     async def claim(self, grader: str, worker: str, limit: int, wait_s: float) -> list[Claim]:
@@ -346,7 +370,7 @@ class MemoryBroker:
         queue.news.set()  # a job that must run alone may have waited for this worker to hold nothing
         del self._entries[job.id]
         if bury:
-            queue.bury(job)
+            queue.bury(entry)
         (self._cached if cache else self._uncached).put(job.id, result)
         self._waiters.tell(job.id, result)
         return True
@@ -361,13 +385,14 @@ class MemoryBroker:
         if not lease.entry.wishes:
             del self._entries[claim.job.id]
             return
+        lease.entry.note(lease.worker, "gave it back")
         lease.entry.serial = self._serial()  # whoever gave it back can no longer finish it
         if lease.entry.last_start_is_next:
             queue.returned[lease.entry.serial] = lease.entry
         else:
             queue.queued.put(lease.entry)
 
-    async def buried(self, grader: str) -> list[Job]:
+    async def buried(self, grader: str) -> list[DeadLetter]:
         return list(self._queue(grader).buried)
 
     async def announce(self, worker: str, info: GraderInfo, ttl_s: float) -> None:

@@ -154,7 +154,7 @@ async def test_poison_is_buried_after_three_workers_and_takes_nobody_along(town:
 
 async def letters(town: Town) -> list[Job]:
     broker = open_broker(town.redis.url)
-    buried = await broker.buried("ocaml")
+    buried = [letter.job for letter in await broker.buried("ocaml")]
     await broker.close()
     return buried
 

@@ -18,7 +18,7 @@ from redis.asyncio import Redis
 
 from gradus.contract import GraderInfo, GraderName
 from gradus.errors import Misuse, QueueFault
-from services.broker import MAX_LANES, MAX_STARTS, Broker, Claim, Job, Lane, Priority, QueueFull, Terms
+from services.broker import MAX_LANES, MAX_STARTS, Broker, Census, Claim, Job, Lane, Priority, QueueFull, Terms
 from services.broker.memory import MemoryBroker
 from services.broker.open import open_broker
 from services.broker.streams import StreamsBroker
@@ -324,6 +324,25 @@ async def test_a_lapsed_lease_is_claimed_by_another_worker(place: Place) -> None
     assert await answers(alive, ["job-0"]) == [("job-0", "{}")]
 
 
+async def test_a_dead_workers_job_is_with_another_within_twice_the_lease(place: Place) -> None:
+    terms = Terms(lease_s=1.5)
+    dead, alive = place.open(terms), place.open(terms)
+    await alive.submit(jobs(1))
+    await take_one(dead, "dead")
+    assert ids_of(await alive.claim("ocaml", "alive", 1, 2 * terms.lease_s)) == ["job-0"]
+
+
+async def test_a_dead_letter_tells_who_had_the_job_and_how_it_ended(place: Place) -> None:
+    broker = place.open(SHORT_LEASE)
+    await broker.submit(jobs(1))
+    await broker.give_back(await take_one(broker, "leaving"))
+    await take_one(broker, "dead")
+    await broker.finish(await take_one(broker, "last"), "{}", cache=False, bury=True)
+    [letter] = await broker.buried("ocaml")
+    assert [line.split(" ", 1)[1] for line in letter.history] == ["leaving gave it back", "dead let its lease lapse"]
+    assert all(abs(float(line.split(" ")[0]) - time.time()) < SOON_S for line in letter.history)
+
+
 async def test_a_job_under_a_lease_is_nobody_elses(place: Place) -> None:
     first, second = place.open(), place.open()
     await first.submit(jobs(1))
@@ -407,6 +426,21 @@ async def test_two_workers_never_get_the_same_job(place: Place) -> None:
     assert sorted(job_id for claims in seen for job_id in ids_of(claims)) == sorted(ids(batch))
 
 
+async def test_the_census_says_how_many_jobs_are_where(place: Place) -> None:
+    asking, dying, other = place.open(SHORT_LEASE), place.open(SHORT_LEASE), place.open(SHORT_LEASE)
+    assert await asking.census("ocaml") == Census(queued=0, running=0, restarted=0, buried=0)
+    await asking.submit(jobs(3))
+    await take(dying, 1, "dying")
+    assert await asking.census("ocaml") == Census(queued=2, running=1, restarted=0, buried=0)
+    claims = await take(other, 3, "other")
+    again = next(claim for claim in claims if claim.deliveries > 1)
+    census = await asking.census("ocaml")
+    assert (census.queued, census.running, census.buried) == (0, 3, 0)
+    assert census.restarted >= 1
+    await other.finish(again, "{}", cache=False, bury=True)
+    assert (await asking.census("ocaml")).buried == 1
+
+
 async def test_a_job_that_kills_its_workers_is_buried_and_the_others_are_graded(place: Place) -> None:
     asking = place.open(SHORT_LEASE)
     batch = [*jobs(4, "innocent"), Job("killer", "ocaml", '"poison"')]
@@ -425,7 +459,10 @@ async def test_a_job_that_kills_its_workers_is_buried_and_the_others_are_graded(
             await worker.finish(claim, '"fault"' if bury else '"verdict"', cache=not bury, bury=bury)
     expected = {job.id: '"verdict"' for job in batch} | {"killer": '"fault"'}
     assert (dict(await waiting), deaths) == (expected, MAX_STARTS)
-    assert await asking.buried("ocaml") == [batch[-1]]
+    [letter] = await asking.buried("ocaml")
+    assert letter.job == batch[-1]
+    assert len(letter.history) == MAX_STARTS
+    assert all("let its lease lapse" in line for line in letter.history)
 
 
 async def test_the_last_start_of_a_job_happens_alone(place: Place) -> None:

@@ -59,7 +59,7 @@ def _quick_claims(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class TinyGrader:
-    """Does what the completion says: `right`, `flaky`, `fault`, `hopeless`, `surprise`, `misuse`, `hold`."""
+    """Does what the completion says: `right`, `flaky`, `fault`, `hopeless`, `surprise`, `misuse`, `hold`, `break`."""
 
     def __init__(self, *, unable: bool = False) -> None:
         self.unable = unable
@@ -119,6 +119,9 @@ class TinyGrader:
                 raise Misuse("no such rubric")
             case "hold":
                 assert self.let_go.wait(SOON_S)
+            case "break":
+                assert self.let_go.wait(SOON_S)
+                raise SandboxFault("the box broke")
 
 
 def submission(completion: str, submission_id: str | None = None) -> OcamlSubmission:
@@ -315,7 +318,9 @@ async def test_a_job_that_killed_its_workers_is_buried_and_not_started_again(pla
     assert isinstance(fault, Faulted)
     assert (fault.fault.kind, fault.fault.retryable) == (FaultKind.WORKER, False)
     assert grader.calls["right killer"] == 0
-    assert await broker.buried("ocaml") == [killer]
+    [letter] = await broker.buried("ocaml")
+    assert letter.job == killer
+    assert [line.split(" ")[1] for line in letter.history] == ["dead-0", "dead-1", "dead-2"]
 
 
 @pytest.mark.parametrize("payload", ["{}", "[]", "no json", '{"submission": {"id": "x"}}'])
@@ -328,7 +333,7 @@ async def test_a_job_that_cannot_be_read_is_a_fault_and_buried(place: Place, pay
     fault = results[odd.id]
     assert isinstance(fault, Faulted)
     assert "different versions" in fault.fault.message
-    assert await broker.buried("ocaml") == [odd]
+    assert [letter.job for letter in await broker.buried("ocaml")] == [odd]
 
 
 async def test_work_that_lasts_longer_than_a_lease_is_done_once(place: Place) -> None:
@@ -343,6 +348,59 @@ async def test_work_that_lasts_longer_than_a_lease_is_done_once(place: Place) ->
         results = await answers(broker, [held])
     assert isinstance(results["hold"], Graded)
     assert grader.calls["hold"] == 1
+
+
+async def given_up(worker: Worker) -> None:
+    [work] = worker._active.values()
+    await until(work.unwanted.is_set)
+
+
+async def test_a_running_job_that_nobody_wants_any_more_is_not_tried_again_and_its_slot_is_free(place: Place) -> None:
+    broker, grader, stop = place.open(Terms(lease_s=0.4)), TinyGrader(), asyncio.Event()
+    worker = Worker(grader, broker, slots=1, name="w")
+    running = asyncio.create_task(worker.run(stop))
+    await broker.submit([job("break")])
+    await until(lambda: grader.calls["break"])
+    await broker.cancel("ocaml", [job("break").id])
+    await given_up(worker)
+    grader.let_go.set()
+    await broker.submit([job("right")])
+    assert isinstance((await answers(broker, [job("right")]))["right"], Graded)
+    stop.set()
+    await running
+    assert grader.calls["break"] == 1
+    assert await broker.result(job("break").id) is None
+    assert await broker.depth("ocaml") == 0
+
+
+async def test_the_verdict_of_a_job_that_nobody_wants_any_more_is_kept_for_the_next(place: Place) -> None:
+    broker, grader, stop = place.open(Terms(lease_s=0.4)), TinyGrader(), asyncio.Event()
+    worker = Worker(grader, broker, slots=1, name="w")
+    running = asyncio.create_task(worker.run(stop))
+    await broker.submit([job("hold")])
+    await until(lambda: grader.calls["hold"])
+    await broker.cancel("ocaml", [job("hold").id])
+    await given_up(worker)
+    grader.let_go.set()
+    await until(lambda: broker.result(job("hold").id))
+    stop.set()
+    await running
+
+
+async def test_a_job_that_somebody_wants_again_is_done_after_all(place: Place) -> None:
+    broker, grader, stop = place.open(Terms(lease_s=0.4)), TinyGrader(), asyncio.Event()
+    worker = Worker(grader, broker, slots=1, name="w")
+    running = asyncio.create_task(worker.run(stop))
+    await broker.submit([job("break")])
+    await until(lambda: grader.calls["break"])
+    await broker.cancel("ocaml", [job("break").id])
+    await given_up(worker)
+    await broker.submit([job("break")])
+    grader.let_go.set()
+    assert isinstance((await answers(broker, [job("break")]))["break"], Faulted)
+    stop.set()
+    await running
+    assert grader.calls["break"] > MAX_ATTEMPTS
 
 
 class Recording(MemoryBroker):

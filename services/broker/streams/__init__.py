@@ -12,10 +12,10 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from pydantic import ValidationError
 
 from gradus.contract import GraderInfo
-from services.broker import DEFAULT_LANE, Claim, Job, Lane, Terms
+from services.broker import DEFAULT_LANE, Census, Claim, DeadLetter, Job, Lane, Terms
 from services.broker.registry import summed
 from services.broker.streams.asking import Asker, chunked
-from services.broker.streams.keys import JOB_TTL_S, Keys, ms
+from services.broker.streams.keys import GROUP, JOB_TTL_S, Keys, ms
 from services.broker.streams.link import Link, Script
 from services.broker.streams.working import Worker
 
@@ -120,9 +120,25 @@ class StreamsBroker:
     async def depth(self, grader: str) -> int:
         return int(await self._link.run(self._DEPTH, [self._keys.queue(grader), self._keys.jobs(grader)]))
 
-    async def buried(self, grader: str) -> list[Job]:
+    _CENSUS = Script("""
+        local queue, jobs, dead = unpack(KEYS)
+        local restarted, pending = 0, redis.pcall('XPENDING', jobs, ARGV[1], '-', '+', 1000)
+        for _, entry in ipairs(pending.err and {} or pending) do
+          if entry[4] > 1 then restarted = restarted + 1 end
+        end
+        return {redis.call('ZCARD', queue), redis.call('XLEN', jobs), restarted, redis.call('XLEN', dead)}
+    """)
+
+    async def census(self, grader: str) -> Census:
+        keys = [self._keys.queue(grader), self._keys.jobs(grader), self._keys.dead(grader)]
+        return Census(*await self._link.run(self._CENSUS, keys, GROUP))
+
+    async def buried(self, grader: str) -> list[DeadLetter]:
         letters = await self._link.call("XRANGE", self._keys.dead(grader), "-", "+")
-        return [Job(fields["id"], grader, fields["payload"]) for _, fields in letters]
+        return [
+            DeadLetter(Job(fields["id"], grader, fields["payload"]), tuple(fields["history"].splitlines()))
+            for _, fields in letters
+        ]
 
     async def close(self) -> None:
         await self._asker.close()

@@ -151,7 +151,7 @@ class Asker:
           local job = prefix..'job:'..ARGV[i]
           turn = turn + 1
           redis.call('HSET', job, 'grader', grader, 'payload', ARGV[i + 1], 'entry', '', 'starts', 0, 'turn', turn)
-          redis.call('HSET', job, inbox, 1)
+          redis.call('HSET', job, 'history', '', inbox, 1)
           redis.call('PEXPIRE', job, ttl)
           redis.call('ZADD', queue, turn, ARGV[i])
           redis.call('DEL', prefix..'uncached:'..ARGV[i])

@@ -11,7 +11,7 @@ All under one prefix, so that one Redis can be shared and one ACL pattern covers
     uncached:<id>     string   the same, only for those who wait already
     inbox:<asker>     stream   answers on their way to one broker instance: id, result
     note:<key>        string   what the asking side wants remembered
-    dead:<grader>     stream   dead letters: id, payload
+    dead:<grader>     stream   dead letters: id, payload, history
     workers           zset     live workers by the time at which they are forgotten
     worker:<name>     string   what that worker announced
 
@@ -29,7 +29,7 @@ JOB_TTL_S = 86_400.0
 INBOX_TTL_S = 300.0
 """Of the inbox of a process that died. One that only stood still this long reads the stored results instead."""
 DEAD_TTL_S = 7 * 86_400.0
-JOB_FIELDS = ("grader", "payload", "entry", "starts", "turn")
+JOB_FIELDS = ("grader", "payload", "entry", "starts", "turn", "history")
 """Of every `job:<id>`; `entry` is its place in the stream while it runs, else empty."""
 N_JOB_FIELDS = len(JOB_FIELDS)
 """A job record with no more fields than these is wanted by nobody."""

@@ -63,6 +63,15 @@ class _Hands:
                 await self.freed.wait()
 
 
+_NOTE = """
+        local function note(job, worker, ago_ms, what)
+          local time = redis.call('TIME')
+          local line = string.format('%.3f %s %s', time[1] + time[2] / 1e6 - ago_ms / 1000, worker, what)
+          redis.call('HSET', job, 'history', (redis.call('HGET', job, 'history') or '')..line..'\\n')
+        end
+"""
+
+
 class Worker:
     """The working side of one broker instance, under as many worker names as its callers use."""
 
@@ -181,7 +190,7 @@ class Worker:
     async def _make_group(self, grader: str) -> None:
         await self._link.run(self._MAKE_GROUP, [self._keys.jobs(grader)], GROUP, ms(JOB_TTL_S))
 
-    _RECLAIM = Script(f"""
+    _RECLAIM = Script(f"""{_NOTE}
         local stream, group, worker, lease, limit = KEYS[1], ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
         local max_starts, empty_handed, prefix = tonumber(ARGV[5]), ARGV[6] == '1', ARGV[9]
         local idle = redis.call('XPENDING', stream, group, 'IDLE', lease, '-', '+', limit)
@@ -200,8 +209,9 @@ class Worker:
           if redis.call('HLEN', job) > {N_JOB_FIELDS} then return id end
           redis.call('DEL', job)
         end
-        local function take(entry, times, id)
+        local function take(entry, times, id, holder, idle_ms)
           local job = prefix..'job:'..id
+          note(job, holder, idle_ms, 'let its lease lapse')
           redis.call('XCLAIM', stream, group, worker, lease, entry)
           return {{entry, times + 1, id, redis.call('HGET', job, 'payload'), redis.call('HINCRBY', job, 'starts', 1)}}
         end
@@ -214,8 +224,9 @@ class Worker:
             redis.call('XACK', stream, group, entry)
             redis.call('XDEL', stream, entry)
           elseif redis.call('HGET', prefix..'job:'..id, 'starts') + 1 == max_starts then
-            if empty_handed then return {{0, {{take(entry, times, id)}}}} else return {{1, {{}}}} end
-          else lapsed[#lapsed + 1] = {{entry, times, id}} end
+            if not empty_handed then return {{1, {{}}}} end
+            return {{0, {{take(entry, times, id, pending[2], pending[3])}}}}
+          else lapsed[#lapsed + 1] = {{entry, times, id, pending[2], pending[3]}} end
         end
         local taken = {{}}
         for i, pending in ipairs(lapsed) do taken[i] = take(unpack(pending)) end
@@ -281,7 +292,8 @@ class Worker:
         local group, entry, id, result, ttl, max_inbox = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
         if redis.call('XACK', stream, group, entry) == 0 then return 0 end
         if ARGV[7] ~= '0' then
-          redis.call('XADD', dead, 'MAXLEN', ARGV[7], '*', 'id', id, 'payload', ARGV[8])
+          local history = redis.call('HGET', job, 'history') or ''
+          redis.call('XADD', dead, 'MAXLEN', ARGV[7], '*', 'id', id, 'payload', ARGV[8], 'history', history)
           redis.call('PEXPIRE', dead, ARGV[9])
         end
         redis.call('XDEL', stream, entry)
@@ -311,7 +323,7 @@ class Worker:
         self._hands_of(job.grader, worker).drop(claim)
         return bool(done)
 
-    _GIVE_BACK = Script(f"""
+    _GIVE_BACK = Script(f"""{_NOTE}
         local queue, bell, stream, job = KEYS[1], KEYS[3], KEYS[4], KEYS[5]
         local group, entry, worker, id, ttl = ARGV[1], ARGV[2], ARGV[4], ARGV[7], ARGV[8]
         local pending = redis.call('XPENDING', stream, group, entry, entry, 1)[1]
@@ -319,6 +331,7 @@ class Worker:
         local has, starts, turn = unpack(redis.call('HMGET', job, 'entry', 'starts', 'turn'))
         local wanted = has == entry and redis.call('HLEN', job) > {N_JOB_FIELDS}
         if wanted and starts + 1 == tonumber(ARGV[5]) then
+          note(job, worker, 0, 'gave it back')
           -- must run alone, which only reclaiming can see to: let the lease lapse now
           redis.call('XCLAIM', stream, group, worker, 0, entry, 'IDLE', ARGV[6], 'JUSTID')
           return
@@ -327,6 +340,7 @@ class Worker:
         redis.call('XDEL', stream, entry)
         if has ~= entry then return end
         if not wanted then return redis.call('DEL', job) end
+        note(job, worker, 0, 'gave it back')
         redis.call('HSET', job, 'entry', '')
         redis.call('ZADD', queue, turn, id)
         redis.call('RPUSH', bell, 1)
