@@ -95,6 +95,18 @@ class DeadLetter:
     """
 
 
+@dataclass(frozen=True, slots=True)
+class Census:
+    """How many jobs of one grader are where."""
+
+    queued: int
+    running: int
+    """Under a lease, or one that lapsed and is not claimed again yet."""
+    restarted: int
+    """Of those running: lost by a worker before. At most a thousand are counted."""
+    buried: int
+
+
 class Broker(Protocol):
     """Raises QueueFault wherever the store behind it is away for longer than its retries last."""
 
@@ -182,6 +194,10 @@ class Broker(Protocol):
 
     async def depth(self, grader: str) -> int:
         """Jobs queued or running."""
+        ...
+
+    async def census(self, grader: str) -> Census:
+        """For operators."""
         ...
 
     async def buried(self, grader: str) -> list[DeadLetter]:
