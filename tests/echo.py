@@ -99,6 +99,7 @@ class EchoWorker:
             rubric=payload.rubric,
             grader=self.info.grader,
             toolchain=self.info.toolchain,
+            flags=("odd",) if completion == "flagged" else (),
             cpu_ms=1.0,
             wall_ms=2.0,
         )

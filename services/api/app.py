@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Container
 from contextlib import asynccontextmanager
-from typing import Annotated, Any, cast
+from typing import Annotated, cast
 
 from fastapi import APIRouter, Depends, FastAPI, Path, Request
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from gradus.contract import (
     Faulted,
@@ -49,6 +49,17 @@ class Api:
         self.roster = Roster(broker, settings.roster_fresh_s, settings.worker_grace_s)
         self.grading = Grading(broker, self.roster, self.metrics)
         self.jobs = Jobs(broker, self.grading, settings.job_ttl_s)
+
+    def lacking(self, live: Container[str]) -> str | None:
+        """Why this service is not ready; None when it is."""
+        required = self.settings.required_graders
+        missing = [grader.value for grader in required or GraderName if grader.value not in live]
+        if missing and (required or len(missing) == len(GraderName)):
+            return f"no live worker that has proved its sandbox for: {', '.join(missing)}"
+        stalled = [name.value for name in GraderName if self.grading.waiting(name).stalled_s > self.settings.stall_s]
+        if stalled:
+            return f"submissions wait and no result came for {self.settings.stall_s:g} s from: {', '.join(stalled)}"
+        return None
 
 
 def create_app(broker: Broker, settings: ApiSettings) -> FastAPI:
@@ -186,14 +197,17 @@ async def healthz() -> dict[str, str]:
 
 
 @watched.get("/readyz", responses=schema.PROBLEMS)
-async def readyz(request: Request) -> dict[str, Any]:
-    """The broker answers too; with the names of the graders that are alive."""
-    live = await _api(request).roster.live()
-    return {"status": "ready", "graders": sorted({info.name.value for info in live})}
+async def readyz(request: Request) -> Response:
+    """The broker answers, the graders that are required have proved themselves and live, and results come."""
+    api = _api(request)
+    live = sorted({info.name.value for info in await api.roster.live()})
+    if lacking := api.lacking(live):
+        return problems.problem(503, lacking, headers={"retry-after": str(api.settings.retry_after_s)})
+    return JSONResponse({"status": "ready", "graders": live})
 
 
 @watched.get("/metrics", response_class=Response, responses={200: schema.EXPOSITION})
 async def metrics(request: Request) -> Response:
     """For Prometheus."""
     api = _api(request)
-    return Response(await api.metrics.exposition(api.broker, api.roster), media_type=CONTENT_TYPE_LATEST)
+    return Response(await api.metrics.exposition(api.broker, api.roster, api.grading), media_type=CONTENT_TYPE_LATEST)

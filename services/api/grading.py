@@ -10,6 +10,8 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from typing import NamedTuple
+from weakref import WeakSet
 
 from pydantic import ValidationError
 
@@ -38,7 +40,7 @@ LOOK_S = 1.0
 """How often somebody who waits looks whether the grader is still alive."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Batch:
     """One request on its way."""
 
@@ -46,6 +48,7 @@ class Batch:
     deadline_s: float
     ends_at: float
     """Of `time.monotonic`."""
+    began_at: float = field(default_factory=time.monotonic, kw_only=True)
     lane: Lane = DEFAULT_LANE
     submission_ids: dict[str, list[str]] = field(default_factory=dict)
     """By job: who asked for it."""
@@ -72,11 +75,22 @@ class Batch:
         return [faulted(one, kind, f"{self.grader} submission {one!r}: {message}", retryable=True) for one in waiting]
 
 
+class Waiting(NamedTuple):
+    """Of one grader, in this process."""
+
+    jobs: int
+    oldest_s: float
+    stalled_s: float
+    """For how long something waited and nothing came; 0 when nothing waits."""
+
+
 class Grading:
     def __init__(self, broker: Broker, roster: Roster, metrics: Metrics) -> None:
         self._broker = broker
         self._roster = roster
         self._metrics = metrics
+        self._open: WeakSet[Batch] = WeakSet()
+        self._last_result_at: dict[GraderName, float] = {}
 
     async def begin(self, grader: GraderName, request: GradeRequest, lane: Lane = DEFAULT_LANE) -> Batch:
         """Queue what has no cached verdict. Raises Misuse for the rubric, QueueFull, QueueFault: then nothing is.
@@ -92,8 +106,18 @@ class Grading:
             return batch
         _make_jobs(batch, info, request)
         await self._take_cached(batch)
+        self._open.add(batch)
         await self._broker.submit(list(batch.jobs.values()), lane)
         return batch
+
+    def waiting(self, grader: GraderName) -> Waiting:
+        """What this process waits for now."""
+        now = time.monotonic()
+        batches = [batch for batch in self._open if batch.grader is grader and batch.jobs]
+        oldest = min((batch.began_at for batch in batches), default=now)
+        # A burst is served in its turn: as long as results come, the one that waits longest is no sign of anything.
+        stalled_since = max(oldest, self._last_result_at.get(grader, oldest))
+        return Waiting(sum(len(batch.jobs) for batch in batches), now - oldest, now - stalled_since if batches else 0.0)
 
     async def _take_cached(self, batch: Batch) -> None:
         for job_id, text in (await self._broker.results(list(batch.jobs))).items():
@@ -158,6 +182,7 @@ class Grading:
         self._give(batch, batch.faults(kind, message), deliver)
 
     def _give(self, batch: Batch, results: list[Graded | Faulted], deliver: Deliver) -> None:
+        self._last_result_at[batch.grader] = time.monotonic()
         for result in results:
             self._metrics.result(batch.grader, result)
             deliver(result)

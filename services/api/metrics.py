@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from gradus.contract import Faulted, Graded, GraderName
@@ -9,6 +11,11 @@ from gradus.errors import FaultKind, QueueFault
 from services.api.roster import Roster
 from services.broker import Broker
 
+if TYPE_CHECKING:
+    from services.api.grading import Grading
+
+REWARDS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.999, 1.0)
+MAX_FLAGS = 100
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 SECONDS = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 120, 300, 600)
 
@@ -31,6 +38,30 @@ class Metrics:
             "gradus_api_cached_results", "Verdicts given out from the cache", ["grader"], registry=self.registry
         )
         self._faults = Counter("gradus_api_faults", "Faults given out", ["grader", "kind"], registry=self.registry)
+        self._stages = Counter(
+            "gradus_api_verdicts",
+            "Verdicts given out, by the stage reached",
+            ["grader", "stage"],
+            registry=self.registry,
+        )
+        self._rewards = Histogram(
+            "gradus_api_reward", "Rewards given out", ["grader"], buckets=REWARDS, registry=self.registry
+        )
+        self._flags = Counter(
+            "gradus_api_flags", "Verdicts that carry a flag", ["grader", "flag"], registry=self.registry
+        )
+        self._known_flags: set[str] = set()
+        self._jobs = Gauge("gradus_queue_jobs", "Jobs by where they are", ["grader", "state"], registry=self.registry)
+        self._waiting = Gauge("gradus_api_waiting", "Jobs this process waits for", ["grader"], registry=self.registry)
+        self._oldest = Gauge(
+            "gradus_api_oldest_wait_seconds",
+            "Since the request that waits longest came",
+            ["grader"],
+            registry=self.registry,
+        )
+        self._stalled = Gauge(
+            "gradus_api_stalled_seconds", "Something waits and no result came", ["grader"], registry=self.registry
+        )
         self._depth = Gauge("gradus_queue_depth", "Jobs queued or running", ["grader"], registry=self.registry)
         self._workers = Gauge("gradus_workers", "Live workers", ["grader"], registry=self.registry)
         self._broker_up = Gauge("gradus_broker_up", "1 if the broker answers", registry=self.registry)
@@ -54,17 +85,39 @@ class Metrics:
         self._results.labels(grader.value, result.status).inc()
         if isinstance(result, Faulted):
             self._faults.labels(grader.value, result.fault.kind.value).inc()
-        elif result.cached:
+            return
+        self._rewards.labels(grader.value).observe(result.reward)
+        self._stages.labels(grader.value, result.stage.value).inc()
+        for flag in result.flags:
+            self._flags.labels(grader.value, self._flag(flag)).inc()
+        if result.cached:
             self._cached.labels(grader.value).inc()
 
-    async def exposition(self, broker: Broker, roster: Roster) -> bytes:
+    def _flag(self, flag: str) -> str:
+        """Flags are the graders' words, a dozen; a grader that makes them up as it goes must not fill the memory."""
+        if len(self._known_flags) < MAX_FLAGS:
+            self._known_flags.add(flag)
+        return flag if flag in self._known_flags else "other"
+
+    async def exposition(self, broker: Broker, roster: Roster, grading: Grading) -> bytes:
         """The text for Prometheus; the queue is asked while it is written."""
+        for grader in GraderName:
+            waiting = grading.waiting(grader)
+            self._waiting.labels(grader.value).set(waiting.jobs)
+            self._oldest.labels(grader.value).set(waiting.oldest_s)
+            self._stalled.labels(grader.value).set(waiting.stalled_s)
         try:
             live = await roster.live()
             for grader in GraderName:
-                self._depth.labels(grader.value).set(await broker.depth(grader.value))
+                await self._count(broker, grader.value)
                 self._workers.labels(grader.value).set(sum(info.workers for info in live if info.name is grader))
             self._broker_up.set(1)
         except QueueFault:
             self._broker_up.set(0)
         return generate_latest(self.registry)
+
+    async def _count(self, broker: Broker, grader: str) -> None:
+        census = await broker.census(grader)
+        self._depth.labels(grader).set(census.queued + census.running)
+        for state in ("queued", "running", "restarted", "buried"):
+            self._jobs.labels(grader, state).set(getattr(census, state))

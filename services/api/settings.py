@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from gradus.contract import GraderName
 from services.api.keys import KeyRing, key_ring
 
 PREFIX = "GRADUS_API_"
@@ -44,6 +45,10 @@ class ApiSettings(BaseSettings):
     """For this long the list of live graders is not asked for again."""
     worker_grace_s: Annotated[float, Field(ge=0)] = 5.0
     """A grader without a live worker for this long is answered for with faults, without waiting for the deadline."""
+    required_graders: Annotated[tuple[GraderName, ...], NoDecode] = ()
+    """Graders without which this service is not ready, with commas between. Empty: any one will do."""
+    stall_s: Annotated[float, Field(gt=0)] = 300.0
+    """Not ready while a submission waits and its grader brought no result for this long."""
     retry_after_s: Annotated[int, Field(ge=1)] = 5
     """What a 503 advises; a 429 advises what the broker says."""
     job_ttl_s: Annotated[float, Field(gt=0)] = 3600.0
@@ -51,7 +56,7 @@ class ApiSettings(BaseSettings):
     shutdown_s: Annotated[int, Field(ge=1)] = 30
     """Requests under way may finish for this long after SIGTERM."""
 
-    @field_validator("key_hashes", mode="before")
+    @field_validator("key_hashes", "required_graders", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
         return [part.strip().lower() for part in value.split(",") if part.strip()] if isinstance(value, str) else value

@@ -19,7 +19,7 @@ from services.api.app import create_app
 from services.api.auth import refuse_open_service
 from services.api.keys import hash_of, new_key
 from services.api.settings import ApiSettings
-from services.broker import Broker, Terms
+from services.broker import Broker, Census, Terms
 from services.broker.memory import MemoryBroker
 from tests.echo import HIDDEN, INFO, PROMPT, SETTINGS, EchoWorker, Service, submission
 
@@ -566,13 +566,13 @@ async def test_a_broker_that_goes_away_while_somebody_waits(route: str) -> None:
 
 async def test_a_defect_is_a_500_without_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
     class BrokenBroker(MemoryBroker):
-        async def depth(self, grader: str) -> int:
+        async def census(self, grader: str) -> Census:
             raise RuntimeError(HIDDEN)
 
     async with service(BrokenBroker()) as (client, _):
         is_problem(await client.get("/metrics"), 500)
     logged = " ".join(str(record.__dict__) for record in caplog.records)
-    assert "RuntimeError at depth" in logged
+    assert "RuntimeError at census" in logged
     assert HIDDEN not in logged
 
 
@@ -722,6 +722,52 @@ async def test_metrics_count_results_and_faults_and_take_no_label_from_a_caller(
     ):
         assert line in text
     assert "somebody" not in text
+
+
+async def test_metrics_tell_rewards_stages_and_flags_by_grader() -> None:
+    async with service() as (client, _):
+        await client.post(GRADE, json=body(submission("a"), submission("b", "reward 0.25"), submission("c", "flagged")))
+        text = (await client.get("/metrics")).text
+    for line in (
+        'gradus_api_verdicts_total{grader="ocaml",stage="tests"} 3.0',
+        'gradus_api_flags_total{flag="odd",grader="ocaml"} 1.0',
+        'gradus_api_reward_bucket{grader="ocaml",le="0.3"} 1.0',
+        'gradus_api_reward_bucket{grader="ocaml",le="0.999"} 1.0',
+        'gradus_api_reward_sum{grader="ocaml"} 2.25',
+    ):
+        assert line in text
+
+
+async def test_metrics_tell_what_is_queued_running_and_waited_for() -> None:
+    async with service() as (client, echo):
+        await client.post("/v1/jobs/ocaml", json=body(submission("a", "hold"), submission("b", "hold b")))
+        await echo.holding.wait()
+        text = (await client.get("/metrics")).text
+        assert 'gradus_queue_jobs{grader="ocaml",state="running"} 2.0' in text
+        assert 'gradus_queue_jobs{grader="ocaml",state="queued"} 0.0' in text
+        assert 'gradus_api_waiting{grader="ocaml"} 2.0' in text
+        assert 'gradus_api_oldest_wait_seconds{grader="rust"} 0.0\n' in text
+        assert 'gradus_api_oldest_wait_seconds{grader="ocaml"} 0.0\n' not in text
+
+
+async def test_a_service_is_ready_when_a_grader_lives_or_all_those_that_are_required() -> None:
+    async with service(worker=False) as (client, _):
+        assert "for: ocaml, rust, story" in is_problem(await client.get("/readyz"), 503)["detail"]
+    async with service(required_graders="ocaml, rust") as (client, _):
+        assert "for: rust" in is_problem(await client.get("/readyz"), 503)["detail"]
+    async with service(required_graders="ocaml") as (client, _):
+        assert (await client.get("/readyz")).status_code == 200
+
+
+async def test_a_service_whose_queue_stands_still_is_not_ready_until_results_come_again() -> None:
+    async with service(stall_s=0.05) as (client, echo):
+        accepted = await client.post("/v1/jobs/ocaml", json=body(submission("a", "hold")))
+        await echo.holding.wait()
+        await asyncio.sleep(0.1)
+        assert "from: ocaml" in is_problem(await client.get("/readyz"), 503)["detail"]
+        echo.letting_go.set()
+        await settled(client, accepted.headers["location"])
+        assert (await client.get("/readyz")).status_code == 200
 
 
 async def test_a_request_is_logged_in_one_line_without_its_texts(caplog: pytest.LogCaptureFixture) -> None:
