@@ -20,7 +20,7 @@ from services.broker.open import open_broker
 from services.broker.payload import JobPayload
 from tests.chaos.disturbances import Chaos, cut_the_cable, freeze_worker, kill_redis, one_after_the_other
 from tests.chaos.island import Island, NoIsland
-from tests.chaos.ledger import Asker, Ledger, burns, poison
+from tests.chaos.ledger import ANOTHER_RUN, Asker, Ledger, burns, poison
 from tests.chaos.town import SOON_S, Town
 from tests.chaos.worker import verdict
 
@@ -36,7 +36,9 @@ def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
 
 
 @asynccontextmanager
-async def asking(town: Town, completions: list[str], **more: float) -> AsyncIterator[Ledger]:
+async def asking(
+    town: Town, completions: list[str], *, redis_dies: bool = False, **more: float
+) -> AsyncIterator[Ledger]:
     """Everything is asked for while the block runs; afterwards all of it is settled and nothing is left behind."""
     ledger = Ledger()
     async with town.kept():
@@ -48,6 +50,7 @@ async def asking(town: Town, completions: list[str], **more: float) -> AsyncIter
         await asker.ask_again()
         assert ledger.breaches == []
         assert ledger.lost() == []
+        assert redis_dies or ledger.counts[ANOTHER_RUN] == 0
         await nothing_is_left_behind(town)
 
 
@@ -112,7 +115,7 @@ async def test_jobs_of_killed_workers_are_graded_by_others(town: Town) -> None:
 
 
 async def test_redis_that_is_killed_and_started_again_loses_nothing(town: Town) -> None:
-    async with asking(town, burns(300)) as ledger:
+    async with asking(town, burns(300), redis_dies=True) as ledger:
         for number in (50, 150):
             await some_are_settled(ledger, number)
             await kill_redis(town, random.Random(number))
@@ -192,6 +195,6 @@ async def test_everything_at_once(town: Town) -> None:
     chaos = Chaos(town, rng, pause_s=(0.1, 0.6))
     completions = [*burns(900), *burns(60) * 2, poison()]
     rng.shuffle(completions)
-    async with asking(town, completions, leaving=0.1, seed=seed) as ledger, chaos.raging():
+    async with asking(town, completions, redis_dies=True, leaving=0.1, seed=seed) as ledger, chaos.raging():
         await some_are_settled(ledger, 900)
     assert sum(chaos.done.values()) > 5

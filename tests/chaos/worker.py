@@ -63,8 +63,10 @@ class Burner:
         what, amount, *_ = submission.completion.split()
         if what == "poison":
             os.kill(os.getpid(), signal.SIGKILL)
+        started = time.perf_counter()
         _burn(float(amount) / 1000)
-        return verdict(submission.id, submission.completion, rubric)
+        wall_ms = (time.perf_counter() - started) * 1000
+        return verdict(submission.id, submission.completion, rubric).model_copy(update={"wall_ms": wall_ms})
 
 
 def _burn(cpu_s: float) -> None:
