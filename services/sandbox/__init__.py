@@ -29,8 +29,9 @@ class Limits:
     """Largest single file."""
     scratch_mb: int = 64
     """Size of the box's only writable place, /tmp. 0: nothing can be written anywhere."""
-    scratch_files: int = 4096
-    """Files, folders and links in /tmp at one time: each costs the kernel memory that no rlimit counts."""
+    scratch_files: int | None = 4096
+    """Files, folders and links in /tmp at one time: each costs the kernel memory that no rlimit counts.
+    None: not counted, which is cheaper, for commands that make no files at an answer's word, such as compilers."""
     output_kb: int = 256
     """Kept of stdout and of stderr each; past twice that the box is killed."""
     report_kb: int = 1024

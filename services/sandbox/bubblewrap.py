@@ -124,7 +124,7 @@ class Bubblewrap:
     def _start(self, command: Command) -> list[str]:
         argv = self._argv(command)
         limits = command.limits
-        if not limits.scratch_mb:
+        if not limits.scratch_mb or limits.scratch_files is None:
             return argv
         around = [self._tools["unshare"], "--mount", *([] if self.privileged else ["--user", "--map-root-user"])]
         # the folder itself is one, too
@@ -167,8 +167,15 @@ def _root_file_system(command: Command) -> list[str]:
     for index, path in enumerate(_contents(command)):
         mode = "0111" if path in command.programs else "0444"
         argv += ["--perms", mode, "--ro-bind-data", str(_FIRST_FILE_FD + index), path]
-    argv += ["--bind", _SCRATCH, "/tmp"] if command.limits.scratch_mb else ["--dir", "/tmp"]
-    return [*argv, "--remount-ro", "/"]
+    return [*argv, *_scratch(command.limits), "--remount-ro", "/"]
+
+
+def _scratch(limits: Limits) -> list[str]:
+    if not limits.scratch_mb:
+        return ["--dir", "/tmp"]
+    if limits.scratch_files is None:
+        return ["--perms", "1777", "--size", str(limits.scratch_mb << 20), "--tmpfs", "/tmp"]
+    return ["--bind", _SCRATCH, "/tmp"]
 
 
 def _contents(command: Command) -> dict[str, bytes]:

@@ -62,7 +62,7 @@ class RustAnswer:
     """It may say itself when values of its types are equal: the task asks for that."""
 
     @cached_property
-    def tokens(self) -> Mapping[str, list[Token]]:
+    def tokens(self) -> Mapping[str, tuple[Token, ...]]:
         """Path -> the tokens of the files that the answer wrote."""
         return {path: code(text, self.edition) for path, text in self.written.items()}
 

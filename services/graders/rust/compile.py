@@ -97,7 +97,7 @@ class Compiler:
         self._sandbox = sandbox
         self._crates = crates
         self._toolchain = toolchain
-        self._limits = replace(config.compile.limits(), output_kb=1024, report_kb=65536, file_mb=64)
+        self._limits = replace(config.compile.limits(), output_kb=1024, report_kb=65536, file_mb=64, scratch_files=None)
 
     def answer(self, answer: RustAnswer, task: RustTask) -> tuple[Compiled, float]:
         """Check, lint and compile the answer; what came of it, and CPU seconds. Raises Fault for a broken box."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from services.graders.rust.lexer import Item, Kind, Token, code, items
 
@@ -37,6 +38,7 @@ class Signature:
     pins: tuple[Pin, ...]
 
 
+@lru_cache(maxsize=256)
 def parse_signature(text: str, crate: str) -> Signature:
     declared = list(items(code(text)))
     names = tuple(dict.fromkeys(item.name for item in declared if item.name))
