@@ -4,7 +4,7 @@
 #   tests/e2e/ocaml_versions.sh /opt/ocaml-4.14.2 /opt/ocaml-5.3.0     prefixes of installed compilers; "" is PATH as it is
 #
 # A prefix has bin/ocamlc, bin/ocamlopt and compiler-libs (`./configure --prefix=... && make && make install`), and
-# bin/ocamlfind for what needs packages (unix, str, threads). It must not be under /tmp: boxes have a /tmp of their own.
+# bin/ocamlfind for what needs packages (unix, str). It must not be under /tmp: boxes have a /tmp of their own.
 # For each: the grader's proof of itself (the probe of the sandbox and the five cases), one `gradus grade`, the whole corpus
 # of attacks, the tests of the grader, of both ways' agreement and of the attacks, and the public corpora without packages.
 # Prints one line per step; fails if any step failed, or if a test was skipped. About 8 minutes each on two cores.
