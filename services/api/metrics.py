@@ -64,6 +64,7 @@ class Metrics:
         )
         self._depth = Gauge("gradus_queue_depth", "Jobs queued or running", ["grader"], registry=self.registry)
         self._workers = Gauge("gradus_workers", "Live workers", ["grader"], registry=self.registry)
+        self.connections = Gauge("gradus_api_connections", "Open connections", registry=self.registry)
         self._broker_up = Gauge("gradus_broker_up", "1 if the broker answers", registry=self.registry)
         for grader in GraderName:
             self._start_at_zero(grader.value)

@@ -12,7 +12,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import uvicorn
 from fastapi import FastAPI
@@ -21,6 +22,7 @@ from gradus.errors import Misuse
 from services.api.access import where
 from services.api.app import create_app
 from services.api.auth import refuse_open_service
+from services.api.patience import PatientProtocol, let_go_of_silent_peers
 from services.api.settings import ApiSettings
 from services.broker import Broker
 from services.broker.open import open_broker
@@ -106,6 +108,7 @@ async def serve(
     used = open_broker(broker) if broker is None or isinstance(broker, str) else broker
     try:
         listener = _listener(host, port)
+        let_go_of_silent_peers(listener, settings.send_timeout_s)
         if on_ready is not None:
             on_ready(_url_of(listener))
         with _log_lines():
@@ -129,8 +132,15 @@ def _url_of(listener: socket.socket) -> str:
 
 
 def _config(app: FastAPI, settings: ApiSettings) -> uvicorn.Config:
+    protocol = partial(
+        PatientProtocol,
+        head_timeout_s=settings.head_timeout_s,
+        connections_open=app.state.api.metrics.connections,
+    )
     return uvicorn.Config(
         app,
+        http=cast(type[asyncio.Protocol], protocol),
+        ws="none",
         log_config=None,
         access_log=False,
         server_header=False,

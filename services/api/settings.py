@@ -39,6 +39,10 @@ class ApiSettings(BaseSettings):
     max_body_bytes: Annotated[int, Field(gt=0)] = 64 * 2**20
     body_timeout_s: Annotated[float, Field(gt=0)] = 60.0
     """A body must have arrived by then."""
+    head_timeout_s: Annotated[float, Field(gt=0)] = 10.0
+    """The head of a request must have arrived by then."""
+    send_timeout_s: Annotated[float, Field(gt=0)] = 60.0
+    """A client that takes nothing of its answer for this long is let go."""
     heartbeat_s: Annotated[float, Field(gt=0)] = 5.0
     """A stream without news sends an empty line after this long, which tells the client that somebody is there."""
     roster_fresh_s: Annotated[float, Field(ge=0)] = 1.0

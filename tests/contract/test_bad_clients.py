@@ -1,0 +1,56 @@
+"""A real server among slow and broken clients: the good ones are served, the bad ones are cut off."""
+
+from __future__ import annotations
+
+import re
+
+import httpx
+import pytest
+
+from tests.bad_clients import KINDS, ROUTE, Kind, a_crowd, hanging
+from tests.echo import Service, submission
+
+LITTLE_PATIENCE = {"head_timeout_s": 1.0, "body_timeout_s": 1.0, "send_timeout_s": 1.0}
+MUCH_PATIENCE = {"head_timeout_s": 600.0, "body_timeout_s": 600.0, "send_timeout_s": 600.0}
+
+
+def connections(client: httpx.Client, url: str) -> int:
+    found = re.search(r"^gradus_api_connections (\d+)", client.get(f"{url}/metrics").text, re.MULTILINE)
+    assert found is not None
+    return int(found[1])
+
+
+def ask(client: httpx.Client, url: str, n_requests: int) -> list[float]:
+    rewards = []
+    for index in range(n_requests):
+        sent = {"submissions": [submission("good", f"reward {index / n_requests}")]}
+        rewards.append(client.post(f"{url}{ROUTE}", json=sent).json()["results"][0]["reward"])
+    return rewards
+
+
+def test_while_bad_clients_hang_every_request_of_a_good_one_is_answered() -> None:
+    with Service(**MUCH_PATIENCE).running() as here, httpx.Client(timeout=60) as good, a_crowd(here.url):
+        while connections(good, here.url) < 10:  # half-closed ones leave at once
+            pass
+        assert ask(good, here.url, 20) == [index / 20 for index in range(20)]
+        assert connections(good, here.url) >= 10
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_bad_client_is_cut_off(kind: Kind) -> None:
+    with (
+        Service(**LITTLE_PATIENCE).running() as here,
+        httpx.Client(timeout=60) as good,
+        hanging(here.url, kind),
+        hanging(here.url, kind),
+    ):
+        ask(good, here.url, 2)
+        while connections(good, here.url) > 1:  # the test's own time limit ends this
+            pass
+
+
+def test_a_slow_answer_is_not_a_slow_client() -> None:
+    with Service(**LITTLE_PATIENCE).running() as here, httpx.Client(timeout=60) as client:
+        sent = {"submissions": [submission("held", "hold")], "deadline_s": 3}
+        result = client.post(f"{here.url}{ROUTE}", json=sent).json()["results"][0]
+    assert result["fault"]["kind"] == "deadline"
