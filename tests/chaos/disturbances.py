@@ -51,6 +51,15 @@ async def kill_redis(town: Town, rng: random.Random) -> None:
         await asyncio.to_thread(town.redis.start)
 
 
+async def lose_power(town: Town, n_bytes: int) -> None:
+    """Redis dies and forgets the last writes that it had confirmed."""
+    await asyncio.to_thread(town.redis.stop, signal.SIGKILL)
+    try:
+        town.forget_the_end(n_bytes)
+    finally:
+        await asyncio.to_thread(town.redis.start)
+
+
 async def cut_the_cable(town: Town, rng: random.Random) -> None:
     """The islander cannot reach Redis, and Redis does not learn of it, for longer than a lease."""
     assert town.island is not None

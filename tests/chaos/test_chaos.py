@@ -18,7 +18,7 @@ import pytest
 from services.broker import MAX_STARTS, Job
 from services.broker.open import open_broker
 from services.broker.payload import JobPayload
-from tests.chaos.disturbances import Chaos, cut_the_cable, freeze_worker, kill_redis, one_after_the_other
+from tests.chaos.disturbances import Chaos, cut_the_cable, freeze_worker, kill_redis, lose_power, one_after_the_other
 from tests.chaos.island import Island, NoIsland
 from tests.chaos.ledger import ANOTHER_RUN, Asker, Ledger, burns, poison
 from tests.chaos.town import SOON_S, Town
@@ -119,6 +119,15 @@ async def test_redis_that_is_killed_and_started_again_loses_nothing(town: Town) 
         for number in (50, 150):
             await some_are_settled(ledger, number)
             await kill_redis(town, random.Random(number))
+
+
+async def test_what_redis_forgot_of_its_last_second_is_submitted_or_graded_again(town: Town) -> None:
+    completions = burns(300)
+    async with asking(town, completions, redis_dies=True) as ledger:
+        for number, n_bytes in ((40, 5_000), (120, 100_000)):
+            await some_are_settled(ledger, number)
+            await lose_power(town, n_bytes)
+    assert max(runs(town, completions).values()) > 1, "nothing that mattered was forgotten"
 
 
 async def test_a_worker_that_stood_still_past_its_lease_answers_nothing_twice(town: Town) -> None:

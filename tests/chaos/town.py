@@ -107,6 +107,11 @@ class Town:
         command += ["--journal", str(self.journal)] if self._has_journal else []
         return command + [word for option, value in options.items() for word in (f"--{option}", str(value))]
 
+    def forget_the_end(self, n_bytes: int) -> None:
+        """What power loss does to a Redis that is down: the last writes are not in its append-only file."""
+        (log,) = (self._folder / "appendonlydir").glob("*.incr.aof")
+        os.truncate(log, max(log.stat().st_size - n_bytes, 0))
+
     @property
     def residents(self) -> list[Resident]:
         return [*self.apis, *self.workers]
