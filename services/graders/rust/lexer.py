@@ -56,8 +56,16 @@ _KINDS = {kind.value: kind for kind in Kind}
 _BLOCK_MARK = re.compile(r"/\*|\*/")
 
 
-def tokens(source: str, edition: str = "2021") -> Iterator[Token]:
-    """Every token of `source`, white space and comments too; never raises, whatever the text is."""
+@lru_cache(maxsize=64)
+def tokens(source: str, edition: str = "2021") -> tuple[Token, ...]:
+    """Every token of `source`, white space and comments too; never raises, whatever the text is.
+
+    Kept for a while: answers to one task share its tests, and an answer is looked at several times.
+    """
+    return tuple(_tokens(source, edition))
+
+
+def _tokens(source: str, edition: str) -> Iterator[Token]:
     pattern = _OLD if edition in ("2015", "2018") else _NEW
     position, line = 0, 1
     if shebang := _SHEBANG.match(source):
@@ -90,9 +98,8 @@ def _end_of_block(source: str, position: int) -> int:
     return len(source) if depth else position
 
 
-@lru_cache(maxsize=64)
 def code(source: str, edition: str = "2021") -> tuple[Token, ...]:
-    """The tokens that a compiler sees: no white space, no comments. Answers to one task share its tests."""
+    """The tokens that a compiler sees: no white space, no comments."""
     return tuple(token for token in tokens(source, edition) if token.kind not in (Kind.SPACE, Kind.COMMENT))
 
 
