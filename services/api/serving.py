@@ -121,9 +121,12 @@ async def serve(
 def _listener(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=2048)
+        listener = socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
         raise Misuse(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+    # Connections inherit it. asyncio's own setting passes over them, because `create_server` names no protocol.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
 
 
 def _url_of(listener: socket.socket) -> str:
