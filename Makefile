@@ -58,9 +58,14 @@ test-compose: setup  ## Build the images, bring the stack up in containers, grad
 	tests/e2e/compose.sh
 
 .PHONY: bench
-bench: setup  ## What a submission costs, beside the naive pipeline and the bare compiler (5 to 10 minutes)
+bench: setup  ## What a submission costs, beside the naive pipeline and the bare compiler, and what the queue adds (10 to 15 minutes)
 	$(BIN)/python -m tests.bench.ocaml --rounds 3
 	$(BIN)/python -m tests.bench.rust --rounds 3
+	$(BIN)/python -m tests.bench.broker
+
+.PHONY: chaos
+chaos: setup  ## 10,000 submissions while workers, APIs and Redis are killed, frozen and cut off (5 minutes)
+	$(BIN)/python -m tests.chaos.run --submissions 10000
 
 .PHONY: fuzz
 fuzz: setup  ## 20,000 mutated sources against the OCaml grader (3 minutes)

@@ -194,12 +194,13 @@ async def scaling(burn_ms: float, number: int) -> dict[str, Figures]:
 
 @asynccontextmanager
 async def counted(redis: Redis) -> AsyncIterator[dict[str, Any]]:
-    """Commands and CPU microseconds of Redis while the block runs, by command; filled in at its end."""
+    """Requests, commands (those that scripts call, too) and CPU of Redis while the block runs; filled in at its end."""
     found: dict[str, Any] = {}
     before = await redis.info("everything")
     yield found
     after = await redis.info("everything")
     found["commands"] = after["total_commands_processed"] - before["total_commands_processed"]
+    found["requests"] = after["total_reads_processed"] - before["total_reads_processed"]
     cpu = ("used_cpu_user", "used_cpu_sys")
     found["cpu_us"] = sum(after[name] - before[name] for name in cpu) * 1e6
     found["by_command"] = {}
@@ -222,7 +223,8 @@ async def idle(seconds: float) -> Figures:
             before = cpu_s(standing)["worker"]
             await asyncio.sleep(seconds)
             worker_us = (cpu_s(standing)["worker"] - before) * 1e6 / seconds
-    return {"commands_per_s": round(found["commands"] / seconds, 2), "worker_us_per_s": round(worker_us)}
+    rates = {f"{name}_per_s": round(found[name] / seconds, 2) for name in ("requests", "commands")}
+    return rates | {"worker_us_per_s": round(worker_us)}
 
 
 # ----------------------------------------------------------------------------------------------------------- crowds
