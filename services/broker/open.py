@@ -10,15 +10,17 @@ from services.broker.memory import MemoryBroker
 
 
 def open_broker(url: str | None, terms: Terms | None = None) -> Broker:
-    """None: a queue inside this process. redis:// or rediss://: one shared through that Redis.
+    """None: a queue inside this process. redis://, rediss:// (TLS) or redis+sentinel://: one shared through that Redis.
 
     Raises Misuse for any other URL, and when redis-py is not installed.
     """
     if url is None:
         return MemoryBroker(terms)
     scheme = urlsplit(url).scheme
-    if scheme not in ("redis", "rediss"):
-        raise Misuse(f"a broker URL starts with redis:// or rediss://, not with {scheme or 'nothing'}:")
+    if scheme not in ("redis", "rediss", "redis+sentinel"):
+        raise Misuse(
+            f"a broker URL starts with redis://, rediss:// or redis+sentinel://, not with {scheme or 'nothing'}:"
+        )
     try:
         from services.broker.streams import StreamsBroker
     except ModuleNotFoundError as error:

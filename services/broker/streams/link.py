@@ -22,6 +22,8 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from gradus.errors import QueueFault
+from services.broker.streams import sentinel
+from services.broker.streams.sentinel import Sentinels
 
 COMMAND_CONNECTIONS = 64
 READER_CONNECTIONS = 256
@@ -53,8 +55,10 @@ class Link:
         """Raises ValueError when `url` cannot be read. Connects when first used."""
         self.patience_s = patience_s
         self._shown = redacted(url)
-        self._commands = _client(url, COMMAND_CONNECTIONS, patience_s)
-        self._readers = _client(url, READER_CONNECTIONS, patience_s)
+        self._sentinels = Sentinels(url) if urlsplit(url).scheme == sentinel.SCHEME else None
+        where = self._sentinels.master_options if self._sentinels else dict(parse_url(url))
+        self._commands = _client(where, COMMAND_CONNECTIONS, patience_s)
+        self._readers = _client(where, READER_CONNECTIONS, patience_s)
 
     async def call(self, *command: Argument) -> Any:
         """The reply. Tries again while Redis is away; raises QueueFault once that has lasted `patience_s`."""
@@ -84,6 +88,8 @@ class Link:
     async def close(self) -> None:
         await self._commands.aclose()
         await self._readers.aclose()
+        if self._sentinels:
+            await self._sentinels.close()
 
     async def _run_once(self, script: Script, keys: list[str], args: tuple[Argument, ...]) -> Any:
         try:
@@ -99,7 +105,11 @@ class Link:
             raise self._lost(f"no reply within {timeout_s:.1f} s") from error
         except redis_errors.AuthenticationError as error:
             raise self._refused(error) from error
-        except (redis_errors.ConnectionError, redis_errors.TimeoutError, redis_errors.ReadOnlyError) as error:
+        except redis_errors.ReadOnlyError as error:
+            # It was the master once: what is connected to it must go where the master is now.
+            await client.connection_pool.disconnect(inuse_connections=False)
+            raise self._lost(str(error)) from error
+        except (redis_errors.ConnectionError, redis_errors.TimeoutError) as error:
             raise self._lost(str(error)) from error
         except redis_errors.NoScriptError:
             raise
@@ -129,9 +139,9 @@ def redacted(url: str) -> str:
     return f"{parts.scheme}://{'***@' if login else at}{address}{parts.path}"
 
 
-def _client(url: str, max_connections: int, patience_s: float) -> Redis:
+def _client(where: dict[str, Any], max_connections: int, patience_s: float) -> Redis:
     options: dict[str, Any] = {
-        **parse_url(url),
+        **where,
         "decode_responses": True,
         "protocol": 2,  # replies have another shape in protocol 3
         "retry": Retry(NoBackoff(), 0),
