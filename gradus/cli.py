@@ -109,6 +109,8 @@ def worker(
     slots: Slots = None,
     config: Config = None,
     name: Annotated[str | None, typer.Option(help="Name among the workers [default: host and process]")] = None,
+    metrics_port: Annotated[int | None, typer.Option(min=0, max=65535, help="Serve /metrics for Prometheus")] = None,
+    metrics_host: Annotated[str, typer.Option(help="With --metrics-port: the address to serve on")] = "127.0.0.1",
 ) -> None:
     """Grade what is queued in Redis. Start any number of these on any number of machines.
 
@@ -119,6 +121,7 @@ def worker(
 
     from services.broker.open import open_broker
     from services.worker import Worker, stop_on_signals
+    from services.worker_metrics import WorkerMetrics
 
     if redis is None:
         raise Misuse("a worker needs the queue: --redis redis://host:6379/0 (or GRADUS_REDIS_URL)")
@@ -128,8 +131,12 @@ def worker(
         stop = asyncio.Event()
         stop_on_signals(stop)
         broker = open_broker(redis)
+        metrics = WorkerMetrics()
+        if metrics_port is not None:
+            print(f"metrics on {metrics_host}:{metrics.serve(metrics_port, metrics_host)}", file=sys.stderr)
         try:
-            await Worker(_loaded(grader, config), broker, slots=slots or _cores(), name=name).run(stop)
+            loaded = _loaded(grader, config)
+            await Worker(loaded, broker, slots=slots or _cores(), name=name, observer=metrics).run(stop)
         finally:
             await broker.close()
 

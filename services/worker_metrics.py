@@ -1,0 +1,90 @@
+"""What one worker counts, for Prometheus. Grades nothing. No label comes from a caller or a model.
+
+Box resets are not among it: graders do not tell of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_server
+
+from gradus.contract import Faulted, Graded, Stage
+from gradus.errors import FaultKind, Misuse
+from services.broker import Claim
+
+SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
+REWARDS = tuple(n / 10 for n in range(11))
+MAX_FLAGS = 50
+"""Kinds of flags that are told apart; the rest is counted as `other`."""
+
+
+class WorkerMetrics:
+    """See `services.worker.Observer`."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._flags_seen: set[str] = set()
+        self._jobs = self._counter("jobs", "Jobs by what became of them", "outcome")
+        self._verdicts = self._counter("verdicts", "Verdicts by the stage they reached", "stage")
+        self._flags = self._counter("flags", "Flags of verdicts, by the part before the colon", "flag")
+        self._faults = self._counter("faults", "Faults", "kind")
+        self._cpu = self._counter("cpu_seconds", "CPU time of verdicts in their boxes")
+        self._redelivered = self._counter("redeliveries", "Jobs claimed that had been started before")
+        self._buried = self._counter("dead_letters", "Jobs buried")
+        self._seconds = self._histogram("grade_seconds", "From claim to answer", SECONDS, "stage")
+        self._rewards = self._histogram("reward", "Rewards of verdicts", REWARDS)
+        self._start_at_zero()
+
+    def _counter(self, name: str, about: str, *labels: str) -> Counter:
+        return Counter(f"gradus_worker_{name}", about, labels, registry=self.registry)
+
+    def _histogram(self, name: str, about: str, buckets: Sequence[float], *labels: str) -> Histogram:
+        return Histogram(f"gradus_worker_{name}", about, labels, buckets=buckets, registry=self.registry)
+
+    def _start_at_zero(self) -> None:
+        # A series that first appears with its first fault has no rate before it: alerts would miss that one.
+        for outcome in ("passed", "failed", "faulted", "dropped"):
+            self._jobs.labels(outcome)
+        for stage in Stage:
+            self._verdicts.labels(stage.value)
+        for kind in FaultKind:
+            self._faults.labels(kind.value)
+
+    def claimed(self, claims: Sequence[Claim]) -> None:
+        self._redelivered.inc(sum(claim.deliveries > 1 for claim in claims))
+
+    def answered(self, result: Graded | Faulted, seconds: float, *, buried: bool) -> None:
+        self._buried.inc(buried)
+        if isinstance(result, Faulted):
+            self._jobs.labels("faulted").inc()
+            self._faults.labels(result.fault.kind.value).inc()
+            self._seconds.labels("fault").observe(seconds)
+        else:
+            self._verdict(result, seconds)
+
+    def _verdict(self, verdict: Graded, seconds: float) -> None:
+        self._jobs.labels("passed" if verdict.passed else "failed").inc()
+        self._verdicts.labels(verdict.stage.value).inc()
+        self._seconds.labels(verdict.stage.value).observe(seconds)
+        self._rewards.observe(verdict.reward)
+        self._cpu.inc(verdict.cpu_ms / 1000)
+        for flag in verdict.flags:
+            self._flags.labels(self._kind_of(flag)).inc()
+
+    def _kind_of(self, flag: str) -> str:
+        kind = flag.partition(":")[0]
+        if len(self._flags_seen) < MAX_FLAGS:
+            self._flags_seen.add(kind)
+        return kind if kind in self._flags_seen else "other"
+
+    def dropped(self) -> None:
+        self._jobs.labels("dropped").inc()
+
+    def serve(self, port: int, host: str = "127.0.0.1") -> int:
+        """Answer /metrics in a thread of its own until the process ends; the port. Raises Misuse when it is taken."""
+        try:
+            server, _ = start_http_server(port, host, self.registry)
+        except OSError as error:
+            raise Misuse(f"cannot serve metrics on {host}:{port}: {error.strerror}") from error
+        return int(server.server_port)

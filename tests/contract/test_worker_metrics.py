@@ -1,0 +1,110 @@
+"""What `gradus worker --metrics-port` tells Prometheus: after real work of a real worker, asked over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import urllib.request
+
+import pytest
+
+from gradus.contract import Graded, GraderInfo, Stage, Submission, job_id_of
+from gradus.errors import Misuse, SandboxFault
+from services.broker import Job
+from services.broker.memory import MemoryBroker
+from services.broker.payload import JobPayload
+from services.worker import Worker
+from services.worker_metrics import MAX_FLAGS, WorkerMetrics
+from tests.echo import INFO, submission
+
+RUBRIC = INFO.rubrics[0]
+
+
+class Grader:
+    """`right`, `wrong` or `fault`, as the completion says."""
+
+    def info(self) -> GraderInfo:
+        return INFO
+
+    def prove(self) -> None: ...
+
+    def grade(self, submission: Submission, rubric: str, slot: int) -> Graded:
+        if submission.completion == "fault":
+            raise SandboxFault("the box broke", retryable=False)
+        return verdict(submission.id, passed=submission.completion == "right")
+
+
+def verdict(submission_id: str, *, passed: bool, flags: tuple[str, ...] = ("degenerate:short", "style")) -> Graded:
+    return Graded(
+        id=submission_id,
+        reward=1.0 if passed else 0.25,
+        passed=passed,
+        stage=Stage.TESTS,
+        components={"tests": 1.0},
+        flags=flags,
+        rubric=RUBRIC,
+        grader=INFO.grader,
+        toolchain="t",
+        cpu_ms=500.0,
+        wall_ms=1.0,
+    )
+
+
+def job(completion: str, payload: str | None = None) -> Job:
+    made = JobPayload.model_validate(
+        {"submission": submission(completion, completion), "rubric": RUBRIC, "deadline": 4e9}
+    )
+    return Job(job_id_of(INFO.grader, RUBRIC, made.submission), "ocaml", payload or made.encode())
+
+
+def told(port: int) -> dict[str, float]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+        lines = answer.read().decode().splitlines()
+    return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
+
+
+async def test_a_scrape_tells_what_became_of_every_job() -> None:
+    broker, metrics, stop = MemoryBroker(), WorkerMetrics(), asyncio.Event()
+    port = metrics.serve(0)
+    assert told(port)['gradus_worker_faults_total{kind="sandbox"}'] == 0
+    jobs = [job("right"), job("wrong"), job("fault"), job("unreadable", "[]")]
+    await broker.submit(jobs)
+    [claim] = await broker.claim("ocaml", "leaving", 1, 0)
+    await broker.give_back(claim)
+    running = asyncio.create_task(Worker(Grader(), broker, slots=2, observer=metrics).run(stop))
+    assert len([one async for one in broker.wait([one.id for one in jobs], 20)]) == 4
+    stop.set()
+    await running
+    seen = await asyncio.to_thread(told, port)
+    expected = {
+        'jobs_total{outcome="passed"}': 1,
+        'jobs_total{outcome="failed"}': 1,
+        'jobs_total{outcome="faulted"}': 2,
+        'jobs_total{outcome="dropped"}': 0,
+        'verdicts_total{stage="tests"}': 2,
+        'flags_total{flag="degenerate"}': 2,
+        'flags_total{flag="style"}': 2,
+        'faults_total{kind="sandbox"}': 1,
+        'faults_total{kind="internal"}': 1,
+        "cpu_seconds_total": 1,
+        "redeliveries_total": 1,
+        "dead_letters_total": 1,
+        'grade_seconds_count{stage="tests"}': 2,
+        'grade_seconds_count{stage="fault"}': 2,
+        'reward_bucket{le="0.3"}': 1,
+        'reward_bucket{le="1.0"}': 2,
+    }
+    assert {name: seen.get(f"gradus_worker_{name}") for name in expected} == expected
+
+
+def test_flags_without_end_are_counted_together() -> None:
+    metrics = WorkerMetrics()
+    for n in range(MAX_FLAGS + 10):
+        metrics.answered(verdict("a", passed=True, flags=(f"flag{n}:x",)), 0.1, buried=False)
+    seen = told(metrics.serve(0))
+    assert seen['gradus_worker_flags_total{flag="other"}'] == 10
+
+
+def test_a_port_that_is_taken_is_misuse() -> None:
+    port = WorkerMetrics().serve(0)
+    with pytest.raises(Misuse, match=str(port)):
+        WorkerMetrics().serve(port)
