@@ -9,8 +9,11 @@ import asyncio
 import socket
 from typing import Any
 
+import h11
 from prometheus_client import Gauge
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from gradus.contract import Problem
 
 
 class PatientProtocol(H11Protocol):
@@ -39,6 +42,15 @@ class PatientProtocol(H11Protocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         self._watch()
+
+    def send_400_response(self, msg: str) -> None:
+        """uvicorn's own is plain text."""
+        body = Problem(title="Bad Request", status=400, detail=msg).model_dump_json(exclude_none=True).encode()
+        headers = [("content-type", "application/problem+json"), ("connection", "close")]
+        for event in (h11.Response(status_code=400, headers=headers, reason="Bad Request"), h11.Data(data=body)):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.write(self.conn.send(h11.EndOfMessage()) or b"")
+        self.transport.close()
 
     def _watch(self) -> None:
         """The clock runs from the connection, or the last answer, to a whole head. More of a head does not stop it."""

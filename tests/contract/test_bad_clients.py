@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import socket
 
 import httpx
 import pytest
 
+from gradus.contract import Problem
 from tests.bad_clients import KINDS, ROUTE, Kind, a_crowd, hanging
 from tests.echo import Service, submission
 
@@ -54,3 +56,16 @@ def test_a_slow_answer_is_not_a_slow_client() -> None:
         sent = {"submissions": [submission("held", "hold")], "deadline_s": 3}
         result = client.post(f"{here.url}{ROUTE}", json=sent).json()["results"][0]
     assert result["fault"]["kind"] == "deadline"
+
+
+@pytest.mark.parametrize("sent", [b"nonsense\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n"])
+def test_what_is_no_http_is_a_problem_too(sent: bytes) -> None:
+    with Service().running() as here:
+        address = httpx.URL(here.url)
+        with socket.create_connection((address.host, address.port)) as connection:
+            connection.sendall(sent)
+            answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+    assert b"content-type: application/problem+json" in head.lower()
+    assert Problem.model_validate_json(body).status == 400
