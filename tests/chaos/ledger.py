@@ -185,7 +185,7 @@ class Asker:
             rest = b""
             async for chunk in answer.aiter_bytes():
                 *lines, rest = (rest + chunk).split(b"\n")
-                for line in lines:
+                for line in filter(None, lines):  # an empty one says that somebody is there
                     self._saw_line(line, chunk, seen)
         if sorted(seen) != sorted(waiting):
             self._ledger.breaches.append(f"a whole stream for {waiting} has {seen}")
