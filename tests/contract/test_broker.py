@@ -878,6 +878,20 @@ async def test_an_idle_worker_hardly_talks_to_redis(redis_server: Callable[..., 
     server.stop()
 
 
+async def test_looking_for_lapsed_leases_does_not_look_at_every_worker_each_time(
+    redis_server: Callable[..., Any],
+) -> None:
+    server = redis_server()
+    broker = StreamsBroker(server.url, Terms(lease_s=0.1))
+    await broker.claim("ocaml", "w", 1, 1.0)
+    async with Redis.from_url(server.url) as redis:
+        stats = await redis.info("commandstats")
+    assert stats["cmdstat_xpending"]["calls"] > 5
+    assert stats["cmdstat_xinfo|consumers"]["calls"] == 1
+    await broker.close()
+    server.stop()
+
+
 @pytest.fixture
 async def redis(redis_url: str) -> AsyncIterator[Redis]:
     async with Redis.from_url(redis_url, decode_responses=True) as redis:

@@ -31,6 +31,8 @@ class _Hands:
     held: dict[str, tuple[Claim, float]] = field(default_factory=dict)
     """By token: the claim and the end of its lease."""
     reclaim_at: float = 0.0
+    sweep_at: float = 0.0
+    """When it should look for workers that are gone again."""
     suspect_waits: bool = False
     """A job that must run alone waits for some worker to hold nothing: take no new ones."""
     freed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -195,7 +197,8 @@ class Worker:
         local max_starts, empty_handed, prefix = tonumber(ARGV[5]), ARGV[6] == '1', ARGV[9]
         local idle = redis.call('XPENDING', stream, group, 'IDLE', lease, '-', '+', limit)
         redis.call('PEXPIRE', stream, ARGV[7])
-        for _, consumer in ipairs(redis.call('XINFO', 'CONSUMERS', stream, group)) do
+        local sweeps = ARGV[8] ~= '0'
+        for _, consumer in ipairs(sweeps and redis.call('XINFO', 'CONSUMERS', stream, group) or {{}}) do
           if consumer[4] == 0 and consumer[6] > tonumber(ARGV[8]) then
             redis.call('XGROUP', 'DELCONSUMER', stream, group, consumer[2])
           end
@@ -237,19 +240,23 @@ class Worker:
         """Claims of others that lapsed; a suspect by itself, or none at all while a suspect waits for empty hands."""
         hands = self._hands_of(grader, worker)
         args = (GROUP, worker, ms(self._terms.lease_s), limit, MAX_STARTS, int(hands.empty()))
+        # Every worker looks at all others then: each time, a thousand workers would take a tenth of Redis.
+        sweeps = time.monotonic() >= hands.sweep_at
         try:
             suspect_waits, taken = await self._link.run(
                 self._RECLAIM,
                 [self._keys.jobs(grader)],
                 *args,
                 ms(JOB_TTL_S),
-                ms(IDLE_CONSUMER_S),
+                ms(IDLE_CONSUMER_S) if sweeps else 0,
                 self._keys.prefix,
             )
         except NoGroup:
             await self._make_group(grader)
             return []
         hands.suspect_waits = bool(suspect_waits)
+        if sweeps:
+            hands.sweep_at = time.monotonic() + IDLE_CONSUMER_S
         return [_claim(grader, worker, *one) for one in taken]
 
     # ---------------------------------------------------------------------------------------------------- renew
