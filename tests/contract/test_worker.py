@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redis.asyncio import Redis
 
 from gradus.contract import (
     RESULT,
@@ -141,12 +143,12 @@ class Place:
 
     def __init__(self, redis_url: str | None) -> None:
         self._redis_url = redis_url
-        self._prefix = f"worker-{uuid.uuid4().hex}:"
+        self.prefix = f"worker-{uuid.uuid4().hex}:"
         self.opened: list[Broker] = []
 
     def open(self, terms: Terms | None = None) -> Broker:
         if self._redis_url is not None:
-            self.opened.append(StreamsBroker(self._redis_url, terms, prefix=self._prefix))
+            self.opened.append(StreamsBroker(self._redis_url, terms, prefix=self.prefix))
         elif not self.opened:
             self.opened.append(MemoryBroker(terms))
         return self.opened[-1]
@@ -334,6 +336,52 @@ async def test_a_job_that_cannot_be_read_is_a_fault_and_buried(place: Place, pay
     assert isinstance(fault, Faulted)
     assert "different versions" in fault.fault.message
     assert [letter.job for letter in await broker.buried("ocaml")] == [odd]
+
+
+class _Executed:
+    """Whoever unpickles it says so."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, ("/tmp/gradus-unpickled-a-job",)
+
+
+def was_unpickled() -> bool:
+    return Path("/tmp/gradus-unpickled-a-job").exists()
+
+
+HOSTILE = [
+    pickle.dumps(_Executed()),
+    b"\x80\x04",
+    b"",
+    b"\xff\xfe\x00",
+    b"null",
+    b"[" * 100_000,
+    b'{"a":' * 100_000,
+    b"1e999999",
+    b'{"submission": {"id": "' + b"x" * 1_000_000 + b'"}, "rubric": "r", "deadline": NaN}',
+    b"\"__import__('os').mkdir('/tmp/gradus-unpickled-a-job')\"",
+]
+
+
+async def test_hostile_bytes_in_redis_become_faults_and_stop_no_worker(redis_url: str) -> None:
+    place = Place(redis_url)
+    broker = place.open()
+    odd = [Job(f"odd-{n}", "ocaml", "{}") for n in range(len(HOSTILE))]
+    await broker.submit(odd)
+    async with Redis.from_url(redis_url) as redis:
+        for one, payload in zip(odd, HOSTILE, strict=True):
+            await redis.hset(f"{place.prefix}job:{one.id}", "payload", payload)
+        for entry in ({"id": "odd-0"}, {"id": b"\xff"}, {"nonsense": "1"}, {"payload": HOSTILE[0], "id": "none"}):
+            await redis.xadd(f"{place.prefix}jobs:ocaml", entry)
+        await redis.zadd(f"{place.prefix}queue:ocaml", {b"\xff\x80": 0, "no such job": -1e300})
+    async with working(TinyGrader(), broker):
+        results = await answers(broker, odd)
+        await broker.submit([job("right")])
+        assert isinstance((await answers(broker, [job("right")]))["right"], Graded)
+    assert {result.fault.kind for result in results.values() if isinstance(result, Faulted)} == {FaultKind.INTERNAL}
+    assert len(results) == len(HOSTILE)
+    assert not was_unpickled()
+    await broker.close()
 
 
 async def test_work_that_lasts_longer_than_a_lease_is_done_once(place: Place) -> None:

@@ -143,6 +143,7 @@ def _client(where: dict[str, Any], max_connections: int, patience_s: float) -> R
     options: dict[str, Any] = {
         **where,
         "decode_responses": True,
+        "encoding_errors": "replace",  # what is no text becomes a job that cannot be read, not an exception here
         "protocol": 2,  # replies have another shape in protocol 3
         "retry": Retry(NoBackoff(), 0),
         "socket_timeout": None,
