@@ -97,6 +97,8 @@ def main() -> int:
         print("| | |\n|---|--:|")
         for name, value in rows(town, ledger, chaos, wall_s):
             print(f"| {name} | {value} |")
+        for defect in town.defects()[:20]:
+            print(defect, file=sys.stderr)
     for breach in ledger.breaches[:20]:
         print(breach, file=sys.stderr)
     return 1 if ledger.breaches or ledger.lost() else 0

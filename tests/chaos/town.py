@@ -161,6 +161,11 @@ class Town:
             keeping.cancel()
             await asyncio.gather(keeping, return_exceptions=True)
 
+    def defects(self) -> list[str]:
+        """What the APIs' logs say of failures that nobody expected: a status 500 has its place there."""
+        logs = [(self._folder / f"{api.name}.log").read_text().splitlines() for api in self.apis]
+        return [line for lines in logs for line in lines if '"event": "defect"' in line]
+
     def starts(self) -> Counter[str]:
         """By completion: how often a grader was started on it."""
         return Counter(self.journal.read_text().splitlines()) if self.journal.exists() else Counter()
