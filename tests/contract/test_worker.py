@@ -371,6 +371,7 @@ async def test_hostile_bytes_in_redis_become_faults_and_stop_no_worker(redis_url
     async with Redis.from_url(redis_url) as redis:
         for one, payload in zip(odd, HOSTILE, strict=True):
             await redis.hset(f"{place.prefix}job:{one.id}", "payload", payload)
+        await redis.hdel(f"{place.prefix}job:odd-2", "payload")
         for entry in ({"id": "odd-0"}, {"id": b"\xff"}, {"nonsense": "1"}, {"payload": HOSTILE[0], "id": "none"}):
             await redis.xadd(f"{place.prefix}jobs:ocaml", entry)
         await redis.zadd(f"{place.prefix}queue:ocaml", {b"\xff\x80": 0, "no such job": -1e300})

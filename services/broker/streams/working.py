@@ -164,7 +164,7 @@ class Worker:
           local job = prefix..'job:'..id
           if redis.call('HGET', job, 'entry') == entry[1] then
             local starts = redis.call('HINCRBY', job, 'starts', 1)
-            taken[#taken + 1] = {{entry[1], 1, id, redis.call('HGET', job, 'payload'), starts}}
+            taken[#taken + 1] = {{entry[1], 1, id, redis.call('HGET', job, 'payload') or '', starts}}
           else  -- no job: nobody could ever finish it, and it would come back for ever
             redis.call('XACK', stream, group, entry[1])
             redis.call('XDEL', stream, entry[1])
@@ -216,7 +216,8 @@ class Worker:
           local job = prefix..'job:'..id
           note(job, holder, idle_ms, 'let its lease lapse')
           redis.call('XCLAIM', stream, group, worker, lease, entry)
-          return {{entry, times + 1, id, redis.call('HGET', job, 'payload'), redis.call('HINCRBY', job, 'starts', 1)}}
+          local starts = redis.call('HINCRBY', job, 'starts', 1)
+          return {{entry, times + 1, id, redis.call('HGET', job, 'payload') or '', starts}}
         end
 
         local lapsed = {{}}
