@@ -28,6 +28,7 @@ from tests.rust_config import crates_are_here, write_config
 _SILENCED = "Meant: the answer allows the lint, and the grader counts what answers would silence"
 _DENIED = "Meant: the answer makes its own warnings errors, and the grader keeps what is a matter of style out of check"
 _CERTAIN = "Meant: the grader makes code in its check, and cargo only in its test; it is refused by both, earlier here"
+_EQUAL = "Meant: the answer writes `PartialEq` by hand and the task has no signature that asks for it"
 _FAIR = "Meant: equality between the answer's type and another would be the answer's word, so such an assertion fails"
 _FILES = "Meant: three tests open the crate's Cargo.toml, and where tests run there are no files"
 _TIME = "The program writes the time: its output is another in each run"
@@ -59,6 +60,7 @@ EXPLAINED: Mapping[str, str] = {
     "crate a panic that is certain": _CERTAIN,
     "crate an answer that compares with other types": _FAIR,
     "exercism-rust/paasio solution": _FILES,
+    "exercism-rust/custom-set solution": _EQUAL,
 }
 """Program -> why the grader differs from cargo. Those that are `UNSTEADY` need not."""
 

@@ -76,7 +76,7 @@ def _mentioned(task: RustTask, answer: RustAnswer) -> set[str]:
         if item.word != "mod":  # a module and a function can have one name
             own.add(item.name)
         if item.word == "use" and task.crate not in [token.text for token in item.body[:4]]:
-            own |= {token.text for token in item.body}
+            own |= {token.text for token in item.body[2:]}  # the first word may be of the answer: `use Error::*;`
     return (
         {token.text for n, token in enumerate(found) if token.kind is Kind.NAME and not _of(found, n)} - own - RESERVED
     )
