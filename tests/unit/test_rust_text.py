@@ -190,6 +190,13 @@ def test_an_import_of_everything_brings_what_tests_mention_and_the_answer_define
     assert names_to_import(GLOB, read_answer(ANSWER, GLOB, None)) == {"f", "g", "Kind"}
 
 
+def test_macros_of_the_library_keep_their_meaning_and_functions_may_have_their_names() -> None:
+    task = RustTask(tests="use solution::*; #[test] fn a() { concat(); matches!(1, 1); }")
+    assert names_to_import(task, read_answer("pub fn concat() {}", task, None)) == {"concat"}
+    macros = "#[macro_export] macro_rules! matches { () => {} } pub fn concat() {}"
+    assert names_to_import(task, read_answer(macros, task, None)) == set()
+
+
 def test_what_the_compiler_misses_is_brought_too_and_traits_by_their_methods() -> None:
     complaints = [
         "cannot find function `elsewhere`",

@@ -77,9 +77,9 @@ def _mentioned(task: RustTask, answer: RustAnswer) -> set[str]:
             own.add(item.name)
         if item.word == "use" and task.crate not in [token.text for token in item.body[:4]]:
             own |= {token.text for token in item.body[2:]}  # the first word may be of the answer: `use Error::*;`
-    return (
-        {token.text for n, token in enumerate(found) if token.kind is Kind.NAME and not _of(found, n)} - own - RESERVED
-    )
+    names = {token.text for n, token in enumerate(found) if token.kind is Kind.NAME and not _of(found, n)}
+    has_macros = any(token.text == "macro_rules" for body in answer.tokens.values() for token in body)
+    return names - own - RESERVED - (RESERVED_MACROS if has_macros else set())
 
 
 def _called(task: RustTask) -> set[str]:
