@@ -297,6 +297,37 @@ def test_where_the_compiler_does_not_run_nothing_is_graded() -> None:
         grade(RustGrader(sandbox=NoCompiler()), RIGHT)
 
 
+class BrokenAfterTheAnswer(Bubblewrap):
+    """Boxes that compile answers, and break where tests are compiled or programs are run."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__()
+        self.where = where
+
+    def run(self, command: Command) -> Outcome:
+        here = {"tests": "--test" in command.argv, "run": bool(command.programs)}[self.where]
+        return super().run(Command(("/nowhere",), command.limits, binds=command.binds) if here else command)
+
+
+PROGRAM = {"cases": [{"stdin": "", "stdout": "1"}]}
+
+
+@pytest.mark.parametrize(
+    ("where", "answer", "task"),
+    [("tests", RIGHT, INC), ("run", RIGHT, INC), ("run", 'fn main() {\n    println!("1");\n}', PROGRAM)],
+)
+def test_a_box_that_breaks_after_the_answer_is_a_fault_and_no_verdict(
+    where: str, answer: str, task: dict[str, Any]
+) -> None:
+    with pytest.raises(SandboxFault, match="do not start in their box"):
+        grade(RustGrader(sandbox=BrokenAfterTheAnswer(where)), answer, task)
+
+
+def test_a_program_that_ends_at_once_with_status_1_is_a_verdict(rust_grader: RustGrader) -> None:
+    result = grade(rust_grader, "fn main() {\n    std::process::exit(1)\n}", PROGRAM)
+    assert (result.stage, result.passed) == (Stage.TESTS, False)
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [

@@ -138,7 +138,10 @@ class RustGrader:
     def _tested(self, trial: _Trial, facts: Facts, product: bytes) -> Facts:
         task = trial.task
         if task.cases:
-            return self._ran(trial, facts, self.runner.cases(product, task))
+            ran = self.runner.cases(product, task)
+            if ran.doubtful:
+                self._refuse_broken_box()
+            return self._ran(trial, facts, ran)
         names = set() if trial.signature else names_to_import(task, trial.answer)
         compiled, tests = self._tests(trial, product, names)
         if compiled.came is Came.REFUSED and trial.signature is None:
@@ -162,6 +165,8 @@ class RustGrader:
         tests = write_tests_file(trial.task, trial.signature, names)
         compiled, cpu_s = self.compiler.tests(tests, product, trial.task)
         trial.cpu_s += cpu_s
+        if compiled.came is Came.BROKE:
+            self._refuse_broken_box()
         return compiled, tests
 
     def _ran(self, trial: _Trial, facts: Facts, ran: Ran) -> Facts:

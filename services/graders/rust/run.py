@@ -14,6 +14,8 @@ from services.graders.rust.toolchain import RustToolchain
 from services.sandbox import Command, Ending, Limits, Outcome, Sandbox
 
 _PROGRAM = "/box/program"
+_OF_THE_BOX = frozenset({1, 126, 127})
+"""Exit codes of bubblewrap and of what starts the program when they fail; a program may have them too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,8 @@ class Ran:
     cpu_s: float
     passed: tuple[str, ...] = ()
     """Names of the tests that passed."""
+    doubtful: bool = False
+    """Nothing shows that the program was started: the box may be broken."""
 
 
 class NotStarted(Exception):
@@ -53,17 +57,19 @@ class Runner:
 
     def cases(self, program: bytes, task: RustTask) -> Ran:
         """Run the program once per case, until all are done or one run hits a limit."""
-        passed, cpu_s, limit, reasons = 0, 0.0, None, []
+        passed, cpu_s, limit, reasons, doubtful = 0, 0.0, None, [], False
         for number, case in enumerate(task.cases, 1):
             outcome, limits = self._run(program, task, case.stdin)
             cpu_s += outcome.cpu_s
             limit, why = _limit_hit(outcome, limits)
             wrong = [*why] or list(_differences(outcome, case))
             passed += not wrong
+            doubtful |= outcome.exit_code in _OF_THE_BOX and not outcome.stdout
             reasons += [f"case {number} of {len(task.cases)}: {text}" for text in wrong]
             if limit:
                 break
-        return Ran(TestCount(passed=passed, total=len(task.cases)), tuple(reasons), limit, cpu_s)
+        tests = TestCount(passed=passed, total=len(task.cases))
+        return Ran(tests, tuple(reasons), limit, cpu_s, doubtful=doubtful)
 
     def _run(self, program: bytes, task: RustTask, stdin: str) -> tuple[Outcome, Limits]:
         limits = replace(self._config.run_limits(task.limits), output_kb=1024)
