@@ -23,7 +23,7 @@ from services.graders.ocaml.config import load_config
 from services.graders.ocaml.toolchain import OcamlToolchain, source_hash
 from services.graders.ocaml.trial import Trial, fits
 from services.graders.ocaml.warm import NeedsCold, WarmWay
-from services.rubric import rubrics_of, score
+from services.graders.verdict import offered_rubrics, verdict
 from services.sandbox import Sandbox
 from services.sandbox.bubblewrap import Bubblewrap
 from services.sandbox.probe import refuse_unless_safe
@@ -54,7 +54,7 @@ class OcamlGrader:
             name=GraderName.OCAML,
             revision=self._revision(),
             toolchain=f"ocaml {self.toolchain.version}",
-            rubrics=self._rubrics(),
+            rubrics=offered_rubrics(GraderName.OCAML, self.config.rubric),
             sandbox=self.sandbox.name,
         )
 
@@ -71,22 +71,7 @@ class OcamlGrader:
         _refuse_taken_names(submission.task, _TAKEN | self.toolchain.hidden)
         started = time.monotonic()
         facts, cpu_s = self._facts(submission, slot)
-        result = score(facts, rubric)
-        return Graded(
-            id=submission.id,
-            reward=result.reward,
-            passed=facts.passed,
-            stage=facts.stage,
-            components=result.components,
-            tests=facts.tests,
-            flags=facts.flags,
-            diagnostics=facts.diagnostics,
-            rubric=rubric,
-            grader=self._info.grader,
-            toolchain=self._info.toolchain,
-            cpu_ms=round(cpu_s * 1e3, 3),
-            wall_ms=round((time.monotonic() - started) * 1e3, 3),
-        )
+        return verdict(submission, facts, rubric, self._info, cpu_s, started)
 
     def _facts(self, submission: OcamlSubmission, slot: int) -> tuple[Facts, float]:
         """What was seen of the submission, and the CPU seconds that it used in boxes."""
@@ -103,16 +88,10 @@ class OcamlGrader:
                 pass
         return self.cold.facts(trial)
 
-    def _rubrics(self) -> tuple[str, ...]:
-        known = rubrics_of(GraderName.OCAML)
-        if self.config.rubric not in known:
-            raise InternalFault(f"configs/graders/ocaml.yaml: no rubric {self.config.rubric!r}", retryable=False)
-        return (self.config.rubric, *(name for name in known if name != self.config.rubric))
-
     def _revision(self) -> str:
         """Everything that can change a verdict but rubrics, which have versions of their own."""
         services = Path(__file__).parents[2]
-        shared = ("extract.py", "degenerate.py", "graders/judge.py", "graders/settings.py")
+        shared = ("extract.py", "degenerate.py", "graders/judge.py", "graders/settings.py", "graders/verdict.py")
         own = [*sorted(Path(__file__).parent.glob("*.py")), *(services / name for name in shared)]
         digest = hashlib.sha256(source_hash().encode())
         for path in own:

@@ -37,7 +37,7 @@ from services.graders.rust.share import checked_share
 from services.graders.rust.signature import Signature, parse_signature
 from services.graders.rust.tests_file import TestsFile, write_tests_file
 from services.graders.rust.toolchain import HARNESS, HARNESS_CRATE, RustToolchain
-from services.rubric import rubrics_of, score
+from services.graders.verdict import offered_rubrics, verdict
 from services.sandbox import Sandbox
 from services.sandbox.bubblewrap import Bubblewrap
 from services.sandbox.probe import refuse_unless_safe
@@ -68,7 +68,7 @@ class RustGrader:
             name=GraderName.RUST,
             revision=self._revision(),
             toolchain=f"rust {self.toolchain.version}",
-            rubrics=self._rubrics(),
+            rubrics=offered_rubrics(GraderName.RUST, self.config.rubric),
             sandbox=self.sandbox.name,
         )
 
@@ -84,22 +84,7 @@ class RustGrader:
             raise InternalFault(f"the Rust grader was given a {type(submission).__name__}", retryable=False)
         started = time.monotonic()
         facts, cpu_s = self.facts(submission)
-        result = score(facts, rubric)
-        return Graded(
-            id=submission.id,
-            reward=result.reward,
-            passed=facts.passed,
-            stage=facts.stage,
-            components=result.components,
-            tests=facts.tests,
-            flags=facts.flags,
-            diagnostics=facts.diagnostics,
-            rubric=rubric,
-            grader=self._info.grader,
-            toolchain=self._info.toolchain,
-            cpu_ms=round(cpu_s * 1e3, 3),
-            wall_ms=round((time.monotonic() - started) * 1e3, 3),
-        )
+        return verdict(submission, facts, rubric, self._info, cpu_s, started)
 
     def facts(self, submission: RustSubmission) -> tuple[Facts, float]:
         """What was seen of the submission, and the CPU seconds that it used in boxes."""
@@ -180,16 +165,10 @@ class RustGrader:
             flags=(*facts.flags, *((f"limit:{ran.limit}",) if ran.limit else ())),
         )
 
-    def _rubrics(self) -> tuple[str, ...]:
-        known = rubrics_of(GraderName.RUST)
-        if self.config.rubric not in known:
-            raise InternalFault(f"configs/graders/rust.yaml: no rubric {self.config.rubric!r}", retryable=False)
-        return (self.config.rubric, *(name for name in known if name != self.config.rubric))
-
     def _revision(self) -> str:
         """Everything that can change a verdict but rubrics, which have versions of their own."""
         services = Path(__file__).parents[2]
-        shared = ("extract.py", "degenerate.py", "graders/judge.py", "graders/settings.py")
+        shared = ("extract.py", "degenerate.py", "graders/judge.py", "graders/settings.py", "graders/verdict.py")
         own = [*sorted(Path(__file__).parent.glob("*.py")), *sorted(Path(__file__).parent.glob("*.txt")), HARNESS]
         digest = hashlib.sha256()
         for path in [*own, *(services / name for name in shared)]:
