@@ -36,6 +36,8 @@ from services.broker.payload import JobPayload
 
 Deliver = Callable[[Graded | Faulted], None]
 
+ASK_FIRST = 16
+"""A batch of more jobs asks which have a verdict before it sends their texts; for fewer the question costs more."""
 LOOK_S = 1.0
 """How often somebody who waits looks whether the grader is still alive."""
 
@@ -105,9 +107,10 @@ class Grading:
             batch.unqueued = ids_of(request.submissions)
             return batch
         _make_jobs(batch, info, request)
-        await self._take_cached(batch)
+        if len(batch.jobs) > ASK_FIRST:
+            _take_cached(batch, await self._broker.results(list(batch.jobs)))
         self._open.add(batch)
-        await self._broker.submit(list(batch.jobs.values()), lane)
+        _take_cached(batch, await self._broker.submit(list(batch.jobs.values()), lane))
         return batch
 
     def waiting(self, grader: GraderName) -> Waiting:
@@ -118,13 +121,6 @@ class Grading:
         # A burst is served in its turn: as long as results come, the one that waits longest is no sign of anything.
         stalled_since = max(oldest, self._last_result_at.get(grader, oldest))
         return Waiting(sum(len(batch.jobs) for batch in batches), now - oldest, now - stalled_since if batches else 0.0)
-
-    async def _take_cached(self, batch: Batch) -> None:
-        for job_id, text in (await self._broker.results(list(batch.jobs))).items():
-            # A fault that is still lying there is no verdict: submitting the job again asks for a better answer.
-            if isinstance(result := result_of(text, job_id), Graded):
-                batch.cached[job_id] = result.model_copy(update={"cached": True})
-                del batch.jobs[job_id]
 
     async def settle(self, batch: Batch, deliver: Deliver) -> None:
         """`deliver` one result for every submission, in order of completion; the deadline's faults last.
@@ -186,6 +182,14 @@ class Grading:
         for result in results:
             self._metrics.result(batch.grader, result)
             deliver(result)
+
+
+def _take_cached(batch: Batch, texts: dict[str, str]) -> None:
+    for job_id, text in texts.items():
+        # A fault that is still lying there is no verdict: submitting the job again asks for a better answer.
+        if isinstance(result := result_of(text, job_id), Graded):
+            batch.cached[job_id] = result.model_copy(update={"cached": True})
+            del batch.jobs[job_id]
 
 
 def _make_jobs(batch: Batch, info: GraderInfo, request: GradeRequest) -> None:

@@ -115,11 +115,12 @@ class Broker(Protocol):
         """An unrenewed claim is claimable by others after this long. Renew at a quarter of it."""
         ...
 
-    async def submit(self, jobs: Sequence[Job], lane: Lane = DEFAULT_LANE) -> None:
+    async def submit(self, jobs: Sequence[Job], lane: Lane = DEFAULT_LANE) -> dict[str, str]:
         """Queue `jobs` whose id is neither queued, running nor answered already; all of one grader.
 
-        A job that another run queued already moves up if it is this lane's turn sooner. Raises QueueFull when the
-        queue would pass its bound; then nothing was queued.
+        Returns the cached results, by job id, of those that were answered already. A job that another run queued
+        already moves up if it is this lane's turn sooner. Raises QueueFull when the queue would pass its bound; then
+        nothing was queued.
         """
         ...
 

@@ -269,10 +269,11 @@ class MemoryBroker:
 
     # ------------------------------------------------------------------------------------------------- who asks
 
-    async def submit(self, jobs: Sequence[Job], lane: Lane = DEFAULT_LANE) -> None:
+    async def submit(self, jobs: Sequence[Job], lane: Lane = DEFAULT_LANE) -> dict[str, str]:
         if not jobs:
-            return
-        wanted = {job.id: job for job in jobs if self._cached.get(job.id) is None}
+            return {}
+        answered = {job.id: text for job in jobs if (text := self._cached.get(job.id)) is not None}
+        wanted = {job.id: job for job in jobs if job.id not in answered}
         new = [job for job in wanted.values() if job.id not in self._entries]
         self._admit(grader_of(jobs), len(new))
         queue = self._queue(grader_of(jobs))
@@ -285,6 +286,7 @@ class MemoryBroker:
             self._entries[job.id] = _Entry(job, self._serial(), lane.priority, 0)
             queue.queued.join(self._entries[job.id], lane)
         queue.news.set()
+        return answered
 
     def _admit(self, grader: str, n_jobs: int) -> None:
         if n_jobs and len(self._queue(grader)) + n_jobs > self._terms.max_depth:

@@ -17,6 +17,7 @@ from gradus.contract import MAX_BATCH, MAX_TEXT_CHARS, GradeResponse
 from gradus.errors import Misuse, QueueFault
 from services.api.app import create_app
 from services.api.auth import refuse_open_service
+from services.api.grading import ASK_FIRST
 from services.api.keys import hash_of, new_key
 from services.api.settings import ApiSettings
 from services.broker import Broker, Census, Terms
@@ -129,6 +130,17 @@ async def test_a_verdict_that_was_there_already_is_marked_cached_and_not_worked_
     assert first.json()["results"][0]["cached"] is False
     assert [result["cached"] for result in second.json()["results"]] == [True, False]
     assert second.json()["results"][0]["id"] == "b"
+
+
+@pytest.mark.parametrize("number", [ASK_FIRST, ASK_FIRST + 1])
+async def test_a_batch_takes_its_verdicts_from_the_cache_whatever_its_size(number: int) -> None:
+    sent = [submission(f"s{n}", f"reward {n / number}") for n in range(number)]
+    async with service() as (client, echo):
+        first = (await client.post(GRADE, json=body(*sent))).json()["results"]
+        again = (await client.post(GRADE, json=body(*sent, submission("new", "flagged")))).json()["results"]
+        assert echo.graded.total() == number + 1
+    assert [result["cached"] for result in again] == [True] * number + [False]
+    assert [result["reward"] for result in again[:-1]] == [result["reward"] for result in first]
 
 
 async def test_a_fault_is_not_cached() -> None:

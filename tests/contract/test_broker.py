@@ -222,6 +222,15 @@ async def test_every_waiter_of_a_job_is_answered(broker: Broker) -> None:
     assert await asyncio.gather(*waits) == [[("job-0", "{}")]] * 3
 
 
+async def test_submitting_a_large_batch_again_brings_every_cached_result(place: Place) -> None:
+    asking, grading = place.open(), place.open()
+    batch = jobs(600)
+    async with working(grading):
+        assert await asking.submit(batch) == {}
+        answered = await answers(asking, ids(batch))
+    assert await place.open().submit(batch) == dict(answered)
+
+
 async def test_a_batch_of_4096_is_answered_in_full(place: Place) -> None:
     asking, grading = place.open(), place.open()
     batch = jobs(4096)
@@ -266,7 +275,7 @@ async def test_a_verdict_is_delivered_from_the_cache(place: Place) -> None:
     first, second = place.open(), place.open()
     await first.submit(jobs(2))
     await first.finish(await take_one(first), '{"reward": 1}', cache=True)
-    await second.submit(jobs(2))
+    assert await second.submit(jobs(2)) == {"job-0": '{"reward": 1}'}
     assert await answers(second, ["job-0"]) == [("job-0", '{"reward": 1}')]
     assert await second.depth("ocaml") == 1
     assert await second.results(ids(jobs(2))) == {"job-0": '{"reward": 1}'}

@@ -48,8 +48,8 @@ class StreamsBroker:
     def lease_s(self) -> float:
         return self._terms.lease_s
 
-    async def submit(self, jobs: Sequence[Job], lane: Lane = DEFAULT_LANE) -> None:
-        await self._asker.submit(jobs, lane)
+    async def submit(self, jobs: Sequence[Job], lane: Lane = DEFAULT_LANE) -> dict[str, str]:
+        return await self._asker.submit(jobs, lane)
 
     def wait(self, job_ids: Iterable[str], timeout_s: float) -> AsyncIterator[tuple[str, str]]:
         return self._asker.wait(job_ids, timeout_s)
@@ -60,9 +60,9 @@ class StreamsBroker:
     async def results(self, job_ids: Sequence[str]) -> dict[str, str]:
         found: dict[str, str] = {}
         for chunk in chunked(job_ids):
-            for cache in (False, True):
-                texts = await self._link.call("MGET", *(self._keys.result(job_id, cache=cache) for job_id in chunk))
-                found.update((job_id, text) for job_id, text in zip(chunk, texts, strict=True) if text is not None)
+            asked = [(job_id, cache) for cache in (False, True) for job_id in chunk]
+            texts = await self._link.call("MGET", *(self._keys.result(job_id, cache=cache) for job_id, cache in asked))
+            found.update((job_id, text) for (job_id, _), text in zip(asked, texts, strict=True) if text is not None)
         return found
 
     async def remember(self, key: str, text: str, ttl_s: float) -> None:

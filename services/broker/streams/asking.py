@@ -64,9 +64,9 @@ class Asker:
 
     # --------------------------------------------------------------------------------------------------- submit
 
-    async def submit(self, jobs: Sequence[Job], lane: Lane) -> None:
+    async def submit(self, jobs: Sequence[Job], lane: Lane) -> dict[str, str]:
         if not jobs:
-            return
+            return {}
         grader = grader_of(jobs)
         wanted = {job.id: job for job in jobs}
         await self._open()
@@ -79,6 +79,7 @@ class Asker:
         self._withdraw(answered)
         for pending in filter(None, map(self._pending.get, wanted)):
             pending.queued = True
+        return answered
 
     def _wish(self, jobs: Iterable[Job], lane: Lane) -> None:
         for job in jobs:
@@ -97,8 +98,8 @@ class Asker:
                 unwanted.append(job_id)
         return unwanted
 
-    async def _queue_within_bound(self, grader: str, lane: Lane, jobs: list[Job]) -> list[str]:
-        """The ids of those that are answered already. One chunk is checked and queued in one step.
+    async def _queue_within_bound(self, grader: str, lane: Lane, jobs: list[Job]) -> dict[str, str]:
+        """The results of those that are answered already. One chunk is checked and queued in one step.
 
         More than one are checked first and queued then, so that as many processes as submit large batches at the same
         moment can overshoot the bound together; but nothing is ever queued of a batch that is refused.
@@ -107,7 +108,10 @@ class Asker:
         if len(chunks) == 1:
             return await self._queue(grader, lane, chunks[0], self._terms.max_depth)
         await self._admit(grader, [job.id for job in jobs])
-        return [job_id for chunk in chunks for job_id in await self._queue(grader, lane, chunk, None)]
+        answered: dict[str, str] = {}
+        for chunk in chunks:
+            answered.update(await self._queue(grader, lane, chunk, None))
+        return answered
 
     _ADMIT = Script("""
         local new = 0
@@ -128,7 +132,10 @@ class Asker:
         local prefix, bound, ttl, grader, run = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
         local from, answered, known, new = ARGV[6], {{}}, {{}}, {{}}
         for i = 7, #ARGV, 2 do
-          if redis.call('EXISTS', prefix..'result:'..ARGV[i]) == 1 then answered[#answered + 1] = ARGV[i]
+          local result = redis.call('GET', prefix..'result:'..ARGV[i])
+          if result then
+            answered[#answered + 1] = ARGV[i]
+            answered[#answered + 1] = result
           elseif redis.call('EXISTS', prefix..'job:'..ARGV[i]) == 1 then known[#known + 1] = i
           else new[#new + 1] = i end
         end
@@ -175,7 +182,8 @@ class Asker:
         return answered
     """)
 
-    async def _queue(self, grader: str, lane: Lane, jobs: Sequence[Job], bound: int | None) -> list[str]:
+    async def _queue(self, grader: str, lane: Lane, jobs: Sequence[Job], bound: int | None) -> dict[str, str]:
+        """The results of those that are answered already."""
         pairs = [text for job in jobs for text in (job.id, job.payload)]
         keys = [*self._keys.waiting(grader), self._inbox]
         limit = -1 if bound is None else bound
@@ -184,7 +192,7 @@ class Asker:
         answered = await self._link.run(self._SUBMIT, keys, *args, *pairs)
         if answered == "full":
             raise QueueFull(grader, self._terms.retry_after_s)
-        return list(answered)
+        return dict(zip(answered[::2], answered[1::2], strict=True))
 
     # ----------------------------------------------------------------------------------------------------- wait
 
