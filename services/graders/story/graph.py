@@ -1,0 +1,187 @@
+"""A BERT encoder's weights as an ONNX graph with pooling inside, built node by node: needs the packages onnx and
+safetensors, and no torch.
+
+The graph takes `ids` and `mask`, int64 (n, longest), and gives `vectors`, unit rows, the mean over a text's tokens of
+the last layer, as sentence-transformers pools; and `inner`, the same mean of layer INNER_LAYER, not scaled. Only the
+architecture that MiniLM has is known.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+from safetensors.numpy import load_file
+
+from gradus.errors import Misuse
+
+INNER_LAYER = 4
+"""Counted from 1: `inner` is pooled from what this layer gives."""
+_OPSET = 17
+_KNOWN = {"model_type": "bert", "hidden_act": "gelu"}
+_MASKED = -10_000.0
+"""Added to the attention that padding would get: exp of it is 0 in fp32 and bf16."""
+
+Weights = Mapping[str, NDArray[np.float32]]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The numbers of `config.json` that the graph depends on."""
+
+    layers: int
+    heads: int
+    width: int
+    epsilon: float
+
+
+def build(folder: Path) -> onnx.ModelProto:
+    """The graph of the model in `folder` (config.json, model.safetensors). Raises Misuse for another architecture."""
+    config = json.loads((folder / "config.json").read_text())
+    _refuse_unless_known(folder, config)
+    shape = Shape(
+        layers=config["num_hidden_layers"],
+        heads=config["num_attention_heads"],
+        width=config["hidden_size"],
+        epsilon=config["layer_norm_eps"],
+    )
+    loaded = load_file(folder / "model.safetensors")
+    weights = {name.removeprefix("bert."): array.astype(np.float32, copy=False) for name, array in loaded.items()}
+    return _Writer(weights, shape).model()
+
+
+def _refuse_unless_known(folder: Path, config: Mapping[str, Any]) -> None:
+    for key, value in _KNOWN.items():
+        if config.get(key) != value:
+            raise Misuse(f"{folder}/config.json: {key} is {config.get(key)!r}, and only {value!r} can be exported")
+    if config.get("num_hidden_layers", 0) < INNER_LAYER:
+        raise Misuse(f"{folder}/config.json: fewer than {INNER_LAYER} layers")
+    pooling = folder / "1_Pooling" / "config.json"
+    if pooling.exists() and not json.loads(pooling.read_text()).get("pooling_mode_mean_tokens"):
+        raise Misuse(f"{pooling}: only the mean over tokens can be exported")
+
+
+class _Writer:
+    """Collects nodes and constants; every method adds one part of the model and returns the name of what it gives."""
+
+    def __init__(self, weights: Weights, shape: Shape) -> None:
+        self._weights = weights
+        self._shape = shape
+        self._nodes: list[onnx.NodeProto] = []
+        self._constants: dict[str, onnx.TensorProto] = {}
+
+    def model(self) -> onnx.ModelProto:
+        added, column = self._masks()
+        hidden = self._embeddings()
+        inner = ""
+        for number in range(1, self._shape.layers + 1):
+            hidden = self._layer(hidden, added, f"encoder.layer.{number - 1}")
+            if number == INNER_LAYER:
+                inner = self._mean(hidden, column)
+        self._op("Identity", inner, to="inner")
+        self._op("LpNormalization", self._mean(hidden, column), to="vectors", axis=1, p=2)
+        return self._closed()
+
+    def _closed(self) -> onnx.ModelProto:
+        taken = [helper.make_tensor_value_info(name, TensorProto.INT64, ["n", "t"]) for name in ("ids", "mask")]
+        width = self._shape.width
+        given = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", width]) for name in ("vectors", "inner")]
+        graph = helper.make_graph(self._nodes, "sentences", taken, given, list(self._constants.values()))
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=9)
+        onnx.checker.check_model(model)
+        return model
+
+    # ----------------------------------------------------------------------------------------------------- the model
+
+    def _masks(self) -> tuple[str, str]:
+        """What is added to attention, (n, 1, 1, t), and the mask as a column, (n, t, 1)."""
+        mask = self._op("Cast", "mask", to_type=TensorProto.FLOAT)
+        wide = self._op("Unsqueeze", mask, self._ints("axes_attention", [1, 2]))
+        away = self._op("Sub", self._floats("one", [1.0]), wide)
+        added = self._op("Mul", away, self._floats("masked", [_MASKED]))
+        return added, self._op("Unsqueeze", mask, self._ints("axes_column", [2]))
+
+    def _embeddings(self) -> str:
+        words = self._op("Gather", self._weight("embeddings.word_embeddings.weight"), "ids")
+        # one sentence has one type: its row is added to every position once and for all
+        types = self._weights["embeddings.token_type_embeddings.weight"][0]
+        table = self._weights["embeddings.position_embeddings.weight"] + types
+        length = self._op("Gather", self._op("Shape", "ids"), self._ints("second", [1]))
+        rows = [self._ints("zero", [0]), length, self._ints("axis_rows", [0])]
+        positions = self._op("Slice", self._constant("positions", table), *rows)
+        return self._norm(self._op("Add", words, positions), "embeddings.LayerNorm")
+
+    def _layer(self, hidden: str, added: str, name: str) -> str:
+        attended = self._dense(
+            self._attention(hidden, added, f"{name}.attention.self"), f"{name}.attention.output.dense"
+        )
+        hidden = self._norm(self._op("Add", attended, hidden), f"{name}.attention.output.LayerNorm")
+        grown = self._gelu(self._dense(hidden, f"{name}.intermediate.dense"))
+        shrunk = self._dense(grown, f"{name}.output.dense")
+        return self._norm(self._op("Add", shrunk, hidden), f"{name}.output.LayerNorm")
+
+    def _attention(self, hidden: str, added: str, name: str) -> str:
+        size = self._shape.width // self._shape.heads
+        queries = self._op(
+            "Mul", self._heads(hidden, f"{name}.query", [0, 2, 1, 3]), self._floats("scale", [size**-0.5])
+        )
+        keys = self._heads(hidden, f"{name}.key", [0, 2, 3, 1])
+        weights = self._op("Softmax", self._op("Add", self._op("MatMul", queries, keys), added), axis=-1)
+        values = self._heads(hidden, f"{name}.value", [0, 2, 1, 3])
+        mixed = self._op("Transpose", self._op("MatMul", weights, values), perm=[0, 2, 1, 3])
+        return self._op("Reshape", mixed, self._ints("joined", [0, 0, self._shape.width]))
+
+    def _heads(self, hidden: str, name: str, order: list[int]) -> str:
+        shape = self._ints("split", [0, 0, self._shape.heads, self._shape.width // self._shape.heads])
+        return self._op("Transpose", self._op("Reshape", self._dense(hidden, name), shape), perm=order)
+
+    def _gelu(self, value: str) -> str:
+        """x / 2 * (1 + erf(x / sqrt 2)), in the form that runtimes know and fuse."""
+        error = self._op("Erf", self._op("Div", value, self._floats("root_of_2", [2**0.5])))
+        bent = self._op("Mul", value, self._op("Add", error, self._floats("one", [1.0])))
+        return self._op("Mul", bent, self._floats("half", [0.5]))
+
+    def _mean(self, hidden: str, column: str) -> str:
+        """Over the tokens that are there, (n, width)."""
+        axis = self._ints("axis_tokens", [1])
+        total = self._op("ReduceSum", self._op("Mul", hidden, column), axis, keepdims=0)
+        return self._op("Div", total, self._op("ReduceSum", column, axis, keepdims=0))
+
+    def _dense(self, value: str, name: str) -> str:
+        # torch keeps (out, in); MatMul wants (in, out)
+        turned = self._constant(f"{name}.weight", np.ascontiguousarray(self._weights[f"{name}.weight"].T))
+        return self._op("Add", self._op("MatMul", value, turned), self._weight(f"{name}.bias"))
+
+    def _norm(self, value: str, name: str) -> str:
+        parts = [self._weight(f"{name}.weight"), self._weight(f"{name}.bias")]
+        return self._op("LayerNormalization", value, *parts, axis=-1, epsilon=self._shape.epsilon)
+
+    # ------------------------------------------------------------------------------------------------------- the ONNX
+
+    def _op(self, kind: str, *inputs: str, to: str | None = None, to_type: int | None = None, **attributes: Any) -> str:
+        """Add a node; returns the name of its output, `to` or a new one. `to_type`: what Cast casts to."""
+        output = to or f"{kind.lower()}_{len(self._nodes)}"
+        if to_type is not None:
+            attributes["to"] = to_type
+        self._nodes.append(helper.make_node(kind, list(inputs), [output], **attributes))
+        return output
+
+    def _weight(self, name: str) -> str:
+        return self._constant(name, self._weights[name])
+
+    def _ints(self, name: str, values: list[int]) -> str:
+        return self._constant(name, np.array(values, np.int64))
+
+    def _floats(self, name: str, values: list[float]) -> str:
+        return self._constant(name, np.array(values, np.float32))
+
+    def _constant(self, name: str, array: NDArray[Any]) -> str:
+        self._constants.setdefault(name, numpy_helper.from_array(array, name))
+        return name

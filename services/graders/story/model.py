@@ -1,0 +1,163 @@
+"""The sentence model as it is served: a folder with an ONNX graph, its tokenizer and `about.json`. Reads no weights:
+`export.py` makes the folder from them, once, and keeps it in the cache folder.
+
+The folder says by hash what it was made of, so that a damaged or exchanged graph is a fault and not another reward.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from tokenizers import Tokenizer
+
+from gradus.errors import InternalFault, Misuse, boundary
+from gradus.resources import cache
+
+DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
+ABOUT = "about.json"
+TOKENIZER = "tokenizer.json"
+MAX_CHARS = 20_000
+"""What is behind them is not looked at: no text of 256 tokens is that long, unless it is mostly white space."""
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_REPLACEMENT = "\ufffd"
+_HASH = r"^[0-9a-f]{64}$"
+
+
+class About(BaseModel):
+    """What `about.json` says of the folder that it stands in."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    model: str
+    """The hub's name for it, or the folder that it came from."""
+    weights_sha256: Annotated[str, Field(pattern=_HASH)]
+    tokenizer_sha256: Annotated[str, Field(pattern=_HASH)]
+    exporter: str
+    """Hash of the code that built the graph."""
+    max_tokens: Annotated[int, Field(ge=3, le=100_000)]
+    """A text's further tokens are dropped, those that mark its ends included in the count."""
+    width: Annotated[int, Field(ge=1, le=100_000)]
+    inner_layer: int
+    graphs: dict[str, Annotated[str, Field(pattern=_HASH)]]
+    """Precision -> hash of `model-<precision>.onnx`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedModel:
+    folder: Path
+    about: About
+
+    @property
+    def revision(self) -> str:
+        """Of weights, tokenizer and graph; equal where vectors are meant to be equal. 12 hexadecimal digits."""
+        about = self.about
+        parts = (about.weights_sha256, about.tokenizer_sha256, about.exporter, str(about.max_tokens))
+        return hashlib.sha256("|".join(parts).encode()).hexdigest()[:12]
+
+    def graph(self, precision: str) -> Path:
+        """The file of the graph in `precision`. Raises InternalFault when there is none, or not the one described."""
+        path = self.folder / f"model-{precision}.onnx"
+        if precision not in self.about.graphs or not path.exists():
+            message = (
+                f"there is no {precision} graph in {self.folder}: "
+                f"python -m services.graders.story.export {self.about.model} --precision {precision}"
+            )
+            raise InternalFault(message, retryable=False)
+        if file_sha256(path) != self.about.graphs[precision]:
+            raise InternalFault(f"{path} is damaged or another model's: remove {self.folder}", retryable=False)
+        return path
+
+    def tokenizer(self) -> StoryTokenizer:
+        """Raises InternalFault when it is damaged."""
+        path = self.folder / TOKENIZER
+        if not path.exists() or file_sha256(path) != self.about.tokenizer_sha256:
+            raise InternalFault(f"{path} is missing, damaged or another model's", retryable=False)
+        return StoryTokenizer(path, self.about.max_tokens)
+
+
+class StoryTokenizer:
+    """Texts -> ids of tokens, as sentence-transformers makes them. May be called from many threads."""
+
+    def __init__(self, path: Path, max_tokens: int) -> None:
+        with boundary(InternalFault, f"{path} is no tokenizer"):
+            self._tokenizer = Tokenizer.from_file(str(path))
+            self._tokenizer.no_padding()
+            self._tokenizer.enable_truncation(max_tokens)
+
+    def ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """One list per text, in order. What is no character (half a surrogate pair) is read as U+FFFD."""
+        # one by one: a batch would wake a pool of threads for microseconds of work
+        return [self._tokenizer.encode(_readable(text)).ids for text in texts]
+
+
+def _readable(text: str) -> str:
+    return _SURROGATE.sub(_REPLACEMENT, text[:MAX_CHARS])
+
+
+def open_model(model: str = DEFAULT_MODEL) -> ExportedModel:
+    """The model `model`: an exported folder or a graph in it, a folder of weights, or a name on the hub.
+
+    What is not exported yet is exported, and kept; that needs the weights and the package onnx. Raises InternalFault
+    saying how to get what is missing, Misuse for a name that means nothing.
+    """
+    path = Path(model)
+    if path.suffix == ".onnx" and path.is_file():
+        path = path.parent
+    if (path / ABOUT).is_file():
+        return read_folder(path)
+    if not path.is_dir() and not _HUB_ID.fullmatch(model):
+        raise Misuse(f"model: {model!r} is neither a folder nor a name on the hub such as {DEFAULT_MODEL}")
+    if not path.is_dir() and (kept := kept_model(model)):
+        return kept
+    try:
+        from services.graders.story.export import export
+    except ModuleNotFoundError as missing:
+        message = (
+            f"there is no exported graph of {model} in {cache()}, and to make one this needs the package "
+            f"{missing.name}: pip install 'gradus[story]', or set GRADUS_CACHE_DIR to where one is"
+        )
+        raise InternalFault(message, retryable=False) from None
+    return export(model)
+
+
+def kept_model(model: str) -> ExportedModel | None:
+    """What was exported of `model` by this version and is in the cache folder; the newest if there are several."""
+    found = sorted(_kept(model), key=lambda kept: (kept.folder / ABOUT).stat().st_mtime_ns)
+    return found[-1] if found else None
+
+
+def _kept(model: str) -> Iterator[ExportedModel]:
+    for about in cache().glob(f"story-{slug(model)}-*/{ABOUT}"):
+        kept = read_folder(about.parent)
+        if kept.about.model == model and kept.about.exporter == exporter_hash():
+            yield kept
+
+
+def read_folder(folder: Path) -> ExportedModel:
+    """Raises InternalFault when its `about.json` cannot be used."""
+    try:
+        return ExportedModel(folder, About.model_validate_json((folder / ABOUT).read_bytes()))
+    except (OSError, ValidationError) as error:
+        first = str(error).splitlines()[0]
+        raise InternalFault(f"{folder / ABOUT} cannot be used: {first}", retryable=False) from None
+
+
+def slug(model: str) -> str:
+    """`model` as part of a file's name."""
+    return re.sub(r"[^\w.-]+", "-", model.strip("/").rpartition("/")[2])[:60]
+
+
+def exporter_hash() -> str:
+    """Of the code that builds graphs: a graph of another version is not used."""
+    return file_sha256(Path(__file__).with_name("graph.py"))[:12]
+
+
+def file_sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
