@@ -22,7 +22,7 @@ from safetensors.numpy import load_file
 
 from gradus.errors import Misuse
 
-INNER_LAYER = 4
+INNER_LAYER = 3
 """Counted from 1: `inner` is pooled from what this layer gives."""
 _OPSET = 17
 _KNOWN = {"model_type": "bert", "hidden_act": "gelu"}

@@ -1,0 +1,96 @@
+"""Which story answers which reference: gated similarities, an optimal one-to-one matching, near-duplicates.
+
+Works on vectors and numbers; knows no model and reads no text. Nothing depends on the order of stories or references.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+
+Floats = NDArray[np.float64]
+Vectors = NDArray[np.float32]
+
+SAME_REFERENCE = 0.95
+"""Cosine from which two references ask for the same."""
+SAME_STORY = 0.88
+"""Cosine from which two stories say the same, unless they answer different references."""
+ANSWERED = 0.5
+"""Gated similarity from which a story answers its reference: the middle of the gate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    low: float
+    """Cosines up to here are worth nothing: what any two texts of one trade have in common."""
+    high: float
+    """Cosines from here on are worth everything: more would pay for copying words."""
+
+    def __call__(self, similarities: NDArray[np.floating]) -> Floats:
+        opened = (similarities.astype(np.float64) - self.low) / (self.high - self.low)
+        return np.clip(opened, 0.0, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    story: int
+    reference: int
+    gated: float
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    pairs: tuple[Pair, ...]
+    """Those with a gated similarity above 0, by story."""
+    references: int
+    """How many different things were asked for: of references that ask for the same, those that were answered, else one."""
+
+    @property
+    def total(self) -> float:
+        return sum(pair.gated for pair in self.pairs)
+
+
+def similarities(stories: Vectors, references: Vectors) -> Floats:
+    """(len(stories), len(references)) cosines of unit rows."""
+    return stories.astype(np.float64) @ references.astype(np.float64).T
+
+
+def match(gated: Floats, references: Vectors) -> Matching:
+    """The one-to-one matching with the largest sum of `gated`, (stories, references). References: unit rows."""
+    rows, columns = linear_sum_assignment(gated, maximize=True)
+    pairs = tuple(
+        Pair(int(story), int(reference), float(gated[story, reference]))
+        for story, reference in zip(rows, columns, strict=True)
+        if gated[story, reference] > 0
+    )
+    groups = clusters(similarities(references, references), SAME_REFERENCE)
+    answered = {pair.reference for pair in pairs}
+    return Matching(pairs, sum(max(1, len(group & answered)) for group in groups))
+
+
+def clusters(cosines: Floats, threshold: float) -> list[frozenset[int]]:
+    """Connected groups of rows whose cosines reach `threshold`; whoever is alone is a group of one."""
+    left = set(range(len(cosines)))
+    near = cosines >= threshold
+    found = []
+    while left:
+        group, edge = set[int](), {left.pop()}
+        while edge:
+            group |= edge
+            edge = {int(other) for one in edge for other in np.flatnonzero(near[one])} & left
+            left -= edge
+        found.append(frozenset(group))
+    return found
+
+
+def repeats(stories: Vectors, pairs: tuple[Pair, ...]) -> int:
+    """How many stories only say again what another one says.
+
+    Of stories that say nearly the same as many are needed as they answer references between them; one at least.
+    """
+    answering = {pair.story for pair in pairs if pair.gated >= ANSWERED}
+    groups = clusters(similarities(stories, stories), SAME_STORY)
+    return sum(len(group) - max(1, len(group & answering)) for group in groups)

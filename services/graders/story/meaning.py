@@ -1,0 +1,139 @@
+"""Does a story mean what its similarity promises? Polarity, fluency, focus, coherence, role; each a number in [0, 1].
+
+A sentence vector hardly tells `upload files` from `never upload files` or from the same words shuffled: these checks do.
+Most read words only; the probes are linear functions of what the model gave for the same text anyway. Knows no model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from services.graders.story.words import content, opposites, stem, tokens, word_list
+
+Vectors = NDArray[np.float32]
+
+VERB_REACH = 4
+"""Words of meaning from the start of a want among which its verb is."""
+HEDGED = 0.4
+"""What a want is worth that says `maybe` where the reference does not."""
+ORDER_WORDS = 5
+"""Fewer shared words than this have no order to speak of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """The words of one want, looked at once."""
+
+    stems: tuple[str, ...]
+    denied: bool
+    """Says that something is not to be: an odd number of words like `never`, `avoid`, `unable`."""
+    hedged: bool
+    opposed: frozenset[str]
+    """Stems that would undo its verb."""
+
+
+def wish(want: str) -> Wish:
+    words = tokens(want)
+    stems = content(want)
+    verbs = stems[:VERB_REACH]
+    undone = frozenset[str]().union(*(opposites().get(verb, frozenset()) for verb in verbs))
+    return Wish(
+        stems=tuple(stems),
+        denied=sum(word in word_list("negations") for word in words) % 2 == 1,
+        hedged=any(word in word_list("hedges") for word in words),
+        opposed=undone - frozenset(stems),
+    )
+
+
+def agreement(story: Wish, reference: Wish) -> float:
+    """What is left of a similarity: 0 where one wants what the other denies or undoes."""
+    if story.denied != reference.denied:
+        return 0.0
+    if story.opposed & set(reference.stems[:VERB_REACH]) and reference.opposed & set(story.stems[:VERB_REACH]):
+        return 0.0
+    return HEDGED if story.hedged and not reference.hedged else 1.0
+
+
+def order(story: Wish, reference: Wish) -> float:
+    """Whether the words that both share stand in much the same order; 1 where they share too few to tell."""
+    places: dict[str, int] = {}
+    for place, one in enumerate(reference.stems):
+        places.setdefault(one, place)
+    shared = [places[one] for one in dict.fromkeys(story.stems) if one in places]
+    if len(shared) < ORDER_WORDS or len(shared) < 0.7 * len(story.stems):
+        return 1.0
+    return ramp(_longest_rise(shared) / len(shared), 0.55, 0.8)
+
+
+def _longest_rise(places: Sequence[int]) -> int:
+    """Length of the longest increasing subsequence."""
+    ends: list[int] = []
+    for place in places:
+        at = int(np.searchsorted(ends, place))
+        ends[at : at + 1] = [place]
+    return len(ends)
+
+
+def ramp(value: float, low: float, high: float) -> float:
+    """0 up to `low`, 1 from `high` on, straight between."""
+    return min(1.0, max(0.0, (value - low) / (high - low)))
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A logistic regression on one of the model's vectors, made by `training.py`."""
+
+    weights: Vectors
+    bias: float
+    low: float
+    """Score that is worth 0."""
+    high: float
+    """Score from which nothing is charged."""
+
+    def __call__(self, vectors: Vectors) -> NDArray[np.float64]:
+        """(n,) in [0, 1] of (n, width)."""
+        scores = vectors.astype(np.float64) @ self.weights.astype(np.float64) + self.bias
+        return np.clip((scores - self.low) / (self.high - self.low), 0.0, 1.0)
+
+
+@cache
+def probe(name: str) -> Probe:
+    """The probe in `<name>.json` beside this file."""
+    read = json.loads((Path(__file__).parent / f"{name}.json").read_text())
+    return Probe(np.array(read["weights"], np.float32), read["bias"], read["low"], read["high"])
+
+
+def own_benefit(want: str, benefit: str) -> bool:
+    """The benefit says more than the want did."""
+    said, new = set(content(benefit)), set(content(benefit)) - set(content(want))
+    return bool(new) and len(new) > 0.3 * len(said)
+
+
+def explained(clause: str, known: Collection[str]) -> float:
+    """Share of the clause's words of meaning that are in `known` (stems) or are usual in stories of any trade."""
+    said = content(clause)
+    if not said:
+        return 1.0
+    usual = _usual()
+    return sum(one in known or one in usual for one in said) / len(said)
+
+
+@cache
+def _usual() -> frozenset[str]:
+    return frozenset(stem(word) for word in word_list("usual_words"))
+
+
+def is_party(role: str, known: Collection[str]) -> bool:
+    """The role's words name somebody who can want something, or the task itself speaks of them."""
+    words = tokens(role)
+    if any(word in word_list("parties") or word.removesuffix("s") in word_list("parties") for word in words):
+        return True
+    said = content(role)
+    return bool(said) and said[-1] in known

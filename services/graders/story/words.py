@@ -1,0 +1,60 @@
+"""Words: tokens, stems and the word lists beside this file. Knows no story and no model.
+
+A list is a text file, one entry a line, `#` starts a comment; lists are read once, when first asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache, lru_cache
+from pathlib import Path
+
+_TOKEN = re.compile(r"[a-z0-9]+(?:'[a-z]+)?")
+_SUFFIXES = ("ations", "ation", "ments", "ment", "ings", "ing", "ies", "ers", "ed", "es", "er", "ly", "s", "e", "y")
+_SHORTEST_STEM = 3
+
+
+@cache
+def word_list(name: str) -> frozenset[str]:
+    """The entries of `<name>.txt`, lower case."""
+    return frozenset(_entries(name))
+
+
+@cache
+def opposites() -> dict[str, frozenset[str]]:
+    """Stem -> stems of verbs that undo it, of `opposites.txt` (two groups of words on a line, `|` between them)."""
+    found: dict[str, set[str]] = {}
+    for entry in _entries("opposites"):
+        left, right = ([stem(word) for word in side.split()] for side in entry.split("|"))
+        for one, others in ((left, right), (right, left)):
+            for word in one:
+                found.setdefault(word, set()).update(others)
+    return {word: frozenset(others) for word, others in found.items()}
+
+
+def _entries(name: str) -> list[str]:
+    lines = (Path(__file__).parent / f"{name}.txt").read_text().splitlines()
+    return [entry for line in lines if (entry := line.partition("#")[0].strip().lower())]
+
+
+def tokens(text: str) -> list[str]:
+    """Words of `text` in order, lower case, without punctuation."""
+    return _TOKEN.findall(text.lower())
+
+
+def content(text: str) -> list[str]:
+    """Stems of the words of `text` that carry meaning, in order: function words are left out."""
+    stop = word_list("stop_words")
+    return [stem(word) for word in tokens(text) if word not in stop]
+
+
+@lru_cache(maxsize=50_000)
+def stem(word: str) -> str:
+    """A crude stem, the same for the forms that one word usually takes: `uploads`, `uploaded` -> `upload`."""
+    word = word.removesuffix("'s")
+    for _ in range(2):  # `notifications`: the plural first
+        for suffix in _SUFFIXES:
+            if word.endswith(suffix) and len(word) - len(suffix) >= _SHORTEST_STEM:
+                word = word[: -len(suffix)]
+                break
+    return word[:-1] if len(word) > _SHORTEST_STEM and word[-1] == word[-2] else word
