@@ -88,18 +88,18 @@ def serve(
     gradus serve                                   # API, queue and graders here, no Redis
     gradus serve --redis redis://localhost:6379/0  # API only: start graders with `gradus worker`
     """
-    import asyncio
+    from services.loop import run
 
     ready = lambda url: _say(f"gradus: serving on {url}")  # noqa: E731
     if redis is not None:
         from services.api.serving import serve as serve_api
 
-        asyncio.run(serve_api(redis, host, port, on_ready=ready))
+        run(serve_api(redis, host, port, on_ready=ready))
         return
     from services.embedded import serve_embedded
 
     loaded = _startable() if graders is None else [_loaded(name) for name in graders.replace(",", " ").split()]
-    asyncio.run(serve_embedded(loaded, host, port, slots=slots or _cores(), on_ready=ready))
+    run(serve_embedded(loaded, host, port, slots=slots or _cores(), on_ready=ready))
 
 
 @app.command()

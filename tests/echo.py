@@ -21,6 +21,7 @@ from services.api.settings import ApiSettings
 from services.broker import Broker, Claim, Terms
 from services.broker.memory import MemoryBroker
 from services.broker.payload import JobPayload
+from services.loop import run
 
 INFO = GraderInfo(
     name=GraderName.OCAML,
@@ -118,7 +119,7 @@ class Service:
 
     @contextmanager
     def running(self) -> Iterator[Service]:
-        thread = threading.Thread(target=lambda: asyncio.run(self._run()))
+        thread = threading.Thread(target=lambda: run(self._run()))
         thread.start()
         assert self._ready.wait(20)
         try:
@@ -172,4 +173,4 @@ async def _serve_for_ever(port: int, holds: bool) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(_serve_for_ever(int(sys.argv[1]), holds="hold" in sys.argv))
+    run(_serve_for_ever(int(sys.argv[1]), holds="hold" in sys.argv))

@@ -147,6 +147,7 @@ def _config(app: FastAPI, settings: ApiSettings) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,
         timeout_graceful_shutdown=settings.shutdown_s,
         lifespan="on",
     )

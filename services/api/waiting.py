@@ -18,15 +18,25 @@ async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T | Non
 
     The body must have been read: what `receive` brings after it is the disconnect.
     """
-    working = asyncio.create_task(work)
+    here = asyncio.current_task()
+    assert here is not None
+    n_cancelled = here.cancelling()
+
+    def leave(_: asyncio.Task[None]) -> None:
+        here.cancel()
+
     watching = asyncio.create_task(_disconnected(receive))
+    watching.add_done_callback(leave)
     try:
-        await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
-        return working.result() if working.done() else None
+        return await work
+    except asyncio.CancelledError:
+        # As in asyncio.timeout: somebody else's cancellation goes on.
+        if watching.done() and here.uncancel() <= n_cancelled:
+            return None
+        raise
     finally:
-        working.cancel()
+        watching.remove_done_callback(leave)
         watching.cancel()
-        await asyncio.gather(working, watching, return_exceptions=True)
 
 
 async def _disconnected(receive: Receive) -> None:
