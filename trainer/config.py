@@ -106,18 +106,29 @@ class PromptConfig(_Section):
     style: Literal["plain", "chat"] = "plain"
     """plain: one text. chat: messages, through the tokenizer's chat template."""
     template: str = "{prompt}"
-    """`{prompt}` is the task's text; `{signature}` and `{module}` are the task's, where it has them."""
+    """`{prompt}` is the task's text; `{signature}`, `{module}`, `{crate}`, `{sprint_goal}` and `{team_context}` are the
+    task's, where it has them. For stories `{sprint_goal}` may stand in place of `{prompt}`."""
+    thinks: bool = False
+    """The tokenizer's chat template ends the prompt with `<think>`. A plain template that ends so need not say it."""
     system: str | None = None
     examples: list[FewShot] = []
     """Shown before the task: as text when plain, as earlier turns when chat."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> PromptConfig:
-        if "{prompt}" not in self.template:
+        if "{prompt}" not in self.template and "{sprint_goal}" not in self.template:
             raise ValueError("template has no {prompt}, so the model would never see the task")
         if self.style == "plain" and self.system is not None:
             raise ValueError("system needs style: chat; write it into template for plain prompts")
+        if self.style == "plain" and self.thinks:
+            raise ValueError("thinks needs style: chat; end a plain template with <think>")
         return self
+
+    @property
+    def opening(self) -> str:
+        """What the prompt has already written of each completion: an opening tag of thinking, or nothing."""
+        plain = self.style == "plain" and self.template.rstrip().endswith("<think>")
+        return "<think>\n" if plain or self.thinks else ""
 
 
 class FaultBudget(_Section):
@@ -209,6 +220,12 @@ class TrainConfig(_Section):
         if isinstance(value, dict) and isinstance(value.get("model"), str):
             return {**value, "model": {"name": value["model"]}}
         return value
+
+    @model_validator(mode="after")
+    def _shows_the_task(self) -> TrainConfig:
+        if "{prompt}" not in self.prompt.template and self.reward.grader is not GraderName.STORY:
+            raise ValueError("prompt.template has no {prompt}; {sprint_goal} alone is for grader: story")
+        return self
 
 
 # -------------------------------------------------------------------------------------------------------- loading
@@ -323,11 +340,17 @@ def _validated(tree: dict[str, Any], given: Mapping[str, Any], path: Path) -> Tr
         return TrainConfig.model_validate(tree)
     except ValidationError as error:
         lines = [
-            f"{_source(item['loc'], given, path)}: {'.'.join(str(part) for part in item['loc'])}: "
-            f"{item['msg'].removeprefix('Value error, ')}"
+            ": ".join(
+                [_source(item["loc"], given, path), *_key(item["loc"]), item["msg"].removeprefix("Value error, ")]
+            )
             for item in error.errors(include_url=False, include_context=False)
         ]
         raise Misuse("\n".join(dict.fromkeys(lines))) from None
+
+
+def _key(loc: Sequence[int | str]) -> list[str]:
+    """The key that a mistake is about; none when it is about several."""
+    return [".".join(map(str, loc))] if loc else []
 
 
 def _source(loc: Sequence[int | str], given: Mapping[str, Any], path: Path) -> str:
@@ -336,7 +359,7 @@ def _source(loc: Sequence[int | str], given: Mapping[str, Any], path: Path) -> s
         if not isinstance(at, Mapping) or part not in at:
             return str(path)
         at = at[part]
-    return "command line"
+    return "command line" if loc else str(path)
 
 
 def _with_checked_trl_options(config: TrainConfig, given: Mapping[str, Any], path: Path) -> TrainConfig:

@@ -1,7 +1,8 @@
 """Tasks from files and hubs: rows are read, checked and split here. Renders no prompt and grades nothing.
 
 A row has `id`, `prompt` and the fields of the grader's task (`tests`, `signature`, `module` ... as in
-`gradus.contract`), flat or under `task`. Rows that cannot be used are refused with file and line, never skipped.
+`gradus.contract`), flat or under `task`; for stories, rows of sprint data sets will do (`gradus.sprints`). Rows that
+cannot be used are refused with file and line, never skipped.
 """
 
 from __future__ import annotations
@@ -19,10 +20,14 @@ from gradus.contract import TASKS, GraderName, Task, explain
 from gradus.errors import Misuse
 from gradus.rows import SUFFIXES, Row
 from gradus.rows import read_rows as read_file
+from gradus.sprints import as_task_row, sprint_columns
 from trainer.config import DataConfig, WarmStart, nearest
 
 DESCRIBING = ("difficulty", "kind", "source", "stub", "tags", "title", "topics", "licence", "license", "notes")
 """Columns that describe a task; kept out of prompts and grading, known so that nobody has to ignore them."""
+
+ALIASES = {GraderName.STORY: ("formatted_issues",)}
+"""Other names that the contract knows for fields of a task."""
 
 _STRUCTURED = ("packages", "dependencies", "cases", "files", "limits", "team_context", "references")
 
@@ -65,8 +70,9 @@ def load_tasks(config: DataConfig, grader: GraderName, seed: int = 42) -> Tasks:
 
 def read_examples(config: DataConfig, dataset: str, grader: GraderName) -> tuple[Example, ...]:
     """All tasks of one dataset, in its order."""
-    known = ["id", "prompt", "task", "solution", *TASKS[grader].model_fields, *_aliases(grader), *DESCRIBING]
-    rows = list(_named_rows(dataset, config, known))
+    known = ["id", "prompt", "task", "solution", *TASKS[grader].model_fields, *sprint_columns(grader), *DESCRIBING]
+    named = _named_rows(dataset, config, known)
+    rows = [Row(row.where, as_task_row(row.values, grader)) for row in named]
     if not rows:
         raise Misuse(f"{dataset}: holds no rows")
     examples = tuple(_example(row, grader) for row in rows)
@@ -88,7 +94,7 @@ def read_worked_examples(config: WarmStart) -> list[dict[str, str]]:
 
 def _example(row: Row, grader: GraderName) -> Example:
     values = row.values
-    fields = (*TASKS[grader].model_fields, *_aliases(grader))
+    fields = (*TASKS[grader].model_fields, *ALIASES.get(grader, ()))
     given = dict(values["task"]) if isinstance(values.get("task"), Mapping) else {}
     given |= {name: _cell(name, values[name]) for name in fields if not _is_empty(values.get(name))}
     try:
@@ -103,10 +109,6 @@ def _example(row: Row, grader: GraderName) -> Example:
         solution=values.get("solution") or None,
         kind=None if label is None else str(label),
     )
-
-
-def _aliases(grader: GraderName) -> tuple[str, ...]:
-    return ("formatted_issues",) if grader is GraderName.STORY else ()
 
 
 def _is_empty(value: Any) -> bool:

@@ -126,7 +126,14 @@ def train_grpo(run: Run, start: str) -> None:
 def _trainer(run: Run, start: str, tokenizer: Any) -> GradusTrainer:
     config, clock = run.config, StepClock()
     examples = fitting(config, run.tasks.train, tokenizer, run.say)
-    rewarder = Rewarder(config.reward, examples, run.client, record=_recorder(run), grading=clock.grading)
+    rewarder = Rewarder(
+        config.reward,
+        examples,
+        run.client,
+        opening=config.prompt.opening,
+        record=_recorder(run),
+        grading=clock.grading,
+    )
     dtype = weights_dtype(run.device, config.model.dtype, frozen=config.lora is not None)
     logging.getLogger("trl.trainer.grpo_trainer").addFilter(_is_no_fault_report)
     trainer = GradusTrainer(

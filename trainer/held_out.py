@@ -26,7 +26,7 @@ class HeldOut(TrainerCallback):  # type: ignore[misc]
         config = run.config
         self._run = run
         self._problems = [
-            Problem(id=example.id, prompt=render(config.prompt, example), task=example.task, kind=example.kind)
+            Problem(example.id, render(config.prompt, example), example.task, example.kind, config.prompt.opening)
             for example in run.tasks.held_out[: config.evaluation.limit]
         ]
         self._tokenizer = tokenizer

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from gradus.contract import StoryTask
 from trainer.config import PromptConfig
 from trainer.data import Example
 
@@ -15,26 +16,63 @@ Prompt = str | list[Message]
 
 def render(config: PromptConfig, example: Example) -> Prompt:
     """The prompt for one task."""
-    fields = {name: getattr(example.task, name, None) or "" for name in ("signature", "module", "crate", "sprint_goal")}
+    if isinstance(example.task, StoryTask):
+        goal = example.task.sprint_goal or example.prompt
+        fields = {"sprint_goal": goal, "team_context": _as_lines(example.task.team_context)}
+    else:
+        fields = {name: getattr(example.task, name, None) or "" for name in ("signature", "module", "crate")}
     return render_text(config, example.prompt, fields)
 
 
 def render_text(config: PromptConfig, prompt: str, fields: Mapping[str, str] | None = None) -> Prompt:
-    """The same for a bare text, as a warm start has it."""
-    asked = _filled(config.template, {**(fields or {}), "prompt": prompt})
+    """The same for a bare text, as a warm start has it; it stands for the sprint goal too."""
+    asked = _filled(config.template, {**(fields or _bare(prompt)), "prompt": prompt})
     if config.style == "plain":
-        shown = [_filled(config.template, {"prompt": shot.prompt}) + shot.completion for shot in config.examples]
+        shown = [_filled(config.template, _bare(shot.prompt)) + shot.completion for shot in config.examples]
         return "\n\n".join([*shown, asked])
     messages = [{"role": "system", "content": config.system}] if config.system is not None else []
     for shot in config.examples:
-        messages.append({"role": "user", "content": _filled(config.template, {"prompt": shot.prompt})})
+        messages.append({"role": "user", "content": _filled(config.template, _bare(shot.prompt))})
         messages.append({"role": "assistant", "content": shot.completion})
     return [*messages, {"role": "user", "content": asked}]
 
 
+def _bare(text: str) -> dict[str, str]:
+    return {"prompt": text, "sprint_goal": text, "team_context": UNKNOWN}
+
+
+UNKNOWN = "not given"
+"""What stands for the context of a team that none is given of: an empty place invites the model to make one up."""
+
+_PLACES = re.compile(r"\{(prompt|signature|module|crate|sprint_goal|team_context)\}")
+
+
 def _filled(template: str, fields: Mapping[str, str]) -> str:
     # In one pass and not with str.format: code in templates and prompts is full of braces.
-    return re.sub(r"\{(prompt|signature|module|crate|sprint_goal)\}", lambda match: fields.get(match[1], ""), template)
+    return _PLACES.sub(lambda match: fields.get(match[1], ""), template)
+
+
+def _as_lines(context: Mapping[str, Any]) -> str:
+    """One line for each thing that is known of the team, in the order of the row."""
+    known = {name: _in_words(value) for name, value in context.items()}
+    lines = [f"{name.replace('_', ' ').capitalize()}: {words}" for name, words in known.items() if words]
+    return "\n".join(lines) or UNKNOWN
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "; ".join(f"{name}: {_in_words(inner)}" for name, inner in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_in_words, value))
+    return "" if value is None else str(value).strip()
+
+
+def with_opening(opening: str, completion: str) -> str:
+    """The completion together with what its prompt has already written of it; a model may have written that again.
+
+    Graders get both: without the `<think>` that a prompt ends in, reasoning that never ends would look like an answer.
+    """
+    return completion if completion.lstrip().startswith(opening.strip()) else opening + completion
 
 
 def text_of(completion: Any) -> str:

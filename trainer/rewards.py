@@ -20,7 +20,7 @@ from gradus.contract import MAX_TEXT_CHARS, SUBMISSIONS, Faulted, Graded, Submis
 from gradus.errors import GradusError
 from trainer.config import FaultBudget, RewardConfig
 from trainer.data import Example
-from trainer.prompts import text_of
+from trainer.prompts import text_of, with_opening
 
 Result = Graded | Faulted
 Record = dict[str, Any]
@@ -56,13 +56,18 @@ class Rewarder:
         examples: Iterable[Example],
         client: RewardClient,
         *,
+        opening: str = "",
         record: Callable[[Iterable[Record]], None] = lambda records: None,
         grading: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        """`record` takes the lines of completions.jsonl; `grading` is entered while samples are with the graders."""
+        """`record` takes the lines of completions.jsonl; `grading` is entered while samples are with the graders.
+
+        `opening` is what the prompts have already written of each completion (`prompt.opening` of the config).
+        """
         self._config = config
         self._examples = {example.id: example for example in examples}
         self._client = client
+        self._opening = opening
         self._record = record
         self._grading = grading
         self._budget = BudgetWatch(config)
@@ -121,7 +126,9 @@ class Rewarder:
 
     async def _ask(self, asked: Sequence[Asked], id_prefix: str, deadline_s: float) -> list[Result]:
         submissions = [
-            submission_of(self._config, self._examples[prompt_id], text, f"{id_prefix}{index}")
+            submission_of(
+                self._config, self._examples[prompt_id], with_opening(self._opening, text), f"{id_prefix}{index}"
+            )
             for index, (prompt_id, text) in enumerate(asked)
         ]
         grader, rubric = self._config.grader.value, self._config.rubric

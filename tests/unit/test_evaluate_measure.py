@@ -124,6 +124,16 @@ def test_records_keep_the_order_of_tasks_and_samples_whatever_the_chunks() -> No
     assert small.evaluation.measurements == large.evaluation.measurements
 
 
+def test_graders_read_what_the_prompt_has_already_written_and_the_record_does_not() -> None:
+    client = RewardClient(["http://service"], transport=httpx.MockTransport(service := Service()))
+    opened = [Problem("a", "(* add 1 *)\n", TASK, opening="<think>\n")]
+    plan = Plan("ocaml", samples=2, greedy=False)
+    found = evaluate(scripted(ANSWERS), opened, plan, client, name="n", model="m", tasks="t")
+    sent = [submission["completion"] for body in service.asked for submission in body["submissions"]]
+    assert sent == ["<think>\nright", "<think>\nwrong"]
+    assert [record["completion"] for record in found.records] == ["right", "wrong"]
+
+
 def test_a_faulted_record_has_no_reward() -> None:
     stuck = [record for record in measured(Plan("ocaml")).records if record["completion"] == "stuck"]
     assert {record["reward"] for record in stuck} == {None}

@@ -31,7 +31,9 @@ def write(tmp_path: Path):  # type: ignore[no-untyped-def]
 
 def test_every_shipped_config_loads() -> None:
     found = sorted((configs() / "train").glob("*.yaml"))
-    assert {"demo_ocaml.yaml", "ocaml_qwen_1.5b.yaml"} <= {path.name for path in found}
+    assert {"demo_ocaml.yaml", "ocaml_qwen_1.5b.yaml", "story_basic.yaml", "story_cot.yaml"} <= {
+        path.name for path in found
+    }
     for path in found:
         assert load_config(path).grpo
 
@@ -82,6 +84,12 @@ def test_null_on_the_command_line_takes_a_section_away(write) -> None:  # type: 
         ("seed: many", "seed: Input should be a valid integer"),
         ("seed: -1", "seed: Input should be greater than or equal to 0"),
         ("prompt: {template: solve this}", "prompt: template has no {prompt}"),
+        (
+            "prompt: {template: '{sprint_goal}'}",
+            "prompt.template has no {prompt}; {sprint_goal} alone is for grader: story",
+        ),
+        ("prompt: {template: '{prompt}', think: true}", "prompt.think: unknown key; did you mean thinks?"),
+        ("prompt: {thinks: true}", "prompt: thinks needs style: chat"),
         ("prompt: {system: be brief}", "prompt: system needs style: chat"),
         ("data: {dataset: d, eval_dataset: e, held_out: 0.1}", "key 'data' is given twice, first on line 3"),
         ("warm_start: {dataset: a, dataset: b}", "key 'dataset' is given twice, first on line 6"),

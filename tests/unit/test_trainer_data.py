@@ -11,10 +11,10 @@ import pytest
 from gradus.contract import GraderName, OcamlTask, RustTask, StdioCase, StoryTask
 from gradus.errors import Misuse
 from gradus.resources import configs
-from trainer.config import DataConfig, FewShot, PromptConfig, WarmStart
+from trainer.config import DataConfig, FewShot, PromptConfig, WarmStart, load_config
 from trainer.data import Example, Tasks, load_tasks, read_worked_examples
 from trainer.demo.corpus import KINDS, held_out_constants
-from trainer.prompts import render, render_text, text_of
+from trainer.prompts import render, render_text, text_of, with_opening
 
 ROW = {"id": "a", "prompt": "add one", "tests": "let () = assert (f 1 = 2)"}
 
@@ -62,10 +62,65 @@ def test_stories_may_come_with_separators(tmp_path: Path) -> None:
     assert len(task.references) == 2
 
 
-def test_the_shipped_tasks_load() -> None:
-    tasks = load(str(configs() / "tasks" / "ocaml.jsonl"), held_out=0.2)
-    assert tasks.train
-    assert tasks.held_out
+SPRINT = {
+    "sprint_name": "Sprint 7",
+    "sprint_goal": "Let tenants get repairs without phoning.",
+    "formatted_issues": "As a tenant, I want to report a leak ||||| Assign jobs to plumbers",
+    "num_issues": 2,
+    "team_context": {"tech_stack": ["Django", "Redis"], "product_stage": "pilot"},
+}
+
+
+def test_rows_of_a_sprint_data_set_are_tasks_as_they_are(tmp_path: Path) -> None:
+    found = load(jsonl(tmp_path / "s.jsonl", SPRINT), GraderName.STORY).train[0]
+    assert (found.id, found.prompt) == ("Sprint 7", SPRINT["sprint_goal"])
+    assert found.task == StoryTask(
+        sprint_goal=str(SPRINT["sprint_goal"]),
+        references=("As a tenant, I want to report a leak", "Assign jobs to plumbers"),
+        team_context={"tech_stack": ["Django", "Redis"], "product_stage": "pilot"},
+    )
+
+
+def test_an_id_and_a_prompt_of_a_sprint_win_over_its_name_and_goal(tmp_path: Path) -> None:
+    found = load(jsonl(tmp_path / "s.jsonl", SPRINT | {"id": "s7", "prompt": "Plan it."}), GraderName.STORY).train[0]
+    assert (found.id, found.prompt) == ("s7", "Plan it.")
+
+
+def test_sprints_in_csv_have_their_context_as_json(tmp_path: Path) -> None:
+    path = tmp_path / "s.csv"
+    columns = "sprint_name,sprint_goal,formatted_issues,num_issues,team_context"
+    path.write_text(columns + '\nS1,Ship it.,a ||||| b,2,"{""sprint_focus"": ""speed""}"\n')
+    task = load(str(path), GraderName.STORY).train[0].task
+    assert task == StoryTask(sprint_goal="Ship it.", references=("a", "b"), team_context={"sprint_focus": "speed"})
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"sprint_name": None}, ":1: id: is missing or empty"),
+        ({"sprint_goal": " "}, ":1: prompt: is missing or empty"),
+        ({"formatted_issues": " ||||| "}, ":1: references: "),
+        ({"formatted_issues": None}, ":1: references: Field required"),
+        ({"references": ["a"]}, ":1: formatted_issues: Extra inputs are not permitted"),
+        ({"formatted_issue": "a"}, ":1: unknown columns: formatted_issue; did you mean formatted_issues?"),
+        ({"team_context": "pilot"}, ":1: team_context: "),
+    ],
+)
+def test_a_bad_sprint_is_refused_by_file_and_line(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
+    dataset = jsonl(tmp_path / "s.jsonl", SPRINT | changes)
+    with pytest.raises(Misuse) as caught:
+        load(dataset, GraderName.STORY)
+    assert f"{dataset}{says}" in str(caught.value)
+
+
+def test_other_graders_know_no_columns_of_sprints(tmp_path: Path) -> None:
+    assert "unknown columns: num_issues" in refused(jsonl(tmp_path / "t.jsonl", row(1, num_issues=2)))
+
+
+@pytest.mark.parametrize("grader", [GraderName.OCAML, GraderName.RUST, GraderName.STORY])
+def test_the_shipped_tasks_load(grader: GraderName) -> None:
+    tasks = load(str(configs() / "tasks" / f"{grader}.jsonl"), grader, held_out=0.2)
+    assert len(tasks.train) > len(tasks.held_out) > 0
 
 
 @pytest.mark.parametrize(
@@ -185,6 +240,62 @@ def test_a_chat_prompt_has_a_system_line_and_turns() -> None:
 
 def test_braces_in_prompts_are_left_alone() -> None:
     assert render_text(PromptConfig(template="{a} {prompt}"), "{prompt} {signature}") == "{a} {prompt} {signature}"
+
+
+STORIES = StoryTask(
+    sprint_goal="Fix leaks {fast}.",
+    references=("As a tenant, I want help",),
+    team_context={
+        "tech_stack": ["Django", "Redis"],
+        "team": {"size": 3},
+        "sprint_goal_notes": "",
+        "product_stage": None,
+    },
+)
+
+
+def test_a_sprint_goal_and_what_is_known_of_the_team_have_places_in_a_template() -> None:
+    config = PromptConfig(template="Goal: {sprint_goal}\n{team_context}\n<think>")
+    rendered = render(config, Example("s", "unused", STORIES))
+    assert rendered == "Goal: Fix leaks {fast}.\nTech stack: Django, Redis\nTeam: size: 3\n<think>"
+
+
+def test_nothing_known_of_a_team_is_said_and_a_prompt_stands_for_a_missing_goal() -> None:
+    config = PromptConfig(template="{sprint_goal} / {team_context}")
+    task = StoryTask(references=("As a tenant, I want help",))
+    assert render(config, Example("s", "Plan it.", task)) == "Plan it. / not given"
+
+
+def test_worked_examples_fill_the_place_of_the_sprint_goal() -> None:
+    shot = FewShot(prompt="one", completion="1")
+    config = PromptConfig(template="Goal: {sprint_goal}\n", examples=[shot])
+    assert render_text(config, "two") == "Goal: one\n1\n\nGoal: two\n"
+
+
+def test_a_prompt_that_ends_in_think_has_opened_every_completion() -> None:
+    assert PromptConfig(template="{prompt}\n<think>\n").opening == "<think>\n"
+    assert PromptConfig(style="chat", thinks=True).opening == "<think>\n"
+    assert PromptConfig(template="Think in <think>: {prompt}").opening == ""
+    assert PromptConfig(style="chat", template="{prompt} <think>").opening == ""
+
+
+def test_graders_get_the_opening_once() -> None:
+    assert with_opening("<think>\n", "hm") == "<think>\nhm"
+    assert with_opening("<think>\n", " <think>hm") == " <think>hm"
+    assert with_opening("", "hm") == "hm"
+
+
+@pytest.mark.parametrize("name", ["story_basic", "story_cot"])
+def test_the_story_configs_make_prompts_that_show_goal_and_team_and_no_reference(name: str) -> None:
+    config = load_config(configs() / "train" / f"{name}.yaml")
+    tasks = load_tasks(config.data, config.reward.grader, config.seed)
+    for example in (*tasks.train, *tasks.held_out):
+        assert isinstance(example.task, StoryTask)
+        shown = str(render(config.prompt, example))
+        assert example.task.sprint_goal in shown
+        assert all(str(value) in shown for value in example.task.team_context.values())
+        assert not [reference for reference in example.task.references if reference in shown]
+    assert config.prompt.opening == ("<think>\n" if name == "story_cot" else "")
 
 
 def test_completions_come_as_text_or_as_messages() -> None:

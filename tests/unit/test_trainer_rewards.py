@@ -32,14 +32,14 @@ def url() -> Iterator[str]:
 class Asked:
     """A rewarder and everything that it told TRL and the run folder; `ahead` is what is sent before a step asks."""
 
-    def __init__(self, url: str, **options: Any) -> None:
+    def __init__(self, url: str, opening: str = "", **options: Any) -> None:
         self.records: list[dict[str, Any]] = []
         self.metrics: dict[str, float] = {}
         self.columns: dict[str, list[Any]] = {}
         self.ahead: list[tuple[str, str]] = []
         config = RewardConfig(grader="ocaml", urls=[url], **{"deadline_s": 5, **options})
         client = RewardClient(url, attempts=1)
-        self.rewarder = Rewarder(config, EXAMPLES, client, record=self.records.extend)
+        self.rewarder = Rewarder(config, EXAMPLES, client, opening=opening, record=self.records.extend)
 
     def step(self, *completions: Any, done: int = 0) -> list[float | None]:
         """Completions for task a, a, ..., b, b, ...: one group each."""
@@ -73,6 +73,13 @@ def test_verdicts_are_floats_in_order_and_faults_are_none(url: str) -> None:
 def test_chat_completions_are_graded_by_their_content(url: str) -> None:
     chat = [{"role": "assistant", "content": "reward 0.75"}]
     assert Asked(url).step(chat, chat) == [0.75, 0.75]
+
+
+def test_graders_read_what_the_prompt_has_already_written_and_the_record_does_not(url: str) -> None:
+    asked = Asked(url, opening="reward ")
+    asked.ahead = [("a", "0.25")]
+    assert asked.step("0.25", "0.5") == [0.25, 0.5]
+    assert [record["completion"] for record in asked.records] == ["0.25", "0.5"]
 
 
 def test_what_was_seen_is_written_down_without_test_text(url: str) -> None:

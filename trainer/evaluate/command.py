@@ -77,7 +77,9 @@ def main(
 
 def problems_of(examples: Iterable[Example], prompt: PromptConfig) -> list[Problem]:
     """The tasks with their prompts as the model reads them."""
-    return [Problem(example.id, render(prompt, example), example.task, example.kind) for example in examples]
+    return [
+        Problem(example.id, render(prompt, example), example.task, example.kind, prompt.opening) for example in examples
+    ]
 
 
 def config_beside(model: Path) -> TrainConfig | None:

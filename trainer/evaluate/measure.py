@@ -19,7 +19,7 @@ from gradus.contract import Faulted, Graded, Task
 from gradus.errors import Misuse
 from trainer.evaluate.machine import machine
 from trainer.evaluate.outcome import Evaluation, Measurement, Mode, measurement_of, record_of
-from trainer.prompts import Prompt
+from trainer.prompts import Prompt, with_opening
 from trainer.rewards import Record, clean
 
 Generate = Callable[[Sequence[Prompt], int, float, int], list[list[str]]]
@@ -39,6 +39,8 @@ class Problem:
     prompt: Prompt
     task: Task
     kind: str | None = None
+    opening: str = ""
+    """What the prompt has already written of each completion."""
 
     @property
     def text(self) -> str:
@@ -197,7 +199,12 @@ class _Round:
             for index, completion in enumerate(completions)
         ]
         submissions = [
-            {"id": f"{n}", "prompt": problem.text, "completion": completion, "task": problem.task}
+            {
+                "id": f"{n}",
+                "prompt": problem.text,
+                "completion": clean(with_opening(problem.opening, completion)),
+                "task": problem.task,
+            }
             for n, (problem, _, completion) in enumerate(asked)
         ]
         try:
