@@ -36,7 +36,7 @@ app.add_typer(tasks_app, name="tasks")
 keys_app = typer.Typer(help="Make API keys.", no_args_is_help=True)
 app.add_typer(keys_app, name="keys")
 
-Grader = Annotated[str, typer.Argument(help="ocaml or rust (story: not in this version yet)", metavar="GRADER")]
+Grader = Annotated[str, typer.Argument(help="ocaml, rust or story", metavar="GRADER")]
 Redis = Annotated[str | None, typer.Option(help="Redis of the queue, redis://host:6379/0", envvar="GRADUS_REDIS_URL")]
 Url = Annotated[str | None, typer.Option(help="Use the service there instead of grading here")]
 Slots = Annotated[int | None, typer.Option(min=1, max=256, help="Submissions graded at one time [default: cores]")]
@@ -120,6 +120,7 @@ def worker(
     import logging
 
     from services.broker.open import open_broker
+    from services.tracing import spans
     from services.worker import Worker, stop_on_signals
     from services.worker_metrics import WorkerMetrics
 
@@ -132,13 +133,16 @@ def worker(
         stop_on_signals(stop)
         broker = open_broker(redis)
         metrics = WorkerMetrics()
+        traced = spans("gradus-worker")
         if metrics_port is not None:
             print(f"metrics on {metrics_host}:{metrics.serve(metrics_port, metrics_host)}", file=sys.stderr)
         try:
             loaded = _loaded(grader, config)
-            await Worker(loaded, broker, slots=slots or _cores(), name=name, observer=metrics).run(stop)
+            await Worker(loaded, broker, slots=slots or _cores(), name=name, observer=metrics, spans=traced).run(stop)
         finally:
             await broker.close()
+            if traced:
+                await asyncio.to_thread(traced.close)
 
     asyncio.run(run())
 

@@ -48,3 +48,84 @@ class Facts:
     @property
     def degenerate(self) -> bool:
         return any(flag.startswith("degenerate:") for flag in self.flags)
+
+
+@dataclass(frozen=True, slots=True)
+class ScrumFacts:
+    """The seven quantities that `story/scrum@1` weighs."""
+
+    regex: float
+    clause: float
+    coverage: float
+    """In [-1, 1]: a reference for which no line is left counts -1."""
+    count: float
+    length: float
+    redundancy: float
+    """At most 0, without a bound below."""
+    extraneous: float
+    """At most 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Senses:
+    """How much sense the matched stories make, in [0, 1]; 1 where nothing speaks against it. Weighted by similarity."""
+
+    fluency: float = 1.0
+    """Words stand in an order in which people write."""
+    focus: float = 1.0
+    """Wants hold nothing that does not belong to the task."""
+    coherence: float = 1.0
+    """Benefits have to do with the want or the task."""
+    role: float = 1.0
+    """Roles are somebody who can want something."""
+
+
+STORY_TAMPERED = frozenset({"story:hidden_characters", "story:mixed_scripts", "story:markup", "story:code_block"})
+"""Flags of a text that is not what it seems, or not what was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoryFacts:
+    stage: Stage
+    """EXTRACT when there was no story, else SCORE."""
+    lines: int = 0
+    """Stories and whatever stood beside them."""
+    stories: int = 0
+    """Well-formed ones."""
+    references: int = 0
+    """Different things that were asked for."""
+    matched: float = 0.0
+    """Sum of the gated similarities between stories and the references that they answer, one to one."""
+    answered: int = 0
+    """References that are answered past the middle of the gate."""
+    benefits: float = 0.0
+    """Share of the stories that name a benefit which is neither the want again nor another story's."""
+    fitting_length: float = 0.0
+    """Mean over the stories, in [0, 1]: 1 where they are as long as real ones."""
+    repeats: int = 0
+    """Stories that only say again what another one says."""
+    boilerplate: float = 0.0
+    """Share of the benefits that are another story's, in [0, 1)."""
+    senses: Senses = Senses()
+    scrum: ScrumFacts | None = None
+    """None unless asked for: it costs vectors of its own."""
+    flags: tuple[str, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+    tests: TestCount | None = None
+
+    @property
+    def coverage(self) -> float:
+        """Soft F1 of precision and recall, in [0, 1]."""
+        return 2 * self.matched / (self.lines + self.references) if self.stories else 0.0
+
+    @property
+    def tampered(self) -> bool:
+        return not STORY_TAMPERED.isdisjoint(self.flags)
+
+    @property
+    def passed(self) -> bool:
+        """Every line is a story that makes sense, every reference is answered by one, and none repeats another."""
+        senses = self.senses
+        sensible = min(senses.fluency, senses.focus, senses.coherence, senses.role) >= 0.5
+        complete = self.lines == self.stories > 0 and self.answered >= self.references and not self.repeats
+        return complete and sensible and not self.tampered

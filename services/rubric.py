@@ -5,12 +5,13 @@ Runs nothing and knows no compiler, so shaping can be read, changed and tested w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from gradus.contract import Stage
-from gradus.errors import Misuse
-from services.facts import Facts
+from gradus.errors import InternalFault, Misuse
+from services.facts import Facts, StoryFacts
 
 Components = dict[str, float]
 
@@ -21,6 +22,24 @@ MAX_STYLE = 0.10
 STYLE_PER_BLOCK = 0.02
 STYLE_TRAILING = 0.03
 TRAILING_CHARS = 30
+
+COVERAGE, FORMAT, CLAUSES, COUNT, LENGTH = 0.65, 0.10, 0.10, 0.05, 0.10
+WITHOUT_BENEFIT = 0.6
+"""Of `clauses`, for a story without a benefit: four in ten real ones have none."""
+ON_TOPIC = 0.5
+"""Coverage from which form is paid in full."""
+REDUNDANCY, EXTRANEOUS, BOILERPLATE, TAMPERING = 0.5, 0.25, 0.15, 0.5
+FLUENCY, FOCUS, COHERENCE, ROLE = 0.9, 0.9, 0.5, 0.4
+"""The most that each check of meaning takes; by how sure it is of what it finds."""
+SCRUM_WEIGHTS = {
+    "regex": 0.15,
+    "clause": 0.20,
+    "coverage": 0.30,
+    "count": 0.10,
+    "length": 0.10,
+    "redundancy": 0.20,
+    "extraneous": 0.15,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,21 +96,81 @@ def _strict(facts: Facts) -> Components:
     return {"tests": 1.0 if facts.passed else 0.0}
 
 
-RUBRICS: Mapping[str, Callable[[Facts], Components]] = {
+def _story_weighted(facts: StoryFacts) -> Components:
+    """Most for what was asked for; form pays on topic only; then each thing wrong takes a share of what is left."""
+    coverage = facts.coverage
+    if not coverage:
+        return {"coverage": 0.0}
+    on_topic = min(1.0, coverage / ON_TOPIC)
+    good = facts.stories / facts.lines
+    parts = {"coverage": COVERAGE * coverage, "format": on_topic * FORMAT * good}
+    parts["clauses"] = on_topic * CLAUSES * good * (WITHOUT_BENEFIT + (1 - WITHOUT_BENEFIT) * facts.benefits)
+    parts["count"] = on_topic * COUNT * math.exp(-abs(facts.lines - facts.references) / max(2.0, facts.references / 4))
+    parts["length"] = on_topic * LENGTH * good * facts.fitting_length
+    left = sum(parts.values())
+    for name, charge in _story_charges(facts).items():
+        if charge:
+            parts[name] = -charge * left
+            left *= 1 - charge
+    return parts
+
+
+def _story_charges(facts: StoryFacts) -> Components:
+    """Shares in [0, 1] of the reward that are taken away."""
+    senses = facts.senses
+    return {
+        "redundancy": REDUNDANCY * facts.repeats / facts.stories,
+        "extraneous": EXTRANEOUS * (1 - facts.stories / facts.lines),
+        "boilerplate": BOILERPLATE * facts.boilerplate,
+        "fluency": FLUENCY * (1 - senses.fluency),
+        "focus": FOCUS * (1 - senses.focus),
+        "coherence": COHERENCE * (1 - senses.coherence),
+        "role": ROLE * (1 - senses.role),
+        "tampering": TAMPERING if facts.tampered else 0.0,
+    }
+
+
+def _story_scrum(facts: StoryFacts) -> Components:
+    """The weighted sum that its authors used, and what clipping it at 0 gives back."""
+    if facts.scrum is None:
+        raise InternalFault("the facts for story/scrum@1 were not gathered", retryable=False)
+    parts = {name: weight * getattr(facts.scrum, name) for name, weight in SCRUM_WEIGHTS.items()}
+    parts["clipped"] = max(0.0, -sum(parts.values()))
+    return parts
+
+
+CODE_RUBRICS: Mapping[str, Callable[[Facts], Components]] = {
     "ocaml/graduated@1": _graduated,
     "ocaml/strict@1": _strict,
     "rust/graduated@1": _rust_graduated,
     "rust/tiered@1": _tiered,
     "rust/strict@1": _strict,
 }
+STORY_RUBRICS: Mapping[str, Callable[[StoryFacts], Components]] = {
+    "story/weighted@1": _story_weighted,
+    "story/scrum@1": _story_scrum,
+}
+RUBRICS = (*CODE_RUBRICS, *STORY_RUBRICS)
+_UNSEEN = frozenset({"style", "clipped"})
+"""Components that are only told when they are not 0."""
 
 
-def score(facts: Facts, rubric: str) -> Score:
-    """The reward of `facts` under `rubric`, in [0, 1]. Raises Misuse for a rubric that does not exist."""
+def score(facts: Facts | StoryFacts, rubric: str) -> Score:
+    """The reward of `facts` under `rubric`, in [0, 1]. Raises Misuse for a rubric that does not exist or fit."""
     if rubric not in RUBRICS:
         raise Misuse(f"there is no rubric {rubric!r}; there are: {', '.join(sorted(RUBRICS))}")
-    components = {name: round(value, 6) for name, value in RUBRICS[rubric](facts).items() if value or name != "style"}
+    components = {
+        name: round(value, 6) for name, value in _weighed(facts, rubric).items() if value or name not in _UNSEEN
+    }
     return Score(min(1.0, max(0.0, round(sum(components.values()), 6))), components)
+
+
+def _weighed(facts: Facts | StoryFacts, rubric: str) -> Components:
+    if isinstance(facts, StoryFacts) and rubric in STORY_RUBRICS:
+        return STORY_RUBRICS[rubric](facts)
+    if isinstance(facts, Facts) and rubric in CODE_RUBRICS:
+        return CODE_RUBRICS[rubric](facts)
+    raise Misuse(f"the rubric {rubric!r} is another grader's")
 
 
 def rubrics_of(grader: str) -> tuple[str, ...]:

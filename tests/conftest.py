@@ -19,6 +19,7 @@ from gradus.cli import main
 from gradus.errors import Fault
 from services.graders.ocaml.grader import OcamlGrader
 from services.graders.rust.grader import RustGrader
+from services.graders.story.grader import StoryGrader
 
 
 def free_port() -> int:
@@ -115,6 +116,18 @@ def rust_grader() -> RustGrader:
         return RustGrader()
     except Fault as fault:
         pytest.skip(f"the Rust grader cannot start here: {fault.message}")
+
+
+@pytest.fixture(scope="session")
+def story_grader() -> Iterator[StoryGrader]:
+    """The story grader with its real model, made once for the session."""
+    try:
+        grader = StoryGrader()
+        grader.prove()
+    except Fault as fault:
+        pytest.skip(f"the story grader cannot start here: {fault.message}")
+    yield grader
+    grader.encoder.close()
 
 
 class Said(NamedTuple):

@@ -12,6 +12,7 @@ from gradus.errors import UnknownGrader
 GRADERS: Mapping[GraderName, str] = {
     GraderName.OCAML: "services.graders.ocaml.grader:OcamlGrader",
     GraderName.RUST: "services.graders.rust.grader:RustGrader",
+    GraderName.STORY: "services.graders.story.grader:StoryGrader",
 }
 """Name -> where its class is. One line here, one folder beside, one config, five cases: that is a grader."""
 

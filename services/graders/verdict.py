@@ -1,4 +1,4 @@
-"""Facts -> the verdict on the wire, and which rubric is a grader's default: the same for every grader of code."""
+"""Facts -> the verdict on the wire, and which rubric is a grader's default: the same for every grader."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import time
 
 from gradus.contract import Graded, GraderInfo, GraderName, Submission
 from gradus.errors import InternalFault
-from services.facts import Facts
+from services.facts import Facts, StoryFacts
 from services.rubric import rubrics_of, score
 
 
 def verdict(
-    submission: Submission, facts: Facts, rubric: str, info: GraderInfo, cpu_s: float, started: float
+    submission: Submission, facts: Facts | StoryFacts, rubric: str, info: GraderInfo, cpu_s: float, started: float
 ) -> Graded:
-    """`cpu_s`: used in boxes. `started`: of `time.monotonic()`."""
+    """`cpu_s`: used in boxes, or by the model of stories. `started`: of `time.monotonic()`."""
     result = score(facts, rubric)
     return Graded(
         id=submission.id,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gradus.contract import Stage, TestCount
 from gradus.errors import Misuse
 from services.facts import Facts
-from services.rubric import RUBRICS, Score, rubrics_of, score
+from services.rubric import CODE_RUBRICS, Score, rubrics_of, score
 
 GRADUATED = "ocaml/graduated@1"
 STRICT = "ocaml/strict@1"
@@ -105,7 +105,7 @@ def test_strict_is_all_or_nothing() -> None:
     assert score(Facts(Stage.TYPES, 1.0), STRICT).reward == 0.0
 
 
-@pytest.mark.parametrize("rubric", sorted(RUBRICS))
+@pytest.mark.parametrize("rubric", sorted(CODE_RUBRICS))
 @given(facts=ALL_FACTS)
 def test_every_reward_is_a_finite_number_from_zero_to_one_and_the_sum_of_its_components(
     rubric: str, facts: Facts

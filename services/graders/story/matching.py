@@ -46,7 +46,7 @@ class Matching:
     pairs: tuple[Pair, ...]
     """Those with a gated similarity above 0, by story."""
     references: int
-    """How many different things were asked for: of references that ask for the same, those that were answered, else one."""
+    """Different things that were asked for: of references that ask for the same, those that were answered, else one."""
 
     @property
     def total(self) -> float:

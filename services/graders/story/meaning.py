@@ -1,7 +1,8 @@
 """Does a story mean what its similarity promises? Polarity, fluency, focus, coherence, role; each a number in [0, 1].
 
-A sentence vector hardly tells `upload files` from `never upload files` or from the same words shuffled: these checks do.
-Most read words only; the probes are linear functions of what the model gave for the same text anyway. Knows no model.
+A sentence vector hardly tells `upload files` from `never upload files` or from the same words shuffled: these checks
+do. Most read words only; the probes are linear functions of what the model gave for the same text anyway. Knows no
+model.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from services.graders.story.words import content, opposites, stem, tokens, word_
 
 Vectors = NDArray[np.float32]
 
-VERB_REACH = 4
+HEAD_REACH = 4
+"""Words from the start of a want that say whether it is wanted at all."""
+VERB_REACH = 1
 """Words of meaning from the start of a want among which its verb is."""
 HEDGED = 0.4
 """What a want is worth that says `maybe` where the reference does not."""
@@ -33,7 +36,7 @@ class Wish:
 
     stems: tuple[str, ...]
     denied: bool
-    """Says that something is not to be: an odd number of words like `never`, `avoid`, `unable`."""
+    """What it says first is that something is not to be: `never upload`, `avoid uploading`, `be unable to upload`."""
     hedged: bool
     opposed: frozenset[str]
     """Stems that would undo its verb."""
@@ -46,10 +49,21 @@ def wish(want: str) -> Wish:
     undone = frozenset[str]().union(*(opposites().get(verb, frozenset()) for verb in verbs))
     return Wish(
         stems=tuple(stems),
-        denied=sum(word in word_list("negations") for word in words) % 2 == 1,
+        denied=_denied(words),
         hedged=any(word in word_list("hedges") for word in words),
         opposed=undone - frozenset(stems),
     )
+
+
+def _denied(words: Sequence[str]) -> bool:
+    """Only where the want begins: further on (`guests who never turn up`) a negation is part of what is wished for."""
+    head = []
+    for word in words[:HEAD_REACH]:
+        if word in word_list("subordinators"):
+            break
+        head.append(word)
+    first = next((word for word in head if word not in ("be", "to", "have")), "")
+    return sum(word in word_list("negations") for word in head) % 2 != (first in word_list("refusals"))
 
 
 def agreement(story: Wish, reference: Wish) -> float:

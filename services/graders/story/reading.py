@@ -38,10 +38,14 @@ _BENEFIT_FIRST = re.compile(
     r"^(in order (?:to|that)\b.{3,300}?)(?:,\s{0,3}|\s)(as (?:an?|the)?\s{0,2}.{2,})$", re.IGNORECASE
 )
 _ADVERB = r"(?:\s{1,3}(?:also|really|just|simply|always|still|often))?"
-_ABLE = r"(?:\s{1,3}(?:to\s{1,3})?(?:be able to|have the (?:ability|option|possibility) (?:to|of)|to)\b|\s{1,3}the ability to\b)?"
+_ABLE = (
+    r"(?:\s{1,3}(?:to\s{1,3})?(?:be able to|have the (?:ability|option|possibility) (?:to|of)|to)\b"
+    r"|\s{1,3}the ability to\b)?"
+)
 _WISH = (
-    r"(?:(?:would|should|'d)(?: very much)? (?:like|love|prefer|want|wish)|'d like|want|wants|wish|needs?|prefer|expect|hope|"
-    r"require|(?:am|'m|are|would be|should be|must be|will be) able|have|can|could|must|should|shall|will)\b"
+    r"(?:(?:would|should|'d)(?: very much)? (?:like|love|prefer|want|wish)|'d like|want|wants|wish|needs?|prefer|"
+    r"expect|hope|require|(?:am|'m|are|would be|should be|must be|will be) able|"
+    r"have|can|could|must|should|shall|will)\b"
 )
 _WANT = re.compile(
     rf"(?:^|,?\s{{0,3}}\b)(?:i|we)(?:(?={_ADVERB}\s{{0,3}}{_WISH}(?!\s{{0,3}}(?:not|never|n't)\b)){_ADVERB}\s{{0,3}}{_WISH}:?{_ABLE}"
@@ -49,8 +53,10 @@ _WANT = re.compile(
     re.IGNORECASE,
 )
 _BENEFIT = re.compile(
-    r"(?:^|,?\s{1,3}|\b)(?:so(?:,? ?so)? that\b(?: so that\b| that\b)?|so as to\b|in order(?: that| to|:)?\b|such that\b|because\b|"
-    r"so\b,?(?=\s{1,3}(?:i|we|they|it|he|she|you)\b)|so\b(?=(?:\s{1,3}[\w'-]{1,30}){1,4}\s{1,3}(?:can|could|will|may|do|don't)\b))"
+    r"(?:^|,?\s{1,3}|\b)(?:so(?:,? ?so)? that\b(?: so that\b| that\b)?|so as to\b|in order(?: that| to|:)?\b|"
+    r"such that\b|"
+    r"because\b|so\b,?(?=\s{1,3}(?:i|we|they|it|he|she|you)\b)|"
+    r"so\b(?=(?:\s{1,3}[\w'-]{1,30}){1,4}\s{1,3}(?:can|could|will|may|do|don't)\b))"
     r"[,:]?\s{0,3}",
     re.IGNORECASE,
 )
@@ -151,7 +157,7 @@ def _after_thinking(completion: str) -> tuple[str, list[str]]:
 
 def cleaned(text: str) -> tuple[str, list[str]]:
     """`text` in one normal form, without what does not show and without markup; flags say what there was."""
-    flags = []
+    flags: list[str] = []
     text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\\'", "'")
     if not text.isascii():
         text, flags = _plain(text)

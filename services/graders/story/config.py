@@ -1,0 +1,60 @@
+"""The story grader's configuration, `configs/graders/story.yaml`. Part of the grader's revision."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from gradus.contract import RubricName
+from services.graders.settings import Positive, Section, read_settings
+from services.graders.story.matching import Gate
+from services.graders.story.model import DEFAULT_MODEL
+from services.graders.story.reading import ReadingLimits
+
+Cosine = Annotated[float, Field(ge=-1, le=1, allow_inf_nan=False)]
+
+
+class GateConfig(Section):
+    low: Cosine
+    high: Cosine
+
+    @model_validator(mode="after")
+    def _opens(self) -> GateConfig:
+        if self.low >= self.high:
+            raise ValueError("`low` must be less than `high`")
+        return self
+
+    @property
+    def gate(self) -> Gate:
+        return Gate(self.low, self.high)
+
+
+class StoryLimits(Section):
+    characters: Positive
+    """Of an answer, behind its thinking: a longer one is void."""
+    lines: Positive
+    """Of an answer that are read."""
+    references: Positive
+    """Of a task: one with more is not judged."""
+
+    @property
+    def reading(self) -> ReadingLimits:
+        return ReadingLimits(self.characters, self.lines)
+
+
+class StoryConfig(Section):
+    rubric: RubricName
+    model: str = DEFAULT_MODEL
+    backend: str
+    precision: str
+    threads: Positive = 1
+    gate: GateConfig
+    limits: StoryLimits
+    cache_mb: Positive = 64
+
+
+def load_config(path: Path | None = None) -> StoryConfig:
+    """Read `path`, or the shipped file. Raises Misuse naming the file and the key."""
+    return read_settings(StoryConfig, "story", path)

@@ -1,0 +1,93 @@
+"""The seven quantities of GRPO-for-SCRUM's reward, as its version of 7 July 2025 computes them, oddities included.
+
+For comparing with rewards that were trained on; `story/weighted@1` is the one to train with. Knows no
+model.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import string
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from services.facts import ScrumFacts
+
+Vectors = NDArray[np.float32]
+
+SIMILAR = 0.8
+_STORY = re.compile(
+    r"(?:(?:\*\*|[*\-•–]|\d+[.)])\s*)*+as an?\b\s*[^,]+?,?\s*i want\b.+?,?\s*so that\b.+?\.?", re.IGNORECASE
+)
+_TRAILING = "".join(mark for mark in string.punctuation if mark != "'")
+_CLAUSES = ("as a", "i want", "so that")
+
+
+@dataclass(frozen=True, slots=True)
+class ScrumTexts:
+    lines: tuple[str, ...]
+    """Lines that are not blank behind the first `</think>`."""
+    clean: tuple[str, ...]
+    """The same in lower case without punctuation at the end."""
+    issues: tuple[str, ...]
+
+
+def scrum_texts(completion: str, references: Sequence[str], max_characters: int, max_lines: int) -> ScrumTexts:
+    """What is compared. Its authors had no limits; a text with more characters has no lines here."""
+    text = re.split("</think>", completion, maxsplit=1, flags=re.IGNORECASE)[-1]
+    said = text.splitlines() if len(text) <= max_characters else []
+    lines = tuple(line.strip() for line in said if line.strip())[:max_lines]
+    clean = tuple(line.lower().rstrip(_TRAILING + string.whitespace) for line in lines)
+    issues = tuple(issue for reference in references if (issue := reference.strip().strip('"')))
+    return ScrumTexts(lines, clean, issues)
+
+
+def scrum_facts(texts: ScrumTexts, embed: Callable[[Sequence[str]], Vectors]) -> ScrumFacts:
+    """`embed`: texts -> unit rows, in order."""
+    count = math.exp(-abs(len(texts.lines) - len(texts.issues)) / 2)
+    if not texts.lines or not texts.issues:
+        return ScrumFacts(0.0, 0.0, 0.0, count, 0.0, 0.0, 0.0)
+    vectors = embed([*texts.issues, *texts.lines, *texts.clean])
+    issues, lines, clean = np.split(vectors, np.cumsum([len(texts.issues), len(texts.lines)]))
+    return ScrumFacts(
+        regex=_mean([float(_STORY.fullmatch(line) is not None) for line in texts.clean]),
+        clause=_mean([_clause_share(line) for line in texts.clean]),
+        coverage=_coverage(issues @ lines.T),
+        count=count,
+        length=_length(texts),
+        redundancy=_redundancy(clean @ clean.T),
+        extraneous=_mean([_clause_share(line.lower()) for line in texts.lines]) - 1,
+    )
+
+
+def _clause_share(line: str) -> float:
+    return sum(clause in line for clause in _CLAUSES) / len(_CLAUSES)
+
+
+def _coverage(cosines: Vectors) -> float:
+    """Greedy in the order of the issues; a line that is used has -1 from then on, and is chosen when none is left."""
+    left = cosines.astype(np.float64)
+    chosen = []
+    for issue in range(len(left)):
+        line = int(left[issue].argmax())
+        chosen.append(float(left[issue, line]))
+        left[:, line] = -1.0
+    return _mean(chosen)
+
+
+def _length(texts: ScrumTexts) -> float:
+    usual = _mean([len(issue.split()) for issue in texts.issues])
+    return _mean([max(0.0, 1 - ((len(line.split()) - usual) / usual) ** 2) for line in texts.clean])
+
+
+def _redundancy(cosines: Vectors) -> float:
+    alike = int((np.triu(cosines, 1) > SIMILAR).sum())
+    return -alike / len(cosines)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
