@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	command -v $$p >/dev/null && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
-EXTRAS := api,worker,story,train,dev
+EXTRAS := api,worker,story,train,otel,dev
 
 # uv is used when it is there. It does not read pip's settings, so the places where pip looks for wheels are passed on.
 UV := $(shell command -v uv)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from services.api.serving import serve
 from services.broker.open import open_broker
 from services.graders import Grader
+from services.tracing import spans
 from services.worker import Worker, stop_on_signals
 
 
@@ -24,8 +25,8 @@ async def serve_embedded(
         await asyncio.to_thread(grader.prove)
     stop = asyncio.Event()
     stop_on_signals(stop)
-    broker = open_broker(None)
-    workers = [Worker(grader, broker, slots=slots, proven=True) for grader in graders]
+    broker, traced = open_broker(None), spans("gradus-worker")
+    workers = [Worker(grader, broker, slots=slots, proven=True, spans=traced) for grader in graders]
     working = [asyncio.create_task(worker.run(stop)) for worker in workers]
     try:
         await serve(broker, host, port, stop=stop, on_ready=on_ready)
@@ -33,3 +34,5 @@ async def serve_embedded(
         stop.set()
         await asyncio.gather(*working)
         await broker.close()
+        if traced:
+            await asyncio.to_thread(traced.close)

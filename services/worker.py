@@ -30,6 +30,7 @@ from gradus.errors import Fault, FaultKind, GradusError, InternalFault, QueueFau
 from services.broker import MAX_STARTS, Broker, Claim
 from services.broker.payload import JobPayload
 from services.graders import Grader
+from services.tracing import Spans
 
 log = logging.getLogger("gradus.worker")
 
@@ -103,12 +104,14 @@ class Worker:
         name: str | None = None,
         proven: bool = False,
         observer: Observer | None = None,
+        spans: Spans | None = None,
     ) -> None:
         self.grader = grader
         self.broker = broker
         self.slots = slots
         self.proven = proven
         self._observer = observer
+        self._spans = spans
         self.name = name or f"{socket.gethostname()}-{os.getpid()}-{grader.info().name}"
         self._info = grader.info().model_copy(update={"slots": slots})
         self._free = list(range(slots))
@@ -157,6 +160,8 @@ class Worker:
                 await self._answer(work.claim, result, bury)
                 if self._observer:
                     self._observer.answered(result, time.monotonic() - started_at, buried=bury)
+                if self._spans:
+                    self._spans.graded(work.claim, result, time.monotonic() - started_at)
         finally:
             self._active.pop(work.claim.token, None)
             self._free.append(work.slot)

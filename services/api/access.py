@@ -39,7 +39,7 @@ class Access:
             with boundary(InternalFault, "the API"):
                 await self._app(scope, receive, noting)
         except Fault as fault:
-            log.error("defect", extra={"fields": {"route": _route(scope), "error": where(fault)}})
+            log.error("defect", extra={"fields": {"route": route_of(scope), "error": where(fault)}})
             if not statuses:
                 answer = problem(500, "the service failed on this request; its log says where")
                 await answer(scope, receive, noting)
@@ -48,19 +48,25 @@ class Access:
 
     def _note(self, scope: Scope, statuses: list[int], seconds: float) -> None:
         status = statuses[0] if statuses else 499
-        self._metrics.request(scope["method"], _route(scope), status, seconds)
+        self._metrics.request(scope["method"], route_of(scope), status, seconds)
         fields: dict[str, Any] = {
             "method": scope["method"],
-            "route": _route(scope),
+            "route": route_of(scope),
             "status": status,
             "ms": round(seconds * 1000, 1),
         }
-        log.info("request", extra={"fields": fields | scope.get("state", {}).get("log_fields", {})})
+        log.info("request", extra={"fields": fields | fields_of(scope)})
 
 
-def _route(scope: Scope) -> str:
+def route_of(scope: Scope) -> str:
     """The template of the route, never the path: paths are the caller's."""
     return str(getattr(scope.get("route"), "path", "unmatched"))
+
+
+def fields_of(scope: Scope) -> dict[str, str | int]:
+    """What the route found worth telling of its request."""
+    fields: dict[str, str | int] = scope.get("state", {}).get("log_fields", {})
+    return fields
 
 
 def where(error: BaseException) -> str:

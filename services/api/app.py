@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Container, Coroutine
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, cast
@@ -35,14 +36,17 @@ from services.api.metrics import Metrics
 from services.api.problems import MAX_NAME_CHARS
 from services.api.roster import Roster
 from services.api.settings import ApiSettings
+from services.api.traced import Traced
 from services.api.waiting import LineStream, unless_gone
 from services.broker import Broker, Lane
+from services.tracing import spans
 
 
 class Api:
     """What the routes of one app share."""
 
     def __init__(self, broker: Broker, settings: ApiSettings) -> None:
+        self.spans = spans("gradus-api")
         self.broker = broker
         self.settings = settings
         self.keys = settings.key_ring()
@@ -71,12 +75,16 @@ def create_app(broker: Broker, settings: ApiSettings) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
         await api.jobs.close()
+        if api.spans:
+            await asyncio.to_thread(api.spans.close)
 
     app = FastAPI(title="Gradus", version=schema.VERSION, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.api = api
     app.include_router(graded)
     app.include_router(watched)
     app.add_middleware(Access, metrics=api.metrics)
+    if api.spans:
+        app.add_middleware(Traced, spans=api.spans)
     problems.install(app, settings.retry_after_s)
     schema.install(app)
     return app

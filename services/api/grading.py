@@ -33,6 +33,7 @@ from services.api.metrics import Metrics
 from services.api.roster import Roster
 from services.broker import DEFAULT_LANE, Broker, Job, Lane, QueueFull
 from services.broker.payload import JobPayload
+from services.tracing import TRACEPARENT
 
 Deliver = Callable[[Graded | Faulted], None]
 
@@ -203,7 +204,7 @@ def _make_jobs(batch: Batch, info: GraderInfo, request: GradeRequest) -> None:
 
 
 def _payload(submission: Submission, rubric: str, deadline: float) -> str:
-    return JobPayload(submission=submission, rubric=rubric, deadline=deadline).encode()
+    return JobPayload(submission=submission, rubric=rubric, deadline=deadline, traceparent=TRACEPARENT.get()).encode()
 
 
 def result_of(text: str, job_id: str) -> Graded | Faulted:

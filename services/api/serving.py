@@ -27,6 +27,14 @@ from services.api.settings import ApiSettings
 from services.broker import Broker
 from services.broker.open import open_broker
 
+LOGGERS = {
+    "gradus": logging.INFO,
+    "services": logging.INFO,
+    "uvicorn": logging.WARNING,
+    "opentelemetry": logging.WARNING,
+}
+"""Whose lines are shown, from which level on."""
+
 
 class JsonLines(logging.Formatter):
     """One JSON object per line. Of an exception only its type and places: its message may quote a submission."""
@@ -49,7 +57,7 @@ def _log_lines() -> Iterator[None]:
     before = []
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
-    for name, level in (("gradus", logging.INFO), ("services", logging.INFO), ("uvicorn", logging.WARNING)):
+    for name, level in LOGGERS.items():
         logger = logging.getLogger(name)
         before.append((logger, logger.handlers, logger.propagate, logger.level))
         logger.handlers, logger.propagate = [handler], False

@@ -19,9 +19,12 @@ class JobPayload(BaseModel):
     rubric: RubricName
     deadline: Annotated[float, Field(allow_inf_nan=False)]
     """Unix seconds. Work that starts later serves nobody: the worker answers with a `deadline` fault."""
+    traceparent: Annotated[str, Field(pattern=r"^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$")] | None = None
+    """W3C trace context of the request that queued the job, when requests are traced."""
 
     def encode(self) -> str:
-        return self.model_dump_json()
+        # Left out where there is none: workers of releases that do not know the field refuse it.
+        return self.model_dump_json(exclude={"traceparent"} if self.traceparent is None else None)
 
     @classmethod
     def decode(cls, payload: str) -> Self:
