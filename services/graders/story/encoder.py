@@ -19,10 +19,10 @@ import numpy as np
 from gradus.errors import Fault, InternalFault, boundary
 from services.graders.story.backends import Backend, Floats, Tokens
 
-MAX_PASS_TOKENS = 1024
-"""Of one pass, padding included: larger passes cost more per token, smaller ones too."""
+MAX_PASS_TOKENS = 512
+"""Of one pass, padding included. In fp32 512 cost less per token than 256 or 1,024 (docs/decisions/0011)."""
 MAX_DRAIN_TEXTS = 256
-"""Taken from the queue at a time, so that one task with very many references cannot keep all others waiting."""
+"""Taken from the queue at a time and sorted by length: who asked long before is answered before."""
 HANG_S = 60.0
 """A pass that takes longer hangs: the largest usual one takes about 0.2 s."""
 _ENTRY_BYTES = 400

@@ -30,6 +30,7 @@ from services.graders.story.model import (
     exporter_hash,
     file_sha256,
     read_folder,
+    refuse_unless_named,
     slug,
 )
 
@@ -49,7 +50,8 @@ def export(model: str = DEFAULT_MODEL, precisions: Iterable[str] = ("fp32",), to
     An earlier export of the same is replaced. Raises InternalFault when the weights are not there, not the published
     ones, or of an architecture that is not known.
     """
-    source = _weights_of(model)
+    refuse_unless_named(model)
+    source = weights_of(model)
     weights = file_sha256(source / WEIGHTS)
     if PUBLISHED.get(model, weights) != weights:
         message = f"{source / WEIGHTS} does not hold the published weights of {model}; give the folder's path to use it"
@@ -64,7 +66,7 @@ def export(model: str = DEFAULT_MODEL, precisions: Iterable[str] = ("fp32",), to
     return read_folder(target)
 
 
-def _weights_of(model: str) -> Path:
+def weights_of(model: str) -> Path:
     """The folder that holds the weights of `model`, with a tokenizer beside them."""
     folder = Path(model) if Path(model).is_dir() else _cached(model) or _packaged(model) or _downloaded(model)
     for name in ("config.json", WEIGHTS, TOKENIZER):

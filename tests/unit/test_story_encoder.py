@@ -1,0 +1,317 @@
+"""The batching encoder's promises, held against a model that is arithmetic: what comes out says what went in."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gradus.errors import InternalFault
+from services.graders.story.backends import Pooled, Tokens
+from services.graders.story.encoder import MAX_DRAIN_TEXTS, Encoder, _Kept, _Row, _Wanted, padded, passes
+
+SOON_S = 20.0
+TEXTS = st.lists(st.text(max_size=30), min_size=1, max_size=40)
+
+
+class Letters:
+    """A token per character; some text must be of no use to it."""
+
+    def ids(self, texts: Sequence[str]) -> list[list[int]]:
+        if "untellable" in texts:
+            raise InternalFault("this text has no tokens")
+        return [[1, *(ord(letter) + 2 for letter in text)] for text in texts]
+
+
+class Arithmetic:
+    """Sums of tokens in place of a model; keeps every pass, can be held, and breaks on a token that it is told."""
+
+    name = "arithmetic-fp32"
+
+    def __init__(self) -> None:
+        self.passes: list[Tokens] = []
+        self.go = threading.Event()
+        self.go.set()
+        self.entered = threading.Semaphore(0)
+        self.breaks_on: int | None = None
+        self.gives: float | None = None
+
+    def encode(self, ids: Tokens, mask: Tokens) -> Pooled:
+        self.entered.release()
+        assert self.go.wait(SOON_S)
+        self.passes.append(ids)
+        if self.breaks_on in ids:
+            raise ValueError("no such token")
+        given = np.stack([expected(row[: int(there.sum())]) for row, there in zip(ids, mask, strict=True)])
+        vectors = given if self.gives is None else np.full_like(given, self.gives)
+        return Pooled(vectors, 2 * given)
+
+    @property
+    def texts(self) -> int:
+        return sum(len(one) for one in self.passes)
+
+
+def expected(ids: Sequence[int] | Tokens) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+    return np.array([len(ids), sum(ids) % 9973, ids[-1] % 9973], np.float32)
+
+
+@pytest.fixture
+def model() -> Arithmetic:
+    return Arithmetic()
+
+
+@pytest.fixture
+def encoder(model: Arithmetic) -> Iterator[Encoder]:
+    made = Encoder(model, Letters(), max_pass_tokens=64)
+    yield made
+    model.go.set()
+    made.close()
+
+
+def wants(texts: Sequence[str]) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
+    return np.stack([expected(ids) for ids in Letters().ids(texts)])
+
+
+def in_threads(number: int, act: Callable[[int], object]) -> list[object]:
+    with ThreadPoolExecutor(number) as pool:
+        return [future.result(SOON_S) for future in [pool.submit(act, index) for index in range(number)]]
+
+
+def held(model: Arithmetic, encoder: Encoder, pool: ThreadPoolExecutor) -> None:
+    """Has the model in the middle of a pass, so that all that is asked next is queued."""
+    model.go.clear()
+    pool.submit(encoder.vectors, ["the pass under way"])
+    assert model.entered.acquire(timeout=SOON_S)
+
+
+def until_queued(encoder: Encoder, number: int) -> None:
+    give_up = threading.Event()
+    for _ in range(2000):
+        if len(encoder._queue) == number:
+            return
+        give_up.wait(0.01)
+    raise AssertionError(f"{len(encoder._queue)} texts are queued and not {number}")
+
+
+# ----------------------------------------------------------------------------------------------------- what comes out
+
+
+@given(TEXTS)
+@settings(max_examples=60, deadline=None)
+def test_every_text_gets_its_own_vectors_in_the_order_asked(texts: list[str]) -> None:
+    encoder = Encoder(Arithmetic(), Letters(), max_pass_tokens=64)
+    try:
+        found = encoder.embed(texts)
+        assert np.array_equal(found.vectors, wants(texts))
+        assert np.array_equal(found.inner, 2 * wants(texts))
+        assert np.array_equal(encoder.vectors(texts[::-1]), wants(texts[::-1]))
+    finally:
+        encoder.close()
+
+
+def test_a_text_is_asked_once_however_often_it_occurs(encoder: Encoder, model: Arithmetic) -> None:
+    encoder.vectors(["a", "b", "a", "a", "b"])
+    encoder.vectors(["b", "a", "c"])
+    assert model.texts == 3
+
+
+def test_texts_that_differ_in_anything_are_different_texts(encoder: Encoder, model: Arithmetic) -> None:
+    texts = ["a", "A", " a", "a ", "à", ""]
+    assert np.array_equal(encoder.vectors(texts), wants(texts))
+    assert model.texts == len(texts)
+
+
+def test_what_is_given_out_may_be_changed_and_what_is_kept_stays(encoder: Encoder) -> None:
+    encoder.vectors(["a"])[:] = 0
+    encoder.embed(["a"]).inner[:] = 0
+    assert np.array_equal(encoder.vectors(["a"]), wants(["a"]))
+
+
+def test_the_model_s_time_is_told_to_the_one_who_asked_first(encoder: Encoder) -> None:
+    assert encoder.embed(["a", "b"]).cpu_s > 0
+    assert encoder.embed(["b", "a", "a"]).cpu_s == 0
+
+
+# ------------------------------------------------------------------------------------------------------ many at a time
+
+
+def test_many_threads_get_what_each_asked_for(encoder: Encoder, model: Arithmetic) -> None:
+    def ask(index: int) -> bool:
+        texts = [f"{(index * step) % 37} of {step}" for step in range(1, 30)]
+        return all(np.array_equal(encoder.vectors(texts), wants(texts)) for _ in range(5))
+
+    assert all(in_threads(32, ask))
+    assert model.texts == len({f"{(index * step) % 37} of {step}" for step in range(1, 30) for index in range(32)})
+
+
+def test_a_text_that_two_ask_for_at_a_time_is_asked_once(encoder: Encoder, model: Arithmetic) -> None:
+    with ThreadPoolExecutor() as pool:
+        held(model, encoder, pool)
+        asked = [pool.submit(encoder.embed, ["the pass under way", f"own {index}", "shared"]) for index in range(3)]
+        until_queued(encoder, 4)
+        model.go.set()
+        found = [one.result(SOON_S) for one in asked]
+    assert model.texts == 5
+    assert sum(1 for one in found if one.cpu_s > 0) == 3
+    assert np.array_equal(found[0].vectors[2], found[1].vectors[2])
+
+
+def test_what_was_queued_by_several_is_run_in_one_pass(encoder: Encoder, model: Arithmetic) -> None:
+    with ThreadPoolExecutor() as pool:
+        held(model, encoder, pool)
+        asked = [pool.submit(encoder.vectors, [f"text {index}"]) for index in range(4)]
+        until_queued(encoder, 4)
+        model.go.set()
+        for one in asked:
+            one.result(SOON_S)
+    assert [len(one) for one in model.passes] == [1, 4]
+
+
+def test_a_lone_text_is_run_at_once_and_waits_for_no_other(encoder: Encoder, model: Arithmetic) -> None:
+    encoder.vectors(["alone"])
+    assert [len(one) for one in model.passes] == [1]
+
+
+def test_who_asked_long_before_is_answered_before(encoder: Encoder, model: Arithmetic) -> None:
+    with ThreadPoolExecutor() as pool:
+        held(model, encoder, pool)
+        early = pool.submit(encoder.vectors, ["E" * 30 + str(index) for index in range(MAX_DRAIN_TEXTS)])
+        until_queued(encoder, MAX_DRAIN_TEXTS)
+        late = pool.submit(encoder.vectors, ["late"])
+        until_queued(encoder, MAX_DRAIN_TEXTS + 1)
+        model.go.set()
+        early.result(SOON_S)
+        late.result(SOON_S)
+    assert [ord("l") + 2 in ids for ids in model.passes].index(True) == len(model.passes) - 1
+
+
+# ------------------------------------------------------------------------------------------------------------- passes
+
+
+@given(st.lists(st.integers(1, 90), min_size=1, max_size=80), st.integers(1, 256))
+def test_passes_hold_every_text_once_within_the_bound(lengths: list[int], most: int) -> None:
+    taken = [_Wanted(str(index), [1] * length) for index, length in enumerate(lengths)]
+    made = passes(taken, most)
+    assert sorted(wanted.text for one in made for wanted in one) == sorted(wanted.text for wanted in taken)
+    for one in made:
+        assert len(one) == 1 or len(one) * max(len(wanted.ids) for wanted in one) <= most
+    ordered = [len(wanted.ids) for one in made for wanted in one]
+    assert ordered == sorted(ordered)
+
+
+def test_padding_is_masked() -> None:
+    ids, mask = padded([[5, 6, 7], [8]])
+    assert ids.tolist() == [[5, 6, 7], [8, 0, 0]]
+    assert mask.tolist() == [[1, 1, 1], [1, 0, 0]]
+    assert ids.dtype == mask.dtype == np.int64
+
+
+# ---------------------------------------------------------------------------------------------------- what is kept
+
+
+def row(width: int = 3) -> _Row:
+    return _Row(np.zeros(width, np.float32), np.zeros(width, np.float32), 0.0)
+
+
+def test_what_is_kept_stays_within_its_bytes_and_drops_what_was_not_asked_for_longest() -> None:
+    kept = _Kept(max_bytes=1500)
+    for text in ("a", "b", "c"):
+        kept.put(text, row())
+    assert kept.get("a") is not None
+    kept.put("d", row())
+    assert kept.get("b") is None
+    assert [text for text in "acd" if kept.get(text)] == ["a", "c", "d"]
+    assert kept.bytes <= 1500
+
+
+@given(st.lists(st.tuples(st.text(max_size=200), st.integers(1, 400)), max_size=60), st.integers(0, 6000))
+def test_the_bytes_of_what_is_kept_are_counted_and_bounded(put: list[tuple[str, int]], most: int) -> None:
+    kept = _Kept(most)
+    for text, width in put:
+        kept.put(text, row(width))
+        assert 0 <= kept.bytes <= most
+    for text, _ in put:
+        kept.put(text, row(1))
+    assert (kept.bytes == 0) == (len(kept) == 0)
+
+
+def test_an_encoder_that_may_keep_nothing_answers_all_the_same(model: Arithmetic) -> None:
+    encoder = Encoder(model, Letters(), cache_mb=0)
+    assert np.array_equal(encoder.vectors(["a", "b", "a"]), wants(["a", "b", "a"]))
+    encoder.vectors(["a"])
+    assert model.texts == 3
+    encoder.close()
+
+
+# ---------------------------------------------------------------------------------------------------- what goes wrong
+
+
+def test_a_text_that_cannot_be_told_harms_nobody_else(encoder: Encoder) -> None:
+    def ask(index: int) -> bool:
+        if index % 2:
+            with pytest.raises(InternalFault, match="no tokens"):
+                encoder.vectors([f"text {index}", "untellable"])
+            return True
+        return np.array_equal(encoder.vectors([f"text {index}"]), wants([f"text {index}"]))
+
+    assert all(in_threads(8, ask))
+
+
+def test_a_pass_that_breaks_is_a_fault_of_its_texts_and_the_next_is_run(encoder: Encoder, model: Arithmetic) -> None:
+    model.breaks_on = ord("#") + 2
+    with ThreadPoolExecutor() as pool:
+        held(model, encoder, pool)
+        bad = pool.submit(encoder.vectors, ["#" * 40])
+        good = pool.submit(encoder.vectors, ["a" * 50])
+        until_queued(encoder, 2)
+        model.go.set()
+        with pytest.raises(InternalFault, match="the story model failed: ValueError: no such token"):
+            bad.result(SOON_S)
+        assert np.array_equal(good.result(SOON_S), wants(["a" * 50]))
+    model.breaks_on = None
+    assert np.array_equal(encoder.vectors(["#" * 40]), wants(["#" * 40])), "a fault is not kept"
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_vectors_that_are_no_numbers_are_a_fault_and_not_kept(
+    encoder: Encoder, model: Arithmetic, number: float
+) -> None:
+    model.gives = number
+    with pytest.raises(InternalFault, match="no usable vectors"):
+        encoder.vectors(["a"])
+    model.gives = None
+    assert np.array_equal(encoder.vectors(["a"]), wants(["a"]))
+
+
+def test_a_model_that_hangs_is_a_fault_for_all_who_wait(model: Arithmetic) -> None:
+    encoder = Encoder(model, Letters(), hang_s=0.05)
+    model.go.clear()
+    with ThreadPoolExecutor() as pool:
+        asked = [pool.submit(encoder.vectors, [f"text {index}"]) for index in range(3)]
+        for one in asked:
+            with pytest.raises(InternalFault, match="has not answered for 0.05 s"):
+                one.result(SOON_S)
+    model.go.set()
+    encoder.close()
+
+
+def test_a_closed_encoder_refuses_and_lets_nobody_wait(model: Arithmetic) -> None:
+    encoder = Encoder(model, Letters())
+    with ThreadPoolExecutor() as pool:
+        held(model, encoder, pool)
+        waits = pool.submit(encoder.vectors, ["queued"])
+        until_queued(encoder, 1)
+        closing = pool.submit(encoder.close)
+        with pytest.raises(InternalFault, match="closed"):
+            waits.result(SOON_S)
+        model.go.set()
+        closing.result(SOON_S)
+    with pytest.raises(InternalFault, match="closed"):
+        encoder.vectors(["late"])
+    encoder.close()
+    assert not encoder._thread.is_alive()
