@@ -1,22 +1,30 @@
-"""What one worker counts, for Prometheus. Grades nothing. No label comes from a caller or a model.
-
-Box resets are not among it: graders do not tell of them.
-"""
+"""What one worker counts, for Prometheus. Grades nothing. No label comes from a caller or a model."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_server
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
 
 from gradus.contract import Faulted, Graded, Stage
 from gradus.errors import FaultKind, Misuse
 from services.broker import Claim
+from services.sandbox.standing import LOSSES
 
 SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 REWARDS = tuple(n / 10 for n in range(11))
 MAX_FLAGS = 50
 """Kinds of flags that are told apart; the rest is counted as `other`."""
+
+
+class _Resets(Collector):
+    """Of all graders of this process: a worker has one."""
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        about = "Standing boxes that were lost and made anew"
+        yield CounterMetricFamily("gradus_worker_box_resets", about, value=LOSSES.number)
 
 
 class WorkerMetrics:
@@ -34,6 +42,7 @@ class WorkerMetrics:
         self._buried = self._counter("dead_letters", "Jobs buried")
         self._seconds = self._histogram("grade_seconds", "From claim to answer", SECONDS, "stage")
         self._rewards = self._histogram("reward", "Rewards of verdicts", REWARDS)
+        self.registry.register(_Resets())
         self._start_at_zero()
 
     def _counter(self, name: str, about: str, *labels: str) -> Counter:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from services.api.grading import Grading
 
 REWARDS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.999, 1.0)
+GRADE_SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 MAX_FLAGS = 100
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 SECONDS = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 120, 300, 600)
@@ -23,57 +25,54 @@ SECONDS = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 120, 300, 600)
 class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._requests = Counter(
-            "gradus_api_requests", "HTTP requests answered", ["method", "route", "status"], registry=self.registry
-        )
-        self._seconds = Histogram(
-            "gradus_api_request_seconds",
-            "Time from request to last byte",
-            ["method", "route"],
-            buckets=SECONDS,
-            registry=self.registry,
-        )
-        self._results = Counter("gradus_api_results", "Results given out", ["grader", "status"], registry=self.registry)
-        self._cached = Counter(
-            "gradus_api_cached_results", "Verdicts given out from the cache", ["grader"], registry=self.registry
-        )
-        self._faults = Counter("gradus_api_faults", "Faults given out", ["grader", "kind"], registry=self.registry)
-        self._stages = Counter(
-            "gradus_api_verdicts",
-            "Verdicts given out, by the stage reached",
-            ["grader", "stage"],
-            registry=self.registry,
-        )
-        self._rewards = Histogram(
-            "gradus_api_reward", "Rewards given out", ["grader"], buckets=REWARDS, registry=self.registry
-        )
-        self._flags = Counter(
-            "gradus_api_flags", "Verdicts that carry a flag", ["grader", "flag"], registry=self.registry
-        )
         self._known_flags: set[str] = set()
-        self._jobs = Gauge("gradus_queue_jobs", "Jobs by where they are", ["grader", "state"], registry=self.registry)
-        self._waiting = Gauge("gradus_api_waiting", "Jobs this process waits for", ["grader"], registry=self.registry)
-        self._oldest = Gauge(
-            "gradus_api_oldest_wait_seconds",
-            "Since the request that waits longest came",
-            ["grader"],
-            registry=self.registry,
-        )
-        self._stalled = Gauge(
-            "gradus_api_stalled_seconds", "Something waits and no result came", ["grader"], registry=self.registry
-        )
-        self._depth = Gauge("gradus_queue_depth", "Jobs queued or running", ["grader"], registry=self.registry)
-        self._workers = Gauge("gradus_workers", "Live workers", ["grader"], registry=self.registry)
-        self.connections = Gauge("gradus_api_connections", "Open connections", registry=self.registry)
-        self._broker_up = Gauge("gradus_broker_up", "1 if the broker answers", registry=self.registry)
+        self._make_metrics_of_requests()
+        self._make_metrics_of_results()
+        self._make_metrics_of_the_queue()
         for grader in GraderName:
             self._start_at_zero(grader.value)
+
+    def _counter(self, name: str, about: str, *labels: str) -> Counter:
+        return Counter(f"gradus_{name}", about, labels, registry=self.registry)
+
+    def _gauge(self, name: str, about: str, *labels: str) -> Gauge:
+        return Gauge(f"gradus_{name}", about, labels, registry=self.registry)
+
+    def _histogram(self, name: str, about: str, buckets: Sequence[float], *labels: str) -> Histogram:
+        return Histogram(f"gradus_{name}", about, labels, buckets=buckets, registry=self.registry)
+
+    def _make_metrics_of_requests(self) -> None:
+        self._requests = self._counter("api_requests", "HTTP requests answered", "method", "route", "status")
+        about = "Time from request to last byte"
+        self._seconds = self._histogram("api_request_seconds", about, SECONDS, "method", "route")
+        self.connections = self._gauge("api_connections", "Open connections")
+
+    def _make_metrics_of_results(self) -> None:
+        self._results = self._counter("api_results", "Results given out", "grader", "status")
+        self._cached = self._counter("api_cached_results", "Verdicts given out from the cache", "grader")
+        self._faults = self._counter("api_faults", "Faults given out", "grader", "kind")
+        self._stages = self._counter("api_verdicts", "Verdicts given out, by the stage reached", "grader", "stage")
+        self._rewards = self._histogram("api_reward", "Rewards given out", REWARDS, "grader")
+        self._flags = self._counter("api_flags", "Verdicts that carry a flag", "grader", "flag")
+        about = "Wall time of grading, of verdicts not from the cache"
+        self._grading = self._histogram("api_grade_seconds", about, GRADE_SECONDS, "grader", "stage")
+        self._cpu = self._counter("api_cpu_seconds", "CPU time in boxes, of verdicts not from the cache", "grader")
+
+    def _make_metrics_of_the_queue(self) -> None:
+        self._jobs = self._gauge("queue_jobs", "Jobs by where they are", "grader", "state")
+        self._depth = self._gauge("queue_depth", "Jobs queued or running", "grader")
+        self._waiting = self._gauge("api_waiting", "Jobs this process waits for", "grader")
+        self._oldest = self._gauge("api_oldest_wait_seconds", "Since the request that waits longest came", "grader")
+        self._stalled = self._gauge("api_stalled_seconds", "Something waits and no result came", "grader")
+        self._workers = self._gauge("workers", "Live workers", "grader")
+        self._broker_up = self._gauge("broker_up", "1 if the broker answers")
 
     def _start_at_zero(self, grader: str) -> None:
         # A series that first appears with its first fault has no rate before it: alerts would miss that one.
         self._results.labels(grader, "graded")
         self._results.labels(grader, "faulted")
         self._cached.labels(grader)
+        self._cpu.labels(grader)
         for kind in FaultKind:
             self._faults.labels(grader, kind.value)
 
@@ -93,6 +92,9 @@ class Metrics:
             self._flags.labels(grader.value, self._flag(flag)).inc()
         if result.cached:
             self._cached.labels(grader.value).inc()
+        else:
+            self._grading.labels(grader.value, result.stage.value).observe(result.wall_ms / 1000)
+            self._cpu.labels(grader.value).inc(max(result.cpu_ms, 0) / 1000)
 
     def _flag(self, flag: str) -> str:
         """Flags are the graders' words, a dozen; a grader that makes them up as it goes must not fill the memory."""

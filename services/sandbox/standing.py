@@ -22,6 +22,21 @@ _CHUNK = 1 << 16
 MAX_REPLY = 1 << 26
 
 
+class Losses:
+    """How many standing boxes of this process were lost, whosever they were: each had to be made anew."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._turn = threading.Lock()
+
+    def note(self) -> None:
+        with self._turn:
+            self.number += 1
+
+
+LOSSES = Losses()
+
+
 class Standing:
     """`spawn` starts the box with these descriptors as its 0, 1, 2 ... and returns its process id; `gone` is called
     once the box is no more."""
@@ -63,6 +78,7 @@ class Standing:
         except (BoxLost, OSError, ValueError) as error:
             said = self._last_words()
             self.close()
+            LOSSES.note()
             raise BoxLost(f"{error}{said}") from None
 
     def _exchange(self, question: memoryview, deadline: float) -> Exchange:

@@ -746,8 +746,22 @@ async def test_metrics_tell_rewards_stages_and_flags_by_grader() -> None:
         'gradus_api_reward_bucket{grader="ocaml",le="0.3"} 1.0',
         'gradus_api_reward_bucket{grader="ocaml",le="0.999"} 1.0',
         'gradus_api_reward_sum{grader="ocaml"} 2.25',
+        'gradus_api_grade_seconds_count{grader="ocaml",stage="tests"} 3.0',
+        'gradus_api_grade_seconds_bucket{grader="ocaml",le="0.002",stage="tests"} 3.0',
+        'gradus_api_cpu_seconds_total{grader="ocaml"} 0.003',
+        'gradus_api_cpu_seconds_total{grader="rust"} 0.0',
     ):
         assert line in text
+
+
+async def test_what_came_from_the_cache_cost_nothing_again() -> None:
+    async with service() as (client, _):
+        for _ in range(3):
+            await client.post(GRADE, json=body(submission("a")))
+        text = (await client.get("/metrics")).text
+    assert 'gradus_api_cpu_seconds_total{grader="ocaml"} 0.001\n' in text
+    assert 'gradus_api_grade_seconds_count{grader="ocaml",stage="tests"} 1.0\n' in text
+    assert 'gradus_api_verdicts_total{grader="ocaml",stage="tests"} 3.0\n' in text
 
 
 async def test_metrics_tell_what_is_queued_running_and_waited_for() -> None:

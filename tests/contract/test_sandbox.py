@@ -26,6 +26,7 @@ from services.sandbox import BoxLost, Command, Ending, Limits, Outcome, Standing
 from services.sandbox.bubblewrap import Bubblewrap
 from services.sandbox.cgroup import Groups
 from services.sandbox.probe import Finding, probe, refuse_unless_safe
+from services.worker_metrics import WorkerMetrics
 
 PYTHON = os.path.realpath(sys.executable)
 BINDS = ("/usr", os.path.realpath(sys.base_prefix))
@@ -612,6 +613,18 @@ def test_a_standing_box_that_misbehaves_is_lost(
         standing.ask(misbehaves.encode() + b"\n", wall_s)
     with pytest.raises(BoxLost, match="it was closed"):
         standing.ask(b"reply(b'a')\n", SOON_S)
+
+
+def test_a_scrape_of_the_worker_counts_boxes_that_were_lost_and_not_those_that_were_closed(sandbox: Bubblewrap) -> None:
+    def told() -> float:
+        return WorkerMetrics().registry.get_sample_value("gradus_worker_box_resets_total") or 0
+
+    before = told()
+    sandbox.open(python(SERVE, limits=replace(LIMITS, cpu_s=None))).close()
+    assert told() == before
+    with pytest.raises(BoxLost, match="it died"):
+        sandbox.open(python(SERVE, limits=replace(LIMITS, cpu_s=None))).ask(b"os._exit(1)\n", SOON_S)
+    assert told() == before + 1
 
 
 def test_nobody_survives_a_standing_box_that_was_lost(sandbox: Bubblewrap) -> None:
