@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +34,11 @@ OWN_CPU_S = 20.0
 def rust_grader() -> RustGrader:
     """The Rust grader in its real boxes."""
     try:
-        return RustGrader()
+        grader = RustGrader()
     except Fault as fault:
         pytest.skip(f"the Rust grader cannot start here: {fault.message}")
+    grade(grader, RUST.right, RUST.honest(), "declared")  # its boxes are standing before the first attack
+    return grader
 
 
 def attacks() -> Iterator[Any]:
@@ -45,14 +48,17 @@ def attacks() -> Iterator[Any]:
             yield pytest.param(attack, variant, id=f"{attack.name}-{variant}")
 
 
-def grader_for(attack: Attack, usual: RustGrader, tmp_path: Path) -> RustGrader:
+@contextmanager
+def grader_for(attack: Attack, usual: RustGrader, tmp_path: Path) -> Iterator[RustGrader]:
     if attack.wall_s is None:
-        return usual
+        yield usual
+        return
     settings = usual.config.model_dump()
     settings["run"]["wall_s"] = attack.wall_s
     file = tmp_path / "rust.yaml"
     file.write_text(yaml.safe_dump(settings))
-    return RustGrader(file, usual.sandbox)
+    with closing(RustGrader(file, usual.sandbox)) as grader:
+        yield grader
 
 
 def grade(grader: RustGrader, completion: str, attack: Attack, variant: str) -> Graded:
@@ -70,17 +76,16 @@ def lines_of_the_tests(attack: Attack) -> set[str]:
 def test_an_attack_earns_nothing_and_leaves_the_host_as_it_was(
     rust_grader: RustGrader, tmp_path: Path, attack: Attack, variant: str
 ) -> None:
-    grader = grader_for(attack, rust_grader, tmp_path)
     before = descendants()
     started = time.process_time()
-    with watched(tmp_path) as host:
+    with grader_for(attack, rust_grader, tmp_path) as grader, watched(tmp_path) as host:
         result = grade(grader, host.fill_in(attack.source), attack, variant)
+        assert grade(grader, RUST.right, RUST.honest(), variant).passed
     assert time.process_time() - started < OWN_CPU_S
     assert attack.got_through(result) is None, result
     assert not result.passed, result
     told = "\n".join(diagnostic.message for diagnostic in result.diagnostics)
     assert [line for line in lines_of_the_tests(attack) if line in told] == []
-    assert grade(grader, RUST.right, RUST.honest(), variant).passed
     assert descendants() <= before
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from services.graders import cases as own_cases
 from services.graders.rust import grader as grader_module
 from services.graders.rust.config import load_config
 from services.graders.rust.grader import RustGrader
-from services.sandbox import Command, Outcome
+from services.sandbox import Command, Outcome, StandingBox
 from services.sandbox.bubblewrap import Bubblewrap
 from tests.verdicts import WrittenCase, written_cases
 
@@ -66,7 +67,7 @@ LEAKING_ANSWERS = {
     "reads sources while it is compiled": 'pub fn f(_: &str) -> String { include_str!("../tests.rs").to_string() }',
     "reads sources while it runs": (
         "pub fn f(_: &str) -> String {\n"
-        '    let mut all = std::fs::read_to_string("/box/crate/tests.rs").unwrap_or_default();\n'
+        '    let mut all = std::fs::read_to_string("/tmp/crate/tests.rs").unwrap_or_default();\n'
         "    all += &std::env::args().collect::<String>();\n"
         '    let own = std::fs::read("/box/program").unwrap_or_default();\n'
         "    all += &String::from_utf8_lossy(&own);\n"
@@ -285,16 +286,34 @@ def test_the_grader_proves_itself_with_cases_of_every_basic_kind(rust_grader: Ru
     assert set(own_cases.BASIC) <= names
 
 
-class NoCompiler(Bubblewrap):
-    """Boxes in which the toolchain cannot be seen."""
+class BrokenCompiler(Bubblewrap):
+    """Boxes in which compilers cannot be seen, have no room for files, or too little memory to do anything."""
 
-    def run(self, command: Command) -> Outcome:
-        return super().run(Command(command.argv, command.limits, binds=command.binds))
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how = how
+
+    def open(self, command: Command) -> StandingBox:
+        match self.how:
+            case "unseen":
+                return super().open(replace(command, mounts={}))
+            case "no room":
+                return super().open(replace(command, limits=replace(command.limits, scratch_mb=0)))
+            case _:
+                return super().open(replace(command, limits=replace(command.limits, memory_mb=330)))
 
 
-def test_where_the_compiler_does_not_run_nothing_is_graded() -> None:
-    with pytest.raises(SandboxFault, match="the compiler does not run in its box"):
-        grade(RustGrader(sandbox=NoCompiler()), RIGHT)
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ("unseen", "a box did not become ready.*No such file"),
+        ("no room", "the compile server was lost.*Read-only file system"),
+        ("no memory", "the compiler does not run in its box"),
+    ],
+)
+def test_where_the_compiler_does_not_run_nothing_is_graded(how: str, why: str) -> None:
+    with pytest.raises(SandboxFault, match=why):
+        grade(RustGrader(sandbox=BrokenCompiler(how)), RIGHT)
 
 
 class BrokenAfterTheAnswer(Bubblewrap):
@@ -304,8 +323,12 @@ class BrokenAfterTheAnswer(Bubblewrap):
         super().__init__()
         self.where = where
 
+    def open(self, command: Command) -> StandingBox:
+        here = self.where == "tests" and command.argv[-1].endswith("rustc")
+        return super().open(replace(command, mounts={}) if here else command)
+
     def run(self, command: Command) -> Outcome:
-        here = {"tests": "--test" in command.argv, "run": bool(command.programs)}[self.where]
+        here = self.where == "run" and bool(command.programs)
         return super().run(Command(("/nowhere",), command.limits, binds=command.binds) if here else command)
 
 
@@ -319,7 +342,7 @@ PROGRAM = {"cases": [{"stdin": "", "stdout": "1"}]}
 def test_a_box_that_breaks_after_the_answer_is_a_fault_and_no_verdict(
     where: str, answer: str, task: dict[str, Any]
 ) -> None:
-    with pytest.raises(SandboxFault, match="do not start in their box"):
+    with pytest.raises(SandboxFault, match="did not become ready" if where == "tests" else "do not start in their box"):
         grade(RustGrader(sandbox=BrokenAfterTheAnswer(where)), answer, task)
 
 

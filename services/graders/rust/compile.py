@@ -1,7 +1,7 @@
 """The two compiling boxes: the answer alone with its lints, and then the tests against what came of it. Judges nothing.
 
-In the first box there is no test; in the second nothing of the answer but its compiled library. Both leave one file,
-which comes out through the report channel.
+In the first box there is never a test; in the second nothing of an answer but its compiled library. Both stand, a pair
+for each slot, and are empty again after each compilation.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any
 
 from gradus.contract import Diagnostic, RustTask, Severity, Stage
@@ -19,15 +20,16 @@ from gradus.errors import SandboxFault
 from services.graders.rust.answer import RustAnswer
 from services.graders.rust.config import RustConfig
 from services.graders.rust.crates import Prebuilt
+from services.graders.rust.server import PLACE, PRODUCT, CompileServer, Done, Ended
 from services.graders.rust.tests_file import TestsFile
 from services.graders.rust.toolchain import RustToolchain
-from services.sandbox import Command, Ending, Outcome, Sandbox
+from services.sandbox import Command, Limits, Sandbox
 
 MAX_DIAGNOSTICS = 100
-_CRATE = "/box/crate"
-_PROGRAM = "/tmp/out"  # noqa: S108 - inside of a box
-_LIBRARY = "/box/libanswer.rlib"
-_SCRIPT = f'"$@" && exec cat {_PROGRAM} >&3'
+_MAX_MESSAGES = 1 << 20
+"""Bytes of them that are read; twice as many are a limit."""
+_CRATE = f"{PLACE}/crate"
+_LIBRARY = f"{PLACE}/libanswer.rlib"
 _LINTS = ("--force-warn=clippy::all", "--force-warn=unused", "--force-warn=nonstandard-style")
 """Lints that an answer cannot silence with `#![allow]`: clippy's default ones, and the compiler's about style."""
 _CONDITIONS = ("--check-cfg=cfg(docsrs,test)", "--check-cfg=cfg(feature, values())")
@@ -97,63 +99,87 @@ class Compiler:
         self._sandbox = sandbox
         self._crates = crates
         self._toolchain = toolchain
-        self._limits = replace(config.compile.limits(), output_kb=1024, report_kb=65536, file_mb=64, scratch_files=None)
+        self._limits = replace(config.compile.limits(), scratch_files=None)
+        self._servers: dict[tuple[int, str], CompileServer] = {}
 
-    def answer(self, answer: RustAnswer, task: RustTask) -> tuple[Compiled, float]:
+    def answer(self, answer: RustAnswer, task: RustTask, slot: int) -> tuple[Compiled, float]:
         """Check, lint and compile the answer; what came of it, and CPU seconds. Raises Fault for a broken box."""
         toolchain = self._toolchain
+        server = self._server(slot, toolchain.clippy, toolchain.answer_mounts)
         kind = ["--crate-type=bin", *toolchain.link_flags] if task.cases else ["--crate-type=lib"]
-        flags = ["--crate-name", task.crate, *kind, *toolchain.answer_flags, f"{_CRATE}/{answer.entry}"]
-        files = {f"{_CRATE}/{path}": text.encode() for path, text in answer.files.items()}
-        compiled, cpu_s = self._compile([toolchain.clippy, *_LINTS, *_CONDITIONS, *flags], task, files)
+        flags = ["--crate-name", task.crate, *kind, *toolchain.answer_flags, *self._flags(task)]
+        files = {f"{_CRATE}/{path}": answer.files[path].encode() for path in _entry_first(answer)}
+        argv = [toolchain.clippy, *_LINTS, *_CONDITIONS, *flags, f"{_CRATE}/{answer.entry}"]
+        compiled, cpu_s = self._ask(server, argv, task, files)
         if compiled.came is Came.REFUSED and compiled.errors and all(error.by_linter for error in compiled.errors):
             # The answer made errors of lints: a matter of style, so compile it again without the linter.
-            without = [toolchain.rustc, "--cap-lints=allow", "--cfg=clippy"]  # the same code, whatever asks for clippy
-            again, more_s = self._compile([*without, *flags], task, files)
+            without = [toolchain.clippy, "--rustc", "--cap-lints=allow", "--cfg=clippy"]  # the same code for `cfg`
+            again, more_s = self._ask(server, [*without, *flags, f"{_CRATE}/{answer.entry}"], task, files)
             lints = tuple(replace(remark, severity=Severity.WARNING) for remark in compiled.remarks)
             return replace(again, remarks=(*again.remarks, *lints)), cpu_s + more_s
         return compiled, cpu_s
 
-    def tests(self, tests: TestsFile, library: bytes, task: RustTask) -> tuple[Compiled, float]:
+    def tests(self, tests: TestsFile, library: bytes, task: RustTask, slot: int) -> tuple[Compiled, float]:
         """Compile the tests against the answer's library."""
         toolchain = self._toolchain
+        server = self._server(slot, toolchain.rustc, toolchain.tests_mounts)
         flags = ["--test", "--crate-name", "gradus_tests", "--cap-lints=allow", *toolchain.harness_flags]
-        flags += [*toolchain.link_flags, f"--extern={task.crate}={_LIBRARY}", f"{_CRATE}/tests.rs"]
+        flags += [*toolchain.link_flags, *self._flags(task), f"--extern={task.crate}={_LIBRARY}"]
         files = {f"{_CRATE}/tests.rs": tests.text.encode(), _LIBRARY: library}
-        return self._compile([toolchain.rustc, *flags], task, files)
+        more = {"RUSTC_BOOTSTRAP": "1"}
+        return self._ask(server, [toolchain.rustc, *flags, f"{_CRATE}/tests.rs"], task, files, more)
 
-    def _compile(self, argv: Sequence[str], task: RustTask, files: Mapping[str, bytes]) -> tuple[Compiled, float]:
-        toolchain = self._toolchain
-        with_harness = _LIBRARY in files
+    def _flags(self, task: RustTask) -> list[str]:
         common = [f"--edition={task.edition}", "--error-format=json", "--json=diagnostic-short"]
-        common += [*toolchain.code_flags, *self._crates.flags(task.dependencies), "-o", _PROGRAM]
-        mounts = toolchain.tests_mounts if with_harness else toolchain.answer_mounts
-        environment = {**toolchain.environment, **({"RUSTC_BOOTSTRAP": "1"} if with_harness else {})}
-        environment |= {"CARGO_PKG_NAME": task.crate, "CARGO_PKG_VERSION": "0.1.0"}  # as in a new crate of cargo's
-        command = Command(
-            argv=("/bin/sh", "-c", _SCRIPT, "sh", *argv, *common),
-            limits=self._limits,
-            files=files,
-            binds=toolchain.compile_binds,
-            mounts={**mounts, **self._crates.mounts},
-            environment=environment,
-        )
-        outcome = self._sandbox.run(command)
-        return self._came(outcome), outcome.cpu_s
+        return [*common, *self._toolchain.code_flags, *self._crates.flags(task.dependencies), "-o", PRODUCT]
 
-    def _came(self, outcome: Outcome) -> Compiled:
-        if outcome.ending is Ending.WALL_STARVED:
-            raise SandboxFault("the compiler got no CPU: this machine is overloaded")
-        remarks = tuple(_remarks(outcome.stderr))
-        if outcome.ending is not Ending.EXITED:
-            came = Came.LIMIT
-        elif outcome.exit_code == 0 and outcome.report:
-            came = Came.COMPILED
-        elif any(remark.severity is Severity.ERROR for remark in remarks):
-            came = Came.REFUSED
-        else:
-            came = Came.BROKE
-        return Compiled(came, outcome.report if came is Came.COMPILED else b"", remarks)
+    def _server(self, slot: int, compiler: str, mounts: Mapping[str, str]) -> CompileServer:
+        command = Command(
+            argv=(compiler,),
+            limits=self._limits,
+            binds=self._toolchain.compile_binds,
+            mounts={**mounts, **self._crates.mounts},
+            environment=self._toolchain.environment,
+        )
+        return self._servers.setdefault((slot, compiler), CompileServer(self._sandbox, command))
+
+    def _ask(
+        self,
+        server: CompileServer,
+        argv: Sequence[str],
+        task: RustTask,
+        files: Mapping[str, bytes],
+        more: Mapping[str, str] = MappingProxyType({}),
+    ) -> tuple[Compiled, float]:
+        environment = {"PATH": "/usr/bin", **self._toolchain.environment, **more}
+        environment |= {"CARGO_PKG_NAME": task.crate, "CARGO_PKG_VERSION": "0.1.0"}  # as in a new crate of cargo's
+        done = server.compile(argv, environment, files)
+        return _compiled(done, self._limits), done.cpu_s
+
+    def close(self) -> None:
+        for server in self._servers.values():
+            server.close()
+
+
+def _entry_first(answer: RustAnswer) -> list[str]:
+    """Its folder is where the compiler runs."""
+    return [answer.entry, *(path for path in answer.files if path != answer.entry)]
+
+
+def _compiled(done: Done, limits: Limits) -> Compiled:
+    cpu_limit = limits.cpu_s is not None and done.cpu_s >= 0.5 * limits.cpu_s  # the kernel counts in whole ticks
+    if done.ended is Ended.WALL and not cpu_limit:
+        raise SandboxFault("the compiler got no CPU: this machine is overloaded")
+    remarks = tuple(_remarks(done.messages[:_MAX_MESSAGES]))
+    if done.ended is Ended.WALL or (done.ended is Ended.SIGNAL and cpu_limit) or len(done.messages) > 2 * _MAX_MESSAGES:
+        came = Came.LIMIT
+    elif done.ended is Ended.EXIT and done.code == 0 and done.product:
+        came = Came.COMPILED
+    elif any(remark.severity is Severity.ERROR for remark in remarks):
+        came = Came.REFUSED
+    else:
+        came = Came.BROKE
+    return Compiled(came, done.product if came is Came.COMPILED else b"", remarks)
 
 
 def _remarks(stderr: bytes) -> Iterator[Remark]:

@@ -36,7 +36,7 @@ from services.graders.rust.run import NotStarted, Ran, Runner
 from services.graders.rust.share import checked_share
 from services.graders.rust.signature import Signature, parse_signature
 from services.graders.rust.tests_file import TestsFile, write_tests_file
-from services.graders.rust.toolchain import HARNESS, HARNESS_CRATE, RustToolchain
+from services.graders.rust.toolchain import HARNESS, HARNESS_CRATE, SERVER_SOURCE, RustToolchain
 from services.graders.verdict import offered_rubrics, verdict
 from services.sandbox import Sandbox
 from services.sandbox.bubblewrap import Bubblewrap
@@ -53,6 +53,7 @@ class _Trial:
     task: RustTask
     signature: Signature | None
     answer: RustAnswer
+    slot: int
     cpu_s: float = 0.0
 
 
@@ -83,15 +84,18 @@ class RustGrader:
         if not isinstance(submission, RustSubmission):
             raise InternalFault(f"the Rust grader was given a {type(submission).__name__}", retryable=False)
         started = time.monotonic()
-        facts, cpu_s = self.facts(submission)
+        facts, cpu_s = self.facts(submission, slot)
         return verdict(submission, facts, rubric, self._info, cpu_s, started)
 
-    def facts(self, submission: RustSubmission) -> tuple[Facts, float]:
+    def close(self) -> None:
+        self.compiler.close()
+
+    def facts(self, submission: RustSubmission, slot: int = 0) -> tuple[Facts, float]:
         """What was seen of the submission, and the CPU seconds that it used in boxes."""
         task = submission.task
         signature = parse_signature(task.signature, task.crate) if task.signature else None
         _refuse_unusable(task, signature)
-        trial = _Trial(task, signature, read_answer(submission.completion, task, signature))
+        trial = _Trial(task, signature, read_answer(submission.completion, task, signature), slot)
         return _with_form(self._judged(trial), trial), trial.cpu_s
 
     def _judged(self, trial: _Trial) -> Facts:
@@ -101,20 +105,20 @@ class RustGrader:
         if answer.forbidden:
             names = dict.fromkeys(f"forbidden:{diagnostic.code}" for diagnostic in answer.forbidden)
             return Facts(Stage.CHECK, flags=tuple(names), diagnostics=answer.forbidden)
-        compiled, cpu_s = self.compiler.answer(answer, trial.task)
+        compiled, cpu_s = self.compiler.answer(answer, trial.task, trial.slot)
         trial.cpu_s += cpu_s
         if compiled.came is Came.BROKE:
-            self._refuse_broken_box()
+            self._refuse_broken_box(trial.slot)
         facts = _facts_of(compiled, trial)
         return self._tested(trial, facts, compiled.product) if compiled.came is Came.COMPILED else facts
 
-    def _refuse_broken_box(self) -> None:
+    def _refuse_broken_box(self, slot: int) -> None:
         """The compiler or the program said nothing. Was it this answer, or is the box broken? A toy answer tells."""
         task = RustTask(tests="#[test] fn toy() {}")
-        toy, _ = self.compiler.answer(read_answer(TOY, task, None), task)
+        toy, _ = self.compiler.answer(read_answer(TOY, task, None), task, slot)
         if toy.came is not Came.COMPILED:
             raise SandboxFault(f"the compiler does not run in its box: {toy.came}: {toy.remarks}")
-        tests, _ = self.compiler.tests(write_tests_file(task, None), toy.product, task)
+        tests, _ = self.compiler.tests(write_tests_file(task, None), toy.product, task, slot)
         try:
             self.runner.tests(tests.product, task)
         except NotStarted as broken:
@@ -125,7 +129,7 @@ class RustGrader:
         if task.cases:
             ran = self.runner.cases(product, task)
             if ran.doubtful:
-                self._refuse_broken_box()
+                self._refuse_broken_box(trial.slot)
             return self._ran(trial, facts, ran)
         names = set() if trial.signature else names_to_import(task, trial.answer)
         compiled, tests = self._tests(trial, product, names)
@@ -142,16 +146,16 @@ class RustGrader:
         try:
             ran = self.runner.tests(compiled.product, task)
         except NotStarted:
-            self._refuse_broken_box()
+            self._refuse_broken_box(trial.slot)
             ran = Ran(TestCount(passed=0, total=1), ("the program cannot be started",), None, 0.0)
         return self._ran(trial, facts, ran)
 
     def _tests(self, trial: _Trial, product: bytes, names: Collection[str]) -> tuple[Compiled, TestsFile]:
         tests = write_tests_file(trial.task, trial.signature, names)
-        compiled, cpu_s = self.compiler.tests(tests, product, trial.task)
+        compiled, cpu_s = self.compiler.tests(tests, product, trial.task, trial.slot)
         trial.cpu_s += cpu_s
         if compiled.came is Came.BROKE:
-            self._refuse_broken_box()
+            self._refuse_broken_box(trial.slot)
         return compiled, tests
 
     def _ran(self, trial: _Trial, facts: Facts, ran: Ran) -> Facts:
@@ -169,7 +173,12 @@ class RustGrader:
         """Everything that can change a verdict but rubrics, which have versions of their own."""
         services = Path(__file__).parents[2]
         shared = ("extract.py", "degenerate.py", "graders/judge.py", "graders/settings.py", "graders/verdict.py")
-        own = [*sorted(Path(__file__).parent.glob("*.py")), *sorted(Path(__file__).parent.glob("*.txt")), HARNESS]
+        own = [
+            *sorted(Path(__file__).parent.glob("*.py")),
+            *sorted(Path(__file__).parent.glob("*.txt")),
+            HARNESS,
+            SERVER_SOURCE,
+        ]
         digest = hashlib.sha256()
         for path in [*own, *(services / name for name in shared)]:
             digest.update(path.read_bytes())

