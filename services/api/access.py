@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-import traceback
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -12,6 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gradus.errors import Fault, InternalFault, boundary
 from services.api.metrics import Metrics
 from services.api.problems import problem
+from services.log_lines import where
 
 log = logging.getLogger("gradus.api")
 
@@ -67,12 +67,3 @@ def fields_of(scope: Scope) -> dict[str, str | int]:
     """What the route found worth telling of its request."""
     fields: dict[str, str | int] = scope.get("state", {}).get("log_fields", {})
     return fields
-
-
-def where(error: BaseException) -> str:
-    """The type of the first cause and the places it came through; not its message, which may quote a submission."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    frames = traceback.extract_tb(error.__traceback__)[-3:]
-    places = " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(frames))
-    return f"{type(error).__name__} at {places}"

@@ -44,9 +44,19 @@ class PatientProtocol(H11Protocol):
         self._watch()
 
     def send_400_response(self, msg: str) -> None:
-        """uvicorn's own is plain text."""
+        """uvicorn's own is plain text, and the route that waits for the rest of the body would answer, too."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+            if self.cycle.response_started:
+                self.transport.close()
+                return
         body = Problem(title="Bad Request", status=400, detail=msg).model_dump_json(exclude_none=True).encode()
-        headers = [("content-type", "application/problem+json"), ("connection", "close")]
+        headers = [
+            ("content-type", "application/problem+json"),
+            ("content-length", str(len(body))),
+            ("connection", "close"),
+        ]
         for event in (h11.Response(status_code=400, headers=headers, reason="Bad Request"), h11.Data(data=body)):
             self.transport.write(self.conn.send(event) or b"")
         self.transport.write(self.conn.send(h11.EndOfMessage()) or b"")

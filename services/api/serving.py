@@ -3,71 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import logging
 import signal
 import socket
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 import uvicorn
 from fastapi import FastAPI
 
 from gradus.errors import Misuse
-from services.api.access import where
 from services.api.app import create_app
 from services.api.auth import refuse_open_service
 from services.api.patience import PatientProtocol, let_go_of_silent_peers
 from services.api.settings import ApiSettings
 from services.broker import Broker
 from services.broker.open import open_broker
-
-LOGGERS = {
-    "gradus": logging.INFO,
-    "services": logging.INFO,
-    "uvicorn": logging.WARNING,
-    "opentelemetry": logging.WARNING,
-}
-"""Whose lines are shown, from which level on."""
-
-
-class JsonLines(logging.Formatter):
-    """One JSON object per line. Of an exception only its type and places: its message may quote a submission."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        fields: dict[str, Any] = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            "level": record.levelname.lower(),
-            "event": record.getMessage(),
-            **getattr(record, "fields", {}),
-        }
-        if record.exc_info and record.exc_info[1] is not None:
-            fields["error"] = where(record.exc_info[1])
-        return json.dumps(fields)
-
-
-@contextmanager
-def _log_lines() -> Iterator[None]:
-    """Send what the API, the broker and uvicorn have to say to standard error, as JSON lines."""
-    before = []
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines())
-    for name, level in LOGGERS.items():
-        logger = logging.getLogger(name)
-        before.append((logger, logger.handlers, logger.propagate, logger.level))
-        logger.handlers, logger.propagate = [handler], False
-        logger.setLevel(level)
-    try:
-        yield
-    finally:
-        for logger, handlers, propagate, old_level in before:
-            logger.handlers, logger.propagate = handlers, propagate
-            logger.setLevel(old_level)
+from services.log_lines import json_lines
 
 
 class _Server(uvicorn.Server):
@@ -119,7 +73,7 @@ async def serve(
         let_go_of_silent_peers(listener, settings.send_timeout_s)
         if on_ready is not None:
             on_ready(_url_of(listener))
-        with _log_lines():
+        with json_lines():
             await _run(_config(create_app(used, settings), settings), listener, stop)
     finally:
         if used is not broker:

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from gradus.contract import Problem
-from tests.bad_clients import KINDS, ROUTE, Kind, a_crowd, hanging
+from tests.bad_clients import KINDS, ROUTE, Kind, a_crowd, hanging, head, request
 from tests.echo import Service, submission
 
 LITTLE_PATIENCE = {"head_timeout_s": 1.0, "body_timeout_s": 1.0, "send_timeout_s": 1.0}
@@ -58,14 +58,41 @@ def test_a_slow_answer_is_not_a_slow_client() -> None:
     assert result["fault"]["kind"] == "deadline"
 
 
-@pytest.mark.parametrize("sent", [b"nonsense\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n"])
+NO_HTTP = {
+    "no request line": b"nonsense\r\n\r\n",
+    "no host": b"GET / HTTP/1.1\r\n\r\n",
+    "two hosts": b"GET / HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n",
+    "two lengths": head(2).replace(b"\r\n\r\n", b"\r\nContent-Length: 3\r\n\r\n{}"),
+    "a head without end": b"GET / HTTP/1.1\r\nHost: x\r\nA: " + b"a" * 100_000,
+    "headers without end": b"GET / HTTP/1.1\r\nHost: x\r\n" + b"A: a\r\n" * 20_000,
+    "a chunk of no size": b"POST /v1/grade/ocaml HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n",
+}
+
+
+@pytest.mark.parametrize("sent", NO_HTTP.values(), ids=NO_HTTP.keys())
 def test_what_is_no_http_is_a_problem_too(sent: bytes) -> None:
     with Service().running() as here:
         address = httpx.URL(here.url)
         with socket.create_connection((address.host, address.port)) as connection:
             connection.sendall(sent)
             answer = b"".join(iter(lambda: connection.recv(65536), b""))
-    head, _, body = answer.partition(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 400 Bad Request\r\n")
-    assert b"content-type: application/problem+json" in head.lower()
+    status, _, body = answer.partition(b"\r\n\r\n")
+    assert status.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+    assert b"content-type: application/problem+json" in status.lower()
     assert Problem.model_validate_json(body).status == 400
+
+
+def test_a_client_that_would_rather_speak_http_2_is_served_and_loses_no_body() -> None:
+    """As Java's client asks at first, and `curl --http2`."""
+    wish = b"\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\nContent-Type:"
+    with Service().running() as here:
+        address = httpx.URL(here.url)
+        with socket.create_connection((address.host, address.port)) as connection:
+            for _ in range(2):
+                connection.sendall(request("reward 1").replace(b"\r\nContent-Type:", wish))
+                answer = b""
+                while b'"status":"graded"' not in answer:
+                    received = connection.recv(65536)
+                    assert received, answer
+                    answer += received
+                assert answer.startswith(b"HTTP/1.1 200 ")

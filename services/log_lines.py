@@ -1,0 +1,63 @@
+"""What services log: one JSON object per line on standard error. Decides nothing about what is worth a line."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+LOGGERS = {
+    "gradus": logging.INFO,
+    "services": logging.INFO,
+    "uvicorn": logging.WARNING,
+    "opentelemetry": logging.WARNING,
+}
+"""Whose lines are shown, from which level on."""
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object per line. Of an exception only its type and places: its message may quote a submission."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info and record.exc_info[1] is not None:
+            fields["error"] = where(record.exc_info[1])
+        return json.dumps(fields)
+
+
+@contextmanager
+def json_lines() -> Iterator[None]:
+    """Send what services and the libraries under them have to say to standard error, one JSON object per line."""
+    before = []
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    for name, level in LOGGERS.items():
+        logger = logging.getLogger(name)
+        before.append((logger, logger.handlers, logger.propagate, logger.level))
+        logger.handlers, logger.propagate = [handler], False
+        logger.setLevel(level)
+    try:
+        yield
+    finally:
+        for logger, handlers, propagate, old_level in before:
+            logger.handlers, logger.propagate = handlers, propagate
+            logger.setLevel(old_level)
+
+
+def where(error: BaseException) -> str:
+    """The type of the first cause and the places it came through; not its message, which may quote a submission."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    frames = traceback.extract_tb(error.__traceback__)[-3:]
+    places = " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(frames))
+    return f"{type(error).__name__} at {places}"
