@@ -20,7 +20,6 @@ from gradus.contract import (
     GradeResponse,
     GraderList,
     GraderName,
-    JobStatus,
     Submission,
     grader_named,
 )
@@ -145,7 +144,7 @@ def _json(model: BaseModel, status: int = 200, headers: dict[str, str] | None = 
 # --------------------------------------------------------------------------------------------------------- grading
 
 
-@graded.post("/grade/{grader}", responses={200: {"model": GradeResponse}}, openapi_extra=schema.GRADE_BODY)
+@graded.post("/grade/{grader}", responses={200: schema.RESULTS}, openapi_extra=schema.GRADE_BODY)
 async def grade(grader: GraderPath, request: Request) -> Response:
     """One result per submission, in order; faults are items, not errors."""
     api = _api(request)
@@ -166,7 +165,13 @@ async def _settled(api: Api, batch: Batch, submissions: tuple[Submission, ...]) 
     return [found[submission.id] for submission in submissions]
 
 
-@graded.post("/grade/{grader}/stream", responses={200: schema.STREAM}, openapi_extra=schema.GRADE_BODY)
+@graded.post(
+    "/grade/{grader}/stream",
+    status_code=200,
+    response_class=LineStream,
+    responses={200: schema.STREAM},
+    openapi_extra=schema.GRADE_BODY,
+)
 async def stream(grader: GraderPath, request: Request) -> Response:
     """The same results as NDJSON, each as soon as it is there, in order of completion."""
     api = _api(request)
@@ -190,9 +195,7 @@ async def stream(grader: GraderPath, request: Request) -> Response:
 # ------------------------------------------------------------------------------------------------------------ jobs
 
 
-@graded.post(
-    "/jobs/{name}", status_code=202, responses={202: {"model": schema.Accepted}}, openapi_extra=schema.GRADE_BODY
-)
+@graded.post("/jobs/{name}", status_code=202, responses={202: schema.ACCEPTED}, openapi_extra=schema.GRADE_BODY)
 async def start_job(name: GraderPath, request: Request) -> Response:
     """Grade in the background; `name` is the grader's. Ask for the results at the address in `Location`."""
     api = _api(request)
@@ -201,7 +204,7 @@ async def start_job(name: GraderPath, request: Request) -> Response:
     return _json(schema.Accepted(id=job_id), 202, {"location": f"/v1/jobs/{job_id}"})
 
 
-@graded.get("/jobs/{name}", responses={200: {"model": JobStatus}})
+@graded.get("/jobs/{name}", responses={200: schema.STATUS})
 async def job_status(name: str, request: Request) -> Response:
     """How far it is; `name` is the job's id. With the results, in order, once all are there."""
     return _json(await _api(request).jobs.status(name, request.state.key.graders))
@@ -210,7 +213,7 @@ async def job_status(name: str, request: Request) -> Response:
 # ------------------------------------------------------------------------------------------------------ operations
 
 
-@graded.get("/graders", responses={200: {"model": GraderList}})
+@graded.get("/graders", responses={200: schema.GRADERS})
 async def graders(request: Request) -> Response:
     """The graders that have a live worker."""
     return _json(GraderList(graders=tuple(await _api(request).roster.live())))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI
@@ -10,7 +12,16 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from gradus.contract import REQUESTS, Faulted, Graded, GraderName, Problem
+from gradus.contract import (
+    REQUESTS,
+    Faulted,
+    Graded,
+    GradeResponse,
+    GraderList,
+    GraderName,
+    JobStatus,
+    Problem,
+)
 from services.api.lanes import PARAMETERS
 
 VERSION = "1"
@@ -67,6 +78,57 @@ EXAMPLES: dict[GraderName, dict[str, Any]] = {
     },
 }
 
+GRADED: dict[str, Any] = {
+    "id": "a1",
+    "status": "graded",
+    "reward": 0.74,
+    "passed": False,
+    "stage": "tests",
+    "components": {"types": 0.25, "compile": 0.1, "tests": 0.39},
+    "tests": {"passed": 3, "total": 5},
+    "flags": [],
+    "diagnostics": [
+        {"stage": "types", "severity": "warning", "line": 3, "column": 9, "code": None, "message": "unused variable x."}
+    ],
+    "rubric": "ocaml/graduated@1",
+    "grader": "ocaml@34536bc79c07",
+    "toolchain": "ocaml 4.14.2",
+    "cached": False,
+    "cpu_ms": 9.1,
+    "wall_ms": 14.0,
+}
+FAULTED: dict[str, Any] = {
+    "id": "b2",
+    "status": "faulted",
+    "fault": {"kind": "deadline", "message": "ocaml submission 'b2': no verdict within 60 s", "retryable": True},
+}
+JOB_ID = "ZQ4tZ6nqVxk3c1yUuG0a8h2sPjB7LwDf"
+
+
+def _shown(model: type[BaseModel], example: dict[str, Any]) -> dict[str, Any]:
+    return {"model": model, "content": {"application/json": {"example": example}}}
+
+
+RESULTS = _shown(GradeResponse, {"results": [GRADED, FAULTED]})
+ACCEPTED = _shown(Accepted, {"id": JOB_ID})
+STATUS = _shown(JobStatus, {"id": JOB_ID, "status": "running", "done": 1, "total": 2, "results": None})
+GRADERS = _shown(
+    GraderList,
+    {
+        "graders": [
+            {
+                "name": "ocaml",
+                "revision": "34536bc79c07",
+                "toolchain": "ocaml 4.14.2",
+                "rubrics": ["ocaml/graduated@1", "ocaml/binary@1"],
+                "sandbox": "bubblewrap",
+                "workers": 2,
+                "slots": 8,
+            }
+        ]
+    },
+)
+
 GRADE_BODY: dict[str, Any] = {
     "parameters": PARAMETERS,
     "requestBody": {
@@ -84,7 +146,8 @@ STREAM: dict[str, Any] = {
     "description": "One result per line. An empty line, now and then, says that the service is still at work.",
     "content": {
         "application/x-ndjson": {
-            "schema": {"oneOf": [{"$ref": REF.format(model=model.__name__)} for model in (Graded, Faulted)]}
+            "schema": {"oneOf": [{"$ref": REF.format(model=model.__name__)} for model in (Graded, Faulted)]},
+            "example": f"{json.dumps(GRADED)}\n\n{json.dumps(FAULTED)}\n",
         }
     },
 }
@@ -95,16 +158,39 @@ EXPOSITION: dict[str, Any] = {
 }
 
 
-def _problem(description: str) -> dict[str, Any]:
-    schema = {"$ref": REF.format(model=Problem.__name__)}
-    return {"description": description, "content": {"application/problem+json": {"schema": schema}}}
+def _problem(status: int, title: str, detail: str, description: str) -> dict[str, Any]:
+    content = {
+        "schema": {"$ref": REF.format(model=Problem.__name__)},
+        "example": {"type": "about:blank", "title": title, "status": status, "detail": detail},
+    }
+    return {"description": description, "content": {"application/problem+json": content}}
 
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
-    "4XX": _problem("Misuse: the request cannot be answered; `detail` says how to ask."),
-    "429": _problem("The queue is full: come back after Retry-After."),
-    "500": _problem("A defect of the service; its log says where."),
-    "503": _problem("The broker is away: come back after Retry-After."),
+    "4XX": _problem(
+        422,
+        HTTPStatus(422).phrase,
+        "submissions.0.completion: Field required",
+        "Misuse: the request cannot be answered; `detail` says how to ask.",
+    ),
+    "429": _problem(
+        429,
+        "Too Many Requests",
+        "the queue of grader 'ocaml' is full; try again in 5 s",
+        "The queue is full: come back after Retry-After.",
+    ),
+    "500": _problem(
+        500,
+        "Internal Server Error",
+        "the service failed on this request; its log says where",
+        "A defect of the service; its log says where.",
+    ),
+    "503": _problem(
+        503,
+        "Service Unavailable",
+        "cannot reach Redis at redis://redis:6379/0",
+        "The broker is away: come back after Retry-After.",
+    ),
 }
 
 

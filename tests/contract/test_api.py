@@ -13,12 +13,13 @@ from typing import Any
 import httpx
 import pytest
 
-from gradus.contract import MAX_BATCH, MAX_TEXT_CHARS, GradeResponse
+from gradus.contract import MAX_BATCH, MAX_TEXT_CHARS, RESULT, GradeResponse, GraderList, JobStatus, Problem
 from gradus.errors import Misuse, QueueFault
 from services.api.app import create_app
 from services.api.auth import refuse_open_service
 from services.api.grading import ASK_FIRST
 from services.api.keys import hash_of, new_key
+from services.api.schema import Accepted
 from services.api.settings import ApiSettings
 from services.broker import Broker, Census, Terms
 from services.broker.memory import MemoryBroker
@@ -810,6 +811,27 @@ async def test_a_request_is_logged_in_one_line_without_its_texts(caplog: pytest.
         "grader": "ocaml",
         "n_submissions": 1,
     }
+
+
+async def test_openapi_shows_an_example_of_every_answer_and_each_is_one() -> None:
+    models = {200: (GradeResponse, JobStatus, GraderList), 202: (Accepted,)}
+    async with service() as (client, _):
+        document = (await client.get("/openapi.json")).json()
+    n_shown = 0
+    for path, operations in document["paths"].items():
+        for operation in operations.values() if path.startswith("/v1/") else ():
+            for status, response in operation["responses"].items():
+                [(kind, content)] = response["content"].items()
+                n_shown += 1
+                if kind == "application/x-ndjson":
+                    lines = [line for line in content["example"].splitlines() if line]
+                    assert [RESULT.validate_json(line).status for line in lines] == ["graded", "faulted"]
+                elif kind == "application/problem+json":
+                    assert str(Problem.model_validate(content["example"]).status)[0] == status[0]
+                else:
+                    model = content["schema"]["$ref"].rpartition("/")[2]
+                    {one.__name__: one for one in models[int(status)]}[model].model_validate(content["example"])
+    assert n_shown == 5 * 5
 
 
 async def test_openapi_shows_an_example_for_every_grader_and_every_reference_resolves() -> None:
