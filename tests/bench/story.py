@@ -1,0 +1,304 @@
+"""What one completion costs the story grader, in one shuffled run: the reference algorithm, the bare model, ours.
+
+`make bench` runs it. One thread for every model. The reference algorithm is GRPO-for-SCRUM's reward of 7 July 2025 on
+sentence-transformers, written from its formulas: three model calls per completion, no cache, cosines pair by pair. The
+floor is ONNX Runtime in fp32 on exactly the different sentences that ours asks for, tokens ready, sorted by length,
+and nothing else. Ours is the whole path of a worker's slots, with an empty cache in every round.
+
+Then rewards: how far each backend's are from fp32's, and how many advantages within a group change their sign.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"  # read when torch is loaded
+
+import argparse
+import json
+import math
+import random
+import re
+import statistics
+import string
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sentence_transformers
+import torch
+
+from gradus.contract import Graded, StorySubmission
+from gradus.errors import Fault
+from services.graders.story import judging
+from services.graders.story.backends import Backend, open_backend
+from services.graders.story.encoder import MAX_PASS_TOKENS, Encoder, _Wanted, padded, passes
+from services.graders.story.export import export, weights_of
+from services.graders.story.grader import StoryGrader
+from services.graders.story.model import DEFAULT_MODEL, ExportedModel
+from services.offline import grade_in_order
+from tests.bench.ocaml import machine, ratios
+from tests.bench.story_answers import G, groups
+
+SLOTS = 64
+RUBRIC = "story/weighted@1"
+WEIGHTS = (0.15, 0.20, 0.30, 0.10, 0.10, 0.20, 0.15)
+CONFIGURATIONS = (
+    ("onnxruntime", "fp32"),
+    ("onnxruntime", "int8"),
+    ("openvino", "fp32"),
+    ("openvino", "bf16"),
+    ("sentence-transformers", "fp32"),
+    ("sentence-transformers", "bf16"),
+)
+EQUAL = 1e-9
+"""Advantages closer to zero than this are of a group whose rewards are all the same."""
+
+Groups = list[list[StorySubmission]]
+Rewards = list[list[float]]
+
+
+# ---------------------------------------------------------------------------------------------- the reference algorithm
+
+_STORY = re.compile(
+    r"^\s*(?:(?:\*{1,2}|-|•|–|\d+[.)])\s*)*as an?\b[^,]+,?\s*i want\b.+?,?\s*so that\b.+?\.?$", re.IGNORECASE
+)
+
+
+class Reference:
+    """Rewards as the reference system computes them, at its cost."""
+
+    def __init__(self) -> None:
+        torch.set_num_threads(1)
+        self._model = sentence_transformers.SentenceTransformer(str(weights_of(DEFAULT_MODEL)), device="cpu")
+
+    def __call__(self, asked: Groups) -> Rewards:
+        return [[self._reward(one.completion, one.task.references) for one in group] for group in asked]
+
+    def _reward(self, completion: str, issues: Sequence[str]) -> float:
+        lines = [line.strip() for line in re.split("</think>", completion, maxsplit=1)[-1].splitlines() if line.strip()]
+        clean = [line.lower().rstrip(string.punctuation.replace("'", "")) for line in lines]
+        clauses = [sum(clause in line for clause in ("as a", "i want", "so that")) / 3 for line in clean]
+        usual = statistics.mean(len(issue.split()) for issue in issues)
+        lengths = [max(0.0, 1 - ((len(line.split()) - usual) / usual) ** 2) for line in clean]
+        parts = (
+            statistics.mean(bool(_STORY.match(line)) for line in clean),
+            statistics.mean(clauses),
+            self._coverage(issues, lines),
+            math.exp(-abs(len(lines) - len(issues)) / 2),
+            statistics.mean(lengths),
+            self._redundancy(clean),
+            statistics.mean(clauses) - 1,
+        )
+        return sum(weight * part for weight, part in zip(WEIGHTS, parts, strict=True))
+
+    def _coverage(self, issues: Sequence[str], lines: Sequence[str]) -> float:
+        cosines = sentence_transformers.util.cos_sim(self._embedded(issues), self._embedded(lines))
+        best = []
+        for issue in range(len(issues)):
+            line = int(cosines[issue].argmax().item())
+            best.append(cosines[issue, line].item())
+            cosines[:, line] = -1.0
+        return statistics.mean(best)
+
+    def _redundancy(self, clean: Sequence[str]) -> float:
+        vectors = self._embedded(clean)
+        pairs = ((one, other) for one in range(len(clean)) for other in range(one + 1, len(clean)))
+        alike = sum(
+            sentence_transformers.util.cos_sim(vectors[one], vectors[other]).item() > 0.8 for one, other in pairs
+        )
+        return -alike / len(clean)
+
+    def _embedded(self, texts: Sequence[str]) -> torch.Tensor:
+        return self._model.encode(list(texts), convert_to_tensor=True, show_progress_bar=False)
+
+
+# ------------------------------------------------------------------------------------------------------ floor and ours
+
+
+class Listening:
+    """An encoder's tokenizer that keeps what was asked for: the floor is measured on that."""
+
+    def __init__(self, model: ExportedModel) -> None:
+        self._tokenizer = model.tokenizer()
+        self.asked: dict[str, list[int]] = {}
+
+    def ids(self, texts: Sequence[str]) -> list[list[int]]:
+        made = self._tokenizer.ids(texts)
+        self.asked.update(zip(texts, made, strict=True))
+        return made
+
+
+class Ours:
+    """The whole path of a worker's slots: read, embed, match, check, score; nothing is known at the start."""
+
+    def __init__(self, grader: StoryGrader, backend: Backend, model: ExportedModel) -> None:
+        self._grader, self._backend, self._model = grader, backend, model
+        self.sentences: dict[str, list[int]] = {}
+
+    def __call__(self, asked: Groups) -> Rewards:
+        tokenizer = Listening(self._model)
+        judging._asked.cache_clear()
+        self._grader.encoder = Encoder(self._backend, tokenizer)
+        try:
+            found = [_reward(result) for result in grade_in_order(self._grader, sum(asked, []), RUBRIC, SLOTS)]
+        finally:
+            self._grader.encoder.close()
+        self.sentences = tokenizer.asked
+        return [found[at : at + G] for at in range(0, len(found), G)]
+
+
+def _reward(result: Any) -> float:
+    assert isinstance(result, Graded), result
+    return result.reward
+
+
+class Floor:
+    """The model on different sentences and nothing else."""
+
+    def __init__(self, backend: Backend, sentences: Sequence[list[int]]) -> None:
+        wanted = [_Wanted("", ids) for ids in sentences]
+        self._backend = backend
+        self._passes = [padded([one.ids for one in a_pass]) for a_pass in passes(wanted, MAX_PASS_TOKENS)]
+
+    def __call__(self, asked: Groups) -> Rewards:
+        for ids, mask in self._passes:
+            self._backend.encode(ids, mask)
+        return []
+
+
+# ----------------------------------------------------------------------------------------------------------- measuring
+
+
+def measured(contestant: Callable[[Groups], Rewards], asked: Groups) -> dict[str, float]:
+    number = sum(map(len, asked))
+    cpu_s, wall_s = time.process_time(), time.perf_counter()
+    contestant(asked)
+    return {
+        "cpu_ms": (time.process_time() - cpu_s) * 1e3 / number,
+        "wall_ms": (time.perf_counter() - wall_s) * 1e3 / number,
+    }
+
+
+def opened(model: ExportedModel) -> dict[str, Backend]:
+    """The backends that start here, by name; what is missing is said."""
+    found = {}
+    for name, precision in CONFIGURATIONS:
+        try:
+            found[f"{name} {precision}"] = open_backend(name, precision, model, 1)
+        except Fault as fault:
+            print(f"left out: {name} {precision}: {fault.message}", file=sys.stderr)
+    return found
+
+
+def agreement(exact: Rewards, other: Rewards) -> dict[str, float]:
+    """How far `other` is from `exact`, (groups, G) rewards each."""
+    one, two = np.array(exact), np.array(other)
+    signs = [np.where(np.abs(a) < EQUAL, 0, np.sign(a)) for a in (_advantages(one), _advantages(two))]
+    return {
+        "largest": float(np.abs(one - two).max()),
+        "mean": float(np.abs(one - two).mean()),
+        "advantages": int(one.size),
+        "signs": int((signs[0] != signs[1]).sum()),
+        "smallest_advantage": float(np.abs(_advantages(one)).min()),
+    }
+
+
+def _advantages(rewards: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return rewards - rewards.mean(axis=1, keepdims=True)
+
+
+def run(rounds: int, number: int, shared: float, judged: int) -> dict[str, Any]:
+    model = export(DEFAULT_MODEL, ("int8",))
+    grader = StoryGrader()
+    backends = opened(model)
+    asked = groups(number, shared)
+    ours = {name: Ours(grader, backend, model) for name, backend in backends.items()}
+    exact = ours["onnxruntime fp32"]
+    exact(asked[:1])
+    rewards = {name: contestant(groups(judged)) for name, contestant in ours.items()}
+    exact(asked)
+    floor = Floor(backends["onnxruntime fp32"], list(exact.sentences.values()))
+    contestants: dict[str, Callable[[Groups], Rewards]] = {"reference": Reference(), "floor": floor, **ours}
+    samples: dict[str, list[dict[str, float]]] = {name: [] for name in contestants}
+    for index in range(rounds):
+        for name in random.Random(index).sample(list(contestants), len(contestants)):
+            samples[name].append(measured(contestants[name], asked))
+        print(f"round {index + 1} of {rounds} done", file=sys.stderr, flush=True)
+    stories = sum(one.completion.count(" so that ") for group in asked for one in group)
+    return {
+        "machine": machine(grader.info().toolchain),
+        "rounds": rounds,
+        "shared": shared,
+        "completions": number * G,
+        "stories": stories,
+        "sentences": len(exact.sentences),
+        "tokens": sum(map(len, exact.sentences.values())),
+        "rows": {
+            name: {key: statistics.median(one[key] for one in each) for key in each[0]}
+            for name, each in samples.items()
+        },
+        "ratios": ratios(samples, [(name, "floor") for name in ours] + [("reference", name) for name in ours]),
+        "agreement": {name: agreement(rewards["onnxruntime fp32"], each) for name, each in rewards.items()},
+    }
+
+
+# -------------------------------------------------------------------------------------------------------------- report
+
+
+def title(name: str) -> str:
+    known = {
+        "reference": "the reference algorithm on sentence-transformers, fp32",
+        "floor": "floor: ONNX Runtime fp32 on the different sentences, nothing else",
+    }
+    return known.get(name, f"ours, {name}")
+
+
+def table(report: dict[str, Any]) -> str:
+    lines = [
+        f"{report['completions']} completions in groups of {G}, {report['stories']} stories, "
+        f"{report['sentences']} different wants of {report['tokens'] / report['sentences']:.1f} tokens; "
+        f"share of stories said in the same words: {report['shared']:g}. "
+        f"{report['rounds']} shuffled rounds, medians. {report['machine']}.",
+        "",
+        "| contestant | CPU ms per completion | wall ms | CPU / floor | reference / it |",
+        "|---|--:|--:|--:|--:|",
+    ]
+    for name, row in report["rows"].items():
+        floor, reference = (report["ratios"].get(pair) for pair in (f"{name} / floor", f"reference / {name}"))
+        shown = [
+            f"{one['median']:.2f} ({one['min']:.2f} to {one['max']:.2f})" if one else "" for one in (floor, reference)
+        ]
+        lines.append(f"| {title(name)} | {row['cpu_ms']:.2f} | {row['wall_ms']:.2f} | {shown[0]} | {shown[1]} |")
+    lines += [
+        "",
+        "| rewards beside ONNX Runtime fp32 | largest difference | mean | advantages | signs that change |",
+        "|---|--:|--:|--:|--:|",
+    ]
+    for name, one in report["agreement"].items():
+        numbers = f"{one['largest']:.6f} | {one['mean']:.6f} | {one['advantages']} | {one['signs']}"
+        lines.append(f"| {title(name)} | {numbers} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--groups", type=int, default=16)
+    parser.add_argument("--judged", type=int, default=100, help="groups whose rewards are compared between backends")
+    parser.add_argument(
+        "--shared", type=float, default=0.0, help="share of stories that a group says in the same words"
+    )
+    parser.add_argument("--json", type=Path, help="write the figures there, too")
+    chosen = parser.parse_args()
+    report = run(chosen.rounds, chosen.groups, chosen.shared, chosen.judged)
+    if chosen.json:
+        chosen.json.write_text(json.dumps(report, indent=1))
+    print(table(report))
+
+
+if __name__ == "__main__":
+    main()
