@@ -1,6 +1,7 @@
 """Task admission: a task is usable only if its reference answer gets full marks and its stub, or nothing, does not.
 
-Reads rows and asks a grader; changes no file. Everything found is reported, row by row.
+Reads rows and asks a grader; changes no file. Everything found is reported, row by row. What "full marks" are for
+stories, and what their texts give away, is in `services.story_tasks`.
 """
 
 from __future__ import annotations
@@ -13,13 +14,17 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gradus.contract import SUBMISSIONS, TASKS, Faulted, Graded, GraderName, Submission, explain
+from gradus.contract import SUBMISSIONS, TASKS, Faulted, Graded, GraderName, StorySubmission, Submission, explain
 from gradus.rows import Row
+from gradus.sprints import as_task_row, sprint_columns
 from services.graders import Grader
 from services.offline import grade_in_order
+from services.story_tasks import LAZY, Bar, answers_to, look_at
 
 DESCRIBING = frozenset({"difficulty", "topics", "kind", "source", "licence", "license", "tags", "title", "notes"})
 EMPTY = ""
+UNJUDGED = frozenset({"sprint_name", "num_issues"})
+"""Columns of sprint data sets that are no part of a task."""
 
 
 @dataclass
@@ -34,12 +39,13 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """One answer to one task, and whether it must get full marks."""
+    """One answer to one task, and what it must earn: full marks, anything but a pass, or as much as the bar says."""
 
     finding: Finding
     which: str
     submission: Submission
     must_pass: bool
+    bar: Bar | None = None
 
 
 def validate(rows: Iterable[Row], name: GraderName, grader: Grader, slots: int | None = None) -> Iterator[Finding]:
@@ -71,12 +77,16 @@ def _read(row: Row, name: GraderName, seen: dict[str, str]) -> tuple[Finding, li
     if row.problem is not None:
         finding.problems.append(row.problem)
         return finding, []
-    columns = TASKS[name].model_fields.keys()
+    row = Row(row.where, as_task_row(row.values, name))
+    finding.task_id = str(row.values.get("id", ""))
+    columns = {*TASKS[name].model_fields, *sprint_columns(name)}
     unknown = set(row.values) - DESCRIBING - columns - {"id", "prompt", "solution", "stub", "task"}
     if unknown:
         finding.problems.append(f"unknown fields: {', '.join(sorted(unknown))}")
-    _check_texts(row, finding, seen)
+    _check_texts(row, finding, name, seen)
     task = row.values.get("task") or {key: value for key, value in row.values.items() if key in columns and value}
+    if name is GraderName.STORY:
+        return finding, _story_trials(row, finding, task, seen)
     answers = {"solution": row.values.get("solution"), "stub": row.values.get("stub"), "an empty answer": EMPTY}
     trials = []
     for which, text in answers.items():
@@ -88,20 +98,42 @@ def _read(row: Row, name: GraderName, seen: dict[str, str]) -> tuple[Finding, li
     return finding, trials
 
 
-def _check_texts(row: Row, finding: Finding, seen: dict[str, str]) -> None:
+def _story_trials(row: Row, finding: Finding, given: Any, seen: dict[str, str]) -> list[_Trial]:
+    task = {key: value for key, value in given.items() if key not in UNJUDGED} if isinstance(given, dict) else given
+    empty = _submission(finding, GraderName.STORY, "an empty answer", EMPTY, task)
+    if not isinstance(empty, StorySubmission):
+        return []
+    problems, warnings = look_at(row.values, empty.task)
+    finding.problems += problems
+    finding.warnings += warnings
+    _check_new(row, finding.warnings, "references", " ".join(sorted(empty.task.references)), seen)
+    trials = [_Trial(finding, "an empty answer", empty, False, LAZY)]
+    for which, text, bar in answers_to(row.values, empty.task):
+        if submission := _submission(finding, GraderName.STORY, which, text, task):
+            trials.append(_Trial(finding, which, submission, False, bar))
+    return trials
+
+
+def _check_texts(row: Row, finding: Finding, name: GraderName, seen: dict[str, str]) -> None:
     values = row.values
-    for column in ("id", "prompt", "solution"):
+    is_code = name is not GraderName.STORY
+    for column in ("id", "prompt", "solution") if is_code else ("id", "prompt"):
         if not isinstance(values.get(column), str) or not values[column].strip():
             finding.problems.append(f"{column}: is missing or empty")
-    if not values.get("stub"):
+    if is_code and not values.get("stub"):
         finding.warnings.append("has no stub, so nothing shows that doing nothing fails")
-    if not values.get("signature") and not values.get("cases"):
+    if is_code and not values.get("signature") and not values.get("cases"):
         finding.warnings.append("has no signature, so tests see whatever the answer defines")
-    for what, key in (("id", f"id {values.get('id')}"), ("prompt", f"prompt {values.get('prompt')}")):
+    for what in ("id", "prompt"):
         if values.get(what):
-            if key in seen:
-                finding.problems.append(f"{what}: the same as at {seen[key]}")
-            seen.setdefault(key, row.where)
+            _check_new(row, finding.problems, what, str(values[what]), seen)
+
+
+def _check_new(row: Row, told: list[str], what: str, text: str, seen: dict[str, str]) -> None:
+    key = f"{what} {text}"
+    if key in seen:
+        told.append(f"{what}: the same as at {seen[key]}")
+    seen.setdefault(key, row.where)
 
 
 def _submission(finding: Finding, name: GraderName, which: str, text: str, task: Any) -> Submission | None:
@@ -116,6 +148,8 @@ def _fenced(name: GraderName, code: str) -> str:
     """`code` as a model would write it, behind a fence that is longer than any in the code."""
     if not code:
         return EMPTY
+    if name is GraderName.STORY:
+        return code
     fence = "`" * (max([2, *map(len, re.findall("`+", code))]) + 1)
     return f"{fence}{name}\n{code}\n{fence}"
 
@@ -125,6 +159,9 @@ def _judge(trial: _Trial, result: Graded | Faulted) -> None:
     if isinstance(result, Faulted):
         if result.fault.message not in problems:
             problems.append(result.fault.message)
+    elif trial.bar is not None:
+        if problem := trial.bar.missed_by(trial.which, result):
+            (problems if trial.bar.is_needed else trial.finding.warnings).append(problem)
     elif trial.must_pass and result.reward < 1.0:
         reasons = "; ".join(diagnostic.message for diagnostic in result.diagnostics) or ", ".join(result.flags)
         problems.append(f"the reference answer gets {result.reward:.2f} at stage {result.stage}, not 1.00: {reasons}")
