@@ -117,16 +117,15 @@ def worker(
     A worker first attacks its own sandbox and refuses to serve if anything gets through.
     """
     import asyncio
-    import logging
 
     from services.broker.open import open_broker
+    from services.log_lines import json_lines
     from services.tracing import spans
     from services.worker import Worker, stop_on_signals
     from services.worker_metrics import WorkerMetrics
 
     if redis is None:
         raise Misuse("a worker needs the queue: --redis redis://host:6379/0 (or GRADUS_REDIS_URL)")
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
 
     async def run() -> None:
         stop = asyncio.Event()
@@ -144,7 +143,8 @@ def worker(
             if traced:
                 await asyncio.to_thread(traced.close)
 
-    asyncio.run(run())
+    with json_lines():
+        asyncio.run(run())
 
 
 @keys_app.command("new")
@@ -279,6 +279,8 @@ def attack(
     from gradus.contract import grader_named
 
     name = grader_named(grader)
+    if name.value == "story":
+        raise typer.Exit(_attack_stories(name, url, deadline_s, api_key, slots, quiet))
     corpus = list(load_attacks(name))
     asked: list[Submission] = [one.submission() for one in corpus]
     results: Iterable[Graded | Faulted]
@@ -299,9 +301,36 @@ def attack(
         raise typer.Exit(1)
 
 
+def _attack_stories(
+    name: GraderName, url: str | None, deadline_s: float, api_key: str | None, slots: int | None, quiet: bool
+) -> int:
+    from gradus.story_attacks import load_exceptions, load_sprints, outcomes, submissions_of, verdict_on
+
+    sprints, exceptions = load_sprints(), load_exceptions()
+    asked = list(submissions_of(sprints))
+    if url is not None:
+        results: Iterable[Graded | Faulted] = _graded_there(name, asked, None, url, api_key, deadline_s)
+    else:
+        results = _graded_here(name, asked, None, slots)
+    counts = dict.fromkeys(("held", "known", "THROUGH"), 0)
+    wrong = 0
+    for one in outcomes(sprints, _with_progress(results, len(asked), "attacking", quiet)):
+        word, problem = verdict_on(one, exceptions)
+        counts[word] += 1
+        wrong += problem is not None
+        place = f"{one.sprint.name}: {one.attack.kind}"
+        print(f"{word:7} {one.reward:.2f}  {place:60} must earn less than {one.half:.2f}")
+        if problem is not None:
+            print(f"        {problem}")
+    print(f"{counts['held']} of {sum(counts.values())} attacks held, {counts['known']} are known to pay")
+    return 1 if wrong else 0
+
+
 @tasks_app.command("validate")
 def validate_tasks(
-    file: Annotated[str, typer.Argument(help="JSONL, JSON or CSV with id, prompt, tests, solution, stub ...")],
+    file: Annotated[
+        str, typer.Argument(help="JSONL, JSON or CSV with id, prompt, tests or references, solution, stub ...")
+    ],
     grader: Annotated[str, typer.Option(help="Which grader judges these tasks")] = "ocaml",
     slots: Slots = None,
     config: Config = None,
@@ -310,7 +339,9 @@ def validate_tasks(
     """Check that every task can be used to train on.
 
     Fields and duplicates; tests parse and type-check; the reference answer gets full marks; the stub and an empty
-    answer do not. Prints one line per problem. Exit status 0 when all are usable, 1 when some are not.
+    answer do not. For stories: the references, given as the answer, earn 0.9, a solution 0.5, stub and empty answer
+    less; no reference stands in the prompt. Prints one line per problem. Exit status 0 when all are usable, 1 when
+    some are not.
     """
     from gradus.contract import grader_named
     from gradus.rows import read_rows

@@ -1,0 +1,135 @@
+"""Dishonest answers to story tasks earn less than an honest one with half of its stories missing; honest ones compare.
+
+The attacks are `story/*.yaml` (by hand) and the twists of `story_twists.py`, which are applied to all shipped tasks: to
+their references and to their solutions, which say the same in other words. What pays all the same is listed in
+`story/exceptions.yaml`, and an exception that is none any more, or has another figure, fails here.
+`python -m tests.attack.story_table` prints the table of docs/stories.md.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from gradus.story_attacks import (
+    KnownException,
+    Outcome,
+    halves,
+    load_exceptions,
+    load_sprints,
+    outcomes,
+    submissions_of,
+    verdict_on,
+)
+from services.graders.story.grader import StoryGrader
+from services.offline import grade_in_order
+from tests.attack.story_field import RUBRIC, SOURCES, Field, measured
+from tests.attack.story_twists import ATTACKS, LAYOUTS
+
+LAYOUT_TOLERANCE = 0.02
+SPRINTS = load_sprints()
+EXCEPTIONS = load_exceptions()
+
+
+@pytest.fixture(scope="module")
+def found(story_grader: StoryGrader) -> dict[tuple[str, str], Outcome]:
+    """What every attack of the corpus earned, by file and class."""
+    results = grade_in_order(story_grader, submissions_of(SPRINTS), RUBRIC, 16)
+    return {(one.sprint.name, one.attack.kind): one for one in outcomes(SPRINTS, results)}
+
+
+@pytest.fixture(scope="module", params=SOURCES)
+def field(story_grader: StoryGrader, request: pytest.FixtureRequest) -> Field:
+    """What the twists and the honest answers earned on all shipped tasks, from one source."""
+    return measured(story_grader, request.param)
+
+
+# ---------------------------------------------------------------------------------------------------------- by hand
+
+
+def test_the_corpus_has_many_classes_on_many_sprints() -> None:
+    classes = Counter(attack.kind for sprint in SPRINTS for attack in sprint.attacks)
+    assert len(SPRINTS) >= 8
+    assert len(classes) >= 60
+    for sprint in SPRINTS:
+        kinds = [attack.kind for attack in sprint.attacks]
+        assert len(kinds) == len(set(kinds)), sprint.name
+
+
+@pytest.mark.parametrize(("file", "kind"), [(s.name, a.kind) for s in SPRINTS for a in s.attacks])
+def test_an_attack_earns_less_than_half_an_honest_answer(
+    found: dict[tuple[str, str], Outcome], file: str, kind: str
+) -> None:
+    outcome = found[file, kind]
+    _, problem = verdict_on(outcome, EXCEPTIONS)
+    assert problem is None, f"{problem}: {outcome.result}"
+
+
+def test_every_exception_is_of_an_attack_that_there_is() -> None:
+    known = {(sprint.name, attack.kind) for sprint in SPRINTS for attack in sprint.attacks}
+    known |= {(source, kind) for source in SOURCES for kind in ATTACKS}
+    assert EXCEPTIONS.keys() <= known
+
+
+def test_an_exception_that_is_none_any_more_is_told(found: dict[tuple[str, str], Outcome]) -> None:
+    held = next(one for one in found.values() if one.is_held)
+    through = Outcome(held.sprint, held.attack, held.result, half=held.reward - 0.01)
+    known = KnownException.model_validate(
+        {
+            "file": held.sprint.name,
+            "class": held.attack.kind,
+            "reward": held.reward,
+            "half": through.half,
+            "reason": "only for this test",
+        }
+    )
+    listed = {(known.file, known.kind): known}
+    stale = {(known.file, known.kind): known.model_copy(update={"reward": held.reward + 0.1})}
+    assert verdict_on(held, {}) == ("held", None)
+    assert verdict_on(held, listed) == ("held", "is listed as an exception and is none any more")
+    assert verdict_on(through, {})[0] == "THROUGH"
+    assert verdict_on(through, listed) == ("known", None)
+    assert "not what is listed" in str(verdict_on(through, stale)[1])
+
+
+def test_halves_share_no_story_and_are_of_one_size() -> None:
+    assert halves(["a", "b", "c", "d", "e"]) == ("a\nc", "b\nd")
+
+
+# --------------------------------------------------------------------------------------------------------- by machine
+
+
+@pytest.mark.parametrize("kind", ATTACKS)
+def test_a_twisted_answer_earns_less_than_half_an_honest_one_on_average(field: Field, kind: str) -> None:
+    _, problem = field.verdict_on(kind, EXCEPTIONS)
+    assert problem is None
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_layout_of_an_honest_answer_does_not_matter(field: Field, layout: str) -> None:
+    differences = {
+        name: round(laid_out - full, 3)
+        for name, laid_out, full in zip(field.names, field.layouts[layout], field.full, strict=True)
+        if abs(laid_out - full) > LAYOUT_TOLERANCE
+    }
+    assert differences == {}
+
+
+def test_more_of_an_honest_answer_earns_more(field: Field) -> None:
+    means = [field.mean_of(part) for part in (field.full, field.one_missing, field.half, field.one_story)]
+    assert means == sorted(means, reverse=True)
+    assert all(more - less > 0.03 for more, less in zip(means, means[1:], strict=False))
+
+
+def test_references_as_the_answer_are_in_strict_order_for_every_task(story_grader: StoryGrader) -> None:
+    field = measured(story_grader, "references")
+    for at, name in enumerate(field.names):
+        earned = [part[at] for part in (field.full, field.one_missing, field.half, field.one_story)]
+        assert earned == sorted(earned, reverse=True), name
+        assert len(set(earned)) == len(earned), name
+
+
+def test_what_was_not_asked_for_costs_something(field: Field) -> None:
+    assert field.mean_of(field.two_foreign) < field.mean_of(field.full) - 0.03
+    assert field.mean_of(field.foreign) <= 0.25
