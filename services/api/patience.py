@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import Any
+from typing import Any, cast
 
 import h11
 from prometheus_client import Gauge
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gradus.contract import Problem
+from services.api.heads import HeldHeads
 
 
 class PatientProtocol(H11Protocol):
@@ -26,7 +27,7 @@ class PatientProtocol(H11Protocol):
         self._cut: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        super().connection_made(cast(asyncio.Transport, HeldHeads(transport, self.loop)))
         self._connections_open.inc()
         self._watch()
 
