@@ -9,10 +9,11 @@ the files names the attacks that are known to earn more, with what they earned, 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -23,13 +24,14 @@ from gradus.errors import Misuse
 from gradus.resources import attacks, configs
 from gradus.rows import read_rows
 
+T = TypeVar("T")
 EXCEPTIONS = "exceptions.yaml"
 FIGURE_TOLERANCE = 0.03
 """An exception whose figure is further off than this is out of date."""
 
 
 class _Read(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class StoryAttack(_Read):
@@ -58,6 +60,7 @@ class _File(_Read):
     attacks: Annotated[tuple[StoryAttack, ...], Field(min_length=1)]
 
 
+_FILE: TypeAdapter[_File] = TypeAdapter(_File)
 _EXCEPTIONS: TypeAdapter[tuple[KnownException, ...]] = TypeAdapter(tuple[KnownException, ...])
 
 
@@ -123,23 +126,34 @@ def load_sprints() -> tuple[Sprint, ...]:
 
 
 def _sprint(path: Path, rows: dict[str, dict[str, Any]]) -> Sprint:
-    try:
-        file = _File.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except (ValidationError, yaml.YAMLError) as error:
-        raise Misuse(f"{path}: {explain(error) if isinstance(error, ValidationError) else error}") from None
+    file = _read(path, _FILE)
     if file.task not in rows:
         raise Misuse(f"{path}: task: there is no task {file.task!r} in the shipped tasks")
+    _refuse_doubles(path, [attack.kind for attack in file.attacks])
     return sprint_of(path.stem, rows[file.task], file.attacks)
 
 
 def load_exceptions() -> dict[tuple[str, str], KnownException]:
     """The known exceptions, by file and class. Raises Misuse naming what cannot be read."""
     path = _folder() / EXCEPTIONS
+    found = _read(path, _EXCEPTIONS)
+    _refuse_doubles(path, [f"{one.file}: {one.kind}" for one in found])
+    return {(one.file, one.kind): one for one in found}
+
+
+def _read(path: Path, kind: TypeAdapter[T]) -> T:
     try:
-        found = _EXCEPTIONS.validate_python(yaml.safe_load(path.read_text(encoding="utf-8")) or [])
+        return kind.validate_python(yaml.safe_load(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise Misuse(f"{path}: cannot be read: {error}") from None
     except ValidationError as error:
         raise Misuse(f"{path}: {explain(error)}") from None
-    return {(one.file, one.kind): one for one in found}
+
+
+def _refuse_doubles(path: Path, names: Sequence[str]) -> None:
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise Misuse(f"{path}: occurs twice: {', '.join(twice)}")
 
 
 def _folder() -> Path:
