@@ -46,7 +46,10 @@ from gradus.errors import FaultKind, Misuse, QueueFault, TooLarge
 OnResult = Callable[[int, Graded | Faulted], None]
 
 RETRIED = frozenset({408, 425, 429, 502, 503, 504})
-"""HTTP statuses that say: not now. A 500 is not among them, the same request would meet the same defect."""
+"""HTTP statuses that say: not now."""
+MAX_DEFECTS = 3
+"""How often a batch is answered 500 before that is its result: a defect may be one process's, or pass. To ask again is
+safe, because identical work is known by its content and done once; to ask until the deadline would be no use."""
 MAX_BODY_BYTES = 16 * 2**20
 """A batch is cut here, well below the service's default limit of 64 MiB."""
 CONNECT_TIMEOUT_S = 5.0
@@ -75,6 +78,8 @@ class _Trouble:
     message: str
     final: bool = False
     """Asking again would bring the same."""
+    defect: bool = False
+    """Asking again would probably bring the same."""
     pause_s: float | None = None
     """What the service asked for with Retry-After."""
 
@@ -294,12 +299,14 @@ class RewardClient:
 
     async def _attempt(self, here: _Connections, call: _Call, waiting: dict[str, _Item]) -> _Trouble | None:
         """Ask again and again until nothing is waiting (None) or there is no point in asking once more."""
-        tried = 0
+        tried = defects = 0
         while (trouble := await self._ask_each(here, call, waiting)) is not None and not trouble.final:
             call.last_trouble = trouble
             tried += trouble.pause_s is None
+            defects += trouble.defect
             pause_s = self._pause_s(tried, trouble)
-            if (self._attempts is not None and tried >= self._attempts) or pause_s >= call.remaining_s():
+            enough = defects == MAX_DEFECTS or (self._attempts is not None and tried >= self._attempts)
+            if enough or pause_s >= call.remaining_s():
                 break
             await asyncio.sleep(pause_s)
         return trouble
@@ -312,7 +319,7 @@ class RewardClient:
             if trouble is None:
                 return None
             troubles.append(trouble)
-        return min(troubles, key=lambda trouble: (trouble.final, trouble.pause_s is None))
+        return min(troubles, key=lambda trouble: (trouble.final, trouble.defect, trouble.pause_s is None))
 
     async def _ask(self, here: _Connections, url: str, call: _Call, waiting: dict[str, _Item]) -> _Trouble | None:
         """One request to one service; delivered items leave `waiting`. None when all were delivered."""
@@ -368,7 +375,8 @@ class RewardClient:
             pause_s = _retry_after_s(response) if status == 429 else None
             return _Trouble(FaultKind.QUEUE, f"{url} answered {status}: {detail}", pause_s=pause_s)
         if status >= 500:
-            return _Trouble(FaultKind.INTERNAL, f"{url} answered {status}: {detail}", final=True)
+            defect = status == 500
+            return _Trouble(FaultKind.INTERNAL, f"{url} answered {status}: {detail}", final=not defect, defect=defect)
         raise (TooLarge if status == TooLarge.status else Misuse)(f"{url} answered {status}: {detail}")
 
     def _unreachable(self, url: str, error: httpx.RequestError) -> _Trouble:

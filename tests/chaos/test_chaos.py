@@ -37,12 +37,9 @@ def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
 
 @asynccontextmanager
 async def asking(
-    town: Town, completions: list[str], *, redis_dies: bool = False, redis_forgets: bool = False, **more: float
+    town: Town, completions: list[str], *, redis_dies: bool = False, **more: float
 ) -> AsyncIterator[Ledger]:
-    """Everything is asked for while the block runs; afterwards all of it is settled and nothing is left behind.
-
-    A Redis that forgot its last second may keep a job that nobody waits for (docs/reliability.md, "Power loss").
-    """
+    """Everything is asked for while the block runs; afterwards all of it is settled and nothing is left behind."""
     ledger = Ledger()
     async with town.kept():
         asker = Asker(ledger, town.urls, **more)  # type: ignore[arg-type]
@@ -53,9 +50,8 @@ async def asking(
         await asker.ask_again()
         assert ledger.breaches == []
         assert ledger.lost() == []
-        assert redis_dies or redis_forgets or ledger.counts[ANOTHER_RUN] == 0
-        if not redis_forgets:
-            await nothing_is_left_behind(town)
+        assert redis_dies or ledger.counts[ANOTHER_RUN] == 0
+        await nothing_is_left_behind(town)
 
 
 async def nothing_is_left_behind(town: Town) -> None:
@@ -130,7 +126,7 @@ async def test_what_redis_forgot_of_its_last_second_is_submitted_or_graded_again
 ) -> None:
     completions = burns(300)
     with Town(tmp_path_factory.mktemp("forgetful")).standing() as town:
-        async with asking(town, completions, redis_forgets=True) as ledger:
+        async with asking(town, completions, redis_dies=True) as ledger:
             for number, n_bytes in ((40, 5_000), (120, 100_000)):
                 await some_are_settled(ledger, number)
                 await lose_power(town, n_bytes)

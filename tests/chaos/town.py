@@ -162,9 +162,9 @@ class Town:
             await asyncio.gather(keeping, return_exceptions=True)
 
     def defects(self) -> list[str]:
-        """What the APIs' logs say of failures that nobody expected: a status 500 has its place there."""
-        logs = [(self._folder / f"{api.name}.log").read_text().splitlines() for api in self.apis]
-        return [line for lines in logs for line in lines if '"event": "defect"' in line]
+        """What the logs say of failures that nobody expected: every status 500 of an API has its place there."""
+        logs = [(self._folder / f"{one.name}.log").read_text().splitlines() for one in self.residents]
+        return [line for lines in logs for line in lines if '"level": "error"' in line or "Traceback" in line]
 
     def starts(self) -> Counter[str]:
         """By completion: how often a grader was started on it."""

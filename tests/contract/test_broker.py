@@ -895,7 +895,7 @@ async def test_looking_for_lapsed_leases_does_not_look_at_every_worker_each_time
     await broker.claim("ocaml", "w", 1, 1.0)
     async with Redis.from_url(server.url) as redis:
         stats = await redis.info("commandstats")
-    assert stats["cmdstat_xpending"]["calls"] > 5
+    assert stats["cmdstat_xrange"]["calls"] > 5
     assert stats["cmdstat_xinfo|consumers"]["calls"] == 1
     await broker.close()
     server.stop()
@@ -931,6 +931,62 @@ async def test_a_lost_consumer_group_is_made_anew(on_redis: Place, redis: Redis)
     await take_one(broker)
     await redis.xgroup_destroy(f"{on_redis.prefix}jobs:ocaml", "workers")
     assert ids_of(await take(broker, 1)) == ["job-0"]
+
+
+async def depth_is(broker: Broker, depth: int) -> None:
+    async def reached() -> bool:
+        await broker.claim("ocaml", "healer", 1, 0.1)
+        return await broker.depth("ocaml") == depth
+
+    await wait_until(reached)
+
+
+async def test_a_running_job_without_a_lease_goes_back_in_line(on_redis: Place, redis: Redis) -> None:
+    broker = on_redis.open(SHORT_LEASE)
+    await broker.submit(jobs(2))
+    lost, held = await take(broker, 2, "forgotten")
+    await redis.xack(f"{on_redis.prefix}jobs:ocaml", "workers", lost.token.split()[0])
+    again = await take_one(broker, "other")
+    assert again.job == lost.job
+    assert await broker.finish(again, "{}", cache=True)
+    assert await broker.finish(held, "{}", cache=True)
+    assert await broker.depth("ocaml") == 0
+
+
+async def test_a_running_job_without_a_lease_that_nobody_wants_is_dropped(on_redis: Place, redis: Redis) -> None:
+    broker = on_redis.open(SHORT_LEASE)
+    await broker.submit(jobs(1))
+    lost = await take_one(broker)
+    await redis.xack(f"{on_redis.prefix}jobs:ocaml", "workers", lost.token.split()[0])
+    await broker.cancel("ocaml", ["job-0"])
+    await depth_is(broker, 0)
+    await broker.submit(jobs(1))
+    assert (await take_one(broker)).deliveries == 1
+
+
+async def test_entries_that_a_forgetful_redis_left_behind_do_not_count_for_long(on_redis: Place, redis: Redis) -> None:
+    broker, stream = on_redis.open(SHORT_LEASE), f"{on_redis.prefix}jobs:ocaml"
+    await broker.submit(jobs(1))
+    held = await take_one(broker)
+    for n in range(250):
+        await redis.xadd(stream, {"id": f"gone-{n}"})
+    await redis.xgroup_setid(stream, "workers", "$")
+    await broker.finish(held, "{}", cache=True)
+    assert await broker.depth("ocaml") == 250
+    await depth_is(broker, 0)
+
+
+@pytest.mark.parametrize("entry", ["", "1-1"])
+async def test_a_job_record_without_its_job_does_not_keep_the_job_from_being_queued(
+    on_redis: Place, redis: Redis, entry: str
+) -> None:
+    broker = on_redis.open()
+    left = {"grader": "ocaml", "payload": "old", "entry": entry, "starts": 2, "turn": 7, "history": "", "inbox": 1}
+    await redis.hset(f"{on_redis.prefix}job:job-0", mapping=left)
+    await redis.pexpire(f"{on_redis.prefix}job:job-0", 60_000)
+    await broker.submit(jobs(1))
+    claim = await take_one(broker)
+    assert (claim.job, claim.deliveries) == (jobs(1)[0], 1)
 
 
 async def test_an_entry_that_is_no_job_is_dropped(on_redis: Place, redis: Redis) -> None:

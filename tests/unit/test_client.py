@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gradus.client import RewardClient
+from gradus.client import MAX_DEFECTS, RewardClient
 from gradus.contract import SUBMISSIONS, Faulted, Graded, GraderName
 from gradus.errors import FaultKind, Misuse, QueueFault, TooLarge
 from services.api.app import create_app
@@ -315,12 +315,35 @@ async def test_a_service_that_never_answers_is_left_at_the_deadline() -> None:
     assert "within 0.2 s" in message
 
 
-@pytest.mark.parametrize("answer", [status(200, "<html>welcome</html>\n"), status(200, "{}\n"), status(500, "oops")])
+@pytest.mark.parametrize("answer", [status(200, "<html>welcome</html>\n"), status(200, "{}\n"), status(501, "oops")])
 async def test_an_answer_that_is_none_of_ours_is_an_internal_fault(answer: Answer) -> None:
     with scripted(answer) as (url, asked):
         (result,) = await quick(url).grade("ocaml", [submission("a")])
     assert fault_of(result)[0] is FaultKind.INTERNAL
     assert len(asked) == 1
+
+
+async def test_a_defect_that_passes_is_ridden_out() -> None:
+    with scripted(status(500, "oops"), status(500, "oops"), verdicts()) as (url, asked):
+        assert rewards_of(await quick(url).grade("ocaml", [submission("a")])) == [1.0]
+    assert len(asked) == 3
+
+
+async def test_a_defect_that_stays_is_an_internal_fault_long_before_the_deadline() -> None:
+    with scripted(status(500, "oops")) as (url, asked):
+        (result,) = await RewardClient(url, backoff_s=1e-6).grade("ocaml", [submission("a")], deadline_s=600)
+    kind, message = fault_of(result)
+    assert kind is FaultKind.INTERNAL
+    assert f"{url} answered 500" in message
+    assert len(asked) == MAX_DEFECTS
+
+
+async def test_a_service_with_a_defect_is_passed_over() -> None:
+    with scripted(status(500, "oops")) as (broken, asked), scripted(verdicts()) as (well, _):
+        client = quick([broken, well], batch_size=1)
+        results = await client.grade("ocaml", [submission(f"s{i}", f"reward {i}") for i in range(6)])
+    assert rewards_of(results) == [1.0] * 6
+    assert len(asked) == 3
 
 
 async def test_a_full_service_is_asked_again_until_there_is_room() -> None:

@@ -16,7 +16,7 @@ from services.broker import DEFAULT_LANE, Census, Claim, DeadLetter, Job, Lane, 
 from services.broker.registry import summed
 from services.broker.streams.asking import Asker, chunked
 from services.broker.streams.keys import GROUP, JOB_TTL_S, Keys, ms
-from services.broker.streams.link import Link, Script
+from services.broker.streams.link import Link, Script, fields
 from services.broker.streams.working import Worker
 
 log = logging.getLogger(__name__)
@@ -135,10 +135,8 @@ class StreamsBroker:
 
     async def buried(self, grader: str) -> list[DeadLetter]:
         letters = await self._link.call("XRANGE", self._keys.dead(grader), "-", "+")
-        return [
-            DeadLetter(Job(fields["id"], grader, fields["payload"]), tuple(fields["history"].splitlines()))
-            for _, fields in letters
-        ]
+        told = [fields(letter) for _, letter in letters]
+        return [DeadLetter(Job(one["id"], grader, one["payload"]), tuple(one["history"].splitlines())) for one in told]
 
     async def close(self) -> None:
         await self._asker.close()

@@ -11,18 +11,16 @@ import asyncio
 import hashlib
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
 from redis import exceptions as redis_errors
-from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.connection import parse_url
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 
 from gradus.errors import QueueFault
 from services.broker.streams import sentinel
+from services.broker.streams.connections import Argument, Connections
 from services.broker.streams.sentinel import Sentinels
 
 COMMAND_CONNECTIONS = 64
@@ -30,8 +28,6 @@ READER_CONNECTIONS = 256
 """Blocking reads at the same time: one per worker and one per asking process."""
 FIRST_PAUSE_S = 0.02
 LAST_PAUSE_S = 0.5
-
-Argument = str | int | float
 
 
 class LinkLost(QueueFault):
@@ -57,8 +53,8 @@ class Link:
         self._shown = redacted(url)
         self._sentinels = Sentinels(url) if urlsplit(url).scheme == sentinel.SCHEME else None
         where = self._sentinels.master_options if self._sentinels else dict(parse_url(url))
-        self._commands = _client(where, COMMAND_CONNECTIONS, patience_s)
-        self._readers = _client(where, READER_CONNECTIONS, patience_s)
+        self._commands = Connections(where, COMMAND_CONNECTIONS, patience_s)
+        self._readers = Connections(where, READER_CONNECTIONS, patience_s)
 
     async def call(self, *command: Argument) -> Any:
         """The reply. Tries again while Redis is away; raises QueueFault once that has lasted `patience_s`."""
@@ -86,8 +82,8 @@ class Link:
             pause_s = min(2 * pause_s, LAST_PAUSE_S)
 
     async def close(self) -> None:
-        await self._commands.aclose()
-        await self._readers.aclose()
+        await self._commands.close()
+        await self._readers.close()
         if self._sentinels:
             await self._sentinels.close()
 
@@ -97,20 +93,21 @@ class Link:
         except redis_errors.NoScriptError:
             return await self._attempt(self._commands, self.patience_s, "EVAL", script.text, len(keys), *keys, *args)
 
-    async def _attempt(self, client: Redis, timeout_s: float, *command: Argument) -> Any:
+    async def _attempt(self, connections: Connections, timeout_s: float, *command: Argument) -> Any:
         try:
             async with asyncio.timeout(timeout_s):
-                return await client.execute_command(*command)  # type: ignore[no-untyped-call]
+                return await connections.ask(command)
         except TimeoutError as error:
             raise self._lost(f"no reply within {timeout_s:.1f} s") from error
         except redis_errors.AuthenticationError as error:
             raise self._refused(error) from error
         except redis_errors.ReadOnlyError as error:
             # It was the master once: what is connected to it must go where the master is now.
-            await client.connection_pool.disconnect(inuse_connections=False)
+            await connections.let_go()
             raise self._lost(str(error)) from error
-        except (redis_errors.ConnectionError, redis_errors.TimeoutError) as error:
-            raise self._lost(str(error)) from error
+        except (redis_errors.ConnectionError, redis_errors.TimeoutError, OSError, EOFError) as error:
+            # redis-py lets the system's own errors through from some of the places where a connection can break.
+            raise self._lost(str(error) or type(error).__name__) from error
         except redis_errors.NoScriptError:
             raise
         except redis_errors.ResponseError as error:
@@ -132,24 +129,13 @@ class Link:
         )
 
 
+def fields(flat: Sequence[str]) -> dict[str, str]:
+    """What a stream entry holds, of the names and values that Redis tells in turn."""
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
 def redacted(url: str) -> str:
     """`url` without user, password and query."""
     parts = urlsplit(url)
     login, at, address = parts.netloc.rpartition("@")
     return f"{parts.scheme}://{'***@' if login else at}{address}{parts.path}"
-
-
-def _client(where: dict[str, Any], max_connections: int, patience_s: float) -> Redis:
-    options: dict[str, Any] = {
-        **where,
-        "decode_responses": True,
-        "encoding_errors": "replace",  # what is no text becomes a job that cannot be read, not an exception here
-        "protocol": 2,  # replies have another shape in protocol 3
-        "retry": Retry(NoBackoff(), 0),
-        "socket_timeout": None,
-        "socket_connect_timeout": patience_s,
-        "socket_keepalive": True,
-        "max_connections": max_connections,
-        "timeout": patience_s,
-    }
-    return Redis.from_pool(BlockingConnectionPool(**options))

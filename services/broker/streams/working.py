@@ -21,6 +21,11 @@ _Taken = tuple[str, int, str, str, int]
 
 IDLE_CONSUMER_S = 3600.0
 """A worker's name is struck off the group after this long without a sign of life."""
+LOOK_S = 2.0
+"""How often a worker looks into the queue though no bell rang: a token can be lost with the connection it was sent on.
+"""
+HEAL_ENTRIES = 100
+"""At most, each time."""
 
 
 @dataclass(slots=True)
@@ -33,6 +38,10 @@ class _Hands:
     reclaim_at: float = 0.0
     sweep_at: float = 0.0
     """When it should look for workers that are gone again."""
+    look_at: float = 0.0
+    """When it should look into the queue again though no bell rang."""
+    more_wait: bool = False
+    """The last look brought as much as was asked for: there may be more."""
     suspect_waits: bool = False
     """A job that must run alone waits for some worker to hold nothing: take no new ones."""
     freed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -117,15 +126,17 @@ class Worker:
         return await self._read(grader, worker, limit, wake_at - time.monotonic())
 
     async def _read(self, grader: str, worker: str, limit: int, block_s: float) -> list[Claim]:
-        claims = await self._take(grader, worker, limit)
-        if claims or block_s <= 0:
-            return claims
+        hands = self._hands_of(grader, worker)
+        if hands.more_wait or block_s <= 0 or time.monotonic() >= hands.look_at:
+            claims = await self._take(grader, worker, limit)
+            if claims or block_s <= 0:
+                return claims
         if await self._link.persist(lambda: self._rung(grader, block_s)):
-            return await self._take(grader, worker, limit)
+            return await self._take(grader, worker, limit, rung=True)
         return []
 
     async def _rung(self, grader: str, block_s: float) -> bool:
-        """Whether a job was queued within `block_s`. Of a token whose reply is lost the next claim makes up."""
+        """Whether a job was queued within `block_s`. For a token whose reply is lost, looking without one makes up."""
         return await self._link.read(block_s, "BLPOP", self._keys.bell(grader), max(block_s, 0.01)) is not None
 
     # Reading comes first: it finds whether the group is there before anything leaves the queue, and it picks up what
@@ -133,33 +144,17 @@ class Worker:
     _TAKE = Script(f"""
         local queue, turns, bell, stream = unpack(KEYS)
         local prefix, group, worker, limit, ttl = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
-        local entries = {{}}
+        local n_queued = redis.call('ZCARD', queue)
+        if n_queued == 0 and redis.call('XLEN', stream) == 0 then  -- the usual case of an idle worker: be brief
+          if ARGV[6] == '1' then redis.call('DEL', bell) end
+          return {{}}
+        end
+        local taken = {{}}
         local function read(count)
           local reply = redis.call('XREADGROUP', 'GROUP', group, worker, 'COUNT', count, 'STREAMS', stream, '>')
-          for _, entry in ipairs(reply and reply[1][2] or {{}}) do entries[#entries + 1] = entry end
+          return reply and reply[1][2] or {{}}
         end
-        local function move(id, turn)
-          local job = prefix..'job:'..id
-          if redis.call('EXISTS', job) == 0 then return 0 end
-          redis.call('HSET', job, 'turn', turn, 'entry', redis.call('XADD', stream, '*', 'id', id))
-          local now = tonumber(turn) > {TRAINING_FROM} and 'now {TRAINING_FROM}' or 'now 0'
-          local before = tonumber(redis.call('HGET', turns, now) or 0)
-          if tonumber(turn) > before then redis.call('HSET', turns, now, turn) end
-          return 1
-        end
-
-        read(limit)
-        if #entries < limit then
-          local popped, n_moved = redis.call('ZPOPMIN', queue, limit - #entries), 0
-          for i = 1, #popped, 2 do n_moved = n_moved + move(popped[i], popped[i + 1]) end
-          if n_moved > 0 then read(n_moved) end
-          if #popped > 0 then redis.call('PEXPIRE', turns, ttl) end
-        end
-        if redis.call('ZCARD', queue) == 0 then redis.call('DEL', bell) end
-        redis.call('PEXPIRE', stream, ttl)
-
-        local taken = {{}}
-        for _, entry in ipairs(entries) do
+        local function pick_up(entry)
           local id = entry[2][1] == 'id' and entry[2][2] or ''
           local job = prefix..'job:'..id
           if redis.call('HGET', job, 'entry') == entry[1] then
@@ -170,17 +165,44 @@ class Worker:
             redis.call('XDEL', stream, entry[1])
           end
         end
+        local now = {{}}
+        local function move(id, turn)
+          local job = prefix..'job:'..id
+          local payload, starts = unpack(redis.call('HMGET', job, 'payload', 'starts'))
+          if not starts then return end
+          local entry = redis.call('XADD', stream, '*', 'id', id)
+          redis.call('HSET', job, 'turn', turn, 'entry', entry, 'starts', starts + 1)
+          now[tonumber(turn) > {TRAINING_FROM} and 'now {TRAINING_FROM}' or 'now 0'] = turn
+          taken[#taken + 1] = {{entry, 1, id, payload or '', starts + 1}}
+        end
+
+        for _, entry in ipairs(read(limit)) do pick_up(entry) end
+        if n_queued > 0 and #taken < limit then
+          local popped, before = redis.call('ZPOPMIN', queue, limit - #taken), #taken
+          for i = 1, #popped, 2 do move(popped[i], popped[i + 1]) end
+          if #taken > before then read(#taken - before) end
+          for name, turn in pairs(now) do
+            if tonumber(turn) > tonumber(redis.call('HGET', turns, name) or 0) then
+              redis.call('HSET', turns, name, turn)
+            end
+          end
+          redis.call('PEXPIRE', turns, ttl)
+          if #popped == 2 * n_queued then redis.call('DEL', bell) end
+        end
+        redis.call('PEXPIRE', stream, ttl)
         return taken
     """)
 
-    async def _take(self, grader: str, worker: str, limit: int) -> list[Claim]:
+    async def _take(self, grader: str, worker: str, limit: int, *, rung: bool = False) -> list[Claim]:
         """The next jobs in line, without waiting."""
-        args = (self._keys.prefix, GROUP, worker, limit, ms(JOB_TTL_S))
+        args = (self._keys.prefix, GROUP, worker, limit, ms(JOB_TTL_S), int(rung))
         try:
             taken = await self._link.run(self._TAKE, self._keys.waiting(grader), *args)
         except NoGroup:
             await self._make_group(grader)
             taken = await self._link.run(self._TAKE, self._keys.waiting(grader), *args)
+        hands = self._hands_of(grader, worker)
+        hands.more_wait, hands.look_at = len(taken) == limit, time.monotonic() + LOOK_S
         return [_claim(grader, worker, *one) for one in taken]
 
     _MAKE_GROUP = Script("""
@@ -192,21 +214,44 @@ class Worker:
     async def _make_group(self, grader: str) -> None:
         await self._link.run(self._MAKE_GROUP, [self._keys.jobs(grader)], GROUP, ms(JOB_TTL_S))
 
+    # Whatever is in the stream is under a lease, or about to be, but for what a Redis that lost its last writes made of
+    # it. So the oldest is looked at, and put right, and the next. (An entry read by nobody yet may be put back, too.)
     _RECLAIM = Script(f"""{_NOTE}
-        local stream, group, worker, lease, limit = KEYS[1], ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+        local queue, _, bell, stream = unpack(KEYS)
+        local group, worker, lease, limit = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
         local max_starts, empty_handed, prefix = tonumber(ARGV[5]), ARGV[6] == '1', ARGV[9]
-        local idle = redis.call('XPENDING', stream, group, 'IDLE', lease, '-', '+', limit)
-        redis.call('PEXPIRE', stream, ARGV[7])
-        local sweeps = ARGV[8] ~= '0'
-        for _, consumer in ipairs(sweeps and redis.call('XINFO', 'CONSUMERS', stream, group) or {{}}) do
+        local consumers = ARGV[8] ~= '0' and redis.pcall('XINFO', 'CONSUMERS', stream, group) or {{}}
+        for _, consumer in ipairs(consumers) do  -- an error is none: there is no group yet
           if consumer[4] == 0 and consumer[6] > tonumber(ARGV[8]) then
             redis.call('XGROUP', 'DELCONSUMER', stream, group, consumer[2])
           end
         end
+        local function id_in(found)
+          return found and found[2][1] == 'id' and found[2][2]
+        end
+        local function put_right(found)
+          local id = id_in(found)
+          local job = id and prefix..'job:'..id
+          redis.call('XDEL', stream, found[1])
+          if not id or redis.call('HGET', job, 'entry') ~= found[1] then return end
+          if redis.call('HLEN', job) <= {N_JOB_FIELDS} then return redis.call('DEL', job) end
+          redis.call('HSET', job, 'entry', '')
+          redis.call('ZADD', queue, redis.call('HGET', job, 'turn') or 0, id)
+          redis.call('RPUSH', bell, 1)
+          for _, key in ipairs({{queue, bell}}) do redis.call('PEXPIRE', key, ARGV[7]) end
+        end
+        local oldest = redis.call('XRANGE', stream, '-', '+', 'COUNT', 1)
+        for _ = 1, {HEAL_ENTRIES} do
+          if #oldest == 0 then return {{0, {{}}}} end
+          if redis.call('XPENDING', stream, group, oldest[1][1], oldest[1][1], 1)[1] then break end
+          put_right(oldest[1])
+          oldest = redis.call('XRANGE', stream, '-', '+', 'COUNT', 1)
+        end
 
+        local idle = redis.call('XPENDING', stream, group, 'IDLE', lease, '-', '+', limit)
+        redis.call('PEXPIRE', stream, ARGV[7])
         local function id_of(entry)  -- nil: there is no such job, or nobody wants it any more
-          local found = redis.call('XRANGE', stream, entry, entry)[1]
-          local id = found and found[2][1] == 'id' and found[2][2]
+          local id = id_in(redis.call('XRANGE', stream, entry, entry)[1])
           local job = id and prefix..'job:'..id
           if not id or redis.call('HGET', job, 'entry') ~= entry then return nil end
           if redis.call('HLEN', job) > {N_JOB_FIELDS} then return id end
@@ -246,7 +291,7 @@ class Worker:
         try:
             suspect_waits, taken = await self._link.run(
                 self._RECLAIM,
-                [self._keys.jobs(grader)],
+                self._keys.waiting(grader),
                 *args,
                 ms(JOB_TTL_S),
                 ms(IDLE_CONSUMER_S) if sweeps else 0,
