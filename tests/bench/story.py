@@ -136,19 +136,23 @@ class Ours:
     """The whole path of a worker's slots: read, embed, match, check, score; nothing is known at the start."""
 
     def __init__(self, grader: StoryGrader, backend: Backend, model: ExportedModel) -> None:
-        self._grader, self._backend, self._model = grader, backend, model
-        self.sentences: dict[str, list[int]] = {}
+        self._grader, self._backend = grader, backend
+        self._tokenizer = Listening(model)
 
     def __call__(self, asked: Groups) -> Rewards:
-        tokenizer = Listening(self._model)
         judging._asked.cache_clear()
-        self._grader.encoder = Encoder(self._backend, tokenizer)
+        self._tokenizer.asked.clear()
+        self._grader.encoder = Encoder(self._backend, self._tokenizer)
         try:
             found = [_reward(result) for result in grade_in_order(self._grader, sum(asked, []), RUBRIC, SLOTS)]
         finally:
             self._grader.encoder.close()
-        self.sentences = tokenizer.asked
         return [found[at : at + G] for at in range(0, len(found), G)]
+
+    @property
+    def sentences(self) -> dict[str, list[int]]:
+        """What was asked for last, with its tokens."""
+        return dict(self._tokenizer.asked)
 
 
 def _reward(result: Any) -> float:

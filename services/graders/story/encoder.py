@@ -19,8 +19,8 @@ import numpy as np
 from gradus.errors import Fault, InternalFault, boundary
 from services.graders.story.backends import Backend, Floats, Tokens
 
-MAX_PASS_TOKENS = 512
-"""Of one pass, padding included. In fp32 512 cost less per token than 256 or 1,024 (docs/decisions/0011)."""
+MAX_PASS_TOKENS = 256
+"""Of one pass, padding included: larger passes pad more and cost more per token (docs/decisions/0011)."""
 MAX_DRAIN_TEXTS = 256
 """Taken from the queue at a time and sorted by length: who asked long before is answered before."""
 HANG_S = 60.0
