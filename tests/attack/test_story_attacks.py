@@ -81,7 +81,7 @@ def test_an_exception_that_is_none_any_more_is_told(found: dict[tuple[str, str],
             "class": held.attack.kind,
             "reward": held.reward,
             "half": through.half,
-            "reason": "only for this test",
+            "reason": "it only stands in this test",
         }
     )
     listed = {(known.file, known.kind): known}

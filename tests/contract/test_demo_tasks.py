@@ -6,8 +6,10 @@ from gradus.contract import SUBMISSIONS, GraderName
 from services.graders import Grader
 from services.graders.ocaml.grader import OcamlGrader
 from services.graders.rust.grader import RustGrader
+from services.graders.story.grader import StoryGrader
 from trainer.demo.corpus import KINDS, demo_rows
 from trainer.demo.languages import LANGUAGES
+from trainer.demo.sprints import DEEDS, THINGS, mistaken_story, story
 
 
 def passed(grader: Grader, name: GraderName) -> dict[str, list[bool]]:
@@ -37,3 +39,29 @@ def test_the_demo_in_ocaml_passes_right_answers_and_no_mistakes(ocaml_grader: Oc
 
 def test_the_demo_in_rust_passes_right_answers_and_no_mistakes(rust_grader: RustGrader) -> None:
     assert passed(rust_grader, GraderName.RUST) == wanted()
+
+
+def test_the_demo_of_stories_rewards_right_ones_and_no_mistake_as_much(story_grader: StoryGrader) -> None:
+    rubric = story_grader.info().rubrics[0]
+
+    def reward(references: list[str], stories: list[str]) -> float:
+        asked = {"id": "x", "completion": "\n".join(stories), "task": {"references": references}}
+        return story_grader.grade(SUBMISSIONS[GraderName.STORY].model_validate(asked), rubric, 0).reward
+
+    for number, thing in enumerate(THINGS):
+        right = [story(thing, deed) for deed in DEEDS]
+        deed = next(deed for deed in DEEDS[number % len(DEEDS) :] + DEEDS if deed.mistake is not None)
+        at = DEEDS.index(deed)
+        kept = right[:2]
+        assert reward([*kept, right[at]], [*kept, right[at]]) > 0.9
+        assert reward([*kept, right[at]], [*kept, mistaken_story(thing, deed)]) < 0.8, (thing, deed.name)
+
+
+def test_every_sprint_of_the_demo_gets_full_marks_for_its_solution(story_grader: StoryGrader) -> None:
+    rows = [*demo_rows("demo:story"), *demo_rows("demo:story/held-out")]
+    rubric = story_grader.info().rubrics[0]
+    for row in rows:
+        asked = {"id": "x", "completion": row["solution"], "task": {"references": row["references"]}}
+        result = story_grader.grade(SUBMISSIONS[GraderName.STORY].model_validate(asked), rubric, 0)
+        assert result.passed, row["id"]
+        assert result.reward >= 0.9, row["id"]

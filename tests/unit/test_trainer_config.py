@@ -31,7 +31,7 @@ def write(tmp_path: Path):  # type: ignore[no-untyped-def]
 
 def test_every_shipped_config_loads() -> None:
     found = sorted((configs() / "train").glob("*.yaml"))
-    assert {"demo_ocaml.yaml", "ocaml_qwen_1.5b.yaml", "story_basic.yaml", "story_cot.yaml"} <= {
+    assert {"demo_ocaml.yaml", "ocaml_qwen_1.5b.yaml", "story_basic.yaml", "story_cot.yaml", "demo_story.yaml"} <= {
         path.name for path in found
     }
     for path in found:

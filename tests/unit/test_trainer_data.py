@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +204,21 @@ def test_the_demo_never_trains_on_a_held_out_pair(grader: GraderName) -> None:
     assert not held_out & worked
     assert not held_out & {example.prompt for example in tasks.train}
     assert all(len(held_out_constants(kind)) == 5 for kind in KINDS)
+
+
+def test_the_demo_of_stories_never_trains_on_a_held_out_pair() -> None:
+    tasks = load_tasks(DataConfig(dataset="demo:story", eval_dataset="demo:story/held-out"), GraderName.STORY)
+    worked = read_worked_examples(WarmStart(dataset="demo:story/warm-start"))
+
+    def pairs(prompts: Iterable[str]) -> set[tuple[str, str]]:
+        split = (prompt.strip().split(": ") for prompt in prompts)
+        return {(thing, deed) for thing, deeds in split for deed in deeds.split(", ")}
+
+    held_out = pairs(example.prompt for example in tasks.held_out)
+    trained = pairs(example.prompt for example in tasks.train) | pairs(row["prompt"] for row in worked)
+    assert (len(tasks.train), len(tasks.held_out), len(held_out)) == (240, 20, 60)
+    assert not held_out & trained
+    assert {deed for _, deed in held_out} <= {deed for _, deed in trained}
 
 
 def test_the_demo_is_the_same_every_time() -> None:

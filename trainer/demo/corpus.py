@@ -1,4 +1,4 @@
-"""Tiny tasks that a 0.6 M parameter model learns on a CPU in minutes, and worked answers, many of them wrong.
+"""Tiny programming tasks that a 0.6 M parameter model learns on a CPU in minutes, and worked answers, many wrong.
 
 Twelve kinds of task times the constants 1 to 25, such as `(* keep above 7 *)`, in each of `languages`. What overlaps,
 so that nobody reads more into the numbers than there is:
@@ -20,6 +20,7 @@ from typing import Any
 
 from gradus.errors import Misuse
 from trainer.demo.languages import LANGUAGES, Case, Language, Shape
+from trainer.demo.sprints import MAKERS
 
 CONSTANTS = range(1, 26)
 HELD_OUT_PER_KIND = 5
@@ -80,8 +81,11 @@ KINDS = (
 
 
 def demo_rows(name: str, split: str = "train") -> Iterator[dict[str, Any]]:
-    """The rows of `demo:ocaml`, `demo:ocaml/held-out`, `demo:ocaml/warm-start` or Rust's; always the same ones."""
-    makers: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {}
+    """The rows of `demo:ocaml`, `demo:ocaml/held-out`, `demo:ocaml/warm-start`, Rust's or those of stories.
+
+    They are always the same ones.
+    """
+    makers: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {**MAKERS}
     for grader, language in LANGUAGES.items():
         makers[f"demo:{grader}"] = partial(_task_rows, language, held_out=False)
         makers[f"demo:{grader}/held-out"] = partial(_task_rows, language, held_out=True)
