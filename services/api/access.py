@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from typing import Any
@@ -42,6 +43,11 @@ class Access:
             log.error("defect", extra={"fields": {"route": route_of(scope), "error": where(fault)}})
             if not statuses:
                 answer = problem(500, "the service failed on this request; its log says where")
+                await answer(scope, receive, noting)
+        except asyncio.CancelledError:
+            # The server stops, and this request was under way for longer than it waits. That is no defect.
+            if not statuses:
+                answer = problem(503, "the service is stopping: ask again", headers={"retry-after": "1"})
                 await answer(scope, receive, noting)
         finally:
             self._note(scope, statuses, time.monotonic() - started_at)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 
 from gradus.client import RewardClient
@@ -31,9 +35,10 @@ class Process:
         self._process: subprocess.Popen[bytes] | None = None
         self.url = f"http://127.0.0.1:{self._port}"
 
-    def start(self, *, holds: bool = False) -> None:
+    def start(self, *, holds: bool = False, shutdown_s: int = 30) -> None:
         command = [sys.executable, "-m", "tests.echo", str(self._port), *(["hold"] if holds else [])]
-        self._process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
+        environment = os.environ | {"GRADUS_API_SHUTDOWN_S": str(shutdown_s)}
+        self._process = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.DEVNULL)
         while not self._listens():
             assert self._process.poll() is None
 
@@ -150,3 +155,33 @@ async def test_what_hung_is_named_with_its_grader_its_submission_and_the_service
     assert isinstance(result, Faulted)
     assert result.fault.kind is FaultKind.DEADLINE
     assert f"ocaml submission 'stuck': no result from {hanging.url} within 1 s" in result.fault.message
+
+
+def until_it_waits(one: Process) -> None:
+    """For the result of one submission."""
+    while not re.search(r'^gradus_api_waiting\{grader="ocaml"\} 1\.0$', httpx.get(f"{one.url}/metrics").text, re.M):
+        time.sleep(0.05)
+
+
+async def test_a_service_that_stops_before_its_answer_is_there_says_so() -> None:
+    """It was a status 500 with a text of uvicorn's: clients took it for a defect."""
+    with processes(1) as (one,):
+        one.start(holds=True, shutdown_s=1)
+        body = {"submissions": [submission("a", "hold")], "deadline_s": 60}
+        asking = asyncio.create_task(asyncio.to_thread(httpx.post, f"{one.url}/v1/grade/ocaml", json=body, timeout=60))
+        await asyncio.to_thread(until_it_waits, one)
+        one.signal(signal.SIGTERM)
+        answer = await asking
+    assert (answer.status_code, answer.headers["content-type"]) == (503, "application/problem+json")
+    assert answer.headers["retry-after"] == "1"
+
+
+async def test_what_a_stopping_service_leaves_unanswered_another_answers() -> None:
+    with processes(2) as (stopping, staying):
+        stopping.start(holds=True, shutdown_s=1)
+        staying.start()
+        client = RewardClient([stopping.url, staying.url], backoff_s=0.01)
+        asking = asyncio.create_task(client.grade("ocaml", [submission("a", "hold")], deadline_s=60))
+        await asyncio.to_thread(until_it_waits, stopping)
+        stopping.signal(signal.SIGTERM)
+        assert all_graded(await asking, 1)
