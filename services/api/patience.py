@@ -18,7 +18,11 @@ from services.api.heads import HeldHeads
 
 
 class PatientProtocol(H11Protocol):
-    """uvicorn's, which closes connections that idle between requests but waits for ever for the rest of a head."""
+    """uvicorn's, which closes connections that idle between requests but waits for ever for the rest of a head.
+
+    A client that reuses its connection at the very moment when it is closed loses its request: `keep_alive_s` is longer
+    than what clients keep theirs (httpx 5 s, aiohttp 15 s), so that it is they who close.
+    """
 
     def __init__(self, *args: Any, head_timeout_s: float, connections_open: Gauge, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -42,7 +46,7 @@ class PatientProtocol(H11Protocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        self._watch()
+        self._stop_watching()  # how long it may idle is uvicorn's to say
 
     def send_400_response(self, msg: str) -> None:
         """uvicorn's own is plain text, and the route that waits for the rest of the body would answer, too."""
@@ -64,7 +68,7 @@ class PatientProtocol(H11Protocol):
         self.transport.close()
 
     def _watch(self) -> None:
-        """The clock runs from the connection, or the last answer, to a whole head. More of a head does not stop it."""
+        """The clock runs from the connection, or the first byte of the next head, to a whole head."""
         if self.cycle is not None and not self.cycle.response_complete:
             self._stop_watching()
         elif self._cut is None and not self.transport.is_closing():

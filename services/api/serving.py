@@ -110,6 +110,7 @@ def _config(app: FastAPI, settings: ApiSettings) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         proxy_headers=False,
+        timeout_keep_alive=settings.keep_alive_s,
         timeout_graceful_shutdown=settings.shutdown_s,
         lifespan="on",
     )

@@ -41,6 +41,8 @@ class ApiSettings(BaseSettings):
     """A body must have arrived by then."""
     head_timeout_s: Annotated[float, Field(gt=0)] = 10.0
     """The head of a request must have arrived by then."""
+    keep_alive_s: Annotated[int, Field(ge=1)] = 75
+    """A connection may idle for this long between requests."""
     send_timeout_s: Annotated[float, Field(gt=0)] = 60.0
     """A client that takes nothing of its answer for this long is let go."""
     heartbeat_s: Annotated[float, Field(gt=0)] = 5.0

@@ -2,7 +2,7 @@
 
 The grader is trivial (`tests.chaos.worker`), payloads are 4 KB, Redis keeps its append-only file (everysec). CPU is
 user + system of each process, to the tick of the kernel's clock; on a busy machine trust it before any wall time. What
-one machine cannot show, many workers on many cores, is worked out from these figures in docs/reliability.md.
+one machine cannot show, many workers on many cores, is worked out on paper from what each command costs Redis.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import json
 import os
+import statistics
 import tempfile
 import time
 import uuid
@@ -27,12 +28,16 @@ from gradus.contract import OcamlSubmission, job_id_of
 from services.broker import Job
 from services.broker.payload import JobPayload
 from services.broker.streams import StreamsBroker
+from services.broker.streams.asking import Asker
+from services.broker.streams.link import Script
+from services.broker.streams.working import Worker
 from tests.bench.ocaml import cpu_of_tree, machine
 from tests.chaos.town import Town
 from tests.chaos.worker import INFO, RUBRIC
 
 SLOTS = 32
 IN_FLIGHT = 256
+TURNS = 9
 BATCH = 4096
 PADDING = "x" * 1800
 Figures = dict[str, float]
@@ -98,6 +103,37 @@ class Rest:
         return submissions(number)
 
 
+class Bare:
+    """Asks over HTTP with as little of a client as there can be: bytes on a socket."""
+
+    def __init__(self, url: str) -> None:
+        self._address = httpx.URL(url)
+        self._free: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+
+    async def __call__(self, asked: Sequence[dict[str, Any]]) -> None:
+        body = json.dumps({"submissions": asked, "deadline_s": 300}).encode()
+        head = (
+            f"POST /v1/grade/ocaml HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+        )
+        reader, writer = self._free.pop() if self._free else await self._connected()
+        writer.write(head.encode() + b"\r\n\r\n" + body)
+        lines = (await reader.readuntil(b"\r\n\r\n")).lower()
+        n_bytes = int(lines.partition(b"content-length:")[2].split()[0])
+        answer = await reader.readexactly(n_bytes)
+        assert answer.count(b'"status":"graded"') == len(asked)
+        self._free.append((reader, writer))
+
+    async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection(self._address.host, self._address.port)
+
+    def load(self, number: int) -> list[dict[str, Any]]:
+        return submissions(number)
+
+    def close(self) -> None:
+        for _, writer in self._free:
+            writer.close()
+
+
 class Way(Protocol):
     """How jobs are asked for."""
 
@@ -147,27 +183,53 @@ async def latencies(way: Way, at_once: int, rounds: int) -> Figures:
     load = way.load(at_once * rounds)
     await asyncio.gather(*(ask(load[n::at_once]) for n in range(at_once)))
     waits.sort()
-    return {"p50_ms": round(waits[len(waits) // 2], 2), "p99_ms": round(waits[int(len(waits) * 0.99)], 2)}
+    return {
+        "p10_ms": round(waits[len(waits) // 10], 2),
+        "p50_ms": round(waits[len(waits) // 2], 2),
+        "p99_ms": round(waits[int(len(waits) * 0.99)], 2),
+    }
 
 
-async def way_there(town: Town, way: Way) -> dict[str, Figures]:
-    await way(way.load(200))  # warm
-    found = {"unloaded": await latencies(way, 1, 500)}
-    found["in_flight"] = await latencies(way, IN_FLIGHT, 8)
-    load = way.load(BATCH)
-    found["batch"] = await costing(town, BATCH, partial(way, load))
+async def alone(town: Town, way: Way, number: int) -> Figures:
+    """Latencies of one at a time, and what one costs whom."""
+    waits: Figures = {}
+
+    async def ask() -> None:
+        waits.update(await latencies(way, 1, number))
+
+    return await costing(town, number, ask) | waits
+
+
+def middle(key: str, values: Sequence[float]) -> float:
+    """The median; of CPU, which is told in ticks of the kernel's clock, the mean."""
+    return statistics.mean(values) if key.endswith("_us") else statistics.median(values)
+
+
+async def ways_there(town: Town, ways: dict[str, Way]) -> dict[str, dict[str, Figures]]:
+    """One at a time takes turns, so that a busy machine hits all ways alike; the median turn counts."""
+    turns: dict[str, list[Figures]] = {name: [] for name in ways}
+    for way in ways.values():
+        await way(way.load(200))  # warm
+    for _ in range(TURNS):
+        for name, way in ways.items():
+            turns[name].append(await alone(town, way, 100))
+    found = {}
+    for name, way in ways.items():
+        unloaded = {key: round(middle(key, [turn.get(key, 0) for turn in turns[name]]), 2) for key in turns[name][0]}
+        in_flight = await latencies(way, IN_FLIGHT, 8)
+        batch = await costing(town, BATCH, partial(way, way.load(BATCH)))
+        found[name] = {"unloaded": unloaded, "in_flight": in_flight, "batch": batch}
     return found
 
 
 async def paths() -> dict[str, dict[str, Figures]]:
-    """One worker: through the queue alone, and through API and queue."""
+    """One worker: through the queue alone, and through API and queue, by two clients."""
     with town(apis=1, workers=1, slots=SLOTS) as standing:
-        broker = StreamsBroker(standing.redis.url)
+        broker, bare = StreamsBroker(standing.redis.url), Bare(standing.urls[0])
         async with httpx.AsyncClient(timeout=300, limits=httpx.Limits(max_connections=IN_FLIGHT)) as http:
-            found = {
-                "queue": await way_there(standing, Queue(broker)),
-                "rest": await way_there(standing, Rest(http, standing.urls[0])),
-            }
+            ways: dict[str, Way] = {"queue": Queue(broker), "bare": bare, "rest": Rest(http, standing.urls[0])}
+            found = await ways_there(standing, ways)
+        bare.close()
         await broker.close()
     return found
 
@@ -276,19 +338,75 @@ async def crowds(sizes: Sequence[int], seconds: float) -> dict[str, Any]:
     return found
 
 
+# ---------------------------------------------------------------------------------------------- what a command costs
+
+
+def scripts() -> dict[str, str]:
+    """The names of the queue's scripts, by what Redis calls them."""
+    found = {}
+    for owner in (Asker, Worker, StreamsBroker):
+        for name, script in vars(owner).items():
+            if isinstance(script, Script):
+                found[script.sha] = name.strip("_").lower()
+    return found
+
+
+async def costs(redis: Redis) -> dict[str, dict[str, float]]:
+    """By command, scripts by their names: calls in Redis' log, and microseconds that Redis was busy with each."""
+    names = scripts()
+    spent: dict[str, list[int]] = {}
+    for entry in await redis.slowlog_get(-1):
+        command, _, rest = entry["command"].decode(errors="replace").partition(" ")
+        spent.setdefault(names.get(rest[:40], command), []).append(entry["duration"])
+    return {name: {"calls": len(us), "us": round(statistics.mean(us), 1)} for name, us in sorted(spent.items())}
+
+
+async def prices(number: int) -> dict[str, Any]:
+    """What a job costs Redis, command by command: in a batch, and by itself to a worker that waits for it."""
+    found: dict[str, Any] = {}
+    with town(apis=0, workers=1, slots=SLOTS) as standing:
+        broker = StreamsBroker(standing.redis.url)
+        way = Queue(broker)
+        async with Redis.from_url(standing.redis.url) as redis:
+            await redis.config_set("slowlog-log-slower-than", 0)
+            await redis.config_set("slowlog-max-len", 1_000_000)
+            for name, size in (("batch", 256), ("single", 1)):
+                load = jobs(number)
+                await redis.slowlog_reset()
+                async with counted(redis) as total:
+                    for start in range(0, number, size):
+                        await way(load[start : start + size])
+                found[name] = {"redis_us": round(total["cpu_us"] / number), "commands": await costs(redis)}
+        await broker.close()
+    return {"jobs": number} | found
+
+
+def on_paper(prices: dict[str, Any], idle_us_per_s: float, job_cpu_s: float, workers: int) -> Figures:
+    """One Redis under so many workers of one core each that never wait: jobs per second and the share of its core."""
+    per_s = workers / job_cpu_s
+    busy_us = per_s * prices["batch"]["redis_us"] + workers * idle_us_per_s
+    return {"jobs_per_s": round(per_s), "busy": round(busy_us / 1e6, 3)}
+
+
 # ----------------------------------------------------------------------------------------------------------- report
 
 
 def table(report: dict[str, Any]) -> str:
     lines = [f"{report['machine']}; load average {report['load']}.", ""]
-    lines += ["| one worker process, 4 KB payloads | queue alone | through REST |", "|---|--:|--:|"]
-    queue, rest = report["paths"]["queue"], report["paths"]["rest"]
+    lines += ["| one worker process, 4 KB payloads | queue alone | REST, bare socket | REST, httpx |"]
+    lines += ["|---|--:|--:|--:|"]
+    ways = [report["paths"][name] for name in ("queue", "bare", "rest")]
+
+    def add(title: str, part: str, name: str) -> None:
+        lines.append(" | ".join([f"| {title}", *(f"{way[part].get(name, 0):g}" for way in ways)]) + " |")
+
     for title, part in (("one at a time", "unloaded"), (f"{IN_FLIGHT} in flight", "in_flight")):
-        for name in ("p50_ms", "p99_ms"):
-            lines.append(f"| added latency, {title}, {name[:3]}, ms | {queue[part][name]} | {rest[part][name]} |")
-    for name in ("jobs_per_s", "asker_us", "api_us", "worker_us", "redis_us"):
-        title = "jobs/s" if name == "jobs_per_s" else f"CPU us per job, {name[:-3]}"
-        lines.append(f"| batch of {BATCH}: {title} | {queue['batch'].get(name, '')} | {rest['batch'].get(name, '')} |")
+        for name in ("p10_ms", "p50_ms", "p99_ms"):
+            add(f"added latency, {title}, {name[:3]}, ms", part, name)
+    add(f"batch of {BATCH}: jobs/s", "batch", "jobs_per_s")
+    for title, part in (("one at a time", "unloaded"), (f"batch of {BATCH}", "batch")):
+        for name in ("asker", "api", "worker", "redis"):
+            add(f"{title}: CPU us per job, {name}", part, f"{name}_us")
     idle = report["idle"]
     lines += [
         "",
@@ -303,12 +421,38 @@ def table(report: dict[str, Any]) -> str:
     for size, row in report["crowds"].items():
         share = row["idle_redis_us_per_s"] / 1e4
         lines.append(f"| {size} | {row['idle_commands_per_s']} | {share:.1f} % | {row['redis_us_per_job']} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", *priced(report["prices"]), "", *papers(report)]) + "\n"
+
+
+def priced(prices: dict[str, Any]) -> list[str]:
+    """Per job, so that what is asked once for many shows its share."""
+    lines = ["| Redis, us per job | 256 at a time | one at a time |", "|---|--:|--:|"]
+    both = [prices[name]["commands"] for name in ("batch", "single")]
+    for command in sorted({*both[0], *both[1]}):
+        shares = [
+            part[command]["calls"] * part[command]["us"] / prices["jobs"] if command in part else 0 for part in both
+        ]
+        lines.append(f"| `{command}` | {shares[0]:.1f} | {shares[1]:.1f} |")
+    return [*lines, f"| all CPU of Redis | {prices['batch']['redis_us']} | {prices['single']['redis_us']} |"]
+
+
+def papers(report: dict[str, Any]) -> list[str]:
+    most = max(map(int, report["crowds"]))
+    idle_us_per_s = report["crowds"][str(most)]["idle_redis_us_per_s"] / most
+    sizes = (10, 100, 1000)
+    lines = ["| one Redis, on paper: share of its core | " + " | ".join(f"{n} workers" for n in sizes) + " |"]
+    lines += ["|---|" + "--:|" * len(sizes)]
+    for job_cpu_s in (0.008, 0.045, 0.2, 1.0):
+        cells = [on_paper(report["prices"], idle_us_per_s, job_cpu_s, size) for size in sizes]
+        shown = " | ".join(f"{cell['busy']:.0%} ({cell['jobs_per_s']:g}/s)" for cell in cells)
+        lines.append(f"| jobs of {job_cpu_s * 1000:g} ms | {shown} |")
+    return lines
 
 
 async def run(arguments: argparse.Namespace) -> dict[str, Any]:
     report: dict[str, Any] = {"machine": machine("AOF everysec"), "burn_ms": arguments.burn_ms}
     report["paths"] = await paths()
+    report["prices"] = await prices(1024)
     report["idle"] = await idle(20)
     report["scaling"] = await scaling(arguments.burn_ms, 400)
     report["crowds"] = await crowds(arguments.crowds, 10)

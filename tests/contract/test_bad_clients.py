@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import socket
+import time
+from contextlib import suppress
 
 import httpx
 import pytest
@@ -58,6 +60,35 @@ def test_a_slow_answer_is_not_a_slow_client() -> None:
     assert result["fault"]["kind"] == "deadline"
 
 
+def ask_over(connection: socket.socket, sent: bytes) -> bytes:
+    """The answer, as far as it came."""
+    connection.sendall(sent)
+    answer = b""
+    while b'"status":"graded"' not in answer and (received := connection.recv(65536)):
+        answer += received
+    return answer
+
+
+def test_a_connection_may_idle_for_longer_than_a_head_may_take_and_not_for_ever() -> None:
+    with Service(head_timeout_s=0.2, keep_alive_s=2).running() as here:
+        address = httpx.URL(here.url)
+        with socket.create_connection((address.host, address.port)) as connection:
+            for _ in range(2):
+                assert ask_over(connection, request("reward 1")).startswith(b"HTTP/1.1 200 ")
+                time.sleep(0.6)
+            assert connection.recv(1) == b"", "the service closes it in the end"
+
+
+def test_the_next_head_of_a_connection_must_come_in_time_too() -> None:
+    with Service(head_timeout_s=0.3, keep_alive_s=600).running() as here:
+        address = httpx.URL(here.url)
+        with socket.create_connection((address.host, address.port)) as connection:
+            assert ask_over(connection, request("reward 1")).startswith(b"HTTP/1.1 200 ")
+            connection.sendall(b"POST / HTTP/1.1\r\n")
+            with suppress(ConnectionResetError):
+                assert connection.recv(1) == b""
+
+
 NO_HTTP = {
     "no request line": b"nonsense\r\n\r\n",
     "no host": b"GET / HTTP/1.1\r\n\r\n",
@@ -89,10 +120,6 @@ def test_a_client_that_would_rather_speak_http_2_is_served_and_loses_no_body() -
         address = httpx.URL(here.url)
         with socket.create_connection((address.host, address.port)) as connection:
             for _ in range(2):
-                connection.sendall(request("reward 1").replace(b"\r\nContent-Type:", wish))
-                answer = b""
-                while b'"status":"graded"' not in answer:
-                    received = connection.recv(65536)
-                    assert received, answer
-                    answer += received
+                answer = ask_over(connection, request("reward 1").replace(b"\r\nContent-Type:", wish))
                 assert answer.startswith(b"HTTP/1.1 200 ")
+                assert b'"status":"graded"' in answer
