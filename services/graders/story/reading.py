@@ -29,7 +29,7 @@ _TAG = re.compile(r"</?[a-z][^<>\n]{0,300}>|\[[^\[\]\n]{1,200}\]\([^()\n]{1,300}
 _FENCE = re.compile(r"^\s{0,8}(?:```|~~~)[^\n]{0,40}$", re.MULTILINE)
 _JOINED_SYMBOL = re.compile("[\ufe0e\ufe0f]|(?<=[\u2190-\u2bff\U0001f000-\U0001faff])\u200d")
 _BULLET = re.compile(r"(?:[-*+•‣◦–—>#]{1,6}\s+|\(?\d{1,4}[.):]\s*+|\(?[a-z][.)]\s+|\[[ x]\]\s+)", re.IGNORECASE)
-_EMPHASIS = re.compile(r"\*{1,3}|(?<!\w)_{1,3}(?=\w)|(?<=\w)_{1,3}(?!\w)|`{1,2}")
+_EMPHASIS = re.compile(r"\*{1,3}|(?<!\w)_{1,3}(?=[^\W_])|(?<=[^\W_])_{1,3}(?!\w)|`{1,2}")
 _RULE = re.compile(r"[-=*_\s|]{3,}+")
 
 _LABEL = r"(?:[^\n]{0,60}?[:\]).|–—-]\s{0,3}|\W{0,3})"
@@ -61,8 +61,9 @@ _BENEFIT = re.compile(
     re.IGNORECASE,
 )
 _STARTS_CLAUSE = re.compile(
-    rf"^(?:(?:i|we)\b(?:{_ADVERB}\s{{0,3}}{_WISH})|so\b|in order\b|because\b|to be able to\b)", re.IGNORECASE
+    rf"^(?:(i|we)\b(?:{_ADVERB}\s{{0,3}}{_WISH})|so\b|in order\b|because\b|to be able to\b)", re.IGNORECASE
 )
+_SPOKEN = re.compile(r"\b(?:i|we)\b", re.IGNORECASE)
 _WHOLE_STORY = re.compile(
     r"\bas (?:an?|the) [^.,;:!?]{1,60}?,?\s{1,3}i\s{1,3}(?:want|need|would like|can)\b", re.IGNORECASE
 )
@@ -135,43 +136,32 @@ def visible(completion: str, characters: int) -> tuple[str, list[str]]:
         return "", flags
     if len(tail) > characters:
         return "", [*flags, TOO_LONG]
-    text, more = cleaned(tail)
+    text, hidden = _plain(tail)
     if _THINK.search(text):
-        return "", [*flags, *more, THINK_NESTED]
-    return text, [*flags, *more]
+        return "", [*flags, *hidden, THINK_NESTED]
+    text, marked = _unmarked(text)
+    return text, [*flags, *hidden, *marked]
 
 
 def _after_thinking(completion: str) -> tuple[str, list[str]]:
-    depth = end = closings = 0
+    depth = end = opened = closings = 0
     for tag in _THINK.finditer(completion):
         if tag[1]:
             depth, end, closings = 0, tag.end(), closings + 1
-        elif depth:
+        elif depth and completion[opened : tag.start()].strip():
             return "", [THINK_NESTED]
-        else:
-            depth = 1
+        else:  # a second one at once: models repeat the `<think>` that their prompt ended in
+            depth, opened = 1, tag.end()
     if depth:
         return "", [THINK_UNCLOSED]
     return completion[end:], ["think:twice"] if closings > 1 else []
 
 
-def cleaned(text: str) -> tuple[str, list[str]]:
-    """`text` in one normal form, without what does not show and without markup; flags say what there was."""
-    flags: list[str] = []
-    text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\\'", "'")
-    if not text.isascii():
-        text, flags = _plain(text)
-    uncommented = _COMMENT.sub(" ", text)
-    untagged = _TAG.sub(" ", uncommented)
-    if untagged != text:
-        flags.append(MARKUP)
-    if _FENCE.search(untagged):
-        flags.append(FENCE)
-        untagged = _FENCE.sub("", untagged)
-    return untagged, flags
-
-
 def _plain(text: str) -> tuple[str, list[str]]:
+    """`text` in one normal form without what does not show, and flags that say what there was."""
+    text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\\'", "'")
+    if text.isascii():
+        return text, []
     flags = []
     text = unicodedata.normalize("NFKC", _JOINED_SYMBOL.sub("", text)).translate(_QUOTES)
     shown = "".join(mark for mark in text if mark.isascii() or not _is_hidden(mark))
@@ -180,6 +170,18 @@ def _plain(text: str) -> tuple[str, list[str]]:
     if any(_is_mixed(word) for word in re.findall(r"\w+", shown) if not word.isascii()):
         flags.append(MIXED)
     return shown, flags
+
+
+def _unmarked(text: str) -> tuple[str, list[str]]:
+    """`text` without comments, tags, links and fences, and flags for those."""
+    flags = []
+    untagged = _TAG.sub(" ", _COMMENT.sub(" ", text))
+    if untagged != text:
+        flags.append(MARKUP)
+    if _FENCE.search(untagged):
+        flags.append(FENCE)
+        untagged = _FENCE.sub("", untagged)
+    return untagged, flags
 
 
 def _is_hidden(mark: str) -> bool:
@@ -224,7 +226,8 @@ def _bare(raw: str) -> tuple[str, bool]:
 def _continues(line: str, bulleted: bool, before: str) -> bool:
     if len(before) > 2000 or _ROLE_OPENING.match(line):
         return False
-    if _STARTS_CLAUSE.match(line):
+    clause = _STARTS_CLAUSE.match(line)
+    if clause and not (_SPOKEN if clause[1] else _BENEFIT).search(before):
         return _ROLE_OPENING.match(before) is not None
     wrapped = line[:1].islower() or line.startswith("I ")
     return wrapped and not bulleted and before[-1:] not in ".!?:"
@@ -275,14 +278,15 @@ def _clauses(text: str) -> tuple[str, str, str | None] | None:
 
 def _wishes(rest: str) -> Iterator[re.Match[str]]:
     """Where the role may end: a wish in words that are known, else at the first `I` or `we` behind the role."""
-    found = [match for match in _WANT.finditer(rest[:400]) if match.start() or rest[:1] in ","]
+    said = _split_benefit(rest[:400])[0]
+    found = [match for match in _WANT.finditer(said) if match.start() or rest[:1] in ","]
     spoken = [match for match in found if len(match[0].strip(" ,").split()) > 1 or "'" in match[0]]
     yield from spoken[:1] or found[:1]
 
 
 def _split_benefit(said: str) -> tuple[str, str | None]:
     for marker in _BENEFIT.finditer(said):
-        if content(said[: marker.start()]):
+        if said[: marker.start()].strip(" ,:"):
             return said[: marker.start()], said[marker.end() :]
     return said, None
 
