@@ -40,6 +40,7 @@ def signs(redis: str | None, url: str | None) -> Iterator[Sign]:
     python = ".".join(map(str, sys.version_info[:3]))
     yield Sign("machine", True, f"{platform.platform()}, {cores} cores, {memory_gb:.0f} GiB, Python {python}")
     yield from _grader()
+    yield from _story()
     yield _extra("api", "fastapi", "`gradus serve`")
     yield _extra("worker", "redis", "`gradus worker`")
     yield from _training()
@@ -77,6 +78,20 @@ def _grader() -> Iterator[Sign]:
     yield _tried("sandbox", sandbox)
     yield _tried("ocaml", ocaml)
     yield _tried("rust", rust, needed=False)
+
+
+def _story() -> Iterator[Sign]:
+    yield (extra := _extra("story", "onnxruntime", "the story grader"))
+    if not extra.fine:
+        return
+    from services.graders.story.config import load_config
+    from services.graders.story.model import whereabouts
+
+    def model() -> str:
+        config = load_config()
+        return f"{whereabouts(config.model)}; run by {config.backend} in {config.precision}"
+
+    yield _tried("story", model, needed=False)
 
 
 def _training() -> Iterator[Sign]:

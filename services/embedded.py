@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from services.api.serving import serve
 from services.broker.open import open_broker
-from services.graders import Grader
+from services.graders import Grader, usual_slots
 from services.tracing import spans
 from services.worker import Worker, stop_on_signals
 
@@ -17,16 +17,22 @@ async def serve_embedded(
     host: str | None,
     port: int | None,
     *,
-    slots: int,
+    slots: int | None = None,
     on_ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT. Raises the Fault of a grader that cannot prove itself, before listening."""
+    """Serve until SIGTERM or SIGINT, with `slots` for each grader, by default its usual ones.
+
+    Raises the Fault of a grader that cannot prove itself, before listening.
+    """
     for grader in graders:
         await asyncio.to_thread(grader.prove)
     stop = asyncio.Event()
     stop_on_signals(stop)
     broker, traced = open_broker(None), spans("gradus-worker")
-    workers = [Worker(grader, broker, slots=slots, proven=True, spans=traced) for grader in graders]
+    workers = [
+        Worker(grader, broker, slots=slots or usual_slots(grader.info().name), proven=True, spans=traced)
+        for grader in graders
+    ]
     working = [asyncio.create_task(worker.run(stop)) for worker in workers]
     try:
         await serve(broker, host, port, stop=stop, on_ready=on_ready)

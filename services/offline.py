@@ -5,13 +5,12 @@ No broker, no cache, no network. Identical submissions are graded once.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
 
 from gradus.contract import Faulted, Graded, Submission, job_id_of, with_id
-from services.graders import Grader
+from services.graders import Grader, usual_slots
 from services.worker import grade_safely
 
 
@@ -19,7 +18,7 @@ def grade_in_order(
     grader: Grader, submissions: Iterable[Submission], rubric: str, slots: int | None = None
 ) -> Iterator[Graded | Faulted]:
     """One result per submission, in order, as soon as it and those before it are there."""
-    slots = slots or os.cpu_count() or 1
+    slots = slots or usual_slots(grader.info().name)
     free: SimpleQueue[int] = SimpleQueue()
     for slot in range(slots):
         free.put(slot)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Protocol
 
 from gradus.contract import Graded, GraderInfo, GraderName, Submission
-from gradus.errors import UnknownGrader
+from gradus.errors import InternalFault, UnknownGrader
 
 GRADERS: Mapping[GraderName, str] = {
     GraderName.OCAML: "services.graders.ocaml.grader:OcamlGrader",
@@ -15,6 +16,11 @@ GRADERS: Mapping[GraderName, str] = {
     GraderName.STORY: "services.graders.story.grader:StoryGrader",
 }
 """Name -> where its class is. One line here, one folder beside, one config, five cases: that is a grader."""
+
+_OURS = ("gradus", "services")
+
+WAITING_SLOTS: Mapping[GraderName, int] = {GraderName.STORY: 64}
+"""Graders whose slots wait most of the time for a model that they share: with many it has much to batch."""
 
 
 class Grader(Protocol):
@@ -34,11 +40,29 @@ class Grader(Protocol):
         ...
 
 
+def usual_slots(name: GraderName) -> int:
+    """How many submissions a worker grades at one time unless told: one per core that it may use, or WAITING_SLOTS."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return WAITING_SLOTS.get(name, cores)
+
+
 def load(name: GraderName, **settings: Any) -> Grader:
     """Make the grader `name`. Raises UnknownGrader when it is not part of this version, Fault when it cannot start."""
     if name not in GRADERS:
         available = ", ".join(sorted(grader.value for grader in GRADERS))
         raise UnknownGrader(f"this version has no grader {name.value!r} yet; it has: {available}")
     module, _, attribute = GRADERS[name].partition(":")
-    grader: Grader = getattr(import_module(module), attribute)(**settings)
+    grader: Grader = getattr(_imported(name, module), attribute)(**settings)
     return grader
+
+
+def _imported(name: GraderName, module: str) -> Any:
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as missing:
+        package = (missing.name or "").partition(".")[0]
+        if package in _OURS:
+            raise
+        extra = "story" if name is GraderName.STORY else "worker"
+        message = f"the {name.value} grader needs the package {package}: pip install 'gradus[{extra}]'"
+        raise InternalFault(message, retryable=False) from None

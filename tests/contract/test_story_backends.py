@@ -6,6 +6,7 @@ The weights are MiniLM's own, out of the package that ships them; without it the
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import socket
 import sys
@@ -18,11 +19,22 @@ import onnx
 import pytest
 import yaml
 
+from gradus.contract import GraderName
+from gradus.doctor import _story
 from gradus.errors import Fault, InternalFault, Misuse
+from services.graders import load, usual_slots
 from services.graders.story import export, graph
 from services.graders.story.backends import BACKENDS, Backend, Floats, open_backend
 from services.graders.story.encoder import Encoder, padded
-from services.graders.story.model import ABOUT, DEFAULT_MODEL, MAX_CHARS, ExportedModel, kept_model, open_model
+from services.graders.story.model import (
+    ABOUT,
+    DEFAULT_MODEL,
+    MAX_CHARS,
+    ExportedModel,
+    kept_model,
+    open_model,
+    whereabouts,
+)
 
 ROOT = Path(__file__).parents[2]
 SHARED = ROOT.parent / "shared" / "data"
@@ -338,3 +350,40 @@ def test_the_command_prints_the_folder_that_it_made(
     assert export.main([str(tmp_path)]) == 3
     assert export.main(["no such model"]) == 2
     assert "gradus: " in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------------------------------- what is at hand
+
+
+def test_where_the_model_is_is_told_without_making_or_fetching_it(empty_cache: Path) -> None:
+    assert "exported when the grader first starts" in whereabouts()
+    assert not empty_cache.exists()
+    made = open_model()
+    assert whereabouts() == f"{DEFAULT_MODEL}, fp32, exported in {made.folder}"
+    assert str(made.folder) in whereabouts(str(made.folder / "model-fp32.onnx"))
+
+
+def test_a_model_that_is_nowhere_here_is_told_with_how_to_get_it(empty_cache: Path) -> None:
+    with pytest.raises(InternalFault, match="not on this machine. To have it, run `python -m services.graders.story"):
+        whereabouts("gradus-tests/there-is-no-such-model")
+
+
+def test_doctor_says_where_the_sentence_model_is(empty_cache: Path) -> None:
+    signs = {sign.what: sign for sign in _story()}
+    assert signs["extra story"].fine
+    assert signs["story"].fine
+    assert "run by onnxruntime in fp32" in signs["story"].text
+
+
+def test_a_package_that_the_grader_lacks_is_a_fault_that_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    for loaded in [one for one in sys.modules if one.startswith("services.graders.story.")]:
+        monkeypatch.delitem(sys.modules, loaded)
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    monkeypatch.setitem(sys.modules, "scipy.optimize", None)
+    with pytest.raises(InternalFault, match=r"story grader needs the package scipy: pip install 'gradus\[story\]'"):
+        load(GraderName.STORY)
+
+
+def test_story_slots_wait_for_one_model_so_there_are_many_of_them() -> None:
+    assert usual_slots(GraderName.STORY) == 64
+    assert usual_slots(GraderName.OCAML) == usual_slots(GraderName.RUST) <= (os.cpu_count() or 1)

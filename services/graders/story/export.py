@@ -68,11 +68,16 @@ def export(model: str = DEFAULT_MODEL, precisions: Iterable[str] = ("fp32",), to
 
 def weights_of(model: str) -> Path:
     """The folder that holds the weights of `model`, with a tokenizer beside them."""
-    folder = Path(model) if Path(model).is_dir() else _cached(model) or _packaged(model) or _downloaded(model)
+    folder = found_here(model) or _downloaded(model)
     for name in ("config.json", WEIGHTS, TOKENIZER):
         if not (folder / name).exists():
             raise InternalFault(f"{folder} has no {name}: it is no folder of a sentence model", retryable=False)
     return folder
+
+
+def found_here(model: str) -> Path | None:
+    """The folder with the weights of `model` on this machine; None when they would have to be fetched."""
+    return Path(model) if Path(model).is_dir() else _cached(model) or _packaged(model)
 
 
 def _cached(model: str) -> Path | None:

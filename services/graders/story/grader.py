@@ -33,7 +33,7 @@ class StoryGrader:
         self.encoder = Encoder(backend, model.tokenizer(), cache_mb=self.config.cache_mb)
         self._info = GraderInfo(
             name=GraderName.STORY,
-            revision=self._revision(model.revision),
+            revision=self._revision(f"{model.revision}|{backend.name}"),
             toolchain=f"{model.about.model} {model.revision} on {backend.name}",
             rubrics=offered_rubrics(GraderName.STORY, self.config.rubric),
             sandbox="none",

@@ -10,7 +10,9 @@ import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -114,15 +116,38 @@ def open_model(model: str = DEFAULT_MODEL) -> ExportedModel:
     refuse_unless_named(model)
     if not path.is_dir() and (kept := kept_model(model)):
         return kept
+    made: ExportedModel = _exporter(model).export(model)
+    return made
+
+
+def whereabouts(model: str = DEFAULT_MODEL) -> str:
+    """Where `model` is on this machine, in words; fetches and exports nothing.
+
+    Raises InternalFault saying how to get what is missing, Misuse for a name that means nothing.
+    """
+    named = Path(model).parent if model.endswith(".onnx") else Path(model)
+    kept = read_folder(named) if (named / ABOUT).is_file() else kept_model(model)
+    if kept:
+        return f"{kept.about.model}, {', '.join(kept.about.graphs)}, exported in {kept.folder}"
+    refuse_unless_named(model)
+    export = _exporter(model)
+    source = export.found_here(model)
+    if source is None:
+        message = f"the weights of {model} are not on this machine. {export.how_to_get(model)}"
+        raise InternalFault(message, retryable=False)
+    return f"{model}, weights in {source}; exported when the grader first starts"
+
+
+def _exporter(model: str) -> ModuleType:
+    """Loaded only where there is something to export: what serves a graph does without its packages."""
     try:
-        from services.graders.story.export import export
+        return import_module("services.graders.story.export")
     except ModuleNotFoundError as missing:
         message = (
             f"there is no exported graph of {model} in {cache()}, and to make one this needs the package "
             f"{missing.name}: pip install 'gradus[story]', or set GRADUS_CACHE_DIR to where one is"
         )
         raise InternalFault(message, retryable=False) from None
-    return export(model)
 
 
 def refuse_unless_named(model: str) -> None:
