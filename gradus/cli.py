@@ -39,7 +39,7 @@ app.add_typer(keys_app, name="keys")
 Grader = Annotated[str, typer.Argument(help="ocaml, rust or story", metavar="GRADER")]
 Redis = Annotated[str | None, typer.Option(help="Redis of the queue, redis://host:6379/0", envvar="GRADUS_REDIS_URL")]
 Url = Annotated[str | None, typer.Option(help="Use the service there instead of grading here")]
-Slots = Annotated[int | None, typer.Option(min=1, max=256, help="Submissions graded at one time [default: cores]")]
+Slots = Annotated[int | None, typer.Option(min=1, max=256, help="Graded at one time [default: cores; story: 64]")]
 Config = Annotated[Path | None, typer.Option(help="Grader configuration [default: the shipped one]")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar")]
 
@@ -99,7 +99,7 @@ def serve(
     from services.embedded import serve_embedded
 
     loaded = _startable() if graders is None else [_loaded(name) for name in graders.replace(",", " ").split()]
-    run(serve_embedded(loaded, host, port, slots=slots or _cores(), on_ready=ready))
+    run(serve_embedded(loaded, host, port, slots=slots, on_ready=ready))
 
 
 @app.command()
@@ -119,6 +119,7 @@ def worker(
     import asyncio
 
     from services.broker.open import open_broker
+    from services.graders import usual_slots
     from services.log_lines import json_lines
     from services.tracing import spans
     from services.worker import Worker, stop_on_signals
@@ -137,7 +138,8 @@ def worker(
             print(f"metrics on {metrics_host}:{metrics.serve(metrics_port, metrics_host)}", file=sys.stderr)
         try:
             loaded = _loaded(grader, config)
-            await Worker(loaded, broker, slots=slots or _cores(), name=name, observer=metrics, spans=traced).run(stop)
+            number = slots or usual_slots(loaded.info().name)
+            await Worker(loaded, broker, slots=number, name=name, observer=metrics, spans=traced).run(stop)
         finally:
             await broker.close()
             if traced:
@@ -469,12 +471,6 @@ def _startable() -> list[Any]:
     if not found:
         raise lacking[0]
     return found
-
-
-def _cores() -> int:
-    import os
-
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _with_progress(items: Iterable[T], total: int, what: str, quiet: bool) -> Iterator[T]:
