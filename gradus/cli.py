@@ -102,6 +102,47 @@ def serve(
     run(serve_embedded(loaded, host, port, slots=slots, on_ready=ready))
 
 
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def vllm(
+    context: typer.Context,
+    model: Annotated[str, typer.Argument(help="A folder, or a model's name on the hub")],
+    host: Annotated[str, typer.Option(help="Address to listen on")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535)] = 8001,
+    device: Annotated[str, typer.Option(help="auto, cuda or cpu")] = "auto",
+    dtype: Annotated[str, typer.Option(help="Of the weights [default: float32 on a CPU, else the model's]")] = "auto",
+    max_model_len: Annotated[int | None, typer.Option(min=1, help="Tokens of prompt and completion")] = None,
+    lora_rank: Annotated[int | None, typer.Option(min=1, help="Serve LoRA adapters up to this rank")] = None,
+    sync: Annotated[str, typer.Option(help="How it takes new weights: auto, file or nccl")] = "auto",
+    exposed: Annotated[bool, typer.Option(help="Others are kept away from its port by something else")] = False,
+    start_timeout: Annotated[float, typer.Option(min=1, help="Seconds until it must be healthy")] = 600.0,
+) -> None:
+    """Serve a model with vLLM for `gradus train` with generation.backend: vllm.
+
+    Starts vLLM's own server with what training needs: log-probabilities of what is sampled, weights and adapters that
+    can be replaced, on loopback only. Options that are not listed go to vLLM. Needs vLLM in this environment.
+
+    \b
+    gradus vllm Qwen/Qwen2.5-1.5B-Instruct
+    gradus vllm runs/x/warm_start --max-model-len 512 --max-num-seqs 64
+    """
+    from services.generation.serve import Wish, serve
+
+    wish = Wish(
+        model=model,
+        host=host,
+        port=port,
+        device=device,
+        dtype=dtype,
+        max_model_len=max_model_len,
+        lora_rank=lora_rank,
+        sync=sync,
+        exposed=exposed,
+        start_s=start_timeout,
+        extra=tuple(context.args),
+    )
+    raise typer.Exit(serve(wish, _say))
+
+
 @app.command()
 def worker(
     grader: Grader,

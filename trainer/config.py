@@ -74,7 +74,7 @@ class LoraSettings(_Section):
 
 class DataConfig(_Section):
     dataset: str
-    """A .jsonl, .json or .csv file, a dataset's name on the hub, or `demo:ocaml` or `demo:rust`."""
+    """A .jsonl, .json or .csv file, a dataset's name on the hub, or `demo:ocaml`, `demo:rust` or `demo:story`."""
     split: str = "train"
     """Of a dataset on the hub."""
     eval_dataset: str | None = None
@@ -175,6 +175,36 @@ class WarmStart(_Section):
     """TRL's SFTConfig, by its own names."""
 
 
+class GenerationConfig(_Section):
+    """Who writes the completions that are trained on. Sampling itself is `grpo`'s: temperature, top_p ..."""
+
+    backend: Literal["in_process", "vllm"] = "in_process"
+    """in_process: the model being trained, through transformers. vllm: a server, `gradus vllm MODEL`."""
+    url: str = "http://127.0.0.1:8001"
+    sync: Literal["auto", "file", "http", "lora", "nccl"] = "auto"
+    """How the server gets new weights. file: it reads them from `folder`. http: it fetches them from
+    `serve_weights_at`. lora: it loads each adapter from `folder`. nccl: TRL's own way, for CUDA, with vllm installed
+    beside the trainer. auto: lora for LoRA without modules_to_save where the server can, else file."""
+    folder: Path | None = None
+    """Where weights are written, for file and lora under the same path for the server. None: in the run folder."""
+    serve_weights_at: str = "127.0.0.1:0"
+    """host:port that the server can reach, for `sync: http`; port 0 is any free one."""
+    verify_sync: Literal["first", "always", "never"] = "first"
+    """After which syncs trainer and server are asked for the probabilities of the same tokens."""
+    max_logprob_difference: Annotated[float, Field(gt=0)] = 0.05
+    """The run stops when they differ by more: 1e-4 is usual in float32, some hundredths in bfloat16."""
+    sync_deadline_s: Annotated[float, Field(gt=0, le=MAX_DEADLINE_S)] = 300.0
+    request_timeout_s: Annotated[float, Field(gt=0, le=MAX_DEADLINE_S)] = 600.0
+    """For all completions of one prompt."""
+    restart_wait_s: Annotated[float, Field(ge=0, le=MAX_DEADLINE_S)] = 300.0
+    """How long a server that died may take to come back; it gets the weights of the step again."""
+    tries: Annotated[int, Field(ge=1, le=100)] = 3
+    allow_untested_versions: bool = False
+    """Go on with a vLLM that was never tried with this TRL."""
+    api_key_env: str = "GRADUS_VLLM_API_KEY"
+    """The environment variable that holds the server's key, if it wants one."""
+
+
 class EvaluationConfig(_Section):
     """How the held-out tasks are measured during a run, if there are any."""
 
@@ -208,6 +238,7 @@ class TrainConfig(_Section):
     warm_start: WarmStart | None = None
     grpo: dict[str, Any] = {}
     """TRL's GRPOConfig, by its own names."""
+    generation: GenerationConfig = GenerationConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     logging: LoggingConfig = LoggingConfig()
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 42

@@ -1,6 +1,6 @@
 """GRPO on the graders' rewards with TRL's GRPOTrainer: set up, resumed, stopped in order. The loop itself is TRL's.
 
-Generation is in this process unless `grpo.use_vllm` says otherwise; those options go to TRL as they are.
+Generation is in this process or on a vLLM server, as `generation` says (`trainer.generation`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import gather_object
 from transformers import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
@@ -20,6 +21,9 @@ from trainer.config import TrainConfig
 from trainer.data import Example
 from trainer.device import Device, settled, weights_dtype
 from trainer.early_grading import sent_as_they_end
+from trainer.generation.backend import generating, vllm_options
+from trainer.generation.served import Served
+from trainer.generation.server import Sampled
 from trainer.held_out import AFTER, BEFORE, HeldOut
 from trainer.model import load_model, load_tokenizer, lora_config
 from trainer.progress import MetricsFile, ProgressBar, StepClock, grpo_summary
@@ -44,6 +48,8 @@ class GradusTrainer(GRPOTrainer):  # type: ignore[misc]
     passes_done = 0
     rewarder: Rewarder | None = None
     """Where completions go as they end; None: all are graded together."""
+    served: Served | None = None
+    """The vLLM server that writes them; None: this process does, or TRL talks to vLLM by itself."""
 
     def go_on_from(self, checkpoint: Path) -> None:
         self.passes_done = epochs_of(checkpoint)
@@ -58,9 +64,26 @@ class GradusTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         prompt_ids = [row["prompt_id"] for row in inputs]
+        if self.served is not None:
+            self.served.on_group = self._sender(gather_object(prompt_ids))
+            output = super()._generate_and_score_completions(inputs)
+            for name, value in self.served.metrics.items():
+                self._metrics["train"][f"generation/{name}"].append(value)
+            self.served.metrics.clear()
+            return output
         model = self.accelerator.unwrap_model(self.model_wrapped)
         with sent_as_they_end(model, self.processing_class, self.eos_token_ids, prompt_ids, self._send_ahead):
             return super()._generate_and_score_completions(inputs)
+
+    def _sender(self, prompt_ids_B: Sequence[str]) -> Callable[[int, list[Sampled]], None]:
+        """Sends each group of completions to the graders as the server is done with it."""
+
+        def send(group: int, sampled: list[Sampled]) -> None:
+            texts = self.processing_class.batch_decode([one.ids_T for one in sampled], skip_special_tokens=True)
+            prompt_id = prompt_ids_B[group * len(sampled)]
+            self._send_ahead([(prompt_id, text) for text in texts])
+
+        return send
 
     def _send_ahead(self, ended: list[tuple[str, str]]) -> None:
         if self.rewarder is not None:
@@ -82,7 +105,7 @@ class GradusTrainer(GRPOTrainer):  # type: ignore[misc]
 
 def grpo_options(config: TrainConfig, device: Device, say: Callable[[str], None]) -> dict[str, Any]:
     """What TRL is told, defaults and the device's needs included."""
-    return settled({**DEFAULTS, **config.grpo}, device, say)
+    return settled({**DEFAULTS, **config.grpo, **vllm_options(config.generation)}, device, say)
 
 
 def grpo_config(options: dict[str, Any], *, output_dir: Path, seed: int, tasks: int) -> Any:
@@ -136,21 +159,23 @@ def _trainer(run: Run, start: str, tokenizer: Any) -> GradusTrainer:
     )
     dtype = weights_dtype(run.device, config.model.dtype, frozen=config.lora is not None)
     logging.getLogger("trl.trainer.grpo_trainer").addFilter(_is_no_fault_report)
-    trainer = GradusTrainer(
-        load_model(start, config.model, dtype),
-        rewarder.gradus,
-        args=grpo_config(run.options, output_dir=run.folder.path, seed=config.seed, tasks=len(examples)),
-        train_dataset=_dataset(config, examples),
-        processing_class=tokenizer,
-        peft_config=lora_config(config.lora) if config.lora else None,
-        callbacks=[
-            clock,
-            MetricsFile(run.folder.metrics, grpo_summary, clock),
-            ProgressBar("grpo", grpo_summary),
-            StopAtStepEnd(run.wish),
-        ],
-    )
+    with generating(config.generation, run.folder, run.say) as served:
+        trainer = GradusTrainer(
+            load_model(start, config.model, dtype),
+            rewarder.gradus,
+            args=grpo_config(run.options, output_dir=run.folder.path, seed=config.seed, tasks=len(examples)),
+            train_dataset=_dataset(config, examples),
+            processing_class=tokenizer,
+            peft_config=lora_config(config.lora) if config.lora else None,
+            callbacks=[
+                clock,
+                MetricsFile(run.folder.metrics, grpo_summary, clock),
+                ProgressBar("grpo", grpo_summary),
+                StopAtStepEnd(run.wish),
+            ],
+        )
     trainer.remove_callback(PrinterCallback)
+    trainer.served = served
     trainer.rewarder = rewarder if config.reward.early else None
     return trainer
 

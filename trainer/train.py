@@ -58,6 +58,7 @@ def check(settings: TrainConfig) -> int:
 
 def _run(settings: TrainConfig, folder: RunFolder, resume: str) -> int:
     aside = folder.set_aside() if resume == "never" and is_leader() else None
+    from trainer.generation.server import GenerationStopped
     from trainer.progress import narrated
     from trainer.rewards import GradingStopped
     from trainer.signals import StopRequested, StopWish
@@ -71,6 +72,9 @@ def _run(settings: TrainConfig, folder: RunFolder, resume: str) -> int:
                 _train(settings, folder, resume, wish, say)
         except GradingStopped as stopped:
             say(f"stopped: {stopped}\nNothing ungraded was trained on. {_how_to_go_on(folder)}")
+            return EXIT_FAULTED
+        except GenerationStopped as stopped:
+            say(f"stopped: {stopped}\n{_how_to_go_on(folder)}")
             return EXIT_FAULTED
         except StopRequested as stopped:
             say(f"{stopped}. {_how_to_go_on(folder)}")

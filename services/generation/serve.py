@@ -1,0 +1,200 @@
+"""`gradus vllm`: vLLM's own server with the options that training needs, and proof that it came up as wanted.
+
+Whoever reaches its port can replace its weights, so it listens on loopback, and it ends if it can be reached from
+elsewhere. Generates nothing itself; needs vLLM in this environment.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import httpx
+
+from gradus.errors import InternalFault, Misuse, QueueFault
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+POLL_S = 0.5
+STOP_S = 30.0
+CPU_KV_CACHE_MB = 256
+
+_QUIET = {
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+_DEVELOPMENT = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
+"""Without these, weights and adapters cannot be replaced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What server is wanted."""
+
+    model: str
+    """A folder, or a name on the hub."""
+    host: str = "127.0.0.1"
+    port: int = 8001
+    device: str = "auto"
+    dtype: str = "auto"
+    max_model_len: int | None = None
+    lora_rank: int | None = None
+    """The largest rank of adapters; None: no adapters."""
+    sync: str = "auto"
+    """How it takes new weights: `file`, `nccl`; auto: file on a CPU, nccl on CUDA."""
+    exposed: bool = False
+    """Something else keeps others away from its port."""
+    start_s: float = 600.0
+    extra: tuple[str, ...] = ()
+    """Options for vLLM itself, last."""
+
+    @property
+    def url(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+
+def command_of(wish: Wish, device: str) -> list[str]:
+    """How vLLM is started. Its module and not its script: the script looks for a package that its CPU build lacks."""
+    sync = ("nccl" if device == "cuda" else "file") if wish.sync == "auto" else wish.sync
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", wish.model]
+    command += ["--host", wish.host, "--port", str(wish.port), "--dtype", _dtype(wish, device)]
+    command += ["--logprobs-mode", "processed_logprobs", "--max-logprobs", "-1"]
+    command += ["--weight-transfer-config", json.dumps({"backend": sync})]
+    if wish.max_model_len is not None:
+        command += ["--max-model-len", str(wish.max_model_len)]
+    if wish.lora_rank is not None:
+        # the adapter in use, the one before it, and one that is being loaded
+        command += ["--enable-lora", "--max-lora-rank", str(wish.lora_rank), "--max-loras", "3"]
+    if device == "cpu":
+        command += ["--enforce-eager", "--gpu-memory-utilization", "0.3"]
+        command += ["--kv-cache-memory-bytes", str(CPU_KV_CACHE_MB << 20)]
+        # vLLM 0.32 dies on a CPU of a request with a seed whose prompt is read in chunks
+        command += ["--no-enable-chunked-prefill", "--max-num-batched-tokens", "8192"]
+    return [*command, *wish.extra]
+
+
+def _dtype(wish: Wish, device: str) -> str:
+    if wish.dtype != "auto":
+        return wish.dtype
+    return "float32" if device == "cpu" else "auto"
+
+
+def environment_of() -> dict[str, str]:
+    return {**_QUIET, **os.environ, **_DEVELOPMENT}
+
+
+def serve(wish: Wish, say: Callable[[str], None]) -> int:
+    """Run the server until it ends or a signal ends it; its exit status. Raises Misuse or Fault when it is unfit."""
+    _refuse_exposed(wish)
+    device = _device(wish)
+    with subprocess.Popen(command_of(wish, device), env=environment_of()) as server:
+        _pass_signals_on(server)
+        try:
+            _await_health(wish, server)
+            _prove(wish)
+            say(f"gradus: vLLM serves {wish.model} on {wish.url} ({device})")
+            return server.wait()
+        finally:
+            _end(server)
+
+
+def _refuse_exposed(wish: Wish) -> None:
+    if importlib.util.find_spec("vllm") is None:
+        raise Misuse(
+            "this environment has no vLLM. It wants one of its own: `make vllm` makes .venv-vllm for a CPU; with CUDA, "
+            "pip install 'gradus[vllm]' into a fresh environment"
+        )
+    if wish.host not in LOOPBACK and not wish.exposed:
+        raise Misuse(
+            f"--host {wish.host}: whoever reaches that port can replace the model's weights. Keep it on 127.0.0.1, or "
+            "add --exposed where something else keeps others away, such as a network of its own"
+        )
+
+
+def _device(wish: Wish) -> str:
+    if wish.device != "auto":
+        return wish.device
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _pass_signals_on(server: subprocess.Popen[bytes]) -> None:
+    def stop(number: int, frame: FrameType | None) -> None:
+        server.send_signal(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+
+
+def _await_health(wish: Wish, server: subprocess.Popen[bytes]) -> None:
+    give_up_at = time.monotonic() + wish.start_s
+    while time.monotonic() < give_up_at:
+        if (status := server.poll()) is not None:
+            raise InternalFault(f"vLLM ended with status {status} before it served; it said why above", retryable=False)
+        try:
+            if httpx.get(f"{wish.url}/health", timeout=5).status_code == 200:
+                return
+        except httpx.HTTPError:
+            pass
+        time.sleep(POLL_S)
+    raise QueueFault(f"vLLM was not healthy after {wish.start_s:g} s (--start-timeout)")
+
+
+def _prove(wish: Wish) -> None:
+    """Raises InternalFault when the server is not what training needs, or others can reach it."""
+    info = httpx.get(f"{wish.url}/server_info", params={"config_format": "json"}, timeout=30)
+    settings: Any = info.json()["vllm_config"] if info.status_code == 200 else {}
+    mode = (settings.get("model_config") or {}).get("logprobs_mode")
+    if mode != "processed_logprobs":
+        raise InternalFault(f"vLLM came up with logprobs mode {mode}, not processed_logprobs", retryable=False)
+    if not wish.exposed and (reached := reachable_from_outside(wish.port)):
+        raise InternalFault(
+            f"vLLM's port answers on {', '.join(reached)}: whoever reaches it can replace the model's weights",
+            retryable=False,
+        )
+
+
+def reachable_from_outside(port: int) -> Sequence[str]:
+    """Addresses of this machine, other than loopback, on which something answers at `port`."""
+    return [address for address in _own_addresses() if _answers(address, port)]
+
+
+def _own_addresses() -> set[str]:
+    found = set()
+    for family, probe in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
+        with socket.socket(family, socket.SOCK_DGRAM) as asking:
+            try:
+                asking.connect((probe, 9))  # sends nothing: only asks which address would be used
+            except OSError:
+                continue
+            found.add(asking.getsockname()[0])
+    return {address for address in found if not address.startswith("127.") and address != "::1"}
+
+
+def _answers(address: str, port: int) -> bool:
+    try:
+        with socket.create_connection((address, port), timeout=2):
+            return True
+    except OSError:
+        return False
+
+
+def _end(server: subprocess.Popen[bytes]) -> None:
+    if server.poll() is None:
+        server.terminate()
+        try:
+            server.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            server.kill()
