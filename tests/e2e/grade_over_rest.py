@@ -13,7 +13,7 @@ import urllib.error
 import urllib.request
 from typing import Any
 
-N_EACH = {"ocaml": 20, "rust": 8}
+N_EACH = {"ocaml": 20, "rust": 8, "story": 20}
 ANSWERS = {
     "ocaml": {
         "right": "let f x = x + {n} - {n} + 1",
@@ -25,6 +25,12 @@ ANSWERS = {
         "wrong": "pub fn f(x: i64) -> i64 {{\n    x + 2 + {n}\n}}",
         "ill-typed": 'pub fn f(x: i64) -> i64 {{\n    x + "{n}"\n}}',
     },
+    "story": {
+        "right": "{n} ways were thought of.</think>\nAs a tenant, I want to report a broken boiler online, so that I "
+        "need not phone.\nAs a plumber, I want to see my visits of the day, so that I can plan my route.",
+        "wrong": "As a gardener, I want to order {n} roses, so that my beds are full in spring.",
+        "ill-typed": "There are {n} stories to be written here.",
+    },
 }
 TASKS = {
     "ocaml": {"tests": "assert (f 1 = 2);;\nassert (f 41 = 42);;", "signature": "val f : int -> int"},
@@ -33,9 +39,18 @@ TASKS = {
         "    assert_eq!(f(41), 42);\n}",
         "signature": "pub fn f(x: i64) -> i64;",
     },
+    "story": {
+        "sprint_goal": "Repairs without the telephone",
+        "references": [
+            "As a tenant, I want to report a broken boiler online, so that I can do it at night.",
+            "As a plumber, I want to see my visits of the day, so that I do not drive twice.",
+        ],
+    },
 }
-TYPED = {"ocaml": "types", "rust": "check"}
-"""The stage at which types are looked at."""
+TYPED = {"ocaml": "types", "rust": "check", "story": "extract"}
+"""The stage at which an answer ends that is none: types, or the form of a story."""
+LEAST = {"ocaml": 1.0, "rust": 1.0, "story": 0.8}
+"""Reward from which an answer is right."""
 
 
 def call(url: str, body: object = None) -> Any:
@@ -61,7 +76,8 @@ def wait_for_workers(url: str, name: str, wanted: int, seconds: int = 90) -> dic
 
 
 def submission(grader: str, kind: str, n: int) -> dict[str, Any]:
-    completion = f"```{grader}\n{ANSWERS[grader][kind].format(n=n)}\n```"
+    answer = ANSWERS[grader][kind].format(n=n)
+    completion = answer if grader == "story" else f"```{grader}\n{answer}\n```"
     return {"id": f"{kind}-{n}", "prompt": "Add one.", "completion": completion, "task": TASKS[grader]}
 
 
@@ -70,13 +86,13 @@ def check(grader: str, result: dict[str, Any]) -> None:
     assert result["status"] == "graded", result
     assert result["passed"] is (kind == "right"), result
     assert (result["stage"] == TYPED[grader]) is (kind == "ill-typed"), result
-    assert (result["reward"] == 1.0) is (kind == "right"), result
+    assert (result["reward"] >= LEAST[grader]) is (kind == "right"), result
 
 
 def main(url: str, name: str, workers: int) -> None:
     started = time.monotonic()
     grader = wait_for_workers(url, name, workers)
-    assert grader["sandbox"] == "bubblewrap", grader
+    assert grader["sandbox"] == ("none" if name == "story" else "bubblewrap"), grader
     waited_s = time.monotonic() - started
     print(
         f"{name}: {grader['workers']} workers, {grader['slots']} slots, {grader['toolchain']}, {waited_s:.1f} s waited"

