@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Container, Coroutine
+from collections.abc import AsyncIterator, Callable, Container
 from contextlib import asynccontextmanager
-from typing import Annotated, Any, cast
+from typing import Annotated, cast
 
 from fastapi import APIRouter, FastAPI, Path, Request
-from fastapi.routing import APIRoute
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
@@ -34,6 +33,7 @@ from services.api.lanes import lane_of
 from services.api.metrics import Metrics
 from services.api.problems import MAX_NAME_CHARS
 from services.api.roster import Roster
+from services.api.routes import BareApp, BareRoute
 from services.api.settings import ApiSettings
 from services.api.traced import Traced
 from services.api.waiting import LineStream, unless_gone
@@ -77,10 +77,9 @@ def create_app(broker: Broker, settings: ApiSettings) -> FastAPI:
         if api.spans:
             await asyncio.to_thread(api.spans.close)
 
-    app = FastAPI(title="Gradus", version=schema.VERSION, lifespan=lifespan, docs_url=None, redoc_url=None)
+    app = BareApp(title="Gradus", version=schema.VERSION, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.api = api
-    app.include_router(graded)
-    app.include_router(watched)
+    app.router.routes.extend([*graded.routes, *watched.routes])
     app.add_middleware(Access, metrics=api.metrics)
     if api.spans:
         app.add_middleware(Traced, spans=api.spans)
@@ -100,25 +99,16 @@ def _needs_key(request: Request) -> None:
         request.state.log_fields = {"key": request.state.key.name}
 
 
-class KeyedRoute(APIRoute):
-    """A route that asks for a key and is then called as it stands. FastAPI reads its signature for the document only:
+class KeyedRoute(BareRoute):
+    """Asks for a key first."""
 
-    solving dependencies and serialising answers, which these routes do by themselves, cost more than all they do.
-    """
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        endpoint = self.endpoint
-
-        async def answer(request: Request) -> Response:
-            _needs_key(request)
-            response: Response = await endpoint(request=request, **request.path_params)
-            return response
-
-        return answer
+    async def answer(self, request: Request, path_params: dict[str, str]) -> Response:
+        _needs_key(request)
+        return await super().answer(request, path_params)
 
 
 graded = APIRouter(prefix="/v1", route_class=KeyedRoute, responses=schema.PROBLEMS)
-watched = APIRouter()
+watched = APIRouter(route_class=BareRoute)
 
 GraderPath = Annotated[str, Path(json_schema_extra={"enum": [grader.value for grader in GraderName]})]
 
@@ -220,9 +210,9 @@ async def graders(request: Request) -> Response:
 
 
 @watched.get("/healthz")
-async def healthz() -> dict[str, str]:
+async def healthz(request: Request) -> Response:
     """This process answers."""
-    return {"status": "ok"}
+    return JSONResponse({"status": "ok"})
 
 
 @watched.get("/readyz", responses=schema.PROBLEMS)
