@@ -58,9 +58,10 @@ test-compose: setup  ## Build the images, bring the stack up in containers, grad
 	tests/e2e/compose.sh
 
 .PHONY: bench
-bench: setup  ## What a submission costs, beside the naive pipeline and the bare compiler, and what the queue adds (10 to 15 minutes)
+bench: setup  ## What a submission costs, beside the naive pipeline and the bare compiler or model, and what the queue adds (15 to 20 minutes)
 	$(BIN)/python -m tests.bench.ocaml --rounds 3
 	$(BIN)/python -m tests.bench.rust --rounds 3
+	$(BIN)/python -m tests.bench.story --rounds 3
 	$(BIN)/python -m tests.bench.broker
 
 .PHONY: chaos
