@@ -4,8 +4,8 @@ One worker has one grader and a number of slots; each slot grades one submission
 the grader raises becomes a fault here, after bounded retries; what it returns is a verdict. Does not know how boxes or
 rubrics work, nor who asked.
 
-A job that nobody wants any more is not tried again, and what came of it is dropped unless it is a verdict. The attempt
-under way ends by itself, at its box's limits: graders cannot be interrupted.
+When nobody wants a job any more its boxes are killed. That never makes a verdict: the job is dropped, unless its grade
+was complete already, and then it is kept for whoever asks next.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import logging
 import os
 import signal
 import socket
-import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +29,7 @@ from gradus.errors import Fault, FaultKind, GradusError, InternalFault, QueueFau
 from services.broker import MAX_STARTS, Broker, Claim
 from services.broker.payload import JobPayload
 from services.graders import Grader
+from services.sandbox.stop import Stop, stoppable
 from services.tracing import Spans
 
 log = logging.getLogger("gradus.worker")
@@ -40,7 +40,8 @@ RETRY_PAUSE_S = 0.2
 ANNOUNCE_TTL_S = 15.0
 RENEW_S = 1.0
 """At most; with it a worker learns which of its jobs nobody wants any more."""
-CLAIM_WAIT_S = 1.0
+CLAIM_WAIT_S = 2.0
+"""A worker that is told to stop while it idles leaves after this long at most."""
 DRAIN_S = 30.0
 """How long running grades may go on after the worker was told to stop."""
 
@@ -58,15 +59,21 @@ class Observer(Protocol):
 
 
 def grade_safely(
-    grader: Grader, submission: Submission, rubric: str, slot: int, unwanted: threading.Event | None = None
+    grader: Grader, submission: Submission, rubric: str, slot: int, stop: Stop | None = None
 ) -> Graded | Faulted:
-    """The verdict, or the fault after bounded retries. Never raises: one bad job must not take its neighbours along."""
+    """The verdict, or the fault after bounded retries. Never raises: one bad job must not take its neighbours along.
+
+    Once `stop` is pulled, the boxes of the attempt are killed and there is no other one.
+    """
     for attempt in count(1):
-        result = _try(grader, submission, rubric, slot)
+        with stoppable(stop):
+            result = _try(grader, submission, rubric, slot)
         if isinstance(result, Graded):
             return result
+        if stop and stop.pulled:
+            return faulted(submission.id, result.kind, result.message, retryable=True)
         log.warning("submission %s, attempt %d: %s fault: %s", submission.id, attempt, result.kind, result.message)
-        if not result.retryable or attempt == MAX_ATTEMPTS or (unwanted and unwanted.is_set()):
+        if not result.retryable or attempt == MAX_ATTEMPTS:
             return faulted(submission.id, result.kind, result.message, retryable=result.retryable)
         time.sleep(RETRY_PAUSE_S * attempt)
     raise AssertionError("unreachable")
@@ -89,7 +96,10 @@ class _Work:
     claim: Claim
     slot: int
     task: asyncio.Task[None] | None = None
-    unwanted: threading.Event = field(default_factory=threading.Event)
+    payload: JobPayload | None = None
+    """Once it was read."""
+    stop: Stop = field(default_factory=Stop)
+    """Pulled when nobody wants the job any more."""
 
 
 class Worker:
@@ -154,16 +164,17 @@ class Worker:
         started_at = time.monotonic()
         try:
             result, bury = await self._result_of(work)
-            if work.unwanted.is_set() and isinstance(result, Faulted):
+            if work.stop.pulled and isinstance(result, Faulted):
                 await self._drop(work)
             else:
-                await self._answer(work.claim, result, bury)
+                await self._answer(work, result, bury)
                 if self._observer:
                     self._observer.answered(result, time.monotonic() - started_at, buried=bury)
                 if self._spans:
                     self._spans.graded(work.claim, result, time.monotonic() - started_at)
         finally:
             self._active.pop(work.claim.token, None)
+            work.stop.close()
             self._free.append(work.slot)
             self._slot_freed.set()
 
@@ -173,18 +184,18 @@ class Worker:
         if self._observer:
             self._observer.dropped()
 
-    async def _answer(self, claim: Claim, result: Graded | Faulted, bury: bool) -> None:
+    async def _answer(self, work: _Work, result: Graded | Faulted, bury: bool) -> None:
         text = result.model_dump_json()
-        cache = isinstance(result, Graded) and self._is_own(claim)
-        await self._persistently(lambda: self._finish(claim, text, cache, bury))
+        cache = isinstance(result, Graded) and self._is_own(work)
+        await self._persistently(lambda: self._finish(work.claim, text, cache, bury))
 
-    def _is_own(self, claim: Claim) -> bool:
+    def _is_own(self, work: _Work) -> bool:
         """The job's id is the hash of a grader's revision among others: is it ours?
 
         While workers of two revisions share a queue, a verdict of one must not be kept as the other's.
         """
-        payload = JobPayload.decode(claim.job.payload)
-        return claim.job.id == job_id_of(self._info.grader, payload.rubric, payload.submission)
+        asked = work.payload
+        return asked is not None and work.claim.job.id == job_id_of(self._info.grader, asked.rubric, asked.submission)
 
     async def _finish(self, claim: Claim, text: str, cache: bool, bury: bool) -> None:
         await self.broker.finish(claim, text, cache=cache, bury=bury)
@@ -192,7 +203,7 @@ class Worker:
     async def _result_of(self, work: _Work) -> tuple[Graded | Faulted, bool]:
         """The result of a claim, and whether the job belongs among the dead letters."""
         try:
-            payload = JobPayload.decode(work.claim.job.payload)
+            payload = work.payload = JobPayload.decode(work.claim.job.payload)
         except ValidationError:
             message = "the job cannot be read: were API and worker installed from different versions?"
             return faulted(work.claim.job.id, FaultKind.INTERNAL, message, retryable=False), True
@@ -203,7 +214,7 @@ class Worker:
         if time.time() > payload.deadline:
             message = "nobody came to grade this before its deadline: add workers or slots, or allow more time"
             return faulted(submission.id, FaultKind.DEADLINE, message, retryable=True), False
-        args = (self.grader, submission, payload.rubric, work.slot, work.unwanted)
+        args = (self.grader, submission, payload.rubric, work.slot, work.stop)
         return await asyncio.get_running_loop().run_in_executor(self._pool, grade_safely, *args), False
 
     # ------------------------------------------------------------------------------------------------- beats and ends
@@ -222,16 +233,17 @@ class Worker:
     async def _renew(self) -> None:
         for claim in await self.broker.renew([work.claim for work in self._active.values()]):
             if work := self._active.get(claim.token):  # not finished meanwhile
-                work.unwanted.set()
+                work.stop.pull()
 
     async def _drain(self) -> None:
-        """Let running grades end; what is not done by then goes back to the queue."""
+        """Let running grades end; what is not done by then goes back to the queue, and its boxes end."""
         tasks = [work.task for work in self._active.values() if work.task]
         if tasks:
             log.info("stopping: %d submissions are still being graded", len(tasks))
             await asyncio.wait(tasks, timeout=DRAIN_S)
         for work in list(self._active.values()):
             await self._tolerating(lambda work=work: self.broker.give_back(work.claim))  # type: ignore[misc]
+            work.stop.pull()
 
     async def _tolerating(self, act: Callable[[], Awaitable[None]]) -> None:
         """The queue may be away for a while: say so, wait, go on."""

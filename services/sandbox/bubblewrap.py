@@ -28,6 +28,7 @@ from services.sandbox.init import kill_orphans, pid_of_init
 from services.sandbox.pipes import Pipe
 from services.sandbox.seccomp import allow_all, filter_program
 from services.sandbox.standing import Standing
+from services.sandbox.stop import STOPPED, current_stop
 
 _FIRST_UID = 1 << 28
 """As root, every box has a user of its own: process limits count per user, over all boxes of this machine. Nobody
@@ -277,11 +278,15 @@ class _Watch:
         return self.limits.cpu_s is not None and cpu_s >= share * self.limits.cpu_s
 
     def _read(self, open_fds: dict[int, _Capture]) -> Ending:
-        """Read until the box is gone and its pipes are empty, or a limit is passed and it was killed."""
+        """Read until the box is gone and its pipes are empty, or a limit is passed and it was killed.
+
+        Raises SandboxFault when the attempt was stopped: what is left of the box is no outcome.
+        """
         poll = select.poll()
         gone = os.pidfd_open(self.pid)
+        stop = current_stop()
         try:
-            for fd in (*open_fds, gone):
+            for fd in (*open_fds, gone, *([stop.fd] if stop else [])):
                 poll.register(fd, select.POLLIN)
             waiting = {gone, *open_fds}
             while waiting:
@@ -289,6 +294,8 @@ class _Watch:
                 events = poll.poll(max(0, math.ceil(left_s * 1000)))
                 if not events and left_s <= 0:
                     return self._kill(self._why_late())
+                if stop and stop.pulled:
+                    raise SandboxFault(STOPPED)
                 for fd, _ in events:
                     done = fd == gone or self._drained(fd, open_fds[fd])
                     if done:

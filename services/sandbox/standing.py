@@ -16,6 +16,7 @@ from gradus.errors import SandboxFault
 from services.sandbox import BoxLost, Exchange, Limits
 from services.sandbox.init import kill_box, pid_of_init
 from services.sandbox.pipes import Pipe
+from services.sandbox.stop import STOPPED, current_stop
 
 START_S = 60.0
 _CHUNK = 1 << 16
@@ -88,10 +89,14 @@ class Standing:
         poll.register(self._report, select.POLLIN)
         if question:
             poll.register(self._stdin, select.POLLOUT)
+        if stop := current_stop():
+            poll.register(stop.fd, select.POLLIN)
         while (frame := _frame(reply)) is None:
             events = poll.poll(max(0, (deadline - time.monotonic()) * 1000))
             if not events:
                 raise BoxLost("it did not answer in time")
+            if stop and stop.pulled:
+                raise BoxLost(STOPPED)
             for fd, _ in events:
                 if fd == self._stdin:
                     question = question[os.write(fd, question[:_CHUNK]) :]

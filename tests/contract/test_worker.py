@@ -401,7 +401,7 @@ async def test_work_that_lasts_longer_than_a_lease_is_done_once(place: Place) ->
 
 async def given_up(worker: Worker) -> None:
     [work] = worker._active.values()
-    await until(work.unwanted.is_set)
+    await until(lambda: work.stop.pulled)
 
 
 async def test_a_running_job_that_nobody_wants_any_more_is_not_tried_again_and_its_slot_is_free(place: Place) -> None:
@@ -536,6 +536,23 @@ async def test_what_a_stopping_worker_cannot_finish_goes_back_and_is_done_by_ano
     slow.let_go.set()
     assert isinstance(results["hold"], Graded)
     assert quick.calls["hold"] == 1
+
+
+async def test_an_idle_worker_costs_less_than_five_commands_a_second(
+    redis_server: Callable[..., RedisServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Redis counts them: those that scripts call, too."""
+    monkeypatch.undo()  # quick claims would be the worker's own cost
+    server, seconds = redis_server(), 10.0
+    broker = StreamsBroker(server.url)
+    async with working(TinyGrader(), broker), Redis.from_url(server.url) as redis:
+        await until(broker.graders)
+        before = (await redis.info("stats"))["total_commands_processed"]
+        await asyncio.sleep(seconds)
+        after = (await redis.info("stats"))["total_commands_processed"]
+    await broker.close()
+    server.stop()
+    assert after - before < 5 * seconds
 
 
 # ------------------------------------------------------------------------------------------------------ real processes
