@@ -24,7 +24,8 @@ COPY . .
 RUN pip install --no-deps .
 # the graph is made here; what only makes it stays behind
 RUN PYTHONPATH=/weights python -m services.graders.story.export \
- && pip uninstall --yes onnx ml_dtypes safetensors
+ && pip uninstall --yes onnx ml_dtypes safetensors setuptools pip \
+ && find /opt/gradus/venv -type d -name tests -prune -exec rm -rf {} +
 
 FROM ${BASE_IMAGE}
 ARG VERSION=dev

@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import socket
+import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -387,3 +388,23 @@ def test_a_package_that_the_grader_lacks_is_a_fault_that_names_the_extra(monkeyp
 def test_story_slots_wait_for_one_model_so_there_are_many_of_them() -> None:
     assert usual_slots(GraderName.STORY) == 64
     assert usual_slots(GraderName.OCAML) == usual_slots(GraderName.RUST) <= (os.cpu_count() or 1)
+
+
+RUNS_THE_MODEL = """
+import sys
+import numpy
+from services.graders.story.backends import open_backend
+from services.graders.story.model import open_model
+
+ids = numpy.ones((1, 3), numpy.int64)
+open_backend("onnxruntime", "fp32", open_model(sys.argv[1]), 1).encode(ids, ids)
+"""
+
+
+def test_the_model_s_runtime_reports_nothing_and_keeps_no_device_id(model: ExportedModel, tmp_path: Path) -> None:
+    suppress_it_anyway = {"CI", "GITHUB_ACTIONS", "PYTEST_CURRENT_TEST", "ORT_DISABLE_TELEMETRY"}
+    environment = {name: value for name, value in os.environ.items() if name not in suppress_it_anyway}
+    environment |= {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-c", RUNS_THE_MODEL, str(model.folder)], check=True, env=environment, timeout=120)
+    assert not list(tmp_path.rglob("deviceid"))
+    assert not list(tmp_path.iterdir())
