@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import json
 import signal
+import socket
+import struct
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -850,6 +852,64 @@ async def test_a_frozen_redis_ends_calls_with_a_fault(redis_server: Callable[...
             await cast("Awaitable[object]", call)
     server.stop()
     await broker.close()
+
+
+RESET = struct.pack("ii", 1, 0)
+"""SO_LINGER: closing says RST."""
+NO_REDIS = [
+    b"",
+    b"HTTP/1.1 400 Bad Request\r\n\r\n",
+    b"\x00\xff\xfe\r\n",
+    b"$5\r\nab",
+    b"*2\r\n:1\r\n",
+    b"-LOADING Redis is loading the dataset in memory\r\n",
+    b"-READONLY You can't write against a read only replica.\r\n",
+    b"-MISCONF Errors writing to the AOF file\r\n",
+    b"-NOPERM this user has no permissions\r\n",
+    b"-OOM command not allowed when used memory > 'maxmemory'\r\n",
+    b"-\r\n",
+]
+
+
+@contextlib.asynccontextmanager
+async def serving(reply: bytes, n_replies: int, option: bytes | None) -> AsyncIterator[str]:
+    """A server that says `reply` to each of so many texts, and then breaks off."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            for _ in range(n_replies):
+                await reader.read(65536)
+                writer.write(reply)
+                await writer.drain()
+        if option is not None:
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, option)
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        yield f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0"
+
+
+@pytest.mark.parametrize("option", [None, RESET], ids=["closed", "reset"])
+@pytest.mark.parametrize("n_replies", [0, 1, 2, 3, 20])
+@pytest.mark.parametrize("reply", NO_REDIS)
+async def test_a_server_that_breaks_off_or_is_no_redis_ends_every_call_with_a_fault(
+    reply: bytes, n_replies: int, option: bytes | None
+) -> None:
+    async with serving(reply, n_replies, option) as url:
+        broker = StreamsBroker(url, patience_s=0.05, wait_patience_s=0.05)
+        calls: list[Awaitable[object]] = [
+            broker.submit(jobs(1)),
+            answers(broker, ["job-0"]),
+            broker.results(["job-0"]),
+            broker.claim("ocaml", "w", 1, 0),
+            broker.renew([Claim(jobs(1)[0], "1-1 1 w", 1)]),
+            broker.finish(Claim(jobs(1)[0], "1-1 1 w", 1), "{}", cache=True),
+            broker.graders(),
+            broker.census("ocaml"),
+        ]
+        found = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), SOON_S)
+        await broker.close()
+    assert [type(one) for one in found if not isinstance(one, QueueFault)] == []
 
 
 async def test_the_fault_names_the_url_without_its_password() -> None:
