@@ -99,7 +99,9 @@ class StoryFacts:
     answered: int = 0
     """References that are answered past the middle of the gate."""
     benefits: float = 0.0
-    """Share of the stories that name a benefit which is neither the want again nor another story's."""
+    """Share of the stories that name a benefit which is not the want again."""
+    benefits_wanted: float = 0.0
+    """Share of the references that name one."""
     fitting_length: float = 0.0
     """Mean over the stories, in [0, 1]: 1 where they are as long as real ones."""
     repeats: int = 0

@@ -28,8 +28,10 @@ WITHOUT_BENEFIT = 0.6
 """Of `clauses`, for a story without a benefit: four in ten real ones have none."""
 ON_TOPIC = 0.5
 """Coverage from which form is paid in full."""
-REDUNDANCY, EXTRANEOUS, BOILERPLATE, TAMPERING = 0.5, 0.25, 0.15, 0.5
-FLUENCY, FOCUS, COHERENCE, ROLE = 0.9, 0.9, 0.5, 0.4
+REDUNDANCY, EXTRANEOUS, BENEFITS, BOILERPLATE, TAMPERING = 0.5, 0.25, 0.35, 0.4, 0.5
+USUAL_BOILERPLATE = 0.34
+"""Share of the benefits that honest writers repeat."""
+FLUENCY, FOCUS, COHERENCE, ROLE = 0.9, 0.9, 0.6, 0.5
 """The most that each check of meaning takes; by how sure it is of what it finds."""
 SCRUM_WEIGHTS = {
     "regex": 0.15,
@@ -121,7 +123,8 @@ def _story_charges(facts: StoryFacts) -> Components:
     return {
         "redundancy": REDUNDANCY * facts.repeats / facts.stories,
         "extraneous": EXTRANEOUS * (1 - facts.stories / facts.lines),
-        "boilerplate": BOILERPLATE * facts.boilerplate,
+        "benefits": BENEFITS * max(0.0, facts.benefits_wanted - facts.benefits),
+        "boilerplate": BOILERPLATE * max(0.0, facts.boilerplate - USUAL_BOILERPLATE) / (1 - USUAL_BOILERPLATE),
         "fluency": FLUENCY * (1 - senses.fluency),
         "focus": FOCUS * (1 - senses.focus),
         "coherence": COHERENCE * (1 - senses.coherence),

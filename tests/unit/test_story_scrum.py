@@ -79,6 +79,10 @@ def test_clauses_are_looked_for_inside_of_words() -> None:
         ("As a user from Paris, France, I want x, so that y", False),
         ("As a user, I want x", False),
         ("I want x so that y", False),
+        ("As a, I want x, so that y", False),
+        ("As a user, I want so that y", True),
+        ("As a user, I want x so that", False),
+        ("As a user, on tour, I want x, so that y", False),
     ],
 )
 def test_the_pattern_of_a_line_is_the_one_of_its_authors(line: str, fits: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,12 +13,37 @@ from gradus.contract import Diagnostic, Severity, Stage, StoryTask
 from services.facts import Senses, StoryFacts
 from services.graders.story import meaning
 from services.graders.story.encoder import Embedded
-from services.graders.story.matching import ANSWERED, Floats, Gate, Matching, Pair, match, repeats, similarities
-from services.graders.story.reading import Answer, Rejected, Story, read_story
+from services.graders.story.matching import (
+    ANSWERED,
+    Floats,
+    Gate,
+    Matching,
+    Vectors,
+    clusters,
+    match,
+    repeats,
+    similarities,
+)
+from services.graders.story.reading import Answer, Rejected, Story, read_story, tidied
 from services.graders.story.words import content, tokens
 
 FEWEST_WORDS, MOST_WORDS, LONGEST = 8, 45, 80
 """Words of real stories (5 to 95 of 100 have 10 to 44), and the length that is worth nothing."""
+
+SAME_BENEFIT = 0.5
+"""Shared words, of all words of two benefits, from which they are one."""
+OTHERS_ROLE = 0.25
+"""What a role is worth that is not its reference's but another one's."""
+META = 0.3
+"""What a want is worth that speaks of stories where the task does not."""
+EXPLAINED = 0.25
+"""Share of a benefit's words that are the task's, the want's or usual from which nothing is asked about it."""
+SENSE = 0.15
+"""What making sense by itself adds to a benefit's cosine."""
+RELATED = (0.15, 0.30)
+"""Cosine of a benefit and what is nearest to it, of the own want and all references, with SENSE: worth nothing, all."""
+RELEVANT = (0.10, 0.30)
+"""Cosines of a part of a want and the reference that is nearest to it."""
 
 
 class Embeds(Protocol):
@@ -31,6 +55,9 @@ class Reference:
     want: str
     """Of a story its want, of a bare title the title."""
     wish: meaning.Wish
+    role: frozenset[str]
+    """Stems; empty of a bare title."""
+    has_benefit: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +68,67 @@ class Asked:
     known: frozenset[str]
     """Stems of the task's own words: goal, references, context."""
 
+    @property
+    def roles(self) -> frozenset[frozenset[str]]:
+        return frozenset(reference.role for reference in self.references if reference.role)
+
 
 @dataclass(frozen=True, slots=True)
 class Seen:
     facts: StoryFacts
     cpu_s: float
     """Of the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Matched:
+    """A story beside the reference that it answers."""
+
+    story: Story
+    wish: meaning.Wish
+    reference: Reference
+    vector: Vectors
+    """(width,), of the want."""
+    fluency: float
+    """1 less what its want lacks in fluency that the reference has: where titles are jargon, jargon is fine."""
+    gated: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Doubt:
+    """What of a story the model has to look at once more; most honest stories leave none."""
+
+    role: str | None
+    benefit: str | None
+    pieces: tuple[str, ...]
+
+    @property
+    def texts(self) -> Iterator[str]:
+        yield from (text for text in (self.role, self.benefit, *self.pieces) if text is not None)
+
+
+class _Again:
+    """What the model says of texts that were in doubt."""
+
+    def __init__(self, texts: Sequence[str], embedded: Embedded | None) -> None:
+        self._rows = {text: row for row, text in enumerate(texts)}
+        self._embedded = embedded
+        self.cpu_s = embedded.cpu_s if embedded else 0.0
+
+    @classmethod
+    def of(cls, texts: Sequence[str], encoder: Embeds) -> _Again:
+        distinct = list(dict.fromkeys(texts))
+        return cls(distinct, encoder.embed(distinct) if distinct else None)
+
+    def vector(self, text: str) -> Vectors:
+        assert self._embedded is not None
+        row: Vectors = self._embedded.vectors[self._rows[text]]
+        return row
+
+    def inner(self, text: str) -> Vectors:
+        assert self._embedded is not None
+        row: Vectors = self._embedded.inner[self._rows[text]]
+        return row
 
 
 def asked_by(task: StoryTask) -> Asked:
@@ -57,19 +139,23 @@ def asked_by(task: StoryTask) -> Asked:
 
 @lru_cache(maxsize=2000)
 def _asked(references: tuple[str, ...], about: str) -> Asked:
-    read = tuple(_reference(text) for text in references if text.strip())
+    read = tuple(_reference(text) for text in references if tidied(text))
     return Asked(read, frozenset(content(about)).union(*(content(text) for text in references)))
 
 
 def _reference(text: str) -> Reference:
-    found = read_story(" ".join(text.split()))
-    want = found.want if isinstance(found, Story) else _bare_title(text)
-    return Reference(want, meaning.wish(want))
+    text = tidied(text)
+    found = read_story(text)
+    if isinstance(found, Story):
+        role = frozenset(content(found.role))
+        return Reference(found.want, meaning.wish(found.want), role, found.benefit is not None)
+    title = _bare_title(text)
+    return Reference(title, meaning.wish(title), frozenset(), has_benefit=False)
 
 
 def _bare_title(text: str) -> str:
     """The title without `[Design]` or `(Internal)` in front, unless that is all there is."""
-    title = " ".join(text.split())
+    title = text
     while title[:1] in "[(" and (end := title.find("])"["[(".index(title[0])])) > 0 and title[end + 1 :].strip():
         title = title[end + 1 :].strip()
     return title
@@ -93,9 +179,21 @@ def judged(answer: Answer, asked: Asked, gate: Gate, encoder: Embeds) -> Seen:
     embedded = encoder.embed(texts)
     own, others = np.split(embedded.vectors, [len(stories)])
     wishes = [meaning.wish(story.want) for story in stories]
-    gated = _agreeing(gate(similarities(own, others)), wishes, asked)
-    matching = match(gated, others)
-    senses = _senses(stories, wishes, asked, matching, embedded.inner[: len(stories)])
+    cosines = similarities(own, others)
+    matching = match(_agreeing(gate(cosines), wishes, asked), cosines, others)
+    fluency = meaning.probe("fluency")(embedded.inner)
+    pairs = [
+        _Matched(
+            stories[pair.story],
+            wishes[pair.story],
+            asked.references[pair.reference],
+            own[pair.story],
+            1.0 - max(0.0, float(fluency[len(stories) + pair.reference] - fluency[pair.story])),
+            pair.gated,
+        )
+        for pair in matching.pairs
+    ]
+    senses, more_cpu_s = _senses_of(pairs, asked, others, encoder)
     facts = StoryFacts(
         stage=Stage.SCORE,
         lines=answer.lines,
@@ -103,15 +201,16 @@ def judged(answer: Answer, asked: Asked, gate: Gate, encoder: Embeds) -> Seen:
         references=matching.references,
         matched=matching.total,
         answered=sum(pair.gated >= ANSWERED for pair in matching.pairs),
-        benefits=_own_benefits(stories) / len(stories),
+        benefits=sum(map(_has_own_benefit, stories)) / len(stories),
+        benefits_wanted=sum(reference.has_benefit for reference in asked.references) / len(asked.references),
         fitting_length=sum(map(_fitting_length, stories)) / len(stories),
-        repeats=repeats(own, matching.pairs),
+        repeats=repeats(own, others, matching.pairs),
         boilerplate=_boilerplate(stories),
         senses=senses,
         flags=_flags(answer, senses),
         diagnostics=tuple(_diagnostics(answer, stories, matching)),
     )
-    return Seen(facts, embedded.cpu_s)
+    return Seen(facts, embedded.cpu_s + more_cpu_s)
 
 
 def _nothing(answer: Answer, asked: Asked) -> StoryFacts:
@@ -132,43 +231,74 @@ def _agreeing(gated: Floats, wishes: Sequence[meaning.Wish], asked: Asked) -> Fl
     return made
 
 
-def _senses(
-    stories: Sequence[Story], wishes: Sequence[meaning.Wish], asked: Asked, matching: Matching, inner: Any
-) -> Senses:
-    if not matching.pairs:
-        return Senses()
-    fluency = meaning.probe("fluency")(inner)
-    scores = [_senses_of(stories[p.story], wishes[p.story], asked, p, float(fluency[p.story])) for p in matching.pairs]
-    weights = np.array([pair.gated for pair in matching.pairs])
+def _senses_of(pairs: Sequence[_Matched], asked: Asked, references: Vectors, encoder: Embeds) -> tuple[Senses, float]:
+    """How much sense the matched stories make, and the CPU seconds of the model for what had to be looked at again."""
+    if not pairs:
+        return Senses(), 0.0
+    doubts = [_doubt(one, asked) for one in pairs]
+    again = _Again.of([text for doubt in doubts for text in doubt.texts], encoder)
+    scores = [
+        (
+            min(one.fluency, meaning.order(one.wish, one.reference.wish)),
+            _focus(one, doubt, asked, again, references),
+            _coherence(one, doubt, again, references),
+            _role(one, doubt, asked, again),
+        )
+        for one, doubt in zip(pairs, doubts, strict=True)
+    ]
+    weights = np.array([one.gated for one in pairs])
     means = weights @ np.array(scores) / weights.sum()
-    return Senses(*(round(float(mean), 6) for mean in means))
+    return Senses(*(round(float(mean), 6) for mean in means)), again.cpu_s
 
 
-def _senses_of(
-    story: Story, wish: meaning.Wish, asked: Asked, pair: Pair, fluency: float
-) -> tuple[float, float, float, float]:
-    reference = asked.references[pair.reference]
-    return (
-        min(fluency, meaning.order(wish, reference.wish)),
-        1.0,
-        1.0,
-        1.0,
+def _doubt(one: _Matched, asked: Asked) -> _Doubt:
+    """What the words alone do not clear."""
+    story, known = one.story, asked.known
+    benefit = story.benefit
+    if benefit is not None and meaning.explained(benefit, known.union(one.wish.stems)) >= EXPLAINED:
+        benefit = None
+    return _Doubt(
+        role=None if meaning.is_party(story.role, known) else story.role,
+        benefit=benefit,
+        pieces=meaning.pieces(story.want) if meaning.is_long(story.want, one.reference.want) else (),
     )
 
 
-def _own_benefits(stories: Sequence[Story]) -> int:
-    """How many different benefits there are that are not the want again."""
-    own = {
-        frozenset(content(story.benefit))
-        for story in stories
-        if story.benefit is not None and meaning.own_benefit(story.want, story.benefit)
-    }
-    return len(own)
+def _focus(one: _Matched, doubt: _Doubt, asked: Asked, again: _Again, references: Vectors) -> float:
+    if meaning.is_about_stories(one.story.want, asked.known):
+        return META
+    if not doubt.pieces:
+        return 1.0
+    nearest = [float((references @ again.vector(piece)).max()) for piece in doubt.pieces]
+    weights = [len(tokens(piece)) for piece in doubt.pieces]
+    return float(np.average([meaning.ramp(cosine, *RELEVANT) for cosine in nearest], weights=weights))
+
+
+def _coherence(one: _Matched, doubt: _Doubt, again: _Again, references: Vectors) -> float:
+    if doubt.benefit is None:
+        return 1.0
+    vector = again.vector(doubt.benefit)
+    related = max(float((references @ vector).max()), float(one.vector @ vector))
+    sense = float(meaning.probe("sense")(again.inner(doubt.benefit)[None])[0])
+    return meaning.ramp(related + SENSE * sense, *RELATED)
+
+
+def _role(one: _Matched, doubt: _Doubt, asked: Asked, again: _Again) -> float:
+    party = 1.0 if doubt.role is None else float(meaning.probe("party")(again.inner(doubt.role)[None])[0])
+    others = meaning.is_others_role(one.story.role, one.reference.role, asked.roles)
+    return min(party, OTHERS_ROLE) if others else party
+
+
+def _has_own_benefit(story: Story) -> bool:
+    return story.benefit is not None and meaning.own_benefit(story.want, story.benefit)
 
 
 def _boilerplate(stories: Sequence[Story]) -> float:
-    said = Counter(frozenset(content(story.benefit)) for story in stories if story.benefit is not None)
-    return 1 - len(said) / said.total() if said else 0.0
+    """Share of the benefits that are, but for few words, another story's."""
+    said = [frozenset(content(story.benefit)) for story in stories if story.benefit is not None]
+    kinds = sorted(set(said), key=sorted)
+    shared = np.array([[len(one & other) / max(1, len(one | other)) for other in kinds] for one in kinds])
+    return 1 - len(clusters(shared, SAME_BENEFIT)) / len(said) if said else 0.0
 
 
 def _fitting_length(story: Story) -> float:

@@ -5,6 +5,7 @@ Works on vectors and numbers; knows no model and reads no text. Nothing depends 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,10 +17,14 @@ Vectors = NDArray[np.float32]
 
 SAME_REFERENCE = 0.95
 """Cosine from which two references ask for the same."""
-SAME_STORY = 0.88
-"""Cosine from which two stories say the same, unless they answer different references."""
+SAME_STORY = 0.75
+"""Cosine from which two stories may say the same."""
 ANSWERED = 0.5
 """Gated similarity from which a story answers its reference: the middle of the gate."""
+
+
+TIE = 1e-6
+"""Weight of cosines: where the gate is wide open, a story still belongs to what it is nearest to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +63,10 @@ def similarities(stories: Vectors, references: Vectors) -> Floats:
     return stories.astype(np.float64) @ references.astype(np.float64).T
 
 
-def match(gated: Floats, references: Vectors) -> Matching:
-    """The one-to-one matching with the largest sum of `gated`, (stories, references). References: unit rows."""
-    rows, columns = linear_sum_assignment(gated, maximize=True)
+def match(gated: Floats, cosines: Floats, references: Vectors) -> Matching:
+    """The one-to-one matching with the largest sum of `gated`, (stories, references); of equal ones that of the largest
+    cosines. References: unit rows."""
+    rows, columns = linear_sum_assignment(gated + TIE * cosines, maximize=True)
     pairs = tuple(
         Pair(int(story), int(reference), float(gated[story, reference]))
         for story, reference in zip(rows, columns, strict=True)
@@ -86,11 +92,18 @@ def clusters(cosines: Floats, threshold: float) -> list[frozenset[int]]:
     return found
 
 
-def repeats(stories: Vectors, pairs: tuple[Pair, ...]) -> int:
+def repeats(stories: Vectors, references: Vectors, pairs: Sequence[Pair]) -> int:
     """How many stories only say again what another one says.
 
-    Of stories that say nearly the same as many are needed as they answer references between them; one at least.
+    Two say the same when they are nearer to one another than what they answer is, and than they are to that.
     """
-    answering = {pair.story for pair in pairs if pair.gated >= ANSWERED}
-    groups = clusters(similarities(stories, stories), SAME_STORY)
-    return sum(len(group) - max(1, len(group & answering)) for group in groups)
+    cosines = similarities(stories, stories)
+    limits = np.full(len(stories), SAME_STORY)
+    answered = np.full(len(stories), -1)
+    for pair in pairs:
+        answered[pair.story] = pair.reference
+        limits[pair.story] = max(SAME_STORY, float(stories[pair.story] @ references[pair.reference]))
+    asked = similarities(references, references)
+    between = np.where((answered[:, None] >= 0) & (answered >= 0), asked[answered][:, answered], SAME_STORY)
+    nearer = cosines - np.maximum(np.maximum(limits[:, None], limits), between)
+    return len(stories) - len(clusters(nearer, 0.0))

@@ -8,6 +8,7 @@ model.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -20,10 +21,17 @@ from services.graders.story.words import content, opposites, stem, tokens, word_
 
 Vectors = NDArray[np.float32]
 
-HEAD_REACH = 4
+HEAD_REACH = 6
 """Words from the start of a want that say whether it is wanted at all."""
-VERB_REACH = 1
+VERB_REACH = 2
 """Words of meaning from the start of a want among which its verb is."""
+MANY_WORDS = 12
+"""A want of up to so many words is not long, whatever it answers."""
+PIECE_WORDS, FEWEST_PIECE_WORDS = 8, 3
+_JOINT = re.compile(
+    r"\s*(?:[,;:()–—]|\s-\s|\b(?:and|while|whereas|but|because|with|plus|as well as|together with|including)\b)\s*",
+    re.IGNORECASE,
+)
 HEDGED = 0.4
 """What a want is worth that says `maybe` where the reference does not."""
 ORDER_WORDS = 5
@@ -124,6 +132,11 @@ def probe(name: str) -> Probe:
     return Probe(np.array(read["weights"], np.float32), read["bias"], read["low"], read["high"])
 
 
+def is_about_stories(want: str, known: Collection[str]) -> bool:
+    """Speaks of stories, tickets or sprints where the task does not."""
+    return any(stem(word) not in known for word in tokens(want) if word in word_list("meta_words"))
+
+
 def own_benefit(want: str, benefit: str) -> bool:
     """The benefit says more than the want did."""
     said, new = set(content(benefit)), set(content(benefit)) - set(content(want))
@@ -144,6 +157,12 @@ def _usual() -> frozenset[str]:
     return frozenset(stem(word) for word in word_list("usual_words"))
 
 
+def is_others_role(role: str, own: frozenset[str], all_roles: Collection[frozenset[str]]) -> bool:
+    """The role is one that the task has for something else. `own`: stems of the role that the reference has."""
+    said = frozenset(content(role))
+    return bool(own) and not said & own and said in all_roles
+
+
 def is_party(role: str, known: Collection[str]) -> bool:
     """The role's words name somebody who can want something, or the task itself speaks of them."""
     words = tokens(role)
@@ -151,3 +170,22 @@ def is_party(role: str, known: Collection[str]) -> bool:
         return True
     said = content(role)
     return bool(said) and said[-1] in known
+
+
+def is_long(want: str, reference: str) -> bool:
+    """So much longer than what it answers that there may be something in it that nobody asked for."""
+    return len(tokens(want)) > max(MANY_WORDS, 1.6 * len(tokens(reference)) + 4)
+
+
+def pieces(want: str) -> tuple[str, ...]:
+    """The want cut at commas, conjunctions and every few words; a short piece joins the one before."""
+    made: list[str] = []
+    for part in _JOINT.split(want):
+        words = part.split()
+        for at in range(0, len(words), PIECE_WORDS):
+            piece = words[at : at + PIECE_WORDS]
+            if made and len(piece) < FEWEST_PIECE_WORDS:
+                made[-1] = " ".join([made[-1], *piece])
+            else:
+                made.append(" ".join(piece))
+    return tuple(made)

@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from services.graders.story.words import content, tokens, word_list
+from services.graders.story.words import tokens, word_list
 
 MAX_STORY_WORDS = 120
 MAX_ROLE_WORDS = 15
@@ -182,6 +182,12 @@ def _unmarked(text: str) -> tuple[str, list[str]]:
         flags.append(FENCE)
         untagged = _FENCE.sub("", untagged)
     return untagged, flags
+
+
+def tidied(text: str) -> str:
+    """One item on one line: in normal form, without bullets, emphasis, markup and what does not show."""
+    plain, _ = _plain(text)
+    return _bare(" ".join(_unmarked(plain)[0].split()))[0]
 
 
 def _is_hidden(mark: str) -> bool:

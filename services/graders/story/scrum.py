@@ -20,9 +20,9 @@ from services.facts import ScrumFacts
 Vectors = NDArray[np.float32]
 
 SIMILAR = 0.8
-_STORY = re.compile(
-    r"(?:(?:\*\*|[*\-•–]|\d+[.)])\s*)*+as an?\b\s*[^,]+?,?\s*i want\b.+?,?\s*so that\b.+?\.?", re.IGNORECASE
-)
+_OPENING = re.compile(r"(?:(?:\*\*|[*\-•–]|\d+[.)])\s*)*+as an?\b", re.IGNORECASE)
+_WISH = re.compile(r"i want\b", re.IGNORECASE)
+_END = re.compile(r"so that\b.", re.IGNORECASE)
 _TRAILING = "".join(mark for mark in string.punctuation if mark != "'")
 _CLAUSES = ("as a", "i want", "so that")
 
@@ -54,7 +54,7 @@ def scrum_facts(texts: ScrumTexts, embed: Callable[[Sequence[str]], Vectors]) ->
     vectors = embed([*texts.issues, *texts.lines, *texts.clean])
     issues, lines, clean = np.split(vectors, np.cumsum([len(texts.issues), len(texts.lines)]))
     return ScrumFacts(
-        regex=_mean([float(_STORY.fullmatch(line) is not None) for line in texts.clean]),
+        regex=_mean([float(_is_story(line)) for line in texts.clean]),
         clause=_mean([_clause_share(line) for line in texts.clean]),
         coverage=_coverage(issues @ lines.T),
         count=count,
@@ -62,6 +62,21 @@ def scrum_facts(texts: ScrumTexts, embed: Callable[[Sequence[str]], Vectors]) ->
         redundancy=_redundancy(clean @ clean.T),
         extraneous=_mean([_clause_share(line.lower()) for line in texts.lines]) - 1,
     )
+
+
+def _is_story(line: str) -> bool:
+    """Bullets, `as a` or `as an`, a role without a comma, perhaps a comma, `i want`, text, `so that`, text.
+
+    One pattern would say so as well, and take hours for a line of many wants: the first `i want` decides.
+    """
+    opening = _OPENING.match(line)
+    wish = _WISH.search(line, opening.end()) if opening else None
+    if opening is None or wish is None:
+        return False
+    before = line[opening.end() : wish.start()]
+    role = before.rstrip().removesuffix(",")
+    named = "," not in role and bool(role or (before and "," not in before))
+    return named and _END.search(line, wish.end() + 1) is not None
 
 
 def _clause_share(line: str) -> float:

@@ -1,8 +1,9 @@
-"""Trains the fluency probe: a logistic regression that tells word order that people write from words out of order.
+"""Trains the probes, logistic regressions that tell sentences from words out of order, purposes from absurdities, and
+somebody from something.
 
-Its sentences are documentation that most machines have: docstrings of Python's standard library and of installed
-packages, descriptions of Debian packages. Stories are not among them. Run where the model is; the result is
-`fluency.json`, which is part of the grader. Serving needs none of this.
+Their sentences are documentation that most machines have: docstrings of Python's standard library and descriptions of
+Debian packages. Stories are not among them. Run where the model is; the results are
+`fluency.json`, `sense.json` and `party.json`, which are part of the grader. Serving needs none of this.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ import ast
 import json
 import random
 import re
+import shutil
+import subprocess
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +33,22 @@ SEED = 20
 FEWEST_WORDS, MOST_WORDS = 4, 24
 PENALTY = 0.003
 """Of the squared weights, per example; weights are of scaled features."""
+KEPT = 0.2
+"""Share of the words that stay when the others become random ones."""
+MOST_PURPOSE_WORDS = 14
+ROLES = 2500
+QUANTILES = (0.001, 0.01, 0.03, 0.1, 0.25, 0.5, 0.75, 0.9)
+FLUENCY_RAMP, SENSE_RAMP, PARTY_RAMP = (-3.6, -1.0), (-2.0, 1.0), (-2.5, 1.0)
+"""Scores that are worth nothing and all; of fluency what 1 and 30 in 1,000 good sentences fall short of."""
+_FOREIGN = frozenset({"site-packages", "dist-packages", "test", "tests", "lib2to3", "idlelib"})
+"""Folders that are not the library, or hold code that does not parse."""
 GLUE = ("the", "and", "the and", "of", "for the", "and the", "to")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+_PURPOSE = re.compile(
+    r"\b(?:so that|in order to|so you can|(?:allow|help|let)(?:s|ing)? you(?: to)?|to ensure that|"
+    r"makes it (?:easy|possible) to) (.+)$"
+)
+_AGENT = re.compile(r"(?:er|or|ist|ant|ian|eer|man|men|woman|women|ee|ess)s?$")
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z ,'-]+\.?")
 _DESCRIPTION = re.compile(r"^Description(?:-en)?: (.*(?:\n .*)*)", re.MULTILINE)
 
@@ -48,22 +66,19 @@ def sentences() -> list[str]:
 
 
 def _docstrings() -> Iterator[str]:
-    for place in ("stdlib", "purelib"):
-        for path in sorted(Path(sysconfig.get_paths()[place]).rglob("*.py")):
-            try:
-                tree = ast.parse(path.read_text())
-            except (SyntaxError, ValueError, OSError):
-                continue
-            for node in ast.walk(tree):
+    library = Path(sysconfig.get_paths()["stdlib"])
+    for path in sorted(library.rglob("*.py")):
+        if _FOREIGN.isdisjoint(path.relative_to(library).parts):
+            for node in ast.walk(ast.parse(path.read_bytes())):
                 if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module):
                     yield (ast.get_docstring(node) or "").partition("\n\n")[0]
 
 
 def _descriptions() -> Iterator[str]:
-    for pattern in ("lib/dpkg/status", "lib/apt/lists/*Packages", "lib/apt/lists/*i18n_Translation-en"):
-        for path in sorted(Path("/var").glob(pattern)):
-            for description in _DESCRIPTION.findall(path.read_text(errors="replace")):
-                yield from description.split("\n .\n")
+    if apt_cache := shutil.which("apt-cache"):
+        told = subprocess.run([apt_cache, "dumpavail"], capture_output=True, check=True, timeout=120)
+        for description in _DESCRIPTION.findall(told.stdout.decode(errors="replace")):
+            yield from description.split("\n .\n")
 
 
 def _shuffled(words: list[str], chance: random.Random) -> list[str]:
@@ -90,6 +105,11 @@ def _backwards(words: list[str], chance: random.Random) -> list[str]:
     return words[::-1]
 
 
+def _listed(words: list[str], chance: random.Random) -> list[str]:
+    listed = _keywords(words, chance)
+    return [f"{word}," for word in listed[:-1]] + listed[-1:]
+
+
 BREAKING: Sequence[Callable[[list[str], random.Random], list[str]]] = (
     _shuffled,
     _shuffled,
@@ -97,6 +117,7 @@ BREAKING: Sequence[Callable[[list[str], random.Random], list[str]]] = (
     _some_exchanged,
     _some_exchanged,
     _keywords,
+    _listed,
     _glued,
     _backwards,
 )
@@ -124,7 +145,7 @@ def fitted(features: Floats, labels: Floats) -> tuple[Floats, float]:
         gradient = np.append(scaled.T @ slopes + 2 * PENALTY * parameters[:-1], slopes.sum())
         return float(np.logaddexp(0, -margins).mean() + PENALTY * (parameters[:-1] ** 2).sum()), gradient
 
-    found = minimize(loss, np.zeros(features.shape[1] + 1), jac=True, method="L-BFGS-B").x
+    found = minimize(loss, np.zeros(features.shape[1] + 1), jac=True, method="L-BFGS-B", options={"maxiter": 300}).x
     weights = found[:-1] / spread
     return weights, float(found[-1] - weights @ middle)
 
@@ -134,37 +155,79 @@ def _inner(encoder: Encoder, texts: Sequence[str]) -> Floats:
     return np.concatenate(parts).astype(np.float64)
 
 
+def _random_words(sentence: str, words: Sequence[str], chance: random.Random) -> str:
+    """The sentence with other words of meaning in the place of most of its own."""
+    stop = word_list("stop_words")
+    return " ".join(one if one in stop or chance.random() < KEPT else chance.choice(words) for one in sentence.split())
+
+
+def _purposes(found: Sequence[str], chance: random.Random, number: int) -> list[str]:
+    """Clauses that say what something is good for, and short sentences."""
+    clauses = {match[1] for one in found if (match := _PURPOSE.search(one))}
+    short = [one for one in found if len(one.split()) <= MOST_PURPOSE_WORDS]
+    told = sorted(one for one in clauses if 3 <= len(one.split()) <= MOST_PURPOSE_WORDS)
+    return told + chance.sample(short, min(number, len(short)))
+
+
+def _roles(words: Sequence[str], chance: random.Random) -> tuple[list[str], list[str]]:
+    """Roles with somebody at their head, and the like with something there."""
+    parties = sorted(word_list("parties"))
+    things = [one for one in words if one.removesuffix("s") not in word_list("parties") and not _AGENT.search(one)]
+
+    def with_heads(heads: Sequence[str]) -> list[str]:
+        """Each behind none, one or two words of any kind."""
+        sizes = [chance.choice((0, 1, 1, 2)) for _ in range(ROLES)]
+        return [" ".join([*chance.choices(words, k=size), chance.choice(heads)]) for size in sizes]
+
+    return with_heads(parties), with_heads(things)
+
+
+def _trained(encoder: Encoder, good: Sequence[str], bad: Sequence[str], chance: random.Random) -> dict[str, Any]:
+    """Weights and bias from nine tenths of both. Prints scores of the unseen rest, to set `low` and `high` by."""
+    good, bad = (chance.sample(list(texts), len(texts)) for texts in (good, bad))
+    features = [_inner(encoder, texts) for texts in (good, bad)]
+    cuts = [len(texts) * 9 // 10 for texts in (good, bad)]
+    labels = np.concatenate([np.ones(cuts[0]), np.zeros(cuts[1])])
+    weights, bias = fitted(np.concatenate([part[:cut] for part, cut in zip(features, cuts, strict=True)]), labels)
+    unseen = [part[cut:] @ weights + bias for part, cut in zip(features, cuts, strict=True)]
+    print(
+        {
+            name: [round(float(np.quantile(s, q)), 2) for q in QUANTILES]
+            for name, s in zip(("good", "bad"), unseen, strict=True)
+        }
+    )
+    return {"weights": [round(float(one), 5) for one in weights], "bias": round(bias, 5)}
+
+
+def _written(path: Path, probe: dict[str, Any], low: float, high: float) -> None:
+    path.write_text(json.dumps({**probe, "low": low, "high": high}) + "\n")
+
+
 def _parsed(arguments: Iterable[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default=DEFAULT_MODEL)
-    parser.add_argument("--sentences", type=int, default=20_000)
-    parser.add_argument("--low", type=float, default=0.001, help="share of good sentences whose score is worth nothing")
-    parser.add_argument("--high", type=float, default=0.03, help="share of good sentences that lose anything")
-    parser.add_argument("out", type=Path)
+    parser.add_argument("--sentences", type=int, default=12_000)
+    parser.add_argument("out", type=Path, help="folder for fluency.json, sense.json and party.json")
     return parser.parse_args(None if arguments is None else list(arguments))
 
 
 def main(arguments: Iterable[str] | None = None) -> None:
-    """Write the probe, and print how it does on sentences that it did not see."""
+    """Write the three probes; print quantiles of their scores on texts that they did not see."""
     wanted = _parsed(arguments)
     chance = random.Random(SEED)
     found = sentences()
+    model = open_model(wanted.model)
+    encoder = Encoder(open_backend("onnxruntime", "fp32", model, 1), model.tokenizer())
+    stop = word_list("stop_words")
+    words = sorted({word for one in found for word in one.split() if word.isalpha() and len(word) > 2} - stop)
     good = chance.sample(found, min(wanted.sentences, len(found)))
-    bad = [broken(one, chance) for one in good]
-    encoder = Encoder(
-        open_backend("onnxruntime", "fp32", open_model(wanted.model), 1), open_model(wanted.model).tokenizer()
-    )
-    features = np.stack([_inner(encoder, good), _inner(encoder, bad)])
+    fluent = _trained(encoder, good, [broken(one, chance) for one in good], chance)
+    _written(wanted.out / "fluency.json", fluent, *FLUENCY_RAMP)
+    purposes = _purposes(found, chance, wanted.sentences // 3)
+    absurd = [_random_words(one, words, chance) for one in purposes]
+    _written(wanted.out / "sense.json", _trained(encoder, purposes, absurd, chance), *SENSE_RAMP)
+    _written(wanted.out / "party.json", _trained(encoder, *_roles(words, chance), chance), *PARTY_RAMP)
     encoder.close()
-    cut = len(good) * 9 // 10
-    seen = features[:, :cut].reshape(-1, features.shape[2])
-    weights, bias = fitted(seen, np.repeat([1.0, 0.0], cut))
-    unseen = features[:, cut:] @ weights + bias
-    low, high = (float(np.quantile(unseen[0], share)) for share in (wanted.low, wanted.high))
-    caught = float((unseen[1] < high).mean())
-    probe = {"weights": [round(float(one), 5) for one in weights], "bias": bias, "low": low, "high": high}
-    wanted.out.write_text(json.dumps(probe) + "\n")
-    print(f"{cut} sentences; of the unseen broken ones {caught:.1%} score below {wanted.high:.1%} of the good ones")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,230 @@
+"""The story grader on its real model: honest answers earn, others do not, and neither order nor layout matters."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gradus.contract import Graded, OcamlSubmission, Stage, StorySubmission
+from gradus.errors import Fault, InternalFault, Misuse
+from gradus.resources import configs
+from services.graders import load
+from services.graders.story.config import load_config
+from services.graders.story.grader import StoryGrader
+from services.rubric import rubrics_of
+
+WEIGHTED, SCRUM = rubrics_of("story")
+CASES = Path(__file__).parents[1] / "cases" / "story"
+LAYOUTS: dict[str, str] = yaml.safe_load((CASES / "layouts.yaml").read_text())["layouts"]
+ASKED = (
+    "As a shopper, I want to pay by card, so that I can leave my cash at home.",
+    "As a shop owner, I want to see what was sold today, so that I can order in time.",
+    "As a cashier, I want to cancel a receipt, so that mistakes can be corrected.",
+    "As a shopper, I want to send goods back within a month, so that I can buy without worry.",
+)
+HONEST = (
+    "As a customer, I want to use my credit card at the till, so that I need no coins.",
+    "As an owner, I want a summary of the sales of the day, so that I know what is running out.",
+    "As a cashier, I want to void a wrong receipt, so that the books are right.",
+    "As a customer, I want to return what I bought within 30 days, so that I dare to buy as a present.",
+)
+
+
+def submission(completion: str, references: tuple[str, ...] = ASKED, **task: Any) -> StorySubmission:
+    values = {"id": "one", "completion": completion, "task": {"references": references, **task}}
+    return StorySubmission.model_validate(values)
+
+
+@pytest.fixture(scope="module")
+def grade(story_grader: StoryGrader) -> Any:
+    def graded(completion: str, references: tuple[str, ...] = ASKED, rubric: str = WEIGHTED, **task: Any) -> Graded:
+        return story_grader.grade(submission(completion, references, **task), rubric, 0)
+
+    return graded
+
+
+def test_the_references_themselves_earn_nearly_all_and_pass(grade: Any) -> None:
+    found = grade("\n".join(ASKED))
+    assert found.reward >= 0.95
+    assert found.passed
+    assert (found.stage, found.tests, found.flags, found.diagnostics) == (Stage.SCORE, None, (), ())
+
+
+def test_an_honest_answer_in_other_words_earns_most_of_it(grade: Any) -> None:
+    assert grade("\n".join(HONEST)).reward >= 0.75
+
+
+def test_more_of_what_was_asked_for_earns_more(grade: Any) -> None:
+    rewards = [grade("\n".join(HONEST[:number])).reward for number in range(len(HONEST) + 1)]
+    assert rewards == sorted(set(rewards))
+    assert rewards[0] == 0.0
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_layout_does_not_matter(grade: Any, layout: str) -> None:
+    assert grade(LAYOUTS[layout]).reward == pytest.approx(grade(LAYOUTS["plain"]).reward, abs=0.02)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.permutations(range(len(HONEST))), st.permutations(range(len(ASKED))))
+def test_neither_the_order_of_stories_nor_of_references_matters(grade: Any, lines: list[int], asked: list[int]) -> None:
+    found = grade("\n".join(HONEST[at] for at in lines), tuple(ASKED[at] for at in asked))
+    usual = grade("\n".join(HONEST))
+    assert found.components == usual.components
+    assert (found.reward, found.passed, found.flags) == (usual.reward, usual.passed, usual.flags)
+
+
+def test_formatted_issues_are_references(story_grader: StoryGrader) -> None:
+    values = {"id": "one", "completion": "\n".join(HONEST), "task": {"formatted_issues": " ||||| ".join(ASKED)}}
+    found = story_grader.grade(StorySubmission.model_validate(values), WEIGHTED, 0)
+    assert found.components == story_grader.grade(submission("\n".join(HONEST)), WEIGHTED, 0).components
+
+
+def test_bare_titles_are_good_references_and_bad_answers(grade: Any) -> None:
+    titles = ("Pay by card", "[Backend] Show sales of the day", "Cancel receipts", "(Later) Returns within a month")
+    assert grade("\n".join(ASKED), titles).reward > 0.85
+    assert grade("\n".join(titles), titles).reward == 0.0
+
+
+def test_references_that_ask_for_the_same_are_one(grade: Any) -> None:
+    assert grade("\n".join(HONEST), (*ASKED, ASKED[0], ASKED[0] + ".")).reward == pytest.approx(
+        grade("\n".join(HONEST)).reward, abs=0.01
+    )
+
+
+def test_blank_references_ask_for_nothing(grade: Any) -> None:
+    assert grade("\n".join(ASKED), (" ", "\n")).reward == 0.0
+    assert grade("\n".join(ASKED), (*ASKED, " ")).reward >= 0.95
+
+
+def test_no_text_of_the_references_is_told(grade: Any) -> None:
+    secret = "As a zookeeper, I want to weigh the quagga, so that it is fed well."
+    found = grade("\n".join([*HONEST, "As a spy, I want the plans", "nonsense"]), (*ASKED, secret))
+    assert "quagga" not in found.model_dump_json()
+    assert found.diagnostics
+
+
+def test_diagnostics_name_the_lines(grade: Any) -> None:
+    found = grade("\n".join([HONEST[0], "nonsense", "As a whale, I want to sing in the deep sea"]))
+    assert [(one.line, "form" in one.message) for one in found.diagnostics] == [(2, True), (3, False)]
+
+
+def test_scrum_is_the_weighted_sum_of_its_authors(grade: Any) -> None:
+    found = grade("\n".join(ASKED), rubric=SCRUM)
+    assert found.components["coverage"] == pytest.approx(0.3, abs=1e-4)
+    assert found.components["clause"] == pytest.approx(0.2)
+    assert found.components["count"] == pytest.approx(0.1)
+    assert found.reward == pytest.approx(0.85, abs=0.02)
+    assert grade("", rubric=SCRUM).reward == pytest.approx(0.1 * 2.718281828**-2, abs=1e-5)
+
+
+def test_what_passed_means_does_not_depend_on_the_rubric(grade: Any) -> None:
+    for text in ("\n".join(ASKED), "\n".join(HONEST[:2]), "<think>"):
+        assert grade(text).passed == grade(text, rubric=SCRUM).passed
+
+
+@pytest.mark.parametrize("rubric", [WEIGHTED, SCRUM])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " \n\t\n",
+        "\u200b" * 1000,
+        "As a user, I want " * 1700,
+        "\n".join([ASKED[0]] * 900),
+        "\n" * 30_000,
+        "a" * 1_000_000,
+        "🦆" * 5000,
+        "\u202e".join(ASKED),
+        "<think>" * 1000,
+        "As a " + "x" * 300 + ", I want " + "y" * 20_000,
+    ],
+    ids=range(11),
+)
+def test_no_text_breaks_the_grader_or_earns_much(grade: Any, rubric: str, text: str) -> None:
+    assert 0 <= grade(text, rubric=rubric).reward < 0.5
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.one_of(st.sampled_from([*ASKED, *HONEST, "</think>", "- "]), st.text(max_size=60)), max_size=8),
+    st.lists(st.one_of(st.sampled_from(ASKED), st.text(max_size=40)), min_size=1, max_size=5),
+)
+def test_any_answer_to_any_task_is_graded_from_zero_to_one(grade: Any, lines: list[str], references: list[str]) -> None:
+    clean = [text.replace("\0", "") for text in ("\n".join(lines), *references)]
+    try:
+        made = submission(clean[0], tuple(clean[1:]))
+    except ValueError:
+        return  # no text that the wire would carry
+    found = grade(made.completion, made.task.references)
+    assert 0 <= found.reward <= 1
+
+
+def test_a_task_with_the_most_references_is_judged_and_one_with_more_is_a_fault(story_grader: StoryGrader) -> None:
+    most = story_grader.config.limits.references
+    many = tuple(f"Show the report number {number} of department {number % 7}" for number in range(most))
+    found = story_grader.grade(submission("As a clerk, I want to see report number 3", many), WEIGHTED, 0)
+    assert found.reward < 0.1
+    with pytest.raises(Fault, match="limits.references is"):
+        story_grader.grade(submission("x", (*many, "one more")), WEIGHTED, 0)
+
+
+def test_a_submission_of_another_kind_is_a_fault(story_grader: StoryGrader) -> None:
+    other = OcamlSubmission.model_validate({"id": "a", "completion": "", "task": {"tests": "x"}})
+    with pytest.raises(InternalFault):
+        story_grader.grade(other, WEIGHTED, 0)
+
+
+def test_many_slots_get_the_same_verdicts_as_one(story_grader: StoryGrader) -> None:
+    made = [submission("\n".join(HONEST[: 1 + number % 4])) for number in range(64)]
+    alone = [story_grader.grade(one, WEIGHTED, 0).reward for one in made]
+    with ThreadPoolExecutor(16) as pool:
+        together = list(pool.map(lambda one: story_grader.grade(one, WEIGHTED, 0).reward, made))
+    assert together == pytest.approx(alone, abs=1e-5)
+
+
+def test_the_revision_names_the_model_the_backend_and_the_calibration(
+    story_grader: StoryGrader, tmp_path: Path
+) -> None:
+    text = (configs() / "graders" / "story.yaml").read_text()
+    other = tmp_path / "story.yaml"
+    other.write_text(text.replace("high: 0.45", "high: 0.46"))
+    assert "onnxruntime-fp32" in story_grader.info().toolchain
+    assert load(story_grader.info().name, config=other).info().revision != story_grader.info().revision
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("low: 0.25", "low: 0.50", "less than"),
+        ("low: 0.25", "low: .nan", "gate"),
+        ("precision: fp32", "precision: fp33", "no precision"),
+        ("backend: onnxruntime", "backend: abacus", "no backend"),
+        ("cache_mb: 64", "cache_mb: -1", "cache_mb"),
+        ("lines: 256", "lines: many", "lines"),
+        ("threads: 1", "threds: 1", "threds"),
+        ("rubric: story/weighted@1", "rubric: ocaml/strict@1", "rubric"),
+    ],
+)
+def test_a_wrong_configuration_is_refused_and_named(
+    story_grader: StoryGrader, tmp_path: Path, old: str, new: str, message: str
+) -> None:
+    text = (configs() / "graders" / "story.yaml").read_text()
+    assert old in text
+    wrong = tmp_path / "story.yaml"
+    wrong.write_text(text.replace(old, new))
+    with pytest.raises((Misuse, InternalFault), match=message):
+        StoryGrader(wrong)
+
+
+def test_the_shipped_configuration_is_what_the_documents_say() -> None:
+    config = load_config()
+    assert (config.rubric, config.backend, config.precision) == (WEIGHTED, "onnxruntime", "fp32")
+    assert json.loads(config.model_dump_json())["gate"] == {"low": 0.25, "high": 0.45}

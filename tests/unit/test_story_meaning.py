@@ -1,0 +1,140 @@
+"""What words say of a want beyond its vector: denial, doubt, order, length, benefits, roles."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.graders.story import meaning
+from services.graders.story.words import content, opposites, stem, tokens, word_list
+
+CASES: dict[str, Any] = yaml.safe_load((Path(__file__).parents[1] / "cases" / "story" / "meanings.yaml").read_text())
+LISTS = sorted(path.stem for path in Path(meaning.__file__).parent.glob("*.txt") if path.stem != "opposites")
+
+
+def each(name: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("case", CASES[name], ids=[case["want"] for case in CASES[name]])
+
+
+def agreement(case: dict[str, str]) -> float:
+    return meaning.agreement(meaning.wish(case["want"]), meaning.wish(case["reference"]))
+
+
+@each("agreeing")
+def test_a_want_that_says_the_same_keeps_its_similarity(case: dict[str, str]) -> None:
+    assert agreement(case) == 1.0
+
+
+@each("opposed")
+def test_a_want_that_denies_or_undoes_what_was_asked_for_keeps_nothing(case: dict[str, str]) -> None:
+    assert agreement(case) == 0.0
+
+
+@each("hedged")
+def test_a_want_that_is_left_open_keeps_less(case: dict[str, str]) -> None:
+    assert agreement(case) == meaning.HEDGED
+
+
+@each("in_order")
+def test_other_words_in_an_order_of_their_own_are_in_order(case: dict[str, str]) -> None:
+    assert meaning.order(meaning.wish(case["want"]), meaning.wish(case["reference"])) == 1.0
+
+
+@each("out_of_order")
+def test_the_words_of_the_reference_out_of_order_are_out_of_order(case: dict[str, str]) -> None:
+    assert meaning.order(meaning.wish(case["want"]), meaning.wish(case["reference"])) < 0.5
+
+
+def test_only_a_want_that_is_long_for_what_it_answers_is_long() -> None:
+    assert not meaning.is_long("pay " * 12, "pay")
+    assert meaning.is_long("pay " * 13, "pay")
+    assert not meaning.is_long("pay " * 20, "pay " * 10)
+
+
+def test_a_long_want_is_cut_where_it_is_joined_and_every_few_words() -> None:
+    assert meaning.pieces("pay by card, and get a receipt while the shop is open") == (
+        "pay by card",
+        "get a receipt",
+        "the shop is open",
+    )
+    assert [len(piece.split()) for piece in meaning.pieces("pay " * 17)] == [8, 9]
+
+
+def test_a_benefit_is_its_own_unless_it_only_says_the_want_again() -> None:
+    assert meaning.own_benefit("pay by card", "I need no cash")
+    assert not meaning.own_benefit("pay by card", "I can pay by card")
+    assert not meaning.own_benefit("pay by card", "")
+
+
+def test_words_of_the_task_and_usual_ones_explain_a_benefit() -> None:
+    known = frozenset(content("repair heaters"))
+    assert meaning.explained("the heater is repaired quickly", known) == 1.0
+    assert meaning.explained("walruses juggle lanterns", known) == 0.0
+    assert meaning.explained("", known) == 1.0
+
+
+def test_a_party_is_somebody_in_any_trade_or_whom_the_task_names() -> None:
+    assert meaning.is_party("regional manager", ())
+    assert meaning.is_party("shop owners", ())
+    assert not meaning.is_party("teapot", ())
+    assert meaning.is_party("Tadpole", frozenset(content("the tadpoles are our team")))
+
+
+def test_a_role_of_another_reference_is_the_wrong_one() -> None:
+    clerk, owner = frozenset(content("clerk")), frozenset(content("shop owner"))
+    assert meaning.is_others_role("shop owner", clerk, {clerk, owner})
+    assert not meaning.is_others_role("clerk", clerk, {clerk, owner})
+    assert not meaning.is_others_role("cashier", clerk, {clerk, owner})
+    assert not meaning.is_others_role("owner", frozenset(), {clerk, owner})
+
+
+def test_a_want_about_stories_is_one_unless_the_task_is_about_them() -> None:
+    assert meaning.is_about_stories("write a user story for this sprint", frozenset())
+    assert not meaning.is_about_stories("write a story", frozenset(content("a club of people who write stories")))
+
+
+@pytest.mark.parametrize("name", ["fluency", "sense", "party"])
+def test_every_probe_fits_the_model_and_gives_shares(name: str) -> None:
+    probe = meaning.probe(name)
+    assert probe.weights.shape == (384,)
+    assert probe.low < probe.high
+    found = probe(np.random.default_rng(1).normal(size=(50, 384)).astype(np.float32))
+    assert found.min() >= 0
+    assert found.max() <= 1
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_every_list_of_words_holds_words_in_lower_case(name: str) -> None:
+    words = word_list(name)
+    assert words
+    assert all(tokens(word) == [word] for word in words)
+
+
+def test_opposites_go_both_ways() -> None:
+    for word, others in opposites().items():
+        assert all(word in opposites()[other] for other in others)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("uploads", "uploaded"), ("notification", "notify"), ("filters", "filtering")]
+)
+def test_forms_of_a_word_have_one_stem(one: str, other: str) -> None:
+    assert stem(one)[:5] == stem(other)[:5]
+
+
+@given(st.text(max_size=200), st.text(max_size=200))
+def test_any_two_texts_can_be_compared(one: str, other: str) -> None:
+    wishes = meaning.wish(one), meaning.wish(other)
+    assert 0 <= meaning.agreement(*wishes) <= 1
+    assert 0 <= meaning.order(*wishes) <= 1
+    assert meaning.agreement(*wishes) <= 1
+    assert meaning.agreement(wishes[0], wishes[0]) == 1.0
+    assert meaning.order(wishes[0], wishes[0]) == 1.0
+    assert 0 <= meaning.explained(one, ()) <= 1
+    assert all(piece.strip() for piece in meaning.pieces(one))
