@@ -20,7 +20,7 @@ from gradus.contract import Graded
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-HEAVY = ("torch", "trl", "transformers", "fastapi", "starlette", "uvicorn", "redis", "numpy")
+HEAVY = ("torch", "trl", "transformers", "fastapi", "starlette", "uvicorn", "uvloop", "redis", "numpy", "opentelemetry")
 PACKAGES = ("gradus", "services", "trainer")
 
 
