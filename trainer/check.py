@@ -64,6 +64,10 @@ def _options(config: TrainConfig) -> str:
     from trainer.device import choose_device
     from trainer.grpo import grpo_config, grpo_options
 
+    if config.lora is not None:
+        from trainer.adapters import rehearse
+
+        rehearse(config.lora, config.model.name, config.model)
     notes: list[str] = []
     options = grpo_options(config, choose_device(config.model), notes.append)
     tasks = len(load_tasks(config.data, config.reward.grader, config.seed).train)

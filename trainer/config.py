@@ -54,6 +54,10 @@ class ModelConfig(_Section):
     """Of the weights. auto: bfloat16 on CUDA with LoRA where the card can, else float32."""
     attn_implementation: str | None = None
     cpu_threads: Count | None = None
+    load_in_4bit: bool = False
+    """Frozen weights in 4 bits (NF4, by bitsandbytes), with LoRA adapters in float32 on them: QLoRA."""
+    load_in_8bit: bool = False
+    """The same in 8 bits."""
     """Threads that torch may use on the CPU; 1 is fastest for tiny models on a busy machine."""
     fresh: FreshModel = FreshModel()
 
@@ -62,12 +66,27 @@ class ModelConfig(_Section):
         return self.name.startswith("fresh:")
 
 
+    @property
+    def is_quantized(self) -> bool:
+        return self.load_in_4bit or self.load_in_8bit
+
+    @model_validator(mode="after")
+    def _one_number_of_bits(self) -> ModelConfig:
+        if self.load_in_4bit and self.load_in_8bit:
+            raise ValueError("give either load_in_4bit or load_in_8bit, not both")
+        return self
+
 class LoraSettings(_Section):
     r: Count = 16
     alpha: Count = 32
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     bias: Literal["none", "all", "lora_only"] = "none"
-    targets: Literal["all-linear"] | list[str] = "all-linear"
+    targets: Literal["all-linear"] | Annotated[list[str], Field(min_length=1)] = "all-linear"
+    """Ends of names of modules, such as `q_proj`, and of parameters, such as `mlp.experts.gate_up_proj`: the experts of
+    a mixture-of-experts model are one parameter, which a module's name does not reach. A name that fits nothing is
+    refused."""
+    allow_frozen_experts: bool = False
+    """Train a mixture-of-experts model although `targets` leave its experts as they are."""
     modules_to_save: list[str] = []
     """Modules trained in full beside the adapters, such as `lm_head` and `embed_tokens`."""
 
@@ -267,7 +286,20 @@ OWN_NAMES = {
     "resume_from_checkpoint": "use `--resume`",
     "use_cpu": "set `model.device: cpu`",
     "trust_remote_code": "set `model.trust_remote_code`",
-    "model_init_kwargs": "set `model.dtype`, `model.revision` or `model.attn_implementation`",
+    @model_validator(mode="after")
+    def _trains_what_can_be_trained(self) -> TrainConfig:
+        if not self.model.is_quantized:
+            return self
+        bits = "model.load_in_4bit" if self.model.load_in_4bit else "model.load_in_8bit"
+        if self.lora is None:
+            raise ValueError(f"{bits} needs lora: quantized weights cannot be trained themselves")
+        by_adapters = self.generation.backend == "vllm" and self.generation.sync == "lora"
+        if (self.generation.backend == "vllm" or self.grpo.get("use_vllm")) and not by_adapters:
+            # All other ways hand over whole weights, and quantized ones are packed bytes.
+            raise ValueError(f"{bits} with vLLM needs generation: {{backend: vllm, sync: lora}}")
+        return self
+
+    "model_init_kwargs": "set `model.dtype`, `model.revision`, `model.attn_implementation` or `model.load_in_4bit`",
     "reward_weights": "there is one reward; weigh its parts in a rubric",
     "disable_tqdm": "set `logging.progress`",
     "eval_strategy": "set `evaluation.every_steps`",

@@ -17,6 +17,7 @@ from transformers import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from gradus.errors import GradusError, Misuse
+from trainer.adapters import lora_config, settle
 from trainer.config import TrainConfig
 from trainer.data import Example
 from trainer.device import Device, settled, weights_dtype
@@ -25,7 +26,7 @@ from trainer.generation.backend import generating, vllm_options
 from trainer.generation.served import Served
 from trainer.generation.server import Sampled
 from trainer.held_out import AFTER, BEFORE, HeldOut
-from trainer.model import load_model, load_tokenizer, lora_config
+from trainer.model import load_model, load_tokenizer
 from trainer.progress import MetricsFile, ProgressBar, StepClock, grpo_summary
 from trainer.prompts import render, token_ids
 from trainer.ranks import is_leader
@@ -159,14 +160,15 @@ def _trainer(run: Run, start: str, tokenizer: Any) -> GradusTrainer:
     )
     dtype = weights_dtype(run.device, config.model.dtype, frozen=config.lora is not None)
     logging.getLogger("trl.trainer.grpo_trainer").addFilter(_is_no_fault_report)
+    model = load_model(start, config.model, dtype)
     with generating(config.generation, run.folder, run.say) as served:
         trainer = GradusTrainer(
-            load_model(start, config.model, dtype),
+            model,
             rewarder.gradus,
             args=grpo_config(run.options, output_dir=run.folder.path, seed=config.seed, tasks=len(examples)),
             train_dataset=_dataset(config, examples),
             processing_class=tokenizer,
-            peft_config=lora_config(config.lora) if config.lora else None,
+            peft_config=lora_config(config.lora, model) if config.lora else None,
             callbacks=[
                 clock,
                 MetricsFile(run.folder.metrics, grpo_summary, clock),
@@ -174,6 +176,8 @@ def _trainer(run: Run, start: str, tokenizer: Any) -> GradusTrainer:
                 StopAtStepEnd(run.wish),
             ],
         )
+    if config.lora is not None:
+        settle(trainer.model, config.lora, run.say)
     trainer.remove_callback(PrinterCallback)
     trainer.served = served
     trainer.rewarder = rewarder if config.reward.early else None

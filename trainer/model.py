@@ -1,7 +1,8 @@
-"""Models and tokenizers: loaded, made fresh, wrapped for LoRA. Trains nothing."""
+"""Models and tokenizers: loaded, quantized, made fresh. Trains nothing; adapters are `trainer.adapters`'."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shutil
 from collections.abc import Iterable
@@ -9,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from gradus.errors import Misuse
-from trainer.config import LoraSettings, ModelConfig
-from trainer.ranks import is_leader, wait_for_all
+from trainer.config import ModelConfig
+from trainer.device import choose_device
+from trainer.ranks import is_leader, local_rank, wait_for_all
 
 
 def starting_point(config: ModelConfig, folder: Path, texts: Iterable[str], seed: int) -> str:
@@ -43,7 +45,10 @@ def load_tokenizer(name: str, config: ModelConfig) -> Any:
 
 
 def load_model(name: str, config: ModelConfig, dtype: str) -> Any:
-    """The causal language model in `dtype`. Its `name_or_path` stays `name`, where TRL loads a reference model from."""
+    """The causal language model in `dtype`, quantized if the config says so. Raises Misuse if it cannot be loaded.
+
+    Its `name_or_path` stays `name`, where TRL loads a reference model from.
+    """
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -54,20 +59,57 @@ def load_model(name: str, config: ModelConfig, dtype: str) -> Any:
             trust_remote_code=config.trust_remote_code,
             attn_implementation=config.attn_implementation,
             dtype=getattr(torch, dtype),
+            **_quantization(config, dtype),
         )
     except (OSError, ValueError, ImportError) as error:
         raise _not_loadable("model", name, error) from None
 
 
+def bare_model(name: str, config: ModelConfig) -> Any:
+    """The model's modules with no weights worth using, for a look at what it is made of. Raises Misuse."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    trust = config.trust_remote_code
+    try:
+        found = AutoConfig.from_pretrained(name, revision=_revision(name, config), trust_remote_code=trust)
+        return AutoModelForCausalLM.from_config(found, trust_remote_code=trust)
+    except (OSError, ValueError, ImportError) as error:
+        raise _not_loadable("model", name, error) from None
+
+
+def _quantization(config: ModelConfig, dtype: str) -> dict[str, Any]:
+    """What `from_pretrained` is told beside. Raises Misuse without bitsandbytes."""
+    if not config.is_quantized:
+        return {}
+    option = "load_in_4bit" if config.load_in_4bit else "load_in_8bit"
+    if importlib.util.find_spec("bitsandbytes") is None:
+        raise Misuse(f"model.{option} needs bitsandbytes, which is not installed: pip install 'gradus[quantized]'")
+    import torch
+    from transformers import BitsAndBytesConfig
+
+    nf4 = {
+        "bnb_4bit_quant_type": "nf4",
+        "bnb_4bit_use_double_quant": True,
+        "bnb_4bit_compute_dtype": getattr(torch, dtype),
+    }
+    made = BitsAndBytesConfig(**{option: True}, **(nf4 if config.load_in_4bit else {}))
+    # Quantized weights cannot be moved by the trainer later: each process loads them to its own device.
+    kind = choose_device(config).kind
+    return {"quantization_config": made, "device_map": {"": local_rank() if kind == "cuda" else kind}}
+
+
 def load_trained(folder: Path, config: ModelConfig, dtype: str) -> tuple[Any, Any]:
-    """Model and tokenizer from a run's checkpoint or final folder; an adapter comes merged into its base model."""
+    """Model and tokenizer from a run's checkpoint or final folder.
+
+    An adapter comes merged into its base model, or on top of it where that is quantized: as it was trained.
+    """
     tokenizer = load_tokenizer(str(folder), config)
     if not (folder / "adapter_config.json").exists():
         return load_model(str(folder), config, dtype), tokenizer
     from peft import PeftModel
 
-    base = load_model(_base_of(folder), config, dtype)
-    return PeftModel.from_pretrained(base, str(folder)).merge_and_unload(), tokenizer
+    model = PeftModel.from_pretrained(load_model(_base_of(folder), config, dtype), str(folder))
+    return model if config.is_quantized else model.merge_and_unload(), tokenizer
 
 
 def _base_of(folder: Path) -> str:
@@ -75,20 +117,6 @@ def _base_of(folder: Path) -> str:
     name = str(json.loads((folder / "adapter_config.json").read_text())["base_model_name_or_path"])
     beside = folder.parent / Path(name).name
     return str(beside) if not Path(name).exists() and beside.is_dir() else name
-
-
-def lora_config(settings: LoraSettings) -> Any:
-    from peft import LoraConfig
-
-    return LoraConfig(
-        r=settings.r,
-        lora_alpha=settings.alpha,
-        lora_dropout=settings.dropout,
-        bias=settings.bias,
-        target_modules=settings.targets,
-        modules_to_save=settings.modules_to_save or None,
-        task_type="CAUSAL_LM",
-    )
 
 
 def _revision(name: str, config: ModelConfig) -> str | None:

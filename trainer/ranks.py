@@ -10,6 +10,11 @@ def is_leader() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
+def local_rank() -> int:
+    """Which of this machine's processes this is, and so which of its GPUs is its own."""
+    return int(os.environ.get("LOCAL_RANK", "0"))
+
+
 def any_rank(mine: bool) -> bool:
     """True everywhere once it is true anywhere; all processes must ask at the same place."""
     import torch

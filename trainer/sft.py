@@ -14,10 +14,11 @@ from transformers import PrinterCallback
 from trl import SFTConfig, SFTTrainer
 
 from gradus.errors import Misuse
-from trainer.config import TrainConfig, WarmStart
+from trainer.adapters import lora_config, settle
+from trainer.config import ModelConfig, TrainConfig, WarmStart
 from trainer.data import read_worked_examples
 from trainer.device import settled, weights_dtype
-from trainer.model import load_model, load_tokenizer, lora_config
+from trainer.model import load_model, load_tokenizer, load_trained
 from trainer.progress import MetricsFile, ProgressBar, sft_summary
 from trainer.prompts import render_text
 from trainer.ranks import is_leader, wait_for_all
@@ -43,7 +44,7 @@ def warm_start(run: Run, start: str) -> str:
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
         run.wish.raise_if_made()
         if is_leader():
-            _save_merged(trainer.model, trainer.processing_class, folder.warm_start)
+            _save_merged(trainer.model, trainer.processing_class, folder.warm_start, run.config.model)
             shutil.rmtree(trainer.args.output_dir, ignore_errors=True)
         wait_for_all()
     return str(folder.warm_start)
@@ -53,18 +54,21 @@ def _trainer(run: Run, asked: WarmStart, start: str) -> Any:
     config = run.config
     options = settled({**DEFAULTS, **asked.sft}, run.device, run.say)
     dtype = weights_dtype(run.device, config.model.dtype, frozen=config.lora is not None)
+    model = load_model(start, config.model, dtype)
     trainer = SFTTrainer(
-        load_model(start, config.model, dtype),
+        model,
         args=sft_config(options, output_dir=run.folder.path / "warm_start.checkpoints", seed=config.seed),
         train_dataset=dataset_of(config, asked),
         processing_class=load_tokenizer(start, config.model),
-        peft_config=lora_config(config.lora) if config.lora else None,
+        peft_config=lora_config(config.lora, model) if config.lora else None,
         callbacks=[
             MetricsFile(run.folder.sft_metrics, sft_summary),
             ProgressBar("warm start", sft_summary),
             StopAtStepEnd(run.wish),
         ],
     )
+    if config.lora is not None:
+        settle(trainer.model, config.lora, run.say)
     trainer.remove_callback(PrinterCallback)
     return trainer
 
@@ -100,10 +104,21 @@ def texts_of(asked: WarmStart) -> Sequence[str]:
     return [row["prompt"] + row["completion"] for row in read_worked_examples(asked)]
 
 
-def _save_merged(model: Any, tokenizer: Any, target: Path) -> None:
+def _save_merged(model: Any, tokenizer: Any, target: Path, config: ModelConfig) -> None:
     half_saved = target.with_name(target.name + ".partial")
     shutil.rmtree(half_saved, ignore_errors=True)
-    merged = model.merge_and_unload() if hasattr(model, "merge_and_unload") else model
-    merged.save_pretrained(half_saved)
+    _merged(model, tokenizer, half_saved.with_suffix(".adapter"), config).save_pretrained(half_saved)
     tokenizer.save_pretrained(half_saved)
     half_saved.rename(target)
+
+
+def _merged(model: Any, tokenizer: Any, adapter: Path, config: ModelConfig) -> Any:
+    """One whole model. Adapters on quantized weights go into the weights before quantization: packed ones lose them."""
+    if not config.is_quantized:
+        return model.merge_and_unload() if hasattr(model, "merge_and_unload") else model
+    model.save_pretrained(adapter)
+    tokenizer.save_pretrained(adapter)
+    whole = config.model_copy(update={"load_in_4bit": False, "load_in_8bit": False})
+    merged, _ = load_trained(adapter, whole, "bfloat16" if str(model.dtype) == "torch.bfloat16" else "float32")
+    shutil.rmtree(adapter)
+    return merged

@@ -121,12 +121,15 @@ def await_grader(settings: TrainConfig, say: Callable[[str], None]) -> None:
 
 def _start(run: Run) -> str:
     """Where the weights lie that GRPO starts from."""
+    from trainer.adapters import rehearse
     from trainer.model import starting_point
     from trainer.sft import texts_of, warm_start
 
     asked = run.config.warm_start
     texts = texts_of(asked) if run.config.model.is_fresh and asked else ()
     start = starting_point(run.config.model, run.folder.fresh_model, texts, run.config.seed)
+    if run.config.lora is not None:
+        rehearse(run.config.lora, start, run.config.model)
     return warm_start(run, start) if asked else start
 
 

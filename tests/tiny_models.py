@@ -1,0 +1,99 @@
+"""Models of a few thousand parameters with the architectures that presets train, saved as hub models are; a trainer of
+them whose reward is a function of the text. They know nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from trainer.config import FreshModel, LoraSettings, ModelConfig
+
+SIZES = {
+    "vocab_size": 300,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "max_position_embeddings": 2048,
+    "bos_token_id": None,
+    "tie_word_embeddings": False,
+}
+EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
+ARCHITECTURES: dict[str, dict[str, Any]] = {
+    "qwen2": {},
+    "qwen3": {"head_dim": 16},
+    "qwen3_moe": {"head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64},
+    "mixtral": EXPERTS,
+    "gpt_oss": {"head_dim": 16, **EXPERTS},
+}
+
+
+def make_model(model_type: str, folder: Path) -> Path:
+    """The untrained model with a tokenizer and a chat template; the same each time."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    from trainer.fresh import train_tokenizer
+
+    tokenizer = train_tokenizer(["let f x = x + 1", "(* add 1 *)"], FreshModel(vocab_size=300))
+    tokenizer.model_max_length = SIZES["max_position_embeddings"]
+    ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    config = AutoConfig.for_model(model_type, **{**SIZES, **ARCHITECTURES[model_type], **ends})
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        AutoModelForCausalLM.from_config(config).float().save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+async def by_length(completions: Sequence[str], **columns: Any) -> list[float]:
+    """A reward that differs within groups, so that weights move."""
+    await asyncio.sleep(0)
+    return [len(text.encode()) % 7 / 6 for text in completions]
+
+
+def trainer_of(
+    folder: Path,
+    output: Path,
+    lora: LoraSettings | None = None,
+    say: Callable[[str], None] = print,
+    model: ModelConfig | None = None,
+    **options: Any,
+) -> Any:
+    """Our trainer on four prompts, two completions for each, on the CPU, ready for its only step."""
+    from datasets import Dataset
+
+    from trainer.adapters import lora_config, rehearse, settle
+    from trainer.device import Device
+    from trainer.grpo import DEFAULTS, GradusTrainer, grpo_config, settled
+    from trainer.model import load_model, load_tokenizer
+
+    settings = model or ModelConfig(name=str(folder), device="cpu")
+    if lora is not None:
+        rehearse(lora, str(folder), settings)
+    loaded = load_model(str(folder), settings, "float32")
+    given = {
+        **DEFAULTS,
+        "max_steps": 1,
+        "num_generations": 4,
+        "per_device_train_batch_size": 8,
+        "max_completion_length": 8,
+        "learning_rate": 1e-2,
+        **options,
+    }
+    told = settled(given, Device("cpu", has_bf16=False, has_eight_bit=False), say)
+    rows = [{"prompt": f"(* add {n} *)", "prompt_id": f"p{n}"} for n in range(4)]
+    made = GradusTrainer(
+        loaded,
+        by_length,
+        args=grpo_config(told, output_dir=output, seed=1, tasks=len(rows)),
+        train_dataset=Dataset.from_list(rows),
+        processing_class=load_tokenizer(str(folder), settings),
+        peft_config=lora_config(lora, loaded) if lora else None,
+    )
+    if lora is not None:
+        settle(made.model, lora, say)
+    return made

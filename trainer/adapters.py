@@ -1,0 +1,139 @@
+"""LoRA: what gets adapters, and proof that it got them. Makes no model and trains none.
+
+PEFT goes on without a word when a target is nowhere in the model, as long as another one is. For a mixture of experts
+that is the whole model but a few percent: its experts are one parameter and no module, so usual targets pass them by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from gradus.errors import Misuse
+from trainer.config import LoraSettings, ModelConfig
+from trainer.model import bare_model
+
+
+def lora_config(settings: LoraSettings, model: Any) -> Any:
+    """PEFT's own object for this model. Raises Misuse for targets that are nowhere in it."""
+    from peft import LoraConfig
+
+    modules, parameters = _sorted_out(settings.targets, model)
+    return LoraConfig(
+        r=settings.r,
+        lora_alpha=settings.alpha,
+        lora_dropout=settings.dropout,
+        bias=settings.bias,
+        target_modules=modules,
+        target_parameters=parameters or None,
+        modules_to_save=settings.modules_to_save or None,
+        task_type="CAUSAL_LM",
+    )
+
+
+def _sorted_out(targets: str | list[str], model: Any) -> tuple[str | list[str], list[str]]:
+    """The targets that name modules, and those that name parameters."""
+    if isinstance(targets, str):
+        return targets, []
+    parameters = [target for target in targets if "." in target and _fits_any(target, _names(model.named_parameters()))]
+    return [target for target in targets if target not in parameters], parameters
+
+
+def _names(named: Any) -> list[str]:
+    return [name for name, _ in named]
+
+
+def _fits_any(target: str, names: list[str]) -> bool:
+    return any(name == target or name.endswith(f".{target}") for name in names)
+
+
+def rehearse(settings: LoraSettings, name: str, config: ModelConfig) -> None:
+    """Put adapters on a model without weights, which takes seconds: Misuse is raised before gigabytes are loaded.
+
+    `name` is a folder or a model's name on the hub. Raises Misuse as `settle` does, and where no target is found.
+    """
+    import torch
+    from peft import get_peft_model
+    from peft.utils.error import NoMatchingPeftModuleError
+
+    with torch.device("meta"):
+        bare = bare_model(name, config)
+        try:
+            _refuse_what_would_not_train(get_peft_model(bare, lora_config(settings, bare)), settings)
+        except NoMatchingPeftModuleError as error:
+            raise Misuse(f"lora.targets: {error}") from None
+
+
+def settle(model: Any, settings: LoraSettings, say: Callable[[str], None]) -> None:
+    """Make sure that the adapters of a PEFT model are where they were wanted, and in float32.
+
+    Raises Misuse for targets that are nowhere in the model, and for experts that would stay as they are.
+    """
+    _refuse_what_would_not_train(model, settings)
+    if getattr(model, "is_quantized", False):
+        _keep_precise(model)
+        if _experts(model):
+            say("the experts stay in 16 or 32 bits: bitsandbytes quantizes linear layers, and they are none")
+
+
+def _refuse_what_would_not_train(model: Any, settings: LoraSettings) -> None:
+    _refuse_unmatched(model)
+    frozen = sorted(_experts(model) - _adapted_experts(model))
+    if frozen and not settings.allow_frozen_experts:
+        raise Misuse(_about_frozen(frozen, model))
+
+
+def _refuse_unmatched(model: Any) -> None:
+    """By what PEFT made of the targets: for some architectures it puts the names of today for those of before."""
+    config = model.active_peft_config
+    modules = [name.replace(".base_layer", "") for name in _names(model.named_modules())]
+    wanted = config.target_modules if not isinstance(config.target_modules, str) else ()
+    lost = sorted(target for target in wanted or () if not _fits_any(target, modules))
+    if lost:
+        raise Misuse(f"lora.targets: the model has no module or parameter that is called {' or '.join(lost)}")
+
+
+def _keep_precise(model: Any) -> None:
+    """TRL puts adapters of quantized models into bfloat16, where the small updates of GRPO are rounded away."""
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.data.float()
+
+
+# -------------------------------------------------------------------------------------------------------- experts
+
+
+def _experts(model: Any) -> set[str]:
+    """Where the model has experts, such as `model.layers.0.mlp.experts`; one entry for all of a layer."""
+    return {place for name, parameter in model.named_parameters() if parameter.ndim > 1 and (place := _place(name))}
+
+
+def _adapted_experts(model: Any) -> set[str]:
+    """Those of which at least one weight is trained, through an adapter or by itself."""
+    return {place for name in _trained(model) if (place := _place(name))}
+
+
+def _trained(model: Any) -> Iterator[str]:
+    return (name for name, parameter in model.named_parameters() if parameter.requires_grad and parameter.ndim > 1)
+
+
+def _place(name: str) -> str | None:
+    parts = name.removeprefix("base_model.model.").split(".")
+    return ".".join(parts[: parts.index("experts") + 1]) if "experts" in parts else None
+
+
+def _about_frozen(frozen: list[str], model: Any) -> str:
+    weights = sorted(
+        {
+            f"{'.'.join(place.split('.')[-2:])}.{rest}"
+            for name, parameter in model.named_parameters()
+            if parameter.ndim > 2 and (place := _place(name)) == frozen[0]
+            for rest in [name.replace(".base_layer", "").split(".experts.", 1)[1]]
+        }
+    )
+    how = f"add {' and '.join(weights)} to lora.targets" if weights else "add their linear layers to lora.targets"
+    return (
+        f"lora.targets: there is no adapter on the experts of {len(frozen)} layers ({frozen[0]} ...), so most of the "
+        f"model would never change. To train them, {how}; to leave them as they are, set "
+        "lora.allow_frozen_experts: true"
+    )
