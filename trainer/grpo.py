@@ -22,9 +22,9 @@ from trainer.config import TrainConfig
 from trainer.data import Example
 from trainer.device import Device, settled, weights_dtype
 from trainer.early_grading import sent_as_they_end
+from trainer.generation.answers import Sampled
 from trainer.generation.backend import generating, vllm_options
-from trainer.generation.served import Served
-from trainer.generation.server import Sampled
+from trainer.generation.client import Served
 from trainer.held_out import AFTER, BEFORE, HeldOut
 from trainer.model import load_model, load_tokenizer
 from trainer.progress import MetricsFile, ProgressBar, StepClock, grpo_summary
@@ -106,7 +106,7 @@ class GradusTrainer(GRPOTrainer):  # type: ignore[misc]
 
 def grpo_options(config: TrainConfig, device: Device, say: Callable[[str], None]) -> dict[str, Any]:
     """What TRL is told, defaults and the device's needs included."""
-    return settled({**DEFAULTS, **config.grpo, **vllm_options(config.generation)}, device, say)
+    return settled({**DEFAULTS, **config.grpo, **vllm_options(config.generation, config.grpo)}, device, say)
 
 
 def grpo_config(options: dict[str, Any], *, output_dir: Path, seed: int, tasks: int) -> Any:
@@ -133,8 +133,14 @@ def train_grpo(run: Run, start: str) -> None:
     tokenizer = load_tokenizer(start, run.config.model)
     if run.config.prompt.style == "chat" and not tokenizer.chat_template:
         raise Misuse(f"prompt.style: the tokenizer of {start} has no chat template; use style: plain")
-    trainer = _trainer(run, start, tokenizer)
-    held_out = HeldOut(run, tokenizer, trainer.max_completion_length)
+    with generating(run.config.generation, run.folder, run.say) as served:
+        trainer = _trainer(run, start, tokenizer)
+        trainer.served = served
+        _train_between_measurements(trainer, run, HeldOut(run, tokenizer, trainer.max_completion_length))
+        _save_final(trainer, run.folder.final)
+
+
+def _train_between_measurements(trainer: GradusTrainer, run: Run, held_out: HeldOut) -> None:
     trainer.add_callback(held_out)
     if run.checkpoint is None:
         held_out.measure(trainer.model, BEFORE)
@@ -144,7 +150,6 @@ def train_grpo(run: Run, start: str) -> None:
     _train(trainer, run)
     run.wish.raise_if_made()
     held_out.measure(trainer.model, AFTER)
-    _save_final(trainer, run.folder.final)
 
 
 def _trainer(run: Run, start: str, tokenizer: Any) -> GradusTrainer:
@@ -161,25 +166,23 @@ def _trainer(run: Run, start: str, tokenizer: Any) -> GradusTrainer:
     dtype = weights_dtype(run.device, config.model.dtype, frozen=config.lora is not None)
     logging.getLogger("trl.trainer.grpo_trainer").addFilter(_is_no_fault_report)
     model = load_model(start, config.model, dtype)
-    with generating(config.generation, run.folder, run.say) as served:
-        trainer = GradusTrainer(
-            model,
-            rewarder.gradus,
-            args=grpo_config(run.options, output_dir=run.folder.path, seed=config.seed, tasks=len(examples)),
-            train_dataset=_dataset(config, examples),
-            processing_class=tokenizer,
-            peft_config=lora_config(config.lora, model) if config.lora else None,
-            callbacks=[
-                clock,
-                MetricsFile(run.folder.metrics, grpo_summary, clock),
-                ProgressBar("grpo", grpo_summary),
-                StopAtStepEnd(run.wish),
-            ],
-        )
+    trainer = GradusTrainer(
+        model,
+        rewarder.gradus,
+        args=grpo_config(run.options, output_dir=run.folder.path, seed=config.seed, tasks=len(examples)),
+        train_dataset=_dataset(config, examples),
+        processing_class=tokenizer,
+        peft_config=lora_config(config.lora, model) if config.lora else None,
+        callbacks=[
+            clock,
+            MetricsFile(run.folder.metrics, grpo_summary, clock),
+            ProgressBar("grpo", grpo_summary),
+            StopAtStepEnd(run.wish),
+        ],
+    )
     if config.lora is not None:
         settle(trainer.model, config.lora, run.say)
     trainer.remove_callback(PrinterCallback)
-    trainer.served = served
     trainer.rewarder = rewarder if config.reward.early else None
     return trainer
 

@@ -42,6 +42,8 @@ class RunFolder:
         self.fresh_model = path / "model"
         self.warm_start = path / "warm_start"
         self.final = path / "final"
+        self.weights = path / "weights"
+        """What a generation server fetches while the run goes on; gone afterwards."""
 
     @contextmanager
     def locked(self) -> Iterator[None]:

@@ -58,7 +58,7 @@ def check(settings: TrainConfig) -> int:
 
 def _run(settings: TrainConfig, folder: RunFolder, resume: str) -> int:
     aside = folder.set_aside() if resume == "never" and is_leader() else None
-    from trainer.generation.server import GenerationStopped
+    from trainer.generation.trouble import GenerationStopped
     from trainer.progress import narrated
     from trainer.rewards import GradingStopped
     from trainer.signals import StopRequested, StopWish

@@ -6,6 +6,7 @@ elsewhere. Generates nothing itself; needs vLLM in this environment.
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import json
 import os
@@ -16,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -24,8 +26,12 @@ import httpx
 from gradus.errors import InternalFault, Misuse, QueueFault
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
+DEVICES, SYNCS = ("auto", "cuda", "cpu"), ("auto", "file", "nccl")
 POLL_S = 0.5
+PR_SET_PDEATHSIG = 1
 STOP_S = 30.0
+SIGNALLED = 128
+"""What shells add to the number of the signal that ended a program."""
 CPU_KV_CACHE_MB = 256
 
 _QUIET = {
@@ -96,20 +102,24 @@ def environment_of() -> dict[str, str]:
 
 def serve(wish: Wish, say: Callable[[str], None]) -> int:
     """Run the server until it ends or a signal ends it; its exit status. Raises Misuse or Fault when it is unfit."""
-    _refuse_exposed(wish)
+    _refuse_unusable(wish)
     device = _device(wish)
-    with subprocess.Popen(command_of(wish, device), env=environment_of()) as server:
+    with subprocess.Popen(command_of(wish, device), env=environment_of(), preexec_fn=_dies_with_us()) as server:  # noqa: PLW1509
         _pass_signals_on(server)
         try:
             _await_health(wish, server)
             _prove(wish)
             say(f"gradus: vLLM serves {wish.model} on {wish.url} ({device})")
-            return server.wait()
+            status = server.wait()
+            return status if status >= 0 else SIGNALLED - status
         finally:
             _end(server)
 
 
-def _refuse_exposed(wish: Wish) -> None:
+def _refuse_unusable(wish: Wish) -> None:
+    for name, value, known in (("--device", wish.device, DEVICES), ("--sync", wish.sync, SYNCS)):
+        if value not in known:
+            raise Misuse(f"{name} {value}: it is one of {', '.join(known)}")
     if importlib.util.find_spec("vllm") is None:
         raise Misuse(
             "this environment has no vLLM. It wants one of its own: `make vllm` makes .venv-vllm for a CPU; with CUDA, "
@@ -120,6 +130,13 @@ def _refuse_exposed(wish: Wish) -> None:
             f"--host {wish.host}: whoever reaches that port can replace the model's weights. Keep it on 127.0.0.1, or "
             "add --exposed where something else keeps others away, such as a network of its own"
         )
+
+
+def _dies_with_us() -> Callable[[], Any] | None:
+    """For the child: be told to end when `gradus vllm` is killed without a chance to pass that on."""
+    if sys.platform != "linux":
+        return None
+    return partial(ctypes.CDLL(None).prctl, PR_SET_PDEATHSIG, int(signal.SIGTERM))  # looked up before the fork
 
 
 def _device(wish: Wish) -> str:

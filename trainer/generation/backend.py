@@ -7,34 +7,59 @@ Three of them: this process through transformers (TRL's own code), a vLLM server
 from __future__ import annotations
 
 import secrets
+import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 from trl.trainer import grpo_trainer
 
+from gradus.errors import Misuse
 from trainer.config import GenerationConfig
-from trainer.generation.served import Served, ServedGeneration
+from trainer.generation.client import Served
+from trainer.generation.served import ServedGeneration
+from trainer.generation.weights import WeightsFolder
+from trainer.ranks import is_leader
 from trainer.run_folder import RunFolder
 
+_OURS = {
+    "n": "set grpo.num_generations",
+    "max_tokens": "set grpo.max_completion_length",
+    "seed": "every group would be drawn alike in every step, and vLLM 0.32 can die of it on a CPU",
+    "structured_outputs": "set grpo.vllm_structured_outputs_regex",
+    **dict.fromkeys(("model", "prompt", "logprobs", "prompt_logprobs", "echo", "stream"), "it is ours to set"),
+}
+"""What `grpo.generation_kwargs` may not hold, and what to do instead."""
 
-def vllm_options(config: GenerationConfig) -> dict[str, Any]:
-    """What of it TRL's GRPOConfig is told."""
+
+def vllm_options(config: GenerationConfig, grpo: Mapping[str, Any]) -> dict[str, Any]:
+    """What of it TRL's GRPOConfig is told. Raises Misuse where `grpo` says something else about vLLM."""
     if config.backend == "in_process":
         return {}
+    for name in ("use_vllm", "vllm_mode", "vllm_server_base_url", "vllm_server_host", "vllm_server_port"):
+        if name in grpo:
+            raise Misuse(f"grpo.{name}: generation.backend: vllm sets it; leave it out (generation.url is the server)")
+    for name in grpo.get("generation_kwargs") or {}:
+        if name in _OURS:
+            raise Misuse(f"grpo.generation_kwargs: {name}: {_OURS[name]}")
     return {"use_vllm": True, "vllm_mode": "server", "vllm_server_base_url": config.url}
 
 
 @contextmanager
 def generating(config: GenerationConfig, folder: RunFolder, say: Callable[[str], None]) -> Iterator[Served | None]:
-    """A trainer of TRL's that is made inside the block generates this way; None where TRL does it all by itself."""
+    """A trainer of TRL's that is made inside the block generates this way; None where TRL does it all by itself.
+
+    What was written for the server is gone after the block.
+    """
     if config.backend == "in_process" or config.sync == "nccl":
         yield None
         return
     run = f"gradus-{time.strftime('%Y%m%dT%H%M%S')}-{secrets.token_hex(3)}"
-    served = Served(config, config.folder or folder.path / "weights", run, say)
+    if is_leader() and config.folder is None:
+        shutil.rmtree(folder.weights, ignore_errors=True)  # a run that was killed left its own
+    served = Served(config, WeightsFolder(config.folder or folder.weights, run), run, say)
     # TRL has no other way to be given a backend of one's own that keeps its importance-sampling correction
     own = grpo_trainer.VLLMGeneration
     grpo_trainer.VLLMGeneration = partial(ServedGeneration, served=served)
@@ -42,3 +67,4 @@ def generating(config: GenerationConfig, folder: RunFolder, say: Callable[[str],
         yield served
     finally:
         grpo_trainer.VLLMGeneration = own
+        served.close()

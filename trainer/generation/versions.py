@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from importlib.metadata import version
 
-from trainer.generation.server import GenerationStopped
+from trainer.generation.trouble import GenerationStopped
 
 TESTED = {"1.16.0": ("0.32.0",)}
 """TRL -> releases of vLLM that the whole of `make test-vllm` passed with."""
 
 
-def refuse_untested(server_version: str, *, allowed: bool) -> None:
-    """Raises GenerationStopped for a pair that nobody has tried, unless that is `allowed`."""
-    trl = version("trl")
+def refuse_untested(server_version: str, *, allowed: bool, trl: str | None = None) -> None:
+    """Raises GenerationStopped for a pair that nobody has tried, unless that is `allowed`. None: the TRL of here."""
+    trl = trl or version("trl")
     release = server_version.partition("+")[0]
     if allowed or release in TESTED.get(trl, ()):
         return

@@ -1,10 +1,12 @@
 """Where new weights lie for a server to fetch them: a folder that it can read, or a small web server of ours.
 
-Writes whole files under new names and renames them into place, so that nobody reads half of one. Talks to no vLLM.
+Writes whole files under new names and renames them into place, so that nobody reads half of one. Touches no file of
+another run. Talks to no vLLM.
 """
 
 from __future__ import annotations
 
+import re
 import secrets
 import shutil
 import threading
@@ -21,6 +23,9 @@ from gradus.errors import Misuse
 
 KEPT = 2
 """Versions that stay: the one in use and the one before."""
+SILENT_S = 60.0
+"""After which a connection that asks for nothing is closed."""
+EVERYWHERE = ("", "0.0.0.0", "::", "[::]")
 
 
 class Channel(Protocol):
@@ -30,6 +35,8 @@ class Channel(Protocol):
         """What the server is told."""
         ...
 
+    def close(self) -> None: ...
+
 
 class SharedFolder:
     """The server reads the file itself, under the same path."""
@@ -37,14 +44,19 @@ class SharedFolder:
     def info(self, file: Path) -> dict[str, str]:
         return {"path": str(file.resolve())}
 
+    def close(self) -> None:
+        """Nothing is open."""
+
 
 class OverHttp:
     """The server fetches the file from `host:port` of ours, below a path that only it is told."""
 
     def __init__(self, address: str, folder: Path) -> None:
         host, _, port = address.rpartition(":")
+        if host in EVERYWHERE:
+            raise Misuse(f"generation.serve_weights_at: {address!r}: write the host as the vLLM server reaches it")
         self._secret = secrets.token_urlsafe(16)
-        handler = partial(_OneFolder, folder=folder, secret=self._secret)
+        handler = partial(_Weights, folder=folder, secret=self._secret)
         try:
             self._server = ThreadingHTTPServer((host, int(port)), handler)
         except (OSError, ValueError, OverflowError) as error:
@@ -60,8 +72,10 @@ class OverHttp:
         self._server.server_close()
 
 
-class _OneFolder(SimpleHTTPRequestHandler):
-    """Files of one folder, by their bare names, for those who know the secret."""
+class _Weights(SimpleHTTPRequestHandler):
+    """Files of weights of one folder, by their bare names, for those who know the secret. No lists of them."""
+
+    timeout = SILENT_S
 
     def __init__(self, *arguments: Any, folder: Path, secret: str) -> None:
         self._secret = secret
@@ -70,7 +84,8 @@ class _OneFolder(SimpleHTTPRequestHandler):
     def send_head(self) -> Any:
         _, _, rest = self.path.partition("/")
         secret, _, name = rest.partition("/")
-        if not secrets.compare_digest(secret.encode(), self._secret.encode()) or "/" in name or not name:
+        known = secrets.compare_digest(secret.encode(), self._secret.encode())
+        if not known or not re.fullmatch(r"[A-Za-z0-9_-]+\.safetensors", name):
             self.send_error(404)
             return None
         self.path = f"/{name}"
@@ -80,34 +95,48 @@ class _OneFolder(SimpleHTTPRequestHandler):
         """Nothing: the trainer says itself what it sends."""
 
 
-def write_weights(folder: Path, name: str, tensors: Iterable[tuple[str, torch.Tensor]]) -> Path:
-    """All of `tensors` as `<name>.safetensors`; older versions but the last go."""
-    folder.mkdir(parents=True, exist_ok=True)
-    target = folder / f"{name}.safetensors"
-    half = target.with_suffix(".partial")
-    # a copy of each: tied weights are one tensor under two names, which the format refuses
-    save_file({key: tensor.detach().to("cpu", copy=True).contiguous() for key, tensor in tensors}, half)
-    half.chmod(0o644)  # the server may be another user's
-    half.rename(target)
-    _forget(sorted(folder.glob("*.safetensors"), key=_age))
-    return target
+class WeightsFolder:
+    """What one run writes for its server. Every name begins with the run's; nothing else in the folder is touched."""
 
+    def __init__(self, path: Path, run: str) -> None:
+        self.path = path
+        self._run = run
 
-def write_adapter(folder: Path, name: str, model: Any) -> Path:
-    """The LoRA adapter of `model` as a folder `<name>`; older versions but the last go."""
-    target = folder / name
-    half = folder / f"{name}.partial"
-    shutil.rmtree(half, ignore_errors=True)
-    model.save_pretrained(str(half))
-    half.rename(target)
-    _forget(sorted((path.parent for path in folder.glob("*/adapter_config.json")), key=_age))
-    return target
+    def weights(self, name: str, tensors: Iterable[tuple[str, torch.Tensor]]) -> Path:
+        """All of `tensors` as `<name>.safetensors`; older versions but the last go.
+
+        Raises OSError after the last tensor was asked for, as other processes wait for each of them to be.
+        """
+        # a copy of each: tied weights are one tensor under two names, which the format refuses
+        copied = {key: tensor.detach().to("cpu", copy=True).contiguous() for key, tensor in tensors}
+        self.path.mkdir(parents=True, exist_ok=True)
+        half, target = self.path / f"{name}.partial", self.path / f"{name}.safetensors"
+        save_file(copied, half)
+        half.chmod(0o644)  # the server may be another user's
+        half.rename(target)
+        self._forget(KEPT)
+        return target
+
+    def adapter(self, name: str, model: Any) -> Path:
+        """The LoRA adapter of `model` as a folder `<name>`; older versions but the last go."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        half, target = self.path / f"{name}.partial", self.path / name
+        model.save_pretrained(str(half))
+        half.rename(target)
+        self._forget(KEPT)
+        return target
+
+    def clear(self) -> None:
+        """Remove all that this run wrote, and the folder if nothing else is in it."""
+        self._forget(0)
+        if self.path.is_dir() and not any(self.path.iterdir()):
+            self.path.rmdir()
+
+    def _forget(self, kept: int) -> None:
+        own = sorted(self.path.glob(f"{self._run}-*"), key=_age)
+        for path in own[: len(own) - kept]:
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def _age(path: Path) -> int:
     return path.stat().st_mtime_ns
-
-
-def _forget(oldest_first: list[Path]) -> None:
-    for path in oldest_first[:-KEPT]:
-        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)

@@ -1,0 +1,163 @@
+"""What of a generation server's answers is believed: nothing that is short, foreign, infinite or of another shape."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from trainer.generation.answers import Bounds, group_of, logprobs_of
+from trainer.generation.client import PROBE_TOKENS, probe_of
+from trainer.generation.parity import largest_difference
+from trainer.generation.trouble import GenerationStopped, ServerTrouble
+from trainer.generation.versions import TESTED, refuse_untested
+
+PROMPT = [5, 6]
+BOUNDS = Bounds(max_tokens=3, vocab_size=10)
+
+
+def choice(index: int, **changed: Any) -> dict[str, Any]:
+    given = {
+        "index": index,
+        "prompt_token_ids": PROMPT,
+        "token_ids": [index, 9],
+        "logprobs": {"token_logprobs": [-0.5, -1]},
+    }
+    return given | changed
+
+
+def test_completions_come_in_the_order_of_their_indices() -> None:
+    group = group_of({"choices": [choice(1), choice(0)]}, PROMPT, 2, BOUNDS)
+    assert [one.ids_T for one in group] == [[0, 9], [1, 9]]
+    assert group[0].logprobs_T == [-0.5, -1.0]
+
+
+@pytest.mark.parametrize(
+    ("said", "complaint"),
+    [
+        (None, "no choices"),
+        ([], "no choices"),
+        ({"choices": "many"}, "no choices"),
+        ({"choices": []}, "0 completions in place of 2"),
+        ({"choices": [choice(0)]}, "1 completions in place of 2"),
+        ({"choices": [choice(0), choice(1), choice(2)]}, "3 completions in place of 2"),
+        ({"choices": [choice(0), choice(0)]}, "numbered"),
+        ({"choices": [choice(0), choice(7)]}, "numbered"),
+        ({"choices": [choice(0), None]}, "no index"),
+        ({"choices": [choice(0), choice(1, prompt_token_ids=[5, 7])]}, "another prompt"),
+        ({"choices": [choice(0), choice(1, prompt_token_ids=None)]}, "no prompt_token_ids"),
+        ({"choices": [choice(0), choice(1, token_ids=[])]}, "0 tokens"),
+        ({"choices": [choice(0), choice(1, token_ids=[1])]}, "1 tokens, 2 log-probabilities"),
+        ({"choices": [choice(0), choice(1, token_ids=[1] * 4, logprobs={"token_logprobs": [-1] * 4})]}, "of 1 to 3"),
+        ({"choices": [choice(0), choice(1, token_ids=[1, 10])]}, "none of 10"),
+        ({"choices": [choice(0), choice(1, token_ids=[1, -1])]}, "none of 10"),
+        ({"choices": [choice(0), choice(1, token_ids=[1, True])]}, "none of 10"),
+        ({"choices": [choice(0), choice(1, token_ids=[1, 2.0])]}, "none of 10"),
+        ({"choices": [choice(0), choice(1, logprobs=None)]}, "no logprobs"),
+        ({"choices": [choice(0), choice(1, logprobs={"token_logprobs": [-1, None]})]}, "no log-probability"),
+        ({"choices": [choice(0), choice(1, logprobs={"token_logprobs": [-1, "-1"]})]}, "no log-probability"),
+        ({"choices": [choice(0), choice(1, logprobs={"token_logprobs": [-1, False]})]}, "no log-probability"),
+        ({"choices": [choice(0), choice(1, logprobs={"token_logprobs": [-1, 0.5]})]}, "no log-probability"),
+    ],
+)
+def test_a_group_that_is_not_what_was_asked_for_is_trouble(said: Any, complaint: str) -> None:
+    with pytest.raises(ServerTrouble, match=complaint):
+        group_of(said, PROMPT, 2, BOUNDS)
+
+
+@pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity"])
+def test_a_log_probability_that_json_should_not_know_is_trouble(word: str) -> None:
+    said = json.loads(json.dumps({"choices": [choice(0, logprobs={"token_logprobs": [-1, "X"]})]}).replace('"X"', word))
+    with pytest.raises(ServerTrouble, match="no log-probability"):
+        group_of(said, PROMPT, 1, BOUNDS)
+
+
+def test_a_prompts_log_probabilities_are_those_of_its_own_tokens() -> None:
+    rows = [None, {"6": {"logprob": -2.5}, "1": {"logprob": -0.1}}]
+    assert logprobs_of({"choices": [{"prompt_logprobs": rows}]}, PROMPT) == [-2.5]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {},
+        {"choices": []},
+        {"choices": [{"prompt_logprobs": None}]},
+        {"choices": [{"prompt_logprobs": [None]}]},
+        {"choices": [{"prompt_logprobs": [None, None]}]},
+        {"choices": [{"prompt_logprobs": [None, {"7": {"logprob": -1}}]}]},
+        {"choices": [{"prompt_logprobs": [None, {"6": -1}]}]},
+        {"choices": [{"prompt_logprobs": [None, {"6": {"logprob": float("nan")}}]}]},
+    ],
+)
+def test_a_prompt_without_all_its_log_probabilities_is_trouble(said: Any) -> None:
+    with pytest.raises(ServerTrouble):
+        logprobs_of(said, PROMPT)
+
+
+# ------------------------------------------------------------------------------------------------- probe and parity
+
+
+@pytest.mark.parametrize(
+    ("prompts", "probe"),
+    [([[1, 2], [3, 4, 5]], [3, 4, 5]), ([[7]], [7, 7]), ([list(range(1000))], list(range(PROBE_TOKENS)))],
+)
+def test_what_is_compared_has_two_tokens_at_least_and_not_many(prompts: list[list[int]], probe: list[int]) -> None:
+    assert probe_of(prompts) == probe
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    import torch
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    torch.manual_seed(1)
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "head_dim": 8, "vocab_size": 10}
+    return Qwen3ForCausalLM(Qwen3Config(**sizes, num_attention_heads=2, num_key_value_heads=1))
+
+
+def own_logprobs(model: Any, ids: list[int]) -> list[float]:
+    import torch
+
+    model.eval()
+    with torch.no_grad():
+        table = torch.log_softmax(model(input_ids=torch.tensor([ids])).logits[0], dim=-1)
+    return [float(table[at, token]) for at, token in enumerate(ids[1:])]
+
+
+def test_the_largest_difference_is_the_largest_and_training_goes_on(model: Any) -> None:
+    ids = [1, 2, 3, 4]
+    served = own_logprobs(model, ids)
+    model.train()
+    assert largest_difference(model, ids, served) < 1e-6
+    served[1] += 0.25
+    assert largest_difference(model, ids, served) == pytest.approx(0.25, abs=1e-5)
+    assert model.training
+
+
+@pytest.mark.parametrize("served", [[], [-1.0], [-1.0, float("nan"), -1.0], [-1.0, float("-inf"), -1.0]])
+def test_what_cannot_be_compared_differs_without_end(model: Any, served: list[float]) -> None:
+    assert largest_difference(model, [1, 2, 3, 4], served) == float("inf")
+
+
+# --------------------------------------------------------------------------------------------------------- versions
+
+
+def test_the_pairs_that_were_tried_are_let_through() -> None:
+    for trl, releases in TESTED.items():
+        for release in releases:
+            refuse_untested(release, allowed=False, trl=trl)
+            refuse_untested(f"{release}+cpu", allowed=False, trl=trl)
+
+
+@pytest.mark.parametrize("version", ["0.31.0", "0.32.1", "0.32.0rc1", "1.0", "", "+cpu"])
+def test_another_server_is_refused_with_what_was_tried(version: str) -> None:
+    with pytest.raises(GenerationStopped, match=r"never tried together \(tried: TRL 1\.16\.0 with vLLM 0\.32\.0\)"):
+        refuse_untested(version, allowed=False)
+    refuse_untested(version, allowed=True)
+
+
+def test_another_trl_is_refused_too() -> None:
+    with pytest.raises(GenerationStopped, match=r"TRL 1\.17\.0"):
+        refuse_untested("0.32.0", allowed=False, trl="1.17.0")

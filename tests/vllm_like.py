@@ -1,0 +1,138 @@
+"""A server that speaks as much of vLLM's HTTP as a run needs, for tests of what is said to it. It has no model.
+
+`tests/vllm` holds the same code to the real one. This one misbehaves at will and at once.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import urlsplit
+
+LOGPROB = -0.5
+"""Of everything."""
+
+
+@dataclass
+class VllmLike:
+    version: str = "0.32.0"
+    settings: dict[str, Any] = field(
+        default_factory=lambda: {
+            "model_config": {"logprobs_mode": "processed_logprobs"},
+            "weight_transfer_config": {"backend": "file"},
+            "lora_config": None,
+        }
+    )
+    weight_version: str | None = None
+    adapters: list[str] = field(default_factory=list)
+    engine_ready: bool = False
+    paused: bool = False
+    log: list[tuple[str, Any]] = field(default_factory=list)
+    """Path and body of each request, in order."""
+    before: Callable[[str, Any], Any] = lambda path, body: None
+    """Asked before each answer; what it returns is answered instead, as (status, body)."""
+    url: str = ""
+
+    def start_again(self) -> None:
+        """As a process that died and came back."""
+        self.weight_version, self.adapters, self.engine_ready, self.paused = None, [], False, False
+
+    def paths(self) -> list[str]:
+        return [path for path, _ in self.log]
+
+    def answer(self, path: str, body: Any) -> tuple[int, Any]:
+        self.log.append((path, body))
+        instead = self.before(path, body)
+        return instead if instead is not None else self._usual(path, body or {})
+
+    def _usual(self, path: str, body: Any) -> tuple[int, Any]:
+        if path in ("/health", "/reset_prefix_cache"):
+            return 200, b""
+        if path == "/v1/completions":
+            return self._completions(body)
+        known = {
+            "/version": lambda: {"version": self.version},
+            "/server_info": lambda: {"vllm_config": self.settings},
+            "/v1/models": lambda: {"data": [{"id": name} for name in ["base", *self.adapters]]},
+            "/weight_info": lambda: {"weight_version": self.weight_version or "default"},
+        }
+        if path in known:
+            return 200, known[path]()
+        return self._changed(path, body)
+
+    def _changed(self, path: str, body: Any) -> tuple[int, Any]:
+        if path == "/init_weight_transfer_engine":
+            self.engine_ready = True
+        elif path in ("/pause", "/resume"):
+            self.paused = path == "/pause"
+        elif path == "/start_weight_update" and not self.engine_ready:
+            return 500, {"error": "the engine was not set up"}
+        elif path == "/finish_weight_update":
+            self.weight_version = body["weight_version"]
+        elif path == "/v1/load_lora_adapter":
+            self.adapters.append(body["lora_name"])
+        elif path == "/v1/unload_lora_adapter":
+            self.adapters.remove(body["lora_name"])
+        return 200, {}
+
+    def _completions(self, body: Any) -> tuple[int, Any]:
+        if body["model"] not in ("base", *self.adapters):
+            return 404, {"error": "no such model"}
+        (prompt,) = body["prompt"]
+        rows = [None, *({str(token): {"logprob": LOGPROB}} for token in prompt[1:])]
+        one = {"prompt_token_ids": prompt, "token_ids": [1, 2], "logprobs": {"token_logprobs": [LOGPROB] * 2}}
+        return 200, {"choices": [{"index": index, "prompt_logprobs": rows, **one} for index in range(body.get("n", 1))]}
+
+    @contextmanager
+    def serving(self) -> Iterator[VllmLike]:
+        server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self.url = f"http://127.0.0.1:{server.server_port}"
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        try:
+            yield self
+        finally:
+            server.shutdown()
+            server.server_close()
+
+
+def _handler(like: VllmLike) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self._answer()
+
+        def do_POST(self) -> None:
+            self._answer()
+
+        def _answer(self) -> None:
+            sent = self.rfile.read(int(self.headers.get("content-length") or 0))
+            status, said = like.answer(urlsplit(self.path).path, json.loads(sent) if sent else None)
+            body = said if isinstance(said, bytes) else json.dumps(said).encode()
+            try:
+                self.send_response(status)
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+            except OSError:
+                self.close_connection = True  # whoever asked no longer waits
+
+        def log_message(self, format: str, *arguments: Any) -> None: ...
+
+    return Handler
+
+
+def slow(delay_s: float, on: str) -> Callable[[str, Any], None]:
+    """For `VllmLike.before`: be late at that path."""
+
+    def before(path: str, body: Any) -> None:
+        if path == on:
+            time.sleep(delay_s)
+
+    return before

@@ -1,0 +1,281 @@
+"""One run's dealings with its vLLM server: is it fit, has it the weights of now, what if it dies. Writes no weights.
+
+TRL's generation sees a `Client` as its vLLM client: `generate` and `get_server_info`. No completion of other weights
+than those of now gets through: whose weights the server holds is asked before and after, and compared once per sync
+by the probabilities that both sides give the same tokens.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from gradus.errors import Misuse
+from trainer.config import GenerationConfig
+from trainer.generation.answers import Bounds, Sampled
+from trainer.generation.server import OnGroup, VllmServer
+from trainer.generation.trouble import GenerationStopped, ServerTrouble
+from trainer.generation.versions import refuse_untested
+from trainer.generation.weights import Channel, OverHttp, SharedFolder, WeightsFolder
+
+How = Literal["lora", "weights"]
+"""What is sent: an adapter, or all weights."""
+Write = Callable[[str], Path]
+Compare = Callable[[Sequence[int], Sequence[float]], float]
+
+PROBE_TOKENS = 256
+"""What is compared at most: two tables of this many rows by the vocabulary are made for it."""
+
+
+@dataclass
+class Served:
+    """What a run knows of its server beside TRL's options."""
+
+    config: GenerationConfig
+    folder: WeightsFolder
+    run: str
+    """Of no other run: the server is asked by it whose weights it holds."""
+    say: Callable[[str], None]
+    on_group: OnGroup = lambda index, group: None
+    """Told of each group of completions as it is done; the index counts the prompts of the batch."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """Of the last batch."""
+    client: Client | None = None
+    """In the main process, once there is a trainer."""
+
+    def close(self) -> None:
+        if self.client is not None:
+            self.client.close()
+
+
+class Client:
+    def __init__(self, served: Served, write: Write, compare: Compare, vocab_size: int) -> None:
+        self._served = served
+        self._config = served.config
+        self._write = write
+        self._compare = compare
+        self._vocab_size = vocab_size
+        self._server = VllmServer(served.config)
+        self._how: How = "weights"
+        self._channel: Channel = SharedFolder()
+        self._base = ""
+        self._number = 0
+        self._written: Path | None = None
+        self._unverified = False
+
+    # ----------------------------------------------------------------------------------------- beginning and end
+
+    def connect(self, wants_adapter: bool) -> How:
+        """How weights will travel. Raises GenerationStopped when the server is not one that we can keep in step."""
+        self._server.await_ready(self._config.restart_wait_s, self._served.say)
+        try:
+            refuse_untested(self._server.version(), allowed=self._config.allow_untested_versions)
+            settings = self._server.settings()
+            self._base = self._server.model()
+            self._how = "lora" if wants_adapter and settings.get("lora_config") else "weights"
+            self._refuse_unfit(settings, wants_adapter)
+        except ServerTrouble as trouble:
+            raise GenerationStopped(str(trouble)) from None
+        if self._how == "weights" and self._config.sync == "http":
+            self._channel = OverHttp(self._config.serve_weights_at, self._served.folder.path)
+        how = {"lora": "LoRA adapters", "weights": "files of all weights"}[self._how]
+        self._served.say(f"completions by vLLM at {self._server.url}, kept in step by {how}")
+        return self._how
+
+    def _refuse_unfit(self, settings: Mapping[str, Any], wants_adapter: bool) -> None:
+        mode = (settings.get("model_config") or {}).get("logprobs_mode")
+        if mode != "processed_logprobs":
+            raise GenerationStopped(
+                f"the vLLM server at {self._server.url} runs with --logprobs-mode {mode}: its log-probabilities are "
+                "not those of what it samples. Start it with `gradus vllm MODEL`, or that option = processed_logprobs."
+            )
+        if self._how == "lora":
+            self._refuse_changed_base()
+            return
+        if wants_adapter and self._config.sync == "lora":
+            raise GenerationStopped(
+                f"the vLLM server at {self._server.url} was started without --enable-lora; `gradus vllm MODEL "
+                "--lora-rank R` serves adapters"
+            )
+        backend = (settings.get("weight_transfer_config") or {}).get("backend")
+        if backend != "file":
+            raise GenerationStopped(
+                f"the vLLM server at {self._server.url} takes weights by {backend or 'nothing'}, not by files: start "
+                'it with `gradus vllm MODEL`, or with our plugin and --weight-transfer-config \'{"backend":"file"}\'.'
+            )
+
+    def _refuse_changed_base(self) -> None:
+        if (held := self._server.weight_version()) is not None:
+            raise GenerationStopped(
+                f"the vLLM server at {self._server.url} no longer holds its base model but weights {held!r}; an "
+                "adapter on them would be wrong without an error. Start the server again."
+            )
+
+    def get_server_info(self) -> Any:
+        return self._server.settings()
+
+    def close(self) -> None:
+        """Leave nothing behind: no adapter in the server, no open port, no weights on the disk."""
+        if self._how == "lora":
+            with suppress(ServerTrouble, GenerationStopped):
+                self._unload(self._own_adapters())
+        self._channel.close()
+        self._server.close()
+        with suppress(OSError):
+            self._served.folder.clear()
+
+    # ----------------------------------------------------------------------------------------------------- sync
+
+    def new_version(self) -> None:
+        """Write the weights of now and have the server load them. Raises GenerationStopped after bounded tries."""
+        started = time.monotonic()
+        self._number += 1
+        try:
+            self._written = self._write(self._name)
+        except OSError as error:
+            raise GenerationStopped(f"the weights could not be written for the vLLM server: {error}") from None
+        self._tried(self._load, "take new weights")
+        self._unverified = self._config.verify_sync == "always" or (
+            self._config.verify_sync == "first" and self._number == 1
+        )
+        self._served.metrics["sync_s"] = time.monotonic() - started
+
+    @property
+    def _name(self) -> str:
+        return f"{self._served.run}-{self._number}"
+
+    @property
+    def _model(self) -> str:
+        return self._name if self._how == "lora" else self._base
+
+    def _load(self) -> None:
+        assert self._written is not None
+        deadline_s = self._config.sync_deadline_s
+        if self._how == "weights":
+            if not (self._server.weight_version() or "").startswith(self._served.run):
+                self._server.begin_updates()
+            self._server.update(self._channel.info(self._written), self._name, deadline_s)
+            return
+        own = self._own_adapters()
+        if self._name not in own:
+            self._server.load_adapter(self._name, str(self._written.resolve()), deadline_s)
+        self._unload(own - {self._name})
+
+    def _own_adapters(self) -> set[str]:
+        return {name for name in self._server.adapters() if name.startswith(self._served.run)}
+
+    def _unload(self, names: set[str]) -> None:
+        for name in names:
+            self._server.unload_adapter(name)
+
+    def _is_current(self) -> bool:
+        """Whether the server holds the weights of now. Raises GenerationStopped when an adapter's base has changed."""
+        if self._how == "lora":
+            self._refuse_changed_base()
+            return self._name in self._own_adapters()
+        return self._server.weight_version() == self._name
+
+    def _ensure_current(self) -> None:
+        """A server that was started again holds what it read from disk: give it the weights of now once more."""
+        if self._written is None or self._is_current():
+            return
+        self._served.say(f"the vLLM server at {self._server.url} does not hold weights {self._name}: sending them")
+        self._load()
+        self._unverified = self._config.verify_sync != "never"
+
+    def _verify(self, probe: Sequence[int]) -> None:
+        """Raises GenerationStopped when trainer and server do not give the same tokens the same probability."""
+        difference = self._compare(probe, self._server.logprobs(self._model, probe))
+        self._unverified = False
+        self._served.metrics["sync_logprob_difference_max"] = difference
+        if not difference <= self._config.max_logprob_difference:
+            raise GenerationStopped(
+                f"trainer and vLLM server {self._server.url} disagree by {difference:.3g} in the log-probability of a "
+                f"token (generation.max_logprob_difference: {self._config.max_logprob_difference:g}): it does not hold "
+                f"the weights of this step ({self._name}). Nothing was trained on its completions."
+            )
+
+    # ------------------------------------------------------------------------------------------------- generate
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        features: Any = None,
+        *,
+        n: int,
+        max_tokens: int,
+        logprobs: int | None = 0,
+        structured_outputs_regex: str | None = None,
+        generation_kwargs: Mapping[str, Any] | None = None,
+        **sampling: Any,
+    ) -> dict[str, Any]:
+        """`n` completions per prompt, as TRL wants them. Raises GenerationStopped after bounded tries."""
+        if features is not None:
+            raise Misuse("generation over HTTP is for text: this run has images")
+        how = {**sampling, **(generation_kwargs or {}), "max_tokens": max_tokens}
+        if structured_outputs_regex is not None:
+            how["structured_outputs"] = {"regex": structured_outputs_regex}
+        started = time.monotonic()
+        groups: dict[int, list[Sampled]] = {}
+        bounds = Bounds(max_tokens, self._vocab_size)
+        self._tried(partial(self._complete, prompts, n, how, bounds, groups), "complete prompts")
+        self._served.metrics["generate_s"] = time.monotonic() - started
+        flat = [one for index in range(len(prompts)) for one in groups[index]]
+        return {
+            "prompt_ids": [list(prompt) for prompt in prompts],
+            "completion_ids": [one.ids_T for one in flat],
+            "logprobs": [[[logprob] for logprob in one.logprobs_T] for one in flat],
+            "logprob_token_ids": [[[token] for token in one.ids_T] for one in flat],
+        }
+
+    def _complete(
+        self,
+        prompts: Sequence[Sequence[int]],
+        n: int,
+        how: Mapping[str, Any],
+        bounds: Bounds,
+        groups: dict[int, list[Sampled]],
+    ) -> None:
+        """Ask for the groups that are not there yet; keep them if the server held the weights of now all along."""
+        self._ensure_current()
+        if self._unverified:
+            self._verify(probe_of(prompts))
+        new: dict[int, list[Sampled]] = {}
+
+        def done(index: int, group: list[Sampled]) -> None:
+            new[index] = group
+            self._served.on_group(index, group)
+
+        missing = {index: prompt for index, prompt in enumerate(prompts) if index not in groups}
+        try:
+            self._server.complete(self._model, missing, n, how, bounds, done)
+        finally:
+            if new and self._is_current():
+                groups |= new
+        if len(groups) < len(prompts):
+            raise ServerTrouble(f"{self._server.url} was given other weights while it wrote completions")
+
+    def _tried(self, attempt: Callable[[], None], what: str) -> None:
+        """`attempt`, again after trouble once the server is there. Raises GenerationStopped after `tries`."""
+        for number in range(1, self._config.tries + 1):
+            try:
+                attempt()
+                return
+            except ServerTrouble as trouble:
+                if number == self._config.tries:
+                    raise GenerationStopped(
+                        f"the vLLM server at {self._server.url} did not {what} in {number} tries; the last: {trouble}"
+                    ) from None
+                self._served.say(f"vLLM, try {number} of {self._config.tries} to {what}: {trouble}")
+                self._server.await_ready(self._config.restart_wait_s, self._served.say)
+
+
+def probe_of(prompts: Sequence[Sequence[int]]) -> list[int]:
+    """Tokens to compare probabilities on: the longest prompt's first ones; a lone token twice, for one that follows."""
+    longest = max(prompts, key=len)
+    return list(longest[:PROBE_TOKENS]) if len(longest) > 1 else [*longest, *longest]
