@@ -20,6 +20,7 @@ from gradus.contract import RESULT, Faulted, Graded
 from services.api.keys import key_ring
 from services.graders.ocaml.grader import OcamlGrader
 from services.graders.rust.grader import RustGrader
+from services.graders.story.grader import StoryGrader
 from tests.conftest import Cli, Said
 
 TASK = {"signature": "val f : int -> int", "tests": "let () = assert (f 1 = 2)"}
@@ -228,17 +229,21 @@ def graders_at(url: str) -> list[str]:
 
 
 def test_every_grader_that_can_start_is_served_by_one_process(
-    gradus: Cli, tmp_path: Path, rust_grader: RustGrader, ocaml_grader: OcamlGrader
+    gradus: Cli, tmp_path: Path, rust_grader: RustGrader, ocaml_grader: OcamlGrader, story_grader: StoryGrader
 ) -> None:
-    ocaml, rust = tmp_path / "ocaml.jsonl", tmp_path / "rust.jsonl"
+    ocaml, rust, story = (tmp_path / f"{name}.jsonl" for name in ("ocaml", "rust", "story"))
     ocaml.write_text(jsonl(*ASKED[:2]))
     task = {"tests": "#[test]\nfn adds() { assert_eq!(solution::f(1), 2); }"}
     rust.write_text(jsonl({"id": "right", "completion": "pub fn f(x: u8) -> u8 { x + 1 }", "task": task}))
+    told = "As a cook, I want to order flour online, so that I bake on time."
+    story.write_text(jsonl({"id": "right", "completion": told, "task": {"references": [told]}}))
     with served() as (url, said):
-        assert graders_at(url) == ["ocaml", "rust"]
-        both = [gradus("grade", grader, file, "--url", url) for grader, file in (("ocaml", ocaml), ("rust", rust))]
+        assert graders_at(url) == ["ocaml", "rust", "story"]
+        asked = (("ocaml", ocaml), ("rust", rust), ("story", story))
+        all_of_them = [gradus("grade", grader, file, "--url", url) for grader, file in asked]
     assert "without" not in said
-    assert [result.passed for here in both for result in results_in(here.out)] == [True, False, True]  # type: ignore[union-attr]
+    passed = [result.passed for here in all_of_them for result in results_in(here.out)]  # type: ignore[union-attr]
+    assert passed == [True, False, True, True]
 
 
 @pytest.fixture
@@ -252,7 +257,8 @@ def no_rust(tmp_path: Path) -> str:
 
 def test_a_machine_without_rust_still_serves_ocaml_and_is_told_so(no_rust: str, ocaml_grader: OcamlGrader) -> None:
     with served(path=no_rust) as (url, said):
-        assert graders_at(url) == ["ocaml"]
+        assert "ocaml" in graders_at(url)
+        assert "rust" not in graders_at(url)
     assert re.search(r"serving without rust: .*no toolchain is installed", said)
     asked_for = process("serve", "--port", "0", "--graders", "ocaml,rust", path=no_rust)
     _, err = asked_for.communicate(timeout=SOON_S)
