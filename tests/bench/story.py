@@ -56,6 +56,8 @@ CONFIGURATIONS = (
 )
 EQUAL = 1e-9
 """Advantages closer to zero than this are of a group whose rewards are all the same."""
+FELT = 0.1
+"""In standard deviations of the group: an advantage below hardly moves a policy."""
 
 Groups = list[list[StorySubmission]]
 Rewards = list[list[float]]
@@ -201,18 +203,22 @@ def opened(model: ExportedModel) -> dict[str, Backend]:
 def agreement(exact: Rewards, other: Rewards) -> dict[str, float]:
     """How far `other` is from `exact`, (groups, G) rewards each."""
     one, two = np.array(exact), np.array(other)
-    signs = [np.where(np.abs(a) < EQUAL, 0, np.sign(a)) for a in (_advantages(one), _advantages(two))]
+    advantages = _advantages(one)
+    signs = [np.where(np.abs(each) < EQUAL, 0, np.sign(each)) for each in (advantages, _advantages(two))]
+    changed = np.abs(advantages[signs[0] != signs[1]])
     return {
         "largest": float(np.abs(one - two).max()),
         "mean": float(np.abs(one - two).mean()),
         "advantages": int(one.size),
-        "signs": int((signs[0] != signs[1]).sum()),
-        "smallest_advantage": float(np.abs(_advantages(one)).min()),
+        "signs": int(changed.size),
+        "signs_felt": int((changed > FELT).sum()),
+        "largest_changed": float(changed.max(initial=0.0)),
     }
 
 
 def _advantages(rewards: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    return rewards - rewards.mean(axis=1, keepdims=True)
+    """As GRPO has them, in standard deviations of their group."""
+    return (rewards - rewards.mean(axis=1, keepdims=True)) / (rewards.std(axis=1, keepdims=True) + 1e-4)
 
 
 def run(rounds: int, number: int, shared: float, judged: int) -> dict[str, Any]:
@@ -279,11 +285,13 @@ def table(report: dict[str, Any]) -> str:
         lines.append(f"| {title(name)} | {row['cpu_ms']:.2f} | {row['wall_ms']:.2f} | {shown[0]} | {shown[1]} |")
     lines += [
         "",
-        "| rewards beside ONNX Runtime fp32 | largest difference | mean | advantages | signs that change |",
-        "|---|--:|--:|--:|--:|",
+        "| rewards beside ONNX Runtime fp32 | largest difference | mean | advantages | signs that change "
+        f"| of advantages over {FELT:g} | largest advantage that changes |",
+        "|---|--:|--:|--:|--:|--:|--:|",
     ]
     for name, one in report["agreement"].items():
         numbers = f"{one['largest']:.6f} | {one['mean']:.6f} | {one['advantages']} | {one['signs']}"
+        numbers += f" | {one['signs_felt']} | {one['largest_changed']:.3f}"
         lines.append(f"| {title(name)} | {numbers} |")
     return "\n".join(lines) + "\n"
 
