@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gradus.contract import Diagnostic, Severity, Stage, StoryTask
 from services.facts import Senses, StoryFacts
@@ -32,7 +33,7 @@ FEWEST_WORDS, MOST_WORDS, LONGEST = 8, 45, 80
 
 SAME_BENEFIT = 0.5
 """Shared words, of all words of two benefits, from which they are one."""
-OTHERS_ROLE = 0.25
+OTHERS_ROLE = 0.1
 """What a role is worth that is not its reference's but another one's."""
 META = 0.3
 """What a want is worth that speaks of stories where the task does not."""
@@ -48,6 +49,10 @@ RELEVANT = (0.10, 0.30)
 
 class Embeds(Protocol):
     def embed(self, texts: Sequence[str]) -> Embedded: ...
+
+
+class Contradicts(Protocol):
+    def contradiction(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float64]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,19 +175,20 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(part)
 
 
-def judged(answer: Answer, asked: Asked, gate: Gate, encoder: Embeds) -> Seen:
-    """The facts of `answer`. Raises Fault when the model fails."""
+def judged(answer: Answer, asked: Asked, gate: Gate, encoder: Embeds, reader: Contradicts | None = None) -> Seen:
+    """The facts of `answer`. `reader`: asked as well, if there is one. Raises Fault when a model fails."""
     stories = tuple(sorted(answer.stories, key=lambda story: (story.want, story.text)))
     if not stories or not asked.references:
         return Seen(_nothing(answer, asked), 0.0)
-    texts = [story.want for story in stories] + [reference.want for reference in asked.references]
-    embedded = encoder.embed(texts)
+    embedded = encoder.embed([story.want for story in stories] + [one.want for one in asked.references])
     own, others = np.split(embedded.vectors, [len(stories)])
     wishes = [meaning.wish(story.want) for story in stories]
     cosines = similarities(own, others)
     matching = match(_agreeing(gate(cosines), wishes, asked), cosines, others)
+    if reader is not None:
+        matching = _believed(matching, stories, asked, reader)
     fluency = meaning.probe("fluency")(embedded.inner)
-    pairs = [
+    matched = [
         _Matched(
             stories[pair.story],
             wishes[pair.story],
@@ -193,8 +199,15 @@ def judged(answer: Answer, asked: Asked, gate: Gate, encoder: Embeds) -> Seen:
         )
         for pair in matching.pairs
     ]
-    senses, more_cpu_s = _senses_of(pairs, asked, others, encoder)
-    facts = StoryFacts(
+    senses, more_cpu_s = _senses_of(matched, asked, others, encoder)
+    facts = _facts(answer, stories, asked, matching)
+    facts = replace(facts, repeats=repeats(own, others, matching.pairs), senses=senses, flags=_flags(answer, senses))
+    return Seen(facts, embedded.cpu_s + more_cpu_s)
+
+
+def _facts(answer: Answer, stories: Sequence[Story], asked: Asked, matching: Matching) -> StoryFacts:
+    """What the matching and the words alone say."""
+    return StoryFacts(
         stage=Stage.SCORE,
         lines=answer.lines,
         stories=len(stories),
@@ -204,13 +217,19 @@ def judged(answer: Answer, asked: Asked, gate: Gate, encoder: Embeds) -> Seen:
         benefits=sum(map(_has_own_benefit, stories)) / len(stories),
         benefits_wanted=sum(reference.has_benefit for reference in asked.references) / len(asked.references),
         fitting_length=sum(map(_fitting_length, stories)) / len(stories),
-        repeats=repeats(own, others, matching.pairs),
         boilerplate=_boilerplate(stories),
-        senses=senses,
-        flags=_flags(answer, senses),
         diagnostics=tuple(_diagnostics(answer, stories, matching)),
     )
-    return Seen(facts, embedded.cpu_s + more_cpu_s)
+
+
+def _believed(matching: Matching, stories: Sequence[Story], asked: Asked, reader: Contradicts) -> Matching:
+    """`matching` with less of those pairs in which the story contradicts the reference."""
+    texts = [(asked.references[pair.reference].want, stories[pair.story].want) for pair in matching.pairs]
+    denied = reader.contradiction(texts)
+    pairs = (
+        replace(pair, gated=pair.gated * (1 - float(share))) for pair, share in zip(matching.pairs, denied, strict=True)
+    )
+    return replace(matching, pairs=tuple(pair for pair in pairs if pair.gated > 0))
 
 
 def _nothing(answer: Answer, asked: Asked) -> StoryFacts:

@@ -1,9 +1,9 @@
 """Trains the probes, logistic regressions that tell sentences from words out of order, purposes from absurdities, and
 somebody from something.
 
-Their sentences are documentation that most machines have: docstrings of Python's standard library and descriptions of
-Debian packages. Stories are not among them. Run where the model is; the results are
-`fluency.json`, `sense.json` and `party.json`, which are part of the grader. Serving needs none of this.
+Their sentences are docstrings of Python's standard library and of installed packages (for those shipped: all extras).
+Stories are not among them. Run where the model is; the results are `fluency.json`, `sense.json` and `party.json`, which
+are part of the grader. Serving needs none of this.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ import ast
 import json
 import random
 import re
-import shutil
-import subprocess
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -39,9 +37,8 @@ MOST_PURPOSE_WORDS = 14
 ROLES = 2500
 QUANTILES = (0.001, 0.01, 0.03, 0.1, 0.25, 0.5, 0.75, 0.9)
 FLUENCY_RAMP, SENSE_RAMP, PARTY_RAMP = (-3.6, -1.0), (-2.0, 1.0), (-2.5, 1.0)
-"""Scores that are worth nothing and all; of fluency what 1 and 30 in 1,000 good sentences fall short of."""
-_FOREIGN = frozenset({"site-packages", "dist-packages", "test", "tests", "lib2to3", "idlelib"})
-"""Folders that are not the library, or hold code that does not parse."""
+"""Scores that are worth nothing and all; decision 0010 says what they let through."""
+FILES = 6000
 GLUE = ("the", "and", "the and", "of", "for the", "and the", "to")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 _PURPOSE = re.compile(
@@ -50,7 +47,6 @@ _PURPOSE = re.compile(
 )
 _AGENT = re.compile(r"(?:er|or|ist|ant|ian|eer|man|men|woman|women|ee|ess)s?$")
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z ,'-]+\.?")
-_DESCRIPTION = re.compile(r"^Description(?:-en)?: (.*(?:\n .*)*)", re.MULTILINE)
 
 Floats = NDArray[np.float64]
 
@@ -58,7 +54,7 @@ Floats = NDArray[np.float64]
 def sentences() -> list[str]:
     """Distinct sentences of this machine's documentation, lower case, sorted."""
     found: set[str] = set()
-    for text in (*_docstrings(), *_descriptions()):
+    for text in _docstrings():
         for one in _SENTENCE_END.split(" ".join(text.split())):
             if _PLAIN.fullmatch(one) and FEWEST_WORDS <= len(one.split()) <= MOST_WORDS:
                 found.add(one.rstrip(".").lower())
@@ -66,19 +62,16 @@ def sentences() -> list[str]:
 
 
 def _docstrings() -> Iterator[str]:
-    library = Path(sysconfig.get_paths()["stdlib"])
-    for path in sorted(library.rglob("*.py")):
-        if _FOREIGN.isdisjoint(path.relative_to(library).parts):
-            for node in ast.walk(ast.parse(path.read_bytes())):
-                if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module):
-                    yield (ast.get_docstring(node) or "").partition("\n\n")[0]
-
-
-def _descriptions() -> Iterator[str]:
-    if apt_cache := shutil.which("apt-cache"):
-        told = subprocess.run([apt_cache, "dumpavail"], capture_output=True, check=True, timeout=120)
-        for description in _DESCRIPTION.findall(told.stdout.decode(errors="replace")):
-            yield from description.split("\n .\n")
+    """First paragraphs of docstrings, from FILES files."""
+    paths = sorted(path for place in ("stdlib", "purelib") for path in Path(sysconfig.get_paths()[place]).rglob("*.py"))
+    for path in random.Random(SEED).sample(paths, min(FILES, len(paths))):
+        try:
+            tree = ast.parse(path.read_bytes())
+        except (SyntaxError, ValueError):
+            continue  # templates and tests of parsers
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module):
+                yield (ast.get_docstring(node) or "").partition("\n\n")[0]
 
 
 def _shuffled(words: list[str], chance: random.Random) -> list[str]:
