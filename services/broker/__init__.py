@@ -154,7 +154,7 @@ class Broker(Protocol):
         """This waiter gives up these jobs, which it submitted and has no answer to; a queued one is dropped.
 
         Unless somebody else wants it: every `submit` counts as one wish. Of a job that runs already the worker is told
-        when it renews; if that worker dies, nobody starts the job again.
+        when it renews, and stops it; if that worker dies, nobody starts the job again.
         """
         ...
 

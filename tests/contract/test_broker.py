@@ -1041,6 +1041,9 @@ async def test_a_job_record_without_its_job_does_not_keep_the_job_from_being_que
     on_redis: Place, redis: Redis, entry: str
 ) -> None:
     broker = on_redis.open()
+    await broker.submit(jobs(1, "other"))
+    await broker.finish(await take_one(broker), "{}", cache=True)
+    assert await answers(broker, ["other-0"])  # it looks up what it waits for when it starts, and every 30 s
     left = {"grader": "ocaml", "payload": "old", "entry": entry, "starts": 2, "turn": 7, "history": "", "inbox": 1}
     await redis.hset(f"{on_redis.prefix}job:job-0", mapping=left)
     await redis.pexpire(f"{on_redis.prefix}job:job-0", 60_000)
