@@ -3,7 +3,7 @@
 Twenty things times twelve deeds; a sprint is one thing and three deeds, and its stories are one for each deed. What
 overlaps: a held-out sprint is made of three (thing, deed) pairs that occur in neither the GRPO tasks nor the warm
 start, while every thing and every deed does. Six deeds carry one fixed wrong story most of the time in the warm start:
-negated, generic, another deed's, without a role, a bare title, an empty form. Nothing here grades or trains.
+negated, generic, off the point, without a role, a bare title, an empty form. Nothing here grades or trains.
 """
 
 from __future__ import annotations
@@ -67,8 +67,13 @@ DEEDS = (
     Deed("return", "to return a {n} at night", "I can sleep in"),
     Deed("swap", "to swap my {n} for another", "I get one that suits me"),
     Deed("cancel", "to cancel my {n}", "I get my money back", "As a {r}, I never want to cancel my {n}."),
-    Deed("rate", "to rate a {n}", "others know what to expect", "As a {r}, I want a {n}, so that it is good."),
-    Deed("compare", "to compare prices of two {n}s", "I save money", "As a {r}, I want to book a {n} ahead."),
+    Deed("rate", "to rate a {n}", "others know what to expect", "As a {r}, I want to be happy, so that it is good."),
+    Deed(
+        "compare",
+        "to compare prices of two {n}s",
+        "I save money",
+        "As a {r}, I want to look at the moon.",
+    ),
     Deed("report", "to report a broken {n}", "it is repaired", "I want to report a broken {n}."),
     Deed("renew", "to keep a {n} for longer", "I do not have to hurry", "Longer {n}"),
     Deed("track", "to see where my {n} is", "I know when it comes", "As a , I want , so that ."),
