@@ -65,7 +65,7 @@ _STARTS_CLAUSE = re.compile(
 )
 _SPOKEN = re.compile(r"\b(?:i|we)\b", re.IGNORECASE)
 _WHOLE_STORY = re.compile(
-    r"\bas (?:an?|the) [^.,;:!?]{1,60}?,?\s{1,3}i\s{1,3}(?:want|need|would like|can)\b", re.IGNORECASE
+    r"\bas (?:an?|the) (?:(?!\bso\b)[^.,;:!?]){1,60}?,?\s{1,3}i\s{1,3}(?:want|need|would like|can)\b", re.IGNORECASE
 )
 _SECOND_WISH = re.compile(r"\bi (?:want|need|would like) to\b|\bas an? [^.,;]{1,60}, i\b", re.IGNORECASE)
 _PLACEHOLDER = re.compile(r"^\W*(?:[\[<{(][^\]>})]{0,60}[\]>})]|_{2,}|\.{3,}|…)\W*$")
