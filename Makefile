@@ -70,11 +70,11 @@ serve: setup  ## Serve grading on http://127.0.0.1:8000, everything in one proce
 .PHONY: test
 test: setup  ## Run everything that must pass
 	@deploy/setup/debian.sh test
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q --ignore tests/vllm_server
 
 .PHONY: test-vllm
-test-vllm: setup vllm  ## Training against a real vLLM server that is killed, restarted, slow, wrong (tests/vllm)
-	$(BIN)/python -m pytest -q tests/vllm
+test-vllm: setup vllm  ## Training against a real vLLM server that is killed, restarted, slow, wrong (tests/vllm_server)
+	$(BIN)/python -m pytest -q tests/vllm_server
 
 .PHONY: test-compose
 test-compose: setup  ## Build the images, bring the stack up in containers, grade, tear down (podman)

@@ -1,6 +1,7 @@
-"""A server that speaks as much of vLLM's HTTP as a run needs, for tests of what is said to it. It has no model.
+"""`VllmLike` speaks as much of vLLM's HTTP as a run needs, without a model; `Relay` stands before the real one.
 
-`tests/vllm` holds the same code to the real one. This one misbehaves at will and at once.
+For tests of what is said to a generation server: both misbehave at will and at once. `tests/vllm_server` holds the same
+code to the real server.
 """
 
 from __future__ import annotations
@@ -15,12 +16,63 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx
+
 LOGPROB = -0.5
 """Of everything."""
 
 
 @dataclass
-class VllmLike:
+class Answering:
+    """What both have: a port, a log, and a way for a test to step in."""
+
+    log: list[tuple[str, Any]] = field(default_factory=list)
+    """Path and body of each request, in order."""
+    before: Callable[[str, Any], Any] = lambda path, body: None
+    """Asked before each answer; what it returns is answered instead, as (status, body)."""
+    url: str = ""
+
+    def paths(self) -> list[str]:
+        return [path for path, _ in self.log]
+
+    def answer(self, method: str, target: str, sent: bytes) -> tuple[int, Any]:
+        path, body = urlsplit(target).path, json.loads(sent) if sent else None
+        self.log.append((path, body))
+        instead = self.before(path, body)
+        return instead if instead is not None else self._usual(method, target, sent)
+
+    def _usual(self, method: str, target: str, sent: bytes) -> tuple[int, Any]:
+        raise NotImplementedError
+
+    @contextmanager
+    def serving(self) -> Iterator[Any]:
+        server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self.url = f"http://127.0.0.1:{server.server_port}"
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        try:
+            yield self
+        finally:
+            server.shutdown()
+            server.server_close()
+
+
+@dataclass
+class Relay(Answering):
+    """Stands between a run and a real server at `to`."""
+
+    to: str = ""
+
+    def _usual(self, method: str, target: str, sent: bytes) -> tuple[int, Any]:
+        headers = {"content-type": "application/json"} if sent else {}
+        try:
+            got = httpx.request(method, self.to + target, content=sent, headers=headers, timeout=300)
+        except httpx.HTTPError:
+            raise ConnectionAbortedError from None  # so the run sees it break off as well
+        return got.status_code, got.content
+
+
+@dataclass
+class VllmLike(Answering):
     version: str = "0.32.0"
     settings: dict[str, Any] = field(
         default_factory=lambda: {
@@ -33,25 +85,13 @@ class VllmLike:
     adapters: list[str] = field(default_factory=list)
     engine_ready: bool = False
     paused: bool = False
-    log: list[tuple[str, Any]] = field(default_factory=list)
-    """Path and body of each request, in order."""
-    before: Callable[[str, Any], Any] = lambda path, body: None
-    """Asked before each answer; what it returns is answered instead, as (status, body)."""
-    url: str = ""
 
     def start_again(self) -> None:
         """As a process that died and came back."""
         self.weight_version, self.adapters, self.engine_ready, self.paused = None, [], False, False
 
-    def paths(self) -> list[str]:
-        return [path for path, _ in self.log]
-
-    def answer(self, path: str, body: Any) -> tuple[int, Any]:
-        self.log.append((path, body))
-        instead = self.before(path, body)
-        return instead if instead is not None else self._usual(path, body or {})
-
-    def _usual(self, path: str, body: Any) -> tuple[int, Any]:
+    def _usual(self, method: str, target: str, sent: bytes) -> tuple[int, Any]:
+        path, body = urlsplit(target).path, json.loads(sent) if sent else {}
         if path in ("/health", "/reset_prefix_cache"):
             return 200, b""
         if path == "/v1/completions":
@@ -89,19 +129,8 @@ class VllmLike:
         one = {"prompt_token_ids": prompt, "token_ids": [1, 2], "logprobs": {"token_logprobs": [LOGPROB] * 2}}
         return 200, {"choices": [{"index": index, "prompt_logprobs": rows, **one} for index in range(body.get("n", 1))]}
 
-    @contextmanager
-    def serving(self) -> Iterator[VllmLike]:
-        server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self.url = f"http://127.0.0.1:{server.server_port}"
-        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-        try:
-            yield self
-        finally:
-            server.shutdown()
-            server.server_close()
 
-
-def _handler(like: VllmLike) -> type[BaseHTTPRequestHandler]:
+def _handler(answering: Answering) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -113,15 +142,15 @@ def _handler(like: VllmLike) -> type[BaseHTTPRequestHandler]:
 
         def _answer(self) -> None:
             sent = self.rfile.read(int(self.headers.get("content-length") or 0))
-            status, said = like.answer(urlsplit(self.path).path, json.loads(sent) if sent else None)
-            body = said if isinstance(said, bytes) else json.dumps(said).encode()
             try:
+                status, said = answering.answer(self.command, self.path, sent)
+                body = said if isinstance(said, bytes) else json.dumps(said).encode()
                 self.send_response(status)
                 self.send_header("content-length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
             except OSError:
-                self.close_connection = True  # whoever asked no longer waits
+                self.close_connection = True
 
         def log_message(self, format: str, *arguments: Any) -> None: ...
 

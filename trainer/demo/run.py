@@ -1,4 +1,5 @@
 """`make demo`: Redis, the service and workers started on this machine, a tiny model trained and measured, a report.
+`make demo-vllm`: the same with a vLLM server, which writes the completions of the training.
 
 Everything is real and the same as in a large run: the queue, the sandboxed graders over HTTP, the trainer, its config.
 Whatever it starts it stops again, also after Ctrl-C or a failure; an earlier run is moved aside. It installs nothing.
@@ -17,6 +18,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -32,7 +34,7 @@ from gradus.client import RewardClient
 from gradus.errors import Misuse, QueueFault
 from gradus.resources import configs
 from trainer.evaluate.report import write_report
-from trainer.evaluate.report.facts import training_s
+from trainer.evaluate.report.facts import sync_difference, training_s
 from trainer.evaluate.report.history import Run, read_run
 from trainer.evaluate.report.rates import Panel, headline_of, panels_of
 from trainer.evaluate.report.words import NOTHING, counted, duration
@@ -45,6 +47,9 @@ TAIL_LINES = 15
 EXIT_DONE, EXIT_FAILED, EXIT_FAULTED = 0, 1, 3
 SIGNALLED = 128
 """Exit statuses above it are signals, as in shells."""
+CONFIG, VLLM_CONFIG = "demo_ocaml.yaml", "demo_ocaml_vllm.yaml"
+"""They differ in who generates and in nothing that is learnt from."""
+VLLM_OPTIONS = ("--device", "cpu", "--max-model-len", "256", "--max-num-seqs", "128")
 QUICK = ("--max_steps", "12", "--warm_start.limit", "4000", "--evaluation.samples", "2", "--evaluation.limit", "24")
 """Overrides for a run that only shows that everything works; its figures mean little."""
 
@@ -53,15 +58,18 @@ class DemoFailed(Exception):
     """Something the demo needs did not come up; the message says what, shows its log and how to go on."""
 
 
-def main(run_dir: Path = Path("runs/demo"), quick: bool = False) -> int:
-    """Run the whole demo in `run_dir`. Returns 0, 3 when anything was faulted, or what made it stop."""
+def main(run_dir: Path = Path("runs/demo"), quick: bool = False, vllm: Path | None = None) -> int:
+    """Run the whole demo in `run_dir`. Returns 0, 3 when anything was faulted, or what made it stop.
+
+    `vllm` is the `gradus` of an environment that has vLLM; None: the trainer's own process generates.
+    """
     console = Console(highlight=False, soft_wrap=True)
     # Before torch is loaded: beside the workers, and for a model this small, one thread is fastest.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     started = time.monotonic()
     try:
         with _terminable():
-            return _demo(run_dir, quick, console, started)
+            return _demo(run_dir, quick, vllm, console, started)
     except DemoFailed as failure:
         console.print(f"\n[bold red]The demo stopped.[/] {escape(str(failure))}")
         return EXIT_FAILED
@@ -70,8 +78,8 @@ def main(run_dir: Path = Path("runs/demo"), quick: bool = False) -> int:
         return SIGNALLED + signal.SIGINT
 
 
-def _demo(run_dir: Path, quick: bool, console: Console, started: float) -> int:
-    _check_tools()
+def _demo(run_dir: Path, quick: bool, vllm: Path | None, console: Console, started: float) -> int:
+    _check_tools(vllm)
     aside = set_aside(run_dir)
     (run_dir / "logs").mkdir(parents=True)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -88,15 +96,25 @@ def _demo(run_dir: Path, quick: bool, console: Console, started: float) -> int:
             "2. Making a model of 0.6 million parameters; it learns the form from answers, many of them wrong."
         )
         console.print("   Then it is measured, trained with GRPO on the graders' rewards, and measured again.")
-        status = _train(run_dir, url, quick)
-        if status > SIGNALLED:
-            raise KeyboardInterrupt
-        if status != EXIT_DONE:
-            raise DemoFailed(f"The training ended with status {status}; its log is {run_dir / 'training.log'}.")
+        config, more = CONFIG, [*(QUICK if quick else ())]
+        if vllm is not None:
+            console.print("   A vLLM server is started on what the warm start leaves, and writes GRPO's completions.")
+            config, more = VLLM_CONFIG, [*more, "--generation.url", services.start_vllm(vllm, run_dir / "warm_start")]
+        _check_end(_train(run_dir, config, url, more), run_dir, services)
     return _conclude(run_dir, console, started)
 
 
-def _train(run_dir: Path, url: str, quick: bool) -> int:
+def _check_end(status: int, run_dir: Path, services: Services) -> None:
+    """Raises unless the training came to its end."""
+    if status > SIGNALLED:
+        raise KeyboardInterrupt
+    if status != EXIT_DONE:
+        for service in services.running:
+            service.check()
+        raise DemoFailed(f"The training ended with status {status}; its log is {run_dir / 'training.log'}.")
+
+
+def _train(run_dir: Path, config: str, url: str, more: Sequence[str]) -> int:
     os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
     from transformers.utils import logging
 
@@ -104,9 +122,8 @@ def _train(run_dir: Path, url: str, quick: bool) -> int:
 
     logging.disable_progress_bar()
 
-    overrides = ["--output_dir", str(run_dir), "--reward.urls", url, *(QUICK if quick else ())]
     try:
-        return train(configs() / "train" / "demo_ocaml.yaml", overrides)
+        return train(configs() / "train" / config, ["--output_dir", str(run_dir), "--reward.urls", url, *more])
     except Misuse as misuse:
         raise DemoFailed(f"The training refused its configuration: {misuse}") from None
 
@@ -120,6 +137,8 @@ def _conclude(run_dir: Path, console: Console, started: float) -> int:
     console.print(_summary(panels_of(evaluations)))
     console.print("Held-out: the kinds of task that were trained on, with constants never trained on for that kind.")
     console.print(_account(run, faulted, time.monotonic() - started))
+    if (largest := sync_difference(run.metrics)) is not None:
+        console.print(f"Trainer and vLLM server: log-probabilities differed by {largest:.1e} at most after a sync.")
     console.print(f"The report: {report.resolve()}")
     return EXIT_FAULTED if faulted else EXIT_DONE
 
@@ -150,8 +169,10 @@ NEEDED = {
 }
 
 
-def _check_tools() -> None:
+def _check_tools(vllm: Path | None) -> None:
     missing = [f"{tool} ({how})" for tool, how in NEEDED.items() if shutil.which(tool) is None]
+    if vllm is not None and not vllm.exists():
+        raise DemoFailed(f"There is no {vllm}. `make vllm` installs it.")
     if missing:
         raise DemoFailed(f"These programs are missing: {', '.join(missing)}. `make setup` installs all of them.")
 
@@ -200,6 +221,8 @@ class Services:
     logs: Path
     running: list[Service] = field(default_factory=list)
     folder: Path | None = None
+    starter: threading.Thread | None = None
+    stopping: threading.Event = field(default_factory=threading.Event)
 
     def __enter__(self) -> Services:
         atexit.register(self.stop)
@@ -225,8 +248,27 @@ class Services:
         self._wait("the workers", WORKERS_READY_S, lambda: _live_workers(url) >= workers)
         return url
 
+    def start_vllm(self, gradus: Path, model: Path) -> str:
+        """Start a vLLM server as soon as there is a model in that folder; returns the address that it will have."""
+        port = free_port()
+        command = [str(gradus), "vllm", str(model), "--port", str(port), *VLLM_OPTIONS]
+
+        def start() -> None:
+            while not model.exists():
+                if self.stopping.wait(0.2):
+                    return
+            self._spawn("vllm", command, "`make vllm` installs it anew when .venv-vllm is removed.")
+            self.stopping.wait()  # the kernel ends the server when the thread that started it ends
+
+        self.starter = threading.Thread(target=start, daemon=True)
+        self.starter.start()
+        return f"http://127.0.0.1:{port}"
+
     def stop(self) -> None:
         """Ask every program to end, then make it; safe to call twice."""
+        self.stopping.set()
+        if self.starter is not None:
+            self.starter.join()
         # Redis came first and goes last: the others say goodbye to it.
         for keep in (1, 0):
             leaving, self.running = self.running[keep:], self.running[:keep]
@@ -337,6 +379,7 @@ def _terminable() -> Iterator[None]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m trainer.demo.run", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--run-dir", type=Path, default=Path("runs/demo"))
+    parser.add_argument("--vllm", type=Path, help="the gradus of an environment with vLLM, to generate with that")
     parser.add_argument("--quick", action="store_true", help="a dozen steps, only to see that everything works")
     chosen = parser.parse_args()
-    sys.exit(main(chosen.run_dir, chosen.quick))
+    sys.exit(main(chosen.run_dir, chosen.quick, chosen.vllm))

@@ -37,7 +37,9 @@ class VllmServer:
         self._request_s = config.request_timeout_s
         key = os.environ.get(config.api_key_env)
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self._http = httpx.Client(base_url=self.url, headers=self._headers)
+        # Reading the system's certificates takes longer than a request; it is done once, and only where https needs it.
+        self._tls = httpx.create_ssl_context() if self.url.startswith("https:") else False
+        self._http = httpx.Client(base_url=self.url, headers=self._headers, verify=self._tls)
 
     def close(self) -> None:
         self._http.close()
@@ -152,7 +154,8 @@ class VllmServer:
     ) -> None:
         slots = asyncio.Semaphore(MAX_GROUPS_IN_FLIGHT)
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-        async with httpx.AsyncClient(base_url=self.url, headers=self._headers, limits=limits) as http:
+        options: dict[str, Any] = {"base_url": self.url, "headers": self._headers, "limits": limits}
+        async with httpx.AsyncClient(**options, verify=self._tls) as http:
 
             async def one(key: int, prompt: Sequence[int]) -> None:
                 async with slots:

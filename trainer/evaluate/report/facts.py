@@ -49,6 +49,7 @@ def _facts(run: Run) -> Iterator[tuple[str, str]]:
     yield "Seed", _seeds(run)
     yield "GRPO steps", _steps(run)
     yield "Training time", duration(seconds) if (seconds := training_s(run.metrics)) else ""
+    yield "Completions by", _generation(run)
     yield "Evaluation time", duration(sum(e.duration_s for e in evaluations)) if evaluations else ""
     yield "Graded in training", _graded(run)
     yield "Settings", _settings(config)
@@ -61,6 +62,20 @@ def _held_out(run: Run) -> str:
         return ""
     tasks = counted(len(evaluation.measurements[0].problems), "task")
     return f"{tasks} of {evaluation.tasks} (sha256 {evaluation.tasks_sha256[:12]})"
+
+
+def _generation(run: Run) -> str:
+    if _text(run.config, "generation", "backend") != "vllm":
+        return ""
+    largest = sync_difference(run.metrics)
+    differs = "" if largest is None else f"; log-probabilities differed by {largest:.1e} at most after syncs"
+    return f"a vLLM server{differs}"
+
+
+def sync_difference(metrics: Sequence[Json]) -> float | None:
+    """The largest difference between trainer and generation server in the log-probability of a token, after syncs."""
+    name = "generation/sync_logprob_difference_max"
+    return max((line[name] for line in metrics if line.get(name) is not None), default=None)
 
 
 def _seeds(run: Run) -> str:

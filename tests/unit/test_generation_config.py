@@ -1,0 +1,161 @@
+"""What a run can be told about generation, and what it may not be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from gradus.errors import Misuse
+from gradus.resources import configs
+from services.generation.serve import Wish, command_of, environment_of, serve
+from trainer.config import GenerationConfig, load_config
+from trainer.generation.backend import generating, vllm_options
+from trainer.run_folder import RunFolder
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("backend", "vLLM"),
+        ("sync", "pigeon"),
+        ("url", "127.0.0.1:8001"),
+        ("url", "ftp://127.0.0.1:8001"),
+        ("url", "http://"),
+        ("url", "http://host:0"),
+        ("url", "http://host:70000"),
+        ("url", "http://host:port"),
+        ("url", "http://[::1"),
+        ("url", ""),
+        ("url", None),
+        ("verify_sync", "sometimes"),
+        ("verify_sync", True),
+        ("max_logprob_difference", 0),
+        ("max_logprob_difference", float("nan")),
+        ("max_logprob_difference", float("inf")),
+        ("sync_deadline_s", 0),
+        ("sync_deadline_s", float("inf")),
+        ("request_timeout_s", -1),
+        ("request_timeout_s", 1e9),
+        ("restart_wait_s", -1),
+        ("restart_wait_s", float("nan")),
+        ("tries", 0),
+        ("tries", 101),
+        ("seed", 1),
+    ],
+)
+def test_what_makes_no_sense_is_refused_by_name(name: str, value: Any) -> None:
+    with pytest.raises(ValidationError) as refused:
+        GenerationConfig(**{name: value})
+    assert [error["loc"] for error in refused.value.errors()] == [(name,)]
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:8001", "https://vllm.example/behind/a/path", "http://[::1]:8001/"])
+def test_addresses_of_servers_are_taken_as_they_are(url: str) -> None:
+    assert GenerationConfig(url=url).url == url
+
+
+# ------------------------------------------------------------------------------------------------- what TRL is told
+
+
+def test_trl_is_told_of_a_server_only_when_there_is_one() -> None:
+    assert vllm_options(GenerationConfig(), {"use_vllm": True}) == {}
+    told = vllm_options(GenerationConfig(backend="vllm", url="http://h:1"), {"temperature": 0.7})
+    assert told == {"use_vllm": True, "vllm_mode": "server", "vllm_server_base_url": "http://h:1"}
+
+
+@pytest.mark.parametrize(
+    "name", ["use_vllm", "vllm_mode", "vllm_server_base_url", "vllm_server_host", "vllm_server_port"]
+)
+def test_two_words_on_the_server_are_one_too_many(name: str) -> None:
+    with pytest.raises(Misuse, match=f"grpo.{name}"):
+        vllm_options(GenerationConfig(backend="vllm"), {name: True})
+
+
+@pytest.mark.parametrize("name", ["seed", "n", "max_tokens", "model", "prompt", "stream", "logprobs", "echo"])
+def test_options_of_requests_that_would_break_them_are_refused(name: str) -> None:
+    with pytest.raises(Misuse, match=f"generation_kwargs: {name}"):
+        vllm_options(GenerationConfig(backend="vllm"), {"generation_kwargs": {"min_tokens": 1, name: 1}})
+    assert vllm_options(GenerationConfig(), {"generation_kwargs": {name: 1}}) == {}
+    vllm_options(GenerationConfig(backend="vllm"), {"generation_kwargs": {"min_tokens": 1, "stop": ["x"]}})
+
+
+def test_trls_own_class_is_back_when_the_run_is_over(tmp_path: Path) -> None:
+    from trl.trainer import grpo_trainer
+
+    own = grpo_trainer.VLLMGeneration
+    stale = RunFolder(tmp_path).weights
+    stale.mkdir()
+    (stale / "of-a-killed-run.safetensors").write_text("old")
+    with generating(GenerationConfig(backend="vllm"), RunFolder(tmp_path), print):
+        assert grpo_trainer.VLLMGeneration is not own
+        assert not stale.exists()
+    assert grpo_trainer.VLLMGeneration is own
+    for other in (GenerationConfig(), GenerationConfig(backend="vllm", sync="nccl")):
+        with generating(other, RunFolder(tmp_path), print) as served:
+            assert served is None
+            assert grpo_trainer.VLLMGeneration is own
+
+
+def test_the_demo_with_vllm_learns_the_same_in_the_same_way() -> None:
+    plain = load_config(configs() / "train" / "demo_ocaml.yaml").model_dump()
+    served = load_config(configs() / "train" / "demo_ocaml_vllm.yaml").model_dump()
+    differing = {name for name in plain if plain[name] != served[name]}
+    assert differing == {"reward", "generation", "output_dir"}
+    assert served["reward"] == {**plain["reward"], "early": True}
+    assert served["generation"]["verify_sync"] == "always"
+    assert served["generation"]["max_logprob_difference"] <= 1e-4
+
+
+# ------------------------------------------------------------------------------------------------ how vLLM is started
+
+
+def options_of(command: list[str]) -> dict[str, str]:
+    """Those that have values."""
+    pairs = zip(command, command[1:], strict=False)
+    return {name: value for name, value in pairs if name.startswith("--") and not value.startswith("--")}
+
+
+def test_a_server_on_a_cpu_gets_what_keeps_it_alive() -> None:
+    command = command_of(Wish(model="m"), "cpu")
+    options = options_of(command)
+    assert options["--host"] == "127.0.0.1"
+    assert options["--logprobs-mode"] == "processed_logprobs"
+    assert yaml.safe_load(options["--weight-transfer-config"]) == {"backend": "file"}
+    assert options["--dtype"] == "float32"
+    assert {"--enforce-eager", "--no-enable-chunked-prefill"} <= {*command}
+    assert "--enable-lora" not in command
+
+
+def test_a_server_on_cuda_is_left_its_own_settings() -> None:
+    command = command_of(Wish(model="m", lora_rank=16, max_model_len=512, extra=("--dtype", "half")), "cuda")
+    options = options_of(command)
+    assert yaml.safe_load(options["--weight-transfer-config"]) == {"backend": "nccl"}
+    assert (options["--max-lora-rank"], options["--max-model-len"]) == ("16", "512")
+    assert not {"--enforce-eager", "--kv-cache-memory-bytes"} & {*command}
+    assert command[-2:] == ["--dtype", "half"], "what is said last counts"
+
+
+def test_development_endpoints_cannot_be_switched_off_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_SERVER_DEV_MODE", "0")
+    monkeypatch.setenv("VLLM_NO_USAGE_STATS", "0")
+    environment = environment_of()
+    assert environment["VLLM_SERVER_DEV_MODE"] == "1"
+    assert environment["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] == "1"
+    assert environment["VLLM_NO_USAGE_STATS"] == "0", "that is for whoever starts it to say"
+
+
+@pytest.mark.parametrize(
+    ("wish", "complaint"),
+    [
+        (Wish(model="m", device="abacus"), "--device abacus"),
+        (Wish(model="m", sync="http"), "--sync http"),
+        (Wish(model="m"), "make vllm"),
+    ],
+)
+def test_what_cannot_be_started_is_told_before_anything_is(wish: Wish, complaint: str) -> None:
+    with pytest.raises(Misuse, match=complaint):
+        serve(wish, print)
