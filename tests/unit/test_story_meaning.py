@@ -41,20 +41,10 @@ def test_a_want_that_is_left_open_keeps_less(case: dict[str, str]) -> None:
     assert agreement(case) == meaning.HEDGED
 
 
-@each("in_order")
-def test_other_words_in_an_order_of_their_own_are_in_order(case: dict[str, str]) -> None:
-    assert meaning.order(meaning.wish(case["want"]), meaning.wish(case["reference"])) == 1.0
-
-
-@each("out_of_order")
-def test_the_words_of_the_reference_out_of_order_are_out_of_order(case: dict[str, str]) -> None:
-    assert meaning.order(meaning.wish(case["want"]), meaning.wish(case["reference"])) < 0.5
-
-
 def test_only_a_want_that_is_long_for_what_it_answers_is_long() -> None:
-    assert not meaning.is_long("pay " * 12, "pay")
-    assert meaning.is_long("pay " * 13, "pay")
-    assert not meaning.is_long("pay " * 20, "pay " * 10)
+    assert not meaning.is_long("pay " * 10, "pay")
+    assert meaning.is_long("pay " * 11, "pay")
+    assert not meaning.is_long("pay " * 16, "pay " * 10)
 
 
 def test_a_long_want_is_cut_where_it_is_joined_and_every_few_words() -> None:
@@ -132,9 +122,7 @@ def test_forms_of_a_word_have_one_stem(one: str, other: str) -> None:
 def test_any_two_texts_can_be_compared(one: str, other: str) -> None:
     wishes = meaning.wish(one), meaning.wish(other)
     assert 0 <= meaning.agreement(*wishes) <= 1
-    assert 0 <= meaning.order(*wishes) <= 1
     assert meaning.agreement(*wishes) <= 1
     assert meaning.agreement(wishes[0], wishes[0]) == 1.0
-    assert meaning.order(wishes[0], wishes[0]) == 1.0
     assert 0 <= meaning.explained(one, ()) <= 1
     assert all(piece.strip() for piece in meaning.pieces(one))

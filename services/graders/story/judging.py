@@ -43,7 +43,7 @@ SENSE = 0.15
 """What making sense by itself adds to a benefit's cosine."""
 RELATED = (0.15, 0.30)
 """Cosine of a benefit and what is nearest to it, of the own want and all references, with SENSE: worth nothing, all."""
-RELEVANT = (0.10, 0.30)
+RELEVANT = (0.15, 0.35)
 """Cosines of a part of a want and the reference that is nearest to it."""
 
 
@@ -139,10 +139,10 @@ class _Again:
 def asked_by(task: StoryTask) -> Asked:
     """What `task` asks for; in an order of its own, so that the order of the references cannot matter."""
     context = " ".join(_texts(task.team_context))
-    return _asked(tuple(sorted(task.references)), f"{task.sprint_goal} {context}"[:100_000])
+    return _asked(tuple(sorted(task.references)), f"{task.sprint_goal} {context}"[:20_000])
 
 
-@lru_cache(maxsize=2000)
+@lru_cache(maxsize=500)
 def _asked(references: tuple[str, ...], about: str) -> Asked:
     read = tuple(_reference(text) for text in references if tidied(text))
     return Asked(read, frozenset(content(about)).union(*(content(text) for text in references)))
@@ -258,7 +258,7 @@ def _senses_of(pairs: Sequence[_Matched], asked: Asked, references: Vectors, enc
     again = _Again.of([text for doubt in doubts for text in doubt.texts], encoder)
     scores = [
         (
-            min(one.fluency, meaning.order(one.wish, one.reference.wish)),
+            one.fluency,
             _focus(one, doubt, asked, again, references),
             _coherence(one, doubt, again, references),
             _role(one, doubt, asked, again),

@@ -25,7 +25,7 @@ HEAD_REACH = 6
 """Words from the start of a want that say whether it is wanted at all."""
 VERB_REACH = 2
 """Words of meaning from the start of a want among which its verb is."""
-MANY_WORDS = 12
+MANY_WORDS = 10
 """A want of up to so many words is not long, whatever it answers."""
 PIECE_WORDS, FEWEST_PIECE_WORDS = 8, 3
 _JOINT = re.compile(
@@ -34,8 +34,6 @@ _JOINT = re.compile(
 )
 HEDGED = 0.4
 """What a want is worth that says `maybe` where the reference does not."""
-ORDER_WORDS = 5
-"""Fewer shared words than this have no order to speak of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +54,7 @@ def wish(want: str) -> Wish:
     verbs = stems[:VERB_REACH]
     undone = frozenset[str]().union(*(opposites().get(verb, frozenset()) for verb in verbs))
     return Wish(
-        stems=tuple(stems),
+        stems=stems,
         denied=_denied(words),
         hedged=any(word in word_list("hedges") for word in words),
         opposed=undone - frozenset(stems),
@@ -81,26 +79,6 @@ def agreement(story: Wish, reference: Wish) -> float:
     if story.opposed & set(reference.stems[:VERB_REACH]) and reference.opposed & set(story.stems[:VERB_REACH]):
         return 0.0
     return HEDGED if story.hedged and not reference.hedged else 1.0
-
-
-def order(story: Wish, reference: Wish) -> float:
-    """Whether the words that both share stand in much the same order; 1 where they share too few to tell."""
-    places: dict[str, int] = {}
-    for place, one in enumerate(reference.stems):
-        places.setdefault(one, place)
-    shared = [places[one] for one in dict.fromkeys(story.stems) if one in places]
-    if len(shared) < ORDER_WORDS or len(shared) < 0.7 * len(story.stems):
-        return 1.0
-    return ramp(_longest_rise(shared) / len(shared), 0.55, 0.8)
-
-
-def _longest_rise(places: Sequence[int]) -> int:
-    """Length of the longest increasing subsequence."""
-    ends: list[int] = []
-    for place in places:
-        at = int(np.searchsorted(ends, place))
-        ends[at : at + 1] = [place]
-    return len(ends)
 
 
 def ramp(value: float, low: float, high: float) -> float:
@@ -174,7 +152,7 @@ def is_party(role: str, known: Collection[str]) -> bool:
 
 def is_long(want: str, reference: str) -> bool:
     """So much longer than what it answers that there may be something in it that nobody asked for."""
-    return len(tokens(want)) > max(MANY_WORDS, 1.6 * len(tokens(reference)) + 4)
+    return len(tokens(want)) > max(MANY_WORDS, 1.3 * len(tokens(reference)) + 3)
 
 
 def pieces(want: str) -> tuple[str, ...]:

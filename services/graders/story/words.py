@@ -42,10 +42,11 @@ def tokens(text: str) -> list[str]:
     return _TOKEN.findall(text.lower())
 
 
-def content(text: str) -> list[str]:
+@lru_cache(maxsize=2000)
+def content(text: str) -> tuple[str, ...]:
     """Stems of the words of `text` that carry meaning, in order: function words are left out."""
     stop = word_list("stop_words")
-    return [stem(word) for word in tokens(text) if word not in stop]
+    return tuple(stem(word) for word in tokens(text) if word not in stop)
 
 
 @lru_cache(maxsize=50_000)
