@@ -62,6 +62,47 @@ def test_missing_programs_are_named_with_what_to_install(
     assert not (tmp_path / "demo").exists()
 
 
+@needs_tools
+def test_a_missing_vllm_is_named_with_what_to_install(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert demo.main(tmp_path / "demo", vllm=tmp_path / "no" / "gradus") == demo.EXIT_FAILED
+    assert "`make vllm` installs it" in " ".join(capsys.readouterr().out.split())
+    assert not (tmp_path / "demo").exists()
+
+
+def started_with(tmp_path: Path, services: Services, model: Path) -> str:
+    """Starts, in place of vLLM, a program that only writes down what it was started with."""
+    program = tmp_path / "gradus"
+    program.write_text('#!/bin/sh\necho "$@"\nexec sleep 60\n')
+    program.chmod(0o755)
+    return services.start_vllm(program, model)
+
+
+def test_a_vllm_server_starts_when_there_is_a_model_and_ends_with_the_rest(tmp_path: Path) -> None:
+    model = tmp_path / "warm_start"
+    with Services(tmp_path) as services:
+        url = started_with(tmp_path, services, model)
+        assert services.running == []
+        model.mkdir()
+        give_up_at = time.monotonic() + 20
+        while not services.running or "vllm" not in services.running[0].log.read_text():
+            assert time.monotonic() < give_up_at
+            time.sleep(0.05)
+        (server,) = services.running
+        assert f"vllm {model} --port {url.rpartition(':')[2]}" in server.log.read_text()
+        assert server.process.poll() is None
+    assert wait_gone([server.process.pid], 5) == []
+
+
+def test_a_vllm_server_that_still_waits_for_its_model_never_starts(tmp_path: Path) -> None:
+    model = tmp_path / "warm_start"
+    with Services(tmp_path) as services:
+        started_with(tmp_path, services, model)
+    model.mkdir()
+    time.sleep(0.5)
+    assert services.running == []
+    assert not (tmp_path / "vllm.log").exists()
+
+
 @pytest.mark.slow
 @needs_tools
 def test_everything_is_up_when_it_says_so_and_gone_afterwards(tmp_path: Path) -> None:
