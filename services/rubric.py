@@ -31,7 +31,7 @@ ON_TOPIC = 0.5
 REDUNDANCY, EXTRANEOUS, BENEFITS, BOILERPLATE, TAMPERING = 0.6, 0.25, 0.35, 0.4, 0.5
 USUAL_BOILERPLATE = 0.34
 """Share of the benefits that honest writers repeat."""
-FLUENCY, FOCUS, COHERENCE, ROLE = 0.9, 0.9, 0.6, 0.5
+FLUENCY, FOCUS, COHERENCE, ROLE = 0.9, 0.9, 0.6, 0.6
 """The most that each check of meaning takes; by how sure it is of what it finds."""
 SCRUM_WEIGHTS = {
     "regex": 0.15,

@@ -17,7 +17,7 @@ Vectors = NDArray[np.float32]
 
 SAME_REFERENCE = 0.95
 """Cosine from which two references ask for the same."""
-SAME_STORY = 0.75
+SAME_STORY = 0.65
 """Cosine from which two stories may say the same."""
 ANSWERED = 0.5
 """Gated similarity from which a story answers its reference: the middle of the gate."""
