@@ -72,10 +72,8 @@ class Asked:
     references: tuple[Reference, ...]
     known: frozenset[str]
     """Stems of the task's own words: goal, references, context."""
-
-    @property
-    def roles(self) -> frozenset[frozenset[str]]:
-        return frozenset(reference.role for reference in self.references if reference.role)
+    roles: frozenset[frozenset[str]]
+    """Stems of each role that a reference has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +143,8 @@ def asked_by(task: StoryTask) -> Asked:
 @lru_cache(maxsize=500)
 def _asked(references: tuple[str, ...], about: str) -> Asked:
     read = tuple(_reference(text) for text in references if tidied(text))
-    return Asked(read, frozenset(content(about)).union(*(content(text) for text in references)))
+    known = frozenset(content(about)).union(*(content(text) for text in references))
+    return Asked(read, known, frozenset(reference.role for reference in read if reference.role))
 
 
 def _reference(text: str) -> Reference:
