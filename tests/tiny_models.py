@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainer.config import FreshModel, LoraSettings, ModelConfig
+from gradus.client import RewardClient
+from trainer.config import FreshModel, LoraSettings, ModelConfig, TrainConfig
 
 SIZES = {
     "vocab_size": 300,
@@ -97,3 +98,26 @@ def trainer_of(
     if lora is not None:
         settle(made.model, lora, say)
     return made
+
+
+def run_of(config: TrainConfig) -> Any:
+    """What the parts of a run of `config` are handed, from its beginning; nothing is graded yet."""
+    from trainer.data import load_tasks
+    from trainer.device import choose_device
+    from trainer.grpo import grpo_options
+    from trainer.run import Run
+    from trainer.run_folder import RunFolder
+    from trainer.signals import StopWish
+
+    device = choose_device(config.model)
+    return Run(
+        config=config,
+        options=grpo_options(config, device, print),
+        tasks=load_tasks(config.data, config.reward.grader, config.seed),
+        device=device,
+        folder=RunFolder(config.output_dir),
+        client=RewardClient(config.reward.urls),
+        wish=StopWish(print),
+        say=print,
+        checkpoint=None,
+    )

@@ -33,11 +33,22 @@ def _checked(class_name: str, name: str, value: Any) -> tuple[str | None, Any]:
         return f"not set here: {OWN_NAMES[name]}", value
     if isinstance(value, bool) and hints[name] in (int, float):
         return f"{str(value).lower()} is not a number", value
+    if unknown := _unknown_inside(hints[name], value):
+        return f"{', '.join(unknown)}: unknown key in it", value
     try:
         return None, _adapter(class_name, name).validate_python(value)
     except ValidationError as error:
         messages = dict.fromkeys(item["msg"] for item in error.errors(include_url=False, include_context=False))
         return f"{value!r}: {' or '.join(messages)}", value
+
+
+def _unknown_inside(hint: Any, value: Any) -> list[str]:
+    """Keys of a mapping for an option that is an object, `parallelism_config`; pydantic would drop them in silence."""
+    kinds = [kind for kind in typing.get_args(hint) if dataclasses.is_dataclass(kind)]
+    if not kinds or not isinstance(value, Mapping):
+        return []
+    known = {field.name for kind in kinds for field in dataclasses.fields(kind)}
+    return sorted(str(key) for key in value if key not in known)
 
 
 @functools.cache

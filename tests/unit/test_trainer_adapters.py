@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,8 @@ from typing import Any
 import pytest
 
 from gradus.errors import Misuse
-from tests.tiny_models import make_model, trainer_of
-from trainer.config import LoraSettings, ModelConfig
+from tests.tiny_models import make_model, run_of, trainer_of
+from trainer.config import LoraSettings, ModelConfig, load_config
 
 pytestmark = [
     pytest.mark.training,
@@ -23,6 +24,16 @@ ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
 USUAL = [*ATTENTION, "gate_proj", "up_proj", "down_proj"]
 EXPERTS = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]
 MIXTURES = ["qwen3_moe", "mixtral", "gpt_oss"]
+WARM_START = """
+model: {{name: {model}, device: cpu, load_in_4bit: true}}
+lora: {{r: 2}}
+data: {{dataset: {folder}/rows.jsonl, ignore_columns: ['*']}}
+reward: {{grader: ocaml}}
+warm_start: {{dataset: {folder}/rows.jsonl, ignore_columns: ['*'],
+              sft: {{max_steps: 2, per_device_train_batch_size: 4, learning_rate: 1.0e-2}}}}
+grpo: {{num_generations: 2, per_device_train_batch_size: 2, max_steps: 1}}
+output_dir: {folder}/run
+"""
 needs_bitsandbytes = pytest.mark.skipif(
     importlib.util.find_spec("bitsandbytes") is None, reason="bitsandbytes is not installed (extra `quantized`)"
 )
@@ -169,6 +180,28 @@ def test_a_quantized_run_is_measured_as_it_was_trained(model, tmp_path: Path) ->
     ids = torch.arange(3, 40)[None]
     with torch.no_grad():
         assert torch.allclose(loaded.eval()(ids).logits, trainer.model.eval()(ids).logits, atol=1e-5)
+
+
+@needs_bitsandbytes
+def test_what_a_warm_start_learned_on_quantized_weights_is_in_the_whole_model_that_it_leaves(
+    model,  # type: ignore[no-untyped-def]
+    tmp_path: Path,
+) -> None:
+    from safetensors.torch import load_file
+
+    from trainer.sft import warm_start
+
+    worked = [{"prompt": f"(* add {n} *)", "completion": f"let f x = x + {n}"} for n in range(8)]
+    rows = [{"id": f"t{n}", "tests": f"assert (f 1 = {n + 1})", **row} for n, row in enumerate(worked)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "run.yaml").write_text(WARM_START.format(model=model("qwen2"), folder=tmp_path))
+    left = Path(warm_start(run_of(load_config(tmp_path / "run.yaml")), str(model("qwen2"))))
+    before = load_file(model("qwen2") / "model.safetensors")
+    after = load_file(left / "model.safetensors")
+    assert {name: weight.dtype for name, weight in after.items()} == {n: w.dtype for n, w in before.items()}
+    moved = {name for name in before if not after[name].equal(before[name])}
+    assert moved == {name for name in before if name.endswith("_proj.weight")}
+    assert [path.name for path in left.parent.iterdir()] == ["warm_start"]
 
 
 def test_without_bitsandbytes_the_refusal_says_what_to_install(
