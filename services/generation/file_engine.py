@@ -7,11 +7,13 @@ between them, a file does. Knows nothing of training.
 from __future__ import annotations
 
 import urllib.request
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from safetensors.torch import load, load_file
+from safetensors import safe_open
+from safetensors.torch import load
 from vllm.distributed.weight_transfer.base import (
     WeightTransferEngine,
     WeightTransferInitInfo,
@@ -51,7 +53,7 @@ class FileEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo]):  # type: i
         initialize_layerwise_reload(self.model)
 
     def receive_weights(self, update_info: FileUpdateInfo) -> None:
-        self.model.load_weights(_tensors(update_info, str(self.device)).items())
+        self.model.load_weights(_tensors(update_info))
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
         # vLLM's own method waits for an accelerator afterwards, which fails where there is none
@@ -79,8 +81,12 @@ class FileEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo]):  # type: i
         """Nothing to tear down."""
 
 
-def _tensors(info: FileUpdateInfo, device: str) -> dict[str, torch.Tensor]:
+def _tensors(info: FileUpdateInfo) -> Iterator[tuple[str, torch.Tensor]]:
+    """One after the other and off the device, which has no room for a second copy of all."""
     if info.url:
         with urllib.request.urlopen(info.url, timeout=FETCH_S) as response:  # http and https only, see above
-            return dict(load(response.read()))
-    return dict(load_file(info.path, device=device))
+            yield from load(response.read()).items()
+        return
+    with safe_open(info.path, framework="pt") as file:
+        for name in file.keys():  # noqa: SIM118, it is no mapping
+            yield name, file.get_tensor(name)
