@@ -103,7 +103,7 @@ def test_every_probe_fits_the_model_and_gives_shares(name: str) -> None:
 def test_every_list_of_words_holds_words_in_lower_case(name: str) -> None:
     words = word_list(name)
     assert words
-    assert all(tokens(word) == [word] for word in words)
+    assert all(tokens(word) == (word,) for word in words)
 
 
 def test_opposites_go_both_ways() -> None:

@@ -56,7 +56,7 @@ def wish(want: str) -> Wish:
     return Wish(
         stems=stems,
         denied=_denied(words),
-        hedged=any(word in word_list("hedges") for word in words),
+        hedged=not word_list("hedges").isdisjoint(words),
         opposed=undone - frozenset(stems),
     )
 
@@ -112,7 +112,7 @@ def probe(name: str) -> Probe:
 
 def is_about_stories(want: str, known: Collection[str]) -> bool:
     """Speaks of stories, tickets or sprints where the task does not."""
-    return any(stem(word) not in known for word in tokens(want) if word in word_list("meta_words"))
+    return any(stem(word) not in known for word in word_list("meta_words").intersection(tokens(want)))
 
 
 def own_benefit(want: str, benefit: str) -> bool:
@@ -143,8 +143,8 @@ def is_others_role(role: str, own: frozenset[str], all_roles: Collection[frozens
 
 def is_party(role: str, known: Collection[str]) -> bool:
     """The role's words name somebody who can want something, or the task itself speaks of them."""
-    words = tokens(role)
-    if any(word in word_list("parties") or word.removesuffix("s") in word_list("parties") for word in words):
+    parties, words = word_list("parties"), tokens(role)
+    if not parties.isdisjoint(words) or any(word.removesuffix("s") in parties for word in words):
         return True
     said = content(role)
     return bool(said) and said[-1] in known

@@ -10,6 +10,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 
 from services.graders.story.words import tokens, word_list
 
@@ -317,4 +318,9 @@ def _says_something(clause: str) -> bool:
     """Not empty, no placeholder, and one word at least that is neither a function word nor a name for a slot."""
     if _PLACEHOLDER.match(clause):
         return False
-    return bool({word for word in tokens(clause) if word not in word_list("stop_words")} - word_list("slot_words"))
+    return not _empty_words().issuperset(tokens(clause))
+
+
+@cache
+def _empty_words() -> frozenset[str]:
+    return word_list("stop_words") | word_list("slot_words")

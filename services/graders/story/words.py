@@ -37,9 +37,10 @@ def _entries(name: str) -> list[str]:
     return [entry for line in lines if (entry := line.partition("#")[0].strip().lower())]
 
 
-def tokens(text: str) -> list[str]:
+@lru_cache(maxsize=4000)  # a clause is looked at by several checks
+def tokens(text: str) -> tuple[str, ...]:
     """Words of `text` in order, lower case, without punctuation."""
-    return _TOKEN.findall(text.lower())
+    return tuple(_TOKEN.findall(text.lower()))
 
 
 @lru_cache(maxsize=2000)
