@@ -27,7 +27,8 @@ from gradus.rows import read_rows
 T = TypeVar("T")
 EXCEPTIONS = "exceptions.yaml"
 FIGURE_TOLERANCE = 0.03
-"""An exception whose figure is further off than this is out of date."""
+"""An exception whose figure is further off than this, or that is held by more, is out of date."""
+STALE = "is listed as an exception and is none any more"
 
 
 class _Read(BaseModel):
@@ -189,7 +190,7 @@ def verdict_on(outcome: Outcome, exceptions: dict[tuple[str, str], KnownExceptio
     """`held`, `known` or `THROUGH`, and what is wrong, if anything; an exception must still be one."""
     known = exceptions.get((outcome.sprint.name, outcome.attack.kind))
     if outcome.is_held:
-        return "held", "is listed as an exception and is none any more" if known else None
+        return "held", STALE if known and outcome.reward < outcome.half - FIGURE_TOLERANCE else None
     if isinstance(outcome.result, Faulted):
         return "THROUGH", f"a fault in place of a verdict: {outcome.result.fault.message}"
     if known is None:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 
-from gradus.story_attacks import FIGURE_TOLERANCE, KnownException, Sprint, halves, sprint_of, story_rows
+from gradus.story_attacks import FIGURE_TOLERANCE, STALE, KnownException, Sprint, halves, sprint_of, story_rows
 from services.graders.story.grader import StoryGrader
 from tests.attack.story_twists import ATTACKS, LAYOUTS, Given, parts_of
 
@@ -49,7 +49,7 @@ class Field:
         reward, half = self.mean_of(self.attacks[kind]), self.mean_of(self.half)
         known = exceptions.get((self.source, kind))
         if reward < half:
-            return "held", "is listed as an exception and is none any more" if known else None
+            return "held", STALE if known and reward < half - FIGURE_TOLERANCE else None
         if known is None:
             return "THROUGH", f"earns {reward:.2f}, half of an honest answer {half:.2f}"
         off = max(abs(known.reward - reward), abs(known.half - half))

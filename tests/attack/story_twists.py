@@ -94,6 +94,10 @@ def _nouns(text: str) -> list[str]:
     return sorted(word for word in re.findall(r"\w+", text) if len(word) > 4) or ["things"]
 
 
+def _longest(text: str) -> str:
+    return max(re.findall(r"\w+", text), key=len)
+
+
 def _as_list(text: str) -> str:
     return ", ".join(_nouns(text))
 
@@ -114,6 +118,11 @@ ATTACKS: Mapping[str, Twist] = {
     "every second word dropped": _with_wants(lambda g, want: " ".join(want.split()[::2])),
     "vowels dropped": lambda g: _each(g, lambda _, s: s._replace(want=re.sub("[aeiou]", "", s.want)).text),
     "wants as lists of nouns": _with_wants(lambda g, want: _as_list(want)),
+    "wants of one word": lambda g: _each(g, lambda _, s: s._replace(to="", want=f"a {_longest(s.want)}").text),
+    "wants of their last two words": _with_wants(lambda g, want: " ".join(want.split()[-2:])),
+    "wants cut down to their first half": _with_wants(
+        lambda g, want: " ".join(want.split()[: (len(want.split()) + 1) // 2])
+    ),
     "keywords": _keywords,
     "hedged": _with_wants(lambda g, want: f"maybe, or maybe not, {want} or something else"),
     "padded": _with_wants(lambda g, want: f"{want} {PADDING}"),
