@@ -119,8 +119,9 @@ class Sandbox(Protocol):
     def run(self, command: Command) -> Outcome:
         """Run `command` in a fresh box; blocks. Calls may overlap.
 
-        Raises SandboxFault when no box could be made, and when the attempt was stopped (`stop`). That the command ran at all is for the caller to prove from
-        the report channel: a box that broke while it was being made looks like a command that exited.
+        Raises SandboxFault when no box could be made, and when the attempt was stopped (`stop`). That the command ran
+        at all is for the caller to prove from the report channel: a box that broke while it was being made looks like
+        a command that exited.
         """
         ...
 
