@@ -76,6 +76,11 @@ test: setup  ## Run everything that must pass
 test-vllm: setup vllm  ## Training against a real vLLM server that is killed, restarted, slow, wrong (tests/vllm_server)
 	$(BIN)/python -m pytest -q tests/vllm_server
 
+.PHONY: test-quantized
+test-quantized: setup  ## 4-bit and 8-bit weights on the CPU; bitsandbytes goes into a folder of its own, .venv-quantized
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --upgrade --target .venv-quantized bitsandbytes==0.50.2
+	PYTHONPATH=.venv-quantized $(BIN)/python -m pytest -q tests/unit/test_trainer_adapters.py tests/unit/test_presets.py
+
 .PHONY: test-compose
 test-compose: setup  ## Build the images, bring the stack up in containers, grade, tear down (podman)
 	tests/e2e/compose.sh

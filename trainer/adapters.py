@@ -105,7 +105,7 @@ def _keep_precise(model: Any) -> None:
 
 def _experts(model: Any) -> set[str]:
     """Where the model has experts, such as `model.layers.0.mlp.experts`; one entry for all of a layer."""
-    return {place for name, parameter in model.named_parameters() if parameter.ndim > 1 and (place := _place(name))}
+    return {place for name, weight in model.named_parameters() if _dimensions(weight) > 1 and (place := _place(name))}
 
 
 def _adapted_experts(model: Any) -> set[str]:
@@ -114,7 +114,12 @@ def _adapted_experts(model: Any) -> set[str]:
 
 
 def _trained(model: Any) -> Iterator[str]:
-    return (name for name, parameter in model.named_parameters() if parameter.requires_grad and parameter.ndim > 1)
+    return (name for name, weight in model.named_parameters() if weight.requires_grad and _dimensions(weight) > 1)
+
+
+def _dimensions(weight: Any) -> int:
+    """1 for a bias. DeepSpeed keeps the shape of weights that it has shared out over processes somewhere else."""
+    return len(getattr(weight, "ds_shape", weight.shape))
 
 
 def _place(name: str) -> str | None:
@@ -127,7 +132,7 @@ def _about_frozen(frozen: list[str], model: Any) -> str:
         {
             f"{'.'.join(place.split('.')[-2:])}.{rest}"
             for name, parameter in model.named_parameters()
-            if parameter.ndim > 2 and (place := _place(name)) == frozen[0]
+            if _dimensions(parameter) > 2 and (place := _place(name)) == frozen[0]
             for rest in [name.replace(".base_layer", "").split(".experts.", 1)[1]]
         }
     )
