@@ -79,6 +79,20 @@ def test_a_copy_is_a_repeat_even_where_it_answers_nothing() -> None:
     assert repeats(stories, references, pairs) == 2
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_what_runtimes_differ_by_decides_no_tie(seed: int) -> None:
+    noise = np.random.default_rng(seed)
+
+    def told(*angles: float) -> Vectors:
+        exact = rows(*angles)
+        return (exact + noise.normal(0, 1e-4, exact.shape)).astype(np.float32)
+
+    for angles, said, expected in (((0, 0, 90), (0, 0, 90), 0), ((0, 90), (0, 0, 90), 1)):
+        references, stories = told(*angles), told(*said)
+        pairs = matched(GATE(similarities(stories, references)), references).pairs
+        assert repeats(stories, references, pairs) == expected
+
+
 SQUARES = arrays(np.float64, st.tuples(st.integers(1, 4), st.integers(1, 4)), elements=st.floats(0, 1))
 
 

@@ -19,6 +19,8 @@ SAME_REFERENCE = 0.95
 """Cosine from which two references ask for the same."""
 SAME_STORY = 0.65
 """Cosine from which two stories may say the same."""
+EQUAL = 0.002
+"""Cosines this close are equal: backends, precisions and the company in a pass move them by less."""
 ANSWERED = 0.5
 """Gated similarity from which a story answers its reference: the middle of the gate."""
 
@@ -97,7 +99,8 @@ def clusters(cosines: Floats, threshold: float) -> list[frozenset[int]]:
 def repeats(stories: Vectors, references: Vectors, pairs: Sequence[Pair]) -> int:
     """How many stories only say again what another one says.
 
-    Two say the same when they are nearer to one another than what they answer is, and than they are to that.
+    Two say the same when they are nearer to one another than what they answer is, and than they are to that. A tie
+    is decided for two that both answer something, which may want the same, and against a copy that answers nothing.
     """
     cosines = similarities(stories, stories)
     limits = np.full(len(stories), SAME_STORY)
@@ -106,6 +109,7 @@ def repeats(stories: Vectors, references: Vectors, pairs: Sequence[Pair]) -> int
         answered[pair.story] = pair.reference
         limits[pair.story] = max(SAME_STORY, float(stories[pair.story] @ references[pair.reference]))
     asked = similarities(references, references)
-    between = np.where((answered[:, None] >= 0) & (answered >= 0), asked[answered][:, answered], SAME_STORY)
-    nearer = cosines - np.maximum(np.maximum(limits[:, None], limits), between)
+    both = (answered[:, None] >= 0) & (answered >= 0)
+    between = np.where(both, asked[answered][:, answered], SAME_STORY)
+    nearer = cosines - np.maximum(np.maximum(limits[:, None], limits), between) + np.where(both, -EQUAL, EQUAL)
     return len(stories) - len(clusters(nearer, 0.0))
