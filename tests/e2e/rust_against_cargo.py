@@ -61,6 +61,7 @@ EXPLAINED: Mapping[str, str] = {
     "crate an answer that compares with other types": _FAIR,
     "exercism-rust/paasio solution": _FILES,
     "exercism-rust/custom-set solution": _EQUAL,
+    "exercism-rust/custom-set solution as 2021": _EQUAL,
 }
 """Program -> why the grader differs from cargo. Those that are `UNSTEADY` need not."""
 

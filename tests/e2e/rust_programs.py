@@ -60,6 +60,8 @@ class LintPair:
     bad: str
     fixed: str
     edition: str = "2021"
+    signature: str | None = None
+    """For what an answer may do only where its task declares it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +143,7 @@ def _tasks() -> Iterator[Program]:
 
 def _lints() -> Iterator[Program]:
     for number, pair in enumerate(lint_pairs()):
-        task = _task(tests=COMPILES, edition=pair.edition)
+        task = _task(tests=COMPILES, edition=pair.edition, signature=pair.signature)
         for which, text in (("bad", pair.bad), ("fixed", pair.fixed)):
             name = f"lint {number} {pair.lint} {which}"
             yield Program(name, "lints", task, {"src/lib.rs": text}, checked_only=True)
