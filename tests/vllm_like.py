@@ -85,10 +85,12 @@ class VllmLike(Answering):
     adapters: list[str] = field(default_factory=list)
     engine_ready: bool = False
     paused: bool = False
+    updating: bool = False
 
     def start_again(self) -> None:
         """As a process that died and came back."""
-        self.weight_version, self.adapters, self.engine_ready, self.paused = None, [], False, False
+        self.weight_version, self.adapters, self.engine_ready = None, [], False
+        self.paused = self.updating = False
 
     def _usual(self, method: str, target: str, sent: bytes) -> tuple[int, Any]:
         path, body = urlsplit(target).path, json.loads(sent) if sent else {}
@@ -111,10 +113,15 @@ class VllmLike(Answering):
             self.engine_ready = True
         elif path in ("/pause", "/resume"):
             self.paused = path == "/pause"
-        elif path == "/start_weight_update" and not self.engine_ready:
-            return 500, {"error": "the engine was not set up"}
-        elif path == "/finish_weight_update":
-            self.weight_version = body["weight_version"]
+        elif path == "/start_weight_update":
+            if self.updating or not self.engine_ready:
+                return 500, {"error": "an update is active, or the engine was not set up"}
+            self.updating = True
+        elif path in ("/update_weights", "/finish_weight_update"):
+            if not self.updating:
+                return 500, {"error": "no update was started"}
+            if path == "/finish_weight_update":
+                self.updating, self.weight_version = False, body["weight_version"]
         elif path == "/v1/load_lora_adapter":
             self.adapters.append(body["lora_name"])
         elif path == "/v1/unload_lora_adapter":

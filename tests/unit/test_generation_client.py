@@ -332,9 +332,26 @@ def test_a_late_answer_is_not_waited_for(like: VllmLike, start: Callable[..., Ru
 def test_a_sync_over_its_deadline_is_a_message(like: VllmLike, start: Callable[..., Run]) -> None:
     run = start(sync_deadline_s=0.2, tries=2)
     like.before = slow(1.0, on="/update_weights")
-    with pytest.raises(GenerationStopped, match="did not take new weights in 2 tries"):
+    with pytest.raises(GenerationStopped, match=r"did not take new weights in 2 tries[^\n]*\n.*start it again"):
         run.client.new_version()
-    assert not like.paused, "it was told to go on"
+    assert like.paused, "it has half of the weights"
+
+
+def test_an_update_that_somebody_broke_off_is_ended_first(like: VllmLike, start: Callable[..., Run]) -> None:
+    like.updating = like.paused = like.engine_ready = True
+    run = start()
+    run.step()
+    assert like.weight_version == f"{RUN}-1"
+    assert not like.paused
+
+
+def test_weights_that_were_lost_on_the_way_are_sent_again(like: VllmLike, start: Callable[..., Run]) -> None:
+    run = start()
+    lost = iter([(500, b"IncompleteRead")])
+    like.before = lambda path, body: next(lost, None) if path == "/update_weights" else None
+    run.step()
+    assert like.weight_version == f"{RUN}-1"
+    assert not like.paused
 
 
 def test_an_answer_that_trickles_is_late_too(tmp_path: Path) -> None:

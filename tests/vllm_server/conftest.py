@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -20,7 +21,7 @@ from trainer.config import FreshModel
 from trainer.run_folder import append_lines
 
 BIN = Path(__file__).parents[2] / ".venv-vllm" / "bin"
-READY_S = 240
+READY_S = 400
 EXACT = 1e-4
 """What float32 on both sides may differ by."""
 CONFIG = """
@@ -146,6 +147,12 @@ class Training:
         from trainer.train import main
 
         return main(self._config, overrides, resume=resume)
+
+    def in_processes(self, number: int) -> subprocess.CompletedProcess[str]:
+        launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(number)]
+        launch += ["--master_port", str(free_port()), "-m", "gradus", "train", str(self._config)]
+        env = {**os.environ, "OMP_NUM_THREADS": "1"}
+        return subprocess.run(launch, capture_output=True, text=True, check=False, env=env, timeout=600)
 
     @property
     def said(self) -> str:

@@ -85,18 +85,25 @@ def test_all_weights_go_as_files_and_a_resumed_run_sends_its_own(fresh: Server, 
 
 def test_all_weights_go_over_http_where_no_folder_is_shared(fresh: Server, model: Path, training: Make) -> None:
     run = training(model, fresh.url)
-    assert run("--generation.sync", "http") == 0
+    assert run("--generation.sync", "http", "--prompt.style", "chat", "--temperature", "0.7") == 0
     assert_in_step(run, 3)
 
 
 def test_two_processes_train_on_one_servers_completions(fresh: Server, model: Path, training: Make) -> None:
     run = training(model, fresh.url)
-    command = ["torchrun", "--nproc_per_node", "2", "--no-python", "gradus", "train", str(run._config)]
-    done = subprocess.run(
-        [str(BIN.parents[1] / ".venv" / "bin" / command[0]), *command[1:]], capture_output=True, text=True, check=False
-    )
+    done = run.in_processes(2)
     assert done.returncode == 0, done.stderr[-3000:]
     assert_in_step(run, 3)
+
+
+def test_two_processes_end_together_with_a_checkpoint(relay: Relay, fresh: Server, model: Path, training: Make) -> None:
+    run = training(model, relay.url)
+    relay.before = lambda path, body: (400, b"no") if path == COMPLETIONS and relay.paths().count(UPDATE) == 2 else None
+    done = run.in_processes(2)
+    assert done.returncode != 0
+    assert "status 400: no" in run.said
+    assert "go on from checkpoint-1" in run.said
+    assert "Traceback" not in run.said
 
 
 # --------------------------------------------------------------------------------------- answers that are late or wrong

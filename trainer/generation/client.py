@@ -139,7 +139,7 @@ class Client:
             self._written = self._write(self._name)
         except OSError as error:
             raise GenerationStopped(f"the weights could not be written for the vLLM server: {error}") from None
-        self._tried(self._load, "take new weights")
+        self._tried(self._load, "take new weights", "It may be left paused with half of them: start it again.")
         self._unverified = self._config.verify_sync == "always" or (
             self._config.verify_sync == "first" and self._number == 1
         )
@@ -260,7 +260,7 @@ class Client:
         if len(groups) < len(prompts):
             raise ServerTrouble(f"{self._server.url} was given other weights while it wrote completions")
 
-    def _tried(self, attempt: Callable[[], None], what: str) -> None:
+    def _tried(self, attempt: Callable[[], None], what: str, afterwards: str = "") -> None:
         """`attempt`, again after trouble once the server is there. Raises GenerationStopped after `tries`."""
         for number in range(1, self._config.tries + 1):
             try:
@@ -270,6 +270,7 @@ class Client:
                 if number == self._config.tries:
                     raise GenerationStopped(
                         f"the vLLM server at {self._server.url} did not {what} in {number} tries; the last: {trouble}"
+                        + (f"\n{afterwards}" if afterwards else "")
                     ) from None
                 self._served.say(f"vLLM, try {number} of {self._config.tries} to {what}: {trouble}")
                 self._server.await_ready(self._config.restart_wait_s, self._served.say)

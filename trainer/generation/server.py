@@ -24,6 +24,8 @@ POLL_S = 1.0
 CONNECT_S = 10.0
 CONTROL_S = 60.0
 """For requests that only ask how the server is."""
+BROKEN_OFF = "broken off"
+"""What weights are called that nobody finished sending."""
 MAX_GROUPS_IN_FLIGHT = 256
 MAX_ANSWER_BYTES = 256 << 20
 """Of one answer; a group of 64 completions of 32,768 tokens takes about 100 MiB."""
@@ -107,7 +109,10 @@ class VllmServer:
         self._ask("POST", "/init_weight_transfer_engine", {"init_info": {}})
 
     def update(self, info: Mapping[str, str], version: str, within_s: float) -> None:
-        """Replace all weights by those that `info` says where to find."""
+        """Replace all weights by those that `info` says where to find.
+
+        Where that breaks off the server stays paused: half of its layers have no weights, and going on would kill it.
+        """
         give_up_at = time.monotonic() + within_s
 
         def step(path: str, body: Any = None, params: Mapping[str, str] | None = None) -> None:
@@ -116,14 +121,14 @@ class VllmServer:
         step("/pause", params={"mode": "keep"})
         try:
             step("/start_weight_update", {})
-            step("/update_weights", {"update_info": dict(info)})
-            step("/finish_weight_update", {"weight_version": version})
-            step("/reset_prefix_cache")
-        except (ServerTrouble, GenerationStopped):
-            with suppress(ServerTrouble, GenerationStopped):  # what went wrong first is what counts
-                self._ask("POST", "/resume")
-            raise
-        self._ask("POST", "/resume")
+        except ServerTrouble:
+            with suppress(ServerTrouble):  # an update that was broken off, by whomever, has to be ended first
+                step("/finish_weight_update", {"weight_version": BROKEN_OFF})
+            step("/start_weight_update", {})
+        step("/update_weights", {"update_info": dict(info)})
+        step("/finish_weight_update", {"weight_version": version})
+        step("/reset_prefix_cache")
+        step("/resume")
 
     def load_adapter(self, name: str, path: str, within_s: float) -> None:
         self._ask("POST", "/v1/load_lora_adapter", {"lora_name": name, "lora_path": path}, timeout_s=within_s)
