@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -15,7 +16,8 @@ import httpx
 import pytest
 
 from tests.conftest import free_port
-from tests.e2e.test_training import TASKS, LengthWorker, lines, service
+from tests.e2e.test_training import TASKS, LengthWorker, lines
+from tests.echo import INFO, Service
 from tests.vllm_like import Relay
 from trainer.config import FreshModel
 from trainer.run_folder import append_lines
@@ -170,7 +172,11 @@ class Training:
 def training(tmp_path: Path) -> Iterator[Callable[..., Training]]:
     tasks = tmp_path / "tasks.jsonl"
     append_lines(tasks, TASKS)
-    with service(LengthWorker) as grader:
+    with Service().running() as running:
+        running.worker.__class__ = LengthWorker
+        # longer than a vLLM server takes to start anew
+        running.call(lambda: asyncio.ensure_future(running.worker.broker.announce("echo", INFO, 1800)))
+        grader = running.url
 
         def made(model: Path, url: str) -> Training:
             folder, config = tmp_path / "run", tmp_path / "run.yaml"

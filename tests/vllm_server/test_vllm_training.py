@@ -162,7 +162,7 @@ def test_weights_that_a_server_says_it_has_and_has_not_are_found_out(
     relay: Relay, fresh: Server, model: Path, training: Make
 ) -> None:
     def lost(path: str, body: Any) -> Any:
-        return (200, {}) if path == UPDATE and relay.paths().count(UPDATE) == 2 else None
+        return (200, {}) if path == UPDATE and relay.paths().count(UPDATE) > 1 else None
 
     relay.before = lost
     run = training(model, relay.url)
