@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -38,6 +39,8 @@ def main() -> None:
     parser.add_argument("--vllm", type=Path, help="the gradus of an environment with vLLM")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=14)
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
+    parser.add_argument("--nice", type=int, default=0, help="of the service and the workers")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--more", nargs=argparse.REMAINDER, default=[], help="overrides for every run")
     given = parser.parse_args()
@@ -50,10 +53,11 @@ def main() -> None:
 
 def measured(given: argparse.Namespace, place: Path) -> dict[str, Any]:
     """Medians over all counted steps of all rounds, and the ratios to the steps with a constant."""
-    steps: dict[str, list[Figures]] = {kind: [] for kind in KINDS}
+    kinds = tuple(given.kinds)
+    steps: dict[str, list[Figures]] = {kind: [] for kind in kinds}
     with generation(given, place) as options:
         for number in range(given.rounds):
-            for kind in KINDS[number % len(KINDS) :] + KINDS[: number % len(KINDS)]:
+            for kind in kinds[number % len(kinds) :] + kinds[: number % len(kinds)]:
                 steps[kind] += one_turn(given, place / f"{number}-{kind}", kind, options)
     medians = {kind: _medians(of_kind) for kind, of_kind in steps.items()}
     base = medians["constant"]["step_time"]
@@ -83,6 +87,8 @@ def one_turn(given: argparse.Namespace, folder: Path, kind: str, options: list[s
     logs.mkdir()
     with Services(logs) as services:
         url = services.start(given.workers)
+        for service in services.running:
+            os.setpriority(os.PRIO_PGRP, service.process.pid, given.nice)
         early = "false" if kind == "graded late" else "true"
         command = [sys.executable, "-m", "tests.bench.overlap_run", kind, "--output_dir", str(folder)]
         command += ["--model", str(given.model), "--max_steps", str(given.steps), "--reward.urls", url]
