@@ -104,7 +104,7 @@ class StoryFacts:
     """Share of the references that name one."""
     fitting_length: float = 0.0
     """Mean over the stories, in [0, 1]: 1 where they are as long as real ones."""
-    repeats: int = 0
+    repeats: float = 0.0
     """Stories that only say again what another one says."""
     boilerplate: float = 0.0
     """Share of the benefits that are another story's, in [0, 1)."""
@@ -129,5 +129,5 @@ class StoryFacts:
         """Every line is a story that makes sense, every reference is answered by one, and none repeats another."""
         senses = self.senses
         sensible = min(senses.fluency, senses.focus, senses.coherence, senses.role) >= 0.5
-        complete = self.lines == self.stories > 0 and self.answered >= self.references and not self.repeats
+        complete = self.lines == self.stories > 0 and self.answered >= self.references and self.repeats < 0.5
         return complete and sensible and not self.tampered

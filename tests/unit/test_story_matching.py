@@ -59,10 +59,21 @@ def test_likeness_goes_on_from_one_to_the_next() -> None:
 
 
 def test_stories_that_are_nearer_to_each_other_than_to_what_they_answer_repeat_one_another() -> None:
-    references = rows(0, 60, 120)
-    stories = rows(50, 55, 58)
+    references = rows(0, 80, 120)
+    stories = rows(20, 22, 24)
     pairs = matched(GATE(similarities(stories, references)), references).pairs
-    assert repeats(stories, references, pairs) == 2
+    assert repeats(stories, references, pairs) == pytest.approx(2)
+
+
+def test_stories_come_to_repeat_one_another_by_degrees() -> None:
+    references = rows(0, 90)
+    angles = np.arange(0, 60, 0.25)
+    found = [
+        repeats(rows(0, angle), references, matched(GATE(similarities(rows(0, angle), references)), references).pairs)
+        for angle in angles
+    ]
+    assert (max(found), min(found)) == (1, 0)
+    assert max(abs(np.diff(found))) < 0.2
 
 
 def test_stories_that_answer_references_which_are_as_near_are_no_repeats() -> None:

@@ -10,7 +10,6 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -53,10 +52,19 @@ class _Row(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
+class _Caller:
+    """A thread that waits, woken once for all that it asked for."""
+
+    left: int = 0
+    answered: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass(slots=True, eq=False)
 class _Wanted:
     text: str
     ids: list[int]
-    row: Future[_Row] = field(default_factory=Future)
+    row: _Row | Fault | None = None
+    callers: list[_Caller] = field(default_factory=list)
 
 
 class Encoder:
@@ -96,7 +104,10 @@ class Encoder:
         rows, asked = self._asked(list(dict.fromkeys(texts)))
         cpu_s = 0.0
         for wanted, own in asked:
-            rows[wanted.text] = row = self._answer_to(wanted)
+            row = wanted.row
+            if not isinstance(row, _Row):
+                raise row or InternalFault("the story encoder gave no answer", retryable=False)
+            rows[wanted.text] = row
             cpu_s += row.cpu_s if own else 0.0
         found = [rows[text] for text in texts]
         return Embedded(np.stack([row.vector for row in found]), np.stack([row.inner for row in found]), cpu_s)
@@ -114,16 +125,21 @@ class Encoder:
     # -------------------------------------------------------------------------------------------- the callers' threads
 
     def _asked(self, texts: Sequence[str]) -> tuple[dict[str, _Row], list[tuple[_Wanted, bool]]]:
-        """What is known of `texts`, which are distinct, and what is to be waited for: own, or others' before."""
+        """What is known of `texts`, which are distinct, and what was waited for: own, or others' before."""
+        caller = _Caller()
         with self._lock:
-            rows, asked, new = self._looked_up(texts)
+            rows, asked, new = self._looked_up(texts, caller)
         if new:
             made = [_Wanted(text, ids) for text, ids in zip(new, self._tokenizer.ids(new), strict=True)]
             own = set(made)
-            asked += [(wanted, wanted in own) for wanted in self._queued(made, own)]
+            asked += [(wanted, wanted in own) for wanted in self._queued(made, own, caller)]
+        if asked:
+            self._wait(caller)
         return rows, asked
 
-    def _looked_up(self, texts: Sequence[str]) -> tuple[dict[str, _Row], list[tuple[_Wanted, bool]], list[str]]:
+    def _looked_up(
+        self, texts: Sequence[str], caller: _Caller
+    ) -> tuple[dict[str, _Row], list[tuple[_Wanted, bool]], list[str]]:
         rows: dict[str, _Row] = {}
         asked: list[tuple[_Wanted, bool]] = []
         new: list[str] = []
@@ -131,26 +147,27 @@ class Encoder:
             if row := self._kept.get(text):
                 rows[text] = row
             elif wanted := self._under_way.get(text):
-                asked.append((wanted, False))
+                asked.append((_awaited(wanted, caller), False))
             else:
                 new.append(text)
+        caller.left += len(new)  # so that nobody is woken before all of it is queued
         return rows, asked, new
 
-    def _queued(self, made: Sequence[_Wanted], own: set[_Wanted]) -> list[_Wanted]:
+    def _queued(self, made: Sequence[_Wanted], own: set[_Wanted], caller: _Caller) -> list[_Wanted]:
         """`made`, each put into the queue unless another caller was quicker: then that caller's."""
         with self._lock:
             self._refuse_when_closed()
             found = [self._under_way.setdefault(wanted.text, wanted) for wanted in made]
             self._queue.extend(wanted for wanted in found if wanted in own)
+            caller.left -= len(made)
+            for wanted in found:
+                _awaited(wanted, caller)
             self._lock.notify_all()
         return found
 
-    def _answer_to(self, wanted: _Wanted) -> _Row:
-        while True:
-            try:
-                return wanted.row.result(timeout=min(1.0, self._hang_s))
-            except TimeoutError:
-                self._refuse_to_wait_for_a_hang()
+    def _wait(self, caller: _Caller) -> None:
+        while not caller.answered.wait(timeout=min(1.0, self._hang_s)):
+            self._refuse_to_wait_for_a_hang()
 
     def _refuse_to_wait_for_a_hang(self) -> None:
         since = self._pass_since
@@ -194,20 +211,27 @@ class Encoder:
         share_s = (time.thread_time() - cpu_s) / len(one_pass)
         return [_Row(vector.copy(), hidden.copy(), share_s) for vector, hidden in zip(vectors, inner, strict=True)]
 
-    def _settle(self, one_pass: Sequence[_Wanted], rows: Sequence[_Row]) -> None:
+    def _settle(self, one_pass: Sequence[_Wanted], rows: Sequence[_Row | Fault]) -> None:
         with self._lock:
             for wanted, row in zip(one_pass, rows, strict=True):
-                self._kept.put(wanted.text, row)
+                wanted.row = row
+                if isinstance(row, _Row):
+                    self._kept.put(wanted.text, row)
                 self._under_way.pop(wanted.text, None)
-        for wanted, row in zip(one_pass, rows, strict=True):
-            wanted.row.set_result(row)
+                for caller in wanted.callers:
+                    caller.left -= 1
+                    if not caller.left:
+                        caller.answered.set()
 
     def _settle_with(self, some: Sequence[_Wanted], fault: Fault) -> None:
-        with self._lock:
-            for wanted in some:
-                self._under_way.pop(wanted.text, None)
-        for wanted in some:
-            wanted.row.set_exception(fault)
+        self._settle(some, [fault] * len(some))
+
+
+def _awaited(wanted: _Wanted, caller: _Caller) -> _Wanted:
+    """`wanted`, with one more who waits for it. Under the encoder's lock."""
+    wanted.callers.append(caller)
+    caller.left += 1
+    return wanted
 
 
 class _Kept:

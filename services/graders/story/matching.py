@@ -21,6 +21,8 @@ SAME_STORY = 0.65
 """Cosine from which two stories may say the same."""
 EQUAL = 0.002
 """Cosines this close are equal: backends, precisions and the company in a pass move them by less."""
+EDGE = 0.02
+"""Cosines over which two stories come to say the same."""
 ANSWERED = 0.5
 """Gated similarity from which a story answers its reference: the middle of the gate."""
 
@@ -96,11 +98,12 @@ def clusters(cosines: Floats, threshold: float) -> list[frozenset[int]]:
     return found
 
 
-def repeats(stories: Vectors, references: Vectors, pairs: Sequence[Pair]) -> int:
-    """How many stories only say again what another one says.
+def repeats(stories: Vectors, references: Vectors, pairs: Sequence[Pair]) -> float:
+    """How many stories only say again what another one says; of k that say the same, k - 1.
 
     Two say the same when they are nearer to one another than what they answer is, and than they are to that. A tie
     is decided for two that both answer something, which may want the same, and against a copy that answers nothing.
+    There is no edge: a little nearer is a little more the same, so that what the backends differ by is not felt.
     """
     cosines = similarities(stories, stories)
     limits = np.full(len(stories), SAME_STORY)
@@ -111,5 +114,7 @@ def repeats(stories: Vectors, references: Vectors, pairs: Sequence[Pair]) -> int
     asked = similarities(references, references)
     both = (answered[:, None] >= 0) & (answered >= 0)
     between = np.where(both, asked[answered][:, answered], SAME_STORY)
-    nearer = cosines - np.maximum(np.maximum(limits[:, None], limits), between) + np.where(both, -EQUAL, EQUAL)
-    return len(stories) - len(clusters(nearer, 0.0))
+    nearer = cosines - np.maximum(np.maximum(limits[:, None], limits), between)
+    same = np.clip(np.where(both, nearer - EQUAL, nearer + EQUAL + EDGE) / EDGE, 0.0, 1.0)
+    np.fill_diagonal(same, 1.0)
+    return float(len(stories) - (1 / same.sum(axis=1)).sum())

@@ -1,4 +1,4 @@
-"""The sentence model on OpenVINO: fp32, or bf16 where the processor multiplies it itself. Optional: package openvino."""
+"""The sentence model on OpenVINO: fp32, or bf16 where the processor multiplies it. Optional: package openvino."""
 
 from __future__ import annotations
 

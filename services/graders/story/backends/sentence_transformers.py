@@ -18,7 +18,7 @@ _TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 class TorchBackend:
-    """On CUDA, MPS or the CPU, the first that there is. Raises InternalFault when the weights are not those exported."""
+    """On CUDA, MPS or the CPU, the first there is. Raises InternalFault when the weights are not those exported."""
 
     def __init__(self, model: ExportedModel, precision: str, threads: int) -> None:
         folder = weights_of(model.about.model)
