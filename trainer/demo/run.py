@@ -118,10 +118,12 @@ def _train(run_dir: Path, config: str, url: str, more: Sequence[str]) -> int:
     os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
     from transformers.utils import logging
 
+    import trainer.grpo  # noqa: F401 - all that takes seconds to import, before the training listens for signals
     from trainer.train import main as train
 
     logging.disable_progress_bar()
-
+    if _STOP_ASKED.is_set():  # an import may swallow what a signal raises in it
+        raise KeyboardInterrupt
     try:
         return train(configs() / "train" / config, ["--output_dir", str(run_dir), "--reward.urls", url, *more])
     except Misuse as misuse:
@@ -361,14 +363,19 @@ def _live_workers(url: str) -> int:
     return sum(info.workers for info in graders if info.name == GRADER)
 
 
+_STOP_ASKED = threading.Event()
+
+
 @contextmanager
 def _terminable() -> Iterator[None]:
     """SIGTERM and SIGHUP end the demo like Ctrl-C, so that it cleans up."""
+    _STOP_ASKED.clear()
 
     def stop(number: int, frame: FrameType | None) -> None:
+        _STOP_ASKED.set()
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:
