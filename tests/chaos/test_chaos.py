@@ -205,8 +205,8 @@ async def test_everything_at_once(town: Town) -> None:
     print(f"seed {seed}")
     rng = random.Random(seed)
     chaos = Chaos(town, rng, pause_s=(0.1, 0.6))
-    completions = [*burns(400), *burns(30) * 2, poison()]
+    completions = [*burns(900), *burns(60) * 2, poison()]
     rng.shuffle(completions)
     async with asking(town, completions, redis_dies=True, leaving=0.1, seed=seed) as ledger, chaos.raging():
-        await some_are_settled(ledger, 400, within_s=5 * SOON_S)  # a busy machine starts processes slowly
+        await some_are_settled(ledger, 900, within_s=5 * SOON_S)  # a busy machine starts processes slowly
     assert sum(chaos.done.values()) > 5
