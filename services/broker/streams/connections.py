@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from inspect import signature
 from typing import Any
 
 from redis import exceptions as redis_errors
@@ -16,6 +17,13 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 Argument = str | int | float
+
+_ANONYMOUS: dict[str, Any] = (
+    {"driver_info": None}
+    if "driver_info" in signature(AbstractConnection.__init__).parameters
+    else {"lib_name": None, "lib_version": None}
+)
+"""Connections do not say which library they are of: our roles may not, and Redis 7.2 and later log that as refused."""
 
 
 class Connections:
@@ -33,6 +41,7 @@ class Connections:
             "socket_timeout": None,
             "socket_connect_timeout": connect_timeout_s,
             "socket_keepalive": True,
+            **_ANONYMOUS,
         }
         self._slots = asyncio.Semaphore(limit)
         self._idle: list[AbstractConnection] = []
