@@ -59,7 +59,7 @@ class Connections:
             except redis_errors.ResponseError:
                 self._idle.append(connection)  # that was a whole reply
                 raise
-            except BaseException:
+            except BaseException:  # a caller that was cancelled too: half a reply may be on its way
                 await self._drop(connection)
                 raise
             self._idle.append(connection)
@@ -76,7 +76,7 @@ class Connections:
         self._open.add(connection)
         try:
             await connection.connect()  # type: ignore[no-untyped-call]
-        except BaseException:
+        except BaseException:  # cancelled in the middle of logging in, it is of no use to the next one
             await self._drop(connection)
             raise
         return connection

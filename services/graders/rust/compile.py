@@ -134,6 +134,8 @@ class Compiler:
         return [*common, *self._toolchain.code_flags, *self._crates.flags(task.dependencies), "-o", PRODUCT]
 
     def _server(self, slot: int, compiler: str, mounts: Mapping[str, str]) -> CompileServer:
+        if known := self._servers.get((slot, compiler)):
+            return known
         command = Command(
             argv=(compiler,),
             limits=self._limits,
