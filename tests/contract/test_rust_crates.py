@@ -426,7 +426,8 @@ def test_crates_may_come_from_where_a_users_cargo_takes_them(
 
 
 @pytest.fixture(scope="module")
-def grader(example: Crates, tmp_path_factory: pytest.TempPathFactory) -> RustGrader:
+def grader(boxes: Boxes, example: Crates, tmp_path_factory: pytest.TempPathFactory) -> RustGrader:
+    """`boxes` skips where there is no Rust."""
     settings = yaml.safe_load((configs() / "graders" / "rust.yaml").read_text())
     path = tmp_path_factory.mktemp("configs") / "rust.yaml"
     path.write_text(yaml.safe_dump({**settings, "crates": example.model_dump(mode="json")}))

@@ -303,6 +303,7 @@ class BrokenCompiler(Bubblewrap):
                 return super().open(replace(command, limits=replace(command.limits, memory_mb=330)))
 
 
+@pytest.mark.usefixtures("rust_grader")  # skips where there is no Rust
 @pytest.mark.parametrize(
     ("how", "why"),
     [
@@ -335,6 +336,7 @@ class BrokenAfterTheAnswer(Bubblewrap):
 PROGRAM = {"cases": [{"stdin": "", "stdout": "1"}]}
 
 
+@pytest.mark.usefixtures("rust_grader")
 @pytest.mark.parametrize(
     ("where", "answer", "task"),
     [("tests", RIGHT, INC), ("run", RIGHT, INC), ("run", 'fn main() {\n    println!("1");\n}', PROGRAM)],
@@ -367,6 +369,7 @@ def test_a_configuration_that_makes_no_sense_is_misuse_that_names_it(tmp_path: P
         load_config(file)
 
 
+@pytest.mark.usefixtures("rust_grader")
 def test_a_rubric_of_another_grader_is_no_default(tmp_path: Path) -> None:
     settings = load_config().model_dump()
     settings["rubric"] = "ocaml/strict@1"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gradus.errors import SandboxFault
+from gradus.errors import Fault, SandboxFault
 from services.graders.rust.server import PLACE, PRODUCT, CompileServer, Done, Ended
 from services.graders.rust.toolchain import RustToolchain
 from services.sandbox import Command, Limits
@@ -51,7 +51,10 @@ class Server:
 
 @pytest.fixture(scope="module")
 def toolchain() -> RustToolchain:
-    return RustToolchain()
+    try:
+        return RustToolchain()
+    except Fault as fault:
+        pytest.skip(f"the Rust grader cannot start here: {fault.message}")
 
 
 @pytest.fixture
