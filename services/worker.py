@@ -29,6 +29,7 @@ from gradus.errors import Fault, FaultKind, GradusError, InternalFault, QueueFau
 from services.broker import MAX_STARTS, Broker, Claim
 from services.broker.payload import JobPayload
 from services.graders import Grader
+from services.sandbox.container import refuse_unless_confined
 from services.sandbox.stop import Stop, stoppable
 from services.tracing import Spans
 
@@ -130,7 +131,8 @@ class Worker:
         self._slot_freed = asyncio.Event()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Serve until `stop` is set, then drain. Raises Fault when the grader cannot prove itself."""
+        """Serve until `stop` is set, then drain. Raises Fault when container or grader do not hold."""
+        refuse_unless_confined()
         if not self.proven:
             await asyncio.to_thread(self.grader.prove)
         beats = [asyncio.create_task(self._announcing()), asyncio.create_task(self._renewing())]

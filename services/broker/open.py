@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from gradus.errors import Misuse
@@ -12,10 +13,13 @@ from services.broker.memory import MemoryBroker
 def open_broker(url: str | None, terms: Terms | None = None) -> Broker:
     """None: a queue inside this process. redis://, rediss:// (TLS) or redis+sentinel://: one shared through that Redis.
 
-    Raises Misuse for any other URL, and when redis-py is not installed.
+    file:/path: the URL stands in that file, where a password is nobody else's to see, as it is on a command line.
+    Raises Misuse for any other URL, for a file that cannot be used, and when redis-py is not installed.
     """
     if url is None:
         return MemoryBroker(terms)
+    if url.startswith("file:"):
+        url = _url_in(Path(url.removeprefix("file:")))
     scheme = urlsplit(url).scheme
     if scheme not in ("redis", "rediss", "redis+sentinel"):
         raise Misuse(
@@ -29,3 +33,13 @@ def open_broker(url: str | None, terms: Terms | None = None) -> Broker:
         return StreamsBroker(url, terms)
     except ValueError as error:
         raise Misuse(f"the broker URL cannot be read: {error}") from error
+
+
+def _url_in(file: Path) -> str:
+    try:
+        url = file.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise Misuse(f"the file with the broker URL, {file}, cannot be read: {type(error).__name__}") from None
+    if not url or len(url.split()) > 1 or url.startswith("file:"):
+        raise Misuse(f"{file}: one broker URL is wanted in it, and nothing else")
+    return url
