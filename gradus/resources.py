@@ -24,6 +24,11 @@ def attacks(grader: str) -> Path:
     raise Misuse(f"there is no corpus of attacks on the grader {grader!r}")
 
 
+def look() -> str:
+    """The style sheet that the report of a run and the live page share."""
+    return (Path(__file__).parent / "look.css").read_text(encoding="utf-8")
+
+
 def cache() -> Path:
     """Where things built on this machine are kept: $GRADUS_CACHE_DIR, else the user's cache folder."""
     if chosen := os.environ.get("GRADUS_CACHE_DIR"):

@@ -17,6 +17,7 @@ import jinja2
 from markupsafe import Markup
 
 from gradus.errors import Misuse
+from gradus.resources import look
 from trainer.evaluate.report.history import read_run
 from trainer.evaluate.report.page import Page, page_of
 
@@ -51,8 +52,8 @@ def render(page: Page) -> str:
     )
     script = _own("report.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    # Markup is for our own two files; everything that came from a run stays a plain text and is escaped.
-    style, code = Markup(_own("report.css")), Markup(script)  # noqa: S704
+    # Markup is for our own files; everything that came from a run stays a plain text and is escaped.
+    style, code = Markup(look() + _own("report.css")), Markup(script)  # noqa: S704
     return environment.get_template("report.html.j2").render(page=page, style=style, script=code, digest=digest)
 
 
