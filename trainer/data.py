@@ -42,6 +42,8 @@ class Example:
     solution: str | None = None
     kind: str | None = None
     """A column `kind` or `difficulty`, for tables that compare kinds of tasks."""
+    difficulty: str | None = None
+    """A column `difficulty`, for the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,7 @@ def _example(row: Row, grader: GraderName) -> Example:
         task=task,
         solution=values.get("solution") or None,
         kind=None if label is None else str(label),
+        difficulty=None if _is_empty(values.get("difficulty")) else str(values["difficulty"]),
     )
 
 

@@ -144,6 +144,22 @@ def test_a_chat_prompt_is_completed_through_the_template(tiny: tuple[Any, Any]) 
     assert len(sample(*tiny, [chat, "x"], 2, 1.0, 3)) == 2
 
 
+def test_a_completion_tells_its_length_and_whether_it_was_cut_off(tiny: tuple[Any, Any]) -> None:
+    from trainer.sample import draw
+
+    model, tokenizer = tiny
+    (cut,) = draw(model, tokenizer, ["let f x ="], 0.0, 5)
+    assert (cut.prompt_tokens, cut.completion_tokens, cut.ended) == (len(tokenizer("let f x =")["input_ids"]), 5, False)
+    ends = model.generation_config.eos_token_id
+    first = tokenizer(cut.text)["input_ids"][0]
+    try:
+        model.generation_config.eos_token_id = first
+        (ended,) = draw(model, tokenizer, ["let f x ="], 0.0, 5)
+    finally:
+        model.generation_config.eos_token_id = ends
+    assert (ended.completion_tokens, ended.ended) == (1, True)
+
+
 # ------------------------------------------------------------------------------------------------------ early grading
 
 
