@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 from typing import ClassVar
 
 from gradus.contract import GraderName
 from gradus.errors import Misuse
 from services.api.keys import Key, KeyRing
 from services.api.settings import ApiSettings
+from services.listening import is_loopback
 
 ANYBODY = Key("anybody", "")
 """Who asks a service without keys."""
@@ -46,7 +46,7 @@ def check_scope(key: Key, grader: GraderName) -> None:
 
 def refuse_open_service(host: str, settings: ApiSettings) -> None:
     """Raises Misuse for a service without keys that others than this machine could reach."""
-    if settings.key_ring().keys or settings.allow_anonymous or _is_loopback(host):
+    if settings.key_ring().keys or settings.allow_anonymous or is_loopback(host):
         return
     raise Misuse(
         f"refusing to serve on {host or 'every address'} without API keys: anybody who reaches it could run code here. "
@@ -54,10 +54,3 @@ def refuse_open_service(host: str, settings: ApiSettings) -> None:
         "to 127.0.0.1, or, inside a network that is closed already (a compose network without published ports), set "
         "GRADUS_API_ALLOW_ANONYMOUS=true"
     )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -3,49 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-import socket
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import cast
 
 import uvicorn
 from fastapi import FastAPI
 
-from gradus.errors import Misuse
 from services.api.app import create_app
 from services.api.auth import refuse_open_service
 from services.api.patience import PatientProtocol, let_go_of_silent_peers
 from services.api.settings import ApiSettings
 from services.broker import Broker
 from services.broker.open import open_broker
+from services.listening import listener, serve_on, url_of
 from services.log_lines import json_lines
-
-
-class _Server(uvicorn.Server):
-    """Stops on a signal and returns. uvicorn's own would then raise the signal again, before others could clean up."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGTERM, signal.SIGINT)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-
-class _StoppedServer(uvicorn.Server):
-    """Leaves signals alone: somebody else says when to stop."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 async def serve(
@@ -69,31 +41,15 @@ async def serve(
     refuse_open_service(host, settings)
     used = open_broker(broker) if broker is None or isinstance(broker, str) else broker
     try:
-        listener = _listener(host, port)
-        let_go_of_silent_peers(listener, settings.send_timeout_s)
+        found = listener(host, port)
+        let_go_of_silent_peers(found, settings.send_timeout_s)
         if on_ready is not None:
-            on_ready(_url_of(listener))
+            on_ready(url_of(found))
         with json_lines():
-            await _run(_config(create_app(used, settings), settings), listener, stop)
+            await serve_on(_config(create_app(used, settings), settings), found, stop)
     finally:
         if used is not broker:
             await used.close()
-
-
-def _listener(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        listener = socket.create_server((host, port), family=family, backlog=2048)
-    except OSError as error:
-        raise Misuse(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
-    # Connections inherit it. asyncio's own setting passes over them, because `create_server` names no protocol.
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listener
-
-
-def _url_of(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _config(app: FastAPI, settings: ApiSettings) -> uvicorn.Config:
@@ -114,15 +70,3 @@ def _config(app: FastAPI, settings: ApiSettings) -> uvicorn.Config:
         timeout_graceful_shutdown=settings.shutdown_s,
         lifespan="on",
     )
-
-
-async def _run(config: uvicorn.Config, listener: socket.socket, stop: asyncio.Event | None) -> None:
-    server = _Server(config) if stop is None else _StoppedServer(config)
-    serving = asyncio.create_task(server.serve([listener]))
-    stopping = asyncio.create_task((stop or asyncio.Event()).wait())
-    try:
-        await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        stopping.cancel()
-        server.should_exit = True
-        await serving

@@ -1,0 +1,77 @@
+"""What every HTTP service here listens with: a socket, and a uvicorn server that stops in order. Knows no routes."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import uvicorn
+
+from gradus.errors import Misuse
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach what listens there."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def listener(host: str, port: int) -> socket.socket:
+    """A socket that listens; port 0 is any free one. Raises Misuse where that is not possible."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        found = socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise Misuse(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+    # Connections inherit it. asyncio's own setting passes over them, because `create_server` names no protocol.
+    found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return found
+
+
+def url_of(found: socket.socket) -> str:
+    host, port = found.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+async def serve_on(config: uvicorn.Config, found: socket.socket, stop: asyncio.Event | None) -> None:
+    """Serve until SIGTERM or SIGINT; with `stop`, until that is set, and signals are the caller's."""
+    server = _Server(config) if stop is None else _StoppedServer(config)
+    serving = asyncio.create_task(server.serve([found]))
+    stopping = asyncio.create_task((stop or asyncio.Event()).wait())
+    try:
+        await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+        server.should_exit = True
+        await serving
+
+
+class _Server(uvicorn.Server):
+    """Stops on a signal and returns. uvicorn's own would then raise the signal again, before others could clean up."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+class _StoppedServer(uvicorn.Server):
+    """Leaves signals alone: somebody else says when to stop."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
