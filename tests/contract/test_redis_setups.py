@@ -84,7 +84,9 @@ async def graded(asking: Broker, working: Broker, batch: list[Job]) -> None:
 # ------------------------------------------------------------------------------------------------------ one user each
 
 
-ROLES = ("api", "worker", "metrics")
+ROLES = ("api", "worker", "metrics", "scaler")
+SCALERS_SCRIPT = "return redis.call(redis.call('type', KEYS[1]).ok == 'zset' and 'zcard' or 'exists', KEYS[1])"
+"""What KEDA asks of a list's length, whatever type the key is of."""
 
 
 @pytest.fixture
@@ -171,6 +173,10 @@ async def test_no_role_can_do_what_none_needs(address: str, role: str) -> None:
         ("metrics", ("EVAL", "return 1", "0")),
         ("metrics", ("GET", "gradus:result:1")),
         ("metrics", ("DEL", "gradus:queue:ocaml")),
+        ("scaler", ("GET", "gradus:result:1")),
+        ("scaler", ("DEL", "gradus:queue:ocaml")),
+        ("scaler", ("ZRANGE", "gradus:queue:ocaml", "0", "-1")),
+        ("scaler", ("XRANGE", "gradus:jobs:ocaml", "-", "+")),
     ],
 )
 async def test_no_role_can_do_what_another_does(address: str, role: str, command: tuple[str, ...]) -> None:
@@ -187,12 +193,39 @@ async def test_metrics_sees_how_long_queues_are(address: str) -> None:
             assert (await redis.info("memory"))["used_memory"] > 0
 
 
+async def test_the_scaler_counts_what_is_queued_and_what_runs(address: str) -> None:
+    urls = [f"redis://{role}:{role}@{address}/0" for role in ("api", "worker")]
+    async with opened(*urls) as (asking, working):
+        await asking.submit(jobs(3))
+        assert len(await working.claim("ocaml", "w", 2, SOON_S)) == 2
+        async with Redis.from_url(f"redis://scaler:scaler@{address}/0") as redis:
+            assert await redis.eval(SCALERS_SCRIPT, 1, "gradus:queue:ocaml") == 1
+            assert await redis.xlen("gradus:jobs:ocaml") == 2
+
+
+async def test_the_scalers_script_can_change_nothing(address: str) -> None:
+    async with opened(f"redis://api:api@{address}/0") as [asking]:
+        await asking.submit(jobs(3))
+        async with Redis.from_url(f"redis://scaler:scaler@{address}/0") as redis:
+            with pytest.raises(RedisError, match="can't|ACL failure"):
+                await redis.eval("return redis.call('DEL', KEYS[1])", 1, "gradus:queue:ocaml")
+        assert await asking.depth("ocaml") == 3
+
+
 async def test_nobody_gets_in_without_a_name(address: str) -> None:
     async with opened(f"redis://api:api@{address}/0"):
         nobody = StreamsBroker(f"redis://{address}/0", patience_s=0.2)
         with pytest.raises(QueueFault, match="Authentication"):
             await nobody.depth("ocaml")
         await nobody.close()
+
+
+def test_the_scaler_is_left_out_where_it_has_no_password() -> None:
+    given = {f"GRADUS_REDIS_{role}": "x" for role in ("API", "WORKER", "METRICS")}
+    environment = {"PATH": os.environ["PATH"], **given}
+    made = subprocess.run([REDIS_FILES / "users.sh"], env=environment, capture_output=True, text=True, check=True)
+    users = [line.split()[1] for line in made.stdout.splitlines()]
+    assert users == ["default", "api", "worker", "metrics"]
 
 
 def test_users_without_a_password_are_refused() -> None:
