@@ -18,6 +18,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from gradus.errors import GradusError, Misuse
 from trainer.adapters import lora_config, settle
+from trainer.completions_file import CompletionsFile, WithAdvantages
 from trainer.config import TrainConfig
 from trainer.data import Example
 from trainer.device import Device, settled, weights_dtype
@@ -32,14 +33,14 @@ from trainer.prompts import render, token_ids
 from trainer.ranks import is_leader
 from trainer.rewards import Rewarder
 from trainer.run import Run
-from trainer.run_folder import append_lines, epochs_of, step_of, why_incomplete
+from trainer.run_folder import epochs_of, step_of, why_incomplete
 from trainer.signals import StopAtStepEnd
 
 DEFAULTS = {"logging_steps": 1, "save_steps": 50, "report_to": "none"}
 """Where TRL's own defaults suit a GRPO run badly: steps are slow, so each is logged and saving comes often."""
 
 
-class GradusTrainer(GRPOTrainer):  # type: ignore[misc]
+class GradusTrainer(WithAdvantages, GRPOTrainer):  # type: ignore[misc]
     """TRL's trainer, which sends completions to be graded early and goes on from a checkpoint as if never stopped.
 
     Upstream forgets two things (TRL 1.16): how many passes over the data the shuffling has seen, so that a resumed
@@ -154,13 +155,14 @@ def _train_between_measurements(trainer: GradusTrainer, run: Run, held_out: Held
 
 def _trainer(run: Run, start: str, tokenizer: Any) -> GradusTrainer:
     config, clock = run.config, StepClock()
+    completions_file = CompletionsFile(run.folder.completions) if config.logging.completions else None
     examples = fitting(config, run.tasks.train, tokenizer, run.say)
     rewarder = Rewarder(
         config.reward,
         examples,
         run.client,
         opening=config.prompt.opening,
-        record=_recorder(run),
+        record=completions_file.take if completions_file else lambda records: None,
         grading=clock.grading,
     )
     dtype = weights_dtype(run.device, config.model.dtype, frozen=config.lora is not None)
@@ -184,6 +186,7 @@ def _trainer(run: Run, start: str, tokenizer: Any) -> GradusTrainer:
         settle(trainer.model, config.lora, run.say)
     trainer.remove_callback(PrinterCallback)
     trainer.rewarder = rewarder if config.reward.early else None
+    trainer.completions_file = completions_file
     return trainer
 
 
@@ -215,12 +218,6 @@ def fitting(
         more = f" and {len(left_out) - 5} more" if len(left_out) > 5 else ""
         say(f"{len(left_out)} tasks left out, longer than {limit} tokens: {', '.join(left_out[:5])}{more}")
     return kept
-
-
-def _recorder(run: Run) -> Callable[[Iterable[dict[str, Any]]], None]:
-    if not run.config.logging.completions:
-        return lambda records: None
-    return lambda records: append_lines(run.folder.completions, records)
 
 
 def _train(trainer: GradusTrainer, run: Run) -> None:

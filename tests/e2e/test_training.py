@@ -130,6 +130,10 @@ def curve(run: Path) -> list[list[Any]]:
     return [[pytest.approx(line[name], rel=1e-5) for name in COMPARED] for line in lines(run / "metrics.jsonl")]
 
 
+def groups_of(samples: list[dict[str, Any]], size: int) -> list[list[dict[str, Any]]]:
+    return [samples[start : start + size] for start in range(0, len(samples), size)]
+
+
 # ------------------------------------------------------------------------------------------------------------- tests
 
 
@@ -148,6 +152,11 @@ def test_a_killed_run_goes_on_as_if_it_had_never_stopped(config: Path, tmp_path:
     assert "skipping checkpoint-6: trainer_state.json is missing" in (run / "training.log").read_text()
     assert [line["step"] for line in lines(run / "metrics.jsonl")] == [1, 2, 3, 4, 5, 6, 7]
     assert [line["step"] for line in lines(run / "completions.jsonl")] == [n for n in range(1, 8) for _ in range(8)]
+    for group in groups_of(lines(run / "completions.jsonl"), size=4):
+        # TRL scales by the group's own spread: what is left is the order, and a sum of zero.
+        assert sum(one["advantage"] for one in group) == pytest.approx(0, abs=1e-4)
+        mean = sum(one["reward"] for one in group) / 4
+        assert [one["advantage"] > 0 for one in group] == [one["reward"] > mean for one in group]
 
     # Once it is done, starting it again does no step more; with more steps it goes on, in the middle of a pass.
     assert train(config) == 0
