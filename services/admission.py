@@ -21,7 +21,9 @@ from services.graders import Grader
 from services.offline import grade_in_order
 from services.story_tasks import LAZY, Bar, answers_to, look_at
 
-DESCRIBING = frozenset({"difficulty", "topics", "kind", "source", "licence", "license", "tags", "title", "notes"})
+DESCRIBING = frozenset(
+    {"difficulty", "topics", "kind", "source", "licence", "license", "tags", "title", "notes", "group", "message"}
+)
 EMPTY = ""
 UNJUDGED = frozenset({"sprint_name", "num_issues"})
 """Columns of sprint data sets that are no part of a task."""
@@ -38,6 +40,18 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
+class Rules:
+    """What is asked of code tasks that can be asked less of, for those that others wrote."""
+
+    needs_solution: bool = True
+    full_marks: bool = True
+    """Of the reference answer; else it only has to pass all tests, in whatever style."""
+
+
+STRICT = Rules()
+
+
+@dataclass(frozen=True, slots=True)
 class _Trial:
     """One answer to one task, and what it must earn: full marks, anything but a pass, or as much as the bar says."""
 
@@ -46,15 +60,18 @@ class _Trial:
     submission: Submission
     must_pass: bool
     bar: Bar | None = None
+    full_marks: bool = True
 
 
-def validate(rows: Iterable[Row], name: GraderName, grader: Grader, slots: int | None = None) -> Iterator[Finding]:
+def validate(
+    rows: Iterable[Row], name: GraderName, grader: Grader, slots: int | None = None, rules: Rules = STRICT
+) -> Iterator[Finding]:
     """One finding per row, in order, as they become known."""
     findings: list[Finding] = []
     trials: list[_Trial] = []
     seen: dict[str, str] = {}
     for row in rows:
-        finding, some = _read(row, name, seen)
+        finding, some = _read(row, name, seen, rules)
         findings.append(finding)
         trials += some
     results = grade_in_order(grader, [trial.submission for trial in trials], grader.info().rubrics[0], slots)
@@ -72,7 +89,7 @@ def validate(rows: Iterable[Row], name: GraderName, grader: Grader, slots: int |
         current = next(waiting, None)
 
 
-def _read(row: Row, name: GraderName, seen: dict[str, str]) -> tuple[Finding, list[_Trial]]:
+def _read(row: Row, name: GraderName, seen: dict[str, str], rules: Rules) -> tuple[Finding, list[_Trial]]:
     finding = Finding(row.where, str(row.values.get("id", "")))
     if row.problem is not None:
         finding.problems.append(row.problem)
@@ -83,7 +100,7 @@ def _read(row: Row, name: GraderName, seen: dict[str, str]) -> tuple[Finding, li
     unknown = set(row.values) - DESCRIBING - columns - {"id", "prompt", "solution", "stub", "task"}
     if unknown:
         finding.problems.append(f"unknown fields: {', '.join(sorted(unknown))}")
-    _check_texts(row, finding, name, seen)
+    _check_texts(row, finding, name, seen, rules)
     task = row.values.get("task") or {key: value for key, value in row.values.items() if key in columns and value}
     if name is GraderName.STORY:
         return finding, _story_trials(row, finding, task, seen)
@@ -94,7 +111,7 @@ def _read(row: Row, name: GraderName, seen: dict[str, str]) -> tuple[Finding, li
             submission = _submission(finding, name, which, text, task)
             if submission is None:
                 return finding, []
-            trials.append(_Trial(finding, which, submission, which == "solution"))
+            trials.append(_Trial(finding, which, submission, which == "solution", full_marks=rules.full_marks))
     return finding, trials
 
 
@@ -114,10 +131,10 @@ def _story_trials(row: Row, finding: Finding, given: Any, seen: dict[str, str]) 
     return trials
 
 
-def _check_texts(row: Row, finding: Finding, name: GraderName, seen: dict[str, str]) -> None:
+def _check_texts(row: Row, finding: Finding, name: GraderName, seen: dict[str, str], rules: Rules) -> None:
     values = row.values
     is_code = name is not GraderName.STORY
-    for column in ("id", "prompt", "solution") if is_code else ("id", "prompt"):
+    for column in ("id", "prompt", "solution") if is_code and rules.needs_solution else ("id", "prompt"):
         if not isinstance(values.get(column), str) or not values[column].strip():
             finding.problems.append(f"{column}: is missing or empty")
     if is_code and not values.get("stub"):
@@ -162,7 +179,7 @@ def _judge(trial: _Trial, result: Graded | Faulted) -> None:
     elif trial.bar is not None:
         if problem := trial.bar.missed_by(trial.which, result):
             (problems if trial.bar.is_needed else trial.finding.warnings).append(problem)
-    elif trial.must_pass and result.reward < 1.0:
+    elif trial.must_pass and (result.reward < 1.0 if trial.full_marks else not result.passed):
         reasons = "; ".join(diagnostic.message for diagnostic in result.diagnostics) or ", ".join(result.flags)
         problems.append(f"the reference answer gets {result.reward:.2f} at stage {result.stage}, not 1.00: {reasons}")
     elif not trial.must_pass and result.passed:

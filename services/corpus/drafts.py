@@ -1,0 +1,65 @@
+"""A draft: a row of a task as an importer made it from foreign material, or why it could make none. Judges nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+MAX_ID_CHARS = 200
+KEPT = ("difficulty", "topics", "tags", "title", "notes", "licence", "license", "source", "kind")
+"""Columns of foreign rows that say the same as ours of that name."""
+
+
+class Unusable(Exception):
+    """This record cannot become a task; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    where: str
+    """`file:line`, or the folder that it was read from."""
+    id: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """A row of a task; empty when there is a problem."""
+    problem: str | None = None
+
+
+def text_of(values: Mapping[str, Any], *names: str) -> str:
+    """The first of these columns that holds text. Raises Unusable, naming them, when none does."""
+    found = optional_text(values, *names)
+    if found is None:
+        raise Unusable(f"{' or '.join(names)}: is missing or empty")
+    return found
+
+
+def optional_text(values: Mapping[str, Any], *names: str) -> str | None:
+    for name in names:
+        value = values.get(name)
+        if isinstance(value, str) and value.strip():
+            return value
+        if value is not None and not isinstance(value, str):
+            raise Unusable(f"{name}: is {type(value).__name__}, not text")
+    return None
+
+
+def id_of(text: Any) -> str:
+    """An id of what a source calls its record: letters, digits, `.`, `_`, `-`. Raises Unusable when nothing is left."""
+    if not isinstance(text, str | int) or isinstance(text, bool):
+        raise Unusable("id: is missing")
+    made = re.sub(r"[^A-Za-z0-9._]+", "-", str(text)).strip("-.")[:MAX_ID_CHARS]
+    if not made:
+        raise Unusable("id: is missing or empty")
+    return made
+
+
+def kept(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The describing columns of a foreign row, licence and source among them, for the row of the task."""
+    return {name: values[name] for name in KEPT if values.get(name) not in (None, "", [], {})}
+
+
+def group_of(name: str) -> str | None:
+    """The problem that a benchmark's name stands for in every language: `humaneval/0`, `mbpp/3`."""
+    found = re.match(r"(?i)(humaneval|mbpp)_(\d+)_", name)
+    return f"{found[1].lower()}/{int(found[2])}" if found else None
