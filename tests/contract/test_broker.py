@@ -7,10 +7,12 @@ import contextlib
 import json
 import signal
 import socket
+import socketserver
 import struct
+import threading
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from typing import Any, cast
 
 import pytest
@@ -871,22 +873,35 @@ NO_REDIS = [
 ]
 
 
-@contextlib.asynccontextmanager
-async def serving(reply: bytes, n_replies: int, option: bytes | None) -> AsyncIterator[str]:
-    """A server that says `reply` to each of so many texts, and then breaks off."""
+@contextlib.contextmanager
+def serving(reply: bytes, n_replies: int, option: bytes | None) -> Iterator[str]:
+    """A server that says `reply` to each of so many texts, and then breaks off.
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):
-            for _ in range(n_replies):
-                await reader.read(65536)
-                writer.write(reply)
-                await writer.drain()
-        if option is not None:
-            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, option)
-        writer.close()
+    With threads: asyncio's server leaves a connection open that it accepted in the loop's last turn.
+    """
 
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        yield f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0"
+    class Serve(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.settimeout(SOON_S)
+            with contextlib.suppress(OSError):
+                for _ in range(n_replies):
+                    self.request.recv(65536)
+                    self.request.sendall(reply)
+            if option is not None:
+                self.request.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, option)
+
+    class Server(socketserver.ThreadingTCPServer):
+        def shutdown_request(self, request: Any) -> None:
+            self.close_request(request)  # without an orderly end of its own, so that a reset is one
+
+    with Server(("127.0.0.1", 0), Serve) as server:
+        running = threading.Thread(target=server.serve_forever, args=(0.01,))
+        running.start()
+        try:
+            yield f"redis://127.0.0.1:{server.server_address[1]}/0"
+        finally:
+            server.shutdown()
+            running.join()
 
 
 @pytest.mark.parametrize("option", [None, RESET], ids=["closed", "reset"])
@@ -895,7 +910,7 @@ async def serving(reply: bytes, n_replies: int, option: bytes | None) -> AsyncIt
 async def test_a_server_that_breaks_off_or_is_no_redis_ends_every_call_with_a_fault(
     reply: bytes, n_replies: int, option: bytes | None
 ) -> None:
-    async with serving(reply, n_replies, option) as url:
+    with serving(reply, n_replies, option) as url:
         broker = StreamsBroker(url, patience_s=0.05, wait_patience_s=0.05)
         calls: list[Awaitable[object]] = [
             broker.submit(jobs(1)),
