@@ -14,7 +14,7 @@ made() { # NAME: 256 random bits in hex, as a file, unless it is there
 }
 
 for role in api worker metrics scaler; do made "redis-$role.password"; done
-made grafana-admin.password
+for name in grafana-admin.password dashboard.token; do made "$name"; done
 if [ ! -s "$folder/redis-users.acl" ]; then
   for role in api worker metrics scaler; do
     export "GRADUS_REDIS_$(echo "$role" | tr a-z A-Z)=$(cat "$folder/redis-$role.password")"

@@ -85,7 +85,7 @@ async def graded(asking: Broker, working: Broker, batch: list[Job]) -> None:
 
 
 ROLES = ("api", "worker", "metrics", "scaler")
-SCALERS_SCRIPT = "return redis.call(redis.call('type', KEYS[1]).ok == 'zset' and 'zcard' or 'exists', KEYS[1])"
+SCALERS_SCRIPT = "return redis.call(redis.call('type', KEYS[1]).ok == 'zset' and 'zcard' or 'llen', KEYS[1])"
 """What KEDA asks of a list's length, whatever type the key is of."""
 
 
@@ -200,7 +200,8 @@ async def test_the_scaler_counts_what_is_queued_and_what_runs(address: str) -> N
         assert len(await working.claim("ocaml", "w", 2, SOON_S)) == 2
         async with Redis.from_url(f"redis://scaler:scaler@{address}/0") as redis:
             assert await redis.eval(SCALERS_SCRIPT, 1, "gradus:queue:ocaml") == 1
-            assert await redis.xlen("gradus:jobs:ocaml") == 2
+            assert await redis.eval(SCALERS_SCRIPT, 1, "gradus:queue:rust") == 0
+            assert (await redis.xlen("gradus:jobs:ocaml"), await redis.xlen("gradus:jobs:rust")) == (2, 0)
 
 
 async def test_the_scalers_script_can_change_nothing(address: str) -> None:

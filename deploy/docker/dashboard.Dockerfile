@@ -1,0 +1,41 @@
+# The live page of runs. Reads run folders and the API's metrics; trains and grades nothing, so it has neither torch nor boxes.
+ARG BASE_IMAGE=debian:bookworm-slim
+
+FROM ${BASE_IMAGE} AS build
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends python3-venv \
+ && rm -rf /var/lib/apt/lists/*
+RUN python3 -m venv /opt/gradus/venv
+ENV PATH=/opt/gradus/venv/bin:$PATH
+# pip's settings may come from the machine that builds: --build-arg PIP_CONFIG_FILE=... with a volume
+ARG PIP_CONFIG_FILE
+ARG PIP_NO_CACHE_DIR=1
+WORKDIR /src
+# the dependencies are their own layer: a change of our code does not install them again
+COPY pyproject.toml requirements.lock ./
+RUN python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+      print(*p['dependencies'], *p['optional-dependencies']['api'], sep='\n')" > wanted.txt \
+ && pip install -c requirements.lock -r wanted.txt
+COPY . .
+RUN pip install --no-deps .
+
+FROM ${BASE_IMAGE}
+ARG VERSION=dev
+LABEL org.opencontainers.image.title="gradus-dashboard" \
+      org.opencontainers.image.description="Gradus: training runs, live, as a page and as metrics" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}"
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends python3 \
+ && rm -rf /var/lib/apt/lists/* \
+ && useradd --uid 1000 --create-home --shell /usr/sbin/nologin gradus \
+ && install -d -o 1000 -g 1000 /runs
+COPY --from=build /opt/gradus /opt/gradus
+ENV PATH=/opt/gradus/venv/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+USER 1000:1000
+WORKDIR /tmp
+VOLUME /runs
+EXPOSE 8080
+HEALTHCHECK --interval=15s --timeout=3s --start-period=20s --retries=4 \
+  CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8080/healthz', timeout=2)"]
+CMD ["gradus", "dashboard", "--runs", "/runs", "--api", "http://api:8000", "--host", "0.0.0.0", "--port", "8080"]

@@ -1,0 +1,307 @@
+"""deploy/k8s as `kubectl kustomize` renders it: what Kubernetes would accept, and what the graders' walls are there.
+
+No cluster is asked. Core resources are checked against Kubernetes' own schemas (kubernetes-validate carries them),
+KEDA's and the Prometheus operator's against the fields in crd_schemas.yaml.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+
+from gradus.contract import GraderName
+from services.graders import GRADERS, WAITING_SLOTS
+from services.sandbox.container import missing_walls
+
+ROOT = Path(__file__).parents[2]
+K8S = ROOT / "deploy/k8s"
+CRDS: dict[str, dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "crd_schemas.yaml").read_text())
+OLDEST, NEWEST = "1.30", "1.37"
+RENDERED = ("overlays/fixed", "overlays/autoscaled", "nodes")
+OVERLAYS = RENDERED[:2]
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+
+Object = dict[str, Any]
+
+
+@cache
+def rendered(folder: str) -> tuple[Object, ...]:
+    if shutil.which("kubectl") is None:
+        pytest.skip("kubectl is not installed: it renders deploy/k8s, and needs no cluster for that")
+    done = subprocess.run(["kubectl", "kustomize", str(K8S / folder)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return tuple(yaml.safe_load_all(done.stdout))
+
+
+def of_kind(objects: tuple[Object, ...], kind: str) -> dict[str, Object]:
+    return {entry["metadata"]["name"]: entry for entry in objects if entry["kind"] == kind}
+
+
+def pods(objects: tuple[Object, ...]) -> Iterator[tuple[str, Object]]:
+    for entry in objects:
+        if "template" in entry.get("spec", {}):
+            yield entry["metadata"]["name"], entry["spec"]["template"]
+
+
+def containers(template: Object) -> Iterator[Object]:
+    yield from template["spec"].get("initContainers", [])
+    yield from template["spec"]["containers"]
+
+
+def matches(selector: Object, labels: dict[str, str]) -> bool:
+    wanted = selector.get("matchLabels", {})
+    among = selector.get("matchExpressions", [])
+    return all(labels.get(key) == value for key, value in wanted.items()) and all(
+        labels.get(rule["key"]) in rule["values"] for rule in among
+    )
+
+
+# ------------------------------------------------------------------------------------------------------ the schemas
+
+
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+@pytest.mark.parametrize("folder", RENDERED)
+def test_kubernetes_would_accept_what_is_rendered(folder: str, version: str) -> None:
+    for entry in rendered(folder):
+        if entry["kind"] not in CRDS:
+            kubernetes_validate.validate(entry, version, strict=True)
+
+
+@pytest.mark.parametrize("folder", OVERLAYS)
+def test_the_operators_would_accept_theirs(folder: str) -> None:
+    for entry in rendered(folder):
+        if entry["kind"] in CRDS:
+            jsonschema.validate(entry["spec"], CRDS[entry["kind"]])
+
+
+def test_a_misspelt_field_is_not_accepted() -> None:
+    deployment = copy.deepcopy(of_kind(rendered("overlays/fixed"), "Deployment")["api"])
+    deployment["spec"]["template"]["spec"]["securityContext"]["runAsNonroot"] = True
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(deployment, NEWEST, strict=True)
+    scaled = copy.deepcopy(of_kind(rendered("overlays/autoscaled"), "ScaledObject")["grader-ocaml"]["spec"])
+    scaled["triggers"][1]["metadata"]["consumerGroup"] = "workers"
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(scaled, CRDS["ScaledObject"])
+
+
+# -------------------------------------------------------------------------------------------- one piece per grader
+
+
+@pytest.mark.parametrize("folder", OVERLAYS)
+def test_every_grader_has_a_deployment_of_its_name_and_there_is_no_other(folder: str) -> None:
+    found = {name for name in of_kind(rendered(folder), "Deployment") if name.startswith("grader-")}
+    assert found == {f"grader-{name}" for name in GRADERS}
+    budgets = of_kind(rendered(folder), "PodDisruptionBudget")
+    assert found <= budgets.keys(), "a grader without a PodDisruptionBudget"
+
+
+@pytest.mark.parametrize("name", list(GRADERS))
+def test_a_grader_runs_its_own_image_with_its_own_name(name: GraderName) -> None:
+    deployment = of_kind(rendered("overlays/fixed"), "Deployment")[f"grader-{name}"]
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == f"gradus-grader-{name}"
+    assert container["args"][:3] == ["gradus", "worker", name.value]
+    assert (ROOT / f"deploy/docker/grader-{name}.Dockerfile").is_file()
+    slots = container["args"][container["args"].index("--slots") + 1]
+    assert slots == str(WAITING_SLOTS.get(name, int(container["resources"]["requests"]["cpu"])))
+    assert (
+        container["resources"]["limits"]["memory"].lower().removesuffix("i") == COMPOSE[f"grader-{name}"]["mem_limit"]
+    )
+
+
+@pytest.mark.parametrize("name", list(GRADERS))
+def test_every_grader_is_scaled_by_what_is_queued_and_what_runs(name: GraderName) -> None:
+    scaled = of_kind(rendered("overlays/autoscaled"), "ScaledObject")
+    assert scaled.keys() == {f"grader-{one}" for one in GRADERS}
+    spec = scaled[f"grader-{name}"]["spec"]
+    assert spec["scaleTargetRef"]["name"] == f"grader-{name}"
+    queued, running = spec["triggers"]
+    assert (queued["name"], queued["metadata"]["listName"]) == ("queued", f"gradus:queue:{name}")
+    assert (running["name"], running["metadata"]["stream"]) == ("running", f"gradus:jobs:{name}")
+    assert spec["advanced"]["scalingModifiers"]["formula"] == "queued + running"
+    assert 1 <= spec["minReplicaCount"] < spec["maxReplicaCount"]
+
+
+def test_what_the_autoscaler_scales_has_no_fixed_number() -> None:
+    deployments = of_kind(rendered("overlays/autoscaled"), "Deployment")
+    assert not [
+        name for name, entry in deployments.items() if name.startswith("grader-") and "replicas" in entry["spec"]
+    ]
+
+
+# -------------------------------------------------------------------------------------------------------- the walls
+
+
+@pytest.mark.parametrize("folder", OVERLAYS)
+def test_every_pod_meets_the_restricted_standard_which_the_namespace_enforces(folder: str) -> None:
+    [namespace] = of_kind(rendered(folder), "Namespace").values()
+    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+    for name, template in pods(rendered(folder)):
+        around = template["spec"]["securityContext"]
+        assert around["runAsNonRoot"] is True, name
+        assert around["seccompProfile"]["type"] in ("RuntimeDefault", "Localhost"), name
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & template["spec"].keys(), name
+        assert all(not {"hostPath"} & volume.keys() for volume in template["spec"].get("volumes", [])), name
+        for container in containers(template):
+            context = container["securityContext"]
+            assert context["allowPrivilegeEscalation"] is False, name
+            assert context["capabilities"] == {"drop": ["ALL"]}, name
+            assert "privileged" not in context, name
+
+
+@pytest.mark.parametrize("folder", OVERLAYS)
+def test_nothing_can_write_to_its_image_or_has_a_key_of_the_cluster(folder: str) -> None:
+    for name, template in pods(rendered(folder)):
+        assert template["spec"]["automountServiceAccountToken"] is False, name
+        for container in containers(template):
+            assert container["securityContext"]["readOnlyRootFilesystem"] is True, name
+            assert "memory" in container["resources"]["limits"], name
+
+
+@pytest.mark.parametrize("name", list(GRADERS))
+def test_a_grader_of_code_has_our_seccomp_profile_and_others_the_runtimes(name: GraderName) -> None:
+    template = of_kind(rendered("overlays/fixed"), "Deployment")[f"grader-{name}"]["spec"]["template"]
+    profile = template["spec"]["securityContext"]["seccompProfile"]
+    if name is GraderName.STORY:
+        assert profile == {"type": "RuntimeDefault"}
+    else:
+        assert profile == {"type": "Localhost", "localhostProfile": "gradus-grader.json"}
+    [config] = of_kind(rendered("nodes"), "ConfigMap").values()
+    assert config["data"]["gradus-grader.json"] == (ROOT / "deploy/docker/seccomp-grader.json").read_text()
+
+
+@pytest.mark.parametrize("name", list(GRADERS))
+def test_workers_ask_for_every_wall_that_a_pod_can_see(name: GraderName) -> None:
+    dockerfile = (ROOT / f"deploy/docker/grader-{name}.Dockerfile").read_text()
+    [asked] = [line.partition("GRADUS_CONFINED=")[2] for line in dockerfile.splitlines() if "GRADUS_CONFINED=" in line]
+    named = set(asked.split(","))
+    everything = set(str(COMPOSE[f"grader-{name}"]["environment"]["GRADUS_CONFINED"]).split(","))
+    # a pod's limit of processes is its parent's group, and every pod has a route: policies are what keeps it in
+    assert named == everything - {"processes", "network"}
+    missing_walls(asked)  # no name is misspelt
+
+
+def test_a_grader_of_code_can_have_an_apparmor_profile(tmp_path: Path) -> None:
+    relative = os.path.relpath(K8S, tmp_path)
+    lines = [f"resources: [{relative}/overlays/fixed]", f"components: [{relative}/components/apparmor]"]
+    (tmp_path / "kustomization.yaml").write_text("\n".join(lines))
+    deployments = of_kind(rendered(str(tmp_path)), "Deployment")
+    for name in GRADERS:
+        around = deployments[f"grader-{name}"]["spec"]["template"]["spec"]["securityContext"]
+        assert ("appArmorProfile" in around) is (name is not GraderName.STORY)
+
+
+# ---------------------------------------------------------------------------------------------------------- policies
+
+
+def policies_for(objects: tuple[Object, ...], labels: dict[str, str], direction: str) -> list[Object]:
+    found = of_kind(objects, "NetworkPolicy").values()
+    return [
+        policy["spec"]
+        for policy in found
+        if direction in policy["spec"]["policyTypes"] and matches(policy["spec"]["podSelector"], labels)
+    ]
+
+
+@pytest.mark.parametrize("folder", OVERLAYS)
+@pytest.mark.parametrize("name", list(GRADERS))
+def test_a_grader_reaches_redis_and_names_and_nothing_else(folder: str, name: GraderName) -> None:
+    labels = of_kind(rendered(folder), "Deployment")[f"grader-{name}"]["spec"]["template"]["metadata"]["labels"]
+    allowed = [rule for policy in policies_for(rendered(folder), labels, "Egress") for rule in policy.get("egress", [])]
+    ports = sorted({port["port"] for rule in allowed for port in rule["ports"]})
+    assert ports == [53, 6379]
+    assert all("to" in rule for rule in allowed), "a rule without `to` is a way to everywhere"
+
+
+@pytest.mark.parametrize("folder", OVERLAYS)
+def test_what_no_policy_names_is_refused_both_ways(folder: str) -> None:
+    policy = of_kind(rendered(folder), "NetworkPolicy")["nothing-unless-said"]["spec"]
+    assert policy == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+
+
+@pytest.mark.parametrize("folder", OVERLAYS)
+def test_only_api_graders_and_the_autoscaler_reach_redis(folder: str) -> None:
+    template = of_kind(rendered(folder), "StatefulSet")["redis"]["spec"]["template"]
+    policies = policies_for(rendered(folder), template["metadata"]["labels"], "Ingress")
+    sources = [source for policy in policies for rule in policy.get("ingress", []) for source in rule["from"]]
+    named = {next(iter(source.values()))["matchLabels"].popitem()[1] for source in copy.deepcopy(sources)}
+    assert named == {"api", "grader"} | ({"keda"} if folder == "overlays/autoscaled" else set())
+
+
+# ------------------------------------------------------------------------------------------------ what belongs together
+
+
+@pytest.mark.parametrize("folder", OVERLAYS)
+def test_services_and_budgets_select_pods_that_are_there(folder: str) -> None:
+    labels = [template["metadata"]["labels"] for _, template in pods(rendered(folder))]
+    for service in of_kind(rendered(folder), "Service").values():
+        assert any(matches({"matchLabels": service["spec"]["selector"]}, one) for one in labels), service
+    for budget in of_kind(rendered(folder), "PodDisruptionBudget").values():
+        assert any(matches(budget["spec"]["selector"], one) for one in labels), budget
+
+
+def test_what_is_watched_is_there_and_serves_on_the_named_port() -> None:
+    objects = rendered("overlays/autoscaled")
+    services = [entry for entry in objects if entry["kind"] == "Service"]
+    for monitor in of_kind(objects, "ServiceMonitor").values():
+        chosen = [one for one in services if matches(monitor["spec"]["selector"], one["metadata"].get("labels", {}))]
+        assert chosen, monitor["metadata"]
+        named = {port["name"] for service in chosen for port in service["spec"]["ports"]}
+        assert {point["port"] for point in monitor["spec"]["endpoints"]} <= named
+    [graders] = of_kind(objects, "PodMonitor").values()
+    for name, template in pods(objects):
+        chosen = matches(graders["spec"]["selector"], template["metadata"]["labels"])
+        assert chosen is name.startswith("grader-")
+        if chosen:
+            [container] = template["spec"]["containers"]
+            assert container["ports"] == [{"name": "metrics", "containerPort": 9100}]
+
+
+def test_the_operators_rules_are_the_rules() -> None:
+    [rule] = of_kind(rendered("overlays/autoscaled"), "PrometheusRule").values()
+    ours = yaml.safe_load((ROOT / "deploy/prometheus/rules.yml").read_text())
+    assert rule["spec"] == ours, "write deploy/prometheus/rules.yml below `spec:` of components/monitoring/rules.yaml"
+
+
+def test_every_dashboard_is_handed_to_grafana() -> None:
+    config = next(one for name, one in of_kind(rendered("overlays/autoscaled"), "ConfigMap").items() if "dash" in name)
+    files = {file.name: file.read_text() for file in (ROOT / "deploy/grafana/dashboards").glob("*.json")}
+    assert config["data"] == files
+
+
+@pytest.mark.parametrize("folder", OVERLAYS)
+def test_what_is_mounted_of_secrets_is_what_the_script_makes(folder: str, tmp_path: Path) -> None:
+    subprocess.run(["sh", ROOT / "deploy/setup/secrets.sh", tmp_path / "made"], check=True)
+    made = {file.name for file in (tmp_path / "made").iterdir()}
+    for name, template in pods(rendered(folder)):
+        for volume in template["spec"].get("volumes", []):
+            if volume.get("secret", {}).get("secretName") == "gradus":
+                assert {item["key"] for item in volume["secret"]["items"]} <= made, name
+    for access in of_kind(rendered(folder), "TriggerAuthentication").values():
+        assert {one["key"] for one in access["spec"]["secretTargetRef"]} <= made
+
+
+@pytest.mark.parametrize(
+    "service", ["redis", "api", "grader-ocaml", "grader-rust", "grader-story", "dashboard", "trainer"]
+)
+def test_what_runs_here_runs_with_compose_and_with_the_same_words(service: str) -> None:
+    template = dict(pods(rendered("overlays/autoscaled")))[service]
+    [container] = template["spec"]["containers"]
+    here = [str(word) for word in container.get("command", container.get("args"))]
+    there = [str(word) for word in COMPOSE[service]["command"]]
+    options = [[word for word in words if word.startswith("--")] for words in (here, there)]
+    if service == "dashboard":  # with compose its port is the host's own, in a cluster others reach it
+        options[0].remove("--token-file")
+    assert (here[:3], options[0]) == (there[:3], options[1])
