@@ -11,14 +11,18 @@ from typing import Any
 
 from gradus.errors import Misuse
 from trainer.config import LoraSettings, ModelConfig
-from trainer.model import bare_model
+from trainer.model import Head, bare_model
 
 
-def lora_config(settings: LoraSettings, model: Any) -> Any:
-    """PEFT's own object for this model. Raises Misuse for targets that are nowhere in it."""
+def lora_config(settings: LoraSettings, model: Any, head: Head = Head.TOKENS) -> Any:
+    """PEFT's own object for this model. Raises Misuse for targets that are nowhere in it.
+
+    A head that scores is trained in full and saved with the adapters: it begins as random numbers.
+    """
     from peft import LoraConfig
 
     modules, parameters = _sorted_out(settings.targets, model)
+    saved = [*settings.modules_to_save, *(["score"] if head is Head.SCORE else [])]
     return LoraConfig(
         r=settings.r,
         lora_alpha=settings.alpha,
@@ -26,8 +30,8 @@ def lora_config(settings: LoraSettings, model: Any) -> Any:
         bias=settings.bias,
         target_modules=modules,
         target_parameters=parameters or None,
-        modules_to_save=settings.modules_to_save or None,
-        task_type="CAUSAL_LM",
+        modules_to_save=saved or None,
+        task_type="SEQ_CLS" if head is Head.SCORE else "CAUSAL_LM",
     )
 
 
@@ -47,7 +51,7 @@ def _fits_any(target: str, names: list[str]) -> bool:
     return any(name == target or name.endswith(f".{target}") for name in names)
 
 
-def rehearse(settings: LoraSettings, name: str, config: ModelConfig) -> None:
+def rehearse(settings: LoraSettings, name: str, config: ModelConfig, head: Head = Head.TOKENS) -> None:
     """Put adapters on a model without weights, which takes seconds: Misuse is raised before gigabytes are loaded.
 
     `name` is a folder or a model's name on the hub. Raises Misuse as `settle` does, and where no target is found.
@@ -57,9 +61,9 @@ def rehearse(settings: LoraSettings, name: str, config: ModelConfig) -> None:
     from peft.utils.error import NoMatchingPeftModuleError
 
     with torch.device("meta"):
-        bare = bare_model(name, config)
+        bare = bare_model(name, config, head)
         try:
-            _refuse_what_would_not_train(get_peft_model(bare, lora_config(settings, bare)), settings)
+            _refuse_what_would_not_train(get_peft_model(bare, lora_config(settings, bare, head)), settings)
         except NoMatchingPeftModuleError as error:
             raise Misuse(f"lora.targets: {error}") from None
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gradus.client import RewardClient
 from gradus.errors import Misuse, QueueFault
-from trainer.config import GenerationConfig, RewardConfig, TrainConfig
+from trainer.config import GenerationConfig, RewardConfig, RunConfig, TrainConfig
 from trainer.data import load_tasks, read_worked_examples
 from trainer.generation.server import VllmServer
 from trainer.generation.trouble import GenerationStopped, ServerTrouble
@@ -23,17 +23,31 @@ def client_of(config: RewardConfig) -> RewardClient:
     return RewardClient(config.urls, api_key=os.environ.get(config.api_key_env), batch_size=config.batch_size)
 
 
-def findings(config: TrainConfig) -> Iterator[Finding]:
+def findings(config: RunConfig) -> Iterator[Finding]:
     """One finding for each thing that a run needs."""
+    if isinstance(config, TrainConfig):
+        yield from _findings_on_rewards(config)
+    else:
+        from trainer.stages.check import data_found, options_found
+
+        yield _checked("data", lambda: data_found(config))
+        yield _checked("model", lambda: _model(config))
+        yield _checked(f"{config.options_name} options", lambda: options_found(config))
+
+
+def _findings_on_rewards(config: TrainConfig) -> Iterator[Finding]:
     yield _checked("tasks", lambda: _tasks(config))
     if config.warm_start is not None:
         asked = config.warm_start
         yield _checked("warm start", lambda: f"{len(read_worked_examples(asked))} worked answers")
     yield _checked("model", lambda: _model(config))
-    yield _checked("grpo options", lambda: _options(config))
+    yield _checked(f"{config.stage} options", lambda: _options(config))
     if config.generation.backend == "vllm":
         yield _checked("vLLM server", lambda: _vllm(config.generation))
-    yield _checked("graders", lambda: _graders(config.reward))
+    if config.reward.grader is not None:
+        yield _checked("graders", lambda: _graders(config.reward))
+    if config.reward.models:
+        yield _checked("reward models", lambda: _reward_models(config.reward))
 
 
 def _checked(what: str, look: Callable[[], str]) -> Finding:
@@ -52,7 +66,7 @@ def _tasks(config: TrainConfig) -> str:
     return f"{len(tasks.train)} to train on, {len(tasks.held_out)} held out"
 
 
-def _model(config: TrainConfig) -> str:
+def _model(config: RunConfig) -> str:
     from trainer.device import choose_device
 
     device = choose_device(config.model)
@@ -66,8 +80,9 @@ def _model(config: TrainConfig) -> str:
         raise Misuse(f"model.name: {config.model.name}: {str(error).strip().splitlines()[0]}") from None
     if config.lora is not None:
         from trainer.adapters import rehearse
+        from trainer.stages.making import head_of
 
-        rehearse(config.lora, config.model.name, config.model)
+        rehearse(config.lora, config.model.name, config.model, head_of(config))
     return f"{config.model.name} ({found.model_type}), on {device.kind}"
 
 
@@ -78,7 +93,7 @@ def _options(config: TrainConfig) -> str:
     notes: list[str] = []
     options = grpo_options(config, choose_device(config.model), notes.append)
     tasks = len(load_tasks(config.data, config.reward.grader, config.seed).train)
-    made = grpo_config(options, output_dir=Path("."), seed=config.seed, tasks=tasks)
+    made = grpo_config(options, output_dir=Path("."), seed=config.seed, tasks=tasks, stage=config.stage)
     prompts = made.generation_batch_size // made.num_generations
     return "; ".join([f"{prompts} prompts x {made.num_generations} completions per generation", *notes])
 
@@ -94,13 +109,20 @@ def _vllm(config: GenerationConfig) -> str:
         server.close()
 
 
+def _reward_models(config: RewardConfig) -> str:
+    from trainer.reward_models import refuse_headless
+
+    refuse_headless(config.models)
+    return ", ".join(f"{model.label} x {model.weight:g}" for model in config.models)
+
+
 def _graders(config: RewardConfig) -> str:
     return ready_grader(config, timeout_s=0)
 
 
 def ready_grader(config: RewardConfig, timeout_s: float) -> str:
     """What will grade. Raises QueueFault if it is not there in time, Misuse for a rubric that it does not have."""
-    info = asyncio.run(client_of(config).wait_ready(config.grader.value, timeout_s))
+    info = asyncio.run(client_of(config).wait_ready(config.judge.value, timeout_s))
     if config.rubric is not None and config.rubric not in info.rubrics:
         raise Misuse(f"reward.rubric: {info.grader} has no {config.rubric}; it has: {', '.join(info.rubrics)}")
     rubric = config.rubric or info.rubrics[0]

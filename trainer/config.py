@@ -2,36 +2,32 @@
 
 A run is a YAML file plus overrides from the command line. Settings of TRL keep TRL's own names, under `grpo:` and
 `warm_start.sft:` in the file and as bare `--learning_rate 1e-6` on the command line; ours are dotted,
-`--reward.deadline_s 30`. Unknown keys are refused everywhere, with the nearest known one.
+`--reward.deadline_s 30`. Unknown keys are refused everywhere, with the nearest known one. The trees of the other
+stages are `trainer.stages.settings`'; they are made of the same sections and read by the same code.
 """
 
 from __future__ import annotations
 
 import difflib
-import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from gradus.contract import MAX_DEADLINE_S, GraderName, RubricName
 from gradus.errors import Misuse
-from trainer.strict_yaml import read_mapping, read_scalar
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
 
 
-class _Section(BaseModel):
+class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=())
 
 
-# ------------------------------------------------------------------------------------------------------- sections
-
-
-class FreshModel(_Section):
+class FreshModel(Section):
     """Sizes of a model made on the spot (`model.name: fresh:qwen3`); the defaults have 0.6 million parameters."""
 
     hidden_size: Count = 128
@@ -45,7 +41,7 @@ class FreshModel(_Section):
     max_length: Count = 256
 
 
-class ModelConfig(_Section):
+class ModelConfig(Section):
     name: str
     """A folder, a model's name on the hub, or `fresh:qwen3`: a tiny untrained model, made with its tokenizer."""
     revision: str | None = None
@@ -77,7 +73,7 @@ class ModelConfig(_Section):
         return self
 
 
-class LoraSettings(_Section):
+class LoraSettings(Section):
     r: Count = 16
     alpha: Count = 32
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
@@ -92,37 +88,50 @@ class LoraSettings(_Section):
     """Modules trained in full beside the adapters, such as `lm_head` and `embed_tokens`."""
 
 
-class DataConfig(_Section):
+class RowSource(Section):
+    """Rows of a file or of the hub, by whatever names their columns have."""
+
     dataset: str
     """A .jsonl, .json or .csv file, a dataset's name on the hub, or `demo:ocaml`, `demo:rust` or `demo:story`."""
     split: str = "train"
     """Of a dataset on the hub."""
-    eval_dataset: str | None = None
-    """Tasks to measure on and never to train on; with it, `held_out` must be 0."""
-    held_out: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Share of `dataset` that is kept out of training; two rows with the same tests never part."""
     columns: dict[str, str] = {}
     """Our column name: theirs, such as `prompt: problem`."""
     ignore_columns: list[str] = []
     """Columns to drop without a word; `*` drops every one that we do not know."""
-    max_prompt_tokens: Count | None = None
-    """A task whose rendered prompt is longer is left out, with a message; cutting it would make it unsolvable."""
     limit: Count | None = None
-    """Use only the first so many tasks."""
+    """Use only the first so many rows."""
+
+
+class SplitSource(RowSource):
+    """Rows to train on, and others to measure on."""
+
+    eval_dataset: str | None = None
+    """Rows to measure on and never to train on; with it, `held_out` must be 0."""
+    held_out: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of `dataset` that is kept out of training; what belongs together (tasks with the same tests, rows with the
+    same prompt) never parts."""
 
     @model_validator(mode="after")
-    def _one_way_to_hold_out(self) -> DataConfig:
+    def _one_way_to_hold_out(self) -> SplitSource:
         if self.eval_dataset is not None and self.held_out > 0:
             raise ValueError("give either eval_dataset or held_out, not both")
         return self
 
 
-class FewShot(_Section):
+class DataConfig(SplitSource):
+    """Tasks."""
+
+    max_prompt_tokens: Count | None = None
+    """A task whose rendered prompt is longer is left out, with a message; cutting it would make it unsolvable."""
+
+
+class FewShot(Section):
     prompt: str
     completion: str
 
 
-class PromptConfig(_Section):
+class PromptConfig(Section):
     style: Literal["plain", "chat"] = "plain"
     """plain: one text. chat: messages, through the tokenizer's chat template."""
     template: str = "{prompt}"
@@ -151,7 +160,7 @@ class PromptConfig(_Section):
         return "<think>\n" if plain or self.thinks else ""
 
 
-class FaultBudget(_Section):
+class FaultBudget(Section):
     """How much of the grading may fail before the run stops; a faulted sample never counts as a zero."""
 
     share: Share = 0.25
@@ -160,13 +169,36 @@ class FaultBudget(_Section):
     """So many steps in a row above `share` stop the run; one step without a single verdict stops it at once."""
 
 
-def _listed(value: Any) -> Any:
+def listed(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
-class RewardConfig(_Section):
-    grader: GraderName
-    urls: Annotated[list[str], BeforeValidator(_listed), Field(min_length=1)] = ["http://127.0.0.1:8000"]
+class RewardModelConfig(Section):
+    """A reward model that scores completions beside a grader, or alone."""
+
+    path: str
+    """The final folder of a run of `stage: reward`, or any such model with one score; without its trained head it is
+    refused."""
+    weight: float = 1.0
+    name: str | None = None
+    """In metrics, `rewards/<name>/mean`. None: the last part of the path, or of its parent for `final`."""
+    batch_size: Count = 16
+    """Completions scored at once."""
+
+    @property
+    def label(self) -> str:
+        folder = Path(self.path)
+        return self.name or (folder.parent.name if folder.name == "final" else "") or folder.name
+
+
+class RewardConfig(Section):
+    grader: GraderName | None = None
+    """None: reward models alone."""
+    weight: float = 1.0
+    """Of the grader's reward beside reward models."""
+    models: list[RewardModelConfig] = []
+    """What else there is to earn; a completion that the grader could not judge earns nothing here either."""
+    urls: Annotated[list[str], BeforeValidator(listed), Field(min_length=1)] = ["http://127.0.0.1:8000"]
     rubric: RubricName | None = None
     """None: the grader's default."""
     deadline_s: Annotated[float, Field(gt=0, le=MAX_DEADLINE_S)] = 60.0
@@ -181,16 +213,27 @@ class RewardConfig(_Section):
     """The environment variable that holds the key, if the service wants one."""
     fault_budget: FaultBudget = FaultBudget()
 
+    @property
+    def judge(self) -> GraderName:
+        """The grader, where there has to be one. Raises Misuse where there is none."""
+        if self.grader is None:
+            raise Misuse("reward.grader: is needed for this, and reward models alone were given")
+        return self.grader
 
-class WarmStart(_Section):
-    """Supervised training on worked answers before GRPO, loss on the completion only."""
+    @model_validator(mode="after")
+    def _earns_something(self) -> RewardConfig:
+        if self.grader is None and not self.models:
+            raise ValueError("give a grader, reward models, or both")
+        labels = [model.label for model in self.models]
+        if twins := sorted({label for label in labels if labels.count(label) > 1}):
+            raise ValueError(f"two reward models are called {twins[0]}; give each a name")
+        return self
 
-    dataset: str
-    """Like `data.dataset`, with columns `prompt` and `completion` (or `solution`)."""
-    split: str = "train"
-    columns: dict[str, str] = {}
-    ignore_columns: list[str] = []
-    limit: Count | None = None
+
+class WarmStart(RowSource):
+    """Supervised training on worked answers before GRPO, loss on the completion only; its rows have columns `prompt`
+    and `completion` (or `solution`)."""
+
     sft: dict[str, Any] = {}
     """TRL's SFTConfig, by its own names."""
 
@@ -202,7 +245,7 @@ def _http_url(value: str) -> str:
     return value
 
 
-class GenerationConfig(_Section):
+class GenerationConfig(Section):
     """Who writes the completions that are trained on. Sampling itself is `grpo`'s: temperature, top_p ..."""
 
     backend: Literal["in_process", "vllm"] = "in_process"
@@ -233,7 +276,7 @@ class GenerationConfig(_Section):
     """The environment variable that holds the server's key, if it wants one."""
 
 
-class EvaluationConfig(_Section):
+class EvaluationConfig(Section):
     """How the held-out tasks are measured during a run, if there are any."""
 
     every_steps: Annotated[int, Field(ge=0)] = 0
@@ -248,30 +291,39 @@ class EvaluationConfig(_Section):
     """Completions generated at once."""
 
 
-class LoggingConfig(_Section):
+class LoggingConfig(Section):
     progress: bool = True
     completions: bool = True
     """Write completions.jsonl."""
 
 
-class TrainConfig(_Section):
-    """One training run."""
+class RunConfig(Section):
+    """What every stage of training is told."""
+
+    TRL_CLASSES: ClassVar[Mapping[tuple[str, ...], str]] = {}
+    """Sections that hold options of a configuration class of TRL or transformers, and which."""
+    SET_ELSEWHERE: ClassVar[Mapping[str, str]] = {}
+    """Options of those that the trainer sets itself, and where a person sets them."""
 
     model: ModelConfig
     lora: LoraSettings | None = None
     """None: all weights are trained."""
-    data: DataConfig
-    prompt: PromptConfig = PromptConfig()
-    reward: RewardConfig
-    warm_start: WarmStart | None = None
-    grpo: dict[str, Any] = {}
-    """TRL's GRPOConfig, by its own names."""
-    generation: GenerationConfig = GenerationConfig()
-    evaluation: EvaluationConfig = EvaluationConfig()
+    on_out_of_memory: Literal["halve", "stop"] = "halve"
+    """halve: fewer samples at a time and as many more accumulated, so that an update still sees as many."""
     logging: LoggingConfig = LoggingConfig()
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 42
     output_dir: Path
     """The run folder. Starting again with the same one goes on from its last checkpoint."""
+
+    @property
+    def options_name(self) -> str:
+        """The section that bare options of the command line belong to."""
+        raise NotImplementedError
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the stage's own section says."""
+        return dict(getattr(self, self.options_name))
 
     @model_validator(mode="before")
     @classmethod
@@ -281,26 +333,15 @@ class TrainConfig(_Section):
         return value
 
     @model_validator(mode="after")
-    def _shows_the_task(self) -> TrainConfig:
-        if "{prompt}" not in self.prompt.template and self.reward.grader is not GraderName.STORY:
-            raise ValueError("prompt.template has no {prompt}; {sprint_goal} alone is for grader: story")
-        return self
-
-    @model_validator(mode="after")
-    def _trains_what_can_be_trained(self) -> TrainConfig:
-        if not self.model.is_quantized:
-            return self
-        bits = "model.load_in_4bit" if self.model.load_in_4bit else "model.load_in_8bit"
-        if self.lora is None:
-            raise ValueError(f"{bits} needs lora: quantized weights cannot be trained themselves")
-        by_adapters = self.generation.backend == "vllm" and self.generation.sync == "lora"
-        if (self.generation.backend == "vllm" or self.grpo.get("use_vllm")) and not by_adapters:
-            # All other ways hand over whole weights, and quantized ones are packed bytes.
-            raise ValueError(f"{bits} with vLLM needs generation: {{backend: vllm, sync: lora}}")
+    def _trains_adapters_on_quantized_weights(self) -> RunConfig:
+        if self.model.is_quantized and self.lora is None:
+            raise ValueError(f"{_bits(self.model)} needs lora: quantized weights cannot be trained themselves")
         return self
 
 
-# -------------------------------------------------------------------------------------------------------- loading
+def _bits(model: ModelConfig) -> str:
+    return "model.load_in_4bit" if model.load_in_4bit else "model.load_in_8bit"
+
 
 OWN_NAMES = {
     "output_dir": "set `output_dir` at the top level",
@@ -309,7 +350,7 @@ OWN_NAMES = {
     "use_cpu": "set `model.device: cpu`",
     "trust_remote_code": "set `model.trust_remote_code`",
     "model_init_kwargs": "set `model.dtype`, `model.revision`, `model.attn_implementation` or `model.load_in_4bit`",
-    "reward_weights": "there is one reward; weigh its parts in a rubric",
+    "reward_weights": "set `reward.weight` and the weights of `reward.models`; a rubric weighs the parts of a verdict",
     "disable_tqdm": "set `logging.progress`",
     "eval_strategy": "set `evaluation.every_steps`",
     "remove_unused_columns": "leave it out: the reward needs the columns",
@@ -317,153 +358,63 @@ OWN_NAMES = {
 """TRL options that this trainer sets itself, and where a person sets them."""
 
 
-def load_config(path: Path, overrides: Sequence[str] = ()) -> TrainConfig:
-    """The config in a YAML file with command-line overrides on top, checked down to TRL's option names and types.
+class TrainConfig(RunConfig):
+    """One training run on rewards."""
 
-    Raises Misuse with one line per mistake, naming the file or the option and the key.
-    """
-    path = Path(path)
-    tree = read_mapping(path)
-    given = parse_overrides(overrides)
-    if isinstance(tree.get("model"), str):
-        tree["model"] = {"name": tree["model"]}
-    mistakes = [*_unknown_keys(tree, str(path)), *_unknown_keys(given, "command line")]
-    if mistakes:
-        raise Misuse("\n".join(mistakes))
-    config = _validated(_merged(tree, given), given, path)
-    return _with_paths_beside(_with_checked_trl_options(config, given, path), path)
+    TRL_CLASSES: ClassVar[Mapping[tuple[str, ...], str]] = {
+        ("grpo",): "GRPOConfig",
+        ("rloo",): "RLOOConfig",
+        ("warm_start", "sft"): "SFTConfig",
+    }
+    SET_ELSEWHERE: ClassVar[Mapping[str, str]] = OWN_NAMES
 
+    stage: Literal["grpo", "rloo"] = "grpo"
+    """Which of the two learns from the rewards."""
+    data: DataConfig
+    prompt: PromptConfig = PromptConfig()
+    reward: RewardConfig
+    warm_start: WarmStart | None = None
+    grpo: dict[str, Any] = {}
+    """TRL's GRPOConfig, by its own names."""
+    rloo: dict[str, Any] = {}
+    """TRL's RLOOConfig, by its own names, for `stage: rloo`."""
+    generation: GenerationConfig = GenerationConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
 
-def parse_overrides(arguments: Sequence[str]) -> dict[str, Any]:
-    """`--learning_rate 1e-6 --reward.deadline_s=30 --use_vllm` as a tree; a flag without a value means true."""
-    tree: dict[str, Any] = {}
-    for flag, text in _pairs(arguments):
-        path = _path_of(flag)
-        at = tree
-        for part in path[:-1]:
-            at = at.setdefault(part, {})
-            if not isinstance(at, dict):
-                raise Misuse(f"command line: --{flag}: {part} was already given a plain value")
-        if path[-1] in at:
-            raise Misuse(f"command line: --{flag} is given twice")
-        at[path[-1]] = read_scalar(text, f"command line: --{flag}")
-    return tree
+    @property
+    def options_name(self) -> str:
+        return self.stage
 
+    @model_validator(mode="after")
+    def _is_told_by_its_own_section(self) -> TrainConfig:
+        other = "rloo" if self.stage == "grpo" else "grpo"
+        if getattr(self, other):
+            raise ValueError(f"stage: {self.stage} is told by {self.stage}:, and {other}: was given")
+        return self
 
-def _pairs(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
-    waiting = list(arguments)
-    while waiting:
-        flag = waiting.pop(0)
-        if not flag.startswith("--") or flag == "--":
-            raise Misuse(f"command line: {flag!r} is not an option; write --name value or --section.name value")
-        name, equals, text = flag[2:].partition("=")
-        if not equals:
-            text = waiting.pop(0) if waiting and not waiting[0].startswith("--") else "true"
-        yield name, text
+    @model_validator(mode="after")
+    def _measures_what_can_be_judged(self) -> TrainConfig:
+        if self.reward.grader is None and (self.data.eval_dataset is not None or self.data.held_out > 0):
+            raise ValueError("data.eval_dataset and data.held_out need reward.grader: reward models pass nothing")
+        return self
 
+    @model_validator(mode="after")
+    def _shows_the_task(self) -> TrainConfig:
+        if "{prompt}" not in self.prompt.template and self.reward.grader is not GraderName.STORY:
+            raise ValueError("prompt.template has no {prompt}; {sprint_goal} alone is for grader: story")
+        return self
 
-def _path_of(flag: str) -> list[str]:
-    path = flag.replace("-", "_").split(".")
-    if len(path) == 1 and path[0] not in TrainConfig.model_fields:
-        return ["grpo", path[0]]  # a bare name is TRL's, as its own command line has it
-    if path == ["model"]:
-        return ["model", "name"]
-    return path
+    @model_validator(mode="after")
+    def _trains_what_can_be_trained(self) -> TrainConfig:
+        by_adapters = self.generation.backend == "vllm" and self.generation.sync == "lora"
+        with_vllm = self.generation.backend == "vllm" or self.options.get("use_vllm")
+        if self.model.is_quantized and with_vllm and not by_adapters:
+            # All other ways hand over whole weights, and quantized ones are packed bytes.
+            raise ValueError(f"{_bits(self.model)} with vLLM needs generation: {{backend: vllm, sync: lora}}")
+        return self
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
     """The end of an error message about an unknown name."""
     close = difflib.get_close_matches(name, known, n=1)
     return f"; did you mean {close[0]}?" if close else ""
-
-
-def _unknown_keys(
-    tree: Mapping[str, Any], where: str, section: type[BaseModel] = TrainConfig, path: tuple[str, ...] = ()
-) -> Iterator[str]:
-    for key, value in tree.items():
-        here = ".".join((*path, str(key)))
-        field = section.model_fields.get(str(key))
-        if field is None:
-            hint = nearest(str(key), list(section.model_fields)) or f"; known: {', '.join(section.model_fields)}"
-            yield f"{where}: {here}: unknown key{hint}"
-        elif isinstance(value, Mapping) and (inner := _section_in(field.annotation)) is not None:
-            yield from _unknown_keys(value, where, inner, (*path, str(key)))
-
-
-def _section_in(annotation: Any) -> type[_Section] | None:
-    if isinstance(annotation, type) and issubclass(annotation, _Section):
-        return annotation
-    if get_origin(annotation) in (Union, types.UnionType):
-        return next((found for arg in get_args(annotation) if (found := _section_in(arg))), None)
-    return None
-
-
-def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(base)
-    for key, value in over.items():
-        below = merged.get(key)
-        both = isinstance(below, Mapping) and isinstance(value, Mapping)
-        merged[key] = _merged(below, value) if both else value  # type: ignore[arg-type]
-    return merged
-
-
-def _validated(tree: dict[str, Any], given: Mapping[str, Any], path: Path) -> TrainConfig:
-    try:
-        return TrainConfig.model_validate(tree)
-    except ValidationError as error:
-        lines = [
-            ": ".join(
-                [_source(item["loc"], given, path), *_key(item["loc"]), item["msg"].removeprefix("Value error, ")]
-            )
-            for item in error.errors(include_url=False, include_context=False)
-        ]
-        raise Misuse("\n".join(dict.fromkeys(lines))) from None
-
-
-def _key(loc: Sequence[int | str]) -> list[str]:
-    """The key that a mistake is about; none when it is about several."""
-    return [".".join(map(str, loc))] if loc else []
-
-
-def _source(loc: Sequence[int | str], given: Mapping[str, Any], path: Path) -> str:
-    at: Any = given
-    for part in loc:
-        if not isinstance(at, Mapping) or part not in at:
-            return str(path)
-        at = at[part]
-    return "command line" if loc else str(path)
-
-
-def _with_checked_trl_options(config: TrainConfig, given: Mapping[str, Any], path: Path) -> TrainConfig:
-    from trainer.trl_options import checked_options  # imports TRL, which takes seconds
-
-    mistakes: list[str] = []
-    grpo = checked_options("GRPOConfig", config.grpo, ("grpo",), mistakes)
-    updated: dict[str, Any] = {"grpo": grpo}
-    if config.warm_start is not None:
-        sft = checked_options("SFTConfig", config.warm_start.sft, ("warm_start", "sft"), mistakes)
-        updated["warm_start"] = config.warm_start.model_copy(update={"sft": sft})
-    if mistakes:
-        raise Misuse("\n".join(f"{_source(line.split(':')[0].split('.'), given, path)}: {line}" for line in mistakes))
-    return config.model_copy(update=updated)
-
-
-def _with_paths_beside(config: TrainConfig, path: Path) -> TrainConfig:
-    """Files named in the config are looked for from the working directory, then from the config's own folder."""
-    data = config.data.model_copy(
-        update={
-            "dataset": _beside(config.data.dataset, path),
-            "eval_dataset": config.data.eval_dataset and _beside(config.data.eval_dataset, path),
-        }
-    )
-    updated: dict[str, Any] = {"data": data}
-    updated["model"] = config.model.model_copy(update={"name": _beside(config.model.name, path)})
-    if config.warm_start is not None:
-        dataset = _beside(config.warm_start.dataset, path)
-        updated["warm_start"] = config.warm_start.model_copy(update={"dataset": dataset})
-    return config.model_copy(update=updated)
-
-
-def _beside(name: str, path: Path) -> str:
-    beside = path.parent / name
-    return str(beside) if not Path(name).exists() and beside.exists() else name

@@ -21,9 +21,12 @@ from gradus.errors import Misuse
 from gradus.rows import SUFFIXES, Row
 from gradus.rows import read_rows as read_file
 from gradus.sprints import as_task_row, sprint_columns
-from trainer.config import DataConfig, WarmStart, nearest
+from trainer.config import DataConfig, RowSource, WarmStart, nearest
 
-DESCRIBING = ("difficulty", "kind", "source", "stub", "tags", "title", "topics", "licence", "license", "notes")
+DESCRIBING = (
+    *("difficulty", "kind", "source", "stub", "tags", "title", "topics", "licence", "license", "notes"),
+    *("group", "message"),
+)
 """Columns that describe a task; kept out of prompts and grading, known so that nobody has to ignore them."""
 
 ALIASES = {GraderName.STORY: ("formatted_issues",)}
@@ -38,12 +41,20 @@ class Example:
 
     id: str
     prompt: str
-    task: Task
+    task: Task | None
+    """None where no grader judges: a prompt for reward models."""
     solution: str | None = None
     kind: str | None = None
     """A column `kind` or `difficulty`, for tables that compare kinds of tasks."""
     difficulty: str | None = None
     """A column `difficulty`, for the same."""
+
+    @property
+    def judged_task(self) -> Task:
+        """The task, for graders. Raises Misuse where there is none."""
+        if self.task is None:
+            raise Misuse(f"{self.id}: is a bare prompt, which no grader can judge")
+        return self.task
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +68,10 @@ class Tasks:
 # ---------------------------------------------------------------------------------------------------------- tasks
 
 
-def load_tasks(config: DataConfig, grader: GraderName, seed: int = 42) -> Tasks:
-    """The tasks of a run, split. Raises Misuse naming file and line."""
+def load_tasks(config: DataConfig, grader: GraderName | None, seed: int = 42) -> Tasks:
+    """The tasks of a run, split; bare prompts without a grader. Raises Misuse naming file and line."""
+    if grader is None:
+        return Tasks(_read_prompts(config)[: config.limit], ())
     examples = read_examples(config, config.dataset, grader)[: config.limit]
     if config.eval_dataset is not None:
         held_out = read_examples(config, config.eval_dataset, grader)
@@ -73,7 +86,7 @@ def load_tasks(config: DataConfig, grader: GraderName, seed: int = 42) -> Tasks:
 def read_examples(config: DataConfig, dataset: str, grader: GraderName) -> tuple[Example, ...]:
     """All tasks of one dataset, in its order."""
     known = ["id", "prompt", "task", "solution", *TASKS[grader].model_fields, *sprint_columns(grader), *DESCRIBING]
-    named = _named_rows(dataset, config, known)
+    named = named_rows(dataset, config, known)
     rows = [Row(row.where, as_task_row(row.values, grader)) for row in named]
     if not rows:
         raise Misuse(f"{dataset}: holds no rows")
@@ -82,11 +95,24 @@ def read_examples(config: DataConfig, dataset: str, grader: GraderName) -> tuple
     return examples
 
 
+def _read_prompts(config: DataConfig) -> tuple[Example, ...]:
+    """Rows with a `prompt`, for reward models; an `id` is made where there is none."""
+    rows = list(named_rows(config.dataset, config, ["id", "prompt", *DESCRIBING]))
+    if not rows:
+        raise Misuse(f"{config.dataset}: holds no rows")
+    found = [
+        Example(str(row.values.get("id") or f"row-{number}"), _text(row, "prompt"), None)
+        for number, row in enumerate(rows, start=1)
+    ]
+    _refuse_duplicates(rows, tuple(found))
+    return tuple(found)
+
+
 def read_worked_examples(config: WarmStart) -> list[dict[str, str]]:
     """Rows `{prompt, completion}` of a warm start."""
     known = ["id", "prompt", "completion", "solution", *DESCRIBING]
     found = []
-    for row in list(_named_rows(config.dataset, config, known))[: config.limit]:
+    for row in list(named_rows(config.dataset, config, known))[: config.limit]:
         completion = row.values.get("completion") or row.values.get("solution")
         found.append({"prompt": _text(row, "prompt"), "completion": _required(row, "completion", completion)})
     if not found:
@@ -151,7 +177,11 @@ def _fingerprint(*parts: str) -> str:
 
 
 def _content(example: Example) -> str:
-    return _fingerprint(example.prompt.strip(), example.task.model_dump_json())
+    return _fingerprint(example.prompt.strip(), _judged_by(example))
+
+
+def _judged_by(example: Example) -> str:
+    return example.task.model_dump_json() if example.task is not None else ""
 
 
 def _refuse_duplicates(rows: list[Row], examples: tuple[Example, ...]) -> None:
@@ -178,7 +208,7 @@ def _refuse_overlap(train: tuple[Example, ...], held_out: tuple[Example, ...], c
 
 def _split(examples: tuple[Example, ...], share: float, seed: int) -> tuple[tuple[Example, ...], tuple[Example, ...]]:
     """Training and held-out tasks. Drawn by what judges them, so that variants of one task stay on one side."""
-    draws = {example.id: _fingerprint(str(seed), example.task.model_dump_json()) for example in examples}
+    draws = {example.id: _fingerprint(str(seed), _judged_by(example)) for example in examples}
     ranked = sorted(set(draws.values()))
     kept_out = set(ranked[: round(share * len(ranked))])
     held_out = tuple(example for example in examples if draws[example.id] in kept_out)
@@ -188,7 +218,7 @@ def _split(examples: tuple[Example, ...], share: float, seed: int) -> tuple[tupl
 # ----------------------------------------------------------------------------------------------------------- rows
 
 
-def _named_rows(dataset: str, config: DataConfig | WarmStart, known: Iterable[str]) -> Iterator[Row]:
+def named_rows(dataset: str, config: RowSource, known: Iterable[str]) -> Iterator[Row]:
     """The rows with our column names. Raises Misuse for columns that nobody knows."""
     ours_of = {theirs: ours for ours, theirs in config.columns.items()}
     known = list(known)

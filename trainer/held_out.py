@@ -26,7 +26,9 @@ class HeldOut(TrainerCallback):  # type: ignore[misc]
         config = run.config
         self._run = run
         self._problems = [
-            Problem(example.id, render(config.prompt, example), example.task, example.kind, config.prompt.opening)
+            Problem(
+                example.id, render(config.prompt, example), example.judged_task, example.kind, config.prompt.opening
+            )
             for example in run.tasks.held_out[: config.evaluation.limit]
         ]
         self._tokenizer = tokenizer
@@ -55,7 +57,7 @@ class HeldOut(TrainerCallback):  # type: ignore[misc]
     def _evaluated(self, model: Any, name: str) -> Evaluated:
         config = self._run.config
         plan = Plan(
-            grader=config.reward.grader.value,
+            grader=config.reward.judge.value,
             samples=config.evaluation.samples,
             temperature=config.evaluation.temperature,
             greedy=config.evaluation.greedy,

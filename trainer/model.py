@@ -6,6 +6,7 @@ import importlib.util
 import json
 import shutil
 from collections.abc import Iterable
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -44,17 +45,33 @@ def load_tokenizer(name: str, config: ModelConfig) -> Any:
     return tokenizer
 
 
-def load_model(name: str, config: ModelConfig, dtype: str) -> Any:
-    """The causal language model in `dtype`, quantized if the config says so. Raises Misuse if it cannot be loaded.
+class Head(Enum):
+    """What a model ends in."""
 
-    Its `name_or_path` stays `name`, where TRL loads a reference model from.
+    TOKENS = "tokens"
+    """Logits of the next token."""
+    SCORE = "score"
+    """One number for the whole text."""
+
+
+def _auto_class(head: Head) -> Any:
+    from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
+
+    return AutoModelForSequenceClassification if head is Head.SCORE else AutoModelForCausalLM
+
+
+def load_model(name: str, config: ModelConfig, dtype: str, head: Head = Head.TOKENS) -> Any:
+    """The model in `dtype`, quantized if the config says so. Raises Misuse if it cannot be loaded.
+
+    Its `name_or_path` stays `name`, where TRL loads a reference model from. A head that scores is made at random
+    where the checkpoint has none: `trainer.reward_models` refuses that for models that are to judge.
     """
     import torch
-    from transformers import AutoModelForCausalLM
 
     try:
-        return AutoModelForCausalLM.from_pretrained(
+        return _auto_class(head).from_pretrained(
             name,
+            **({"num_labels": 1} if head is Head.SCORE else {}),
             revision=_revision(name, config),
             trust_remote_code=config.trust_remote_code,
             attn_implementation=config.attn_implementation,
@@ -65,14 +82,16 @@ def load_model(name: str, config: ModelConfig, dtype: str) -> Any:
         raise _not_loadable("model", name, error) from None
 
 
-def bare_model(name: str, config: ModelConfig) -> Any:
+def bare_model(name: str, config: ModelConfig, head: Head = Head.TOKENS) -> Any:
     """The model's modules with no weights worth using, for a look at what it is made of. Raises Misuse."""
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig
 
     trust = config.trust_remote_code
     try:
         found = AutoConfig.from_pretrained(name, revision=_revision(name, config), trust_remote_code=trust)
-        return AutoModelForCausalLM.from_config(found, trust_remote_code=trust)
+        if head is Head.SCORE:
+            found.num_labels = 1
+        return _auto_class(head).from_config(found, trust_remote_code=trust)
     except (OSError, ValueError, ImportError) as error:
         raise _not_loadable("model", name, error) from None
 
@@ -108,11 +127,11 @@ def load_trained(folder: Path, config: ModelConfig, dtype: str) -> tuple[Any, An
         return load_model(str(folder), config, dtype), tokenizer
     from peft import PeftModel
 
-    model = PeftModel.from_pretrained(load_model(_base_of(folder), config, dtype), str(folder))
+    model = PeftModel.from_pretrained(load_model(base_of(folder), config, dtype), str(folder))
     return model if config.is_quantized else model.merge_and_unload(), tokenizer
 
 
-def _base_of(folder: Path) -> str:
+def base_of(folder: Path) -> str:
     """The model that an adapter belongs to, also after the run folder was moved."""
     name = str(json.loads((folder / "adapter_config.json").read_text())["base_model_name_or_path"])
     beside = folder.parent / Path(name).name

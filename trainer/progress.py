@@ -104,12 +104,14 @@ class MetricsFile(TrainerCallback):  # type: ignore[misc]
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any) -> None:
         # TRL also logs a summary of the whole run at its end, without a learning rate.
-        if not logs or "learning_rate" not in logs or not state.is_world_process_zero:
+        measured = any(name.startswith("eval_") for name in logs or ())
+        if not logs or not ("learning_rate" in logs or measured) or not state.is_world_process_zero:
             return
-        clocked = self._clock.take() if self._clock else {}
+        clocked = self._clock.take() if self._clock and not measured else {}
         line = {"step": state.global_step, "epoch": state.epoch, "time": round(time.time(), 3), **logs, **clocked}
         append_lines(self._file, [line])
-        _to_file_only(f"step {state.global_step}/{state.max_steps}  {self._summary(line)}")
+        summary = measured_summary(line) if measured else self._summary(line)
+        _to_file_only(f"step {state.global_step}/{state.max_steps}  {summary}")
 
 
 def _to_file_only(text: str) -> None:
@@ -169,6 +171,33 @@ def sft_summary(logs: Mapping[str, Any]) -> str:
         _number("lr {:.2e}", logs.get("learning_rate")),
     ]
     return "  ".join(part for part in parts if part)
+
+
+def pair_summary(logs: Mapping[str, Any]) -> str:
+    """Of preferences and reward models: how often the better answer is put first, and by how much."""
+    parts = [
+        _number("loss {:.4f}", logs.get("loss")),
+        _number("accuracy {:.3f}", logs.get("rewards/accuracies", logs.get("accuracy"))),
+        _number("margin {:.3f}", logs.get("rewards/margins", logs.get("margin"))),
+        _number("lr {:.2e}", logs.get("learning_rate")),
+    ]
+    return "  ".join(part for part in parts if part)
+
+
+def token_summary(logs: Mapping[str, Any]) -> str:
+    parts = [
+        _number("loss {:.4f}", logs.get("loss")),
+        _number("length {:.0f}", logs.get("length")),
+        _number("lr {:.2e}", logs.get("learning_rate")),
+    ]
+    return "  ".join(part for part in parts if part)
+
+
+def measured_summary(logs: Mapping[str, Any]) -> str:
+    """Of one evaluation, without how long it took."""
+    named = {name: value for name, value in logs.items() if name.startswith("eval_")}
+    slow = ("_runtime", "_per_second", "_num_tokens")
+    return "  ".join(_number(name + " {:.4f}", value) for name, value in named.items() if not name.endswith(slow))
 
 
 def _number(form: str, value: Any) -> str:

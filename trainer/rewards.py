@@ -44,7 +44,7 @@ def clean(completion: str) -> str:
 def submission_of(config: RewardConfig, example: Example, completion: str, submission_id: str) -> Submission:
     """One completion for one task, ready for the wire."""
     given = {"id": submission_id, "prompt": example.prompt, "completion": clean(completion), "task": example.task}
-    return SUBMISSIONS[config.grader].model_validate(given)
+    return SUBMISSIONS[config.judge].model_validate(given)
 
 
 class Rewarder:
@@ -131,7 +131,7 @@ class Rewarder:
             )
             for index, (prompt_id, text) in enumerate(asked)
         ]
-        grader, rubric = self._config.grader.value, self._config.rubric
+        grader, rubric = self._config.judge.value, self._config.rubric
         return await self._client.grade(grader, submissions, rubric=rubric, deadline_s=deadline_s)
 
 
@@ -176,7 +176,7 @@ def advice(config: RewardConfig, faults: Sequence[Record]) -> str:
 def what_to_start(config: RewardConfig) -> str:
     return (
         f"Graders were asked for at {', '.join(config.urls)}. If nothing runs there, start `gradus serve`; if it runs "
-        f"without workers of its own, start `gradus worker {config.grader.value} --redis redis://HOST:6379` on its "
+        f"without workers of its own, start `gradus worker {config.judge.value} --redis redis://HOST:6379` on its "
         f"Redis; if it is only slow, raise reward.deadline_s ({config.deadline_s:g} s) or start more workers."
     )
 

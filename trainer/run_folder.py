@@ -31,7 +31,9 @@ class RunFolder:
         self.environment = path / "environment.json"
         self.log = path / "training.log"
         self.metrics = path / "metrics.jsonl"
-        """One line per logged GRPO step."""
+        """One line per logged step, and one per evaluation of the loss."""
+        self.data = path / "data.json"
+        """Which rows or tokens a run without tasks used for what."""
         self.completions = path / "completions.jsonl"
         """One line per sampled completion."""
         self.evaluations = path / "eval"
@@ -100,6 +102,12 @@ def checkpoint_to_resume(folder: Path, resume: str, say: Say) -> Path | None:
             return checkpoint
         say(f"skipping {checkpoint.name}: {why}; the run was probably stopped while it was being written")
     return None
+
+
+def newest_checkpoint(folder: Path, up_to: int) -> Path | None:
+    """The whole checkpoint with the most steps done, of those with no more than so many."""
+    known = [entry for entry in _checkpoints(folder) if _number_of(entry) <= up_to and why_incomplete(entry) is None]
+    return max(known, key=_number_of, default=None)
 
 
 def step_of(checkpoint: Path) -> int:

@@ -1,4 +1,4 @@
-"""Checks options against TRL's own configuration classes: names, types, finite numbers. Sets no option itself."""
+"""Checks options against the configuration classes of TRL and transformers: names, types, finite numbers. Sets none."""
 
 from __future__ import annotations
 
@@ -10,27 +10,36 @@ from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from trainer.config import OWN_NAMES, nearest
+from trainer.config import nearest
 
 
 def checked_options(
-    class_name: str, options: Mapping[str, Any], section: tuple[str, ...], mistakes: list[str]
+    class_name: str,
+    options: Mapping[str, Any],
+    section: tuple[str, ...],
+    mistakes: list[str],
+    set_elsewhere: Mapping[str, str],
 ) -> dict[str, Any]:
-    """The options with their values in the types that TRL declares; what is wrong is added to `mistakes`."""
+    """The options with their values in the types that TRL or transformers declare; mistakes are added to `mistakes`.
+
+    `set_elsewhere` are options that may not be given here, and what to do instead.
+    """
     checked = {}
     for name, value in options.items():
-        problem, checked[name] = _checked(class_name, name, value)
+        where = set_elsewhere.get(name)
+        problem, checked[name] = _checked(class_name, name, value, where)
         if problem:
             mistakes.append(f"{'.'.join((*section, name))}: {problem}")
     return checked
 
 
-def _checked(class_name: str, name: str, value: Any) -> tuple[str | None, Any]:
+def _checked(class_name: str, name: str, value: Any, where: str | None) -> tuple[str | None, Any]:
     hints = _hints(class_name)
     if name not in hints:
-        return f"unknown key{nearest(name, list(hints))} ({class_name} of TRL has no such option)", value
-    if name in OWN_NAMES:
-        return f"not set here: {OWN_NAMES[name]}", value
+        library = "TRL" if class_name != "TrainingArguments" else "transformers"
+        return f"unknown key{nearest(name, list(hints))} ({class_name} of {library} has no such option)", value
+    if where is not None:
+        return f"not set here: {where}", value
     if isinstance(value, bool) and hints[name] in (int, float):
         return f"{str(value).lower()} is not a number", value
     if unknown := _unknown_inside(hints[name], value):
@@ -53,9 +62,10 @@ def _unknown_inside(hint: Any, value: Any) -> list[str]:
 
 @functools.cache
 def _hints(class_name: str) -> dict[str, Any]:
+    import transformers
     import trl
 
-    cls = getattr(trl, class_name)
+    cls = getattr(trl if hasattr(trl, class_name) else transformers, class_name)
     hints = typing.get_type_hints(cls)
     return {field.name: hints[field.name] for field in dataclasses.fields(cls) if field.init}
 

@@ -12,7 +12,8 @@ from pydantic import ValidationError
 from gradus.errors import Misuse
 from gradus.resources import configs
 from services.generation.serve import Wish, command_of, environment_of, serve
-from trainer.config import GenerationConfig, load_config
+from trainer.config import GenerationConfig
+from trainer.config_file import load_config
 from trainer.generation.backend import generating, vllm_options
 from trainer.run_folder import RunFolder
 

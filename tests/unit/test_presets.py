@@ -20,7 +20,8 @@ import yaml
 from gradus.errors import Misuse
 from gradus.resources import configs
 from tests.tiny_models import make_model, run_of, trainer_of
-from trainer.config import OWN_NAMES, TrainConfig, load_config
+from trainer.config import OWN_NAMES, TrainConfig
+from trainer.config_file import load_config
 
 pytestmark = pytest.mark.training
 

@@ -12,7 +12,8 @@ import pytest
 
 from gradus.errors import Misuse
 from tests.tiny_models import make_model, run_of, trainer_of
-from trainer.config import LoraSettings, ModelConfig, load_config
+from trainer.config import LoraSettings, ModelConfig
+from trainer.config_file import load_config
 
 pytestmark = [
     pytest.mark.training,

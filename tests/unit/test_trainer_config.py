@@ -9,7 +9,7 @@ import pytest
 
 from gradus.errors import Misuse
 from gradus.resources import configs
-from trainer.config import load_config, parse_overrides
+from trainer.config_file import load_config, parse_overrides
 
 MINIMAL = """
 model: some/model

@@ -12,7 +12,8 @@ import pytest
 from gradus.contract import GraderName, OcamlTask, RustTask, StdioCase, StoryTask
 from gradus.errors import Misuse
 from gradus.resources import configs
-from trainer.config import DataConfig, FewShot, PromptConfig, WarmStart, load_config
+from trainer.config import DataConfig, FewShot, PromptConfig, WarmStart
+from trainer.config_file import load_config
 from trainer.data import Example, Tasks, load_tasks, read_worked_examples
 from trainer.demo.corpus import KINDS, held_out_constants
 from trainer.prompts import render, render_text, text_of, with_opening

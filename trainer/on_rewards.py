@@ -1,0 +1,103 @@
+"""TRL's two trainers that learn from rewards, GRPO and RLOO, with what ours do besides. The loops are TRL's.
+
+They send completions to be graded early, go on from a checkpoint as if never stopped, and give a completion that no
+grader could judge no reward at all, whatever reward models say of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate.utils import gather_object
+from trl import GRPOTrainer, RLOOTrainer
+
+from trainer.completions_file import WithAdvantages
+from trainer.early_grading import sent_as_they_end
+from trainer.generation.answers import Sampled
+from trainer.generation.client import Served
+from trainer.resuming import Resumable
+from trainer.rewards import Rewarder
+from trainer.run_folder import epochs_of, step_of
+
+
+class OnRewards(WithAdvantages, Resumable):
+    """Goes before one of TRL's online trainers in the list of bases.
+
+    Upstream forgets two things (TRL 1.16): how many passes over the data the shuffling has seen, so that a resumed
+    pass repeats the first one's order; and where it stood within a batch of generations.
+    """
+
+    args: Any
+    accelerator: Any
+    model_wrapped: Any
+    processing_class: Any
+    eos_token_ids: Any
+    async_loop: Any
+    _metrics: Any
+
+    has_verdicts = True
+    """The first reward is a grader's; the others are reward models'."""
+    passes_done = 0
+    rewarder: Rewarder | None = None
+    """Where completions go as they end; None: all are graded together."""
+    served: Served | None = None
+    """The vLLM server that writes them; None: this process does, or TRL talks to vLLM by itself."""
+
+    def go_on_from(self, checkpoint: Path) -> None:
+        self.passes_done = epochs_of(checkpoint)
+        self._step = step_of(checkpoint) * self.args.gradient_accumulation_steps
+
+    def _get_train_sampler(self, dataset: Any = None) -> Any:
+        sampler = super()._get_train_sampler(dataset)  # type: ignore[misc]
+        if sampler.shuffle:
+            for _ in range(self.passes_done):
+                torch.randperm(sampler.num_samples, generator=sampler.generator)
+        return sampler
+
+    def _generate_and_score_completions(self, inputs: Any) -> Any:
+        prompt_ids = [row["prompt_id"] for row in inputs]
+        if self.served is not None:
+            self.served.on_group = self._sender(gather_object(prompt_ids))
+            output = super()._generate_and_score_completions(inputs)
+            for name, value in self.served.metrics.items():
+                self._metrics["train"][f"generation/{name}"].append(value)
+            self.served.metrics.clear()
+            return output
+        model = self.accelerator.unwrap_model(self.model_wrapped)
+        with sent_as_they_end(model, self.processing_class, self.eos_token_ids, prompt_ids, self._send_ahead):
+            return super()._generate_and_score_completions(inputs)
+
+    def _sender(self, prompt_ids_B: Sequence[str]) -> Callable[[int, list[Sampled]], None]:
+        """Sends each group of completions to the graders as the server is done with it."""
+
+        def send(group: int, sampled: list[Sampled]) -> None:
+            texts = self.processing_class.batch_decode([one.ids_T for one in sampled], skip_special_tokens=True)
+            prompt_id = prompt_ids_B[group * len(sampled)]
+            self._send_ahead([(prompt_id, text) for text in texts])
+
+        return send
+
+    def _send_ahead(self, ended: list[tuple[str, str]]) -> None:
+        if self.rewarder is not None:
+            self.async_loop.call_soon_threadsafe(self.rewarder.send_ahead, ended)
+
+    def _calculate_rewards(self, *args: Any, **named: Any) -> Any:
+        """Rewards by completion and source. Beside reward models a fault would become a partial score."""
+        rewards_BF = super()._calculate_rewards(*args, **named)  # type: ignore[misc]
+        if self.has_verdicts:
+            rewards_BF[torch.isnan(rewards_BF[:, 0])] = torch.nan
+        return rewards_BF
+
+
+class GradusTrainer(OnRewards, GRPOTrainer):  # type: ignore[misc]
+    """GRPO."""
+
+
+class GradusRlooTrainer(OnRewards, RLOOTrainer):  # type: ignore[misc]
+    """REINFORCE with the mean of a group's other completions as the baseline."""
+
+
+TRAINERS: dict[str, Any] = {"grpo": GradusTrainer, "rloo": GradusRlooTrainer}

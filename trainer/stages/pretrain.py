@@ -1,0 +1,135 @@
+"""Training on plain text with transformers' Trainer: blocks of tokens, longer and longer as the curriculum says.
+
+One optimizer and one schedule run over all phases. A block has no padding and its loss is on every token; texts follow
+each other in it with the end-of-text token between them. Nothing is read that is not trained on at once.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset, SequentialSampler
+from transformers import Trainer, TrainingArguments, default_data_collator
+
+from trainer.progress import token_summary
+from trainer.resuming import Resumable
+from trainer.stages.making import StageRun, arguments, made
+from trainer.stages.settings import Phase, PretrainStage
+from trainer.stages.tokens import Ids, Tokens
+
+CONFIG_CLASS = TrainingArguments
+MAX_LOSS = 700.0
+"""Its exponential is still a number."""
+
+
+class Curriculum(Dataset[dict[str, Any]]):
+    """Samples in the order of training: `samples_per_step` of the first phase's length for each of its steps, and on.
+
+    Each pass over the blocks of a phase has an order of its own, drawn from the seed.
+    """
+
+    def __init__(self, tokens: Tokens, phases: list[Phase], samples_per_step: int, seed: int) -> None:
+        self._tokens = tokens
+        self._phases = phases
+        self._ends = list(itertools.accumulate(phase.steps * samples_per_step for phase in phases))
+        self._samples_per_step = samples_per_step
+        self._seed = seed
+        self._order: tuple[tuple[int, int], Any] | None = None
+
+    def __len__(self) -> int:
+        return self._ends[-1]
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        number = bisect.bisect_right(self._ends, index)
+        phase = self._phases[number]
+        start = self._ends[number - 1] if number else 0
+        epoch, place = divmod(index - start, self._tokens.blocks(phase.length))
+        block = int(self._order_of(number, epoch)[place])
+        return as_sample(self._tokens.train_block(phase.length, block))
+
+    def phase_at(self, step: int) -> Phase:
+        """Of a step that is done, from 1."""
+        return self._phases[min(bisect.bisect_left(self._ends, step * self._samples_per_step), len(self._phases) - 1)]
+
+    def passes(self) -> list[float]:
+        """How often each phase sees the data."""
+        return [phase.steps * self._samples_per_step / self._tokens.blocks(phase.length) for phase in self._phases]
+
+    def _order_of(self, number: int, epoch: int) -> Any:
+        if self._order is None or self._order[0] != (number, epoch):
+            blocks = self._tokens.blocks(self._phases[number].length)
+            drawn = np.random.default_rng([self._seed, number, epoch]).permutation(blocks)
+            self._order = ((number, epoch), drawn)
+        return self._order[1]
+
+
+class Blocks(Dataset[dict[str, Any]]):
+    """The first blocks of what is measured on."""
+
+    def __init__(self, ids: Ids, length: int) -> None:
+        self._ids = ids
+        self._length = length
+
+    def __len__(self) -> int:
+        return len(self._ids) // self._length
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return as_sample(self._ids[index * self._length : (index + 1) * self._length])
+
+
+def as_sample(ids: Ids) -> dict[str, Any]:
+    ids_T = torch.from_numpy(np.asarray(ids, dtype=np.int64))
+    return {"input_ids": ids_T, "labels": ids_T.clone()}
+
+
+class OurPretrainer(Resumable, Trainer):  # type: ignore[misc]
+    """transformers' trainer, which keeps the order of the curriculum and tells perplexity."""
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+        return SequentialSampler(train_dataset if train_dataset is not None else self.train_dataset)
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        if "eval_loss" in logs:
+            logs["eval_perplexity"] = math.exp(min(logs["eval_loss"], MAX_LOSS))
+        if "learning_rate" in logs:
+            logs["length"] = self.train_dataset.phase_at(self.state.global_step).length
+        super().log(logs, start_time)
+
+
+def make_trainer(run: StageRun, data: Tokens, start: str, tokenizer: Any) -> Any:
+    config = run.config
+    assert isinstance(config, PretrainStage)
+    args = arguments(TrainingArguments, config, run.options, run.folder.path, max_steps=config.data.steps)
+    samples_per_step = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
+    curriculum = Curriculum(data, config.data.curriculum, samples_per_step, config.seed)
+    for phase, passes in zip(config.data.curriculum, curriculum.passes(), strict=True):
+        if passes > 1:
+            run.say(f"the {phase.steps} steps on blocks of {phase.length} see the data {passes:.1f} times")
+    most = config.data.eval_blocks * config.data.longest
+    measured = Blocks(data.held_out.read(0, most), config.data.longest)
+    return made(
+        run,
+        _trainer,
+        start,
+        token_summary,
+        args=args,
+        train_dataset=curriculum,
+        eval_dataset=measured if len(measured) else None,
+        processing_class=tokenizer,
+        data_collator=default_data_collator,
+    )
+
+
+def _trainer(model: Any, peft_config: Any = None, **parts: Any) -> Any:
+    if peft_config is not None:
+        from peft import get_peft_model
+
+        model = get_peft_model(model, peft_config)
+        if parts["args"].gradient_checkpointing:
+            model.enable_input_require_grads()
+    return OurPretrainer(model=model, **parts)
