@@ -155,13 +155,13 @@ def _check_new(row: Row, told: list[str], what: str, text: str, seen: dict[str, 
 
 def _submission(finding: Finding, name: GraderName, which: str, text: str, task: Any) -> Submission | None:
     try:
-        return SUBMISSIONS[name].model_validate({"id": which, "completion": _fenced(name, text), "task": task})
+        return SUBMISSIONS[name].model_validate({"id": which, "completion": fenced(name, text), "task": task})
     except ValidationError as error:
         finding.problems.append(explain(error))
         return None
 
 
-def _fenced(name: GraderName, code: str) -> str:
+def fenced(name: GraderName, code: str) -> str:
     """`code` as a model would write it, behind a fence that is longer than any in the code."""
     if not code:
         return EMPTY

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gradus.cli.application import Config, Quiet, Slots, load_grader, say, tasks_app, with_progress
+from gradus.cli.tasks import Force, Out
 from gradus.errors import Fault, Misuse
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ import_app = typer.Typer(
 )
 tasks_app.add_typer(import_app, name="import")
 
-Out = Annotated[Path, typer.Option("--out", "-o", help="JSONL file for the tasks")]
-Force = Annotated[bool, typer.Option("--force", help="Replace files that exist")]
 Validate = Annotated[
     bool | None,
     typer.Option("--validate/--no-validate", help="Grade reference answers and stubs [default: where that can be]"),

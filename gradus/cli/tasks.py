@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from gradus.cli.application import Config, Quiet, Slots, load_grader, say, tasks_app, with_progress
 from gradus.errors import Misuse
+
+Out = Annotated[Path, typer.Option("--out", "-o", help="JSONL file to write")]
+Force = Annotated[bool, typer.Option("--force", help="Replace files that exist")]
 
 
 @tasks_app.command("validate")
@@ -46,4 +50,53 @@ def validate_tasks(
         bad += bool(finding.problems)
     print(f"{len(rows) - bad} of {len(rows)} tasks are usable")
     if bad:
+        raise typer.Exit(1)
+
+
+@tasks_app.command("mutate")
+def mutate_tasks(
+    file: Annotated[str, typer.Argument(help="JSONL, JSON or CSV of tasks with solutions")],
+    out: Out,
+    grader: Annotated[str, typer.Option(help="ocaml or rust")] = "ocaml",
+    per_task: Annotated[int, typer.Option(min=1, max=100, help="Repair tasks of one task, at most")] = 4,
+    tries: Annotated[int, typer.Option(min=1, max=1000, help="Broken answers to grade of one task, at most")] = 12,
+    seed: Annotated[int, typer.Option(help="Draws which edits are tried")] = 42,
+    engine: Annotated[str, typer.Option(help="What breaks Rust: auto, own or cargo-mutants")] = "auto",
+    force: Force = False,
+    slots: Slots = None,
+    config: Config = None,
+    quiet: Quiet = False,
+) -> None:
+    """Make repair tasks: broken code, what the grader says of it, and the fixed file.
+
+    Each solution is broken by one edit: an operator, a constant off by one, a forgotten case, `rec` or word, a negated
+    condition, swapped arguments, a wrong constructor ... OCaml on the syntax tree; Rust with cargo-mutants where it is
+    installed, else on its tokens. Broken code is the new task's `stub`, what the grader says is in `message` and in
+    the prompt, and `group` holds the task that it was made of. Tests and signature stay the same.
+
+    Broken code that passes all tests never becomes a task. It is in FILE.survivors.jsonl: either the tests are weak
+    there, or the edit changes nothing.
+    """
+    from gradus.contract import grader_named
+    from services.corpus.files import beside, checked_rows, refuse_existing, write_rows
+    from services.corpus.repairs import Wish, break_tasks, mutations_for
+
+    name = grader_named(grader)
+    refuse_existing([out, beside(out, "survivors")], force=force, sources=[file])
+    rows = checked_rows(file)
+    loaded = load_grader(name.value, config)
+    mutations = mutations_for(name, loaded, engine)
+    loaded.prove()
+    say(f"gradus: breaking answers by {mutations.engine}")
+    tasks = break_tasks(rows, name, loaded, mutations, Wish(per_task, tries, seed), slots)
+    found = list(with_progress(tasks, len(rows), "breaking", quiet))
+    repairs = write_rows(out, (row for one in found for row in one.repairs))
+    survivors = write_rows(beside(out, "survivors"), (row for one in found for row in one.survivors))
+    for one in found:
+        if one.problem is not None:
+            say(f"{one.where}: {one.id}: {one.problem[:500]}")
+    tried = sum(one.tried for one in found)
+    print(f"{repairs} repair tasks of {len(rows)} tasks are in {out}; {tried} broken answers were graded")
+    print(f"{survivors} of these pass all tests: {beside(out, 'survivors')}")
+    if not repairs:
         raise typer.Exit(1)

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from gradus.contract import SUBMISSIONS, TASKS, Faulted, Graded, GraderName, Stage, Submission, explain
 from gradus.rows import Row
-from services.admission import Rules, validate
+from services.admission import Rules, fenced, validate
 from services.corpus.drafts import Draft
 from services.graders import Grader
 from services.offline import grade_in_order
@@ -115,7 +115,7 @@ def _stub_submission(draft: Draft, name: GraderName) -> Submission | None:
     stub = draft.values.get("stub")
     if not isinstance(stub, str) or not stub:
         return None
-    asked = {"id": "stub", "completion": f"```{name.value}\n{stub}\n```", "task": _task(draft.values, name)}
+    asked = {"id": "stub", "completion": fenced(name, stub), "task": _task(draft.values, name)}
     return SUBMISSIONS[name].model_validate(asked)
 
 
