@@ -174,7 +174,7 @@ STAGES: Mapping[str, type[RunConfig]] = {
     "pretrain": PretrainStage,
 }
 PPO = (
-    "stage: ppo: PPO left TRL before 1.0. Take stage: rloo or stage: grpo, which need no value model; "
+    "stage: ppo: PPO is no longer in TRL. Take stage: rloo or stage: grpo, which need no value model; "
     "reward.models gives them a reward model (gradus train reward), beside a grader or alone"
 )
 
@@ -184,9 +184,9 @@ def load_stage(path: Path, overrides: Sequence[str] = (), asked: str | None = No
 
     GRPO where neither the file nor the command line says. Raises Misuse as `load` does, and where the two disagree.
     """
-    found = stage_of(path, overrides)
+    found = "ppo" if asked == "ppo" else stage_of(path, overrides)
     stage = asked or found or "grpo"
-    if "ppo" in (asked, found):
+    if "ppo" in (stage, found):
         raise Misuse(f"{path}: {PPO}")
     if stage not in STAGES:
         raise Misuse(f"{path}: stage: {stage!r} is none of {', '.join(STAGES)}{nearest(stage, list(STAGES))}")

@@ -1,0 +1,161 @@
+"""`gradus model`: an untrained model of any architecture that transformers has, from a file of sizes.
+
+The file names the architecture, its sizes by transformers' own names, and where the tokenizer comes from. Unknown sizes
+are refused: transformers would keep them and use its defaults. Trains nothing but a tokenizer, if it is asked to.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from gradus.contract import explain
+from gradus.errors import Misuse
+from trainer.config import Count, FreshModel, ModelConfig, Section, nearest
+from trainer.strict_yaml import read_mapping
+
+
+class TokenizerSource(Section):
+    """A tokenizer that is there, or one that is trained on texts."""
+
+    name: str | None = None
+    """A folder, or a model's name on the hub."""
+    train_on: str | None = None
+    """A file: .txt, or .jsonl, .json or .csv with a column `text`."""
+    vocab_size: Annotated[int, Field(ge=260)] = 32_000
+    """Of a tokenizer that is trained."""
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> TokenizerSource:
+        if (self.name is None) == (self.train_on is None):
+            raise ValueError("give either name or train_on")
+        return self
+
+
+class Architecture(Section):
+    """What `gradus model` makes."""
+
+    architecture: str
+    """transformers' name of it, `model_type`: llama, qwen3, mixtral ..."""
+    sizes: dict[str, Any] = {}
+    """Fields of its configuration class, by their own names."""
+    tokenizer: TokenizerSource
+    max_length: Count = 4096
+    """Of texts, for the tokenizer; at most what the architecture can."""
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 42
+
+
+def read_architecture(path: Path) -> Architecture:
+    """The file, checked. Raises Misuse naming file and key."""
+    tree = read_mapping(path)
+    strangers = [f"{path}: {key}: unknown key{nearest(str(key), KEYS)}" for key in tree if key not in KEYS]
+    if strangers:
+        raise Misuse("\n".join(strangers))
+    try:
+        asked = Architecture.model_validate(tree)
+    except ValidationError as error:
+        raise Misuse(f"{path}: {explain(error)}") from None
+    _refuse_unknown_sizes(path, asked)
+    return asked
+
+
+KEYS = list(Architecture.model_fields)
+
+
+def _refuse_unknown_sizes(path: Path, asked: Architecture) -> None:
+    from transformers import CONFIG_MAPPING
+
+    if asked.architecture not in CONFIG_MAPPING:
+        hint = nearest(asked.architecture, list(CONFIG_MAPPING))
+        raise Misuse(f"{path}: architecture: transformers has no {asked.architecture}{hint}")
+    known = list(inspect.signature(CONFIG_MAPPING[asked.architecture]).parameters)
+    for name in asked.sizes:
+        if name not in known:
+            raise Misuse(f"{path}: sizes.{name}: unknown key{nearest(name, known)}")
+
+
+def main(path: Path, out: Path, *, dry_run: bool) -> int:
+    """Make the model in `out` unless it is a dry run; how many parameters it has. Raises Misuse."""
+    asked = read_architecture(path)
+    if not dry_run and out.exists() and any(out.iterdir()):
+        raise Misuse(f"{out}: is there already; name another folder with --out")
+    tokenizer = _tokenizer(asked, path)
+    config = _configuration(asked, tokenizer, path)
+    count = parameters_of(config)
+    if not dry_run:
+        _write(asked, config, tokenizer, out)
+    return count
+
+
+def parameters_of(config: Any) -> int:
+    """How many the model will have, tied ones once, without making it."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    model.tie_weights()
+    return sum(math.prod(weight.shape) for weight in model.parameters())
+
+
+def _tokenizer(asked: Architecture, path: Path) -> Any:
+    from trainer.fresh import train_tokenizer
+    from trainer.model import load_tokenizer
+
+    source = asked.tokenizer
+    if source.name is not None:
+        beside = path.parent / source.name
+        name = str(beside) if beside.is_dir() and not Path(source.name).is_dir() else source.name
+        return load_tokenizer(name, ModelConfig(name=name))
+    sizes = FreshModel(vocab_size=source.vocab_size, max_length=asked.max_length)
+    return train_tokenizer(_texts(str(source.train_on), path), sizes)
+
+
+def _texts(name: str, path: Path) -> Iterator[str]:
+    from trainer.stages.settings import Phase, TokenSource
+    from trainer.stages.tokens import texts_of
+
+    beside = str(path.parent / name)
+    found = beside if Path(beside).exists() and not Path(name).exists() else name
+    source = TokenSource(dataset=[found], curriculum=[Phase(length=2, steps=1)])
+    return texts_of(source, source.dataset)
+
+
+def _configuration(asked: Architecture, tokenizer: Any, path: Path) -> Any:
+    from transformers import AutoConfig
+
+    ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    own: Mapping[str, Any] = {"bos_token_id": tokenizer.bos_token_id, **ends, "vocab_size": len(tokenizer)}
+    try:
+        config = AutoConfig.for_model(asked.architecture, **{**own, **asked.sizes})
+    except (ValueError, TypeError) as error:
+        raise Misuse(f"{path}: sizes: {str(error).strip().splitlines()[-1].strip()}") from None
+    if config.get_text_config().vocab_size < len(tokenizer):
+        raise Misuse(
+            f"{path}: sizes.vocab_size: {config.get_text_config().vocab_size:,} is less than the "
+            f"{len(tokenizer):,} tokens of the tokenizer"
+        )
+    return config
+
+
+def _write(asked: Architecture, config: Any, tokenizer: Any, out: Path) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    half_written = out.with_name(out.name + ".partial")
+    shutil.rmtree(half_written, ignore_errors=True)
+    with torch.random.fork_rng():
+        torch.manual_seed(asked.seed)
+        model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, asked.dtype))
+    model.save_pretrained(half_written)
+    tokenizer.save_pretrained(half_written)
+    if out.exists():
+        out.rmdir()
+    half_written.rename(out)
