@@ -7,7 +7,7 @@ import ipaddress
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import uvicorn
@@ -40,9 +40,17 @@ def url_of(found: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-async def serve_on(config: uvicorn.Config, found: socket.socket, stop: asyncio.Event | None) -> None:
-    """Serve until SIGTERM or SIGINT; with `stop`, until that is set, and signals are the caller's."""
-    server = _Server(config) if stop is None else _StoppedServer(config)
+async def serve_on(
+    config: uvicorn.Config,
+    found: socket.socket,
+    stop: asyncio.Event | None,
+    ending: Callable[[], None] = lambda: None,
+) -> None:
+    """Serve until SIGTERM or SIGINT; with `stop`, until that is set, and signals are the caller's.
+
+    `ending` is called before answers under way are waited for: streams that never end by themselves end there.
+    """
+    server = (_Server if stop is None else _StoppedServer)(config, ending)
     serving = asyncio.create_task(server.serve([found]))
     stopping = asyncio.create_task((stop or asyncio.Event()).wait())
     try:
@@ -55,6 +63,14 @@ async def serve_on(config: uvicorn.Config, found: socket.socket, stop: asyncio.E
 
 class _Server(uvicorn.Server):
     """Stops on a signal and returns. uvicorn's own would then raise the signal again, before others could clean up."""
+
+    def __init__(self, config: uvicorn.Config, ending: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ending = ending
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._ending()
+        await super().shutdown(sockets)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -69,7 +85,7 @@ class _Server(uvicorn.Server):
                 signal.signal(number, handler)
 
 
-class _StoppedServer(uvicorn.Server):
+class _StoppedServer(_Server):
     """Leaves signals alone: somebody else says when to stop."""
 
     @contextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 # isort: off
-from gradus.cli import services, grading, training, evaluation, tasks, importing, machine  # noqa: F401
+from gradus.cli import services, dashboard, grading, training, evaluation, tasks, importing, machine  # noqa: F401
 
 # isort: on
 from gradus.cli.application import EXIT_FAULT, EXIT_MISUSE, app, say

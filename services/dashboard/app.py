@@ -1,0 +1,195 @@
+"""`create_app`: the routes of the live page, a few lines each. Nothing can be changed through any of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib import resources
+from typing import Any
+from urllib.parse import parse_qs
+
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from gradus.resources import look
+from services.dashboard.entrance import ENTER, Entrance, Lock, entered
+from services.dashboard.exposition import exposition
+from services.dashboard.follow import Json
+from services.dashboard.run import Run
+from services.dashboard.views import detail_of, group_of, summary_of, wanted_group
+from services.dashboard.watching import Watch
+
+PAGE = resources.files("services.dashboard").joinpath("page")
+KINDS = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
+MAX_FORM_BYTES = 4096
+WRONG_TOKEN_S = 0.5
+"""How long one who gave a wrong token waits for the answer."""
+
+
+class AsciiJson(JSONResponse):
+    """JSON in which half a surrogate pair, which a torn log can hold, is an escape and no error."""
+
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode()
+
+
+class Page:
+    """The page's own files, read once: a request names one of these and never a path."""
+
+    def __init__(self) -> None:
+        names = [entry.name for entry in PAGE.iterdir() if entry.name.endswith(tuple(KINDS))]
+        self.files = {name: PAGE.joinpath(name).read_text(encoding="utf-8") for name in names}
+        self.style = look() + self.files["dashboard.css"]
+
+    def answer(self, name: str, status: int = 200) -> Response:
+        kind = KINDS[name[name.rindex(".") :]]
+        return Response(self.files[name], status, media_type=kind)
+
+
+class Dashboard:
+    """What the routes share."""
+
+    def __init__(self, watch: Watch, lock: Lock) -> None:
+        self.watch = watch
+        self.lock = lock
+        self.page = Page()
+
+    # -------------------------------------------------------------------------------------------------- the page
+
+    async def index(self, request: Request) -> Response:
+        return self.page.answer("index.html")
+
+    async def style(self, request: Request) -> Response:
+        return Response(self.page.style, media_type=KINDS[".css"])
+
+    async def asset(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        return self.page.answer(name) if name in self.page.files else _missing("there is no such file")
+
+    async def enter(self, request: Request) -> Response:
+        if self.lock.is_open:
+            return HTMLResponse(self.page.files["enter.html"].replace("{{ trouble }}", "No token is asked for here."))
+        if request.method != "POST":
+            return HTMLResponse(self.page.files["enter.html"].replace("{{ trouble }}", ""))
+        token = await _token_in(request)
+        if self.lock.fits(token):
+            return entered(self.lock)
+        await asyncio.sleep(WRONG_TOKEN_S)
+        trouble = "That is not the token."
+        return HTMLResponse(self.page.files["enter.html"].replace("{{ trouble }}", trouble), 401)
+
+    # -------------------------------------------------------------------------------------------------- the data
+
+    async def runs(self, request: Request) -> Response:
+        now = time.time()
+        runs = [summary_of(run, now) for run in self.watch.runs.all()]
+        told = {"now": now, "folder": self.watch.runs.walled.root.name, "left_out": self.watch.runs.left_out}
+        return AsciiJson({**told, "api": self.watch.api is not None, "runs": runs})
+
+    async def run(self, request: Request) -> Response:
+        run = self._run_in(request)
+        return _missing("there is no such run") if run is None else AsciiJson(detail_of(run, time.time()))
+
+    async def group(self, request: Request) -> Response:
+        run = self._run_in(request)
+        if run is None:
+            return _missing("there is no such run")
+        try:
+            number, step = (_whole(request.query_params.get(name)) for name in ("number", "step"))
+        except ValueError:
+            return _problem(422, "number and step are whole numbers")
+        group = wanted_group(run.groups, number, step)
+        if group is None:
+            return _missing("there is no such group of completions")
+        return AsciiJson(group_of(self.watch.runs.walled, run, group))
+
+    def _run_in(self, request: Request) -> Run | None:
+        return self.watch.runs.get(request.query_params.get("id", ""))
+
+    async def graders(self, request: Request) -> Response:
+        api = self.watch.api
+        return AsciiJson({"asked": api is not None, **(api.state() if api is not None else {})})
+
+    async def events(self, request: Request) -> Response:
+        if self.watch.is_full:
+            return _problem(503, "too many pages listen already; close some")
+        return StreamingResponse(self._events(), media_type="text/event-stream")
+
+    async def _events(self) -> AsyncIterator[bytes]:
+        yield b"retry: 2000\n\n"
+        async for news in self.watch.news():
+            data = AsciiJson(news).body
+            yield b"data: " + bytes(data) + b"\n\n" if news else b": alive\n\n"
+
+    # ------------------------------------------------------------------------------------------------ operations
+
+    async def healthz(self, request: Request) -> Response:
+        return AsciiJson({"status": "ok"})
+
+    async def metrics(self, request: Request) -> Response:
+        return Response(exposition(self.watch.runs.all(), time.time()), media_type=CONTENT_TYPE_LATEST)
+
+
+def create_app(watch: Watch, token: str | None = None, *, only_this_machine: bool = True) -> Starlette:
+    """The page over what `watch` sees. `only_this_machine`: it listens on the loopback address."""
+    lock = Lock(token)
+    dashboard = Dashboard(watch, lock)
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        async with watch.looking():
+            yield
+
+    routes = [
+        Route("/", dashboard.index),
+        Route(ENTER, dashboard.enter, methods=["GET", "POST"]),
+        Route("/style.css", dashboard.style),
+        Route("/assets/{name}", dashboard.asset),
+        Route("/api/runs", dashboard.runs),
+        Route("/api/run", dashboard.run),
+        Route("/api/group", dashboard.group),
+        Route("/api/graders", dashboard.graders),
+        Route("/events", dashboard.events),
+        Route("/healthz", dashboard.healthz),
+        Route("/metrics", dashboard.metrics),
+    ]
+    entrance = Middleware(Entrance, lock=lock, only_this_machine=only_this_machine)
+    return Starlette(routes=routes, middleware=[entrance], lifespan=lifespan)
+
+
+def _problem(status: int, detail: str) -> Response:
+    body: Json = {"type": "about:blank", "title": "Refused", "status": status, "detail": detail}
+    return JSONResponse(body, status, media_type="application/problem+json")
+
+
+def _missing(detail: str) -> Response:
+    return _problem(404, detail)
+
+
+def _whole(text: str | None) -> int | None:
+    """Raises ValueError for what is no number of an ordinary length."""
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdigit() or len(text) > 15:
+        raise ValueError(text[:20])
+    return int(text)
+
+
+async def _token_in(request: Request) -> str:
+    """What was entered; empty for a form that is too long or none."""
+    data = b""
+    async for chunk in request.stream():
+        data += chunk
+        if len(data) > MAX_FORM_BYTES:
+            return ""
+    try:
+        return parse_qs(data.decode("utf-8"), max_num_fields=4).get("token", [""])[0].strip()
+    except ValueError:
+        return ""

@@ -1,0 +1,225 @@
+"""What the grading API says of queue and graders, asked every few seconds. Tells plainly when it does not answer."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+from prometheus_client.metrics_core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from gradus.errors import Misuse
+from services.dashboard.follow import Json, parsed
+from services.dashboard.series import finite
+
+TIMEOUT_S = 4.0
+MAX_ANSWER_BYTES = 4 << 20
+HISTORY = 720
+"""Looks that are kept for the curves."""
+MAX_GRADERS = 20
+MAX_TEXT_CHARS = 200
+GAUGES: Mapping[str, str] = {
+    "gradus_queue_depth": "depth",
+    "gradus_workers": "workers",
+    "gradus_api_waiting": "waiting",
+    "gradus_api_oldest_wait_seconds": "oldest_s",
+    "gradus_api_stalled_seconds": "stalled_s",
+    "gradus_api_cached_results_total": "cached",
+}
+
+
+@dataclass(slots=True)
+class GraderState:
+    """The figures of one grader since its API process started."""
+
+    figures: dict[str, float] = field(default_factory=dict)
+    jobs: dict[str, float] = field(default_factory=dict)
+    results: dict[str, float] = field(default_factory=dict)
+    faults: dict[str, float] = field(default_factory=dict)
+    stages: dict[str, float] = field(default_factory=dict)
+    flags: dict[str, float] = field(default_factory=dict)
+    buckets: dict[str, dict[float, float]] = field(default_factory=dict)
+    """Of the wall time of grading, by stage: upper bound -> how many took no longer."""
+
+    def latency_s(self, share: float, stage: str | None = None) -> float | None:
+        """The time within which that share was graded, reckoned from the histogram."""
+        chosen = [one for name, one in self.buckets.items() if stage in (None, name)]
+        sums: dict[float, float] = {}
+        for one in chosen:
+            for bound, count in one.items():
+                sums[bound] = sums.get(bound, 0.0) + count
+        return quantile(sums, share)
+
+
+def quantile(cumulative: Mapping[float, float], share: float) -> float | None:
+    """As Prometheus does it: straight lines within a bucket; the last finite bound for what lies beyond it."""
+    total = cumulative.get(math.inf, 0.0)
+    if total <= 0:
+        return None
+    below_bound = below = 0.0
+    for bound in sorted(cumulative):
+        count = cumulative[bound]
+        if count >= share * total:
+            if math.isinf(bound):
+                return below_bound
+            inside = (share * total - below) / (count - below) if count > below else 1.0
+            return below_bound + (bound - below_bound) * inside
+        below_bound, below = bound, count
+    return below_bound
+
+
+class GradingApi:
+    """One API process, watched."""
+
+    def __init__(self, url: str, api_key: str | None = None, transport: httpx.AsyncBaseTransport | None = None) -> None:
+        """Raises Misuse for what is no http(s) URL."""
+        try:
+            self._url = httpx.URL(url.rstrip("/"))
+        except (httpx.InvalidURL, TypeError):
+            raise Misuse(f"--api {url!r} is no URL") from None
+        if self._url.scheme not in ("http", "https") or not self._url.host:
+            raise Misuse(f"--api {url!r} is no http:// or https:// URL")
+        headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
+        self._client = httpx.AsyncClient(timeout=TIMEOUT_S, headers=headers, transport=transport)
+        self._trouble: str | None = "it was not asked yet"
+        self._list_trouble: str | None = None
+        self._since = time.time()
+        self._graders: dict[str, GraderState] = {}
+        self._live: list[Json] = []
+        self._broker_up: float | None = None
+        self._history: deque[Json] = deque(maxlen=HISTORY)
+
+    async def look(self) -> None:
+        """Ask once. What it says stands until the next look; that it does not answer is a state like others."""
+        was_away = self._trouble is not None
+        try:
+            families = list(text_string_to_metric_families((await self._get("/metrics")).decode("utf-8", "replace")))
+            self._trouble = None
+        except httpx.HTTPError as error:
+            self._trouble = f"{type(error).__name__}: {str(error)[:MAX_TEXT_CHARS]}"
+        except ValueError as error:
+            self._trouble = f"what it answers cannot be read: {str(error)[:MAX_TEXT_CHARS]}"
+        if was_away != (self._trouble is not None):
+            self._since = time.time()
+        if self._trouble is None:
+            self._take(families)
+            await self._look_at_list()
+
+    async def _look_at_list(self) -> None:
+        try:
+            answer = parsed(await self._get("/v1/graders")) or {}
+            self._list_trouble = None
+        except (httpx.HTTPError, ValueError) as error:
+            self._list_trouble, answer = f"{type(error).__name__}: {str(error)[:MAX_TEXT_CHARS]}", {}
+        given = answer.get("graders")
+        found = [one for one in given if isinstance(one, Mapping)] if isinstance(given, list) else []
+        self._live = [_announced(one) for one in found[: 2 * MAX_GRADERS]]
+
+    async def _get(self, path: str) -> bytes:
+        async with self._client.stream("GET", f"{self._url}{path}") as response:
+            if response.status_code != 200:
+                raise ValueError(f"{path} answers {response.status_code}")
+            data = b""
+            async for chunk in response.aiter_bytes():
+                data += chunk
+                if len(data) > MAX_ANSWER_BYTES:
+                    raise ValueError(f"{path} is longer than {MAX_ANSWER_BYTES} bytes")
+        return data
+
+    def _take(self, families: Iterable[Metric]) -> None:
+        self._graders = {}
+        for family in families:
+            for sample in family.samples:
+                if sample.name == "gradus_broker_up":
+                    self._broker_up = finite(sample.value)
+                grader = sample.labels.get("grader", "")
+                if grader and (grader in self._graders or len(self._graders) < MAX_GRADERS):
+                    _sort_in(self._graders.setdefault(grader, GraderState()), sample.name, sample.labels, sample.value)
+        point = {name: self._point(state) for name, state in self._graders.items()}
+        self._history.append({"time": time.time(), "graders": point})
+
+    @staticmethod
+    def _point(state: GraderState) -> Json:
+        return {
+            "depth": state.figures.get("depth"),
+            "oldest_s": state.figures.get("oldest_s"),
+            "p95_s": state.latency_s(0.95),
+        }
+
+    def state(self) -> Json:
+        """For the page."""
+        return {
+            "url": str(self._url.copy_with(userinfo=b"")),
+            "trouble": self._trouble,
+            "list_trouble": self._list_trouble,
+            "since": self._since,
+            "broker_up": self._broker_up,
+            "graders": [_told(name, state) for name, state in sorted(self._graders.items())],
+            "live": self._live,
+            "history": list(self._history),
+        }
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+
+def _sort_in(state: GraderState, name: str, labels: Mapping[str, str], value: float) -> None:
+    tables = {
+        "gradus_queue_jobs": (state.jobs, "state"),
+        "gradus_api_results_total": (state.results, "status"),
+        "gradus_api_faults_total": (state.faults, "kind"),
+        "gradus_api_verdicts_total": (state.stages, "stage"),
+        "gradus_api_flags_total": (state.flags, "flag"),
+    }
+    number = finite(value)
+    if number is None:
+        return
+    if name in GAUGES:
+        state.figures[GAUGES[name]] = number
+    elif name in tables:
+        table, label = tables[name]
+        table[labels.get(label, "")[:MAX_TEXT_CHARS]] = number
+    elif name == "gradus_api_grade_seconds_bucket":
+        bound = math.inf if labels.get("le") == "+Inf" else finite(_number(labels.get("le")))
+        if bound is not None:
+            state.buckets.setdefault(labels.get("stage", "")[:MAX_TEXT_CHARS], {})[bound] = number
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        return float(text or "")
+    except ValueError:
+        return None
+
+
+def _told(name: str, state: GraderState) -> Json:
+    stages = sorted(state.buckets)
+    return {
+        "name": name,
+        **{key: state.figures.get(key) for key in GAUGES.values()},
+        "jobs": state.jobs,
+        "results": state.results,
+        "faults": state.faults,
+        "stages": state.stages,
+        "flags": state.flags,
+        "p50_s": state.latency_s(0.5),
+        "p95_s": state.latency_s(0.95),
+        "latency": [
+            {"stage": stage, "p50_s": state.latency_s(0.5, stage), "p95_s": state.latency_s(0.95, stage)}
+            for stage in stages
+            if state.buckets[stage].get(math.inf)
+        ],
+    }
+
+
+def _announced(given: Mapping[str, Any]) -> Json:
+    texts = {name: str(given.get(name, ""))[:MAX_TEXT_CHARS] for name in ("name", "revision", "toolchain", "sandbox")}
+    rubrics = given.get("rubrics")
+    numbers = {name: finite(given.get(name)) for name in ("workers", "slots")}
+    listed = [str(one)[:MAX_TEXT_CHARS] for one in rubrics[:MAX_GRADERS]] if isinstance(rubrics, list) else []
+    return {**texts, **numbers, "rubrics": listed}

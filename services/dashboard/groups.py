@@ -1,0 +1,141 @@
+"""Where each group of completions lies in `completions.jsonl`, so that one can be shown without reading the file again.
+
+It keeps offsets and no texts. What it counts of every completion are outcomes and shares of tests passed, by step.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from services.dashboard.follow import Json, Line, parsed
+from services.dashboard.series import Binned, finite, step_in
+from services.dashboard.walled import Walled
+
+MAX_GROUPS = 20_000
+"""Older ones are forgotten; they stay in the file."""
+MAX_SAMPLES = 128
+"""Of one group that are shown."""
+MAX_ID_CHARS = 200
+BUCKETS = ("0%", "1-25%", "26-50%", "51-75%", "76-99%", "100%")
+PASSED, FAULTED = "passed", "faulted"
+
+Key = tuple[int, str, int]
+
+
+@dataclass(slots=True)
+class Group:
+    """The completions of one prompt in one step."""
+
+    number: int
+    """Counted from the start of the file."""
+    step: int
+    prompt_id: str
+    places: list[tuple[int, int]] = field(default_factory=list)
+    """Where each line begins and ends."""
+    graded: int = 0
+    passed: int = 0
+    reward_sum: float = 0.0
+
+
+def bucket_of(tests: Any) -> str | None:
+    """Which share of its tests a completion passed; None where that is not known."""
+    if not isinstance(tests, Mapping):
+        return None
+    passed, total = finite(tests.get("passed")), finite(tests.get("total"))
+    if passed is None or total is None or total <= 0 or not 0 <= passed <= total:
+        return None
+    if passed in (0, total):
+        return BUCKETS[-1 if passed else 0]
+    share = passed / total
+    return next(name for name, most in zip(BUCKETS[1:5], (0.25, 0.5, 0.75, 1.0), strict=True) if share <= most)
+
+
+def outcome_of(record: Json) -> str:
+    """`passed`, the stage at which it stopped, or `faulted`."""
+    if record.get("fault") is not None or finite(record.get("reward")) is None:
+        return FAULTED
+    return PASSED if record.get("passed") is True else f"stopped at {str(record.get('stage'))[:40]}"
+
+
+class Groups:
+    """The groups of one `completions.jsonl`, in the order in which they stand there."""
+
+    def __init__(self, group_size: int | None = None) -> None:
+        """`group_size`: how many completions of a prompt are one group, so that a prompt drawn twice is two."""
+        self.group_size = group_size
+        self.outcomes = Binned()
+        self.buckets = Binned()
+        self.completions = 0
+        self._by_number: OrderedDict[int, Group] = OrderedDict()
+        self._open: dict[Key, Group] = {}
+        """Those of the step that is being written."""
+        self._next = 0
+
+    def add(self, line: Line) -> None:
+        """Take a line in; one without a step is passed over."""
+        record = line.record
+        step = step_in(record)
+        if step is None:
+            return
+        self.completions += 1
+        group = self._group_of(step, record)
+        group.places.append((line.start, line.end))
+        reward = finite(record.get("reward"))
+        if reward is not None and record.get("fault") is None:
+            group.graded += 1
+            group.reward_sum += reward
+            group.passed += record.get("passed") is True
+        self.outcomes.add(step, {outcome_of(record): 1.0})
+        if (bucket := bucket_of(record.get("tests"))) is not None:
+            self.buckets.add(step, {bucket: 1.0})
+
+    def _group_of(self, step: int, record: Json) -> Group:
+        prompt_id = str(record.get("prompt_id"))[:MAX_ID_CHARS]
+        sample = finite(record.get("sample")) or 0.0
+        key = (step, prompt_id, int(sample // self.group_size) if self.group_size else 0)
+        if key not in self._open:
+            if any(other[0] != step for other in self._open):
+                self._open.clear()
+            group = self._open[key] = self._by_number[self._next] = Group(self._next, step, prompt_id)
+            self._next += 1
+            if len(self._by_number) > MAX_GROUPS:
+                self._by_number.popitem(last=False)
+            return group
+        return self._open[key]
+
+    @property
+    def numbers(self) -> tuple[int, int] | None:
+        """The first and the last group that can be shown."""
+        if not self._by_number:
+            return None
+        return next(iter(self._by_number)), self._next - 1
+
+    def get(self, number: int) -> Group | None:
+        return self._by_number.get(number)
+
+    def at_step(self, step: int) -> Group | None:
+        """The first group of that step, or of the first step after it."""
+        return next((group for group in self._by_number.values() if group.step >= step), None)
+
+    def of_prompt(self, prompt_id: str) -> list[Group]:
+        """All groups of one prompt, oldest first."""
+        return [group for group in self._by_number.values() if group.prompt_id == prompt_id]
+
+
+def records_of(walled: Walled, path: Path, group: Group) -> list[Json]:
+    """The lines of a group as they stand in the file now; lines that are no longer there are left out."""
+    file = walled.open(path)
+    if file is None:
+        return []
+    found = []
+    with file:
+        for start, end in group.places[:MAX_SAMPLES]:
+            file.seek(start)
+            record = parsed(file.read(end - start))
+            if record is not None and step_in(record) == group.step:
+                found.append(record)
+    return found

@@ -1,0 +1,96 @@
+// Chosen runs in the same charts.
+import { el, Place, table } from "./dom.js";
+import { Gallery } from "./chart.js";
+import { anything, COMPARED, DASHES, PARTS, some } from "./figures.js";
+import { link } from "./runs.js";
+import { ask, soon, store } from "./store.js";
+import { count, number, percent } from "./words.js";
+
+const MAX_RUNS = 6;
+
+export class CompareView {
+  constructor(parameters) {
+    this.ids = [...new Set(parameters.getAll("id"))].slice(0, MAX_RUNS);
+    this.title = "Comparison";
+    this.gallery = new Gallery();
+    this.runs = new Map();
+    this.trouble = new Place(el("p", { class: "empty", role: "status" }), (text) => text);
+    this.summary = new Place(el("div"), summaryTable);
+    this.settings = new Place(el("div"), differences);
+    this.node = el(
+      "article",
+      { class: "first" },
+      el("p", { class: "kicker" }, el("a", { href: "#/" }, "Runs"), " / "),
+      el("h2", {}, "Comparison"),
+      el("ul", { class: "legend compared" }, this.ids.map((id, n) => el("li", {}, el("span", { class: "key line " + PARTS[n], "aria-hidden": "true" }), link("run", id)))),
+      this.trouble.node,
+      this.summary.node,
+      this.gallery.node,
+      el("section", { "aria-labelledby": "differ" }, el("h2", { id: "differ" }, "Settings that differ"), this.settings.node),
+    );
+    this.refresh = soon(() => this.read());
+    this.listener = (event) => (event.detail.all || event.detail.ids.some((id) => this.ids.includes(id))) && this.refresh();
+    store.addEventListener("runs", this.listener);
+    this.read();
+  }
+
+  close() {
+    store.removeEventListener("runs", this.listener);
+    this.refresh.stop();
+  }
+
+  async read() {
+    const missing = [];
+    for (const id of this.ids) {
+      try {
+        if (this.runs.get(id)?.version !== (store.runs.get(id)?.version ?? -1)) this.runs.set(id, await ask("/api/run", { id }));
+      } catch (error) {
+        this.runs.delete(id);
+        missing.push(`${id}: ${error.message}`);
+      }
+    }
+    this.trouble.show(missing.join("; "));
+    this.draw();
+  }
+
+  draw() {
+    const runs = this.ids.filter((id) => this.runs.has(id)).map((id) => this.runs.get(id));
+    this.summary.show(runs.map((run) => [run.id, run.state, run.step, run.newest.reward ?? null, run.held_out]));
+    this.settings.show(runs.map((run) => [run.id, run.settings]));
+    for (const [key, title, show, more, size] of COMPARED) {
+      const drawn = runs.filter((run) => some(run.metrics.values[key]));
+      const x = [...new Set(drawn.flatMap((run) => run.metrics.steps))].sort((a, b) => a - b);
+      const lines = drawn.map((run) => {
+        const n = this.ids.indexOf(run.id);
+        const at = new Map(run.metrics.steps.map((step, k) => [step, run.metrics.values[key][k]]));
+        return { name: run.id, style: PARTS[n], dash: DASHES[n], y: joined(x, at) };
+      });
+      this.gallery.draw(title, size, lines.some((line) => anything(line.y)) ? { x, show, ...more, lines } : null);
+    }
+  }
+}
+
+// The steps of other runs between two of this one's own are no gap: they are filled along a straight line.
+function joined(x, at) {
+  const y = x.map((step) => at.get(step) ?? null);
+  let before = -1;
+  y.forEach((value, n) => {
+    if (value === null) return;
+    for (let k = before + 1; before >= 0 && k < n; k += 1) y[k] = y[before] + ((value - y[before]) * (x[k] - x[before])) / (x[n] - x[before]);
+    before = n;
+  });
+  return y;
+}
+
+function summaryTable(rows) {
+  if (rows.length === 0) return null;
+  return table("Now", ["run", "state", "step", "reward", "held-out pass rate"], rows.map(([id, state, step, reward, held]) => [id, state, count(step), number(reward), held ? `${percent(held.pass_rate)} (${held.name}, ${held.mode})` : "–"]));
+}
+
+function differences(runs) {
+  const tables = runs.map(([, settings]) => new Map(settings));
+  const names = [...new Set(tables.flatMap((one) => [...one.keys()]))];
+  const rows = names.map((name) => [name, ...tables.map((one) => one.get(name) ?? "–")]).filter(([, ...values]) => new Set(values).size > 1);
+  if (rows.length === 0) return el("p", { class: "empty" }, "None.");
+  return table("Settings that are not the same in all of them", ["setting", ...runs.map(([id]) => id)], rows);
+}

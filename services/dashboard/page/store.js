@@ -1,0 +1,101 @@
+// What the server told so far, and who wants to know of changes. Asks, listens, shows nothing.
+
+const SOON_MS = 700;
+
+export async function ask(path, parameters = {}) {
+  const query = new URLSearchParams(Object.entries(parameters).filter(([, value]) => value !== null && value !== undefined));
+  const answer = await fetch(path + (query.size ? "?" + query : ""), { headers: { accept: "application/json" } });
+  if (answer.status === 401) location.assign("/enter");
+  if (!answer.ok) throw new Error((await answer.json().catch(() => ({}))).detail ?? `the server answered ${answer.status}`);
+  return answer.json();
+}
+
+class Store extends EventTarget {
+  constructor() {
+    super();
+    this.runs = new Map();
+    this.folder = "";
+    this.leftOut = false;
+    this.asksApi = false;
+    this.graders = null;
+    this.skew = 0;
+    this.connected = null;
+  }
+
+  get now() {
+    return Date.now() / 1000 + this.skew;
+  }
+
+  tell(kind, detail = {}) {
+    this.dispatchEvent(new CustomEvent(kind, { detail }));
+  }
+
+  async readAll() {
+    const told = await ask("/api/runs");
+    this.skew = told.now - Date.now() / 1000;
+    this.folder = told.folder;
+    this.leftOut = told.left_out;
+    this.asksApi = told.api;
+    this.runs = new Map(told.runs.map((run) => [run.id, run]));
+    if (this.asksApi) await this.readGraders();
+    this.tell("runs", { all: true });
+  }
+
+  async readGraders() {
+    this.graders = await ask("/api/graders");
+    this.tell("graders");
+  }
+
+  listen() {
+    const source = new EventSource("/events");
+    source.onopen = () => this.reconnected();
+    source.onerror = () => this.setConnected(false);
+    source.onmessage = (event) => this.take(JSON.parse(event.data));
+  }
+
+  // Whatever was missed while the connection was away is asked for anew.
+  reconnected() {
+    this.readAll().then(() => this.setConnected(true), () => this.setConnected(false));
+  }
+
+  setConnected(value) {
+    this.connected = value;
+    this.tell("connection");
+  }
+
+  take(news) {
+    if (news.all) {
+      this.reconnected();
+      return;
+    }
+    for (const id of news.gone ?? []) this.runs.delete(id);
+    for (const run of news.runs ?? []) this.runs.set(run.id, run);
+    const ids = [...(news.gone ?? []), ...(news.runs ?? []).map((run) => run.id)];
+    if (ids.length) this.tell("runs", { ids });
+    if (news.graders) this.readGraders().catch(() => this.setConnected(false));
+  }
+}
+
+export const store = new Store();
+
+// Calls `action` soon after it was asked to, and never twice at a time.
+export function soon(action) {
+  let timer = null;
+  let running = false;
+  let again = false;
+  const go = async () => {
+    timer = null;
+    running = true;
+    try {
+      await action();
+    } finally {
+      running = false;
+      if (again) ask_();
+    }
+  };
+  function ask_() {
+    again = running;
+    if (!running && timer === null) timer = setTimeout(go, SOON_MS);
+  }
+  return Object.assign(ask_, { stop: () => clearTimeout(timer) });
+}

@@ -1,0 +1,209 @@
+"""One run folder, followed: its logs, completions, evaluations, settings, and what state it is in. Shows nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from services.dashboard.alarms import Alarm, alarms_of
+from services.dashboard.evaluations import Evaluations
+from services.dashboard.follow import Json, LineFile, News, parsed
+from services.dashboard.groups import Groups
+from services.dashboard.series import StepLog, finite
+from services.dashboard.walled import Walled
+
+MARKERS = ("metrics.jsonl", "sft_metrics.jsonl", "config.resolved.json", "completions.jsonl")
+"""A folder with one of these is a run; so is one with evaluations."""
+STALLED_AFTER_S = 300.0
+"""Without a new line for so long, or for so many times the time of a step, a run is said to be stalled."""
+STALLED_AFTER_STEPS = 10
+MAX_CONFIG_BYTES = 2 << 20
+LOG_BYTES = 8 << 10
+LOG_LINES = 20
+USER_IN_URL = re.compile(r"(?<=://)[^/@\s]*@")
+
+
+class State(StrEnum):
+    RUNNING = "running"
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    """It said itself that it stopped, and why."""
+    STALLED = "stalled"
+
+
+class Run:
+    """What is known of the run in one folder."""
+
+    def __init__(self, walled: Walled, path: Path, run_id: str) -> None:
+        self.id = run_id
+        self.path = path
+        self.version = 0
+        """Grows with every change."""
+        self.metrics, self.warm_start = StepLog(), StepLog()
+        self.groups = Groups()
+        self.config: Json = {}
+        self.log_lines: list[str] = []
+        self.evaluations = Evaluations(walled, path / "eval")
+        self._walled = walled
+        self._metrics_file = LineFile(walled, path / "metrics.jsonl")
+        self._warm_start_file = LineFile(walled, path / "sft_metrics.jsonl")
+        self._completions_file = LineFile(walled, path / "completions.jsonl")
+        self._small: dict[str, tuple[int, ...]] = {}
+        self._log_changed_at = 0.0
+        self._final_at = 0.0
+
+    def look(self) -> tuple[bool, bool]:
+        """Read on, at most a chunk of each file; whether anything changed, and whether there is more to read."""
+        looks = (self._look_at_small_files, self._look_at_logs, self._look_at_completions, self.evaluations.look)
+        found = [look() for look in looks]
+        changed = any(one[0] for one in found)
+        self.version += changed
+        return changed, any(one[1] for one in found)
+
+    # ------------------------------------------------------------------------------------------------------- files
+
+    def _look_at_logs(self) -> tuple[bool, bool]:
+        metrics, warm_start = self._metrics_file.look(), self._warm_start_file.look()
+        if metrics.from_start:
+            self.metrics = StepLog()
+        if warm_start.from_start:
+            self.warm_start = StepLog()
+        for news, log in ((metrics, self.metrics), (warm_start, self.warm_start)):
+            for line in news.lines:
+                log.add(line.record)
+        return bool(metrics or warm_start), metrics.more or warm_start.more
+
+    def _look_at_completions(self) -> tuple[bool, bool]:
+        news: News = self._completions_file.look()
+        if news.from_start:
+            self.groups = Groups(self.group_size)
+        for line in news.lines:
+            self.groups.add(line)
+        return bool(news), news.more
+
+    def _look_at_small_files(self) -> tuple[bool, bool]:
+        actions: Mapping[str, Callable[[Path, float], None]] = {
+            "config.resolved.json": self._read_config,
+            "training.log": self._read_log,
+            "final": self._note_final,
+        }
+        changed = False
+        for name, action in actions.items():
+            path = self.path / name
+            try:
+                status = os.stat(path)
+                seen: tuple[int, ...] = (status.st_ino, status.st_size, status.st_mtime_ns)
+            except OSError:
+                status, seen = None, ()
+            if seen != self._small.get(name, ()):
+                self._small[name] = seen
+                action(path, status.st_mtime if status else 0.0)
+                changed = True
+        return changed, False
+
+    def _read_config(self, path: Path, changed_at: float) -> None:
+        data = self._walled.read(path, MAX_CONFIG_BYTES)
+        self.config = (parsed(data) if data else None) or {}
+        self.groups.group_size = self.group_size
+
+    def _read_log(self, path: Path, changed_at: float) -> None:
+        text = self._walled.read_end(path, LOG_BYTES).decode("utf-8", "replace")
+        self.log_lines = [line for line in text.split("\n") if line.strip()][-LOG_LINES:]
+        self._log_changed_at = changed_at
+
+    def _note_final(self, path: Path, changed_at: float) -> None:
+        self._final_at = changed_at
+
+    # ------------------------------------------------------------------------------------------------------- words
+
+    @property
+    def is_set_aside(self) -> bool:
+        """An earlier run of the same folder."""
+        return re.fullmatch(r"previous-[0-9]+", self.path.name) is not None
+
+    @property
+    def changed_at(self) -> float:
+        """When it last wrote anything, by the clock of the file system; 0 if it never did."""
+        files = (self._metrics_file, self._warm_start_file, self._completions_file)
+        return max(self._log_changed_at, self._final_at, *(file.changed_at for file in files))
+
+    @property
+    def unreadable(self) -> Mapping[str, int]:
+        """Lines and files that could not be read, by file."""
+        files = (self._metrics_file, self._warm_start_file, self._completions_file)
+        found = {file.path.name: file.unreadable for file in files if file.unreadable}
+        return {**found, **{f"eval/{name}": 1 for name in sorted(self.evaluations.unreadable)}}
+
+    @property
+    def completions_path(self) -> Path:
+        return self._completions_file.path
+
+    @property
+    def group_size(self) -> int | None:
+        size = finite(self._setting("grpo", "num_generations"))
+        return int(size) if size is not None and 1 <= size <= 100_000 else None
+
+    @property
+    def max_steps(self) -> int | None:
+        steps = finite(self._setting("grpo", "max_steps"))
+        return int(steps) if steps is not None and 0 < steps <= 1e12 else None
+
+    @property
+    def grader(self) -> str:
+        return str(self._setting("reward", "grader") or "")[:40]
+
+    def _setting(self, *names: str) -> Any:
+        value: Any = self.config
+        for name in names:
+            value = value.get(name) if isinstance(value, Mapping) else None
+        return value
+
+    def alarms(self) -> list[Alarm]:
+        return alarms_of(self.metrics, self.evaluations.in_order())
+
+    def state(self, now: float) -> tuple[State, str]:
+        """The state, and why in words. `now` is Unix time."""
+        last = self.log_lines[-1] if self.log_lines else ""
+        log_at = max(self._metrics_file.changed_at, self._completions_file.changed_at)
+        if self._final_at and self._final_at >= log_at - 1:
+            return State.FINISHED, "the final model is saved"
+        if (
+            stopped := next((line for line in reversed(self.log_lines[-3:]) if " stopped: " in line), None)
+        ) is not None:
+            return State.STOPPED, stopped.partition(" stopped: ")[2][:300]
+        if " stopped " in last or "Start again with the same config" in last:
+            return State.STOPPED, last[:300]
+        if not self.changed_at:
+            return State.FINISHED, "it holds evaluations only"
+        step_s = mean if (mean := self.metrics.latest.get("step_time")) else 0.0
+        silent_s, patience_s = now - self.changed_at, max(STALLED_AFTER_S, STALLED_AFTER_STEPS * step_s)
+        if silent_s > patience_s:
+            return State.STALLED, "it has written nothing for a long time"
+        return State.RUNNING, ""
+
+    def settings(self) -> list[tuple[str, str]]:
+        """The resolved configuration, flat: dotted names and values, without what URLs say of users."""
+        return list(_flat(self.config))
+
+
+MAX_SETTINGS = 600
+MAX_VALUE_CHARS = 500
+
+
+def _flat(config: Mapping[str, Any]) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    waiting: list[tuple[str, Any]] = [("", config)]
+    while waiting and len(found) < MAX_SETTINGS:
+        name, value = waiting.pop(0)
+        if isinstance(value, Mapping) and value:
+            parts = [(f"{name}.{key}" if name else str(key), part) for key, part in value.items()]
+            waiting = parts + waiting
+        elif name:
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            found.append((name[:200], USER_IN_URL.sub("…@", text)[:MAX_VALUE_CHARS]))
+    return found
