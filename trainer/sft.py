@@ -24,7 +24,7 @@ from trainer.prompts import render_text
 from trainer.ranks import is_leader, wait_for_all
 from trainer.run import Run
 from trainer.run_folder import checkpoint_to_resume, keep_lines_until, step_of
-from trainer.signals import StopAtStepEnd
+from trainer.stopping import StopAtStepEnd
 
 
 def warm_start(run: Run, start: str) -> str:

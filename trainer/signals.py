@@ -1,20 +1,23 @@
-"""SIGINT and SIGTERM as a wish to stop: the first one ends the run after the step in progress, the second at once."""
+"""SIGINT and SIGTERM as a wish to stop: the first one ends the run after the step in progress, the second at once.
+
+Loads nothing large, so that it listens before anything large is loaded. What ends TRL's loop is `trainer.stopping`.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from transformers import TrainerCallback
-
-from trainer.ranks import any_rank
-
 EXIT_STATUS_BASE = 128
 """What shells add to a signal's number."""
+_ENDS = (signal.SIGINT, signal.SIGTERM)
+_HELD_BACK = tuple(one for one in signal.Signals if one in _ENDS or one.name == "SIGHUP")
 
 
 class StopRequested(Exception):
@@ -25,12 +28,16 @@ class StopRequested(Exception):
         super().__init__(f"stopped by {signal.Signals(signal_number).name}")
 
 
+def _say_at_once(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
 class StopWish:
     """Remembers the first signal; `raise_if_made` is for places where stopping loses nothing."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
+    def __init__(self, say: Callable[[str], None] = _say_at_once) -> None:
         self.signal_number: int | None = None
-        self._say = say
+        self.say = say
 
     def raise_if_made(self) -> None:
         if self.signal_number is not None:
@@ -39,33 +46,46 @@ class StopWish:
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Take over both signals inside the block; outside the main thread, where Python forbids it, do nothing."""
-        if threading.current_thread() is not threading.main_thread():
+        with _handled_by(self._note, _ENDS):
             yield
-            return
-        before = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.signal_number is not None:
             raise KeyboardInterrupt
         self.signal_number = number
         name = signal.Signals(number).name
-        self._say(
-            f"{name}: stopping after this step, then saving a checkpoint; once more stops at once, without saving"
-        )
+        self.say(f"{name}: stopping after this step, then saving a checkpoint; once more stops at once, without saving")
 
 
-class StopAtStepEnd(TrainerCallback):  # type: ignore[misc]
-    """Turns a wish into TRL's orderly stop: log, save, leave the loop."""
+@contextmanager
+def held_back() -> Iterator[None]:
+    """Imports are safe in the block: a signal comes after it, to whoever would have had it; a second one ends all.
 
-    def __init__(self, wish: StopWish) -> None:
-        self._wish = wish
+    An import may swallow what a signal's handler raises in it, or leave a module half made.
+    """
+    first: list[int] = []
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        # A launcher passes signals on one by one: processes must agree on the step, or some wait for ever for others.
-        if any_rank(self._wish.signal_number is not None):
-            control.should_log = control.should_save = control.should_training_stop = True
+    def note(number: int, frame: FrameType | None) -> None:
+        if first:
+            os._exit(EXIT_STATUS_BASE + number)
+        first.append(number)
+
+    try:
+        with _handled_by(note, _HELD_BACK):
+            yield
+    finally:
+        for number in first:
+            signal.raise_signal(number)
+
+
+@contextmanager
+def _handled_by(handler: Callable[[int, FrameType | None], Any], numbers: tuple[signal.Signals, ...]) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)

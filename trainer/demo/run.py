@@ -38,6 +38,7 @@ from trainer.evaluate.report.facts import sync_difference, training_s
 from trainer.evaluate.report.history import Run, read_run
 from trainer.evaluate.report.rates import Panel, headline_of, panels_of
 from trainer.evaluate.report.words import NOTHING, counted, duration
+from trainer.signals import held_back
 
 GRADER = "ocaml"
 REDIS_READY_S, SERVICE_READY_S, WORKERS_READY_S = 10.0, 30.0, 90.0
@@ -116,14 +117,12 @@ def _check_end(status: int, run_dir: Path, services: Services) -> None:
 
 def _train(run_dir: Path, config: str, url: str, more: Sequence[str]) -> int:
     os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
-    from transformers.utils import logging
+    with held_back():
+        from transformers.utils import logging
 
-    import trainer.grpo  # noqa: F401 - all that takes seconds to import, before the training listens for signals
-    from trainer.train import main as train
+        from trainer.train import main as train
 
     logging.disable_progress_bar()
-    if _STOP_ASKED.is_set():  # an import may swallow what a signal raises in it
-        raise KeyboardInterrupt
     try:
         return train(configs() / "train" / config, ["--output_dir", str(run_dir), "--reward.urls", url, *more])
     except Misuse as misuse:
@@ -363,16 +362,11 @@ def _live_workers(url: str) -> int:
     return sum(info.workers for info in graders if info.name == GRADER)
 
 
-_STOP_ASKED = threading.Event()
-
-
 @contextmanager
 def _terminable() -> Iterator[None]:
     """SIGTERM and SIGHUP end the demo like Ctrl-C, so that it cleans up."""
-    _STOP_ASKED.clear()
 
     def stop(number: int, frame: FrameType | None) -> None:
-        _STOP_ASKED.set()
         raise KeyboardInterrupt
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
