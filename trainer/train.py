@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import os
-import platform
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gradus.errors import QueueFault
 from trainer.check import client_of, findings, ready_grader
-from trainer.config import OWN_NAMES, TrainConfig, load_config
+from trainer.config import RunConfig, TrainConfig
 from trainer.data import Example, Tasks, load_tasks
+from trainer.provenance import write_settings
 from trainer.ranks import is_leader, wait_for_all
 from trainer.run_folder import RunFolder, append_lines, checkpoint_to_resume, step_of
 from trainer.signals import StopRequested, StopWish, held_back
+from trainer.stages.settings import StageConfig, load_stage
 
 if TYPE_CHECKING:
     # These load torch or transformers, which takes seconds; functions import them when they are needed.
@@ -29,9 +28,17 @@ EXIT_DONE, EXIT_MISUSE, EXIT_FAULTED = 0, 2, 3
 """A run ended by a signal exits with 128 + its number."""
 
 
-def main(config: Path, overrides: Sequence[str] = (), *, dry_run: bool = False, resume: str = "auto") -> int:
+def main(
+    config: Path,
+    overrides: Sequence[str] = (),
+    *,
+    dry_run: bool = False,
+    resume: str = "auto",
+    stage: str | None = None,
+) -> int:
     """Train as the YAML file says, with overrides such as `--learning_rate 1e-6` on top; returns the exit status.
 
+    `stage`: which one the file has to be for; None: whichever it says, GRPO if it says none.
     `resume`: `auto` goes on from the newest whole checkpoint in the run folder, `never` starts anew and sets an
     earlier run aside, a path goes on from that checkpoint. Raises Misuse.
     """
@@ -40,7 +47,7 @@ def main(config: Path, overrides: Sequence[str] = (), *, dry_run: bool = False, 
     with wish.listening():
         try:
             with held_back():  # what TRL takes is read from TRL
-                settings = load_config(config, overrides)
+                settings = load_stage(config, overrides, stage)
             wish.raise_if_made()
             if not dry_run:
                 folder = RunFolder(settings.output_dir)
@@ -52,7 +59,7 @@ def main(config: Path, overrides: Sequence[str] = (), *, dry_run: bool = False, 
     return check(settings)
 
 
-def check(settings: TrainConfig) -> int:
+def check(settings: RunConfig) -> int:
     """Print the resolved config on standard output and what is there of what it needs on standard error."""
     print(settings.model_dump_json(indent=1))
     troubles = set()
@@ -64,7 +71,7 @@ def check(settings: TrainConfig) -> int:
     return EXIT_FAULTED if "fault" in troubles else EXIT_DONE
 
 
-def _run(settings: TrainConfig, folder: RunFolder, resume: str, wish: StopWish) -> int:
+def _run(settings: RunConfig, folder: RunFolder, resume: str, wish: StopWish) -> int:
     with held_back():
         from trainer.generation.trouble import GenerationStopped
         from trainer.progress import narrated
@@ -89,7 +96,20 @@ def _run(settings: TrainConfig, folder: RunFolder, resume: str, wish: StopWish) 
     return EXIT_DONE
 
 
-def _train(settings: TrainConfig, folder: RunFolder, resume: str, wish: StopWish, say: Callable[[str], None]) -> None:
+def _train(settings: RunConfig, folder: RunFolder, resume: str, wish: StopWish, say: Callable[[str], None]) -> None:
+    if isinstance(settings, StageConfig):
+        with held_back():
+            from trainer.stages.run import train_stage
+        wish.raise_if_made()
+        train_stage(settings, folder, resume, wish, say)
+    else:
+        assert isinstance(settings, TrainConfig)
+        _train_on_rewards(settings, folder, resume, wish, say)
+
+
+def _train_on_rewards(
+    settings: TrainConfig, folder: RunFolder, resume: str, wish: StopWish, say: Callable[[str], None]
+) -> None:
     tasks = load_tasks(settings.data, settings.reward.grader, settings.seed)
     checkpoint = checkpoint_to_resume(folder.path, resume, say)
     done = step_of(checkpoint) if checkpoint else 0
@@ -97,22 +117,24 @@ def _train(settings: TrainConfig, folder: RunFolder, resume: str, wish: StopWish
     with held_back():
         from trainer.device import choose_device
         from trainer.grpo import grpo_config, grpo_options, train_grpo
+        from trainer.reward_models import refuse_headless
         from trainer.run import Run
     wish.raise_if_made()
 
     device = choose_device(settings.model)
     options = grpo_options(settings, device, say)
-    grpo_config(options, output_dir=folder.path, seed=settings.seed, tasks=len(tasks.train))
+    grpo_config(options, output_dir=folder.path, seed=settings.seed, tasks=len(tasks.train), stage=settings.stage)
+    refuse_headless(settings.reward.models)
     if is_leader():
-        asked = {name: value for name, value in options.items() if name not in OWN_NAMES}
-        write_down(settings.model_copy(update={"grpo": asked}), tasks, folder, device)
+        write_down(settings, options, tasks, folder, device)
         folder.forget_after(done)
     wait_for_all()
     say(f"{len(tasks.train)} tasks to train on, {len(tasks.held_out)} held out, on {device.kind}, in {folder.path}")
     if checkpoint is not None:
         say(f"going on from {checkpoint}, step {done}")
 
-    await_grader(settings, say)
+    if settings.reward.grader is not None:
+        await_grader(settings, say)
     wish.raise_if_made()
     run = Run(settings, options, tasks, device, folder, client_of(settings.reward), wish, say, checkpoint)
     train_grpo(run, _start(run))
@@ -143,18 +165,9 @@ def _start(run: Run) -> str:
     return warm_start(run, start) if asked else start
 
 
-def write_down(settings: TrainConfig, tasks: Tasks, folder: RunFolder, device: Device) -> None:
+def write_down(settings: TrainConfig, options: dict[str, Any], tasks: Tasks, folder: RunFolder, device: Device) -> None:
     """What was asked, with what, and which tasks were used for what: enough to repeat the run."""
-    folder.resolved_config.write_text(settings.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    packages = ("gradus", "torch", "transformers", "trl", "peft", "datasets", "accelerate")
-    environment = {
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "device": device.kind,
-        "cpu_count": os.cpu_count(),
-        "versions": {name: version(name) for name in packages},
-    }
-    folder.environment.write_text(json.dumps(environment, indent=1) + "\n", encoding="utf-8")
+    write_settings(settings, options, folder, device)
     for file, examples in ((folder.train_tasks, tasks.train), (folder.held_out_tasks, tasks.held_out)):
         file.unlink(missing_ok=True)
         append_lines(file, [_as_row(example) for example in examples])
@@ -162,6 +175,8 @@ def write_down(settings: TrainConfig, tasks: Tasks, folder: RunFolder, device: D
 
 def _as_row(example: Example) -> dict[str, Any]:
     row = {"id": example.id, "kind": example.kind, "prompt": example.prompt, "solution": example.solution}
+    if example.task is None:
+        return row
     return {**row, "task": example.task.model_dump(mode="json", exclude_defaults=True)}
 
 
