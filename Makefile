@@ -81,9 +81,17 @@ test-quantized: setup  ## 4-bit and 8-bit weights on the CPU; bitsandbytes goes 
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --upgrade --target .venv-quantized bitsandbytes==0.50.2
 	PYTHONPATH=.venv-quantized $(BIN)/python -m pytest -q tests/unit/test_trainer_adapters.py tests/unit/test_presets.py
 
+.PHONY: secrets
+secrets:  ## Make the passwords that docker-compose.yml reads, as files in ./secrets
+	@deploy/setup/secrets.sh secrets
+
 .PHONY: test-compose
-test-compose: setup  ## Build the images, bring the stack up in containers, grade, tear down (podman)
+test-compose:  ## Build all images, bring the stack up, grade, attack, scale, train, tear down (podman)
 	tests/e2e/compose.sh
+
+.PHONY: test-compose-short
+test-compose-short:  ## The same with OCaml alone and no training (podman)
+	tests/e2e/compose.sh short
 
 .PHONY: bench
 bench: setup  ## What a submission costs, beside the naive pipeline and the bare compiler or model, and what the queue adds (15 to 20 minutes)
