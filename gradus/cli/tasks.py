@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -100,3 +100,70 @@ def mutate_tasks(
     print(f"{survivors} of these pass all tests: {beside(out, 'survivors')}")
     if not repairs:
         raise typer.Exit(1)
+
+
+@tasks_app.command("trajectories")
+def write_trajectories(
+    file: Annotated[str, typer.Argument(help="JSONL, JSON or CSV of tasks with stub and solution: from tasks mutate")],
+    out: Out,
+    grader: Annotated[str, typer.Option(help="ocaml or rust")] = "ocaml",
+    format_: Annotated[str, typer.Option("--format", help="chat or harmony")] = "chat",
+    by_turn: Annotated[
+        bool, typer.Option(help="harmony: one prompt and completion per turn of the assistant, for warm_start")
+    ] = False,
+    attempts: Annotated[int, typer.Option(min=1, max=10, help="Broken attempts before the right one, at most")] = 1,
+    force: Force = False,
+    slots: Slots = None,
+    config: Config = None,
+    quiet: Quiet = False,
+) -> None:
+    """Write repair trajectories: broken attempt, what the grader really says of it, fixed file.
+
+    \b
+    chat     messages with tool calls, and tools, as chat templates take them
+    harmony  text for gpt-oss: channels analysis, commentary and final
+
+    Every reply of the tool is graded here and now. With several attempts, the first has the mistakes of several tasks
+    of one group, and each attempt has one less. Tasks whose stub passes or whose solution does not are left out, with
+    the reason.
+    """
+    from gradus.contract import grader_named
+    from services.corpus.files import beside, checked_rows, refuse_existing, write_rows
+    from services.corpus.formats import Format, chat_row, harmony_row, harmony_turns
+    from services.corpus.trajectories import trajectories
+
+    if format_ not in {one.value for one in Format}:
+        raise Misuse(f"--format {format_}: is none of {', '.join(Format)}")
+    if by_turn and format_ != Format.HARMONY:
+        raise Misuse("--by-turn: is for --format harmony")
+    name = grader_named(grader)
+    refuse_existing([out, beside(out, "rejected")], force=force, sources=[file])
+    rows = checked_rows(file)
+    loaded = load_grader(name.value, config)
+    loaded.prove()
+    told = list(with_progress(trajectories(rows, name, loaded, attempts, slots), len(rows), "grading", quiet))
+    written = []
+    for one in told:
+        if one.trajectory is not None:
+            made = chat_row(one.trajectory) if format_ == Format.CHAT else harmony_row(one.trajectory)
+            shown = list(harmony_turns(one.trajectory)) if by_turn else [made]
+            written += [{**row, **one.columns} for row in shown]
+    bad = [{"where": one.where, "id": one.id, "reasons": [one.problem]} for one in told if one.problem is not None]
+    number = write_rows(out, written)
+    _write_rejected(out, bad)
+    print(f"{len(told) - len(bad)} trajectories of {len(told)} tasks, {number} rows, are in {out}")
+    if not number:
+        raise typer.Exit(1)
+
+
+def _write_rejected(out: Path, bad: list[dict[str, Any]]) -> None:
+    from services.corpus.files import beside, write_rows
+
+    rejected = beside(out, "rejected")
+    if bad:
+        write_rows(rejected, bad)
+        for one in bad:
+            say(f"{one['where']}: {one['id']}: {'; '.join(one['reasons'])[:500]}")
+        say(f"gradus: {len(bad)} were left out: {rejected}")
+    else:
+        rejected.unlink(missing_ok=True)
