@@ -3,7 +3,8 @@
 `make bench` runs it. One thread for every model. The reference algorithm is GRPO-for-SCRUM's reward of 7 July 2025 on
 sentence-transformers, written from its formulas: three model calls per completion, no cache, cosines pair by pair. The
 floor is ONNX Runtime in fp32 on exactly the different sentences that ours asks for, tokens ready, sorted by length,
-and nothing else. Ours is the whole path of a worker's slots, with an empty cache in every round.
+in passes cut as ours are, and nothing else. Ours is the whole path of a worker's slots; every round begins with empty
+caches of texts, while stems and tokens of single words are known, as they are to a worker that has run for a while.
 
 Then rewards: how far each backend's are from fp32's, and how many advantages within a group change their sign.
 """
@@ -33,7 +34,7 @@ import torch
 
 from gradus.contract import Graded, StorySubmission
 from gradus.errors import Fault
-from services.graders.story import judging
+from services.graders.story import judging, words
 from services.graders.story.backends import Backend, open_backend
 from services.graders.story.encoder import MAX_PASS_TOKENS, Encoder, _Wanted, padded, passes
 from services.graders.story.export import export, weights_of
@@ -135,14 +136,15 @@ class Listening:
 
 
 class Ours:
-    """The whole path of a worker's slots: read, embed, match, check, score; nothing is known at the start."""
+    """The whole path of a worker's slots: read, embed, match, check, score; no text is known at the start."""
 
     def __init__(self, grader: StoryGrader, backend: Backend, model: ExportedModel) -> None:
         self._grader, self._backend = grader, backend
         self._tokenizer = Listening(model)
 
     def __call__(self, asked: Groups) -> Rewards:
-        judging._asked.cache_clear()
+        for of_texts in (judging._asked, words.tokens, words.content):
+            of_texts.cache_clear()
         self._tokenizer.asked.clear()
         self._grader.encoder = Encoder(self._backend, self._tokenizer)
         try:

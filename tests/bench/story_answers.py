@@ -42,14 +42,21 @@ class Sprint:
     """An honest answer's stories."""
 
 
-def groups(number: int, shared: float = 0.0) -> list[list[StorySubmission]]:
+def groups(number: int, shared: float = 0.0, seed: int = 0) -> list[list[StorySubmission]]:
     """`number` groups, half of them of real backlogs if there are any. `shared`: share of stories said in the same
-    words by several completions of their group."""
+    words by several completions of their group. `seed`: which sprints, as far as there are more, and which of their
+    stories."""
     own, real = list(_own()), list(_real())
-    chosen = [*real[:: max(1, len(real) * 2 // number)][: number // 2]] if real else []
-    wanted = number - len(chosen)
-    chosen += own[:: max(1, len(own) // wanted)][:wanted]
-    return [_group(chosen, index, shared) for index in range(len(chosen))]
+    chosen = _spread(real, number // 2, seed) if real else []
+    chosen += _spread(own, number - len(chosen), seed)
+    return [_group(chosen, index, shared, random.Random(index + 10_000 * seed)) for index in range(len(chosen))]
+
+
+def _spread(sprints: list[Sprint], number: int, seed: int) -> list[Sprint]:
+    """`number` of `sprints`, or all: far from one another; the next `seed` begins where these are used up."""
+    step = max(1, len(sprints) // number)
+    begin = seed * number % len(sprints)
+    return (sprints[begin:] + sprints[:begin])[::step][:number]
 
 
 def _own() -> Iterator[Sprint]:
@@ -64,9 +71,8 @@ def _real() -> Iterator[Sprint]:
             yield Sprint(row["sprint_goal"], stories, stories)
 
 
-def _group(sprints: list[Sprint], index: int, shared: float) -> list[StorySubmission]:
+def _group(sprints: list[Sprint], index: int, shared: float, drawn: random.Random) -> list[StorySubmission]:
     sprint, other = sprints[index], sprints[(index + 1) % len(sprints)]
-    drawn = random.Random(index)
     task = {"sprint_goal": sprint.goal, "references": sprint.references}
     return [
         StorySubmission.model_validate(

@@ -18,7 +18,10 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+import tokenizers
 import yaml
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from gradus.contract import GraderName
 from gradus.doctor import _story
@@ -31,7 +34,9 @@ from services.graders.story.model import (
     ABOUT,
     DEFAULT_MODEL,
     MAX_CHARS,
+    TOKENIZER,
     ExportedModel,
+    StoryTokenizer,
     kept_model,
     open_model,
     whereabouts,
@@ -58,6 +63,20 @@ def weights() -> Path:
 @pytest.fixture(scope="module")
 def model(weights: Path, tmp_path_factory: pytest.TempPathFactory) -> ExportedModel:
     return export.export(str(weights), ("int8",), tmp_path_factory.mktemp("story") / "exported")
+
+
+@pytest.fixture(scope="module")
+def tokenizer(model: ExportedModel) -> StoryTokenizer:
+    return model.tokenizer()
+
+
+@pytest.fixture(scope="module")
+def plain(model: ExportedModel) -> tokenizers.Tokenizer:
+    """The tokenizer by itself, cut at as many tokens."""
+    made = tokenizers.Tokenizer.from_file(str(model.folder / TOKENIZER))
+    made.no_padding()
+    made.enable_truncation(model.about.max_tokens)
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -143,6 +162,54 @@ def test_what_is_longer_than_the_model_reads_is_cut_as_sentence_transformers_cut
 def test_a_text_without_end_costs_no_more_than_the_longest_that_is_read(model: ExportedModel) -> None:
     tokenizer = model.tokenizer()
     assert tokenizer.ids(["word " * 1_000_000]) == tokenizer.ids([("word " * 1_000_000)[:MAX_CHARS]])
+
+
+PLAIN = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=80)
+SAID = st.lists(
+    st.sampled_from(
+        ["orders ", "unaffordable", "e-mail", "'s", "_", "[CLS]", "[SEP] ", "[", "#", "##ing", "a" * 120, "é", "中"]
+    ),
+    max_size=300,
+).map("".join)
+
+
+@given(st.one_of(PLAIN, SAID))
+@example("")
+@example(" ")
+@example("[MASK]")
+@example("order, " * 300)
+@example("x" * 101)
+@settings(deadline=None)
+def test_tokens_put_together_word_by_word_are_the_tokenizer_s_own(
+    tokenizer: StoryTokenizer, plain: tokenizers.Tokenizer, text: str
+) -> None:
+    assert tokenizer.ids([text, text]) == [plain.encode(text).ids] * 2
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"normalizer": None},
+        {"pre_tokenizer": {"type": "Whitespace"}},
+        {"post_processor": None},
+        {
+            "normalizer": {
+                "type": "Sequence",
+                "normalizers": [{"type": "Replace", "pattern": {"String": "an order"}, "content": "x"}],
+            }
+        },
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_a_tokenizer_of_another_kind_is_asked_for_whole_texts(
+    changed: dict[str, Any], model: ExportedModel, tmp_path: Path
+) -> None:
+    described = json.loads((model.folder / TOKENIZER).read_text()) | changed
+    described |= {"padding": None, "truncation": None}
+    (tmp_path / TOKENIZER).write_text(json.dumps(described))
+    text = "To see an order. don't_stop UNAFFORDABLE"
+    expected = tokenizers.Tokenizer.from_file(str(tmp_path / TOKENIZER)).encode(text).ids
+    assert StoryTokenizer(tmp_path / TOKENIZER, 256).ids([text]) == [expected]
 
 
 @pytest.mark.parametrize(("name", "precision"), EVERY)

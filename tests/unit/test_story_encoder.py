@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
@@ -13,7 +14,17 @@ from hypothesis import strategies as st
 
 from gradus.errors import InternalFault
 from services.graders.story.backends import Pooled, Tokens
-from services.graders.story.encoder import MAX_DRAIN_TEXTS, Encoder, _Kept, _Row, _Wanted, padded, passes
+from services.graders.story.encoder import (
+    MAX_DRAIN_TEXTS,
+    MAX_PASS_TOKENS,
+    PASS_TOKENS,
+    Encoder,
+    _Kept,
+    _Row,
+    _Wanted,
+    padded,
+    passes,
+)
 
 SOON_S = 20.0
 TEXTS = st.lists(st.text(max_size=30), min_size=1, max_size=40)
@@ -202,6 +213,33 @@ def test_passes_hold_every_text_once_within_the_bound(lengths: list[int], most: 
         assert len(one) == 1 or len(one) * max(len(wanted.ids) for wanted in one) <= most
     ordered = [len(wanted.ids) for one in made for wanted in one]
     assert ordered == sorted(ordered)
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=9), st.integers(1, 120))
+def test_no_other_cut_of_the_same_texts_costs_less(lengths: list[int], most: int) -> None:
+    lengths = sorted(lengths)
+    allowed = [
+        cost
+        for number in range(len(lengths))
+        for inner in combinations(range(1, len(lengths)), number)
+        if (cost := cost_of([lengths[begin:end] for begin, end in pairwise((0, *inner, len(lengths)))], most))
+    ]
+    made = passes([_Wanted(str(index), [1] * length) for index, length in enumerate(lengths)], most)
+    assert cost_of([[len(wanted.ids) for wanted in one] for one in made], most) == min(allowed)
+
+
+def cost_of(made: Sequence[Sequence[int]], most: int) -> int | None:
+    """In tokens, padding and the passes themselves included; None where a pass is too large."""
+    if any(len(one) > 1 and len(one) * max(one) > most for one in made):
+        return None
+    return sum(len(one) * max(one) + PASS_TOKENS for one in made)
+
+
+def test_many_texts_of_few_lengths_are_hardly_padded() -> None:
+    taken = [_Wanted(str(index), [1] * (8 + index % 24)) for index in range(480)]
+    made = passes(taken, MAX_PASS_TOKENS)
+    told = sum(len(wanted.ids) for wanted in taken)
+    assert sum(len(one) * len(one[-1].ids) for one in made) < 1.01 * told
 
 
 def test_padding_is_masked() -> None:

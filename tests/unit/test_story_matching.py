@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from services.graders.story.matching import Gate, Matching, Vectors, clusters, match, repeats, similarities
+from services.graders.story.matching import Gate, Matching, Vectors, clusters, connected, match, repeats, similarities
 
 GATE = Gate(0.25, 0.45)
 
@@ -116,6 +116,19 @@ def test_no_other_assignment_is_better(gated: np.ndarray[tuple[int, int], np.dty
         for chosen in permutations(range(wide.shape[1]), wide.shape[0])
     )
     assert matched(gated, np.eye(references, dtype=np.float32)).total == pytest.approx(best, abs=1e-4)
+
+
+@given(st.integers(1, 8), st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), max_size=10))
+def test_groups_are_who_can_be_reached_from_one_another(number: int, drawn: list[tuple[int, int]]) -> None:
+    pairs = [(one, other) for one, other in drawn if max(one, other) < number]
+    near = np.eye(number, dtype=bool)
+    for one, other in pairs:
+        near[one, other] = near[other, one] = True
+    reached = np.linalg.matrix_power(near.astype(int), number) > 0
+    expected = {frozenset(np.flatnonzero(row).tolist()) for row in reached}
+    found = connected(number, pairs)
+    assert set(found) == expected
+    assert len(found) == len(expected)
 
 
 @given(st.lists(st.floats(0, 360), min_size=1, max_size=12), st.randoms(use_true_random=False))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,13 @@ from services.graders.story import meaning
 from services.graders.story.words import content, opposites, stem, tokens, word_list
 
 CASES: dict[str, Any] = yaml.safe_load((Path(__file__).parents[1] / "cases" / "story" / "meanings.yaml").read_text())
+WORDS = st.text(st.sampled_from("abzAZ09 '-_,.\t\n\x00\x7f\u00e9\u0130\u212a"), max_size=40)
 LISTS = sorted(path.stem for path in Path(meaning.__file__).parent.glob("*.txt") if path.stem != "opposites")
+
+
+@given(st.one_of(WORDS, st.text(max_size=60)))
+def test_words_are_letters_and_digits_with_what_an_apostrophe_adds(text: str) -> None:
+    assert list(tokens(text)) == re.findall(r"[a-z0-9]+(?:'[a-z]+)?", text.lower())
 
 
 def each(name: str) -> pytest.MarkDecorator:

@@ -12,6 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.graders.story.reading import (
+    _BEFORE_WORD,
+    _BENEFIT,
+    _BENEFIT_WORD,
     FENCE,
     HIDDEN,
     MARKUP,
@@ -23,6 +26,7 @@ from services.graders.story.reading import (
     ReadingLimits,
     Rejected,
     Story,
+    _split_benefit,
     read,
     read_story,
 )
@@ -211,6 +215,35 @@ def test_any_text_is_read_without_breaking(text: str) -> None:
         assert story.role
         assert story.want
         assert isinstance(read_story(story.text), Story)
+
+
+MARKERS = st.sampled_from(
+    [
+        "so that",
+        "so as to",
+        "in order to",
+        "such that",
+        "because",
+        "so",
+        "i",
+        "SO THAT",
+        "\u017fo that",
+        "\u0131n order to",
+    ]
+)
+BETWEEN = st.sampled_from(["", " ", "  ", "    ", ",", ", ", ",   ", ", ,", " so", "x", "also", "\n", "\u00a0", ":"])
+
+
+@given(st.lists(st.one_of(MARKERS, BETWEEN), max_size=12).map("".join))
+def test_a_benefit_is_found_wherever_it_begins(said: str) -> None:
+    """What is looked for first, because it is quick, is in every beginning of a benefit, and never far behind it."""
+    for found in _BENEFIT.finditer(said):
+        word = _BENEFIT_WORD.search(said, found.start())
+        assert word
+        assert word.start() - found.start() <= _BEFORE_WORD
+    markers = [one for one in _BENEFIT.finditer(said) if said[: one.start()].strip(" ,:")]
+    parted = (said[: markers[0].start()], said[markers[0].end() :]) if markers else (said, None)
+    assert _split_benefit(said) == parted
 
 
 @given(st.lists(PIECES, max_size=40).map("".join))

@@ -11,6 +11,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -19,8 +20,10 @@ from gradus.errors import Fault, InternalFault, boundary
 from services.graders.story.backends import Backend, Floats, Tokens
 
 MAX_PASS_TOKENS = 256
-"""Of one pass, padding included: larger passes pad more and cost more per token (docs/decisions/0011)."""
-MAX_DRAIN_TEXTS = 256
+"""Of one pass, padding included: more at a time save next to nothing and let others wait (docs/decisions/0011)."""
+PASS_TOKENS = 16
+"""What a pass costs besides its tokens, in tokens: measured, and nearly the same for every backend."""
+MAX_DRAIN_TEXTS = 512
 """Taken from the queue at a time and sorted by length: who asked long before is answered before."""
 HANG_S = 60.0
 """A pass that takes longer hangs: the largest usual one takes about 0.2 s."""
@@ -56,7 +59,11 @@ class _Caller:
     """A thread that waits, woken once for all that it asked for."""
 
     left: int = 0
-    answered: threading.Event = field(default_factory=threading.Event)
+    unanswered: threading.Lock = field(default_factory=threading.Lock)
+    """Held until all is there: a bare lock, because an Event makes two more of them for each wait."""
+
+    def __post_init__(self) -> None:
+        self.unanswered.acquire()
 
 
 @dataclass(slots=True, eq=False)
@@ -110,7 +117,7 @@ class Encoder:
             rows[wanted.text] = row
             cpu_s += row.cpu_s if own else 0.0
         found = [rows[text] for text in texts]
-        return Embedded(np.stack([row.vector for row in found]), np.stack([row.inner for row in found]), cpu_s)
+        return Embedded(np.array([row.vector for row in found]), np.array([row.inner for row in found]), cpu_s)
 
     def close(self) -> None:
         """End the thread after the pass under way; whoever still waits gets a fault. May be called twice."""
@@ -166,7 +173,7 @@ class Encoder:
         return found
 
     def _wait(self, caller: _Caller) -> None:
-        while not caller.answered.wait(timeout=min(1.0, self._hang_s)):
+        while not caller.unanswered.acquire(timeout=min(1.0, self._hang_s)):
             self._refuse_to_wait_for_a_hang()
 
     def _refuse_to_wait_for_a_hang(self) -> None:
@@ -221,7 +228,7 @@ class Encoder:
                 for caller in wanted.callers:
                     caller.left -= 1
                     if not caller.left:
-                        caller.answered.set()
+                        caller.unanswered.release()
 
     def _settle_with(self, some: Sequence[_Wanted], fault: Fault) -> None:
         self._settle(some, [fault] * len(some))
@@ -265,14 +272,26 @@ def _size(text: str, row: _Row) -> int:
 
 
 def passes(taken: Sequence[_Wanted], max_tokens: int) -> list[list[_Wanted]]:
-    """`taken` by length, cut so that no pass has more than `max_tokens` with padding, unless it is of one text."""
-    made: list[list[_Wanted]] = []
-    for wanted in sorted(taken, key=lambda wanted: len(wanted.ids)):
-        if made and (len(made[-1]) + 1) * len(wanted.ids) <= max_tokens:
-            made[-1].append(wanted)
-        else:
-            made.append([wanted])
-    return made
+    """`taken` by length, cut where that costs least in padding and passes; no pass has more than `max_tokens` with
+    padding, unless it is of one text."""
+    ordered = sorted(taken, key=lambda wanted: len(wanted.ids))
+    cuts = _cheapest_cuts([len(wanted.ids) for wanted in ordered], max_tokens)
+    return [ordered[begin:end] for begin, end in pairwise(cuts)]
+
+
+def _cheapest_cuts(lengths: Sequence[int], max_tokens: int) -> list[int]:
+    """Where passes begin and end, from 0 to len(lengths). `lengths`: ascending."""
+    costs, begins = [0], [0]  # of the cheapest passes for the first n texts: what they cost, where the last one begins
+    for end, longest in enumerate(lengths, 1):
+        first = max(0, end - max(1, max_tokens // longest))
+        options = [costs[begin] + (end - begin) * longest for begin in range(first, end)]
+        least = min(options)
+        costs.append(least + PASS_TOKENS)
+        begins.append(first + options.index(least))
+    cuts = [len(lengths)]
+    while cuts[-1]:
+        cuts.append(begins[cuts[-1]])
+    return cuts[::-1]
 
 
 def padded(ids: Sequence[Sequence[int]]) -> tuple[Tokens, Tokens]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Protocol
+from itertools import combinations
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ from services.graders.story.matching import (
     Gate,
     Matching,
     Vectors,
-    clusters,
+    connected,
     match,
     repeats,
     similarities,
@@ -83,8 +84,7 @@ class Seen:
     """Of the model."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Matched:
+class _Matched(NamedTuple):
     """A story beside the reference that it answers."""
 
     story: Story
@@ -97,8 +97,7 @@ class _Matched:
     gated: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Doubt:
+class _Doubt(NamedTuple):
     """What of a story the model has to look at once more; most honest stories leave none."""
 
     role: str | None
@@ -180,7 +179,7 @@ def judged(answer: Answer, asked: Asked, gate: Gate, encoder: Embeds, reader: Co
     if not stories or not asked.references:
         return Seen(_nothing(answer, asked), 0.0)
     embedded = encoder.embed([story.want for story in stories] + [one.want for one in asked.references])
-    own, others = np.split(embedded.vectors, [len(stories)])
+    own, others = embedded.vectors[: len(stories)], embedded.vectors[len(stories) :]
     wishes = [meaning.wish(story.want) for story in stories]
     cosines = similarities(own, others)
     matching = match(_agreeing(gate(cosines), wishes, asked), cosines, others)
@@ -199,13 +198,13 @@ def judged(answer: Answer, asked: Asked, gate: Gate, encoder: Embeds, reader: Co
         for pair in matching.pairs
     ]
     senses, more_cpu_s = _senses_of(matched, asked, others, encoder)
-    facts = _facts(answer, stories, asked, matching)
-    facts = replace(facts, repeats=repeats(own, others, matching.pairs), senses=senses, flags=_flags(answer, senses))
-    return Seen(facts, embedded.cpu_s + more_cpu_s)
+    repeated = repeats(own, others, matching.pairs)
+    return Seen(_facts(answer, stories, asked, matching, repeated, senses), embedded.cpu_s + more_cpu_s)
 
 
-def _facts(answer: Answer, stories: Sequence[Story], asked: Asked, matching: Matching) -> StoryFacts:
-    """What the matching and the words alone say."""
+def _facts(
+    answer: Answer, stories: Sequence[Story], asked: Asked, matching: Matching, repeated: float, senses: Senses
+) -> StoryFacts:
     return StoryFacts(
         stage=Stage.SCORE,
         lines=answer.lines,
@@ -217,6 +216,9 @@ def _facts(answer: Answer, stories: Sequence[Story], asked: Asked, matching: Mat
         benefits_wanted=sum(reference.has_benefit for reference in asked.references) / len(asked.references),
         fitting_length=sum(map(_fitting_length, stories)) / len(stories),
         boilerplate=_boilerplate(stories),
+        repeats=repeated,
+        senses=senses,
+        flags=_flags(answer, senses),
         diagnostics=tuple(_diagnostics(answer, stories, matching)),
     )
 
@@ -244,8 +246,10 @@ def _nothing(answer: Answer, asked: Asked) -> StoryFacts:
 def _agreeing(gated: Floats, wishes: Sequence[meaning.Wish], asked: Asked) -> Floats:
     """`gated`, less where a story wants what its reference denies."""
     made = gated.copy()
-    for story, reference in np.argwhere(gated > 0):
-        made[story, reference] *= meaning.agreement(wishes[story], asked.references[reference].wish)
+    for story, reference in zip(*map(NDArray.tolist, gated.nonzero()), strict=True):
+        agreement = meaning.agreement(wishes[story], asked.references[reference].wish)
+        if agreement != 1.0:
+            made[story, reference] *= agreement
     return made
 
 
@@ -273,7 +277,7 @@ def _doubt(one: _Matched, asked: Asked) -> _Doubt:
     """What the words alone do not clear."""
     story, known = one.story, asked.known
     benefit = story.benefit
-    if benefit is not None and meaning.explained(benefit, known.union(one.wish.stems)) >= EXPLAINED:
+    if benefit is not None and meaning.explained(benefit, known, one.wish.stems) >= EXPLAINED:
         benefit = None
     return _Doubt(
         role=None if meaning.is_party(story.role, known) else story.role,
@@ -314,9 +318,14 @@ def _has_own_benefit(story: Story) -> bool:
 def _boilerplate(stories: Sequence[Story]) -> float:
     """Share of the benefits that are, but for few words, another story's."""
     said = [frozenset(content(story.benefit)) for story in stories if story.benefit is not None]
-    kinds = sorted(set(said), key=sorted)
-    shared = np.array([[len(one & other) / max(1, len(one | other)) for other in kinds] for one in kinds])
-    return 1 - len(clusters(shared, SAME_BENEFIT)) / len(said) if said else 0.0
+    kinds = list(dict.fromkeys(said))
+    alike = [(one, other) for one, other in combinations(range(len(kinds)), 2) if _alike(kinds[one], kinds[other])]
+    return 1 - len(connected(len(kinds), alike)) / len(said) if said else 0.0
+
+
+def _alike(one: frozenset[str], other: frozenset[str]) -> bool:
+    shared = len(one & other)
+    return shared > 0 and shared / (len(one) + len(other) - shared) >= SAME_BENEFIT
 
 
 def _fitting_length(story: Story) -> float:

@@ -5,7 +5,7 @@ Works on vectors and numbers; knows no model and reads no text. Nothing depends 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -71,31 +71,28 @@ def match(gated: Floats, cosines: Floats, references: Vectors) -> Matching:
     """The one-to-one matching with the largest sum of `gated`, (stories, references); of equal ones that of the largest
     cosines. References: unit rows."""
     rows, columns = linear_sum_assignment(gated + TIE * cosines, maximize=True)
-    pairs = tuple(
-        Pair(int(story), int(reference), float(gated[story, reference]))
-        for story, reference in zip(rows, columns, strict=True)
-        if gated[story, reference] > 0
-    )
+    chosen = zip(rows.tolist(), columns.tolist(), gated[rows, columns].tolist(), strict=True)
+    pairs = tuple([Pair(story, reference, worth) for story, reference, worth in chosen if worth > 0])
     groups = clusters(similarities(references, references), SAME_REFERENCE)
     answered = {pair.reference for pair in pairs}
-    return Matching(pairs, sum(max(1, len(group & answered)) for group in groups))
+    return Matching(pairs, sum([max(1, len(group & answered)) for group in groups]))
 
 
 def clusters(cosines: Floats, threshold: float) -> list[frozenset[int]]:
     """Connected groups of rows whose cosines reach `threshold`; whoever is alone is a group of one."""
-    left = set(range(len(cosines)))
-    near = cosines >= threshold
-    if not np.triu(near, 1).any():  # nearly always, and the walk below costs a tenth of the scoring
-        return [frozenset({one}) for one in left]
-    found = []
-    while left:
-        group, edge = set[int](), {left.pop()}
-        while edge:
-            group |= edge
-            edge = {int(other) for one in edge for other in np.flatnonzero(near[one])} & left
-            left -= edge
-        found.append(frozenset(group))
-    return found
+    one, other = (cosines >= threshold).nonzero()
+    return connected(len(cosines), zip(one.tolist(), other.tolist(), strict=True))
+
+
+def connected(number: int, pairs: Iterable[tuple[int, int]]) -> list[frozenset[int]]:
+    """0 to `number` - 1 in groups: who is in a pair with another is in its group."""
+    groups = [frozenset({one}) for one in range(number)]
+    for one, other in pairs:
+        if other not in groups[one]:
+            joined = groups[one] | groups[other]
+            for member in joined:
+                groups[member] = joined
+    return list(dict.fromkeys(groups))
 
 
 def repeats(stories: Vectors, references: Vectors, pairs: Sequence[Pair]) -> float:
@@ -106,6 +103,9 @@ def repeats(stories: Vectors, references: Vectors, pairs: Sequence[Pair]) -> flo
     There is no edge: a little nearer is a little more the same, so that what the backends differ by is not felt.
     """
     cosines = similarities(stories, stories)
+    np.fill_diagonal(cosines, -1.0)
+    if cosines.max() < SAME_STORY - EQUAL - EDGE:  # below every limit that there can be
+        return 0.0
     limits = np.full(len(stories), SAME_STORY)
     answered = np.full(len(stories), -1)
     for pair in pairs:

@@ -12,7 +12,9 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,11 +38,12 @@ HEDGED = 0.4
 """What a want is worth that says `maybe` where the reference does not."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
+class Wish(NamedTuple):
     """The words of one want, looked at once."""
 
     stems: tuple[str, ...]
+    verbs: frozenset[str]
+    """The first of `stems`, among which its verb is."""
     denied: bool
     """What it says first is that something is not to be: `never upload`, `avoid uploading`, `be unable to upload`."""
     hedged: bool
@@ -51,32 +54,30 @@ class Wish:
 def wish(want: str) -> Wish:
     words = tokens(want)
     stems = content(want)
-    verbs = stems[:VERB_REACH]
-    undone = frozenset[str]().union(*(opposites().get(verb, frozenset()) for verb in verbs))
+    verbs = frozenset(stems[:VERB_REACH])
+    undone: frozenset[str] = frozenset().union(*[opposites().get(verb, ()) for verb in verbs])
     return Wish(
         stems=stems,
+        verbs=verbs,
         denied=_denied(words),
         hedged=not word_list("hedges").isdisjoint(words),
-        opposed=undone - frozenset(stems),
+        opposed=undone.difference(stems),
     )
 
 
 def _denied(words: Sequence[str]) -> bool:
     """Only where the want begins: further on (`guests who never turn up`) a negation is part of what is wished for."""
-    head = []
-    for word in words[:HEAD_REACH]:
-        if word in word_list("subordinators"):
-            break
-        head.append(word)
+    subordinators, negations = word_list("subordinators"), word_list("negations")
+    head = list(takewhile(lambda word: word not in subordinators, words[:HEAD_REACH]))
     first = next((word for word in head if word not in ("be", "to", "have")), "")
-    return sum(word in word_list("negations") for word in head) % 2 != (first in word_list("refusals"))
+    return sum([word in negations for word in head]) % 2 != (first in word_list("refusals"))
 
 
 def agreement(story: Wish, reference: Wish) -> float:
     """What is left of a similarity: 0 where one wants what the other denies or undoes."""
     if story.denied != reference.denied:
         return 0.0
-    if story.opposed & set(reference.stems[:VERB_REACH]) and reference.opposed & set(story.stems[:VERB_REACH]):
+    if not (story.opposed.isdisjoint(reference.verbs) or reference.opposed.isdisjoint(story.verbs)):
         return 0.0
     return HEDGED if story.hedged and not reference.hedged else 1.0
 
@@ -90,7 +91,7 @@ def ramp(value: float, low: float, high: float) -> float:
 class Probe:
     """A logistic regression on one of the model's vectors, made by `training.py`."""
 
-    weights: Vectors
+    weights: NDArray[np.float64]
     bias: float
     low: float
     """Score that is worth 0."""
@@ -99,7 +100,7 @@ class Probe:
 
     def __call__(self, vectors: Vectors) -> NDArray[np.float64]:
         """(n,) in [0, 1] of (n, width)."""
-        scores = vectors.astype(np.float64) @ self.weights.astype(np.float64) + self.bias
+        scores = vectors.astype(np.float64) @ self.weights + self.bias
         return np.clip((scores - self.low) / (self.high - self.low), 0.0, 1.0)
 
 
@@ -107,7 +108,8 @@ class Probe:
 def probe(name: str) -> Probe:
     """The probe in `<name>.json` beside this file."""
     read = json.loads((Path(__file__).parent / f"{name}.json").read_text())
-    return Probe(np.array(read["weights"], np.float32), read["bias"], read["low"], read["high"])
+    weights = np.array(read["weights"], np.float32).astype(np.float64)
+    return Probe(weights, read["bias"], read["low"], read["high"])
 
 
 def is_about_stories(want: str, known: Collection[str]) -> bool:
@@ -117,17 +119,19 @@ def is_about_stories(want: str, known: Collection[str]) -> bool:
 
 def own_benefit(want: str, benefit: str) -> bool:
     """The benefit says more than the want did."""
-    said, new = set(content(benefit)), set(content(benefit)) - set(content(want))
+    said = set(content(benefit))
+    new = said.difference(content(want))
     return bool(new) and len(new) > 0.3 * len(said)
 
 
-def explained(clause: str, known: Collection[str]) -> float:
-    """Share of the clause's words of meaning that are in `known` (stems) or are usual in stories of any trade."""
+def explained(clause: str, known: Collection[str], wanted: Collection[str] = ()) -> float:
+    """Share of the clause's words of meaning that are in `known` or `wanted` (stems) or are usual in stories of any
+    trade."""
     said = content(clause)
     if not said:
         return 1.0
     usual = _usual()
-    return sum(one in known or one in usual for one in said) / len(said)
+    return sum([one in known or one in wanted or one in usual for one in said]) / len(said)
 
 
 @cache

@@ -10,13 +10,18 @@ import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tokenizers import Tokenizer
+from tokenizers.models import WordPiece
+from tokenizers.normalizers import BertNormalizer
+from tokenizers.pre_tokenizers import BertPreTokenizer
 
 from gradus.errors import InternalFault, Misuse, boundary
 from gradus.resources import cache
@@ -29,6 +34,11 @@ MAX_CHARS = 20_000
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _REPLACEMENT = "\ufffd"
+_PLAIN = re.compile(r"[ -Z^-~]*")
+"""Of ASCII all that shows but brackets, which marks such as `[CLS]` are made of."""
+_WORD = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9 ]")
+_LONGEST_WORD = 40
+_KEPT_WORDS = 20_000
 _HASH = r"^[0-9a-f]{64}$"
 
 
@@ -91,11 +101,33 @@ class StoryTokenizer:
             self._tokenizer = Tokenizer.from_file(str(path))
             self._tokenizer.no_padding()
             self._tokenizer.enable_truncation(max_tokens)
+        self._ends = self._tokenizer.encode("").ids
+        self._most = max_tokens - len(self._ends)
+        self._by_words = len(self._ends) == 2 and _reads_word_by_word(self._tokenizer)
+        self._pieces = lru_cache(_KEPT_WORDS)(self._pieces_of)
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """One list per text, in order. What is no character (half a surrogate pair) is read as U+FFFD."""
         # one by one: a batch would wake a pool of threads for microseconds of work
-        return [self._tokenizer.encode(_readable(text)).ids for text in texts]
+        return [self._ids(_readable(text)) for text in texts]
+
+    def _ids(self, text: str) -> list[int]:
+        """Put together of what its words have, where that is the same: a fifth of the time."""
+        words = _WORD.findall(text) if self._by_words and _PLAIN.fullmatch(text) else []
+        if not words or max(map(len, words)) > _LONGEST_WORD:
+            return self._tokenizer.encode(text).ids
+        pieces = list(chain.from_iterable(map(self._pieces, words)))
+        return [self._ends[0], *pieces[: self._most], self._ends[1]]
+
+    def _pieces_of(self, word: str) -> list[int]:
+        return self._tokenizer.encode(word, add_special_tokens=False).ids
+
+
+def _reads_word_by_word(tokenizer: Tokenizer) -> bool:
+    """Whether it reads plain ASCII as BERT does: each word and each mark for itself."""
+    bert = isinstance(tokenizer.normalizer, BertNormalizer) and isinstance(tokenizer.pre_tokenizer, BertPreTokenizer)
+    marks = [mark.content for mark in tokenizer.get_added_tokens_decoder().values()]
+    return bert and isinstance(tokenizer.model, WordPiece) and all(mark.startswith("[") for mark in marks)
 
 
 def _readable(text: str) -> str:

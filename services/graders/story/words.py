@@ -12,6 +12,8 @@ from pathlib import Path
 _TOKEN = re.compile(r"[a-z0-9]+(?:'[a-z]+)?")
 _SUFFIXES = ("ations", "ation", "ments", "ment", "ings", "ing", "ies", "ers", "ed", "es", "er", "ly", "s", "e", "y")
 _SHORTEST_STEM = 3
+_APART = "".join(mark if mark.isalnum() else " " for mark in map(chr, range(128)))
+"""For `str.translate`: of ASCII, letters and digits, and white space for all else."""
 
 
 @cache
@@ -40,14 +42,17 @@ def _entries(name: str) -> list[str]:
 @lru_cache(maxsize=4000)  # a clause is looked at by several checks
 def tokens(text: str) -> tuple[str, ...]:
     """Words of `text` in order, lower case, without punctuation."""
-    return tuple(_TOKEN.findall(text.lower()))
+    lower = text.lower()
+    if lower.isascii() and "'" not in lower:  # nearly always, and five times as fast
+        return tuple(lower.translate(_APART).split())
+    return tuple(_TOKEN.findall(lower))
 
 
 @lru_cache(maxsize=2000)
 def content(text: str) -> tuple[str, ...]:
     """Stems of the words of `text` that carry meaning, in order: function words are left out."""
     stop = word_list("stop_words")
-    return tuple(stem(word) for word in tokens(text) if word not in stop)
+    return tuple([stem(word) for word in tokens(text) if word not in stop])
 
 
 @lru_cache(maxsize=50_000)
@@ -55,6 +60,8 @@ def stem(word: str) -> str:
     """A crude stem, the same for the forms that one word usually takes: `uploads`, `uploaded` -> `upload`."""
     word = word.removesuffix("'s")
     for _ in range(2):  # `notifications`: the plural first
+        if not word.endswith(_SUFFIXES):
+            break
         for suffix in _SUFFIXES:
             if word.endswith(suffix) and len(word) - len(suffix) >= _SHORTEST_STEM:
                 word = word[: -len(suffix)]
