@@ -145,13 +145,18 @@ class Run:
 
     @property
     def group_size(self) -> int | None:
-        size = finite(self._setting("grpo", "num_generations"))
+        size = finite(self._setting(self.stage, "num_generations"))
         return int(size) if size is not None and 1 <= size <= 100_000 else None
 
     @property
     def max_steps(self) -> int | None:
-        steps = finite(self._setting("grpo", "max_steps"))
+        steps = finite(self._setting(self.stage, "max_steps"))
         return int(steps) if steps is not None and 0 < steps <= 1e12 else None
+
+    @property
+    def stage(self) -> str:
+        """How it trains, which also names the section of its settings that says how much."""
+        return str(self.config.get("stage") or "grpo")[:40]
 
     @property
     def grader(self) -> str:

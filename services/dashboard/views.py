@@ -39,6 +39,7 @@ def summary_of(run: Run, now: float) -> Json:
         "step": log.step if log.step is not None else run.warm_start.step,
         "max_steps": run.max_steps,
         "phase": "warm start" if log.step is None and run.warm_start.step is not None else "",
+        "stage": run.stage,
         "grader": run.grader,
         "reward": log.newest.get("reward"),
         "reward_std": log.newest.get("reward_std"),

@@ -26,6 +26,10 @@ export const SUPERVISED = [
   ["grad_norm", "Gradient norm", number, { log: true }],
   ["entropy", "Entropy", number, {}],
   ["mean_token_accuracy", "Tokens predicted right", percent, { range: FULL }],
+  ["rewards/accuracies", "Pairs ranked right", percent, { range: FULL }],
+  ["rewards/margins", "Margin of rewards", number, {}],
+  ["accuracy", "Pairs ranked right by the reward model", percent, { range: FULL }],
+  ["margin", "Margin of the reward model", number, {}],
   ["num_tokens", "Tokens seen", number, {}],
 ];
 

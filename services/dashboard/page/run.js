@@ -214,7 +214,11 @@ export class RunView {
     const known = epochs.map((_, n) => n).filter((n) => epochs[n] !== null);
     const pick = (column) => known.map((n) => column[n]);
     this.supervised.draw("Loss by epoch", "medium", any && known.length ? { x: pick(epochs), xName: "epoch", fractions: true, lines: lines.map((line) => ({ ...line, y: pick(line.y) })) } : null);
-    for (const [key, title, show, more] of SUPERVISED) this.supervised.draw(title, "small", some(values[key]) && any ? { x, show, ...more, lines: [{ style: "raw", y: values[key] }] } : null);
+    for (const [key, title, show, more] of SUPERVISED) {
+      const measured = some(values["eval_" + key]) ? [{ name: "held out", style: "part-1", dots: true, y: values["eval_" + key] }] : [];
+      const trained = { name: measured.length ? "training" : undefined, style: "raw", y: values[key] };
+      this.supervised.draw(title, "small", some(values[key]) && any ? { x, show, ...more, lines: [trained, ...measured] } : null);
+    }
     return any;
   }
 

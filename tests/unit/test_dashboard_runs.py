@@ -1,0 +1,414 @@
+"""Run folders: which there are, what state each is in, and what Prometheus is told of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from live_page import append, metric, sample
+from prometheus_client.parser import text_string_to_metric_families
+from report_runs import hostile_run, rich_run, tiny_run
+
+from services.dashboard import runs as runs_module
+from services.dashboard.evaluations import evaluation_of, step_of
+from services.dashboard.exposition import FAMILIES, LABELLED, OF_ANY_STEP, PLAIN, exposition
+from services.dashboard.run import Run, State
+from services.dashboard.runs import Runs
+from services.dashboard.views import detail_of, group_of, summary_of, wanted_group
+
+NOW = time.time()
+
+
+def followed(folder: Path) -> Runs:
+    runs = Runs(folder)
+    asyncio.run(runs.look())
+    return runs
+
+
+def look_again(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], list[str]]:
+    """With a new search for folders: what changed, and what is gone."""
+    monkeypatch.setattr(runs_module, "SEARCH_EVERY_S", 0.0)
+    changed, gone = asyncio.run(runs.look())
+    return [run.id for run in changed], gone
+
+
+def ids(folder: Path) -> list[str]:
+    return [run.id for run in followed(folder).all()]
+
+
+def only(folder: Path) -> Run:
+    [run] = followed(folder).all()
+    return run
+
+
+# ----------------------------------------------------------------------------------------------------------- folders
+
+
+def test_runs_are_found_some_folders_deep_and_so_are_those_set_aside(tmp_path: Path) -> None:
+    for name in ("a", "b/c", "a/previous-1", "b/c/d/e", "a/checkpoint-4", ".hidden"):
+        append(tmp_path / name / "metrics.jsonl", [metric(1)])
+    (tmp_path / "empty").mkdir()
+    append(tmp_path / "evaluated" / "eval" / "x.json", [{}])
+    assert ids(tmp_path) == ["a", "a/previous-1", "b/c", "evaluated"]
+    assert [run.is_set_aside for run in followed(tmp_path).all()] == [False, True, False, False]
+
+
+def test_a_folder_that_is_a_run_itself_is_one(tmp_path: Path) -> None:
+    append(tmp_path / "mine" / "metrics.jsonl", [metric(1)])
+    assert ids(tmp_path / "mine") == ["mine"]
+
+
+def test_a_folder_that_is_not_there_yet_holds_no_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = followed(tmp_path / "runs")
+    assert runs.all() == []
+    append(tmp_path / "runs" / "new" / "metrics.jsonl", [metric(1)])
+    assert look_again(runs, monkeypatch) == (["new"], [])
+
+
+def test_a_run_that_is_deleted_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in "ab":
+        append(tmp_path / name / "metrics.jsonl", [metric(1)])
+    runs = followed(tmp_path)
+    (tmp_path / "a" / "metrics.jsonl").unlink()
+    (tmp_path / "a").rmdir()
+    assert look_again(runs, monkeypatch) == ([], ["a"])
+
+
+def test_a_run_that_is_set_aside_leaves_its_place_to_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "a"
+    append(run / "metrics.jsonl", [metric(n) for n in range(1, 6)])
+    runs = followed(tmp_path)
+    (run / "previous-1").mkdir()
+    (run / "metrics.jsonl").rename(run / "previous-1" / "metrics.jsonl")
+    append(run / "metrics.jsonl", [metric(1)])
+    assert look_again(runs, monkeypatch)[0] == ["a", "a/previous-1"]
+    assert [(one.id, one.metrics.step) for one in runs.all()] == [("a", 1), ("a/previous-1", 5)]
+
+
+def test_folders_that_lead_out_or_in_circles_are_left_out(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    append(elsewhere / "metrics.jsonl", [metric(1)])
+    append(tmp_path / "a" / "metrics.jsonl", [metric(1)])
+    (tmp_path / "out").symlink_to(elsewhere)
+    (tmp_path / "again").symlink_to("a")
+    (tmp_path / "round").symlink_to(".")
+    assert ids(tmp_path) == ["a"]
+
+
+def test_too_many_runs_are_left_out_and_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs_module, "MAX_RUNS", 3)
+    for n in range(5):
+        append(tmp_path / str(n) / "metrics.jsonl", [metric(1)])
+    runs = followed(tmp_path)
+    assert [run.id for run in runs.all()] == ["0", "1", "2"]
+    assert runs.left_out
+
+
+def test_a_name_that_is_no_text_can_be_asked_for(tmp_path: Path) -> None:
+    folder = os.fsdecode(os.fsencode(tmp_path) + b"/run-\xff")
+    append(Path(folder) / "metrics.jsonl", [metric(1)])
+    runs = followed(tmp_path)
+    assert [run.id for run in runs.all()] == ["run-\ufffd"]
+    assert b'run="run-\xef\xbf\xbd"' in exposition(runs.all(), NOW)
+
+
+def test_only_what_changed_is_told(tmp_path: Path) -> None:
+    for name in "ab":
+        append(tmp_path / name / "metrics.jsonl", [metric(1)])
+    runs = followed(tmp_path)
+    assert asyncio.run(runs.look()) == ([], [])
+    append(tmp_path / "b" / "metrics.jsonl", [metric(2)])
+    changed, gone = asyncio.run(runs.look())
+    assert ([run.id for run in changed], gone) == (["b"], [])
+
+
+def test_a_resumed_run_shows_no_step_twice(tmp_path: Path) -> None:
+    file = tmp_path / "a" / "metrics.jsonl"
+    append(file, [metric(n, reward=0.1) for n in range(1, 9)])
+    runs = followed(tmp_path)
+    partial = file.with_suffix(".partial")
+    append(partial, [metric(n, reward=0.1) for n in range(1, 5)])
+    os.replace(partial, file)
+    append(file, [metric(5, reward=0.9)])
+    asyncio.run(runs.look())
+    [run] = runs.all()
+    assert run.metrics.binned.steps() == [1, 2, 3, 4, 5]
+
+
+# ------------------------------------------------------------------------------------------------------------ states
+
+
+@pytest.fixture
+def run_folder(tmp_path: Path) -> Path:
+    append(tmp_path / "a" / "metrics.jsonl", [metric(1, step_time=2.0)])
+    return tmp_path / "a"
+
+
+def test_a_run_that_wrote_lately_is_running(run_folder: Path) -> None:
+    assert only(run_folder.parent).state(time.time()) == (State.RUNNING, "")
+
+
+def test_a_run_that_is_silent_for_long_is_stalled(run_folder: Path) -> None:
+    run = only(run_folder.parent)
+    assert run.state(time.time() + 290)[0] is State.RUNNING
+    assert run.state(time.time() + 310)[0] is State.STALLED
+
+
+def test_slow_steps_are_given_more_time(run_folder: Path) -> None:
+    append(run_folder / "metrics.jsonl", [metric(2, step_time=120.0)])
+    run = only(run_folder.parent)
+    assert run.state(time.time() + 1100)[0] is State.RUNNING
+    assert run.state(time.time() + 1300)[0] is State.STALLED
+
+
+def test_a_run_with_a_final_model_is_finished(run_folder: Path) -> None:
+    (run_folder / "final").mkdir()
+    assert only(run_folder.parent).state(time.time() + 1e6)[0] is State.FINISHED
+
+
+def test_a_final_model_of_before_does_not_make_a_run_finished(run_folder: Path) -> None:
+    (run_folder / "final").mkdir()
+    os.utime(run_folder / "final", (NOW - 1000, NOW - 1000))
+    assert only(run_folder.parent).state(time.time())[0] is State.RUNNING
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "stopped: step 3: none of 8 samples could be graded. Start `gradus serve`",
+        "stopped by SIGTERM. Start again with the same config and output_dir to go on from checkpoint-2.",
+    ],
+)
+def test_a_run_that_said_why_it_stopped_is_quoted(run_folder: Path, line: str) -> None:
+    (run_folder / "training.log").write_text(f"2026-01-01 10:00:00 step 2/7\n2026-01-01 10:00:01 {line}\n")
+    state, why = only(run_folder.parent).state(time.time())
+    assert state is State.STOPPED
+    assert line.removeprefix("stopped: ")[:30] in why
+
+
+def test_a_folder_of_evaluations_alone_is_finished(tmp_path: Path) -> None:
+    append(tmp_path / "a" / "eval" / "x.json", [{"measurements": [{"mode": "greedy"}]}])
+    assert only(tmp_path).state(NOW)[0] is State.FINISHED
+
+
+def test_what_users_say_in_urls_is_not_shown(run_folder: Path) -> None:
+    config = {"reward": {"urls": ["http://me:secret@grader:8000"], "rubric": None}, "grpo": {"max_steps": 7}}
+    (run_folder / "config.resolved.json").write_text(json.dumps(config))
+    run = only(run_folder.parent)
+    assert ("reward.urls", '["http://…@grader:8000"]') in run.settings()
+    assert ("reward.rubric", "null") in run.settings()
+    assert run.max_steps == 7
+
+
+@pytest.mark.parametrize("text", ["", "nonsense", "[1]", '{"grpo": 5}', '{"grpo": {"max_steps": "x"}}', "[" * 99_999])
+def test_a_broken_configuration_is_an_empty_one(run_folder: Path, text: str) -> None:
+    (run_folder / "config.resolved.json").write_text(text)
+    run = only(run_folder.parent)
+    assert run.max_steps is None
+    assert run.group_size is None
+    assert len(run.settings()) <= 1
+
+
+# ------------------------------------------------------------------------------------------------------- evaluations
+
+
+def test_evaluations_stand_in_the_order_of_their_steps(tmp_path: Path) -> None:
+    rich_run(tmp_path / "a")
+    run = only(tmp_path)
+    assert [one.name for one in run.evaluations.in_order()] == ["before", "step-20", "step-40", "after"]
+
+
+def test_an_evaluation_that_comes_changes_or_goes_is_noticed(tmp_path: Path) -> None:
+    tiny_run(tmp_path / "a")
+    runs = followed(tmp_path)
+    file = tmp_path / "a" / "eval" / "before.json"
+    text = file.read_text()
+    for change in (file.unlink, lambda: file.write_text(text + " "), lambda: file.write_text("{")):
+        change()
+        assert [run.id for run in asyncio.run(runs.look())[0]] == ["a"]
+    [run] = runs.all()
+    assert run.evaluations.unreadable == {"before.json"}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [None, {}, {"measurements": {}}, {"measurements": []}, {"measurements": [5, {"mode": "other"}, {"mode": []}]}],
+)
+def test_what_is_no_evaluation_is_none(given: Any) -> None:
+    assert evaluation_of("x", given) is None
+
+
+def test_figures_that_are_no_numbers_are_unknown() -> None:
+    odd = {"mode": "greedy", "pass_at": {"1": {"value": "high"}}, "mean_reward": 5, "graded": None}
+    found = evaluation_of("step-7", {"measurements": [odd]})
+    assert found is not None
+    assert found.step == 7
+    figures = found.of("greedy")
+    assert figures is not None
+    assert (figures.pass_rate, figures.reward, figures.graded) == (None, None, 0)
+
+
+def test_names_tell_steps() -> None:
+    assert [step_of(name) for name in ("before", "step-40", "after", "step-x", "step-" + "9" * 99)] == [
+        0,
+        40,
+        None,
+        None,
+        None,
+    ]
+
+
+# ------------------------------------------------------------------------------------------------------------- views
+
+
+def test_the_funnel_narrows(tmp_path: Path) -> None:
+    shares = {"gradus/stage/types": 0.25, "gradus/stage/tests": 0.75, "gradus/passed": 0.5}
+    append(tmp_path / "a" / "metrics.jsonl", [metric(n, **shares) for n in range(1, 61)])
+    funnel = detail_of(only(tmp_path), NOW)["funnel"]
+    assert funnel["columns"] == ["steps 1 to 20", "steps 41 to 60"]
+    assert [(level["name"], level["shares"]) for level in funnel["levels"]] == [
+        ("reached types", [1.0, 1.0]),
+        ("reached tests", [0.75, 0.75]),
+        ("passed", [0.5, 0.5]),
+    ]
+
+
+def test_a_group_is_told_with_its_neighbours_and_its_like(tmp_path: Path) -> None:
+    folder = tmp_path / "a"
+    append(folder / "completions.jsonl", [sample(step, n, "p", n / 2) for step in (1, 2, 3) for n in range(3)])
+    runs = followed(tmp_path)
+    [run] = runs.all()
+    group = wanted_group(run.groups, None, None)
+    assert group is not None
+    told = group_of(runs.walled, run, group)
+    assert (told["number"], told["range"], told["step"], told["of"]) == (2, (0, 2), 3, 3)
+    assert [one["step"] for one in told["same_prompt"]] == [1, 2, 3]
+    assert [one["reward"] for one in told["samples"]] == [0.0, 0.5, 1.0]
+    assert wanted_group(run.groups, 99, None) is None
+    earlier = wanted_group(run.groups, None, 2)
+    assert earlier is not None
+    assert earlier.number == 1
+
+
+def test_a_conversation_is_told_as_a_text(tmp_path: Path) -> None:
+    prompt = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "add"}, 5]
+    append(tmp_path / "a" / "completions.jsonl", [sample(1, prompt=prompt)])
+    runs = followed(tmp_path)
+    [run] = runs.all()
+    group = run.groups.get(0)
+    assert group is not None
+    assert group_of(runs.walled, run, group)["prompt"] == "[system]\nbe brief\n\n[user]\nadd"
+
+
+def test_everything_that_is_told_of_a_hostile_run_is_json(tmp_path: Path) -> None:
+    hostile_run(tmp_path / "a")
+    odd = {"reward": 0.5, "components": {"x": float("nan"), "y": [1]}, "tests": {"passed": "a"}, "flags": "not a list"}
+    append(tmp_path / "a" / "completions.jsonl", [sample(2, **odd, diagnostics=[5, {}, {"line": "x"}], fault=[])])
+    append(tmp_path / "a" / "completions.jsonl", [sample(3, completion="x" * 300_000, prompt=7, flags=[None] * 99)])
+    runs = followed(tmp_path)
+    [run] = runs.all()
+    told = [summary_of(run, NOW), detail_of(run, NOW)]
+    first, last = run.groups.numbers or (0, -1)
+    groups = [run.groups.get(number) for number in range(first, last + 1)]
+    told += [group_of(runs.walled, run, group) for group in groups if group]
+    assert len(told) == 5
+    text = json.dumps(told, allow_nan=False)
+    assert len(text) < 200_000
+    assert '"left_out": 280000' in text
+
+
+# -------------------------------------------------------------------------------------------------------- Prometheus
+
+
+def values(runs: Runs) -> dict[tuple[str, ...], float]:
+    text = exposition(runs.all(), time.time()).decode()
+    return {
+        (
+            sample.name.removeprefix("gradus_train_"),
+            *(label for _, label in sorted(sample.labels.items())),
+        ): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_prometheus_is_told_the_newest_values(tmp_path: Path) -> None:
+    lines = [
+        metric(1, **{"gradus/flag/stub": 0.5, "gradus/component/tests": 0.1}),
+        metric(
+            2,
+            reward=0.75,
+            entropy=0.3,
+            step_time=4.0,
+            **{
+                "gradus/component/tests": 0.6,
+                "gradus/stage/tests": 1.0,
+                "time/grade_s": 0.5,
+                "completions/mean_length": 17.0,
+                "generation/sync_logprob_difference_max": 1e-6,
+                "frac_reward_zero_std": 0.9,
+            },
+        ),
+    ]
+    append(tmp_path / "a" / "metrics.jsonl", lines)
+    append(tmp_path / "a" / "sft_metrics.jsonl", [{"step": 20, "loss": 1.5}])
+    append(tmp_path / "a" / "previous-1" / "metrics.jsonl", [metric(9)])
+    found = values(followed(tmp_path))
+    assert found["step", "a"] == 2
+    assert found["reward", "a"] == 0.75
+    assert found["reward_component", "tests", "a"] == 0.6
+    assert found["flag", "stub", "a"] == 0
+    assert found["stage", "a", "tests"] == 1
+    assert found["step_part_seconds", "grade", "a"] == 0.5
+    assert found["completion_tokens", "a", "mean"] == 17
+    assert found["sync_logprob_difference_max", "a"] == 1e-6
+    assert found["warm_start_loss", "a"] == 1.5
+    assert found["state", "a", "running"] == 1
+    assert found["state", "a", "stalled"] == 0
+    assert found["alarm", "zero_spread", "a"] == 1
+    assert found["alarm", "clipped", "a"] == 0
+    assert not any("previous-1" in key for key in found)
+    assert ("kl", "a") not in found
+
+
+def test_prometheus_is_told_held_out_figures(tmp_path: Path) -> None:
+    tiny_run(tmp_path / "a")
+    found = values(followed(tmp_path))
+    assert found["held_out_pass_rate", "sampled", "a"] == pytest.approx(0.875)
+    assert found["held_out_step", "a"] == 3
+
+
+def test_what_a_run_writes_cannot_break_the_exposition(tmp_path: Path) -> None:
+    names = ['gradus/flag/a"} 1\n# HELP', "gradus/flag/\\", "gradus/flag/\ud800", "gradus/component/é\u2028"]
+    append(tmp_path / 'r"un\n1' / "metrics.jsonl", [metric(1, **dict.fromkeys(names, 0.5))])
+    found = values(followed(tmp_path))
+    assert found["flag", 'a"} 1\n# HELP', 'r"un\n1'] == 0.5
+    assert sum(key[0] == "flag" for key in found) == 3
+
+
+def test_a_folder_without_runs_has_an_empty_exposition(tmp_path: Path) -> None:
+    assert exposition(followed(tmp_path).all(), NOW) == b""
+
+
+def test_every_metric_is_in_the_documentation(tmp_path: Path) -> None:
+    rich_run(tmp_path / "a")
+    everything = {key: 1.0 for key, _ in {**PLAIN, **OF_ANY_STEP}.values()}
+    everything |= {key: 1.0 for _, _, keys in LABELLED.values() for key in keys.values()}
+    everything |= {prefix + "x": 1.0 for _, prefix, _ in FAMILIES.values()}
+    append(tmp_path / "a" / "metrics.jsonl", [metric(61, **everything)])
+    append(tmp_path / "a" / "sft_metrics.jsonl", [{"step": 1, "loss": 1.0, "eval_loss": 1.0}])
+    names = {key[0] for key in values(followed(tmp_path))}
+    text = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+    section = text.split("## Metrics of training\n")[1].split("\n## ")[0]
+    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+    assert {name for row in rows for name in re.findall("`([a-z_]+)`", row)} == names
