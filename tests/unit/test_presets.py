@@ -8,9 +8,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import re
-import types
 import typing
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ import yaml
 from gradus.errors import Misuse
 from gradus.resources import configs
 from tests.tiny_models import make_model, run_of, trainer_of
+from tests.trl_examples import example_for
 from trainer.config import OWN_NAMES, TrainConfig
 from trainer.config_file import load_config
 
@@ -43,34 +42,9 @@ def grpo_fields() -> dict[str, Any]:
 
 # --------------------------------------------------------------------------------------------------- TRL's options
 
-EXAMPLES = {bool: True, int: 3, float: 0.25, str: "some text", dict: {"some": "value"}, list: ["some text"]}
-SPECIAL = {
-    "loss_type": "cispo",
-    "pad_to_multiple_of": 8,
-    "liger_kernel_config": {"rope": True},
-    "parallelism_config": {"tp_size": 2},
-    "transformers_continuous_batching_config": {"max_batch_tokens": 512},
-}
-
-
-def example_of(hint: Any) -> Any:
-    """A value that a YAML file may have for an option of this type."""
-    if isinstance(hint, type) and issubclass(hint, Enum):
-        return next(iter(hint)).value
-    origin = typing.get_origin(hint) or hint
-    if origin is typing.Literal:
-        return typing.get_args(hint)[0]
-    if origin in (typing.Union, types.UnionType):
-        return example_of(next(kind for kind in typing.get_args(hint) if kind is not type(None)))
-    return EXAMPLES[origin]
-
-
-def given(name: str, hint: Any) -> Any:
-    return SPECIAL[name] if name in SPECIAL else example_of(hint)
-
 
 def test_every_option_of_trl_is_taken_from_the_file_but_those_that_say_where_they_are_set(tmp_path: Path) -> None:
-    options = {name: given(name, hint) for name, hint in grpo_fields().items() if name not in OWN_NAMES}
+    options = {name: example_for(name, hint) for name, hint in grpo_fields().items() if name not in OWN_NAMES}
     assert len(options) > 150
     path = tmp_path / "run.yaml"
     path.write_text(MINIMAL + yaml.safe_dump({"grpo": options}))
@@ -90,7 +64,7 @@ def test_an_option_that_is_set_elsewhere_says_where(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     assert set(OWN_NAMES) <= set(grpo_fields())
     for name, where in OWN_NAMES.items():
-        path.write_text(MINIMAL + yaml.safe_dump({"grpo": {name: given(name, grpo_fields()[name])}}))
+        path.write_text(MINIMAL + yaml.safe_dump({"grpo": {name: example_for(name, grpo_fields()[name])}}))
         with pytest.raises(Misuse, match=re.escape(f"grpo.{name}: not set here: {where}")):
             load_config(path)
         for field in re.findall(r"`([a-z_]+\.[a-z0-9_]+)`", where):

@@ -27,18 +27,10 @@ from trainer.config import (
 )
 from trainer.config_file import load, stage_of
 
-SET_ELSEWHERE = {
-    name: OWN_NAMES[name]
-    for name in (
-        "output_dir",
-        "seed",
-        "resume_from_checkpoint",
-        "use_cpu",
-        "trust_remote_code",
-        "model_init_kwargs",
-        "disable_tqdm",
-    )
+BY_TRANSFORMERS = {
+    name: OWN_NAMES[name] for name in ("output_dir", "seed", "resume_from_checkpoint", "use_cpu", "disable_tqdm")
 }
+BY_TRL = BY_TRANSFORMERS | {name: OWN_NAMES[name] for name in ("trust_remote_code", "model_init_kwargs")}
 BY_PHASES = {name: "set `data.curriculum`" for name in ("max_steps", "num_train_epochs")} | {
     "remove_unused_columns": "leave it out: there are no columns"
 }
@@ -47,7 +39,7 @@ BY_PHASES = {name: "set `data.curriculum`" for name in ("max_steps", "num_train_
 class StageConfig(RunConfig):
     """What stages without a grader have in common."""
 
-    SET_ELSEWHERE: ClassVar[Mapping[str, str]] = SET_ELSEWHERE
+    SET_ELSEWHERE: ClassVar[Mapping[str, str]] = BY_TRL
 
 
 class RowStage(StageConfig):
@@ -153,7 +145,7 @@ class PretrainStage(StageConfig):
     """Training on plain text, further or from the beginning: `gradus train pretrain`."""
 
     TRL_CLASSES: ClassVar[Mapping[tuple[str, ...], str]] = {("pretrain",): "TrainingArguments"}
-    SET_ELSEWHERE: ClassVar[Mapping[str, str]] = SET_ELSEWHERE | BY_PHASES
+    SET_ELSEWHERE: ClassVar[Mapping[str, str]] = BY_TRANSFORMERS | BY_PHASES
 
     stage: Literal["pretrain"] = "pretrain"
     data: TokenSource
