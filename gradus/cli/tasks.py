@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -167,3 +168,109 @@ def _write_rejected(out: Path, bad: list[dict[str, Any]]) -> None:
         say(f"gradus: {len(bad)} were left out: {rejected}")
     else:
         rejected.unlink(missing_ok=True)
+
+
+@tasks_app.command("dedupe")
+def dedupe_tasks(
+    file: Annotated[str, typer.Argument(help="JSONL, JSON or CSV of tasks or worked examples")],
+    out: Out,
+    near: Annotated[
+        float,
+        typer.Option(min=0.3, max=1, help="Share of runs of 5 words that two prompts may have in common; 1: exact"),
+    ] = 0.8,
+    force: Force = False,
+) -> None:
+    """Leave out rows that are there already: the same prompt, the same tests, or nearly the same prompt.
+
+    The first of each stays. Rows of one `group` (several repairs of one task) are doubles only when their prompts are
+    the same. What was left out is in FILE.duplicates.jsonl, each row with its reason and the row that stays.
+    """
+    from services.corpus.duplicates import doubles
+    from services.corpus.files import beside, checked_rows, refuse_existing, write_rows
+
+    refuse_existing([out, beside(out, "duplicates")], force=force, sources=[file])
+    rows = checked_rows(file)
+    found = doubles(rows, near)
+    gone = {id(double.row) for double in found}
+    write_rows(out, (row.values for row in rows if id(row) not in gone))
+    told = [_double(one.row.where, one.row.values, one.of.where, one.of.values, one.reason) for one in found]
+    write_rows(beside(out, "duplicates"), told)
+    print(f"{len(rows) - len(found)} of {len(rows)} rows are in {out}; the other {len(found)} were there before")
+
+
+def _double(where: str, values: Mapping[str, Any], of: str, kept: Mapping[str, Any], reason: str) -> dict[str, Any]:
+    return {"where": where, "id": values.get("id"), "of": of, "of_id": kept.get("id"), "reason": reason, "row": values}
+
+
+@tasks_app.command("decontaminate")
+def decontaminate_tasks(
+    train: Annotated[str, typer.Argument(help="JSONL, JSON or CSV of what is trained on")],
+    against: Annotated[list[str], typer.Option("--against", help="A file of what is measured on; may be given again")],
+    out: Out,
+    words: Annotated[int, typer.Option(min=4, max=100, help="Length of a run of words in prompts")] = 13,
+    signs: Annotated[int, typer.Option(min=10, max=1000, help="Length of a run of signs in code and tests")] = 50,
+    common: Annotated[
+        int, typer.Option(min=2, help="A run that so many problems measured on have is the wording of prompts")
+    ] = 5,
+    force: Force = False,
+    quiet: Quiet = False,
+) -> None:
+    """Leave out rows to train on that give away what is measured on.
+
+    A row is left out when it has the id, group, title, prompt, tests or solution of a row measured on, or a run of 13
+    words of its prompt or of 50 signs of its code. Every reason is in FILE.contaminated.jsonl, with the row measured
+    on and a run in common. Exit status 0 whether or not any was found.
+    """
+    from services.corpus.contamination import Evaluation, Sizes
+    from services.corpus.files import beside, checked_rows, refuse_existing, write_rows
+
+    refuse_existing([out, beside(out, "contaminated")], force=force, sources=[train, *against])
+    rows = checked_rows(train)
+    measured = [row for file in against for row in checked_rows(file)]
+    evaluation = Evaluation(measured, Sizes(words, signs, common))
+    clean, told = [], []
+    for row in with_progress(rows, len(rows), "comparing", quiet):
+        leaks = evaluation.leaks(row.values)
+        if not leaks:
+            clean.append(row.values)
+            continue
+        reasons = [{"at": one.of.where, "id": one.of.values.get("id"), "reason": one.reason} for one in leaks]
+        told.append({"where": row.where, "id": row.values.get("id"), "leaks": reasons, "row": row.values})
+    write_rows(out, clean)
+    write_rows(beside(out, "contaminated"), told)
+    if evaluation.ignored:
+        say(f"gradus: {evaluation.ignored} runs that {common} problems or more share were taken for wording")
+    print(f"{len(clean)} of {len(rows)} rows are in {out}; {len(told)} give away what is measured on")
+    if told:
+        print(f"reasons: {beside(out, 'contaminated')}")
+
+
+@tasks_app.command("split")
+def split_tasks(
+    file: Annotated[str, typer.Argument(help="JSONL, JSON or CSV of tasks")],
+    train: Annotated[Path, typer.Option("--train", help="JSONL file for the rows to train on")],
+    measured: Annotated[Path, typer.Option("--eval", help="JSONL file for the rows to measure on")],
+    share: Annotated[float, typer.Option(min=0.0, max=1.0, help="Of the rows, to measure on")] = 0.1,
+    seed: Annotated[int, typer.Option(help="Draws which problems are measured on")] = 42,
+    by: Annotated[str, typer.Option(help="Column that is the same for variants of one problem")] = "group",
+    near: Annotated[
+        float, typer.Option(min=0.3, max=1, help="Share of runs of 5 words that makes prompts one problem; 1: exact")
+    ] = 0.8,
+    force: Force = False,
+) -> None:
+    """Split tasks by problem, so that variants of one problem are never on both sides.
+
+    Variants have the same group, prompt, tests or solution, or nearly the same prompt. The same file and seed give the
+    same split; rows that are added later move no others between sides unless they tie problems together.
+    """
+    from services.corpus.files import checked_rows, refuse_existing, write_rows
+    from services.corpus.splitting import split
+
+    if train.resolve() == measured.resolve():
+        raise Misuse(f"{train}: --train and --eval are the same file")
+    refuse_existing([train, measured], force=force, sources=[file])
+    found = split(checked_rows(file), share, seed, by, near)
+    write_rows(train, (row.values for row in found.train))
+    write_rows(measured, (row.values for row in found.measured))
+    print(f"{len(found.train)} rows to train on: {train}")
+    print(f"{len(found.measured)} rows to measure on: {measured}; {found.problems} problems in all")

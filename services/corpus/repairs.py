@@ -21,6 +21,7 @@ from services.corpus.edits import Edit, chosen
 from services.corpus.ocaml_mutations import OcamlMutations
 from services.corpus.rust_mutations import RustMutations
 from services.corpus.sayings import said
+from services.corpus.wording import repair_prompt
 from services.graders import Grader
 from services.graders.ocaml.grader import OcamlGrader
 from services.offline import grade_in_order
@@ -199,12 +200,3 @@ def _repair(mutant: _Mutant, edit: Edit, row: Row, name: GraderName, result: Gra
         "group": values.get("group") or of.id,
         "tags": [*(tags if isinstance(tags, list) else []), f"mutation:{edit.kind}", f"stage:{result.stage.value}"],
     }
-
-
-def repair_prompt(task: str, name: GraderName, code: str, message: str) -> str:
-    language = {GraderName.OCAML: "OCaml", GraderName.RUST: "Rust"}[name]
-    return (
-        f"This {language} code has a mistake. Find it, and answer with the whole corrected file.\n\n"
-        f"# What the code should do\n\n{task.strip()}\n\n# The code\n\n{fenced(name, code)}\n\n"
-        f"# What the compiler and the tests say\n\n```\n{message}\n```"
-    )

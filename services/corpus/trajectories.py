@@ -23,12 +23,12 @@ from services.admission import fenced
 from services.corpus.edits import Edit
 from services.corpus.repairs import task_of
 from services.corpus.sayings import said
+from services.corpus.wording import LANGUAGES
 from services.graders import Grader
 from services.offline import grade_in_order
 
 SPECIAL = re.compile(r"<\|\w{1,40}\|>")
 """What models read as the end of a message or the like, wherever it stands: such texts are refused."""
-LANGUAGES = {GraderName.OCAML: "OCaml", GraderName.RUST: "Rust"}
 _BATCH = 16
 _SHOWN_LINES = 6
 
@@ -219,9 +219,17 @@ def _thought(before: Step | None, code: str, request: str) -> str:
     if before is None:
         is_given = code.strip() in request
         return "First I check the code as it stands." if is_given else "I check a first attempt."
-    complaint = next((line for line in before.reply.splitlines()[1:] if line), before.reply.splitlines()[0])
     changes = "\n".join(_changes(before.code, code))
-    return f"The check says: {complaint}\nI change:\n{changes}"
+    return f"The check says: {_complaint(before, code)}\nI change:\n{changes}"
+
+
+def _complaint(before: Step, code: str) -> str:
+    """What was said of the line that changes first, or else what was said first."""
+    pairs = zip(before.code.splitlines(), code.splitlines(), strict=False)
+    changed = next((number for number, (old, new) in enumerate(pairs, start=1) if old != new), 0)
+    total, *complaints = before.reply.splitlines()
+    of_line = next((one for one in complaints if re.search(rf": line {changed}[,:]", one)), None)
+    return of_line or next((one for one in complaints if one), total)
 
 
 def _changes(before: str, after: str) -> list[str]:
