@@ -90,7 +90,7 @@ def _entropy_falls(log: StepLog) -> Iterator[Alarm]:
     (before, now), (earned, earns) = ([mean_of(half, name) for half in halves] for name in (ENTROPY, REWARD))
     if before is None or now is None or earned is None or earns is None:
         return
-    if now < 0.7 * before and earns > earned + 0.02:
+    if now < 0.5 * before and earns > earned + 0.02:
         detail = (
             f"Entropy fell from {before:.3g} to {now:.3g} while the reward rose from {earned:.3g} to {earns:.3g} "
             f"(the last {len(halves[1])} logged steps against as many before). The model narrows to few answers; watch "

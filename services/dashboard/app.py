@@ -123,10 +123,9 @@ class Dashboard:
         return StreamingResponse(self._events(), media_type="text/event-stream")
 
     async def _events(self) -> AsyncIterator[bytes]:
-        yield b"retry: 2000\n\n"
         async for news in self.watch.news():
             data = AsciiJson(news).body
-            yield b"data: " + bytes(data) + b"\n\n" if news else b": alive\n\n"
+            yield b"data: " + bytes(data) + b"\n\n" if news else b": alive\nretry: 2000\n\n"
 
     # ------------------------------------------------------------------------------------------------ operations
 

@@ -91,10 +91,11 @@ class Watch:
         return len(self._listeners) >= MAX_LISTENERS
 
     async def news(self) -> AsyncIterator[Json]:
-        """What changes, as it does; an empty one from time to time as a sign of life. Ends with the process."""
+        """What changes, as it does; an empty one at once and from time to time. Ends with the process."""
         listener: asyncio.Queue[Json] = asyncio.Queue(maxsize=32)
         self._listeners.add(listener)
         try:
+            yield {}
             while not self._ends.is_set():
                 try:
                     yield await asyncio.wait_for(listener.get(), SIGN_OF_LIFE_S)

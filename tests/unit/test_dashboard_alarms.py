@@ -57,7 +57,7 @@ def test_completions_that_are_not_graded() -> None:
 
 
 def test_entropy_that_falls_while_the_reward_rises() -> None:
-    falls: dict[str, Any] = {"entropy": lambda step: 1.0 if step <= 20 else 0.5}
+    falls: dict[str, Any] = {"entropy": lambda step: 1.0 if step <= 20 else 0.4}
     assert rules(log_of(40, **falls, reward=lambda step: 0.2 if step <= 20 else 0.6)) == [Rule.ENTROPY_FALLS]
     assert rules(log_of(40, **falls, reward=0.5)) == []
     assert rules(log_of(40, entropy=1.0, reward=lambda step: step / 40)) == []

@@ -1,0 +1,487 @@
+"""The live page over HTTP: what it answers, whom it lets in, what it tells browsers, what hostile folders do to it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import pytest
+from conftest import Cli
+from echo import Service, submission
+from live_page import LivePage, append, metric, sample
+from report_runs import hostile_run, rich_run
+
+from gradus.errors import Misuse
+from services.dashboard.entrance import checked_token, refuse_open_page
+from services.dashboard.graders import GradingApi, quantile
+
+TOKEN = "correct-horse-battery-staple"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    runs = tmp_path_factory.mktemp("runs")
+    rich_run(runs / "rich")
+    hostile_run(runs / "hostile")
+    return runs
+
+
+@pytest.fixture(scope="module")
+def page(folder: Path) -> Iterator[httpx.Client]:
+    with LivePage(folder).running() as live, httpx.Client(base_url=live.url) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def locked(folder: Path) -> Iterator[httpx.Client]:
+    with LivePage(folder, token=TOKEN).running() as live, httpx.Client(base_url=live.url) as client:
+        yield client
+
+
+# -------------------------------------------------------------------------------------------------------- the routes
+
+
+@pytest.mark.parametrize("path", ["/", "/style.css", "/assets/app.js", "/assets/chart.js"])
+def test_the_page_comes_without_anything_from_elsewhere(page: httpx.Client, path: str) -> None:
+    answer = page.get(path)
+    assert answer.status_code == 200
+    # The name of SVG's language looks like an address and is none.
+    assert re.findall("https?://(?!www.w3.org/2000/svg|127.0.0.1)", answer.text) == []
+
+
+def test_every_file_that_the_page_names_is_there(page: httpx.Client) -> None:
+    waiting, seen = ["/", "/enter"], set()
+    while waiting:
+        path = waiting.pop()
+        answer = page.get(path)
+        assert answer.status_code == 200, path
+        seen.add(path)
+        named = re.findall('(?:src|href)="(/[^"#]+)"', answer.text) + re.findall(
+            'from "[.](/[a-z]+[.]js)"', answer.text
+        )
+        found = {f"/assets{name}" if name.endswith(".js") and name.count("/") == 1 else name for name in named}
+        waiting += found - seen - set(waiting)
+    scripts = Path(__file__).parents[2] / "services" / "dashboard" / "page"
+    assert {f"/assets/{path.name}" for path in scripts.glob("*.js")} <= seen
+
+
+def test_every_answer_forbids_browsers_what_the_page_does_not_need(page: httpx.Client) -> None:
+    for path in ("/", "/api/runs", "/assets/app.js", "/healthz", "/nowhere", "/enter"):
+        headers = page.get(path).headers
+        policy = dict(part.split(" ", 1) for part in headers["content-security-policy"].split("; "))
+        assert policy["default-src"] == "'none'"
+        assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
+        assert policy["frame-ancestors"] == "'none'"
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["cache-control"] == "no-store"
+        assert "server" not in headers
+
+
+def test_runs_are_listed_with_their_newest_figures(page: httpx.Client) -> None:
+    told = page.get("/api/runs").json()
+    by_id = {run["id"]: run for run in told["runs"]}
+    assert set(by_id) == {"rich", "hostile"}
+    assert by_id["rich"]["step"] == by_id["rich"]["max_steps"] == 60
+    assert by_id["rich"]["held_out"]["name"] == "after"
+    assert by_id["rich"]["alarms"] == []
+
+
+def test_a_run_is_told_whole(page: httpx.Client) -> None:
+    run = page.get("/api/run", params={"id": "rich"}).json()
+    assert len(run["metrics"]["steps"]) == len(run["metrics"]["values"]["reward"]) == 60
+    assert run["completions"] == 60 * 32
+    assert [one["name"] for one in run["evaluations"]] == ["before", "step-20", "step-40", "after"]
+    shares = run["outcomes"]["shares"]
+    assert [sum(shares[name][n] for name in shares) for n in (0, 59)] == [pytest.approx(1, abs=1e-5)] * 2
+    assert ("grpo.max_steps", "60") in {tuple(one) for one in run["settings"]}
+
+
+def test_a_group_is_told_and_so_are_its_neighbours(page: httpx.Client) -> None:
+    newest = page.get("/api/group", params={"id": "rich"}).json()
+    assert newest["range"] == [newest["range"][0], newest["number"]]
+    before = page.get("/api/group", params={"id": "rich", "number": newest["number"] - 1}).json()
+    assert before["step"] <= newest["step"]
+    at_step = page.get("/api/group", params={"id": "rich", "step": 7}).json()
+    assert at_step["step"] == 7
+    assert at_step["samples"][0]["completion"] == "let f x = x"
+
+
+@pytest.mark.parametrize("value", ["x", "-1", "1.5", "9" * 16, "", "\u0663", "1e3"])
+def test_numbers_that_are_none_are_misuse(page: httpx.Client, value: str) -> None:
+    for name in ("number", "step"):
+        answer = page.get("/api/group", params={"id": "rich", name: value})
+        assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json")
+
+
+@pytest.mark.parametrize(
+    "run_id", ["", "nowhere", "..", "../rich", "rich/../rich", "/etc", "rich\0", "%2e%2e", "rich/eval", "a" * 5000]
+)
+def test_only_runs_that_were_found_can_be_asked_for(page: httpx.Client, run_id: str) -> None:
+    for path in ("/api/run", "/api/group"):
+        assert page.get(path, params={"id": run_id}).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "name", ["nothing.js", "..%2fapp.py", "%2e%2e/app.py", "__init__.py", "", "app.js%00", "a" * 5000]
+)
+def test_only_files_of_the_page_can_be_asked_for(page: httpx.Client, name: str) -> None:
+    assert page.get(f"/assets/{name}").status_code == 404
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
+def test_nothing_can_be_changed(page: httpx.Client, method: str) -> None:
+    for path in ("/", "/api/runs", "/api/run?id=rich", "/metrics", "/events"):
+        assert page.request(method, path).status_code == 405
+
+
+def test_what_models_wrote_is_never_html(page: httpx.Client) -> None:
+    for path in ("/api/run?id=hostile", "/api/group?id=hostile"):
+        answer = page.get(path)
+        assert answer.status_code == 200
+        assert answer.headers["content-type"] == "application/json"
+        assert "onerror" in answer.text
+
+
+def test_prometheus_is_answered(page: httpx.Client) -> None:
+    answer = page.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain")
+    assert 'gradus_train_step{run="rich"} 60.0' in answer.text
+    assert page.get("/healthz").json() == {"status": "ok"}
+
+
+# ------------------------------------------------------------------------------------------------------------ events
+
+
+def events(client: httpx.Client, until: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """The first event that fits."""
+    with client.stream("GET", "/events", timeout=30) as stream:
+        assert stream.headers["content-type"].startswith("text/event-stream")
+        for line in stream.iter_lines():
+            if line.startswith("data: ") and until(told := json.loads(line[6:])):
+                return dict(told)
+    raise AssertionError("the stream ended")
+
+
+def test_a_line_that_a_run_writes_is_told_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "a" / "metrics.jsonl"
+    append(file, [metric(1)])
+    with LivePage(tmp_path).running() as live, httpx.Client(base_url=live.url) as client:
+        with client.stream("GET", "/events", timeout=30) as stream:
+            told = stream.iter_lines()
+            next(told)
+            append(file, [metric(2, reward=0.75)])
+            [run] = next(json.loads(line[6:]) for line in told if line.startswith("data: "))["runs"]
+        assert (run["id"], run["step"], run["reward"]) == ("a", 2, 0.75)
+        with file.open("a") as handle:
+            handle.write('{"step": 3, "rew')
+        time.sleep(1.5)
+        assert client.get("/api/run", params={"id": "a"}).json()["step"] == 2
+
+
+def test_a_run_that_goes_is_told(tmp_path: Path) -> None:
+    append(tmp_path / "a" / "metrics.jsonl", [metric(1)])
+    with LivePage(tmp_path).running() as live, httpx.Client(base_url=live.url) as client:
+        shutil.rmtree(tmp_path / "a")
+        assert events(client, lambda told: bool(told.get("gone")))["gone"] == ["a"]
+        assert client.get("/api/runs").json()["runs"] == []
+
+
+def test_too_many_listeners_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.dashboard.watching.MAX_LISTENERS", 1)
+    with (
+        LivePage(tmp_path).running() as live,
+        httpx.Client(base_url=live.url) as client,
+        client.stream("GET", "/events") as first,
+    ):
+        lines = first.iter_lines()
+        next(lines)
+        assert client.get("/events").status_code == 503
+
+
+def test_it_ends_while_pages_still_listen(tmp_path: Path) -> None:
+    with LivePage(tmp_path).running() as live:
+        client = httpx.Client(base_url=live.url)
+        stream = client.stream("GET", "/events", timeout=10)
+        lines = stream.__enter__().iter_lines()
+        next(lines)
+    assert [line for line in lines if line.startswith("data")] == []
+    client.close()
+
+
+def test_a_long_history_is_there_when_it_answers_first(tmp_path: Path) -> None:
+    append(tmp_path / "a" / "metrics.jsonl", (metric(n, loss=1.0 / n) for n in range(1, 100_001)))
+    append(tmp_path / "a" / "completions.jsonl", (sample(n // 8, n % 8) for n in range(20_000)))
+    with LivePage(tmp_path).running() as live, httpx.Client(base_url=live.url, timeout=60) as client:
+        run = client.get("/api/run", params={"id": "a"}).json()
+        assert (run["step"], run["metrics"]["logged"], run["completions"]) == (100_000, 100_000, 20_000)
+        assert len(run["metrics"]["steps"]) <= 600
+        assert len(client.get("/api/run", params={"id": "a"}).content) < 100_000
+
+
+# ---------------------------------------------------------------------------------------------------------- entrance
+
+
+@pytest.mark.parametrize(
+    "path", ["/api/runs", "/api/run?id=rich", "/api/group?id=rich", "/metrics", "/events", "/assets/app.js"]
+)
+def test_with_a_token_nothing_is_told_without_it(locked: httpx.Client, path: str) -> None:
+    answer = locked.get(path)
+    assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+    for wrong in ("Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN}x", "Bearer", "Bearer \xe9"):
+        headers = httpx.Headers([(b"authorization", wrong.encode("latin-1"))])
+        assert locked.get(path, headers=headers).status_code == 401
+    for cookie in ("gradus_dashboard=", f"gradus_dashboard={TOKEN}", "gradus_dashboard=x;;=", "=;" * 500):
+        assert locked.get(path, headers={"cookie": cookie}).status_code == 401
+
+
+def test_a_bearer_token_opens(locked: httpx.Client) -> None:
+    for path in ("/api/runs", "/metrics"):
+        assert locked.get(path, headers={"authorization": f"Bearer {TOKEN}"}).status_code == 200
+
+
+def test_probes_need_no_token(locked: httpx.Client) -> None:
+    assert locked.get("/healthz").status_code == 200
+
+
+def test_who_enters_the_token_gets_a_cookie_that_is_not_the_token(locked: httpx.Client) -> None:
+    asked = locked.get("/")
+    assert (asked.status_code, asked.headers["location"]) == (303, "/enter")
+    assert '<form method="post"' in locked.get("/enter").text
+    answer = locked.post("/enter", data={"token": TOKEN})
+    assert (answer.status_code, answer.headers["location"]) == (303, "/")
+    cookie = answer.headers["set-cookie"]
+    assert TOKEN not in cookie
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+    pair = {"cookie": cookie.partition(";")[0]}
+    assert locked.get("/", headers=pair).status_code == 200
+    with locked.stream("GET", "/events", headers=pair) as stream:
+        assert stream.status_code == 200
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"token=wrong",
+        b"",
+        b"token",
+        b"token=" + b"x" * 100_000,
+        b"\xff\xfe",
+        b"&".join([b"token=a"] * 50),
+        b"%00%ff=%",
+        b'{"token": "x"}',
+    ],
+)
+def test_what_is_not_the_token_does_not_open(locked: httpx.Client, body: bytes) -> None:
+    locked.cookies.clear()
+    headers = {"content-type": "application/x-www-form-urlencoded"}
+    answer = locked.post("/enter", content=body, headers=headers)
+    assert answer.status_code == 401
+    assert "set-cookie" not in answer.headers
+    assert "That is not the token." in answer.text
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8080", "127.0.0.1.evil.example", "192.168.1.7", "", "[::2]"]
+)
+def test_without_a_token_other_names_of_this_machine_are_refused(page: httpx.Client, host: str) -> None:
+    """A page elsewhere can have its own name lead to 127.0.0.1; the browser still says the name."""
+    assert page.get("/api/runs", headers={"host": host}).status_code == 403
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:8080", "127.0.0.1:1", "[::1]:8080"])
+def test_names_of_this_machine_are_served(page: httpx.Client, host: str) -> None:
+    assert page.get("/api/runs", headers={"host": host}).status_code == 200
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "", "::", "192.168.1.7", "example.org"])
+def test_it_is_not_served_to_others_without_a_token(host: str) -> None:
+    with pytest.raises(Misuse, match="--token-file"):
+        refuse_open_page(host, None, allow_anonymous=False)
+    refuse_open_page(host, TOKEN, allow_anonymous=False)
+    refuse_open_page(host, None, allow_anonymous=True)
+
+
+@pytest.mark.parametrize("token", ["", "short", " ", "with a space in the middle", "nonascii-é-0123456789", "a\nb" * 9])
+def test_a_weak_or_broken_token_is_refused_without_repeating_it(token: str) -> None:
+    with pytest.raises(Misuse) as refused:
+        checked_token(token, "the file")
+    assert not token.strip() or token not in str(refused.value)
+
+
+# ----------------------------------------------------------------------------------------------------------- the API
+
+
+def test_graders_are_told_as_the_api_has_them(tmp_path: Path) -> None:
+    with Service().running() as service:
+        asked = [submission(f"s{n}", f"reward 0.{n}") for n in range(4)] + [
+            submission("f", "fault"),
+            submission("g", "flagged"),
+        ]
+        answer = httpx.post(f"{service.url}/v1/grade/ocaml", json={"submissions": asked})
+        assert answer.status_code == 200
+        with LivePage(tmp_path, service.url).running() as live, httpx.Client(base_url=live.url) as client:
+            told = asked_until(client, lambda told: told["trouble"] is None)
+    [ocaml] = [one for one in told["graders"] if one["name"] == "ocaml"]
+    assert ocaml["results"] == {"graded": 5, "faulted": 1}
+    assert ocaml["stages"] == {"tests": 5}
+    assert ocaml["faults"]["sandbox"] == 1
+    assert ocaml["flags"] == {"odd": 1}
+    assert ocaml["workers"] == 1
+    assert 0 < ocaml["p95_s"] <= 0.002
+    assert ocaml["latency"][0]["stage"] == "tests"
+    assert [one["name"] for one in told["live"]] == ["ocaml"]
+    assert told["broker_up"] == 1
+
+
+def asked_until(client: httpx.Client, fits: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    give_up_at = time.monotonic() + 30
+    while not fits(told := client.get("/api/graders").json()):
+        assert time.monotonic() < give_up_at, told
+        time.sleep(0.1)
+    return dict(told)
+
+
+def test_an_api_that_is_away_is_told_plainly(tmp_path: Path) -> None:
+    with LivePage(tmp_path, "http://127.0.0.1:9").running() as live, httpx.Client(base_url=live.url) as client:
+        told = asked_until(client, lambda told: "ConnectError" in told["trouble"])
+        assert told["graders"] == []
+        assert client.get("/api/runs").status_code == 200
+
+
+def test_without_an_api_nothing_is_asked(page: httpx.Client) -> None:
+    assert page.get("/api/graders").json() == {"asked": False}
+
+
+def test_a_key_of_the_api_is_sent_and_a_missing_one_is_said(tmp_path: Path) -> None:
+    from services.api.keys import new_key
+
+    secret, key = new_key("page", [])
+    with Service(keys=key.line()).running() as service:
+        for given, trouble in ((secret, None), (None, "401")):
+            live = LivePage(tmp_path, service.url, api_key=given)
+            with live.running(), httpx.Client(base_url=live.url) as client:
+                told = asked_until(client, lambda told: told["trouble"] is None)
+            assert len(told["live"]) == (1 if given else 0)
+            assert (trouble is None) is (told["list_trouble"] is None)
+            assert secret not in json.dumps(told)
+
+
+@pytest.mark.parametrize("url", ["", "nonsense", "ftp://a", "file:///etc/passwd", "http://", "http://a:b", "://"])
+def test_what_is_no_address_of_an_api_is_misuse(url: str) -> None:
+    with pytest.raises(Misuse, match="URL"):
+        GradingApi(url)
+
+
+ODD_ANSWERS = {
+    "text": b"this is { no exposition",
+    "html": b"<html><script>alert(1)</script></html>",
+    "binary": bytes(range(256)),
+    "empty": b"",
+    "huge": b"# x\n" * 2_000_000,
+    "strange": (
+        b'gradus_queue_depth{grader="ocaml"} NaN\ngradus_queue_depth{grader="' + b"x" * 10_000 + b'"} 1e999\n'
+        b'gradus_api_grade_seconds_bucket{grader="ocaml",le="what"} 5\n'
+        b'gradus_api_grade_seconds_bucket{grader="ocaml",stage="tests",le="+Inf"} -3\n'
+    ),
+}
+
+
+@pytest.mark.parametrize("answer", ODD_ANSWERS)
+async def test_odd_answers_of_an_api_are_a_trouble_or_nothing(answer: str) -> None:
+    transport = httpx.MockTransport(lambda request: httpx.Response(200, content=ODD_ANSWERS[answer]))
+    api = GradingApi("http://somewhere", transport=transport)
+    await api.look()
+    told = api.state()
+    json.dumps(told, allow_nan=False)
+    assert (told["trouble"] is not None) is (answer in ("text", "html", "binary", "huge"))
+    await api.close()
+
+
+async def test_redirects_of_an_api_are_not_followed() -> None:
+    asked: list[str] = []
+
+    def elsewhere(request: httpx.Request) -> httpx.Response:
+        asked.append(str(request.url))
+        return httpx.Response(302, headers={"location": "http://169.254.169.254/"})
+
+    api = GradingApi("http://user:secret@somewhere/", "key", transport=httpx.MockTransport(elsewhere))
+    await api.look()
+    assert asked == ["http://user:secret@somewhere/metrics"]
+    assert "302" in api.state()["trouble"]
+    assert "secret" not in json.dumps(api.state())
+    await api.close()
+
+
+def test_quantiles_are_those_of_prometheus() -> None:
+    buckets = {0.1: 50.0, 0.5: 90.0, 1.0: 100.0, float("inf"): 100.0}
+    assert quantile(buckets, 0.5) == pytest.approx(0.1)
+    assert quantile(buckets, 0.95) == pytest.approx(0.75)
+    assert quantile(buckets, 0.25) == pytest.approx(0.05)
+    assert quantile({0.1: 0.0, float("inf"): 10.0}, 0.5) == 0.1
+    assert quantile({0.1: 0.0, float("inf"): 0.0}, 0.5) is None
+    assert quantile({}, 0.5) is None
+
+
+# -------------------------------------------------------------------------------------------------- the command line
+
+
+def test_misuse_of_the_command_is_said_in_one_line(gradus: Cli, tmp_path: Path) -> None:
+    for argv, what in (
+        (("--host", "0.0.0.0"), "refusing to serve on 0.0.0.0 without a token"),
+        (("--token-file", tmp_path / "none"), "cannot be read: FileNotFoundError"),
+        (("--api", "ftp://x"), "no http:// or https:// URL"),
+    ):
+        said = gradus("dashboard", "--runs", tmp_path, "--port", "0", *argv)
+        assert said.status == 2
+        assert what in said.err
+        assert "Traceback" not in said.err
+
+
+def test_a_weak_token_in_the_environment_is_refused(
+    gradus: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRADUS_DASHBOARD_TOKEN", "weak")
+    said = gradus("dashboard", "--runs", tmp_path, "--host", "0.0.0.0")
+    assert said.status == 2
+    assert "GRADUS_DASHBOARD_TOKEN: a token has at least 16 characters" in said.err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_command_serves_until_a_signal(tmp_path: Path, number: signal.Signals) -> None:
+    append(tmp_path / "runs" / "a" / "metrics.jsonl", [metric(1)])
+    token_file = tmp_path / "token"
+    token_file.write_text(TOKEN + "\n")
+    command = [sys.executable, "-m", "gradus", "dashboard", "--runs", str(tmp_path / "runs"), "--port", "0"]
+    process = subprocess.Popen([*command, "--token-file", str(token_file)], stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    line = process.stderr.readline()
+    assert "the live page is at http://127.0.0.1:" in line
+    url = line.split()[-1]
+    headers = {"authorization": f"Bearer {TOKEN}"}
+    assert httpx.get(f"{url}/api/runs", headers=headers).json()["runs"][0]["id"] == quote("a")
+    process.send_signal(number)
+    _, rest = process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert "Traceback" not in rest
+
+
+def test_the_page_needs_neither_trainer_nor_graders() -> None:
+    script = (
+        "import sys, services.dashboard.serving\n"
+        "heavy = ('trainer', 'torch', 'trl', 'redis', 'fastapi')\n"
+        "ours = tuple('services.' + name for name in ('graders', 'broker', 'api', 'sandbox'))\n"
+        "print([name for name in sys.modules if name.partition('.')[0] in heavy or name.startswith(ours)])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
