@@ -207,26 +207,32 @@ refuses() { # GRADER WALL
     return 1
   fi
   grep -qF -- "$says" "$settings/log" || { say "the $1 grader does not say what is missing $what:"; cat "$settings/log"; return 1; }
+  [ "$(grep -c '^  - ' "$settings/log")" -le 1 ] || { say "the $1 grader misses more than it lacks $what:"; cat "$settings/log"; return 1; }
   say "$1 $what: refuses, «$(grep -F -m1 -- "$says" "$settings/log" | sed 's/^ *- //' | cut -c1-110)»"
 }
 
 confined() { sed -n 's/^ *GRADUS_CONFINED: //p' docker-compose.yml; }
 
-# 3,000 submissions while a third OCaml grader comes and the first one is killed
+# 9,000 submissions while one of two OCaml graders is killed and two more come
 scale() {
-  local victim
-  python3 tests/e2e/grade_over_rest.py "http://127.0.0.1:$GRADUS_PORT" ocaml=2x1000 >"$settings/load" 2>&1 &
-  local load=$!
+  local victim load
+  for _ in 1 2 3; do
+    python3 tests/e2e/grade_over_rest.py "http://127.0.0.1:$GRADUS_PORT" ocaml=1x1000 || exit
+  done >"$settings/load" 2>&1 &
+  load=$!
   sleep 2
+  victim=$(podman ps --quiet --filter "name=${project}_grader-ocaml_1")
+  podman kill "$victim" >/dev/null 2>&1
+  podman rm --force "$victim" >/dev/null 2>&1
   compose up --detach --no-build --no-recreate --scale grader-ocaml=3 grader-ocaml >"$settings/log" 2>&1 || { cat "$settings/log"; return 1; }
-  say "$(containers grader-ocaml | wc -l) OCaml graders"
-  victim=$(containers grader-ocaml | tail -1)
-  podman kill "$victim" >/dev/null
-  say "killed one, $(wc -l <"$settings/load") lines of the load's report so far"
+  kill -0 "$load" 2>/dev/null || { say "the load was over before the graders were there"; cat "$settings/load"; return 1; }
+  say "under load: one OCaml grader killed, $(containers grader-ocaml | wc -l) are there now"
   wait "$load" || { cat "$settings/load"; return 1; }
-  say "$(tail -1 "$settings/load")"
-  podman rm --force "$victim" >/dev/null
+  grep graded "$settings/load"
+  grep -q '^ocaml: 3 workers' "$settings/load" || python3 tests/e2e/grade_over_rest.py "http://127.0.0.1:$GRADUS_PORT" ocaml=3
 }
+SCALED=('sum(max_over_time(gradus_worker_redeliveries_total{grader="ocaml"}[10m])) > 0'
+  'count(max_over_time(gradus_worker_jobs_total{grader="ocaml",outcome="passed"}[10m]) > 0) >= 3')
 
 train() {
   build trainer
@@ -291,7 +297,7 @@ down() {
 case ${1:-all} in
   all)
     trap 'down; rm -rf "$settings"' EXIT
-    build; walls; up; grade; scale; watch "${WATCHED[@]}"; train; watch "${TRAINED[@]}"
+    build; walls; up; grade; scale; watch "${WATCHED[@]}" "${SCALED[@]}"; train; watch "${TRAINED[@]}"
     ;;
   short)
     trap 'down; rm -rf "$settings"' EXIT
