@@ -1,84 +1,41 @@
-"""`gradus eval` from its entry: a fresh model, a task file, a service on a real socket, the files it leaves."""
+"""`gradus eval` from its entry: a server of completions, a real service with a trivial grader, the folder it leaves."""
 
 from __future__ import annotations
 
+import csv
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
+from echo import Service
+from openai_like import Json, OpenAiLike, Reply, refused, said
 
+from gradus.client import RewardClient
 from gradus.contract import OcamlTask
-from gradus.errors import Misuse
+from gradus.errors import Misuse, QueueFault
 from trainer.config import PromptConfig, TrainConfig
 from trainer.data import Example
-from trainer.evaluate import main
-from trainer.evaluate.command import config_beside, problems_of
+from trainer.evaluate.command import main
+from trainer.evaluate.endpoint import Server
+from trainer.evaluate.folder import EvalFolder, read_evaluation
+from trainer.evaluate.judging import ServiceJudge
 from trainer.evaluate.outcome import Evaluation
+from trainer.evaluate.preparing import Asked, config_beside, folder_name, plan_of, problems_of, prompt_config
 
-TASKS = [{"id": f"t{n}", "prompt": f"(* add {n} *)\n", "tests": f"let () = assert (f 1 = {n + 1})"} for n in range(3)]
-
-
-class Service(BaseHTTPRequestHandler):
-    """One live grader; every second submission is a fault when the server says so."""
-
-    def do_GET(self) -> None:  # noqa: N802
-        info = {
-            "name": "ocaml",
-            "revision": "7",
-            "toolchain": "ocaml",
-            "rubrics": ["ocaml/graduated@1"],
-            "sandbox": "s",
-        }
-        self._answer(json.dumps({"graders": [info]}))
-
-    def do_POST(self) -> None:  # noqa: N802
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        faulty = getattr(self.server, "faulty", False)
-        lines = [json.dumps(_result(s["id"], faulty and n % 2 == 1)) for n, s in enumerate(body["submissions"])]
-        self._answer("\n".join(lines) + "\n")
-
-    def _answer(self, text: str) -> None:
-        self.send_response(200)
-        self.send_header("content-length", str(len(text.encode())))
-        self.end_headers()
-        self.wfile.write(text.encode())
-
-    def log_message(self, *args: Any) -> None:
-        pass
-
-
-def _result(id: str, is_fault: bool) -> dict[str, Any]:
-    if is_fault:
-        return {"id": id, "status": "faulted", "fault": {"kind": "worker", "message": "gone", "retryable": True}}
-    verdict = {"reward": 0.0, "passed": False, "stage": "types", "components": {"types": 0.0}}
-    who = {"rubric": "ocaml/graduated@1", "grader": "ocaml@7", "toolchain": "ocaml", "cpu_ms": 1, "wall_ms": 1}
-    return {"id": id, "status": "graded", **verdict, **who}
-
-
-@pytest.fixture
-def service() -> Iterator[ThreadingHTTPServer]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Service)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield server
-    server.shutdown()
-    server.server_close()
-    thread.join()
+TASKS: list[Json] = [
+    {"id": "a", "difficulty": "easy", "prompt": "(* a *)", "tests": "let () = assert (f 1 = 2)"},
+    {"id": "b", "difficulty": "hard", "kind": "lists", "prompt": "(* b *)", "tests": "let () = assert (f 1 = 3)"},
+    {"id": "c", "difficulty": "hard", "kind": "=trees", "prompt": "(* c *)", "tests": "let () = assert (f 1 = 4)"},
+]
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from trainer.config import FreshModel
-    from trainer.fresh import make_fresh_model
-
-    folder = tmp_path_factory.mktemp("run") / "final"
-    sizes = FreshModel(hidden_size=32, intermediate_size=64, layers=1, heads=2, kv_heads=1, head_dim=16)
-    make_fresh_model("qwen3", sizes, ["let f x = x + 1"], folder, seed=1)
-    return folder
+def service() -> Iterator[Service]:
+    with Service().running() as running:
+        yield running
 
 
 @pytest.fixture
@@ -88,74 +45,274 @@ def tasks(tmp_path: Path) -> Path:
     return path
 
 
-def run(model: Path, tasks: Path, out: Path, server: ThreadingHTTPServer, **changed: Any) -> int:
-    given: dict[str, Any] = {
-        "samples": 2,
-        "temperature": 1.0,
-        "max_new_tokens": 4,
-        "urls": [f"http://127.0.0.1:{server.server_address[1]}"],
-        "grader": "ocaml",
-        "name": "first",
-        "limit": None,
+def lines_of(path: Path) -> list[Json]:
+    # Not splitlines(): the grader's messages hold U+2028, which is no end of a line here.
+    return [json.loads(line) for line in path.read_text().split("\n") if line]
+
+
+def scripted(text: str, body: Json, before: int) -> Reply | str:
+    """Task a passes; b fails, and is cut off at the limit when greedy; c is never written when sampled."""
+    if text == "(* a *)":
+        return "reward 1"
+    if text == "(* b *)":
+        return said("reward 0.25", chat=True, finish_reason="length" if body["temperature"] == 0 else "stop")
+    return refused(400, "\x1b too long") if body["temperature"] else "fault"
+
+
+def judge(service: Service, timeout_s: float = 15.0) -> ServiceJudge:
+    return ServiceJudge(RewardClient(service.url), "ocaml", timeout_s)
+
+
+def run(at: OpenAiLike, tasks: Path, out: Path, service: Service, grader: str = "ocaml", **changed: Any) -> int:
+    server = Server(at.url, attempts=2, first_pause_s=0.01, concurrency=4)
+    given: dict[str, Any] = {"model": None, "server": server, "samples": 2, "max_new_tokens": 8}
+    return main(Asked(**{**given, **changed}), tasks, grader, judge(service), out)
+
+
+# ------------------------------------------------------------------------------------------------------ what it leaves
+
+
+def test_a_hand_made_run_gives_exactly_these_figures(
+    tasks: Path, tmp_path: Path, service: Service, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with OpenAiLike(scripted).serving() as like:
+        assert run(like, tasks, tmp_path / "out", service) == 3
+    folder = EvalFolder(tmp_path / "out")
+    assert capsys.readouterr().out.splitlines()[-1] == str(folder.results)
+    found = Evaluation.model_validate_json(folder.results.read_text())
+    assert (found.model, found.name, found.tasks, found.served, found.asked_as) == (
+        "m",
+        "out",
+        "tasks.jsonl",
+        True,
+        "chat",
+    )
+    assert (found.graders, found.rubrics, found.top_p) == (("ocaml@r1",), ("ocaml/graduated@1",), 1.0)
+
+    sampled = found.measured("sampled")
+    assert sampled is not None
+    assert sampled.details is not None
+    assert (sampled.graded, sampled.faulted, sampled.unwritten, sampled.passed) == (4, 0, 2, 2)
+    # Task a: 2 of 2, task b: 0 of 2, task c has no verdict and is in no rate.
+    assert {k: rate.value for k, rate in sampled.pass_at.items()} == {1: 0.5, 2: 0.5}
+    assert sampled.mean_reward is not None
+    assert sampled.mean_reward.value == pytest.approx((1 + 0.25) / 2)
+    assert sampled.details.generation_errors == {"refused": 2}
+    assert sampled.details.causes == {"generation:refused": 2, "tests": 2}
+    assert sampled.details.truncated is not None
+    assert sampled.details.truncated.completions == 0
+    assert sampled.details.rates["tests"].value == 0.5
+    assert sampled.details.partial_tests is not None
+    assert sampled.details.partial_tests.value == 0.5
+    assert {name: group.graded for name, group in sampled.details.groups["difficulty"].items()} == {
+        "easy": 2,
+        "hard": 2,
     }
-    return main(str(model), tasks, out=out, **{**given, **changed})
+    assert sampled.details.speed.completion_tokens == 8
+    assert sampled.details.speed.prompt_tokens == 44
+    assert sampled.details.rewards is not None
+    assert sampled.details.rewards.counts == (0, 0, 2, 0, 0, 0, 0, 0, 0, 2)
 
-
-@pytest.mark.training
-def test_it_measures_sampled_and_greedy_and_writes_both_files(
-    model: Path, tasks: Path, tmp_path: Path, service: ThreadingHTTPServer
-) -> None:
-    assert run(model, tasks, tmp_path / "out", service) == 0
-    found = Evaluation.model_validate_json((tmp_path / "out/eval/first.json").read_text())
-    assert [(m.mode, m.temperature, m.samples, m.graded) for m in found.measurements] == [
-        ("sampled", 1.0, 2, 6),
-        ("greedy", 0.0, 1, 3),
+    greedy = found.measured("greedy")
+    assert greedy is not None
+    assert greedy.details is not None
+    assert greedy.details.truncated is not None
+    assert (greedy.graded, greedy.faulted, greedy.unwritten) == (2, 1, 0)
+    assert (greedy.details.truncated.completions, greedy.details.truncated.passed) == (1, 0)
+    assert [(p.id, p.stage, p.cause, p.difficulty) for p in greedy.problems] == [
+        ("a", "passed", "passed", "easy"),
+        ("b", "tests", "tests", "hard"),
+        ("c", None, None, "hard"),
     ]
-    assert found.tasks == "tasks.jsonl"
-    assert len((tmp_path / "out/eval/first.completions.jsonl").read_text().splitlines()) == 9
 
 
-@pytest.mark.training
-def test_any_fault_is_exit_status_three(
-    model: Path, tasks: Path, tmp_path: Path, service: ThreadingHTTPServer, capsys: pytest.CaptureFixture[str]
+def test_each_completion_is_told_for_other_programs(tasks: Path, tmp_path: Path, service: Service) -> None:
+    with OpenAiLike(scripted).serving() as like:
+        run(like, tasks, tmp_path / "out", service)
+    folder = EvalFolder(tmp_path / "out")
+    records = lines_of(folder.completions)
+    assert [(r["mode"], r["prompt_id"], r["sample"], r["status"]) for r in records] == [
+        ("sampled", "a", 0, "graded"),
+        ("sampled", "a", 1, "graded"),
+        ("sampled", "b", 0, "graded"),
+        ("sampled", "b", 1, "graded"),
+        ("sampled", "c", 0, "generation_error"),
+        ("sampled", "c", 1, "generation_error"),
+        ("greedy", "a", 0, "graded"),
+        ("greedy", "b", 0, "graded"),
+        ("greedy", "c", 0, "faulted"),
+    ]
+    rows = list(csv.DictReader(folder.table.read_text().splitlines()))
+    assert [row["status"] for row in rows] == [record["status"] for record in records]
+    assert rows[0]["component:tests"] == "1.0"
+    assert rows[4]["kind"] == "'=trees"  # no formula
+    suites = ElementTree.parse(folder.junit).getroot()
+    assert [(s.get("name"), s.get("tests"), s.get("failures"), s.get("errors")) for s in suites] == [
+        ("out sampled", "6", "2", "2"),
+        ("out greedy", "3", "1", "1"),
+    ]
+    messages = [error.get("message") or "" for error in suites.iter("error")]
+    assert "too long" in messages[0]
+    assert messages[-1] == "the box broke"
+    page = folder.report.read_text()
+    assert "m passes 50.0% of 3 tasks." in page
+    assert "2 completions were never written" in page
+    assert [row["task"]["tests"] for row in lines_of(folder.tasks)] == [task["tests"] for task in TASKS]
+    assert read_evaluation(folder.path).evaluation.name == "out"
+
+
+# ------------------------------------------------------------------------------------------------------- going on
+
+
+def test_the_same_command_goes_on_and_asks_only_for_what_is_missing(
+    tasks: Path, tmp_path: Path, service: Service
 ) -> None:
-    service.faulty = True  # type: ignore[attr-defined]
-    assert run(model, tasks, tmp_path / "out", service) == 3
-    found = Evaluation.model_validate_json((tmp_path / "out/eval/first.json").read_text())
-    assert found.faulted == 4
-    assert "faults" in capsys.readouterr().out
+    with OpenAiLike(scripted).serving() as like:
+        assert run(like, tasks, tmp_path / "out", service) == 3
+    with OpenAiLike(lambda text, body, before: "reward 1").serving() as like:
+        assert run(like, tasks, tmp_path / "out", service) == 3
+        # What was never written is asked for again; what could not be judged is judged again, and is not written anew.
+        assert like.prompts() == ["(* c *)", "(* c *)"]
+    found = read_evaluation(tmp_path / "out").evaluation
+    assert [(m.graded, m.faulted, m.unwritten) for m in found.measurements] == [(6, 0, 0), (2, 1, 0)]
+    assert len(lines_of(tmp_path / "out/completions.jsonl")) == 9
 
 
-@pytest.mark.training
-def test_temperature_zero_and_a_limit_measure_less(
-    model: Path, tasks: Path, tmp_path: Path, service: ThreadingHTTPServer
+def test_a_server_that_dies_in_the_middle_leaves_what_it_wrote(
+    tasks: Path, tmp_path: Path, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert run(model, tasks, tmp_path / "eval", service, temperature=0.0, limit=2) == 0
-    # The folder is called eval already: nobody looks for eval/eval.
-    found = Evaluation.model_validate_json((tmp_path / "eval/first.json").read_text())
-    assert [(m.mode, len(m.problems)) for m in found.measurements] == [("greedy", 2)]
+    monkeypatch.setattr("trainer.evaluate.endpoint.GONE_AFTER", 2)
+    broken = said("x", chat=True)
+    broken.breaks_off = True
+    answer = lambda text, body, before: "reward 1" if text == "(* a *)" else broken  # noqa: E731
+    with OpenAiLike(answer).serving() as like, pytest.raises(QueueFault, match="goes on from there"):
+        run(like, tasks, tmp_path / "out", service)
+    assert not (tmp_path / "out/results.json").exists()
+    with OpenAiLike(lambda text, body, before: "reward 0.5").serving() as like:
+        assert run(like, tasks, tmp_path / "out", service) == 0
+        assert "(* b *)" in like.prompts()
+        kept = 9 - len(like.requests)
+    records = lines_of(tmp_path / "out/completions.jsonl")
+    assert len(records) == 9
+    assert sum(record["completion"] == "reward 1" for record in records) == kept
 
 
-def test_a_service_that_is_away_is_said_before_the_model_is_loaded(
-    tasks: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("trainer.evaluate.command.READY_TIMEOUT_S", 0.1)
-    away = ThreadingHTTPServer(("127.0.0.1", 0), Service)
-    away.server_close()
-    assert run(Path("no-such-model"), tasks, tmp_path / "out", away) == 3
-    assert "gradus serve" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
+def test_another_plan_is_refused_and_says_what_differs(tasks: Path, tmp_path: Path, service: Service) -> None:
+    with OpenAiLike(lambda *_: "reward 1").serving() as like:
+        assert run(like, tasks, tmp_path / "out", service) == 0
+        for changed, why in (
+            ({"temperature": 0.5}, "temperature was 1.0 and is now 0.5"),
+            ({"samples": 3}, "samples was 2 and is now 3"),
+            ({"model": "other"}, "model was 'm' and is now 'other'"),
+            ({"limit": 2}, "tasks_sha256 was"),
+        ):
+            with pytest.raises(Misuse, match=why):
+                run(like, tasks, tmp_path / "out", service, **changed)
+        assert run(like, tasks, tmp_path / "out", service, temperature=0.5, fresh=True) == 0
+    assert (tmp_path / "out/completions.jsonl.previous-1").exists()
+    assert (tmp_path / "out/plan.json.previous-1").exists()
+
+
+def test_a_task_whose_tests_changed_makes_another_plan(tasks: Path, tmp_path: Path, service: Service) -> None:
+    with OpenAiLike(lambda *_: "reward 1").serving() as like:
+        assert run(like, tasks, tmp_path / "out", service) == 0
+        tasks.write_text(tasks.read_text().replace("f 1 = 2", "f 1 = 5"))
+        with pytest.raises(Misuse, match="tasks_sha256"):
+            run(like, tasks, tmp_path / "out", service)
+
+
+# ------------------------------------------------------------------------------------------------------------ misuse
+
+
+def test_a_service_that_is_away_is_said_before_anything_is_asked(tasks: Path, tmp_path: Path) -> None:
+    with OpenAiLike(scripted).serving() as like:
+        asked = Asked(model=None, server=Server(like.url))
+        away = ServiceJudge(RewardClient("http://127.0.0.1:9", attempts=1), "ocaml", 0.1)
+        with pytest.raises(QueueFault, match="gradus serve"):
+            main(asked, tasks, "ocaml", away, tmp_path / "out")
+        assert like.requests == []
 
 
 @pytest.mark.parametrize(
-    "changed",
-    [{"name": "../x"}, {"name": ""}, {"samples": 0}, {"temperature": -1.0}, {"limit": 0}, {"grader": "cobol"}],
+    ("changed", "why"),
+    [
+        ({"samples": 1001}, "samples"),
+        ({"temperature": 11.0}, "temperature"),
+        ({"temperature": float("nan")}, "temperature"),
+        ({"temperature": 0.0, "greedy": False}, "greedy"),
+        ({"top_p": 0.0}, "top_p"),
+        ({"max_new_tokens": 0}, "max_new_tokens"),
+        ({"seed": -1}, "seed"),
+        ({"limit": 0}, "limit"),
+        ({"body": {"top_k": float("inf")}}, "finite"),
+        ({"template": "no place"}, "prompt"),
+        ({"asked_as": "text", "system": "Be brief."}, "system"),
+        ({"like": Path("nowhere")}, "config.resolved.json"),
+        ({"grader": "cobol"}, "there is no grader"),
+    ],
 )
-def test_misuse_is_raised_before_anything_is_done(tasks: Path, tmp_path: Path, changed: dict[str, Any]) -> None:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Service)
-    server.server_close()
-    with pytest.raises(Misuse):
-        run(Path("m"), tasks, tmp_path / "out", server, **changed)
+def test_misuse_is_raised_before_anything_is_asked(
+    tasks: Path, tmp_path: Path, service: Service, changed: dict[str, Any], why: str
+) -> None:
+    with OpenAiLike(scripted).serving() as like:
+        with pytest.raises(Misuse, match=why):
+            run(like, tasks, tmp_path / "out", service, **changed)
+        assert like.requests == []
+
+
+def test_a_server_of_several_models_wants_to_be_told_which(tasks: Path, tmp_path: Path, service: Service) -> None:
+    with OpenAiLike(scripted, models=("a", "b")).serving() as like, pytest.raises(Misuse, match="a, b"):
+        run(like, tasks, tmp_path / "out", service)
+    with OpenAiLike(scripted, models=None).serving() as like, pytest.raises(Misuse, match="does not say which"):
+        run(like, tasks, tmp_path / "out", service)
+
+
+# ------------------------------------------------------------------------------------------------------- a model here
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from trainer.config import FreshModel
+    from trainer.fresh import make_fresh_model
+
+    folder = tmp_path_factory.mktemp("run") / "final"
+    sizes = FreshModel(hidden_size=32, intermediate_size=64, layers=1, heads=2, kv_heads=1, head_dim=16, max_length=40)
+    make_fresh_model("qwen3", sizes, ["let f x = x + 1"], folder, seed=1)
+    return folder
+
+
+def here(model: Path, tasks: Path, out: Path, service: Service, **changed: Any) -> int:
+    given: dict[str, Any] = {"model": str(model), "samples": 2, "max_new_tokens": 4, "batch_size": 2}
+    return main(Asked(**{**given, **changed}), tasks, "ocaml", judge(service), out)
+
+
+@pytest.mark.training
+def test_a_model_here_goes_on_as_if_it_had_never_been_stopped(
+    model: Path, tasks: Path, tmp_path: Path, service: Service
+) -> None:
+    assert here(model, tasks, tmp_path / "whole", service) == 0
+    whole = read_evaluation(tmp_path / "whole").records()
+    assert {record["finish_reason"] for record in whole} <= {"length", "stop"}
+    assert all(record["prompt_tokens"] > 0 and 1 <= record["completion_tokens"] <= 4 for record in whole)
+    stopped = tmp_path / "stopped"
+    assert here(model, tasks, stopped, service) == 0
+    lines = (stopped / "completions.jsonl").read_text().splitlines(keepends=True)
+    (stopped / "completions.jsonl").write_text("".join(lines[:3]) + lines[3][:40])  # as a crash leaves it
+    assert here(model, tasks, stopped, service) == 0
+    assert [r["completion"] for r in read_evaluation(stopped).records()] == [r["completion"] for r in whole]
+
+
+@pytest.mark.training
+def test_a_prompt_that_is_too_long_for_a_model_here_is_a_generation_error(
+    model: Path, tasks: Path, tmp_path: Path, service: Service
+) -> None:
+    long = {"id": "long", "prompt": "x" * 400, "tests": "let () = assert (f 1 = 2)"}
+    tasks.write_text(tasks.read_text() + json.dumps(long) + "\n")
+    assert here(model, tasks, tmp_path / "out", service, temperature=0.0) == 3
+    (found,) = read_evaluation(tmp_path / "out").evaluation.measurements
+    assert (found.mode, found.graded, found.unwritten) == ("greedy", 3, 1)
+    records = read_evaluation(tmp_path / "out").records()
+    assert "400 tokens" in str(records[-1]["error"]) or "the model takes 40" in str(records[-1]["error"])
 
 
 def test_the_prompt_is_the_one_of_the_run_that_the_model_lies_in(tmp_path: Path) -> None:
@@ -174,6 +331,21 @@ def test_the_prompt_is_the_one_of_the_run_that_the_model_lies_in(tmp_path: Path)
     example = Example(id="a", prompt="Add one.", task=OcamlTask(tests="()"))
     assert problems_of([example], config.prompt)[0].prompt == "Write OCaml.\nAdd one."
     assert problems_of([example], PromptConfig())[0].prompt == "Add one."
+    asked = Asked(model="m", server=Server("http://h/v1"), like=tmp_path)
+    assert prompt_config(asked, config).style == "plain"  # a server too is asked as the model was trained
+
+
+def test_a_server_is_asked_by_chat_unless_told_otherwise() -> None:
+    server = Server("http://h/v1")
+    assert prompt_config(Asked(model="m", server=server), None).style == "chat"
+    assert prompt_config(Asked(model="m", server=server, asked_as="text"), None).style == "plain"
+    assert prompt_config(Asked(model="m"), None).style == "plain"
+    told = prompt_config(Asked(model="m", asked_as="chat", system="Be brief.", template="Task: {prompt}"), None)
+    problem = problems_of([Example(id="a", prompt="Add.", task=OcamlTask(tests="()"))], told)[0]
+    assert problem.prompt == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Task: Add."},
+    ]
 
 
 def test_a_model_that_lies_in_no_run_has_no_config(tmp_path: Path) -> None:
@@ -181,3 +353,18 @@ def test_a_model_that_lies_in_no_run_has_no_config(tmp_path: Path) -> None:
     (tmp_path / "config.resolved.json").write_text("{}")
     with pytest.raises(Misuse):
         config_beside(tmp_path)
+
+
+def test_two_tasks_of_one_name_and_none_at_all_are_refused() -> None:
+    problems = problems_of([Example(id="a", prompt="x", task=OcamlTask(tests="()"))], PromptConfig())
+    for given in ([], problems * 2):
+        with pytest.raises(Misuse, match="id of its own"):
+            plan_of(Asked(model="m"), "t.jsonl", given, PromptConfig())
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [("Qwen/Qwen2.5-1.5B", "Qwen-Qwen2.5-1.5B-ocaml"), ("../..", "ocaml"), ("x" * 300, "x" * 94 + "-ocaml")],
+)
+def test_a_folder_is_named_after_model_and_tasks(model: str, name: str) -> None:
+    assert folder_name(model, Path("configs/tasks/ocaml.jsonl")) == name

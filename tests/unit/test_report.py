@@ -343,7 +343,7 @@ def test_huge_completions_are_cut_and_what_is_left_out_is_said(tmp_path: Path) -
     html = written(run)
     assert (run / "eval" / "after.completions.jsonl").stat().st_size > 600_000
     assert len(html) < 150_000
-    assert re.search(r"29\d,\d{3} more characters are in eval/after\.completions\.jsonl", html)
+    assert re.search(r"29\d,\d{3} more characters are in the completions of “after”", html)
 
 
 def test_characters_that_hide_or_reorder_others_are_written_out(tmp_path: Path) -> None:
@@ -412,7 +412,8 @@ def test_the_wheel_holds_the_templates(tmp_path: Path) -> None:
     subprocess.run(command, cwd=root, check=True, capture_output=True, timeout=120)
     (wheel,) = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
-    for name in ("report.html.j2", "report.css", "report.js"):
+    pages = ("report", "evaluated", "compared", "skeleton", "parts")
+    for name in (*(f"{page}.html.j2" for page in pages), "report.css", "report.js"):
         assert f"trainer/evaluate/report/templates/{name}" in names
 
 

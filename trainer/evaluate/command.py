@@ -1,174 +1,126 @@
-"""`gradus eval`: loads a model and tasks, measures, writes RUN/eval/ and prints the figures. Its options are the CLI's.
+"""`gradus eval`: asks a model for completions of tasks, has them judged, and leaves a folder with figures and a report.
 
-A model that lies in a run folder is asked and judged as in that run: with its prompt template and its rubric. Any other
-gets the task's text as its prompt, and the grader's default rubric.
+The model is one in this process or one that a server has; `preparing` says how it is asked. The options are the CLI's.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import re
-import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-from pydantic import ValidationError
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
-from gradus.client import RewardClient
 from gradus.contract import grader_named
-from gradus.errors import Misuse, QueueFault
-from trainer.config import DataConfig, ModelConfig, PromptConfig, TrainConfig
-from trainer.data import Example, read_examples
-from trainer.evaluate.measure import Generate, OnProgress, Plan, Problem, evaluate, local_model
-from trainer.evaluate.outcome import Evaluation, Measurement, write_outcome
-from trainer.prompts import render
+from trainer.config import TrainConfig
+from trainer.evaluate.asking import Plan
+from trainer.evaluate.collect import OnProgress, collect
+from trainer.evaluate.console import progress_bar, table_for_terminal
+from trainer.evaluate.exports import junit_of, table_of
+from trainer.evaluate.folder import EvalFolder, write_tasks, write_text
+from trainer.evaluate.judging import Judge
+from trainer.evaluate.machine import machine
+from trainer.evaluate.measure import Problem, seen
+from trainer.evaluate.outcome import Evaluation, measurement_of
+from trainer.evaluate.preparing import (
+    Asked,
+    config_of,
+    examples_of,
+    plan_of,
+    problems_of,
+    prompt_config,
+    source_of,
+    with_model,
+)
+from trainer.evaluate.report.evaluated import write_evaluation_report
+from trainer.evaluate.store import Completions, opened
+from trainer.rewards import Record
 
-READY_TIMEOUT_S = 15.0
 EXIT_GRADED, EXIT_FAULTED = 0, 3
 
 
-def main(
-    model: str,
-    tasks: Path,
-    *,
-    out: Path,
-    samples: int,
-    temperature: float,
-    max_new_tokens: int,
-    urls: list[str],
-    grader: str,
-    name: str,
-    limit: int | None,
-) -> int:
-    """Measure `model` on the task file and write OUT/eval/NAME.json with every completion beside it.
+def main(asked: Asked, tasks: Path, grader: str, judge: Judge, out: Path, rubric: str | None = None) -> int:
+    """Measure a model on a task file; the figures are printed, and the path of their JSON file last.
 
-    `out` is a run folder, or the `eval` folder in one; a temperature of 0 leaves only the greedy measurement. Returns
-    0 when all was graded and 3 when anything was not; raises Misuse.
+    Returns 0 when all was written and graded, else 3. Raises Misuse, and QueueFault when model or graders are away;
+    what was written until then is kept in `out`, and the same call goes on from there.
     """
-    console = Console()
-    plan = _checked_plan(grader, samples, temperature, max_new_tokens, name)
-    trained_with = config_beside(Path(model))
-    if trained_with is not None and trained_with.reward.grader == plan.grader:
-        plan = replace(plan, rubric=trained_with.reward.rubric)
-    problems = problems_of(_examples(tasks, grader, limit, trained_with), _prompt_config(trained_with))
-    client = RewardClient(urls, api_key=os.environ.get("GRADUS_API_KEY"))
-    try:
-        asyncio.run(client.wait_ready(grader, READY_TIMEOUT_S))
-    except QueueFault as fault:
-        print(f"gradus: nothing was measured: {fault.message}", file=sys.stderr)
-        return EXIT_FAULTED
-    generate = load(model, trained_with, plan)
-    with progress_bar(console) as on_progress:
-        done = evaluate(
-            generate, problems, plan, client, name=name, model=model, tasks=tasks.name, on_progress=on_progress
-        )
-    path = write_outcome(out.parent if out.name == "eval" else out, done.evaluation, done.records)
-    console.print(table_of(done.evaluation))
-    console.print(f"written to {path}", highlight=False, soft_wrap=True)
-    return EXIT_FAULTED if done.evaluation.faulted else EXIT_GRADED
+    started = time.monotonic()
+    name = grader_named(grader)
+    asked = asyncio.run(with_model(asked))
+    trained_with = config_of(asked)
+    prompt = prompt_config(asked, trained_with)
+    problems = problems_of(examples_of(tasks, name, asked, trained_with), prompt)
+    if rubric is None and trained_with is not None and trained_with.reward.grader is name:
+        rubric = trained_with.reward.rubric
+    plan = plan_of(asked, tasks.name, problems, prompt, grader=name.value, rubric=rubric)
+    folder = EvalFolder(out)
+    console = Console(stderr=True)
+    with opened(folder.completions, plan, fresh=asked.fresh) as store, progress_bar(console) as on_progress:
+        write_tasks(folder.tasks, problems)
+        records = asyncio.run(_collected(asked, trained_with, judge, problems, plan, store, on_progress))
+    evaluation = evaluation_of(records, plan, name=out.resolve().name, duration_s=time.monotonic() - started)
+    write_results(folder, evaluation, records)
+    Console().print(table_for_terminal(evaluation))
+    print(folder.results)
+    return EXIT_FAULTED if evaluation.faulted or evaluation.unwritten else EXIT_GRADED
 
 
-def problems_of(examples: Iterable[Example], prompt: PromptConfig) -> list[Problem]:
-    """The tasks with their prompts as the model reads them."""
-    return [
-        Problem(example.id, render(prompt, example), example.task, example.kind, prompt.opening) for example in examples
-    ]
+async def _collected(
+    asked: Asked,
+    trained_with: TrainConfig | None,
+    judge: Judge | None,
+    problems: Sequence[Problem],
+    plan: Plan,
+    store: Completions,
+    on_progress: OnProgress,
+) -> list[Record]:
+    if judge is not None:
+        await judge.info()  # who is away is said before a model is loaded
+    return await collect(source_of(asked, plan, trained_with), judge, problems, plan, store, on_progress)
 
 
-def config_beside(model: Path) -> TrainConfig | None:
-    """The configuration of the run that a model's folder lies in; None when it lies in none."""
-    for folder in (model, *model.resolve().parents[:2]):
-        path = folder / "config.resolved.json"
-        if path.is_file():
-            try:
-                return TrainConfig.model_validate_json(path.read_text(encoding="utf-8"))
-            except ValidationError as error:
-                raise Misuse(f"{path}: is no configuration that this version can read: {error}") from None
-    return None
+# ------------------------------------------------------------------------------------------------------ what is left
 
 
-def load(model: str, trained_with: TrainConfig | None, plan: Plan) -> Generate:
-    """`Generate` from a folder or a model's name on the hub. Raises Misuse when it cannot be loaded."""
-    from transformers.utils import logging
-
-    from trainer.device import choose_device, weights_dtype
-    from trainer.model import load_model, load_tokenizer, load_trained
-
-    logging.disable_progress_bar()
-    settings = (trained_with.model if trained_with else ModelConfig(name=model)).model_copy(update={"name": model})
-    device = choose_device(settings)
-    dtype = weights_dtype(device, settings.dtype, frozen=True)
-    folder = Path(model)
-    loaded: tuple[Any, Any] = (
-        load_trained(folder, settings, dtype)
-        if folder.is_dir()
-        else (load_model(model, settings, dtype), load_tokenizer(model, settings))
+def evaluation_of(records: Sequence[Record], plan: Plan, *, name: str, duration_s: float) -> Evaluation:
+    """The figures of a plan's records."""
+    assert plan.grader is not None
+    return Evaluation(
+        name=name,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        model=plan.model,
+        tasks=plan.tasks,
+        tasks_sha256=plan.tasks_sha256,
+        grader=plan.grader,
+        graders=seen(records, "grader"),
+        rubrics=seen(records, "rubric"),
+        toolchains=seen(records, "toolchain"),
+        seed=plan.seed,
+        max_new_tokens=plan.max_new_tokens,
+        duration_s=round(duration_s, 3),
+        machine=machine(),
+        measurements=tuple(
+            measurement_of(
+                [record for record in records if record["mode"] == mode],
+                mode=mode,
+                temperature=temperature,
+                samples=samples,
+                seed=plan.seed,
+            )
+            for mode, temperature, samples in plan.modes
+        ),
+        served=plan.served,
+        asked_as=plan.asked_as,
+        top_p=plan.top_p,
     )
-    return local_model(loaded[0].to(device.kind), loaded[1], plan.max_new_tokens, plan.batch_size)
 
 
-def _checked_plan(grader: str, samples: int, temperature: float, max_new_tokens: int, name: str) -> Plan:
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name):
-        raise Misuse(f"name {name!r}: use up to 64 letters, digits, dots, dashes and underscores; it names a file")
-    if samples < 1:
-        raise Misuse(f"samples must be at least 1, not {samples}")
-    if temperature == 0:
-        return Plan(grader_named(grader).value, samples=0, max_new_tokens=max_new_tokens)
-    return Plan(grader_named(grader).value, samples=samples, temperature=temperature, max_new_tokens=max_new_tokens)
-
-
-def _examples(tasks: Path, grader: str, limit: int | None, trained_with: TrainConfig | None) -> Sequence[Example]:
-    if limit is not None and limit < 1:
-        raise Misuse(f"limit must be at least 1, not {limit}")
-    like = trained_with.data if trained_with else DataConfig(dataset=str(tasks))
-    config = DataConfig(dataset=str(tasks), columns=like.columns, ignore_columns=like.ignore_columns)
-    return read_examples(config, str(tasks), grader_named(grader))[:limit]
-
-
-def _prompt_config(trained_with: TrainConfig | None) -> PromptConfig:
-    return trained_with.prompt if trained_with else PromptConfig()
-
-
-# ----------------------------------------------------------------------------------------------------- what one sees
-
-
-@contextmanager
-def progress_bar(console: Console) -> Iterator[OnProgress]:
-    """A bar per mode that counts graded completions."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        bars: dict[str, Any] = {}
-
-        def on_progress(mode: str, done: int, total: int) -> None:
-            if mode not in bars:
-                bars[mode] = progress.add_task(f"grading {mode} completions", total=total)
-            progress.update(bars[mode], completed=done)
-
-        yield on_progress
-
-
-def table_of(evaluation: Evaluation) -> Table:
-    """The figures of an evaluation, one row for each way of sampling."""
-    table = Table("sampling", "tasks", "pass@1", "95% interval", "pass@k", "reward", "faults")
-    for measurement in evaluation.measurements:
-        table.add_row(*_cells(measurement))
-    return table
-
-
-def _cells(found: Measurement) -> Iterator[str]:
-    yield "greedy" if found.mode == "greedy" else f"T={found.temperature:g}, {found.samples} each"
-    yield str(len(found.problems))
-    rate = found.pass_at.get(1)
-    yield f"{rate.value:.1%}" if rate else "-"
-    yield f"{rate.low:.1%} to {rate.high:.1%}" if rate else "-"
-    most = max(found.pass_at, default=1)
-    yield f"@{most} {found.pass_at[most].value:.1%}" if most > 1 else ""
-    yield f"{found.mean_reward.value:.3f}" if found.mean_reward else "-"
-    yield str(found.faulted)
+def write_results(folder: EvalFolder, evaluation: Evaluation, records: Sequence[Record]) -> None:
+    """Write everything that is made of the completions; the figures appear last."""
+    write_text(folder.table, table_of(records))
+    write_text(folder.junit, junit_of(evaluation, records))
+    write_evaluation_report(evaluation, records, folder.report)
+    write_text(folder.results, evaluation.model_dump_json(by_alias=True, indent=1) + "\n")

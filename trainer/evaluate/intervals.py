@@ -16,6 +16,8 @@ CONFIDENCE = 0.95
 RESAMPLES = 10_000
 CHUNK_VALUES = 4_000_000
 """Values drawn at once by the bootstrap: keeps its memory near 32 MB whatever the number of problems."""
+EXACT_FLIPS = 16
+"""Up to so many changes all signs are tried."""
 
 WILSON = "wilson"
 BOOTSTRAP = "bootstrap over problems"
@@ -91,11 +93,58 @@ def bootstrap(
     return float(low), float(high)
 
 
+def ratio_bootstrap(
+    tops: Sequence[float],
+    bottoms: Sequence[float],
+    *,
+    seed: int = 0,
+    confidence: float = CONFIDENCE,
+    resamples: int = RESAMPLES,
+) -> tuple[float, float]:
+    """Percentile interval for sum(tops) / sum(bottoms), by drawing pairs of both with replacement."""
+    pairs = np.asarray([tops, bottoms], dtype=np.float64)
+    if pairs.size == 0:
+        raise ValueError("a bootstrap needs at least one pair")
+    count = pairs.shape[1]
+    draw = np.random.Generator(np.random.PCG64(seed))
+    rows = max(1, CHUNK_VALUES // (2 * count))
+    ratios = []
+    for start in range(0, resamples, rows):
+        drawn = pairs[:, draw.integers(0, count, size=(min(rows, resamples - start), count))].sum(axis=2)
+        there = drawn[1] > 0  # a draw of nothing but pairs without a bottom has no ratio
+        ratios.append(drawn[0][there] / drawn[1][there])
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(np.concatenate(ratios), [tail, 1 - tail])
+    return float(low), float(high)
+
+
 def mcnemar(gained: int, lost: int) -> float:
     """Exact two-sided p-value of McNemar's test: the chance of so uneven a split if neither side were better."""
     changed = gained + lost
     tail = sum(math.comb(changed, i) for i in range(min(gained, lost) + 1))
     return min(1.0, float(2 * tail / 2**changed))
+
+
+def sign_flip(changes: Sequence[float], *, seed: int = 0, resamples: int = RESAMPLES) -> float:
+    """Two-sided p-value of the mean of paired changes: how often chance signs would make it as far from 0.
+
+    Exact where there are at most `EXACT_FLIPS` changes that are not 0, else from `resamples` draws, the one that was
+    seen counted in. 1 for no changes.
+    """
+    column = np.asarray([change for change in changes if change != 0], dtype=np.float64)
+    if column.size == 0:
+        return 1.0
+    seen = abs(float(column.sum())) * (1 - 1e-12)
+    if column.size <= EXACT_FLIPS:
+        signs = 1 - 2 * ((np.arange(2**column.size)[:, None] >> np.arange(column.size)) & 1)
+        return float(np.mean(np.abs(signs @ column) >= seen))
+    draw = np.random.Generator(np.random.PCG64(seed))
+    rows = max(1, CHUNK_VALUES // column.size)
+    as_far = 0
+    for start in range(0, resamples, rows):
+        flips = draw.integers(0, 2, size=(min(rows, resamples - start), column.size)) * 2 - 1
+        as_far += int(np.count_nonzero(np.abs(flips @ column) >= seen))
+    return (as_far + 1) / (resamples + 1)
 
 
 # ---------------------------------------------------------------------------------------------------- estimates

@@ -17,6 +17,7 @@ from typing import Any
 from gradus.client import RewardClient
 from gradus.contract import Faulted, Graded, Task
 from gradus.errors import Misuse
+from trainer.evaluate.details import is_judged
 from trainer.evaluate.machine import machine
 from trainer.evaluate.outcome import Evaluation, Measurement, Mode, measurement_of, record_of
 from trainer.prompts import Prompt, with_opening
@@ -37,10 +38,12 @@ class Problem:
 
     id: str
     prompt: Prompt
-    task: Task
+    task: Task | None
+    """None where nothing is judged."""
     kind: str | None = None
     opening: str = ""
     """What the prompt has already written of each completion."""
+    difficulty: str | None = None
 
     @property
     def text(self) -> str:
@@ -113,11 +116,11 @@ def evaluate(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         model=model,
         tasks=tasks,
-        tasks_sha256=_fingerprint(problems),
+        tasks_sha256=fingerprint(problems),
         grader=plan.grader,
-        graders=_seen(records, "grader"),
-        rubrics=_seen(records, "rubric"),
-        toolchains=_seen(records, "toolchain"),
+        graders=seen(records, "grader"),
+        rubrics=seen(records, "rubric"),
+        toolchains=seen(records, "toolchain"),
         seed=plan.seed,
         max_new_tokens=plan.max_new_tokens,
         duration_s=round(time.monotonic() - started, 3),
@@ -236,10 +239,15 @@ class _Round:
             self.on_progress(self.mode, self.done, self.total)
 
 
-def _seen(records: Sequence[Record], column: str) -> tuple[str, ...]:
-    return tuple(sorted({record[column] for record in records if record["fault"] is None}))
+def seen(records: Sequence[Record], column: str) -> tuple[str, ...]:
+    """What verdicts have in a column, such as the graders that made them."""
+    return tuple(sorted({record[column] for record in records if is_judged(record)}))
 
 
-def _fingerprint(problems: Sequence[Problem]) -> str:
-    content = [[problem.id, problem.text, problem.task.model_dump(mode="json")] for problem in problems]
+def fingerprint(problems: Sequence[Problem]) -> str:
+    """Of tasks as they are asked, prompts and tests."""
+    content = [
+        [problem.id, problem.text, problem.task.model_dump(mode="json") if problem.task else None]
+        for problem in problems
+    ]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -14,10 +14,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
-from gradus.contract import Faulted, Graded
-from trainer.evaluate.intervals import CONFIDENCE, Estimate, mean_with_interval, pass_rate
+from gradus.contract import Faulted, Graded, Stage
+from trainer.evaluate.causes import PASSED, cause_of
+from trainer.evaluate.details import Details, Part, Rate, details_of, is_judged, rate_of
+from trainer.evaluate.intervals import mean_with_interval, pass_rate
 from trainer.rewards import Record, outcome_of
 
 SCHEMA: Literal["gradus/evaluation@1"] = "gradus/evaluation@1"
@@ -25,21 +27,7 @@ SCHEMA: Literal["gradus/evaluation@1"] = "gradus/evaluation@1"
 Mode = Literal["sampled", "greedy"]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class Rate(_Part):
-    """A figure between its interval's ends."""
-
-    value: float
-    low: float
-    high: float
-    confidence: float = CONFIDENCE
-    method: str
-
-
-class ProblemFigures(_Part):
+class ProblemFigures(Part):
     """What came of one task."""
 
     id: str
@@ -49,9 +37,14 @@ class ProblemFigures(_Part):
     faulted: int
     mean_reward: float | None
     """None: nothing was graded."""
+    difficulty: str | None = None
+    stage: str | None = None
+    """Where the middle one of its completions stopped, by how far they came, or `passed`; the earlier of two."""
+    cause: str | None = None
+    """What stopped that completion."""
 
 
-class Measurement(_Part):
+class Measurement(Part):
     """One way of sampling, over all tasks. Every rate and mean is over verdicts; faults are only counted."""
 
     mode: Mode
@@ -73,6 +66,13 @@ class Measurement(_Part):
     """By kind."""
     mean_chars: float | None
     problems: tuple[ProblemFigures, ...]
+    details: Details | None = None
+    """None in files of earlier versions."""
+
+    @property
+    def unwritten(self) -> int:
+        """Generation errors."""
+        return sum(self.details.generation_errors.values()) if self.details else 0
 
     @property
     def unjudged(self) -> int:
@@ -80,7 +80,7 @@ class Measurement(_Part):
         return sum(problem.graded == 0 for problem in self.problems)
 
 
-class Evaluation(_Part):
+class Evaluation(Part):
     """One model on one set of tasks."""
 
     schema_: Literal["gradus/evaluation@1"] = Field(SCHEMA, alias="schema")
@@ -101,6 +101,11 @@ class Evaluation(_Part):
     duration_s: float
     machine: dict[str, str | int | float | None]
     measurements: tuple[Measurement, ...]
+    served: bool = False
+    """By an endpoint; otherwise by a model in the measuring process."""
+    asked_as: str | None = None
+    """`chat`: messages through a chat template. `text`: one plain text."""
+    top_p: float | None = None
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True)
 
@@ -110,6 +115,10 @@ class Evaluation(_Part):
     @property
     def faulted(self) -> int:
         return sum(measurement.faulted for measurement in self.measurements)
+
+    @property
+    def unwritten(self) -> int:
+        return sum(measurement.unwritten for measurement in self.measurements)
 
 
 # ----------------------------------------------------------------------------------------------------------- records
@@ -130,25 +139,27 @@ def measurement_of(
     records: Sequence[Record], *, mode: Mode, temperature: float, samples: int, seed: int = 0
 ) -> Measurement:
     """The figures of one way of sampling from its records."""
-    verdicts = [record for record in records if record["fault"] is None]
+    verdicts = [record for record in records if is_judged(record)]
     problems = tuple(_by_problem(records))
+    lengths = [len(record["completion"]) for record in records if record["status"] != "generation_error"]
     return Measurement(
         mode=mode,
         temperature=temperature,
         samples=samples,
         graded=len(verdicts),
-        faulted=len(records) - len(verdicts),
+        faulted=sum(record["fault"] is not None for record in records),
         passed=sum(record["passed"] for record in verdicts),
         pass_at=dict(_pass_at(problems, samples, seed)),
-        mean_reward=_rate(
+        mean_reward=rate_of(
             mean_with_interval([p.mean_reward for p in problems if p.mean_reward is not None], seed=seed)
         ),
         stopped_at=dict(Counter(record["stage"] for record in verdicts if not record["passed"])),
         components=_mean_components(verdicts),
         flags=dict(Counter(flag for record in verdicts for flag in record["flags"])),
         faults=dict(Counter(record["fault"]["kind"] for record in records if record["fault"] is not None)),
-        mean_chars=fmean(len(record["completion"]) for record in records) if records else None,
+        mean_chars=fmean(lengths) if lengths else None,
         problems=problems,
+        details=details_of(records, seed=seed),
     )
 
 
@@ -157,30 +168,47 @@ def _by_problem(records: Iterable[Record]) -> Iterator[ProblemFigures]:
     for record in records:
         groups.setdefault(record["prompt_id"], []).append(record)
     for task_id, group in groups.items():
-        verdicts = [record for record in group if record["fault"] is None]
+        verdicts = [record for record in group if is_judged(record)]
+        middle = typical_of(verdicts)
         yield ProblemFigures(
             id=task_id,
             kind=group[0].get("kind"),
             graded=len(verdicts),
             passed=sum(record["passed"] for record in verdicts),
-            faulted=len(group) - len(verdicts),
+            faulted=sum(record["fault"] is not None for record in group),
             mean_reward=fmean(record["reward"] for record in verdicts) if verdicts else None,
+            difficulty=group[0].get("difficulty"),
+            stage=outcome_stage(middle) if middle else None,
+            cause=cause_of(middle) if middle else None,
         )
+
+
+def typical_of(verdicts: Sequence[Record]) -> Record | None:
+    """The middle one by how far they came, then by reward; the lower of two. None where there is none."""
+    ranked = sorted(verdicts, key=lambda record: (rank_of(outcome_stage(record)), record["reward"]))
+    return ranked[(len(ranked) - 1) // 2] if ranked else None
+
+
+def outcome_stage(record: Record) -> str:
+    """`passed`, or the furthest stage that was reached."""
+    return PASSED if record["passed"] is True else str(record["stage"])
+
+
+STAGE_ORDER = [*(stage.value for stage in Stage), PASSED]
+
+
+def rank_of(stage: str) -> int:
+    """Later stages have higher ranks; `passed` has the highest."""
+    return STAGE_ORDER.index(stage) if stage in STAGE_ORDER else -1
 
 
 def _pass_at(problems: Sequence[ProblemFigures], samples: int, seed: int) -> Iterator[tuple[int, Rate]]:
     """k = 1, 2, 4 ... and `samples`."""
     ks = sorted({1, samples} | {2**power for power in range(1, samples.bit_length()) if 2**power <= samples})
     for k in ks:
-        rate = _rate(pass_rate([(p.graded, p.passed) for p in problems], k, seed=seed))
+        rate = rate_of(pass_rate([(p.graded, p.passed) for p in problems], k, seed=seed))
         if rate is not None:
             yield k, rate
-
-
-def _rate(estimate: Estimate | None) -> Rate | None:
-    if estimate is None:
-        return None
-    return Rate(value=estimate.value, low=estimate.low, high=estimate.high, method=estimate.method)
 
 
 def _mean_components(verdicts: Sequence[Record]) -> dict[str, float]:

@@ -102,24 +102,6 @@ def _sides(
     return [first for first, _ in pairs], [last for _, last in pairs]
 
 
-def incomparable(before: Evaluation, after: Evaluation) -> list[str]:
-    """Reasons why a difference between the two may come from something else than the training."""
-    pairs = {
-        "different tasks, or differently worded": (before.tasks_sha256, after.tasks_sha256),
-        "different graders": (before.graders, after.graders),
-        "different rubrics": (before.rubrics, after.rubrics),
-        "different toolchains": (before.toolchains, after.toolchains),
-        "a different limit on new tokens": (before.max_new_tokens, after.max_new_tokens),
-        "different sampling": (_sampling(before), _sampling(after)),
-    }
-    unknown: tuple[str, ...] = ()
-    return [what for what, (first, last) in pairs.items() if first != last and unknown not in (first, last)]
-
-
-def _sampling(evaluation: Evaluation) -> tuple[tuple[str, float, int], ...]:
-    return tuple((found.mode, found.temperature, found.samples) for found in evaluation.measurements)
-
-
 # ------------------------------------------------------------------------------------------------- funnel and kinds
 
 

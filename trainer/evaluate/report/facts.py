@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trainer.evaluate.comparable import incomparable
 from trainer.evaluate.outcome import Evaluation
-from trainer.evaluate.report.comparison import incomparable
 from trainer.evaluate.report.history import Json, Run
 from trainer.evaluate.report.words import counted, duration, finite, number, percent
 
@@ -172,7 +172,8 @@ def warnings_of(run: Run) -> Iterator[str]:
     """What a reader should not overlook: comparisons that do not hold, verdicts without a sandbox, faults."""
     if run.before is not None and run.after is not None:
         for reason in incomparable(run.before, run.after):
-            yield f"“{run.before.name}” and “{run.after.name}” were measured with {reason}: they cannot be compared."
+            names = f"“{run.before.name}” and “{run.after.name}”"
+            yield f"{names} were measured with {reason.text}: they cannot be compared."
     judged_by = [*run.training.graders, *(g for e in run.evaluations.values() for g in (*e.graders, *e.toolchains))]
     if any("unsandboxed" in name for name in judged_by):
         yield "Some verdicts were made without a sandbox: answers could have forged them."

@@ -112,7 +112,7 @@ def read_run(folder: Path) -> Run:
     _read_evaluations(folder, run)
     for evaluation in (run.before, run.after):
         if evaluation is not None:
-            _read_evaluated(records_path(folder, evaluation.name), evaluation.name, run)
+            _read_evaluated(completions_of(folder, evaluation.name), evaluation.name, run)
     return run
 
 
@@ -194,16 +194,24 @@ def _add(sums: StepSums, record: Json) -> None:
 
 def _read_evaluations(folder: Path, run: Run) -> None:
     found = []
-    for path in sorted((folder / "eval").glob("*.json")):
+    for path in sorted([*(folder / "eval").glob("*.json"), *(folder / "eval").glob("*/results.json")]):
         try:
             found.append(Evaluation.model_validate_json(path.read_text(encoding="utf-8", errors="replace")))
         except ValidationError as error:
-            run.missing.append(f"eval/{path.name} is no evaluation that this version can read: {explain(error)}")
+            run.missing.append(
+                f"{path.relative_to(folder)} is no evaluation that this version can read: {explain(error)}"
+            )
     run.evaluations = {evaluation.name: evaluation for evaluation in sorted(found, key=_when)}
     if not found:
         run.missing.append("eval/ holds no evaluation: what the model can do on held-out tasks was not measured.")
     elif run.before is None or run.after is None:
         run.missing.append("eval/ holds only one evaluation: there is nothing to compare it with.")
+
+
+def completions_of(folder: Path, name: str) -> Path:
+    """Where the completions of an evaluation lie: beside its figures, or in the folder that `gradus eval` made."""
+    own_folder = folder / "eval" / name / "completions.jsonl"
+    return own_folder if own_folder.is_file() else records_path(folder, name)
 
 
 def _when(evaluation: Evaluation) -> tuple[bool, bool, str]:
@@ -242,7 +250,7 @@ def task_of(record: Json) -> str:
 
 
 def _note_fault(run: Run, record: Json, where: str, step: int | None) -> None:
-    fault = record.get("fault")
+    fault = record.get("fault") or record.get("error")
     fault = fault if isinstance(fault, Mapping) else {}
     message = str(fault.get("message") or "it has neither a reward nor a fault")
     key = FaultKey(where, str(fault.get("kind") or "unknown"), re.sub(r"'[^']*'|[0-9]+", "…", message))

@@ -5,7 +5,7 @@ The choice is by a fixed rule that does not look at the texts. Escaping is the t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from trainer.evaluate.report.changes import Span, changed_spans
@@ -80,10 +80,10 @@ def sample_groups(run: Run) -> Iterator[SampleGroup]:
         return
     names = (run.before.name, run.after.name)
     pairs = pairs_of(*(run.records.get(name, []) for name in names))
-    styles = _part_styles(run)
+    styles = part_styles(_part_names(run))
     for turn, (title, style, most) in GROUPS.items():
         found = [pair for pair in pairs if pair.turn is turn]
-        cards = tuple(_card(pair, names, styles) for pair in varied(found, most))
+        cards = tuple(card_of_pair(pair, names, styles) for pair in varied(found, most))
         if cards:
             yield SampleGroup(title, style, f"{counted(len(found), 'task')}, {len(cards)} shown", cards)
 
@@ -91,21 +91,27 @@ def sample_groups(run: Run) -> Iterator[SampleGroup]:
 def _singles(run: Run) -> Iterator[SampleGroup]:
     for name, records in run.records.items():
         found = [record for record in records if is_verdict(record)]
-        styles = _part_styles(run)
-        cards = tuple(_card_of_one(record, name, styles) for record in found[:SINGLES])
+        styles = part_styles(_part_names(run))
+        cards = tuple(card_of_one(record, name, styles) for record in found[:SINGLES])
         if cards:
             yield SampleGroup(f"Completions of “{name}”", "flat", f"the first {len(cards)} of {len(found):,}", cards)
 
 
-def _part_styles(run: Run) -> dict[str, str]:
+def _part_names(run: Run) -> Iterator[str]:
+    for entry in run.training.steps.values():
+        yield from entry.components
+    for evaluation in run.evaluations.values():
+        for measurement in evaluation.measurements:
+            yield from measurement.components
+
+
+def part_styles(names: Iterable[str]) -> dict[str, str]:
     """The colours that the chart of the parts of the reward has, by name."""
-    sums = run.training.steps.values()
-    names = [name for entry in sums for name in entry.components]
-    names += [name for evaluation in run.evaluations.values() for m in evaluation.measurements for name in m.components]
     return {name: PART_STYLES[n % len(PART_STYLES)] for n, name in enumerate(dict.fromkeys(names))}
 
 
-def _card(pair: Pair, names: Sequence[str], styles: Mapping[str, str]) -> Card:
+def card_of_pair(pair: Pair, names: Sequence[str], styles: Mapping[str, str]) -> Card:
+    """A task with two completions and marks where they differ."""
     texts = [shortened(visible(str(record.get("completion", "")))) for record in (pair.before, pair.after)]
     marked = changed_spans(texts[0][0], texts[1][0])
     shown = tuple(
@@ -115,30 +121,35 @@ def _card(pair: Pair, names: Sequence[str], styles: Mapping[str, str]) -> Card:
     return Card(visible(pair.task_id), visible(str(pair.after.get("kind") or "")), _prompt(pair.after), shown)
 
 
-def _card_of_one(record: Json, name: str, styles: Mapping[str, str]) -> Card:
+def card_of_one(record: Json, name: str, styles: Mapping[str, str]) -> Card:
+    """A task with one completion."""
     text, left_out = shortened(visible(str(record.get("completion", ""))))
     shown = _shown(record, name, (Span(text, changed=False),), left_out, styles)
     return Card(visible(task_of(record)), visible(str(record.get("kind") or "")), _prompt(record), (shown,))
 
 
 def _prompt(record: Json) -> str:
-    text, left_out = shortened(visible(str(record.get("prompt") or "")), PROMPT_CHARS, PROMPT_LINES)
+    given = record.get("prompt") or ""
+    if isinstance(given, list):  # the messages of a chat
+        given = "\n\n".join(str(turn.get("content")) for turn in given if isinstance(turn, Mapping))
+    text, left_out = shortened(visible(str(given)), PROMPT_CHARS, PROMPT_LINES)
     return text + (f" […{left_out:,} more characters]" if left_out else "")
 
 
 def _shown(record: Json, name: str, spans: tuple[Span, ...], left_out: int, styles: Mapping[str, str]) -> Shown:
     passed = record.get("passed") is True
     tests = record.get("tests")
+    cut = ", cut off at the limit" if record.get("finish_reason") == "length" else ""
     return Shown(
         name=name,
-        verdict="passed" if passed else f"stopped at {visible(str(record.get('stage')))}",
+        verdict=("passed" if passed else f"stopped at {visible(str(record.get('stage')))}") + cut,
         passed=passed,
         reward=number(finite(record.get("reward"))),
         tests=f"{tests.get('passed')} of {tests.get('total')} tests" if isinstance(tests, Mapping) else "",
         parts=tuple(_parts(record, styles)),
         flags=tuple(visible(flag) for flag in flags_of(record)),
         spans=spans,
-        left_out=f"{left_out:,} more characters are in eval/{name}.completions.jsonl" if left_out else "",
+        left_out=f"{left_out:,} more characters are in the completions of “{name}”" if left_out else "",
         diagnostics=tuple(_diagnostics(record)),
     )
 

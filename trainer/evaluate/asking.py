@@ -1,0 +1,162 @@
+"""What a model is asked and what comes back: asks in a fixed order, each with a key of its own and a seed of its own.
+
+It asks nobody: `endpoint` and `local` are the two sources of completions. What was asked for is a `Plan`; a folder
+holds the completions of one plan.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any, Literal, Protocol
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from trainer.evaluate.measure import Problem
+from trainer.evaluate.outcome import Mode
+
+PLAN_SCHEMA: Literal["gradus/plan@1"] = "gradus/plan@1"
+
+Key = tuple[str, str, int]
+"""(mode, task id, sample): one completion of a plan."""
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("must be a finite number")
+    return value
+
+
+class Plan(BaseModel):
+    """Everything that decides what is asked and how it is judged; not where the model is served."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True)
+
+    schema_: Literal["gradus/plan@1"] = Field(PLAN_SCHEMA, alias="schema")
+    model: str
+    asked_as: Literal["chat", "text"]
+    """Messages through a chat template, or one plain text."""
+    served: bool
+    """By an endpoint; otherwise by the model in this process."""
+    tasks: str
+    """Name of the file."""
+    tasks_sha256: str
+    grader: str | None = None
+    """None: completions are not graded."""
+    rubric: str | None = None
+    """None: the grader's default."""
+    samples: Annotated[int, Field(ge=0, le=1000)]
+    """Completions per task at `temperature`; 0 leaves them out."""
+    temperature: Annotated[float, Field(ge=0, le=10)]
+    greedy: bool
+    """Also one completion per task without sampling."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    max_new_tokens: Annotated[int, Field(ge=1, le=1_000_000)]
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    stop: tuple[str, ...] = ()
+    body: dict[str, Annotated[Any, AfterValidator(_finite)]] = {}
+    """Further fields of each request to an endpoint; null leaves one of ours out."""
+    opening: str = ""
+    """What the prompts have already written of each completion."""
+
+    @property
+    def modes(self) -> tuple[tuple[Mode, float, int], ...]:
+        """(mode, temperature, completions per task)."""
+        sampled: tuple[tuple[Mode, float, int], ...] = (("sampled", self.temperature, self.samples),)
+        return (sampled if self.samples else ()) + ((("greedy", 0.0, 1),) if self.greedy else ())
+
+    def differences(self, other: Plan) -> Iterator[str]:
+        """What `other` asks otherwise than this one, in words."""
+        for name in type(self).model_fields:
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if mine != theirs:
+                yield f"{name} was {_shown(mine)} and is now {_shown(theirs)}"
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One completion that is wanted."""
+
+    mode: Mode
+    problem: Problem
+    sample: int
+    temperature: float
+    seed: int
+    """Of this completion alone, so that it does not depend on what else is asked for."""
+
+    @property
+    def key(self) -> Key:
+        return self.mode, self.problem.id, self.sample
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """One completion as its model made it."""
+
+    text: str
+    finish_reason: str | None
+    """`stop`, `length` when it was cut off at the limit, or what else the server says."""
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    latency_s: float
+    """Of the request that brought it; in this process, of the batch that it was in."""
+    attempts: int = 1
+
+
+class ErrorKind(StrEnum):
+    """Why a completion was not written. Neither the model's doing nor the grader's."""
+
+    UNREACHABLE = "unreachable"
+    TIMEOUT = "timeout"
+    OVERLOADED = "overloaded"
+    SERVER = "server"
+    REFUSED = "refused"
+    GARBAGE = "garbage"
+
+
+@dataclass(frozen=True, slots=True)
+class Unwritten:
+    """A generation error, after all attempts."""
+
+    kind: ErrorKind
+    message: str
+    attempts: int = 1
+
+
+Outcome = Written | Unwritten
+
+
+class Source(Protocol):
+    """Where completions come from."""
+
+    def write(self, asks: Sequence[Ask], wanted: AbstractSet[Key]) -> AsyncIterator[tuple[Ask, Outcome]]:
+        """Each ask of `asks` whose key is in `wanted`, once, with what came of it; in any order.
+
+        Raises Misuse when nothing can come of any, and QueueFault when the source is gone.
+        """
+        ...
+
+
+def asks_of(problems: Sequence[Problem], plan: Plan) -> list[Ask]:
+    """All completions of a plan, in the order of modes, tasks and samples."""
+    return [
+        Ask(mode, problem, sample, temperature, _seed(plan.seed, mode, problem.id, sample))
+        for mode, temperature, k in plan.modes
+        for problem in problems
+        for sample in range(k)
+    ]
+
+
+def _seed(seed: int, mode: str, task_id: str, sample: int) -> int:
+    """31 bits, which every server takes."""
+    text = f"{seed}\0{mode}\0{task_id}\0{sample}".encode(errors="replace")
+    return int.from_bytes(hashlib.sha256(text).digest()[:4]) >> 1

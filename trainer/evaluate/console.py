@@ -1,0 +1,61 @@
+"""What one sees of an evaluation on a terminal: bars while it goes on, a table at its end. Computes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from trainer.evaluate.collect import OnProgress
+from trainer.evaluate.details import Rate
+from trainer.evaluate.outcome import Evaluation, Measurement
+
+
+@contextmanager
+def progress_bar(console: Console) -> Iterator[OnProgress]:
+    """A bar for what is written and one for what is graded, where somebody is there to see them."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        bars: dict[str, Any] = {}
+
+        def on_progress(what: str, done: int, total: int) -> None:
+            if what not in bars:
+                bars[what] = progress.add_task(what, total=total)
+            progress.update(bars[what], completed=done)
+
+        yield on_progress
+
+
+def table_for_terminal(evaluation: Evaluation) -> Table:
+    """The figures of an evaluation, one column for each way of sampling."""
+    columns = [_figures(measurement) for measurement in evaluation.measurements]
+    table = Table("", *(_how(measurement) for measurement in evaluation.measurements))
+    for name in dict.fromkeys(name for column in columns for name in column):
+        table.add_row(name, *(column.get(name, "") for column in columns))
+    return table
+
+
+def _how(found: Measurement) -> str:
+    return "greedy" if found.mode == "greedy" else f"T={found.temperature:g}, {found.samples} each"
+
+
+def _figures(found: Measurement) -> dict[str, str]:
+    figures = {"tasks": str(len(found.problems)), "verdicts": str(found.graded)}
+    figures |= {f"pass@{k}": _with_ends(rate) for k, rate in found.pass_at.items()}
+    details = found.details
+    if details is not None:
+        figures |= {f"  {name}": f"{rate.value:.1%}" for name, rate in details.rates.items()}
+        if details.partial_tests:
+            figures["  tests, on average"] = f"{details.partial_tests.value:.1%}"
+    figures["reward"] = f"{found.mean_reward.value:.3f}" if found.mean_reward else "-"
+    if details is not None and details.truncated is not None:
+        figures["cut off at the limit"] = str(details.truncated.completions)
+    return figures | {"faults": str(found.faulted), "not written": str(found.unwritten)}
+
+
+def _with_ends(rate: Rate) -> str:
+    return f"{rate.value:.1%} ({rate.low:.1%} to {rate.high:.1%})"

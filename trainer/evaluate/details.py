@@ -1,0 +1,281 @@
+"""The finer figures of one way of sampling: stages, causes, lengths, speed, kinds of task. Pure functions of records.
+
+Shares and their intervals are over verdicts, as in `outcome`; what was not written or not judged is in none of them.
+Quantiles are interpolated between neighbours.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from trainer.evaluate.causes import PASSED, cause_of
+from trainer.evaluate.imperative import is_imperative
+from trainer.evaluate.intervals import CONFIDENCE, Estimate, mean_with_interval, pass_rate
+
+Record = Mapping[str, Any]
+Test = Callable[[Record], bool]
+SCORE_BINS = 10
+LENGTH_BINS = 12
+
+
+class Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Rate(Part):
+    """A figure between its interval's ends."""
+
+    value: float
+    low: float
+    high: float
+    confidence: float = CONFIDENCE
+    method: str
+
+
+class Quantiles(Part):
+    mean: float
+    p50: float
+    p90: float
+    p99: float
+    max: float
+
+
+class Speed(Part):
+    """What writing took. None where the source did not say."""
+
+    latency_s: Quantiles | None
+    """Of a request; in this process, of the batch that a completion was in."""
+    tokens_per_s: float | None
+    """All completion tokens by the time in which anything was being written."""
+    tokens_per_s_each: Quantiles | None
+    """Of each completion by itself."""
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    retried: int
+    """Completions that took more than one attempt."""
+
+
+class Truncated(Part):
+    """Completions that were cut off at the limit."""
+
+    completions: int
+    passed: int
+
+
+class Histogram(Part):
+    edges: tuple[float, ...]
+    """One more than counts; a bin holds its lower edge, the last one both."""
+    counts: tuple[int, ...]
+
+
+class Group(Part):
+    """The tasks that share a kind or a difficulty."""
+
+    tasks: int
+    graded: int
+    passed: int
+    rate: Rate | None
+    mean_reward: float | None
+    partial_tests: float | None
+
+
+class Details(Part):
+    rates: dict[str, Rate]
+    """How many verdicts got past each stage, in order; the last is that every test passed. For Rust also `clippy`."""
+    partial_tests: Rate | None
+    """The mean share of tests that passed; an answer that ran none has 0."""
+    causes: dict[str, int]
+    """What stopped the completions that did not pass, most frequent first."""
+    truncated: Truncated | None
+    """None where nobody said how completions ended."""
+    generation_errors: dict[str, int]
+    """By kind."""
+    speed: Speed
+    completion_tokens: Quantiles | None
+    completion_chars: Quantiles | None
+    imperative: Rate | None
+    """Share of the OCaml completions that assign or loop; None for other graders."""
+    groups: dict[str, dict[str, Group]]
+    """By column, `kind` or `difficulty`, and by its values."""
+    rewards: Histogram | None
+    lengths: Histogram | None
+    """In tokens where they are known, else in characters."""
+    lengths_in: str
+
+
+def details_of(records: Sequence[Record], *, seed: int = 0) -> Details:
+    """The finer figures of the records of one way of sampling."""
+    verdicts = [record for record in records if is_judged(record)]
+    written = [record for record in records if record.get("status") != "generation_error"]
+    tokens = [record["completion_tokens"] for record in written if record.get("completion_tokens") is not None]
+    chars = [len(record["completion"]) for record in written]
+    grader = str(verdicts[0].get("grader") or "").partition("@")[0] if verdicts else ""
+    in_tokens = len(tokens) == len(written) > 0
+    return Details(
+        rates=dict(_stage_rates(verdicts, grader, seed)),
+        partial_tests=_mean_of(verdicts, partial_of, seed) if any(r.get("tests") for r in verdicts) else None,
+        causes=dict(Counter(cause for record in records if (cause := cause_of(record)) != PASSED).most_common()),
+        truncated=_truncated(written),
+        generation_errors=dict(Counter(cause_of(r).partition(":")[2] for r in records if r not in written))
+        if len(written) < len(records)
+        else {},
+        speed=_speed(written),
+        completion_tokens=quantiles(tokens),
+        completion_chars=quantiles(chars),
+        imperative=_share(verdicts, lambda r: is_imperative(str(r["completion"])), seed) if grader == "ocaml" else None,
+        groups={name: dict(_groups(verdicts, name, seed)) for name in group_columns(verdicts)},
+        rewards=histogram([record["reward"] for record in verdicts], SCORE_BINS, (0.0, 1.0)),
+        lengths=histogram(tokens if in_tokens else chars, LENGTH_BINS),
+        lengths_in="tokens" if in_tokens else "characters",
+    )
+
+
+def is_judged(record: Record) -> bool:
+    """It has a verdict."""
+    return record.get("status", "graded") == "graded" and record.get("fault") is None and record["reward"] is not None
+
+
+def partial_of(record: Record) -> float:
+    """The share of tests that passed."""
+    tests = record.get("tests")
+    return tests["passed"] / tests["total"] if tests and tests["total"] else 0.0
+
+
+# ----------------------------------------------------------------------------------------------------------- stages
+
+
+def _reached(*stages: str) -> Test:
+    return lambda record: record.get("stage") in stages
+
+
+def _is_clean(record: Record) -> bool:
+    remarks = record.get("diagnostics") or ()
+    return record.get("stage") in ("clippy", "tests") and not any(remark["stage"] == "clippy" for remark in remarks)
+
+
+def _passed(record: Record) -> bool:
+    return record.get("passed") is True
+
+
+STAGE_TESTS: Mapping[str, Mapping[str, Test]] = {
+    "ocaml": {"types": _reached("compile", "tests"), "compile": _reached("tests"), "tests": _passed},
+    "rust": {"check": _reached("clippy", "tests"), "clippy": _is_clean, "tests": _passed},
+    "story": {"stories": _reached("score"), "complete": _passed},
+}
+"""What each rate of a grader's verdicts asks: types check, the answer compiles, clippy has no word to say ..."""
+
+
+def _stage_rates(verdicts: Sequence[Record], grader: str, seed: int) -> Iterator[tuple[str, Rate]]:
+    for name, test in STAGE_TESTS.get(grader, {"tests": _passed}).items():
+        rate = _share(verdicts, test, seed)
+        if rate is not None:
+            yield name, rate
+
+
+def _share(verdicts: Sequence[Record], test: Test, seed: int) -> Rate | None:
+    """The share of verdicts with that property; tasks weigh alike, and the interval is over tasks."""
+    counts = [(len(group), sum(map(test, group))) for group in _by_task(verdicts)]
+    return rate_of(pass_rate(counts, seed=seed))
+
+
+def _mean_of(verdicts: Sequence[Record], value: Callable[[Record], float], seed: int) -> Rate | None:
+    return rate_of(mean_with_interval([fmean(map(value, group)) for group in _by_task(verdicts)], seed=seed))
+
+
+def _by_task(records: Iterable[Record]) -> list[list[Record]]:
+    groups: dict[str, list[Record]] = {}
+    for record in records:
+        groups.setdefault(record["prompt_id"], []).append(record)
+    return list(groups.values())
+
+
+def rate_of(estimate: Estimate | None) -> Rate | None:
+    if estimate is None:
+        return None
+    return Rate(value=estimate.value, low=estimate.low, high=estimate.high, method=estimate.method)
+
+
+def group_columns(rows: Sequence[Record]) -> list[str]:
+    """Of `difficulty` and `kind` those that rows have; a kind that only repeats the difficulty is none."""
+    given = [name for name in ("difficulty", "kind") if any(row.get(name) is not None for row in rows)]
+    same = all(row.get("kind") == row.get("difficulty") for row in rows)
+    return given[:1] if same else given
+
+
+def _groups(verdicts: Sequence[Record], column: str, seed: int) -> Iterator[tuple[str, Group]]:
+    by_value: dict[str, list[Record]] = {}
+    for record in verdicts:
+        by_value.setdefault("none" if record.get(column) is None else str(record[column]), []).append(record)
+    for value in sorted(by_value):
+        found = by_value[value]
+        yield (
+            value,
+            Group(
+                tasks=len(_by_task(found)),
+                graded=len(found),
+                passed=sum(map(_passed, found)),
+                rate=_share(found, _passed, seed),
+                mean_reward=fmean(record["reward"] for record in found),
+                partial_tests=fmean(map(partial_of, found)) if any(r.get("tests") for r in found) else None,
+            ),
+        )
+
+
+# ------------------------------------------------------------------------------------------------ lengths and speed
+
+
+def quantiles(values: Sequence[float]) -> Quantiles | None:
+    if not values:
+        return None
+    p50, p90, p99 = (float(value) for value in np.quantile(np.asarray(values, dtype=np.float64), [0.5, 0.9, 0.99]))
+    return Quantiles(mean=fmean(values), p50=p50, p90=p90, p99=p99, max=float(max(values)))
+
+
+def histogram(values: Sequence[float], bins: int, span: tuple[float, float] | None = None) -> Histogram | None:
+    """Counts in bins of equal width over `span`, or from 0 to the largest value."""
+    if not values:
+        return None
+    low, high = span or (0.0, float(max(values)) or 1.0)
+    counts, edges = np.histogram(np.clip(np.asarray(values, dtype=np.float64), low, high), bins=bins, range=(low, high))
+    return Histogram(edges=tuple(float(edge) for edge in edges), counts=tuple(int(count) for count in counts))
+
+
+def _truncated(written: Sequence[Record]) -> Truncated | None:
+    if all(record.get("finish_reason") is None for record in written):
+        return None
+    cut = [record for record in written if record.get("finish_reason") == "length"]
+    return Truncated(completions=len(cut), passed=sum(map(_passed, cut)))
+
+
+def _speed(written: Sequence[Record]) -> Speed:
+    timed = [record for record in written if record.get("latency_s") is not None]
+    counted = [record for record in timed if record.get("completion_tokens") is not None]
+    busy_s = _busy_s(timed)
+    each = [record["completion_tokens"] / record["latency_s"] for record in counted if record["latency_s"] > 0]
+    total = sum(record["completion_tokens"] for record in counted) if counted else None
+    asked = [record["prompt_tokens"] for record in written if record.get("prompt_tokens") is not None]
+    return Speed(
+        latency_s=quantiles([record["latency_s"] for record in timed]),
+        tokens_per_s=total / busy_s if total is not None and busy_s > 0 else None,
+        tokens_per_s_each=quantiles(each),
+        prompt_tokens=sum(asked) if asked else None,
+        completion_tokens=total,
+        retried=sum((record.get("attempts") or 1) > 1 for record in written),
+    )
+
+
+def _busy_s(timed: Sequence[Record]) -> float:
+    """How long anything was being written: pauses between two sittings do not count."""
+    ends = [record for record in timed if record.get("written_at") is not None]
+    spans = sorted((record["written_at"] - record["latency_s"], record["written_at"]) for record in ends)
+    busy_s, until = 0.0, float("-inf")
+    for start, end in spans:
+        busy_s += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return busy_s

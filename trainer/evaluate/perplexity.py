@@ -1,0 +1,278 @@
+"""How well a model foresees a text: perplexity of documents, worked answers and chats. Samples and grades nothing.
+
+Every token that is counted is foreseen once, from all tokens of its document before it that the window holds. Of chats
+and worked answers only what the assistant says is counted, and of no document the first token, which nothing precedes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ConfigDict, Field
+from rich.console import Console
+
+from gradus.errors import Misuse
+from gradus.rows import Row, read_rows
+from trainer.evaluate.details import Part
+from trainer.evaluate.folder import write_text
+from trainer.evaluate.intervals import ratio_bootstrap
+
+SCHEMA: Literal["gradus/perplexity@1"] = "gradus/perplexity@1"
+DEFAULT_WINDOW = 2048
+
+
+class Perplexity(Part):
+    schema_: Literal["gradus/perplexity@1"] = Field(SCHEMA, alias="schema")
+    model: str
+    data: str
+    """Name of the file."""
+    data_sha256: str
+    documents: int
+    tokens: int
+    """That were counted."""
+    window: int
+    """Tokens that the model sees at once, at most."""
+    stride: int
+    perplexity: float
+    """exp of the mean negative log-likelihood of a token."""
+    interval: tuple[float, float] | None
+    """That holds it with 95% confidence, by a bootstrap over documents; None where there is only one."""
+    nats_per_token: float
+    bits_per_byte: float
+    """Independent of the tokenizer: of the bytes of the texts that were counted."""
+    duration_s: float
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One document as tokens; `counted` says which of them are foreseen."""
+
+    ids: list[int]
+    counted: list[bool]
+    counted_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Of one document."""
+
+    nats: float
+    tokens: int
+    counted_bytes: int
+
+
+def main(model: str, data: Path, out: Path, window: int | None = None, stride: int | None = None) -> int:
+    """Measure a model here on a file; the figure is printed, and the path of its JSON file last.
+
+    Raises Misuse for data and sizes that cannot be used, and for a model that cannot be loaded.
+    """
+    from trainer.evaluate.console import progress_bar
+    from trainer.evaluate.preparing import config_beside, load
+
+    started = time.monotonic()
+    digest = _sha256(data)
+    loaded, tokenizer = load(model, config_beside(Path(model)))
+    loaded.eval()
+    size = _window(loaded, window)
+    step = size // 2 if stride is None else stride
+    if not 1 <= step < size:
+        raise Misuse(f"stride must be at least 1 and less than the window of {size} tokens, not {step}")
+    documents = list(documents_of(data, tokenizer))
+    sums = []
+    with progress_bar(Console(stderr=True)) as on_progress:
+        for number, document in enumerate(documents, start=1):
+            sums.append(sums_of(loaded, document, size, step))
+            on_progress("read", number, len(documents))
+    took_s = time.monotonic() - started
+    found = perplexity_of(
+        sums, model=model, data=data.name, data_sha256=digest, window=size, stride=step, duration_s=took_s
+    )
+    path = out / "perplexity.json"
+    write_text(path, found.model_dump_json(by_alias=True, indent=1) + "\n")
+    print(_said(found))
+    print(path)
+    return 0
+
+
+def _said(found: Perplexity) -> str:
+    ends = f", 95% interval {found.interval[0]:.4g} to {found.interval[1]:.4g}" if found.interval else ""
+    of = f"{found.tokens:,} tokens of {found.documents:,} documents"
+    return f"perplexity {found.perplexity:.4g}{ends}; {found.bits_per_byte:.4g} bits per byte; {of}"
+
+
+def _sha256(file: Path) -> str:
+    try:
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+    except OSError as error:
+        raise Misuse(f"{file}: cannot be read: {error.strerror}") from None
+
+
+def _window(model: Any, asked: int | None) -> int:
+    most = getattr(model.config, "max_position_embeddings", None) or DEFAULT_WINDOW
+    if asked is not None and not 2 <= asked <= most:
+        raise Misuse(f"window must be 2 to {most} tokens, as many as the model takes, not {asked}")
+    return int(asked or min(most, DEFAULT_WINDOW))
+
+
+def sums_of(model: Any, document: Document, window: int, stride: int) -> Sums:
+    """The negative log-likelihood of the counted tokens of a document, in nats.
+
+    A document longer than `window` is read in windows that overlap by `window - stride`; each token is counted in the
+    first window that holds it.
+    """
+    import torch
+
+    nats, tokens, done = 0.0, 0, 1
+    ids = document.ids
+    while done < len(ids):
+        end = min(len(ids), window if done == 1 else done + stride)
+        start = max(0, end - window)
+        targets = [place for place in range(done, end) if document.counted[place]]
+        if targets:
+            part = torch.tensor([ids[start:end]], device=model.device)
+            with torch.no_grad():
+                logits = model(input_ids=part, use_cache=False).logits[0]
+            rows = torch.tensor([place - 1 - start for place in targets], device=model.device)
+            wanted = torch.tensor([ids[place] for place in targets], device=model.device)
+            chosen = logits[rows].float()
+            losses = torch.logsumexp(chosen, dim=-1) - chosen.gather(1, wanted[:, None])[:, 0]
+            nats += float(losses.double().sum())
+            tokens += len(targets)
+        done = end
+    return Sums(nats, tokens, document.counted_bytes)
+
+
+def perplexity_of(
+    sums: Sequence[Sums], *, model: str, data: str, data_sha256: str, window: int, stride: int, duration_s: float
+) -> Perplexity:
+    """The figures of a file's documents. Raises Misuse when there is no token to count."""
+    tokens = sum(one.tokens for one in sums)
+    if tokens == 0:
+        raise Misuse(f"{data}: holds no token that could be foreseen; a document needs two at least")
+    nats = sum(one.nats for one in sums)
+    several = sum(one.tokens > 0 for one in sums) > 1
+    ends = ratio_bootstrap([one.nats for one in sums], [one.tokens for one in sums]) if several else None
+    return Perplexity(
+        model=model,
+        data=data,
+        data_sha256=data_sha256,
+        documents=len(sums),
+        tokens=tokens,
+        window=window,
+        stride=stride,
+        perplexity=_exp(nats / tokens),
+        interval=(_exp(ends[0]), _exp(ends[1])) if ends else None,
+        nats_per_token=nats / tokens,
+        bits_per_byte=nats / math.log(2) / max(1, sum(one.counted_bytes for one in sums)),
+        duration_s=round(duration_s, 3),
+    )
+
+
+def _exp(nats: float) -> float:
+    # A model that gives a token no chance at all is as bad as a number can say.
+    return math.exp(min(nats, 700.0))
+
+
+# ----------------------------------------------------------------------------------------------------------- reading
+
+
+def documents_of(path: Path, tokenizer: Any) -> Iterator[Document]:
+    """The documents of a .txt file (one), or the rows of a file: `text`, `messages`, or `prompt` and `completion`.
+
+    Raises Misuse naming the row that is none of them.
+    """
+    if path.suffix == ".txt":
+        try:
+            text = path.read_text(encoding="utf-8-sig")
+        except (OSError, UnicodeDecodeError) as error:
+            raise Misuse(f"{path}: cannot be read as text: {error}") from None
+        yield _of_text(text, tokenizer)
+        return
+    found = False
+    for row in read_rows(path):
+        found = True
+        yield _of_row(row.checked(), tokenizer)
+    if not found:
+        raise Misuse(f"{path}: holds no rows")
+
+
+def _of_row(row: Row, tokenizer: Any) -> Document:
+    values = row.values
+    if isinstance(values.get("text"), str):
+        return _of_text(values["text"], tokenizer)
+    prompt, completion = values.get("prompt"), values.get("completion", values.get("solution"))
+    if isinstance(prompt, str) and isinstance(completion, str):
+        return _of_parts([(prompt, False), (completion, True)], tokenizer)
+    if _is_chat(values.get("messages")):
+        return _of_chat(values["messages"], tokenizer, row.where)
+    raise Misuse(f"{row.where}: has neither text, nor messages, nor prompt and completion")
+
+
+def _is_chat(messages: Any) -> bool:
+    return (
+        isinstance(messages, list)
+        and bool(messages)
+        and all(
+            isinstance(turn, Mapping) and isinstance(turn.get("content"), str) and "role" in turn for turn in messages
+        )
+    )
+
+
+def _of_text(text: str, tokenizer: Any) -> Document:
+    ids = list(tokenizer(text=text)["input_ids"])
+    return Document(ids, [True] * len(ids), len(text.encode(errors="replace")))
+
+
+def _of_parts(parts: Sequence[tuple[str, bool]], tokenizer: Any) -> Document:
+    """Parts are tokenized one by one, as trainers do with prompt and completion."""
+    ids: list[int] = []
+    counted: list[bool] = []
+    for number, (text, counts) in enumerate(parts):
+        found = list(tokenizer(text=text, add_special_tokens=number == 0)["input_ids"])
+        ids += found
+        counted += [counts] * len(found)
+    return Document(ids, counted, sum(len(text.encode(errors="replace")) for text, counts in parts if counts))
+
+
+def _of_chat(messages: Sequence[Mapping[str, Any]], tokenizer: Any, where: str) -> Document:
+    """What a template adds with an answer of the assistant's, its end included, is counted."""
+    ids: list[int] = []
+    counted: list[bool] = []
+    for place, turn in enumerate(messages):
+        if turn["role"] == "assistant":
+            _extend(ids, counted, _rendered(tokenizer, messages[:place], asks=True, where=where), counts=False)
+            _extend(ids, counted, _rendered(tokenizer, messages[: place + 1], asks=False, where=where), counts=True)
+    said = [turn["content"] for turn in messages if turn["role"] == "assistant"]
+    if not said:
+        raise Misuse(f"{where}: messages: the assistant says nothing in it")
+    return Document(ids, counted, sum(len(text.encode(errors="replace")) for text in said))
+
+
+def _extend(ids: list[int], counted: list[bool], longer: list[int], *, counts: bool) -> None:
+    """Go on to `longer`, which a template may have begun otherwise than before (thoughts of earlier turns dropped)."""
+    same = next((n for n, (a, b) in enumerate(zip(ids, longer, strict=False)) if a != b), min(len(ids), len(longer)))
+    del ids[same:], counted[same:]
+    ids += longer[same:]
+    counted += [counts] * (len(longer) - same)
+
+
+def _rendered(tokenizer: Any, messages: Sequence[Mapping[str, Any]], *, asks: bool, where: str) -> list[int]:
+    from jinja2 import TemplateError
+
+    if not messages:
+        return []
+    try:
+        rendered = tokenizer.apply_chat_template(
+            list(messages), add_generation_prompt=asks, tokenize=True, return_dict=True
+        )
+    except (TemplateError, ValueError) as error:
+        raise Misuse(f"{where}: the model's chat template refuses it: {error}") from None
+    return list(rendered["input_ids"])
