@@ -8,7 +8,8 @@ from __future__ import annotations
 import sys
 
 # isort: off
-from gradus.cli import services, dashboard, grading, training, evaluation, tasks, importing, machine  # noqa: F401
+from gradus.cli import services, dashboard, grading, training, evaluation, pipeline, tasks  # noqa: F401
+from gradus.cli import importing, machine  # noqa: F401
 
 # isort: on
 from gradus.cli.application import EXIT_FAULT, EXIT_MISUSE, app, say

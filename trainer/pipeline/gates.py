@@ -1,0 +1,183 @@
+"""Gates: what a model has to show before it is promoted, and whether it does. Reads figures and computes none.
+
+A threshold is held against the end of the confidence interval that is worse for the model, not against the figure
+itself, unless the gate says `bound: value`. Where several p-values gate, they are corrected together (Holm). A figure
+that is missing or not finite fails its gate; nothing is skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from trainer.config import Section
+from trainer.pipeline.holm import holm
+from trainer.pipeline.metrics import Figure, NoFigure, Take, at, finite, read_figure, read_json
+
+Level = Annotated[float, Field(gt=0, lt=1)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class Gate(Section):
+    """One condition."""
+
+    name: Annotated[str, Field(min_length=1, max_length=100)]
+    of: str
+    """The file: what `gradus eval`, `gradus compare` or a run left."""
+    metric: str
+    """Where in it, as `trainer.pipeline.metrics` says."""
+    at_least: Finite | None = None
+    at_most: Finite | None = None
+    bound: Literal["confidence", "value"] = "confidence"
+    """confidence: the lower end of the interval has to be at least so much, or the upper end at most so much."""
+    interval: str | None = None
+    """Where the pair of ends stands, for a figure that is a bare number."""
+    take: Take = "last"
+    """Of a metric with many lines."""
+    against: str | None = None
+    """A file with the same metric of a baseline: the threshold is then for the difference from its figure."""
+    p_value: str | None = None
+    """In place of a threshold: where the p-value of `metric`, a change, stands in the same file."""
+    better: Literal["higher", "lower"] = "higher"
+    """With p_value: which way the change has to go."""
+    soft: bool = False
+    """A warning: it never refuses."""
+
+    @model_validator(mode="after")
+    def _asks_one_thing(self) -> Gate:
+        if [self.at_least, self.at_most, self.p_value].count(None) != 2:
+            raise ValueError("give one of at_least, at_most and p_value")
+        if self.p_value is not None and self.against is not None:
+            raise ValueError("p_value is of a comparison, which has its baseline already; leave against out")
+        return self
+
+    @property
+    def wants(self) -> str:
+        """The condition in words."""
+        if self.p_value is not None:
+            return f"{self.better}, significantly"
+        sign, threshold = (">=", self.at_least) if self.at_least is not None else ("<=", self.at_most)
+        return f"{sign} {threshold:g}" + (" against the baseline" if self.against is not None else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What came of one gate."""
+
+    name: str
+    passed: bool
+    soft: bool
+    wants: str
+    why: str
+    of: str = ""
+    metric: str = ""
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    baseline: float | None = None
+    p_value: float | None = None
+    p_adjusted: float | None = None
+
+
+def judge(gates: Sequence[Gate], significance: float) -> list[Judged]:
+    """Each gate with its verdict, in their order."""
+    tested = [(gate, _tested(gate)) for gate in gates if gate.p_value is not None]
+    sure = [found for _, found in tested if isinstance(found, tuple)]
+    # A test that is missing still is one of the family: what is left must not get easier by it.
+    family = holm([p for _, p in sure] + [1.0] * (len(tested) - len(sure)))
+    adjusted = iter(family)
+    verdicts = {
+        gate.name: _significance(gate, found, next(adjusted) if isinstance(found, tuple) else None, significance)
+        for gate, found in tested
+    }
+    return [verdicts[gate.name] if gate.p_value is not None else _threshold(gate) for gate in gates]
+
+
+# -------------------------------------------------------------------------------------------------------- thresholds
+
+
+def _threshold(gate: Gate) -> Judged:
+    try:
+        figure = read_figure(Path(gate.of), gate.metric, gate.interval, gate.take)
+        baseline = (
+            read_figure(Path(gate.against), gate.metric, gate.interval, gate.take).value
+            if gate.against is not None
+            else None
+        )
+        held = _held_against(gate, figure) - (baseline or 0.0)
+    except NoFigure as trouble:
+        return _failed(gate, str(trouble))
+    low, high = gate.at_least, gate.at_most
+    passed = held >= low if low is not None else held <= (high or 0.0)
+    which = "" if gate.bound == "value" else "lower end " if low is not None else "upper end "
+    said = f"{which}{held:g}" if baseline is None else f"{which}less the baseline {held:+g}"
+    return Judged(
+        name=gate.name,
+        passed=passed,
+        soft=gate.soft,
+        wants=gate.wants,
+        why=said,
+        of=gate.of,
+        metric=gate.metric,
+        value=figure.value,
+        low=figure.low,
+        high=figure.high,
+        baseline=baseline,
+    )
+
+
+def _held_against(gate: Gate, figure: Figure) -> float:
+    """The number that the threshold is for."""
+    if gate.bound == "value":
+        return figure.value
+    end = figure.low if gate.at_least is not None else figure.high
+    if end is None:
+        raise NoFigure(
+            f"{gate.metric} has no confidence interval in {Path(gate.of).name}; say bound: value to do without"
+        )
+    return end
+
+
+# ------------------------------------------------------------------------------------------------------ significance
+
+
+def _tested(gate: Gate) -> tuple[Figure, float] | str:
+    """The change and its p-value, or why there is none."""
+    try:
+        tree = read_json(Path(gate.of))
+        p_value = finite(at(tree, str(gate.p_value)), str(gate.p_value))
+        if not 0 <= p_value <= 1:
+            return f"{gate.p_value} is {p_value:g}, which is no p-value"
+        return read_figure(Path(gate.of), gate.metric, gate.interval), p_value
+    except NoFigure as trouble:
+        return str(trouble)
+
+
+def _significance(gate: Gate, found: tuple[Figure, float] | str, adjusted: float | None, significance: float) -> Judged:
+    if isinstance(found, str) or adjusted is None:
+        return _failed(gate, str(found))
+    figure, p_value = found
+    right_way = figure.value > 0 if gate.better == "higher" else figure.value < 0
+    corrected = "" if adjusted == p_value else f", {adjusted:.4g} after Holm"
+    return Judged(
+        name=gate.name,
+        passed=right_way and adjusted <= significance,
+        soft=gate.soft,
+        wants=gate.wants,
+        why=f"change {figure.value:+.4g}, p = {p_value:.4g}{corrected}, level {significance:g}",
+        of=gate.of,
+        metric=gate.metric,
+        value=figure.value,
+        low=figure.low,
+        high=figure.high,
+        p_value=p_value,
+        p_adjusted=adjusted,
+    )
+
+
+def _failed(gate: Gate, why: str) -> Judged:
+    return Judged(gate.name, passed=False, soft=gate.soft, wants=gate.wants, why=why, of=gate.of, metric=gate.metric)

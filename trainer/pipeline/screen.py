@@ -1,0 +1,66 @@
+"""What one sees of a pipeline while it runs: a line for each stage and, on a terminal, what it does right now."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.markup import escape
+
+WIDTH = 14
+
+
+class Screen:
+    """Writes to standard error; standard output is for what programs read."""
+
+    def __init__(self, name: str, stages: int) -> None:
+        self._console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self._name = name
+        self._stages = stages
+        self._number = 0
+
+    def say(self, text: str) -> None:
+        self._console.print(f"{self._name}: {text}", markup=False)
+
+    def note(self, text: str) -> None:
+        self._console.print(f"        {text}", markup=False, style="dim")
+
+    def show(self, text: str) -> None:
+        """Something as it was written."""
+        self._console.print(text.rstrip(), markup=False)
+
+    def skipped(self, name: str) -> None:
+        self._line(name, "done before")
+
+    def planned(self, name: str, what: str, words: Sequence[str]) -> None:
+        self._line(name, what)
+        self.note(shlex.join(words))
+
+    @contextmanager
+    def stage(self, name: str, kind: str, *, goes_on: bool = False) -> Iterator[Callable[[str], None]]:
+        """A line at the beginning and one at the end; in between the block says what there is to see."""
+        self._line(name, f"{kind}{', goes on' if goes_on else ''}")
+        began = time.monotonic()
+        with self._console.status("") as status:
+
+            def on_line(line: str) -> None:
+                shown = escape(line[: max(20, self._console.width - 30)])
+                status.update(f"{duration(time.monotonic() - began)}  [dim]{shown}[/]")
+
+            yield on_line
+        self.note(f"{duration(time.monotonic() - began)}")
+
+    def _line(self, name: str, text: str) -> None:
+        if name != "check":
+            self._number += 1
+        place = f"{self._number}/{self._stages}" if name != "check" else ""
+        self._console.print(f"  {place:>5} {name:<{WIDTH}} {text}", markup=False)
+
+
+def duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s" if minutes else f"{rest} s"

@@ -1,0 +1,171 @@
+"""What a pipeline has done, in its folder: which stage with what, and how it ended. Written at once or not at all.
+
+pipeline.json    the state, one entry for each stage that was begun
+.lock            held by the run, and by what it has started for as long as that lives
+logs/NAME.log    what a stage's command said
+NAME/            what a stage leaves
+earlier/         what was there before a stage ran anew
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from gradus.contract import explain
+from gradus.errors import Misuse
+
+SCHEMA: Literal["gradus/pipeline@1"] = "gradus/pipeline@1"
+LEFTOVER_S = 60.0
+"""How long a run waits for what an earlier one, which is gone, has started: a training that is being stopped saves."""
+
+
+class Status(StrEnum):
+    RUNNING = "running"
+    """Or killed while it was."""
+    DONE = "done"
+    FAILED = "failed"
+    REFUSED = "refused"
+    """By a gate."""
+
+
+class Entry(BaseModel):
+    """One stage that was begun."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    status: Status
+    fingerprint: str
+    """Of its settings and of everything that it reads."""
+    inputs: dict[str, str | None] = {}
+    """What it reads, with its hash; None for names on a hub."""
+    began: str
+    ended: str | None = None
+    exit_status: int | None = None
+    took_s: float = 0.0
+    """Of all attempts together."""
+    attempts: int = 1
+
+
+class State(BaseModel):
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+
+    schema_: Literal["gradus/pipeline@1"] = Field(SCHEMA, alias="schema")
+    name: str
+    checked: str | None = None
+    """The fingerprint of the settings that were checked as a whole."""
+    stages: dict[str, Entry] = {}
+    digests: dict[str, tuple[int, int, str]] = {}
+
+
+class PipelineFolder:
+    """Names of everything in it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.state = path / "pipeline.json"
+        self.lock = path / ".lock"
+        self.logs = path / "logs"
+        self.earlier = path / "earlier"
+
+    def of(self, stage: str) -> Path:
+        return self.path / stage
+
+    def log(self, stage: str) -> Path:
+        return self.logs / f"{stage}.log"
+
+    def set_aside(self, stage: str) -> Path | None:
+        """Move what a stage has left to the next free name in `earlier`; where to, or None if there was nothing."""
+        folder = self.of(stage)
+        if not folder.exists() or not any(folder.iterdir()):
+            return None
+        self.earlier.mkdir(exist_ok=True)
+        number = 1
+        while (aside := self.earlier / f"{stage}-{number}").exists():
+            number += 1
+        return folder.rename(aside)
+
+    def read(self, name: str) -> State:
+        """The state, an empty one where there is none. Raises Misuse for a damaged one."""
+        try:
+            return State.model_validate_json(self.state.read_bytes())
+        except FileNotFoundError:
+            return State(name=name)
+        except OSError as error:
+            raise Misuse(f"{self.state}: cannot be read: {error.strerror}") from None
+        except ValidationError as error:
+            raise Misuse(
+                f"{self.state}: is no state that this version can read: {explain(error)}. "
+                "Remove it to run every stage anew"
+            ) from None
+
+    def write(self, state: State) -> None:
+        write_json(self.state, state.model_dump(mode="json", by_alias=True))
+
+    @contextmanager
+    def locked(self, say: Callable[[str], None], leftover_s: float = LEFTOVER_S) -> Iterator[int]:
+        """Keep other runs out; yields the lock's descriptor, for children to hold as well.
+
+        Raises Misuse if a run is in the folder, or if what a killed one has started does not end in time.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            self._take(descriptor, say, leftover_s)
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _take(self, descriptor: int, say: Callable[[str], None], leftover_s: float) -> None:
+        give_up_at = time.monotonic() + leftover_s
+        told = False
+        while not _is_taken(descriptor):
+            holder = os.pread(descriptor, 20, 0).decode(errors="replace")
+            if _is_alive(holder):
+                raise Misuse(f"{self.path}: another run (process {holder}) is in this folder")
+            if time.monotonic() > give_up_at:
+                raise Misuse(f"{self.path}: something that an earlier run started is still running; end it first")
+            if not told:
+                say("waiting for what an earlier run has started to end")
+                told = True
+            time.sleep(0.2)
+
+
+def _is_taken(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_alive(pid: str) -> bool:
+    try:
+        os.kill(int(pid), 0)
+    except (ValueError, ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a file at once or not at all, so that a crash leaves the earlier one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("w", encoding="utf-8", errors="backslashreplace") as handle:
+        handle.write(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+        handle.flush()
+        os.fsync(handle.fileno())
+    os.replace(partial, path)
