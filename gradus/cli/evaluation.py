@@ -85,28 +85,17 @@ def evaluate(
         Path | None, typer.Option(help="In place of TASKS: perplexity of a text or JSONL file")
     ] = None,
     window: Annotated[int | None, typer.Option(help="With --perplexity: tokens that the model sees at once")] = None,
-    stride: Annotated[int | None, typer.Option(help="With --perplexity: tokens from window to window")] = None,
 ) -> None:
     """Ask a model for completions of tasks, grade them, and write figures with confidence intervals and a report.
 
-    A run that was stopped goes on when the same command is given again. Exit status 0 when all was written and
-    graded, 3 when anything was not, 2 for misuse. The last line is the path of results.json.
+    The same command goes on where it was stopped. Exit status 3 when anything was not written or not graded.
 
     \b
     gradus eval runs/my/final configs/tasks/ocaml.jsonl --samples 4
     gradus eval configs/tasks/rust.jsonl --grader rust --endpoint http://localhost:8000/v1 --model Qwen/Qwen2.5-7B
     gradus eval runs/my/final --perplexity book.txt
     """
-    given = [*(what or [])]
-    if perplexity is not None:
-        raise typer.Exit(_perplexity(given, model, endpoint, perplexity, out, window, stride))
-    named, tasks = _model_and_file(given, model, endpoint, "TASKS")
-    asked = _asked(**_options_of(locals()), model=named)
-    from trainer.evaluate.command import main
-    from trainer.evaluate.preparing import folder_name
-
-    folder = out or Path("runs/eval") / folder_name(named or "endpoint", tasks)
-    raise typer.Exit(main(asked, tasks, grader, _judge(grader, url, config, slots), folder, rubric))
+    raise typer.Exit(_evaluated(locals()))
 
 
 @app.command()
@@ -227,6 +216,21 @@ def _model_and_file(
     return named, Path(given[-1])
 
 
+def _evaluated(given: Mapping[str, Any]) -> int:
+    """`gradus eval` with its options by name."""
+    what, model, endpoint, out = given["what"] or [], given["model"], given["endpoint"], given["out"]
+    if given["perplexity"] is not None:
+        return _perplexity(what, model, endpoint, given["perplexity"], out, given["window"])
+    named, tasks = _model_and_file(what, model, endpoint, "TASKS")
+    asked = _asked(**_options_of(given), model=named)
+    from trainer.evaluate.command import main
+    from trainer.evaluate.preparing import folder_name
+
+    folder = out or Path("runs/eval") / folder_name(named or "endpoint", tasks)
+    judge = _judge(given["grader"], given["url"], given["config"], given["slots"])
+    return main(asked, tasks, given["grader"], judge, folder, given["rubric"])
+
+
 _OF_ASKED = ("samples", "temperature", "greedy", "top_p", "max_new_tokens", "seed", "system", "template", "like")
 _OF_ASKING = ("batch_size", "limit", "fresh", "stop", "chat", "body", "endpoint", "api_key_env")
 _OF_SERVER = ("concurrency", "timeout_s", "attempts")
@@ -277,7 +281,6 @@ def _perplexity(
     data: Path,
     out: Path | None,
     window: int | None,
-    stride: int | None,
 ) -> int:
     from trainer.evaluate.perplexity import main
     from trainer.evaluate.preparing import folder_name
@@ -287,7 +290,7 @@ def _perplexity(
     if len(given) + (model is not None) != 1:
         raise Misuse("--perplexity takes one model: gradus eval MODEL --perplexity FILE")
     named = model or given[0]
-    return main(named, data, out or Path("runs/eval") / folder_name(named, data), window, stride)
+    return main(named, data, out or Path("runs/eval") / folder_name(named, data), window)
 
 
 def _judge(grader: str, url: str | None, config: Path | None, slots: int | None) -> Judge:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+import math
+from itertools import combinations, product
 
+import numpy as np
 import pytest
 
 from trainer.evaluate import intervals
@@ -18,6 +20,8 @@ from trainer.evaluate.intervals import (
     paired_difference,
     pass_at_k,
     pass_rate,
+    ratio_bootstrap,
+    sign_flip,
     wilson,
 )
 
@@ -134,3 +138,57 @@ def test_discordance_counts_the_four_kinds() -> None:
     found = discordance([True, False, True, False, False], [True, True, False, False, True])
     assert (found.both_passed, found.gained, found.lost, found.neither) == (1, 2, 1, 1)
     assert found.p_value == 1.0
+
+
+# ------------------------------------------------------------------------------------------- against other programs
+
+
+def test_sign_flips_are_the_share_of_all_signs_that_go_as_far() -> None:
+    changes = [0.5, -0.25, 0.75, 0.0, 0.25, 0.1]
+    moved = [change for change in changes if change]
+    sums = [abs(sum(s * c for s, c in zip(signs, moved, strict=True))) for signs in product((1, -1), repeat=len(moved))]
+    expected = sum(total >= abs(sum(moved)) - 1e-12 for total in sums) / len(sums)
+    assert sign_flip(changes) == pytest.approx(expected)
+    assert sign_flip([]) == sign_flip([0.0, 0.0]) == 1.0
+
+
+def test_many_sign_flips_are_drawn_and_repeat_themselves() -> None:
+    changes = [0.25] * 12 + [-0.25] * 8
+    # The exact value, by the binomial: 12 or more of 20 heads, both tails.
+    exact = 2 * sum(math.comb(20, k) for k in range(12, 21)) / 2**20
+    assert sign_flip(changes, seed=1) == sign_flip(changes, seed=1) == pytest.approx(exact, abs=0.02)
+
+
+def test_mcnemar_and_pass_at_k_agree_with_scipy() -> None:
+    stats = pytest.importorskip("scipy.stats")
+    for gained, lost in ((0, 0), (3, 1), (10, 2), (25, 40)):
+        expected = stats.binomtest(gained, gained + lost).pvalue if gained + lost else 1.0
+        assert mcnemar(gained, lost) == pytest.approx(expected)
+    for n, c, k in ((10, 3, 4), (20, 1, 5), (7, 7, 2), (5, 0, 5)):
+        assert pass_at_k(n, c, k) == pytest.approx(1 - stats.hypergeom(n, c, k).pmf(0))
+
+
+def test_bootstraps_agree_with_scipys() -> None:
+    stats = pytest.importorskip("scipy.stats")
+    draw = np.random.default_rng(3)
+    values = draw.beta(2, 3, size=60)
+    theirs = stats.bootstrap((values,), np.mean, method="percentile", n_resamples=10_000, rng=draw).confidence_interval
+    assert bootstrap(list(values)) == pytest.approx((theirs.low, theirs.high), abs=0.01)
+    tops, bottoms = draw.uniform(1, 3, size=50), draw.integers(1, 40, size=50)
+    ratio = lambda a, b, axis: a.sum(axis=axis) / b.sum(axis=axis)  # noqa: E731
+    theirs = stats.bootstrap(
+        (tops, bottoms), ratio, paired=True, method="percentile", n_resamples=10_000, rng=draw
+    ).confidence_interval
+    assert ratio_bootstrap(list(tops), list(bottoms)) == pytest.approx((theirs.low, theirs.high), rel=0.02)
+
+
+def test_wilson_agrees_with_scipy() -> None:
+    stats = pytest.importorskip("scipy.stats")
+    for passed, total in ((0, 10), (3, 10), (10, 10), (189, 406)):
+        theirs = stats.binomtest(passed, total).proportion_ci(method="wilson")
+        assert wilson(passed, total) == pytest.approx((theirs.low, theirs.high), abs=1e-9)
+
+
+def test_a_ratio_needs_a_pair() -> None:
+    with pytest.raises(ValueError, match="at least one pair"):
+        ratio_bootstrap([], [])

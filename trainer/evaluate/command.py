@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 
 from gradus.contract import grader_named
-from trainer.config import TrainConfig
+from trainer.config import RunConfig, TrainConfig
 from trainer.evaluate.asking import Plan
 from trainer.evaluate.collect import OnProgress, collect
 from trainer.evaluate.console import progress_bar, table_for_terminal
@@ -53,7 +53,7 @@ def main(asked: Asked, tasks: Path, grader: str, judge: Judge, out: Path, rubric
     trained_with = config_of(asked)
     prompt = prompt_config(asked, trained_with)
     problems = problems_of(examples_of(tasks, name, asked, trained_with), prompt)
-    if rubric is None and trained_with is not None and trained_with.reward.grader is name:
+    if rubric is None and isinstance(trained_with, TrainConfig) and trained_with.reward.grader is name:
         rubric = trained_with.reward.rubric
     plan = plan_of(asked, tasks.name, problems, prompt, grader=name.value, rubric=rubric)
     folder = EvalFolder(out)
@@ -70,7 +70,7 @@ def main(asked: Asked, tasks: Path, grader: str, judge: Judge, out: Path, rubric
 
 async def _collected(
     asked: Asked,
-    trained_with: TrainConfig | None,
+    trained_with: RunConfig | None,
     judge: Judge | None,
     problems: Sequence[Problem],
     plan: Plan,

@@ -189,31 +189,41 @@ def compare(
     pairs = list(_pairs(first, last))
     if not pairs:
         raise Misuse(f"{before.name} and {after.name}: no task was judged both times")
-    texts = tuple(_typical(some, first.mode) for some in records)
-    changes = [_change(pair, texts[0], texts[1]) for pair in pairs]
+    texts = _typical(records[0], first.mode), _typical(records[1], first.mode)
+    is_ocaml = before.grader == after.grader == "ocaml"
     return Comparison(
         mode=first.mode,
         before=_side(before, first),
         after=_side(after, last),
         warnings=tuple(reason.text for reason in reasons),
-        tasks=len(pairs),
         only_before=_judged(first) - len(pairs),
         only_after=_judged(last) - len(pairs),
-        pass_rate=_difference([pair.rates for pair in pairs], seed),
-        reward=_difference([pair.rewards for pair in pairs], seed),
-        test=_test(pairs, seed),
-        turns={turn.value: sum(change.turn is turn for change in changes) for turn in Turn},
-        net=sum({Turn.IMPROVED: 1, Turn.REGRESSED: -1}.get(change.turn, 0) for change in changes),
-        migration=_migration(changes),
-        progression=_progression(changes),
-        causes=_causes(changes),
-        frozen=tuple(change.id for change in changes if change.frozen),
-        groups={
+        imperative=_shift(*texts, pairs) if is_ocaml else None,
+        **_figures(pairs, texts, seed),
+    )
+
+
+def _figures(
+    pairs: Sequence[_Pair], texts: tuple[Mapping[str, Record], Mapping[str, Record]], seed: int
+) -> dict[str, Any]:
+    """What follows from the tasks that were judged both times."""
+    changes = [_change(pair, *texts) for pair in pairs]
+    return {
+        "tasks": len(pairs),
+        "pass_rate": _difference([pair.rates for pair in pairs], seed),
+        "reward": _difference([pair.rewards for pair in pairs], seed),
+        "test": _test(pairs, seed),
+        "turns": {turn.value: sum(change.turn is turn for change in changes) for turn in Turn},
+        "net": sum({Turn.IMPROVED: 1, Turn.REGRESSED: -1}.get(change.turn, 0) for change in changes),
+        "migration": _migration(changes),
+        "progression": _progression(changes),
+        "causes": _causes(changes),
+        "frozen": tuple(change.id for change in changes if change.frozen),
+        "groups": {
             name: dict(_groups(pairs, name, seed)) for name in group_columns([vars(pair.before) for pair in pairs])
         },
-        imperative=_shift(texts[0], texts[1], pairs) if before.grader == after.grader == "ocaml" else None,
-        problems=tuple(sorted(changes, key=lambda change: (-change.pass_change, -change.reward_change, change.id))),
-    )
+        "problems": tuple(sorted(changes, key=lambda one: (-one.pass_change, -one.reward_change, one.id))),
+    }
 
 
 def _measurements(before: Evaluation, after: Evaluation, mode: Mode | None) -> tuple[Measurement, Measurement]:

@@ -69,7 +69,7 @@ class Sums:
     counted_bytes: int
 
 
-def main(model: str, data: Path, out: Path, window: int | None = None, stride: int | None = None) -> int:
+def main(model: str, data: Path, out: Path, window: int | None = None) -> int:
     """Measure a model here on a file; the figure is printed, and the path of its JSON file last.
 
     Raises Misuse for data and sizes that cannot be used, and for a model that cannot be loaded.
@@ -82,9 +82,7 @@ def main(model: str, data: Path, out: Path, window: int | None = None, stride: i
     loaded, tokenizer = load(model, config_beside(Path(model)))
     loaded.eval()
     size = _window(loaded, window)
-    step = size // 2 if stride is None else stride
-    if not 1 <= step < size:
-        raise Misuse(f"stride must be at least 1 and less than the window of {size} tokens, not {step}")
+    step = size // 2
     documents = list(documents_of(data, tokenizer))
     sums = []
     with progress_bar(Console(stderr=True)) as on_progress:

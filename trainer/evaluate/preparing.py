@@ -6,6 +6,7 @@ gets the task's text, and the grader's default rubric.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -17,13 +18,14 @@ from pydantic import ValidationError
 
 from gradus.contract import GraderName, explain
 from gradus.errors import Misuse
-from trainer.config import DataConfig, ModelConfig, PromptConfig, TrainConfig
+from trainer.config import DataConfig, ModelConfig, PromptConfig, RunConfig, TrainConfig
 from trainer.data import Example, read_examples
 from trainer.evaluate.asking import Ask, Key, Outcome, Plan, Source
 from trainer.evaluate.endpoint import Endpoint, Server, models_at
 from trainer.evaluate.local import LocalModel
 from trainer.evaluate.measure import Problem, fingerprint
 from trainer.prompts import render
+from trainer.stages.settings import STAGES, RowStage
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ async def with_model(asked: Asked) -> Asked:
     return replace(asked, model=served[0])
 
 
-def source_of(asked: Asked, plan: Plan, trained_with: TrainConfig | None) -> Source:
+def source_of(asked: Asked, plan: Plan, trained_with: RunConfig | None) -> Source:
     """Where completions come from; a model here is loaded only when one is wanted of it."""
     return _Later(asked, plan, trained_with) if asked.server is None else Endpoint(asked.server, plan)
 
@@ -81,7 +83,7 @@ class _Later:
 
     asked: Asked
     plan: Plan
-    trained_with: TrainConfig | None
+    trained_with: RunConfig | None
 
     def write(self, asks: Sequence[Ask], wanted: AbstractSet[Key]) -> AsyncIterator[tuple[Ask, Outcome]]:
         model, tokenizer = load(self.plan.model, self.trained_with)
@@ -129,9 +131,11 @@ def plan_of(
         raise Misuse(explain(error)) from None
 
 
-def prompt_config(asked: Asked, trained_with: TrainConfig | None) -> PromptConfig:
+def prompt_config(asked: Asked, trained_with: RunConfig | None) -> PromptConfig:
     """How prompts are made: as the run did that the model is of, and then as was asked for."""
-    base = trained_with.prompt if trained_with else PromptConfig(style="chat" if asked.server else "plain")
+    base = PromptConfig(style="chat" if asked.server else "plain")
+    if isinstance(trained_with, TrainConfig | RowStage):
+        base = trained_with.prompt
     changes: dict[str, Any] = {"system": asked.system, "template": asked.template}
     changes = {name: value for name, value in changes.items() if value is not None}
     if asked.asked_as == "text":
@@ -153,7 +157,7 @@ def problems_of(examples: Iterable[Example], prompt: PromptConfig) -> list[Probl
     ]
 
 
-def config_of(asked: Asked) -> TrainConfig | None:
+def config_of(asked: Asked) -> RunConfig | None:
     """The configuration of the run to do as: the one that was named, else the one that the model lies in."""
     if asked.like is not None:
         found = config_beside(asked.like)
@@ -163,19 +167,20 @@ def config_of(asked: Asked) -> TrainConfig | None:
     return config_beside(Path(asked.model)) if asked.server is None and asked.model else None
 
 
-def config_beside(model: Path) -> TrainConfig | None:
+def config_beside(model: Path) -> RunConfig | None:
     """The configuration of the run that a model's folder lies in; None when it lies in none."""
     for folder in (model, *model.resolve().parents[:2]):
         path = folder / "config.resolved.json"
         if path.is_file():
             try:
-                return TrainConfig.model_validate_json(path.read_text(encoding="utf-8"))
-            except ValidationError as error:
+                text = path.read_text(encoding="utf-8")
+                return STAGES[json.loads(text).get("stage", "grpo")].model_validate_json(text)
+            except (ValueError, AttributeError, KeyError) as error:
                 raise Misuse(f"{path}: is no configuration that this version can read: {error}") from None
     return None
 
 
-def load(model: str, trained_with: TrainConfig | None) -> tuple[Any, Any]:
+def load(model: str, trained_with: RunConfig | None) -> tuple[Any, Any]:
     """Model and tokenizer from a folder or a name on the hub. Raises Misuse when they cannot be loaded."""
     from transformers.utils import logging
 
@@ -195,10 +200,11 @@ def load(model: str, trained_with: TrainConfig | None) -> tuple[Any, Any]:
     return loaded[0].to(device.kind), loaded[1]
 
 
-def examples_of(tasks: Path, grader: GraderName, asked: Asked, trained_with: TrainConfig | None) -> Sequence[Example]:
+def examples_of(tasks: Path, grader: GraderName, asked: Asked, trained_with: RunConfig | None) -> Sequence[Example]:
     if asked.limit is not None and asked.limit < 1:
         raise Misuse(f"limit must be at least 1, not {asked.limit}")
-    like = trained_with.data if trained_with else DataConfig(dataset=str(tasks))
+    # What rows of other stages are called says nothing about tasks.
+    like = trained_with.data if isinstance(trained_with, TrainConfig) else DataConfig(dataset=str(tasks))
     config = DataConfig(dataset=str(tasks), columns=like.columns, ignore_columns=like.ignore_columns)
     return read_examples(config, str(tasks), grader)[: asked.limit]
 

@@ -1,0 +1,130 @@
+"""The file of completions: what a crash leaves is read again, and nobody else's file is touched."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradus.errors import Misuse
+from trainer.evaluate.asking import Ask, Plan, Unwritten, Written, asks_of
+from trainer.evaluate.collect import written_record
+from trainer.evaluate.measure import Problem
+from trainer.evaluate.store import opened
+from trainer.rewards import Record
+
+PROBLEMS = [Problem("a", "let f =", None), Problem("b", "let g =", None)]
+
+
+def plan(**changed: Any) -> Plan:
+    given: dict[str, Any] = {"model": "m", "asked_as": "text", "served": False, "tasks": "t", "tasks_sha256": "ab"}
+    given |= {"samples": 1, "temperature": 1.0, "greedy": True, "max_new_tokens": 8}
+    return Plan.model_validate(given | changed)
+
+
+def ask(place: int) -> Ask:
+    return asks_of(PROBLEMS, plan())[place]
+
+
+def record(place: int, text: str = "x") -> Record:
+    return written_record(ask(place), Written(text, "stop", 1, 2, 0.5))
+
+
+def keys() -> list[Any]:
+    return [one.key for one in asks_of(PROBLEMS, plan())]
+
+
+def test_the_last_line_of_a_completion_counts_and_the_end_is_one_line_each_in_order(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "completions.jsonl"
+    with opened(path, plan()) as store:
+        store.append([record(3)])
+        store.append([record(0, "first")])
+        store.append([{**record(0, "second"), "status": "graded"}])
+        assert len(path.read_text().splitlines()) == 3
+        found = store.finish(keys())
+    assert [(one["prompt_id"], one["mode"], one["completion"]) for one in found] == [
+        ("a", "sampled", "second"),
+        ("b", "greedy", "x"),
+    ]
+    assert [json.loads(line) for line in path.read_text().splitlines()] == found
+
+
+def test_a_torn_last_line_is_cut_away_and_what_follows_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "completions.jsonl"
+    with opened(path, plan()) as store:
+        store.append([record(0), record(1)])
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-7])
+    with opened(path, plan()) as store:
+        assert store.get(ask(0).key) is not None
+        assert store.get(ask(1).key) is None
+        store.append([record(1)])
+    assert [json.loads(line)["prompt_id"] for line in path.read_text().splitlines()] == ["a", "b"]
+
+
+def test_texts_that_json_or_utf8_cannot_hold_are_kept_as_far_as_they_can(tmp_path: Path) -> None:
+    path = tmp_path / "completions.jsonl"
+    with opened(path, plan()) as store:
+        store.append([record(0, "half \ud800 and \u2028 and \x85 and \0"), {**record(1), "latency_s": float("nan")}])
+    with opened(path, plan()) as store:
+        found = store.get(ask(0).key)
+        assert found is not None
+        assert found["completion"] == "half \N{REPLACEMENT CHARACTER} and \u2028 and \x85 and \N{REPLACEMENT CHARACTER}"
+        assert (store.get(ask(1).key) or {})["latency_s"] is None
+
+
+def test_only_one_process_writes_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "completions.jsonl"
+    with opened(path, plan()), pytest.raises(Misuse, match="another process"), opened(path, plan()):
+        raise AssertionError("two wrote")
+    with opened(path, plan()):
+        pass
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["{", "[]", "7", '"x"', "{}", '{"mode": "greedy"}', "[" * 100_000]
+    + ['{"mode": "greedy", "prompt_id": "a", "sample": "x", "status": "graded", "completion": "x"}']
+    + ['{"mode": "greedy", "prompt_id": "a", "sample": 0, "status": "made up", "completion": "x"}']
+    + ['{"mode": "greedy", "prompt_id": "a", "sample": 0, "status": "graded", "completion": 7}'],
+)
+def test_a_file_that_is_not_ours_is_refused_and_left_alone(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "completions.jsonl"
+    with opened(path, plan()):
+        pass
+    path.write_text(line + "\n")
+    with pytest.raises(Misuse, match=r"completions\.jsonl:1: is no completion of ours"), opened(path, plan()):
+        raise AssertionError("it was opened")
+    assert path.read_text() == line + "\n"
+
+
+def test_completions_without_their_plan_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "completions.jsonl"
+    path.write_text("precious\n")
+    with pytest.raises(Misuse, match=r"without plan\.json"), opened(path, plan()):
+        raise AssertionError("it was opened")
+    (tmp_path / "plan.json").write_text("{}")
+    with pytest.raises(Misuse, match="no plan that this version can read"), opened(path, plan()):
+        raise AssertionError("it was opened")
+    assert path.read_text() == "precious\n"
+
+
+def test_starting_anew_keeps_what_was_there_under_other_names(tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    for number in range(3):
+        with opened(path, plan(seed=number), fresh=True) as store:
+            store.append([record(0, f"run {number}")])
+    assert "run 2" in path.read_text()
+    assert "run 0" in (tmp_path / "mine.jsonl.previous-1").read_text()
+    assert "run 1" in (tmp_path / "mine.jsonl.previous-2").read_text()
+    assert json.loads((tmp_path / "mine.jsonl.plan.json.previous-2").read_text())["seed"] == 1
+
+
+def test_what_was_never_written_says_why() -> None:
+    from trainer.evaluate.asking import ErrorKind
+
+    found = written_record(ask(0), Unwritten(ErrorKind.TIMEOUT, "late", 4))
+    assert (found["status"], found["reward"], found["fault"], found["attempts"]) == ("generation_error", None, None, 4)
+    assert found["error"] == {"kind": "timeout", "message": "late"}
