@@ -17,8 +17,8 @@ from services.loop import run
 class LivePage:
     """`gradus dashboard` over a folder, on a free port of this machine."""
 
-    def __init__(self, folder: Path, api: str | None = None, **options: Any) -> None:
-        self._folder, self._api, self._options = folder, api, options
+    def __init__(self, folder: Path, api: str | None = None, port: int = 0, **options: Any) -> None:
+        self._folder, self._api, self._port, self._options = folder, api, port, options
         self._ready = threading.Event()
         self.url = ""
 
@@ -40,7 +40,9 @@ class LivePage:
 
     async def _run(self) -> None:
         self.loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
-        serving = serve(self._folder, self._api, port=0, stop=self._stopping, on_ready=self._on_ready, **self._options)
+        serving = serve(
+            self._folder, self._api, port=self._port, stop=self._stopping, on_ready=self._on_ready, **self._options
+        )
         await serving
 
 

@@ -13,7 +13,7 @@ export class GroupsView {
     this.title = "Completions of " + this.id;
     this.number = parameters.has("n") ? Number(parameters.get("n")) : null;
     this.chosen = [];
-    this.head = new Place(el("div", { class: "first" }), (run) => heading(run, "completions"));
+    this.head = new Place(el("div", { class: "first" }), (run) => (run.state ? heading(run, "completions") : el("h2", {}, run.id)));
     this.trouble = new Place(el("p", { class: "empty", role: "status" }), (text) => text);
     this.bar = this.makeBar();
     this.about = new Place(el("section", { class: "about", "aria-labelledby": "prompt" }), promptOf);
@@ -74,7 +74,7 @@ export class GroupsView {
 
   async read() {
     const run = store.runs.get(this.id);
-    if (run) this.head.show({ id: run.id, state: run.state, why: run.why });
+    this.head.show({ id: this.id, state: run?.state, why: run?.why });
     const asked = this.number;
     try {
       const group = await ask("/api/group", { id: this.id, number: asked });

@@ -1,0 +1,470 @@
+"""The live page in a real browser, over runs that grow while it looks: what it shows, to whom, and what never runs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from browsing import CONTRAST, NEEDS_BROWSER, UNNAMED, errors, opened, picture
+from echo import Service, submission
+from live_page import LivePage, append, metric, sample
+from report_runs import hostile_run, rich_run
+
+pytestmark = NEEDS_BROWSER
+
+BAD_STEP = {
+    "frac_reward_zero_std": 0.9,
+    "completions/clipped_ratio": 0.3,
+    "gradus/flag/degenerate:stub": 0.1,
+    "gradus/component/types": 0.2,
+    "gradus/component/tests": 0.3,
+    "gradus/stage/types": 0.3,
+    "gradus/stage/tests": 0.7,
+    "gradus/passed": 0.5,
+}
+PAGES = ("#/", "#/run?id=rich", "#/completions?id=rich", "#/compare?id=rich&id=bad", "#/graders")
+
+
+def make_runs(folder: Path) -> Path:
+    rich_run(folder / "rich")
+    hostile_run(folder / "hostile")
+    append(folder / "bad" / "config.resolved.json", [{"reward": {"grader": "ocaml"}, "grpo": {"num_generations": 3}}])
+    append(folder / "bad" / "metrics.jsonl", [metric(n, reward=n / 40, **BAD_STEP) for n in range(1, 31)])
+    append(
+        folder / "bad" / "sft_metrics.jsonl",
+        [{"step": n, "epoch": n / 10, "loss": 3 / n, "grad_norm": 1.0} for n in range(1, 20)],
+    )
+    append(
+        folder / "bad" / "sft_metrics.jsonl", [{"step": 20, "epoch": 2.0, "loss": 0.1}, {"step": 20, "eval_loss": 0.4}]
+    )
+    texts = ("let f x = x + 1", 'let f x =\n  (* "one" *)\n  x + 2', "let f x = List.length x")
+    for step in (29, 30):
+        append(
+            folder / "bad" / "completions.jsonl",
+            [
+                sample(step, n, "add-1", n / 2, completion=text, advantage=n - 1.0, tests={"passed": n, "total": 2})
+                for n, text in enumerate(texts)
+            ],
+        )
+    append(folder / "bad" / "completions.jsonl", [sample(30, 0, "add-2", None)])
+    append(folder / "old" / "previous-1" / "metrics.jsonl", [metric(1)])
+    append(folder / "old" / "metrics.jsonl", [metric(1)])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_runs(tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture(scope="module")
+def url(folder: Path) -> Iterator[str]:
+    with grading() as service, LivePage(folder, service).running() as live:
+        yield live.url
+
+
+@contextmanager
+def grading() -> Iterator[str]:
+    """An API that has graded a little."""
+    with Service().running() as service:
+        asked = [
+            submission(f"s{n}", completion)
+            for n, completion in enumerate(("reward 0.5", "reward 1", "flagged", "fault"))
+        ]
+        httpx.post(f"{service.url}/v1/grade/ocaml", json={"submissions": asked}).raise_for_status()
+        yield service.url
+
+
+def at(browser: Any, url: str, page: str, **how: Any) -> list[str]:
+    """Open one of the pages and wait until it is there."""
+    browser.get("about:blank")  # else only the part behind # would change
+    asked = opened(browser, f"{url}/{page}", **how)
+    wait(browser, "return document.querySelector('h1, h2') !== null && document.title !== 'Gradus'")
+    return asked
+
+
+def wait(browser: Any, condition: str) -> Any:
+    give_up_at = time.monotonic() + 20
+    while not (found := browser.execute_script(condition)):
+        assert time.monotonic() < give_up_at, text(browser)[:2000]
+        time.sleep(0.05)
+    return found
+
+
+def text(browser: Any) -> str:
+    return str(browser.execute_script("return document.body.innerText"))
+
+
+def wait_for_text(browser: Any, wanted: str) -> None:
+    wait(browser, f"return document.body.innerText.includes({json.dumps(wanted)})")
+
+
+def one(browser: Any, selector: str) -> Any:
+    return browser.find_element("css selector", selector)
+
+
+def shown_charts(browser: Any) -> list[str]:
+    script = """
+      return [...document.querySelectorAll('figure')].filter((figure) => figure.checkVisibility())
+        .map((figure) => figure.querySelector('h3').textContent)
+    """
+    return list(browser.execute_script(script))
+
+
+# ------------------------------------------------------------------------------------------------------------ looks
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("page", PAGES)
+def test_every_page_fits_reads_well_and_has_names(browser: Any, url: str, page: str, width: int, scheme: str) -> None:
+    at(browser, url, page, width=width, scheme=scheme)
+    wait_for_text(browser, "Live")
+    time.sleep(0.5)
+    assert errors(browser) == []
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width, "it scrolls sideways"
+    assert browser.execute_script(CONTRAST) == []
+    assert browser.execute_script(UNNAMED) == []
+    name = page.strip("#/").partition("?")[0] or "runs"
+    assert len(picture(browser, f"live-{name}-{scheme}-{width}")) > 5_000
+
+
+def test_nothing_is_asked_of_anybody_else(browser: Any, url: str) -> None:
+    asked = at(browser, url, "#/run?id=rich")
+    assert asked
+    assert [one for one in asked if not one.startswith((url, "data:"))] == []
+
+
+def test_landmarks_and_headings_are_in_order(browser: Any, url: str) -> None:
+    at(browser, url, "#/run?id=rich")
+    wait(browser, "return document.querySelectorAll('figure').length > 5")
+    for selector in ("header", "main", "nav[aria-label=Pages]", "a.skip[href='#main']"):
+        assert len(browser.find_elements("css selector", selector)) == 1
+    levels = browser.execute_script(
+        "return [...document.querySelectorAll('h2, h3, h4')].filter((one) => one.checkVisibility())"
+        ".map((one) => Number(one.tagName[1]))"
+    )
+    assert levels[0] == 2
+    assert all(below - above <= 1 for above, below in zip(levels, levels[1:], strict=False))
+
+
+def test_a_colour_scheme_can_be_chosen_and_stays(browser: Any, url: str) -> None:
+    def ground() -> int:
+        color = browser.execute_script("return getComputedStyle(document.documentElement).backgroundColor")
+        return sum(map(int, color[4:-1].split(",")))
+
+    at(browser, url, "#/", scheme="light")
+    light = ground()
+    select = one(browser, "#theme")
+    select.send_keys("Dark")
+    wait(browser, "return localStorage.getItem('gradus-theme') === 'dark'")
+    assert ground() < 3 * 128 < light
+    at(browser, url, "#/graders", scheme="light")
+    browser.refresh()
+    wait_for_text(browser, "Live")
+    assert ground() < 3 * 128
+    one(browser, "#theme").send_keys("Light")
+    at(browser, url, "#/", scheme="dark")
+    browser.refresh()
+    wait_for_text(browser, "Live")
+    assert ground() == light
+    browser.execute_script("localStorage.clear()")
+    browser.refresh()
+
+
+def test_nothing_moves_for_those_who_do_not_want_it(browser: Any, url: str) -> None:
+    at(browser, url, "#/run?id=rich")
+    wait(browser, "return document.querySelectorAll('figure').length > 5")
+    moving = """
+      return [...document.querySelectorAll('*')].map((one) => getComputedStyle(one))
+        .filter((style) => style.animationName !== 'none' || parseFloat(style.transitionDuration) > 0).length
+    """
+    assert browser.execute_script(moving) == 0
+
+
+# ------------------------------------------------------------------------------------------------------------- runs
+
+
+def test_runs_are_listed_and_those_set_aside_only_when_asked_for(browser: Any, url: str) -> None:
+    at(browser, url, "#/")
+    rows = "return [...document.querySelectorAll('tbody th')].map((cell) => cell.textContent)"
+    assert set(browser.execute_script(rows)) == {"rich", "hostile", "bad", "old"}
+    one(browser, "#aside").click()
+    assert set(browser.execute_script(rows)) == {"rich", "hostile", "bad", "old", "old/previous-1"}
+    assert "Most groups carry no signal" in text(browser)
+
+
+def test_chosen_runs_are_drawn_in_the_same_charts(browser: Any, url: str) -> None:
+    at(browser, url, "#/")
+    for name in ("rich", "bad"):
+        one(browser, f"input[aria-label='compare {name}']").click()
+    one(browser, "a.button").click()
+    wait_for_text(browser, "Settings that differ")
+    wait(browser, "return document.querySelectorAll('figure').length > 3")
+    legend = "return [...document.querySelectorAll('figure')][0].querySelector('.legend').innerText"
+    assert set(browser.execute_script(legend).split()) == {"rich", "bad"}
+    dashes = "return [...document.querySelectorAll('figure')][0].querySelectorAll('path[stroke-dasharray]').length"
+    assert browser.execute_script(dashes) == 1
+
+
+def test_one_run_alone_cannot_be_compared(browser: Any, url: str) -> None:
+    at(browser, url, "#/")
+    browser.refresh()
+    wait_for_text(browser, "Choose two to six runs")
+    one(browser, "input[aria-label='compare rich']").click()
+    assert one(browser, "a.button").get_attribute("aria-disabled") == "true"
+
+
+# -------------------------------------------------------------------------------------------------------------- run
+
+
+def test_a_run_shows_what_was_asked_for(browser: Any, url: str) -> None:
+    at(browser, url, "#/run?id=rich")
+    wait(browser, "return document.querySelectorAll('figure').length > 5")
+    assert {
+        "Reward", "Where answers stop", "Time per step", "Pass rate in training", "Entropy",
+        "Gradient norm", "Groups without signal", "Completion length", "Held-out pass rate",
+    } <= set(shown_charts(browser))  # fmt: skip
+    shown = text(browser)
+    for wanted in ("60 of 60", "How completions ended", "Share of its tests", "76-99%", "Measured on held-out tasks"):
+        assert wanted in shown
+    assert "No completion was flagged." in shown
+
+
+def test_alarms_are_words(browser: Any, url: str) -> None:
+    at(browser, url, "#/run?id=bad")
+    wait_for_text(browser, "2 alarms")
+    alarms = one(browser, ".notices.alarm").text
+    assert "Most groups carry no signal" in alarms
+    assert "Completions are cut off. 30% of the completions" in alarms
+    assert {"Share of verdicts that carry a flag", "Cut off", "Parts of the reward"} <= set(shown_charts(browser))
+    assert "reached types" in text(browser)
+
+
+def test_supervised_training_has_its_own_charts(browser: Any, url: str) -> None:
+    at(browser, url, "#/run?id=bad")
+    wait_for_text(browser, "Warm start")
+    assert {"Loss", "Loss by epoch", "Gradient norm"} <= set(shown_charts(browser))
+    loss = "return document.querySelector('section[aria-labelledby=supervised] figure .legend').innerText"
+    assert browser.execute_script(loss).split("\n") == ["training", "held out"]
+
+
+def test_values_can_be_read_with_the_keyboard_and_from_a_table(browser: Any, url: str) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    at(browser, url, "#/run?id=rich")
+    wait(browser, "return document.querySelectorAll('figure').length > 5")
+    chart = one(browser, "figure.large")
+    canvas = chart.find_element("css selector", "[role=slider]")
+    canvas.send_keys(Keys.HOME)
+    assert canvas.get_attribute("aria-valuetext").startswith("step 1: reward 0.")
+    canvas.send_keys(Keys.ARROW_RIGHT)
+    assert chart.find_element("css selector", ".readout").text.startswith("step 2: reward 0.")
+    chart.find_element("css selector", "summary").click()
+    rows = chart.find_elements("css selector", "tbody tr")
+    assert 30 <= len(rows) <= 60
+    assert rows[-1].text.startswith("60 ")
+
+
+def test_the_focus_can_be_seen(browser: Any, url: str) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    at(browser, url, "#/")
+    one(browser, "body").send_keys(Keys.TAB)
+    outline = """
+      const style = getComputedStyle(document.activeElement);
+      return [document.activeElement.className, style.outlineStyle, style.outlineWidth];
+    """
+    name, style, width = browser.execute_script(outline)
+    assert (name, style, width) == ("skip", "solid", "2px")
+
+
+def test_settings_can_be_searched(browser: Any, url: str) -> None:
+    at(browser, url, "#/run?id=rich")
+    wait(
+        browser,
+        "return document.querySelector('#settings')?.checkVisibility() ?? false",
+    )
+    browser.execute_script("document.querySelector('#settings').open = true")
+    one(browser, "#settings input").send_keys("max_steps")
+    rows = (
+        "return [...document.querySelectorAll('#settings tbody tr')].filter((r) => !r.hidden).map((r) => r.innerText)"
+    )
+    assert browser.execute_script(rows) == ["grpo.max_steps\t60"]
+
+
+def test_a_run_that_is_not_there_is_said_to_be_missing(browser: Any, url: str) -> None:
+    at(browser, url, "#/run?id=nothing")
+    wait_for_text(browser, "there is no such run")
+    at(browser, url, "#/completions?id=nothing")
+    wait_for_text(browser, "there is no such run")
+
+
+# ------------------------------------------------------------------------------------------------------ completions
+
+
+def test_the_completions_of_a_prompt_stand_side_by_side(browser: Any, url: str) -> None:
+    at(browser, url, "#/completions?id=bad")
+    wait_for_text(browser, "add-2")
+    assert "Not graded, sandbox: the box broke" in text(browser)
+    one(browser, "button[aria-label='Group before']").click()
+    wait_for_text(browser, "add-1")
+    wait(browser, "return document.querySelectorAll('.group-cards > section').length === 3")
+    cards = browser.find_elements("css selector", ".group-cards > section")
+    assert "advantage +1" in cards[2].text
+    assert "1 of 2 tests" in cards[1].text
+    assert [word.text for word in cards[1].find_elements("css selector", ".code-w")] == ["let"]
+    assert [comment.text for comment in cards[1].find_elements("css selector", ".code-c")] == ['(* "one" *)']
+
+
+def test_two_completions_are_compared_word_by_word(browser: Any, url: str) -> None:
+    at(browser, url, "#/completions?id=bad&n=0")
+    wait(browser, "return document.querySelectorAll('.group-cards > section').length === 3")
+    for n in (0, 2):
+        one(browser, f"#sample-{n}").click()
+    wait_for_text(browser, "What differs between 1 and 3")
+    marks = [mark.text for mark in browser.find_elements("css selector", ".diff mark")]
+    assert "".join(marks).replace(" ", "") == "+1List.lengthx" or "List.length" in "".join(marks)
+    one(browser, "#sample-1").click()
+    wait_for_text(browser, "What differs between 2 and 3")
+    assert not one(browser, "#sample-0").is_selected()
+
+
+def test_prompts_are_stepped_through_with_the_keyboard(browser: Any, url: str) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    at(browser, url, "#/completions?id=bad")
+    wait_for_text(browser, "group 3 of 3")
+    one(browser, "body").send_keys(Keys.ARROW_LEFT)
+    wait_for_text(browser, "group 2 of 3")
+    one(browser, "body").send_keys(Keys.ARROW_LEFT)
+    wait_for_text(browser, "group 1 of 3")
+    assert not one(browser, "button[aria-label='Group before']").is_enabled()
+    one(browser, "input[aria-label='Go to step']").send_keys("30", Keys.ENTER)
+    wait_for_text(browser, "group 2 of 3")
+    same = one(browser, "select[aria-label='The same prompt in other steps']")
+    assert [option.text for option in same.find_elements("css selector", "option")] == [
+        "step 29: reward 0.5",
+        "step 30: reward 0.5",
+    ]
+
+
+# ------------------------------------------------------------------------------------------------------------ alive
+
+
+def test_the_page_follows_a_run_that_goes_on(browser: Any, tmp_path: Path) -> None:
+    run = tmp_path / "a"
+    append(run / "metrics.jsonl", [metric(n, reward=0.25) for n in range(1, 4)])
+    append(run / "completions.jsonl", [sample(3, completion="the third")])
+    with LivePage(tmp_path).running() as live:
+        at(browser, live.url, "#/run?id=a")
+        wait_for_text(browser, "0.25 ± 0.1")
+        append(run / "metrics.jsonl", [metric(4, reward=0.75)])
+        wait_for_text(browser, "0.75 ± 0.1")
+        at(browser, live.url, "#/completions?id=a")
+        wait_for_text(browser, "the third")
+        append(run / "completions.jsonl", [sample(4, completion="the fourth")])
+        wait_for_text(browser, "the fourth")
+        one(browser, "button[aria-label='Group before']").click()
+        wait_for_text(browser, "the third")
+        append(run / "completions.jsonl", [sample(5, completion="the fifth")])
+        wait_for_text(browser, "of 3")
+        assert "the third" in text(browser)
+        at(browser, live.url, "#/")
+        append(tmp_path / "b" / "metrics.jsonl", [metric(1)])
+        wait(browser, "return [...document.querySelectorAll('tbody th')].some((cell) => cell.textContent === 'b')")
+        shutil.rmtree(run)
+        wait(browser, "return [...document.querySelectorAll('tbody th')].every((cell) => cell.textContent === 'b')")
+    wait_for_text(browser, "The server does not answer")
+
+
+def test_a_page_that_lost_its_server_goes_on_when_it_is_back(browser: Any, tmp_path: Path) -> None:
+    append(tmp_path / "a" / "metrics.jsonl", [metric(1)])
+    with LivePage(tmp_path).running() as live:
+        port = int(live.url.rsplit(":", 1)[1])
+        at(browser, live.url, "#/")
+        wait_for_text(browser, "Live")
+    wait_for_text(browser, "The server does not answer")
+    append(tmp_path / "a" / "metrics.jsonl", [metric(2, reward=0.875)])
+    with LivePage(tmp_path, port=port).running():
+        wait_for_text(browser, "Live")
+        wait_for_text(browser, "0.875 ± 0.1")
+
+
+def test_queue_and_graders_are_shown(browser: Any, tmp_path: Path) -> None:
+    append(tmp_path / "a" / "config.resolved.json", [{"reward": {"grader": "ocaml"}}])
+    append(tmp_path / "a" / "metrics.jsonl", [metric(1)])
+    with grading() as service, LivePage(tmp_path, service).running() as live:
+        at(browser, live.url, "#/graders")
+        wait_for_text(browser, "echo 1")
+        shown = text(browser)
+        for wanted in ("Verdicts by the furthest stage", "Time of grading by stage", "odd", "sandbox", "graduated@1"):
+            assert wanted in shown
+        at(browser, live.url, "#/run?id=a")
+        wait_for_text(browser, "since the API started")
+
+
+def test_an_api_that_is_away_is_said_to_be(browser: Any, tmp_path: Path) -> None:
+    append(tmp_path / "a" / "metrics.jsonl", [metric(1)])
+    with LivePage(tmp_path, "http://127.0.0.1:9").running() as live:
+        at(browser, live.url, "#/graders")
+        wait_for_text(browser, "The API is away")
+        at(browser, live.url, "#/run?id=a")
+        wait_for_text(browser, "the API is away")
+    with LivePage(tmp_path).running() as live:
+        at(browser, live.url, "#/graders")
+        wait_for_text(browser, "No API is watched")
+
+
+def test_who_has_the_token_enters_once(browser: Any, tmp_path: Path) -> None:
+    append(tmp_path / "a" / "metrics.jsonl", [metric(1)])
+    token = "correct-horse-battery-staple"
+    with LivePage(tmp_path, token=token).running() as live:
+        opened(browser, f"{live.url}/")
+        assert browser.current_url == f"{live.url}/enter"
+        assert browser.execute_script(CONTRAST) == []
+        one(browser, "#token").send_keys("wrong\n")
+        wait_for_text(browser, "That is not the token.")
+        one(browser, "#token").send_keys(token + "\n")
+        wait(browser, "return document.title === 'Runs: Gradus'")
+        wait_for_text(browser, "Live")
+        append(tmp_path / "a" / "metrics.jsonl", [metric(2, reward=0.625)])
+        wait_for_text(browser, "0.625 ± 0.1")
+
+
+# ---------------------------------------------------------------------------------------------------------- hostile
+
+
+@pytest.mark.parametrize("page", ["#/", "#/run?id=hostile", "#/completions?id=hostile", "#/compare?id=hostile&id=rich"])
+def test_what_a_model_wrote_is_text_and_runs_nothing(browser: Any, url: str, page: str) -> None:
+    at(browser, url, page)
+    time.sleep(1)
+    assert errors(browser) == []
+    # An alert would be open now, and asking the page anything would fail.
+    assert browser.execute_script("return document.scripts.length") == 1
+    assert browser.execute_script("return document.images.length") == 0
+    if "completions" in page:
+        assert "<img src=x onerror=alert(1)>" in text(browser)
+
+
+def test_markup_that_got_into_the_page_could_not_run(browser: Any, url: str) -> None:
+    at(browser, url, "#/")
+    attack = """
+      try { document.body.innerHTML = "<img src=x onerror=document.title='fooled'>"; return "let through"; }
+      catch (error) { return error.name; }
+    """
+    assert browser.execute_script(attack) == "TypeError"
+    script = """
+      const made = document.createElement('script');
+      try { made.text = "document.title = 'fooled'"; document.body.append(made); return "let through"; }
+      catch (error) { return error.name; }
+    """
+    assert browser.execute_script(script) == "TypeError"
+    assert browser.title != "fooled"
