@@ -29,6 +29,9 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
     "qwen3_moe": {"head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64},
     "mixtral": EXPERTS,
     "gpt_oss": {"head_dim": 16, **EXPERTS},
+    "llama": {},
+    "gemma3_text": {"head_dim": 16},
+    "gpt2": {"n_embd": 64, "n_layer": 2, "n_head": 2, "n_positions": 2048},
 }
 
 
@@ -42,7 +45,8 @@ def make_model(model_type: str, folder: Path) -> Path:
     tokenizer = train_tokenizer(["let f x = x + 1", "(* add 1 *)"], FreshModel(vocab_size=300))
     tokenizer.model_max_length = SIZES["max_position_embeddings"]
     ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
-    config = AutoConfig.for_model(model_type, **{**SIZES, **ARCHITECTURES[model_type], **ends})
+    sizes = {"vocab_size": SIZES["vocab_size"]} if model_type == "gpt2" else SIZES
+    config = AutoConfig.for_model(model_type, **{**sizes, **ARCHITECTURES[model_type], **ends})
     with torch.random.fork_rng():
         torch.manual_seed(1)
         AutoModelForCausalLM.from_config(config).float().save_pretrained(folder)
@@ -62,6 +66,7 @@ def trainer_of(
     lora: LoraSettings | None = None,
     say: Callable[[str], None] = print,
     model: ModelConfig | None = None,
+    reward_funcs: Sequence[Callable[..., Any]] = (by_length,),
     **options: Any,
 ) -> Any:
     """Our trainer on four prompts, two completions for each, on the CPU, ready for its only step."""
@@ -69,8 +74,9 @@ def trainer_of(
 
     from trainer.adapters import lora_config, rehearse, settle
     from trainer.device import Device
-    from trainer.grpo import DEFAULTS, GradusTrainer, grpo_config, settled
+    from trainer.grpo import DEFAULTS, grpo_config, settled
     from trainer.model import load_model, load_tokenizer
+    from trainer.on_rewards import GradusTrainer
 
     settings = model or ModelConfig(name=str(folder), device="cpu")
     if lora is not None:
@@ -89,8 +95,8 @@ def trainer_of(
     rows = [{"prompt": f"(* add {n} *)", "prompt_id": f"p{n}"} for n in range(4)]
     made = GradusTrainer(
         loaded,
-        by_length,
-        args=grpo_config(told, output_dir=output, seed=1, tasks=len(rows)),
+        list(reward_funcs),
+        args=grpo_config(told, output_dir=output, seed=1, tasks=len(rows), reward_weights=[1.0] * len(reward_funcs)),
         train_dataset=Dataset.from_list(rows),
         processing_class=load_tokenizer(str(folder), settings),
         peft_config=lora_config(lora, loaded) if lora else None,

@@ -28,11 +28,19 @@ def lora_config(settings: LoraSettings, model: Any, head: Head = Head.TOKENS) ->
         lora_alpha=settings.alpha,
         lora_dropout=settings.dropout,
         bias=settings.bias,
+        fan_in_fan_out=_has_turned_weights(model),
         target_modules=modules,
         target_parameters=parameters or None,
         modules_to_save=saved or None,
         task_type="SEQ_CLS" if head is Head.SCORE else "CAUSAL_LM",
     )
+
+
+def _has_turned_weights(model: Any) -> bool:
+    """GPT-2's linear layers have inputs before outputs."""
+    from transformers.pytorch_utils import Conv1D
+
+    return any(isinstance(module, Conv1D) for module in model.modules())
 
 
 def _sorted_out(targets: str | list[str], model: Any) -> tuple[str | list[str], list[str]]:

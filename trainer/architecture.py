@@ -88,7 +88,10 @@ def main(path: Path, out: Path, *, dry_run: bool) -> int:
         raise Misuse(f"{out}: is there already; name another folder with --out")
     tokenizer = _tokenizer(asked, path)
     config = _configuration(asked, tokenizer, path)
-    count = parameters_of(config)
+    try:
+        count = parameters_of(config)
+    except (ValueError, TypeError, RuntimeError, ArithmeticError) as error:
+        raise Misuse(f"{path}: sizes: no model can be made of them: {str(error).strip().splitlines()[0]}") from None
     if not dry_run:
         _write(asked, config, tokenizer, out)
     return count
@@ -129,13 +132,14 @@ def _texts(name: str, path: Path) -> Iterator[str]:
 
 
 def _configuration(asked: Architecture, tokenizer: Any, path: Path) -> Any:
+    from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig
 
     ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
     own: Mapping[str, Any] = {"bos_token_id": tokenizer.bos_token_id, **ends, "vocab_size": len(tokenizer)}
     try:
         config = AutoConfig.for_model(asked.architecture, **{**own, **asked.sizes})
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, ArithmeticError, StrictDataclassError) as error:
         raise Misuse(f"{path}: sizes: {str(error).strip().splitlines()[-1].strip()}") from None
     if config.get_text_config().vocab_size < len(tokenizer):
         raise Misuse(

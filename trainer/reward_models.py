@@ -117,7 +117,7 @@ def _names_in(file: Path) -> list[str]:
         with safe_open(file, framework="pt") as handle:
             return list(handle.keys())
     except (OSError, SafetensorError) as error:
-        raise _refused(file.parent, f"its adapter cannot be read: {error}") from None
+        raise _refused(file.parent, f"its weights cannot be read: {error}") from None
 
 
 def _refused(path: object, why: str) -> Misuse:

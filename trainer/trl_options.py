@@ -42,6 +42,8 @@ def _checked(class_name: str, name: str, value: Any, where: str | None) -> tuple
         return f"not set here: {where}", value
     if isinstance(value, bool) and hints[name] in (int, float):
         return f"{str(value).lower()} is not a number", value
+    if typing.get_origin(hints[name]) is list and isinstance(value, str):
+        value = [value]  # one name where several may stand
     if unknown := _unknown_inside(hints[name], value):
         return f"{', '.join(unknown)}: unknown key in it", value
     try:

@@ -1,0 +1,432 @@
+"""Stages of training with a tiny model: each learns what its rows say, goes on from a checkpoint as if never stopped,
+and keeps its updates when memory runs out."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gradus.errors import Misuse
+from tests.tiny_models import make_model
+from trainer.run_folder import read_lines
+from trainer.train import main
+
+pytestmark = pytest.mark.training
+
+WORDS = ("red", "blue", "green", "fish", "bird", "tree")
+PAIRS = [(one, other) for one in WORDS for other in WORDS if one != other]
+ANSWERS = [{"prompt": f"{one} {other} ->", "completion": f" {other} {one}"} for one, other in PAIRS]
+PREFERENCES = [
+    {"prompt": row["prompt"], "chosen": row["completion"], "rejected": row["completion"][::-1]} for row in ANSWERS
+]
+STEPS = 12
+COMMON = {"learning_rate": 3e-3, "logging_steps": 1, "save_steps": 4, "per_device_train_batch_size": 8}
+BY_ROWS = {**COMMON, "max_steps": STEPS, "max_length": 64}
+STAGES: dict[str, dict[str, Any]] = {
+    "sft": {"data": {"dataset": "answers.jsonl", "held_out": 0.2}, "sft": BY_ROWS},
+    "dpo": {"data": {"dataset": "pairs.jsonl", "held_out": 0.2}, "dpo": BY_ROWS},
+    "reward": {"data": {"dataset": "pairs.jsonl", "held_out": 0.2}, "reward_model": BY_ROWS},
+    "pretrain": {
+        "data": {
+            "dataset": "answers.txt",
+            "held_out": 0.2,
+            "curriculum": [{"length": 8, "steps": 5}, {"length": 16, "steps": STEPS - 5}],
+        },
+        "pretrain": COMMON,
+    },
+}
+SECTIONS = {"sft": "sft", "dpo": "dpo", "reward": "reward_model", "pretrain": "pretrain"}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_model("qwen3", tmp_path_factory.mktemp("models") / "qwen3")
+
+
+@pytest.fixture
+def stage(tmp_path: Path, model: Path) -> Callable[..., Path]:
+    """Writes rows and the config of a stage; `options` go into its own section, other keys to the top."""
+    for name, rows in (("answers", ANSWERS), ("pairs", PREFERENCES)):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "answers.txt").write_text("\n".join(row["prompt"] + row["completion"] for row in ANSWERS))
+
+    def written(name: str, run: str = "run", options: dict[str, Any] | None = None, **top: Any) -> Path:
+        told = {
+            "stage": name,
+            "model": {"name": str(model), "device": "cpu", "cpu_threads": 1},
+            "output_dir": str(tmp_path / run),
+            **STAGES[name],
+            **top,
+        }
+        told[SECTIONS[name]] = {**told[SECTIONS[name]], **(options or {})}
+        path = tmp_path / f"{run}.yaml"
+        path.write_text(yaml.safe_dump(told))
+        return path
+
+    return written
+
+
+def weights_in(folder: Path) -> dict[str, Any]:
+    from safetensors.torch import load_file
+
+    return {name: weight for file in folder.glob("*.safetensors") for name, weight in load_file(file).items()}
+
+
+def lines_of(run: Path, name: str) -> list[float]:
+    return [line[name] for line in read_lines(run / "metrics.jsonl") if name in line]
+
+
+def measured(run: Path, name: str) -> tuple[float, float]:
+    """Before the first step and after the last."""
+    lines = {line["step"]: line[name] for line in read_lines(run / "metrics.jsonl") if name in line}
+    return lines[0], lines[STEPS]
+
+
+# --------------------------------------------------------------------------------------------------------- learning
+
+
+@pytest.mark.parametrize("name", list(STAGES))
+def test_a_stage_learns_and_leaves_the_folder_of_a_run(name: str, stage: Callable[..., Path], tmp_path: Path) -> None:
+    assert main(stage(name), stage=name) == 0
+    run = tmp_path / "run"
+    losses = lines_of(run, "loss")
+    assert len(losses) == STEPS
+    assert sum(losses[-3:]) < 0.8 * sum(losses[:3])
+    before, after = measured(run, "eval_loss")
+    assert after < before
+    resolved = json.loads((run / "config.resolved.json").read_text())
+    assert (resolved["stage"], resolved[SECTIONS[name]]["learning_rate"]) == (name, 3e-3)
+    assert {"torch", "trl"} <= set(json.loads((run / "environment.json").read_text())["versions"])
+    assert "held out" in json.loads((run / "data.json").read_text())["description"]
+    assert {"training.log", "final", f"checkpoint-{STEPS}"} <= {path.name for path in run.iterdir()}
+
+
+def test_preferences_raise_accuracy_and_margins_on_pairs_never_seen(stage: Callable[..., Path], tmp_path: Path) -> None:
+    assert main(stage("dpo")) == 0
+    assert measured(tmp_path / "run", "eval_rewards/margins")[1] > 0.1
+    assert measured(tmp_path / "run", "eval_rewards/accuracies")[1] > 0.9
+
+
+def test_a_reward_model_puts_the_better_answer_first(stage: Callable[..., Path], tmp_path: Path) -> None:
+    from trainer.config import RewardModelConfig
+    from trainer.device import Device
+    from trainer.reward_models import load_reward_model
+
+    assert main(stage("reward")) == 0
+    judge = load_reward_model(
+        RewardModelConfig(path=str(tmp_path / "run" / "final"), batch_size=7), Device("cpu", False, False)
+    )
+    prompts = [row["prompt"] for row in PREFERENCES]
+    better, worse = (judge(prompts, [row[side] for row in PREFERENCES]) for side in ("chosen", "rejected"))
+    assert sum(one > other for one, other in zip(better, worse, strict=True)) > 0.9 * len(prompts)
+
+
+def test_pretraining_tells_perplexity_and_lengthens_its_blocks(stage: Callable[..., Path], tmp_path: Path) -> None:
+    assert main(stage("pretrain")) == 0
+    before, after = measured(tmp_path / "run", "eval_perplexity")
+    assert after < 0.5 * before
+    assert lines_of(tmp_path / "run", "length") == [8] * 5 + [16] * (STEPS - 5)
+
+
+def test_the_loss_of_worked_answers_is_on_the_answer_only(stage: Callable[..., Path]) -> None:
+    trainer = built(stage("sft"))
+    row = trainer.train_dataset[0]
+    asked = [token for token, label in zip(row["input_ids"], row["labels"], strict=True) if label == -100]
+    answered = [label for label in row["labels"] if label != -100]
+    assert trainer.processing_class.decode(asked).endswith("->")
+    assert trainer.processing_class.decode(answered).endswith("<|im_end|>")
+
+
+def test_packing_puts_several_rows_into_one(stage: Callable[..., Path]) -> None:
+    trainer = built(stage("sft", options={"packing": True}))
+    assert len(trainer.train_dataset) < len(ANSWERS) / 2
+    assert max(len(row["input_ids"]) for row in trainer.train_dataset) <= 64
+
+
+DPO_VARIANTS: dict[str, dict[str, Any]] = {
+    "ipo": {"loss_type": ["ipo"]},
+    "a name instead of a list": {"loss_type": "ipo"},
+    "two losses": {"loss_type": ["sigmoid", "sft"], "loss_weights": [1.0, 0.1]},
+    "label smoothing": {"label_smoothing": 0.1},
+    "a reference that follows": {"sync_ref_model": True, "ref_model_sync_steps": 2},
+    "a reference asked once": {"precompute_ref_log_probs": True},
+    **{name: {"loss_type": [name]} for name in ("hinge", "robust", "apo_zero", "nca_pair", "discopop")},
+}
+
+
+@pytest.mark.parametrize("options", DPO_VARIANTS.values(), ids=list(DPO_VARIANTS))
+def test_losses_and_references_of_preferences_take_steps(
+    options: dict[str, Any], stage: Callable[..., Path], tmp_path: Path
+) -> None:
+    path = stage("dpo", options={**options, "max_steps": 4})
+    assert main(path) == 0
+    losses = lines_of(tmp_path / "run", "loss")
+    assert len(losses) == 4
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("name", list(STAGES))
+def test_adapters_learn_too_and_are_saved_as_adapters(name: str, stage: Callable[..., Path], tmp_path: Path) -> None:
+    options = {"learning_rate": 2e-2}
+    assert main(stage(name, options=options, lora={"r": 4, "alpha": 8})) == 0
+    before, after = measured(tmp_path / "run", "eval_loss")
+    assert after < before
+    saved = weights_in(tmp_path / "run" / "final")
+    assert all("lora" in weight or "score" in weight for weight in saved)
+    assert any("score" in weight for weight in saved) is (name == "reward")
+
+
+def built(path: Path) -> Any:
+    """The trainer of a config, before its first step."""
+    from trainer.device import choose_device
+    from trainer.model import load_tokenizer
+    from trainer.run_folder import RunFolder
+    from trainer.signals import StopWish
+    from trainer.stages.making import StageRun, stage_options
+    from trainer.stages.rows import load_rows
+    from trainer.stages.run import module_of
+    from trainer.stages.settings import RowStage, load_stage
+
+    config = load_stage(path)
+    assert isinstance(config, RowStage)
+    device = choose_device(config.model)
+    options = stage_options(config, device, print, measures=False)
+    run = StageRun(config, options, device, RunFolder(config.output_dir), StopWish(print), print, None)
+    start = config.model.name
+    return module_of(config).make_trainer(run, load_rows(config), start, load_tokenizer(start, config.model))
+
+
+# ---------------------------------------------------------------------------------------------------------- going on
+
+
+@pytest.mark.parametrize("name", list(STAGES))
+def test_a_run_that_goes_on_ends_where_one_that_never_stopped_does(
+    name: str, stage: Callable[..., Path], tmp_path: Path
+) -> None:
+    assert main(stage(name)) == 0
+    whole, again = tmp_path / "run", tmp_path / "again"
+    # What a kill after the checkpoint of step 4 leaves behind, a line of a later step and half a checkpoint included.
+    again.mkdir()
+    shutil.copytree(whole / "checkpoint-4", again / "checkpoint-4")
+    shutil.copytree(whole / "checkpoint-8", again / "checkpoint-8")
+    (again / "checkpoint-8" / "optimizer.pt").write_bytes(b"torn")
+    kept = [line for line in read_lines(whole / "metrics.jsonl") if line["step"] <= 6]
+    (again / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in kept))
+    assert main(stage(name, run="again")) == 0
+    assert "going on from" in (again / "training.log").read_text()
+    first, second = weights_in(whole / "final"), weights_in(again / "final")
+    assert set(first) == set(second)
+    assert all(first[weight].equal(second[weight]) for weight in first)
+    steps = [[line["step"] for line in read_lines(run / "metrics.jsonl")] for run in (whole, again)]
+    assert steps[0] == steps[1]
+
+
+def test_a_run_that_is_done_is_not_trained_further(stage: Callable[..., Path], tmp_path: Path) -> None:
+    path = stage("sft")
+    assert main(path) == 0
+    first = weights_in(tmp_path / "run" / "final")
+    shutil.rmtree(tmp_path / "run" / "final")
+    assert main(path) == 0
+    assert f"all {STEPS} steps are done already" in (tmp_path / "run" / "training.log").read_text()
+    again = weights_in(tmp_path / "run" / "final")
+    assert all(first[name].equal(again[name]) for name in first)
+
+
+def test_a_signal_ends_a_run_after_its_step_with_a_checkpoint(
+    stage: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import signal
+
+    from trainer.stages.sft import OurSftTrainer
+
+    step = OurSftTrainer.training_step
+
+    def interrupted(self: Any, *args: Any, **named: Any) -> Any:
+        if self.state.global_step == 4:
+            signal.raise_signal(signal.SIGTERM)
+        return step(self, *args, **named)
+
+    monkeypatch.setattr(OurSftTrainer, "training_step", interrupted)
+    path = stage("sft")
+    assert main(path) == 128 + signal.SIGTERM
+    assert (tmp_path / "run" / "checkpoint-5").is_dir()
+    assert not (tmp_path / "run" / "final").exists()
+    monkeypatch.undo()
+    assert main(path) == 0
+    assert [line["step"] for line in read_lines(tmp_path / "run" / "metrics.jsonl") if "loss" in line] == list(
+        range(1, STEPS + 1)
+    )
+
+
+# ------------------------------------------------------------------------------------------------------ out of memory
+
+TRAINERS = {"sft": "OurSftTrainer", "dpo": "OurDpoTrainer", "reward": "OurRewardTrainer", "pretrain": "OurPretrainer"}
+SMALL = {"logging_steps": 1, "save_steps": 100, "per_device_train_batch_size": 8}
+
+
+def run_out(monkeypatch: pytest.MonkeyPatch, name: str, *, above: int, at_step: int, where: str) -> None:
+    """Lets memory run out as torch tells it, with more than so many samples at a time, from a step on."""
+    import importlib
+
+    import torch
+
+    trainer = getattr(importlib.import_module(f"trainer.stages.{name}"), TRAINERS[name])
+    original = getattr(trainer, where)
+
+    def fails(self: Any, *args: Any, **named: Any) -> Any:
+        done = original(self, *args, **named)
+        if self.state.global_step >= at_step and self.args.per_device_train_batch_size > above:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return done
+
+    monkeypatch.setattr(trainer, where, fails)
+
+
+@pytest.mark.parametrize("name", list(STAGES))
+def test_when_memory_runs_out_batches_get_smaller_and_updates_stay_the_same(
+    name: str, stage: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The metrics of a step are means over its parts, and the mean of means of answers of one length is the mean.
+    assert main(stage(name, options=SMALL)) == 0
+    run_out(monkeypatch, name, above=2, at_step=5, where="training_step")
+    assert main(stage(name, run="poor", options=SMALL)) == 0
+    whole, poor = tmp_path / "run", tmp_path / "poor"
+    said = (poor / "training.log").read_text()
+    assert "out of memory after step 5 with 8 samples at a time (CUDA out of memory. Tried to allocate 2.00" in said
+    assert "going on with 4 at a time, 2 times for each update, from checkpoint-5" in said
+    assert "going on with 2 at a time, 4 times for each update, from checkpoint-5" in said
+    assert lines_of(poor, "loss") == pytest.approx(lines_of(whole, "loss"), rel=1e-3)
+    first, second = weights_in(whole / "final"), weights_in(poor / "final")
+    assert all(first[weight].allclose(second[weight], atol=2e-3) for weight in first)
+    assert [line["step"] for line in read_lines(poor / "metrics.jsonl") if "loss" in line] == list(range(1, STEPS + 1))
+
+
+def test_memory_that_runs_out_amid_an_update_begins_at_the_checkpoint_before(
+    stage: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trainer.memory import UpdateWatch
+
+    run_out(monkeypatch, "sft", above=4, at_step=6, where="training_step")
+    # The weights may be half changed: the optimizer is at work.
+    monkeypatch.setattr(UpdateWatch, "on_optimizer_step", lambda self, args, state, control, **_: None)
+    assert main(stage("sft")) == 0
+    assert "from checkpoint-4" in (tmp_path / "run" / "training.log").read_text()
+    assert len(lines_of(tmp_path / "run", "loss")) == STEPS
+
+
+def test_one_sample_that_is_too_much_ends_the_run_with_advice(
+    stage: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_out(monkeypatch, "sft", above=0, at_step=0, where="training_step")
+    with pytest.raises(Misuse, match=r"out of memory with one sample at a time .*lower max_length"):
+        main(stage("sft"))
+
+
+def test_a_run_that_is_to_stop_when_memory_runs_out_stops(
+    stage: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_out(monkeypatch, "sft", above=4, at_step=2, where="training_step")
+    with pytest.raises(RuntimeError, match="CUDA out of memory"):
+        main(stage("sft", on_out_of_memory="stop"))
+
+
+def test_other_errors_of_a_step_are_not_taken_for_memory(
+    stage: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trainer.stages.sft import OurSftTrainer
+
+    def fails(self: Any, *args: Any, **named: Any) -> Any:
+        raise RuntimeError("the shapes do not fit")
+
+    monkeypatch.setattr(OurSftTrainer, "training_step", fails)
+    with pytest.raises(RuntimeError, match="the shapes do not fit"):
+        main(stage("sft"))
+
+
+@pytest.mark.parametrize(("batch", "smaller_batch", "times"), [(8, 4, 2), (6, 3, 2), (9, 3, 3), (7, 1, 7), (2, 1, 2)])
+def test_the_samples_of_an_update_are_kept_for_any_batch(batch: int, smaller_batch: int, times: int) -> None:
+    from types import SimpleNamespace
+
+    from trainer.memory import OutOfMemory, smaller
+
+    args = SimpleNamespace(
+        per_device_train_batch_size=batch, per_device_eval_batch_size=1, gradient_accumulation_steps=3
+    )
+    new = smaller({"steps_per_generation": 2, "beta": 0.1}, OutOfMemory("out", 1, args))
+    assert new == {
+        "per_device_train_batch_size": smaller_batch,
+        "per_device_eval_batch_size": 1,
+        "gradient_accumulation_steps": 3 * times,
+        "steps_per_generation": 2 * times,
+        "beta": 0.1,
+    }
+
+
+# -------------------------------------------------------------------------------------------------- what is refused
+
+
+def test_what_trl_refuses_is_said_with_the_section(stage: Callable[..., Path]) -> None:
+    with pytest.raises(Misuse, match=r"sft: Invalid `loss_type`"):
+        main(stage("sft", options={"loss_type": "best"}))
+    with pytest.raises(Misuse, match=r"dpo: .*exo_pair"):
+        main(stage("dpo", options={"loss_type": ["exo_pair"]}))
+
+
+def test_measuring_without_anything_to_measure_on_is_refused(stage: Callable[..., Path]) -> None:
+    with pytest.raises(Misuse, match=r"sft.eval_strategy: there is nothing to measure on; give data.held_out a share"):
+        main(stage("sft", data={"dataset": "answers.jsonl"}, options={"eval_strategy": "steps"}))
+
+
+def test_rows_that_are_too_long_are_counted_aloud(stage: Callable[..., Path], tmp_path: Path) -> None:
+    rows = [{**row, "prompt": row["prompt"] + " x" * (200 if n < 3 else 0)} for n, row in enumerate(ANSWERS)]
+    (tmp_path / "long.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert main(stage("sft", data={"dataset": "long.jsonl"}, options={"max_steps": 2})) == 0
+    said = (tmp_path / "run" / "training.log").read_text()
+    assert "3 of 30 rows are left out: longer than max_length (64 tokens)" in said
+
+
+@pytest.mark.parametrize("name", list(STAGES))
+def test_a_dry_run_checks_data_model_and_options_and_writes_nothing(
+    name: str, stage: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(stage(name), dry_run=True) == 0
+    told = capsys.readouterr()
+    assert json.loads(told.out)["stage"] == name
+    assert [line.split(":")[0] for line in told.err.splitlines() if line.startswith(("ok", "FAILED"))] == [
+        "ok     data",
+        "ok     model",
+        f"ok     {SECTIONS[name]} options",
+    ]
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_dry_run_names_what_is_wrong(stage: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
+    path = stage("dpo", data={"dataset": "answers.jsonl"}, lora={"r": 4, "targets": ["nowhere"]})
+    assert main(path, dry_run=True) == 2
+    told = capsys.readouterr().err
+    assert "FAILED data: " in told
+    assert "unknown columns: completion" in told
+    assert "FAILED model: lora.targets" in told
+
+
+# ----------------------------------------------------------------------------------------------------------- experts
+
+
+@pytest.mark.parametrize("name", list(STAGES))
+def test_experts_that_would_stay_frozen_are_refused_in_every_stage(
+    name: str, stage: Callable[..., Path], tmp_path: Path
+) -> None:
+    experts = {"name": str(make_model("qwen3_moe", tmp_path / "experts")), "device": "cpu", "cpu_threads": 1}
+    attention = {"r": 4, "targets": ["q_proj", "v_proj"]}
+    with pytest.raises(Misuse, match=r"there is no adapter on the experts of 2 layers.*mlp.experts.gate_up_proj"):
+        main(stage(name, model=experts, lora=attention))
+    targets = ["q_proj", "v_proj", "mlp.experts.gate_up_proj", "mlp.experts.down_proj"]
+    assert main(stage(name, run="good", model=experts, lora={"r": 4, "targets": targets}, options={})) == 0
+    saved = weights_in(tmp_path / "good" / "final")
+    assert any("experts" in weight and bool(weights.any()) for weight, weights in saved.items())
