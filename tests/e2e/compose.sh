@@ -104,7 +104,7 @@ END
 }
 
 build() { # images, the service's by default
-  local image arguments
+  local image arguments size_mb
   [ $# -gt 0 ] || set -- redis api grader-ocaml grader-rust grader-story dashboard prometheus
   install_tools
   make_base_image
@@ -115,7 +115,9 @@ build() { # images, the service's by default
     compose --podman-build-args "--network host $arguments" build "$image" >"$settings/log" 2>&1 ||
       { tail -40 "$settings/log"; return 1; }
     ! grep -E '^[a-z]+ holds: ' "$settings/log" || true
-    say "gradus-$image: $(($(podman image inspect --format '{{.Size}}' "gradus-$image:$GRADUS_TAG") / 1000000)) MB"
+    size_mb=$(($(podman image inspect --format '{{.Size}}' "gradus-$image:$GRADUS_TAG") / 1000000))
+    say "gradus-$image: $size_mb MB"
+    [ "$image" != grader-ocaml ] || [ "$size_mb" -lt 400 ] || { say "more than 400 MB"; return 1; }
   done
 }
 
@@ -159,6 +161,8 @@ contained() {
     ! podman exec "$id" grep -qE $'^\\w+\t00000000\t' /proc/net/route || { say "a grader has a way out"; return 1; }
   done
   say "graders: user 1000, no capability, no new privileges, seccomp, read-only, no route out"
+  [[ $(podman exec "$(containers redis)" redis-cli ping) == NOAUTH* ]] || { say "Redis answers those without a name"; return 1; }
+  ! podman port "$(containers redis)" | grep -q . || { say "Redis has a port on this host"; return 1; }
 }
 
 grade() { # GRADER=WORKERS, the default being what `up` starts
@@ -264,7 +268,7 @@ WATCHED=('up{job="api"} == 1' 'count by (grader) (up{job="graders"} == 1) >= 1' 
 TRAINED=('gradus_train_step{run="demo_ocaml"} == 2' 'gradus_train_frac_reward_zero_std{run="demo_ocaml"}'
   'sum(gradus_train_step_part_seconds{run="demo_ocaml"}) > 0')
 
-# the same on completions of a vLLM server: it starts when the warm start is there
+# the same on completions of a vLLM server, which waits for the warm start
 vllm() {
   build trainer generation-cpu
   say "training with vLLM"
