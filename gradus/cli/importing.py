@@ -35,6 +35,8 @@ AnyStyle = Annotated[
 CpuS = Annotated[
     float | None, typer.Option(min=0.01, max=600, help="CPU seconds for each task's tests [default: the grader's]")
 ]
+Licence = Annotated[str | None, typer.Option(help="Licence of the records that name none of their own")]
+Source = Annotated[str | None, typer.Option(help="Where the records are from, for those that do not say it")]
 Language = Annotated[str | None, typer.Option(help="ocaml or rust [default: what the records say]")]
 
 
@@ -48,6 +50,8 @@ class _Wish:
     proven_only: bool
     any_style: bool
     cpu_s: float | None
+    licence: str | None
+    source: str | None
     slots: int | None
     config: Path | None
     quiet: bool
@@ -63,6 +67,8 @@ def import_exercism(
     proven_only: ProvenOnly = False,
     any_style: AnyStyle = False,
     cpu_s: CpuS = None,
+    licence: Licence = None,
+    source: Source = None,
     slots: Slots = None,
     config: Config = None,
     quiet: Quiet = False,
@@ -82,7 +88,7 @@ def import_exercism(
     if not folder.is_dir():
         raise Misuse(f"{folder}: is no folder")
     name = grader_named(language)
-    wish = _Wish(out, force, validate, proven_only, any_style, cpu_s, slots, config, quiet)
+    wish = _Wish(out, force, validate, proven_only, any_style, cpu_s, licence, source, slots, config, quiet)
     _import(exercism_drafts(folder, name), name, wish, [folder])
 
 
@@ -94,6 +100,8 @@ def import_multipl_e(
     force: Force = False,
     validate: Validate = None,
     cpu_s: CpuS = None,
+    licence: Licence = None,
+    source: Source = None,
     slots: Slots = None,
     config: Config = None,
     quiet: Quiet = False,
@@ -108,7 +116,7 @@ def import_multipl_e(
 
     rows = rows_of(file)
     name = language_of(rows, language)
-    wish = _Wish(out, force, validate, False, False, cpu_s, slots, config, quiet)
+    wish = _Wish(out, force, validate, False, False, cpu_s, licence, source, slots, config, quiet)
     _import(multipl_e_drafts(rows, name), name, wish, [file])
 
 
@@ -121,6 +129,8 @@ def import_humaneval(
     validate: Validate = None,
     any_style: AnyStyle = False,
     cpu_s: CpuS = None,
+    licence: Licence = None,
+    source: Source = None,
     slots: Slots = None,
     config: Config = None,
     quiet: Quiet = False,
@@ -135,7 +145,7 @@ def import_humaneval(
 
     rows = rows_of(file)
     name = language_of(rows, language)
-    wish = _Wish(out, force, validate, False, any_style, cpu_s, slots, config, quiet)
+    wish = _Wish(out, force, validate, False, any_style, cpu_s, licence, source, slots, config, quiet)
     _import(humaneval_drafts(rows, name), name, wish, [file])
 
 
@@ -149,6 +159,8 @@ def import_columns(
     proven_only: ProvenOnly = False,
     any_style: AnyStyle = False,
     cpu_s: CpuS = None,
+    licence: Licence = None,
+    source: Source = None,
     slots: Slots = None,
     config: Config = None,
     quiet: Quiet = False,
@@ -168,7 +180,7 @@ def import_columns(
     if layout not in LAYOUTS:
         raise Misuse(f"--layout {layout}: is none of {', '.join(LAYOUTS)}")
     chosen = LAYOUTS[layout]
-    wish = _Wish(out, force, validate, proven_only, any_style, cpu_s, slots, config, quiet)
+    wish = _Wish(out, force, validate, proven_only, any_style, cpu_s, licence, source, slots, config, quiet)
     drafts = column_drafts(rows_of(file), chosen)
     if chosen.grader is None:
         _import_examples(drafts, wish, [file])
@@ -184,17 +196,23 @@ def _import(drafts: Iterable[Draft], name: GraderName, wish: _Wish, sources: lis
     from services.corpus.files import beside, refuse_existing
 
     refuse_existing([wish.out, beside(wish.out, "rejected")], force=wish.force, sources=sources)
-    found = [_with_limit(draft, wish.cpu_s) for draft in drafts]
+    found = [_completed(draft, wish) for draft in drafts]
     grader = _grader(name, wish)
     decisions = decide(found, name, grader, wish.slots, full_marks=not wish.any_style, proven_only=wish.proven_only)
     what = "validating" if grader is not None else "reading"
     _finish(list(with_progress(decisions, len(found), what, wish.quiet)), wish)
 
 
-def _with_limit(draft: Draft, cpu_s: float | None) -> Draft:
-    if cpu_s is None or draft.problem is not None:
+def _completed(draft: Draft, wish: _Wish) -> Draft:
+    """The draft with what the options say of all."""
+    if draft.problem is not None:
         return draft
-    return replace(draft, values={**draft.values, "limits": {"cpu_s": cpu_s}})
+    said = {
+        "limits": {"cpu_s": wish.cpu_s} if wish.cpu_s and "tests" in draft.values else None,
+        "licence": None if "license" in draft.values else draft.values.get("licence", wish.licence),
+        "source": draft.values.get("source", wish.source),
+    }
+    return replace(draft, values={**draft.values, **{name: value for name, value in said.items() if value}})
 
 
 def _grader(name: GraderName, wish: _Wish) -> Any:
@@ -219,7 +237,7 @@ def _import_examples(drafts: Iterable[Draft], wish: _Wish, sources: list[Path]) 
 
     def decided() -> Iterator[Decision]:
         seen: dict[tuple[Any, Any], str] = {}
-        for draft in drafts:
+        for draft in (_completed(one, wish) for one in drafts):
             if draft.problem is not None:
                 yield Decision(draft, (draft.problem,))
                 continue

@@ -243,7 +243,7 @@ def _block(tag: str, code: str) -> str:
 
 def _text(root: Path, path: Path) -> str:
     """The text of a file below `root`. Raises Unusable for what leads out, is no file, too large or not UTF-8."""
-    shown = path.relative_to(root).as_posix()
+    shown = _shown(root, path)
     try:
         real = path.resolve(strict=True)
         if not real.is_relative_to(root.resolve()):
@@ -261,8 +261,12 @@ def _text(root: Path, path: Path) -> str:
         raise Unusable(f"{shown}: cannot be read: {reason}") from None
 
 
+def _shown(root: Path, path: Path) -> str:
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
+
+
 def _json(root: Path, path: Path) -> dict[str, Any]:
-    text, shown = _text(root, path), path.relative_to(root).as_posix()
+    text, shown = _text(root, path), _shown(root, path)
     try:
         read = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -67,7 +67,7 @@ def _draft(row: Row, language: GraderName, named: str, make: Callable[[_Values],
         return Draft(row.where, "", problem=str(problem))
     try:
         said = _said(row.values)
-        if said in LANGUAGES and LANGUAGES[said] is not language:
+        if said is not None and LANGUAGES.get(said, language if "language" not in row.values else None) is not language:
             raise Unusable(f"language: is {said}, not {language.value}")
         group = group_of(name) or _group(str(row.values[named]))
         extra = {"group": group} if group else {}

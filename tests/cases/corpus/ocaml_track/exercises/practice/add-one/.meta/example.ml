@@ -1,0 +1,1 @@
+let add x = x + 1

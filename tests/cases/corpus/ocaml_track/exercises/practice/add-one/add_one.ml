@@ -1,0 +1,1 @@
+let add _ = failwith "add is missing"

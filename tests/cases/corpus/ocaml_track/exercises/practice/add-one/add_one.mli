@@ -1,0 +1,1 @@
+val add : int -> int

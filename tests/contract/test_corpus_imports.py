@@ -1,0 +1,497 @@
+"""`gradus tasks import`: foreign material becomes validated tasks, or is rejected with file, line and reason."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradus.contract import GraderName
+from services.admission import validate
+from services.corpus.columns import LAYOUTS
+from services.corpus.exercism import exercism_drafts
+from services.corpus.files import rows_of
+from services.graders.ocaml.grader import OcamlGrader
+from services.graders.rust.grader import RustGrader
+from services.graders.story.grader import StoryGrader
+from tests.conftest import Cli, Said
+from tests.e2e.ocaml_corpora import DATA
+
+CASES = Path(__file__).parents[1] / "cases" / "corpus"
+TRACK = CASES / "ocaml_track"
+ADD_ONE = "exercises/practice/add-one"
+Import = Callable[..., tuple[Said, list[dict[str, Any]], list[dict[str, Any]]]]
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@pytest.fixture
+def imported(gradus: Cli, tmp_path: Path) -> Import:
+    """Runs an import; what it said, the tasks, and the rejected records."""
+
+    def run(*argv: str | Path) -> tuple[Said, list[dict[str, Any]], list[dict[str, Any]]]:
+        out = tmp_path / "out.jsonl"
+        said = gradus("tasks", "import", *argv, "-o", out, "--force", "--slots", "2")
+        return said, read(out), read(tmp_path / "out.rejected.jsonl")
+
+    return run
+
+
+@pytest.fixture
+def track(tmp_path: Path) -> Path:
+    """A copy of a track with one exercise, to be spoiled."""
+    folder = tmp_path / "track"
+    shutil.copytree(TRACK, folder)
+    return folder
+
+
+def reason(rejected: list[dict[str, Any]], name: str) -> str:
+    [found] = [row for row in rejected if row["id"] == name]
+    return "; ".join(found["reasons"])
+
+
+# -------------------------------------------------------------------------------------------------------- Exercism
+
+
+def test_an_exercise_becomes_a_task_with_licence_authors_and_place(imported: Import, ocaml_grader: OcamlGrader) -> None:
+    said, [task], rejected = imported("exercism", TRACK, "--language", "ocaml")
+    assert (said.status, rejected) == (0, [])
+    assert task["id"] == "exercism-ocaml-add-one"
+    assert task["licence"] == "Example License; Copyright (c) 2026 Nobody"
+    assert task["notes"] == "authors: somebody; inspired by: a book; at: https://example.org/book"
+    assert task["source"].endswith("exercism/ocaml exercises/practice/add-one")
+    assert (task["group"], task["difficulty"], task["module"]) == ("exercism/add-one", 1, "add_one")
+    assert task["signature"] == "val add : int -> int\n"
+    assert "Add one to a number." in task["prompt"]
+    assert task["stub"] in task["prompt"] + "\n"
+    assert task["packages"] == ["ounit2"], "base is linked by every exercise, and none of these files names it"
+
+
+def test_what_was_imported_passes_validation(gradus: Cli, imported: Import, tmp_path: Path) -> None:
+    imported("exercism", TRACK, "--language", "ocaml")
+    assert gradus("tasks", "validate", tmp_path / "out.jsonl").status == 0
+
+
+SPOILED: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "no tests": (lambda folder: (folder / "test.ml").unlink(), "test.ml: cannot be read: No such file"),
+    "no example": (lambda folder: (folder / ".meta/example.ml").unlink(), "example.ml: cannot be read"),
+    "no description": (lambda folder: shutil.rmtree(folder / ".docs"), ".docs: holds neither"),
+    "broken JSON": (lambda folder: (folder / ".meta/config.json").write_text("{"), "config.json: is not JSON"),
+    "a list for a configuration": (lambda folder: (folder / ".meta/config.json").write_text("[]"), "is list, not an"),
+    "numbers for names": (
+        lambda folder: (folder / ".meta/config.json").write_text('{"files": {"test": [1]}}'),
+        "files.test: is no list of names",
+    ),
+    "deep JSON": (lambda folder: (folder / ".meta/config.json").write_text("[" * 200_000), "is not JSON"),
+    "a name that leads out": (
+        lambda folder: (folder / ".meta/config.json").write_text(
+            json.dumps({"files": {"solution": ["add_one.ml"], "test": ["../../../../secret.ml"]}})
+        ),
+        "leads out of",
+    ),
+    "an absolute name": (
+        lambda folder: (folder / ".meta/config.json").write_text(json.dumps({"files": {"test": ["/etc/hosts"]}})),
+        "names 0 files in .ml",
+    ),
+    "an absolute name of a file that is there": (
+        lambda folder: (
+            (folder.parents[3] / "secret.ml").rename(folder.parents[3] / "other.ml"),
+            (folder / ".meta/config.json").write_text(
+                json.dumps({"files": {"solution": ["add_one.ml"], "test": [str(folder.parents[3] / "other.ml")]}})
+            ),
+        ),
+        "leads out of",
+    ),
+    "a link that leads out": (
+        lambda folder: ((folder / "test.ml").unlink(), (folder / "test.ml").symlink_to("/etc/hostname")),
+        "leads out of",
+    ),
+    "a link to itself": (
+        lambda folder: ((folder / "test.ml").unlink(), (folder / "test.ml").symlink_to("test.ml")),
+        "cannot be read",
+    ),
+    "a pipe": (lambda folder: ((folder / "test.ml").unlink(), os.mkfifo(folder / "test.ml")), "is no file"),
+    "a folder for a file": (
+        lambda folder: ((folder / "test.ml").unlink(), (folder / "test.ml").mkdir()),
+        "is no file",
+    ),
+    "a huge file": (lambda folder: (folder / "test.ml").write_text("(* *)" * 1_000_000), "longer than"),
+    "a file that is not UTF-8": (
+        lambda folder: (folder / "test.ml").write_bytes(b"(* ok *)\n\xff"),
+        "test.ml:2: is not",
+    ),
+    "a NUL": (lambda folder: (folder / "test.ml").write_text("let () = assert true\0"), "NUL"),
+    "a wrong example": (lambda folder: (folder / ".meta/example.ml").write_text("let add x = x"), "at stage tests"),
+    "a stub that passes": (lambda folder: (folder / "add_one.ml").write_text("let add x = x + 1"), "stub passes all"),
+    "a package that nobody has": (
+        lambda folder: (folder / "dune").write_text("(executable (libraries ounit2 no_such_library))"),
+        "no_such_library",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", SPOILED)
+def test_a_spoiled_exercise_is_rejected_with_its_reason(
+    track: Path, imported: Import, ocaml_grader: OcamlGrader, what: str
+) -> None:
+    spoil, told = SPOILED[what]
+    (track.parent / "secret.ml").write_text("let secret = 1")
+    spoil(track / ADD_ONE)
+    said, tasks, rejected = imported("exercism", track, "--language", "ocaml")
+    assert (said.status, tasks) == (1, [])
+    assert told in reason(rejected, "exercism-ocaml-add-one")
+    assert "secret = 1" not in json.dumps(rejected)
+
+
+def test_one_spoiled_exercise_harms_no_other(track: Path, imported: Import, ocaml_grader: OcamlGrader) -> None:
+    shutil.copytree(track / ADD_ONE, track / "exercises/practice/again")
+    (track / "exercises/practice/again/test.ml").unlink()
+    said, tasks, rejected = imported("exercism", track, "--language", "ocaml")
+    assert (said.status, len(tasks), len(rejected)) == (0, 1, 1)
+
+
+def test_two_folders_of_one_name_are_one_task_and_one_rejection(
+    track: Path, imported: Import, ocaml_grader: OcamlGrader
+) -> None:
+    shutil.copytree(track / ADD_ONE, track / "exercises/concept/add-one")
+    _, tasks, rejected = imported("exercism", track, "--language", "ocaml")
+    assert len(tasks) == 1
+    assert "id: the same as at" in "; ".join(rejected[0]["reasons"])
+
+
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        ((CASES, "--language", "ocaml"), "holds no exercises"),
+        ((TRACK, "--language", "rust"), "is the track of OCaml, not of rust"),
+        ((TRACK, "--language", "story"), "no Exercism tasks for the grader 'story'"),
+        ((TRACK, "--language", "cobol"), "there is no grader 'cobol'"),
+        ((TRACK / "config.json", "--language", "ocaml"), "is no folder"),
+    ],
+)
+def test_what_is_no_track_is_misuse(imported: Import, argv: tuple[str | Path, ...], told: str) -> None:
+    said, _, _ = imported("exercism", *argv)
+    assert said.status == 2
+    assert told in said.err
+
+
+def test_a_rust_exercise_has_a_signature_where_stub_and_example_agree(tmp_path: Path) -> None:
+    folder = tmp_path / "exercises/practice/add-one"
+    for name, text in {
+        ".meta/config.json": json.dumps(
+            {
+                "files": {
+                    "solution": ["src/lib.rs", "Cargo.toml"],
+                    "test": ["tests/add-one.rs"],
+                    "example": [".meta/e.rs"],
+                }
+            }
+        ),
+        ".docs/instructions.md": "Add one.",
+        "Cargo.toml": '[package]\nname = "add-one"\nedition = "2024"\n[dependencies]\nrand = "0.8"\n',
+        "src/lib.rs": "pub fn add(x: i64) -> i64 {\n    todo!()\n}\n",
+        ".meta/e.rs": "pub fn add(x: i64) -> i64 {\n    x + 1\n}\n",
+        "tests/add-one.rs": "use add_one::*;\n#[test]\nfn one() {\n    assert_eq!(add(1), 2);\n}\n",
+    }.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    [draft] = exercism_drafts(tmp_path, GraderName.RUST)
+    assert draft.problem is None
+    assert (draft.values["crate"], draft.values["edition"]) == ("add_one", "2024")
+    assert draft.values["signature"] == "pub fn add(x: i64) -> i64;\n"
+    assert draft.values["dependencies"] == ["rand"]
+    (folder / ".meta/e.rs").write_text("pub fn add<T: Into<i64>>(x: T) -> i64 {\n    x.into() + 1\n}\n")
+    [draft] = exercism_drafts(tmp_path, GraderName.RUST)
+    assert "signature" not in draft.values
+
+
+# ------------------------------------------------------------------------------------- the real tracks' exercises
+
+
+def written_back(record: dict[str, Any], root: Path, answer: str) -> None:
+    """A record of the data beside the checkout as the folder that it was made of."""
+    folder = root / record["path"]
+    rust = isinstance(record["solution"], dict)
+    files: dict[str, str] = {".docs/instructions.md": record["description"]}
+    if rust:
+        files |= {"Cargo.toml": record["cargo_toml"], **record["stub"], **record["tests"]}
+        files[".meta/example.rs"] = record["solution"]["src/lib.rs"]
+        tests, example = [*record["tests"]], ".meta/example.rs"
+    else:
+        packages = " ".join(record["packages"])
+        files |= {f"{answer}": record["stub"], f"{answer}i": record["interface"], "test.ml": record["tests"]}
+        files |= {
+            ".meta/example.ml": record["solution"],
+            "dune": f"(executable (name test) (libraries base {packages}))",
+        }
+        files |= record["extra_files"] or {}
+        tests, example = ["test.ml"], ".meta/example.ml"
+    named = {"solution": [answer], "test": tests, "example": [example]}
+    files[".meta/config.json"] = json.dumps({"authors": [], "files": named})
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+def records(name: str) -> list[dict[str, Any]]:
+    if not (DATA / name).exists():
+        pytest.skip(f"{name} is not beside this checkout")
+    return read(DATA / name)
+
+
+def test_real_ocaml_exercises_are_imported_and_valid(
+    imported: Import, tmp_path: Path, ocaml_grader: OcamlGrader
+) -> None:
+    chosen = [one for one in records("ocaml_exercism.jsonl") if one["packages"] == ["ounit2"]][:12]
+    assert len(chosen) == 12
+    for record in chosen:
+        written_back(record, tmp_path / "track", f"{record['module']}.ml")
+    said, tasks, rejected = imported("exercism", tmp_path / "track", "--language", "ocaml", "--cpu-s", "10")
+    assert rejected == []
+    assert {task["title"] if "title" in task else task["id"].split("-", 2)[2] for task in tasks} == {
+        one["slug"] for one in chosen
+    }
+    assert {task["tests"] for task in tasks} == {one["tests"] for one in chosen}
+
+
+@pytest.mark.slow
+def test_real_rust_exercises_are_imported_and_valid(imported: Import, tmp_path: Path, rust_grader: RustGrader) -> None:
+    chosen = [one for one in records("rust_exercism.jsonl") if one["std_only_verified"] and not one["example_deps"]]
+    chosen = [one for one in chosen if one["kind"] == "practice"][:10]
+    for record in chosen:
+        written_back(record, tmp_path / "track", "src/lib.rs")
+    said, tasks, rejected = imported("exercism", tmp_path / "track", "--language", "rust", "--cpu-s", "10")
+    assert [row for row in rejected if "PartialEq" not in str(row["reasons"])] == []
+    assert len(tasks) + len(rejected) == 10
+    assert len(tasks) >= 8
+
+
+# -------------------------------------------------------------------------------------------------------- benchmarks
+
+
+def test_multipl_e_in_ocaml(imported: Import, ocaml_grader: OcamlGrader) -> None:
+    said, tasks, rejected = imported("multipl-e", CASES / "multipl_e.jsonl", "--language", "ocaml", "--licence", "MIT")
+    by_id = {task["id"]: task for task in tasks}
+    assert set(by_id) == {"HumanEval_900_add_all", "mbpp_902_apply"}
+    assert by_id["HumanEval_900_add_all"]["signature"] == "val add_all : int list -> int\n"
+    assert by_id["mbpp_902_apply"]["signature"] == "val apply : (int -> int -> int) -> int * int -> int\n"
+    assert {task["group"] for task in tasks} == {"humaneval/900", "mbpp/902"}
+    assert {task["licence"] for task in tasks} == {"MIT"}
+    assert "solution" not in by_id["mbpp_902_apply"]
+    assert "2 tasks: has no reference answer" in said.err
+    assert "tests do not parse" in reason(rejected, "HumanEval_901_negate")
+    assert "tests: is missing" in reason(rejected, "HumanEval_903_no_tests")
+    assert reason(rejected, "HumanEval_904_in_python") == "language: is py, not ocaml"
+
+
+def test_multipl_e_tests_count_one_by_one(imported: Import, ocaml_grader: OcamlGrader) -> None:
+    from gradus.contract import OcamlSubmission
+
+    _, tasks, _ = imported("multipl-e", CASES / "multipl_e.jsonl", "--language", "ocaml")
+    task = {name: tasks[0][name] for name in ("tests", "signature")}
+    half = OcamlSubmission.model_validate({"id": "a", "completion": "let add_all _ = 0", "task": task})
+    result = ocaml_grader.grade(half, "ocaml/graduated@1", 0)
+    assert result.tests is not None
+    assert (result.tests.passed, result.tests.total) == (1, 2)
+
+
+def test_a_file_in_several_languages_needs_a_choice(imported: Import) -> None:
+    said, _, _ = imported("multipl-e", CASES / "multipl_e.jsonl")
+    assert said.status == 2
+    assert "choose one by --language" in said.err
+
+
+def test_multipl_e_in_rust(imported: Import, rust_grader: RustGrader) -> None:
+    _, tasks, rejected = imported("multipl-e", CASES / "multipl_e_rust.jsonl")
+    by_id = {task["id"]: task for task in tasks}
+    assert set(by_id) == {"HumanEval_900_add_all", "HumanEval_905_counts"}
+    assert by_id["HumanEval_900_add_all"]["tests"].count("#[test]") == 2
+    assert "use std::collections::HashMap;" in by_id["HumanEval_905_counts"]["tests"]
+    assert "something else than bindings and assertions" in reason(rejected, "HumanEval_906_loops")
+
+
+def test_humaneval_x_in_rust(imported: Import, rust_grader: RustGrader) -> None:
+    _, tasks, rejected = imported("humaneval", CASES / "humaneval.jsonl", "--any-style")
+    by_id = {task["id"]: task for task in tasks}
+    assert set(by_id) == {"Rust-900", "Rust-901"}
+    assert by_id["Rust-900"]["solution"].startswith("use std::collections::HashSet;\npub fn add_all(")
+    assert "super" not in by_id["Rust-900"]["tests"]
+    assert "    x\n" in by_id["Rust-901"]["stub"], "a buggy solution is what does not pass"
+    assert "at stage tests" in reason(rejected, "Rust-902")
+    assert "hold no #[test] function" in reason(rejected, "Rust-903")
+    _, tasks, rejected = imported("humaneval", CASES / "humaneval.jsonl")
+    assert [task["id"] for task in tasks] == ["Rust-900"]
+    assert "unneeded `return`" in reason(rejected, "Rust-901")
+
+
+def test_humaneval_in_ocaml(imported: Import, ocaml_grader: OcamlGrader) -> None:
+    _, tasks, rejected = imported("humaneval", CASES / "humaneval_ocaml.jsonl")
+    assert rejected == []
+    assert tasks[0]["solution"].startswith("let rec add_all (numbers : int list) : int =\n  match numbers with")
+    assert tasks[1]["solution"] == "let is_even x = x mod 2 = 0\n"
+    assert "signature" not in tasks[1], "without types written down there is none"
+
+
+# ----------------------------------------------------------------------------------------------------- other columns
+
+
+def test_columns_of_ocaml_training_data(imported: Import, ocaml_grader: OcamlGrader) -> None:
+    said, [task], rejected = imported("columns", CASES / "ocamler.csv", "--layout", "ocamler")
+    assert (task["id"], task["signature"]) == ("first_1", "val add_all : int list -> int\n")
+    assert "does not end in the beginning of a definition" in reason(rejected, "first_2")
+    assert "tests do not parse" in reason(rejected, "first_3")
+    assert rejected[0]["where"].endswith("ocamler.csv:11")
+    said, tasks, rejected = imported("columns", CASES / "ocamler.csv", "--layout", "ocamler", "--proven-only")
+    assert (said.status, tasks) == (1, [])
+    assert "has no reference answer" in reason(rejected, "first_1")
+
+
+def test_columns_of_ocaml_evaluation_data(imported: Import, ocaml_grader: OcamlGrader) -> None:
+    _, [task], rejected = imported("columns", CASES / "ocamler_eval.jsonl", "--layout", "ocamler-eval")
+    assert (task["id"], task["difficulty"]) == ("1", "easy")
+    assert task["solution"] == "let add (x : int) : int =\nx + 1\n"
+    assert "reference answer gets" in reason(rejected, "2"), "its solution is a stub"
+
+
+def test_columns_of_supervised_data_become_worked_examples(imported: Import) -> None:
+    _, examples, rejected = imported("columns", CASES / "ocamler_sft.jsonl", "--layout", "ocamler-sft")
+    assert [set(one) for one in examples] == [{"id", "prompt", "completion"}]
+    assert ["the same as at" in str(rejected[0]["reasons"]), "missing" in str(rejected[1]["reasons"])] == [True, True]
+
+
+def test_columns_of_a_rust_agent(imported: Import, rust_grader: RustGrader) -> None:
+    _, tasks, rejected = imported("columns", CASES / "rust_agent.jsonl", "--layout", "b")
+    assert rejected == []
+    assert tasks[0]["signature"] == "pub fn add_all(numbers: &[i64]) -> i64;\n"
+    assert tasks[0]["difficulty"] == 2
+    assert tasks[1]["id"].startswith("row-")
+    assert "signature" not in tasks[1], "what the tests need of a type cannot be told"
+
+
+def test_columns_of_sprints(imported: Import, story_grader: StoryGrader) -> None:
+    _, [task], rejected = imported("columns", CASES / "scrum.jsonl", "--layout", "scrum")
+    assert task["references"][0] == "As a visitor, I want to see a map of each floor, so that I can plan my visit."
+    assert "id: the same as at" in str(rejected[0]["reasons"])
+    assert "is missing or empty" in str(rejected[1]["reasons"])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    "row",
+    [
+        {},
+        {"id": None, "prompt": None},
+        {"id": [], "prompt": {}, "tests": 3, "problem": [], "description": 1, "sprint_goal": 2, "solution": 3},
+        {"id": "\ud800", "prompt": "\ud800 =", "tests": "\ud800", "sprint_goal": "\ud800", "description": "\0"},
+        {
+            "id": "../../etc",
+            "prompt": "let f (((((=",
+            "problem": "=",
+            "tests": "}}}",
+            "description": "fn",
+            "solution": "{",
+        },
+        {
+            "id": True,
+            "formatted_issues": 5,
+            "sprint_goal": "x",
+            "references": [1],
+            "description": "x",
+            "tests": "#[test",
+        },
+    ],
+)
+def test_any_row_is_a_draft_or_has_a_problem(layout: str, row: dict[str, Any]) -> None:
+    from gradus.rows import Row
+    from services.corpus.columns import column_drafts
+
+    [draft] = column_drafts([Row("x:1", row)], LAYOUTS[layout])
+    assert draft.problem or draft.values["id"]
+    assert "/" not in draft.id
+
+
+# ------------------------------------------------------------------------------------------------------ input, output
+
+
+def test_broken_lines_are_told_by_line(imported: Import, tmp_path: Path, ocaml_grader: OcamlGrader) -> None:
+    file = tmp_path / "rows.jsonl"
+    good = (CASES / "multipl_e.jsonl").read_text().splitlines()[0]
+    file.write_text(f"{good}\n{{oops\n[1]\n{good}\n" + '{"name": "a", "name": "b"}\n{"prompt": NaN}\n')
+    _, tasks, rejected = imported("multipl-e", file, "--language", "ml")
+    assert len(tasks) == 1
+    told = [(row["where"].rpartition(":")[2], row["reasons"][0][:24]) for row in rejected]
+    assert [line for line, _ in told] == ["2", "3", "4", "5", "6"]
+    assert "id: the same as at" in rejected[2]["reasons"][0]
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [(b"", "holds no rows"), (b'{"a": "\xff"}', ":1: is not UTF-8"), (b"\n\n", "holds no rows")],
+)
+def test_a_file_without_rows_is_misuse(imported: Import, tmp_path: Path, content: bytes, told: str) -> None:
+    (tmp_path / "rows.jsonl").write_bytes(content)
+    said, _, _ = imported("humaneval", tmp_path / "rows.jsonl", "--language", "rust")
+    assert said.status == 2
+    assert told in said.err
+
+
+def test_a_file_that_is_too_large_is_refused_unread(tmp_path: Path) -> None:
+    from gradus.errors import Misuse
+
+    file = tmp_path / "rows.jsonl"
+    with file.open("wb") as sparse:
+        sparse.truncate(2049 * 2**20)
+    with pytest.raises(Misuse, match="larger than 2048 MB"):
+        rows_of(file)
+
+
+def test_what_exists_is_replaced_only_by_force(gradus: Cli, tmp_path: Path, ocaml_grader: OcamlGrader) -> None:
+    out, rejected = tmp_path / "out.jsonl", tmp_path / "out.rejected.jsonl"
+    out.write_text("mine")
+    argv = ("tasks", "import", "exercism", TRACK, "--language", "ocaml", "-o", out)
+    said = gradus(*argv)
+    assert (said.status, out.read_text()) == (2, "mine")
+    assert "--force" in said.err
+    rejected.write_text("of an earlier import")
+    assert gradus(*argv, "--force").status == 0
+    assert len(read(out)) == 1
+    assert not rejected.exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"], "nothing half written is left"
+
+
+def test_a_file_is_never_written_onto_its_source(gradus: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    shutil.copy(CASES / "multipl_e_rust.jsonl", file)
+    before = file.read_bytes()
+    said = gradus("tasks", "import", "multipl-e", file, "-o", file, "--force")
+    assert said.status == 2
+    assert "is read from" in said.err
+    assert file.read_bytes() == before
+
+
+def test_without_validation_only_the_form_is_looked_at(imported: Import) -> None:
+    said, tasks, _ = imported("multipl-e", CASES / "multipl_e.jsonl", "--language", "ocaml", "--no-validate")
+    assert len(tasks) == 3
+    assert "3 tasks: was not validated" in said.err
+
+
+def test_the_rules_of_validation_are_strict_unless_told_otherwise(ocaml_grader: OcamlGrader) -> None:
+    from gradus.rows import Row
+
+    row = {"id": "a", "prompt": "p", "tests": "let () = assert (f 1 = 2)", "signature": "val f : int -> int"}
+    [finding] = validate([Row("x:1", row)], GraderName.OCAML, ocaml_grader, 2)
+    assert finding.problems == ["solution: is missing or empty"]
+
+
+def test_the_same_import_writes_the_same_bytes(imported: Import, tmp_path: Path, ocaml_grader: OcamlGrader) -> None:
+    imported("multipl-e", CASES / "multipl_e.jsonl", "--language", "ocaml")
+    first = (tmp_path / "out.jsonl").read_bytes()
+    imported("multipl-e", CASES / "multipl_e.jsonl", "--language", "ocaml")
+    assert (tmp_path / "out.jsonl").read_bytes() == first
