@@ -87,7 +87,7 @@ export class Chart {
   }
 
   // plan: {x, xName, lines: [{name, style, y, dots, dash}], areas: [{name, style, low, high, y}], whiskers, range, log,
-  // show, note, fractions}; every array is as long as x, null is a gap. Returns whether there was anything to draw.
+  // show, note, fractions, named}; every array is as long as x, null is a gap. Returns whether there was anything to draw.
   draw(plan) {
     const { x, lines = [], areas = [], show = number } = plan;
     this.plan = plan;
@@ -158,7 +158,7 @@ export class Chart {
     const keys = [...lines.map((one) => ["line", one]), ...areas.map((one) => ["area", one])].filter(([, one]) => one.name);
     const key = ([shape, one]) =>
       el("li", {}, el("span", { class: `key ${shape} ${one.style}${one.dash ? " dashed" : ""}`, "aria-hidden": "true" }), one.name);
-    this.legend.replaceChildren(...(keys.length > 1 || areas.length ? keys.map(key) : []));
+    this.legend.replaceChildren(...(keys.length > 1 || areas.length || this.plan.named ? keys.map(key) : []));
   }
 
   // What each x says in words, and what the whole picture does.

@@ -225,7 +225,7 @@ export class RunView {
   drawFlags({ steps: x, values }) {
     const names = family(values, "gradus/flag/");
     const lines = names.map((key, n) => ({ name: key.slice("gradus/flag/".length), style: PARTS[n % 6], dash: DASH(n), y: values[key].map((value, k) => value ?? ((values.reward?.[k] ?? null) === null ? null : 0)) }));
-    this.noFlags.hidden = this.flags.draw("Share of verdicts that carry a flag", "large", lines.length ? { x, show: percent, lines } : null);
+    this.noFlags.hidden = this.flags.draw("Share of verdicts that carry a flag", "large", lines.length ? { x, show: percent, named: true, lines } : null);
   }
 
   drawFurther({ steps: x, values }) {

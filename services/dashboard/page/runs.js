@@ -23,7 +23,7 @@ class Row {
     const reward = number(run.reward) + (run.reward_std === null || run.reward === null ? "" : " ± " + number(run.reward_std));
     const shown = [
       [[run.id], () => link("run", run.id)],
-      [[run.state, run.why], () => badge(run)],
+      [[run.state, run.why, run.alarms.length], () => el("span", {}, badge(run), run.alarms.length ? el("span", { class: "away narrow", "aria-hidden": "true" }, " ⚠ " + run.alarms.length) : null)],
       [[steps, run.phase], () => el("span", {}, steps, run.phase ? el("span", { class: "note" }, " " + run.phase) : null)],
       [[reward, run.loss], () => el("span", {}, run.reward === null && run.loss !== null ? "loss " + number(run.loss) : reward)],
       [[run.held_out], () => el("span", {}, run.held_out ? [percent(run.held_out.pass_rate), el("span", { class: "note" }, ` ${run.held_out.name}, ${run.held_out.mode}`)] : "–")],

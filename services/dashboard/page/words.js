@@ -23,6 +23,7 @@ export function percent(value) {
 
 export function duration(seconds) {
   if (!known(seconds) || seconds < 0) return NOTHING;
+  if (seconds === 0) return "0 s";
   if (seconds < 0.1) return number(1000 * seconds) + " ms";
   if (seconds < 10) return seconds.toFixed(seconds < 1 ? 2 : 1) + " s";
   const whole = Math.round(seconds);
