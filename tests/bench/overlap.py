@@ -1,9 +1,10 @@
 """What grading adds to a training step when completions are graded as they come: OCaml grading beside a constant.
 
-`python -m tests.bench.overlap MODEL` trains the demo's tasks from a warm-started MODEL in turns, with grading and with
-a constant in its place, all else alike: the learning rate is 0, so that both write the same kind of completions
-throughout. Each turn has a service of its own, so no verdict comes from a cache. With `--vllm GRADUS` it starts a vLLM
-server, else the trainer's own process generates. It measures steps, not learning.
+`python -m tests.bench.overlap MODEL` trains the demo's tasks from a warm-started MODEL, step by step in turns with
+grading and with a constant in its place, so that others' work on the machine hits all alike. The learning rate is 0, so
+that the completions are of one kind throughout, and no task comes twice, so that no verdict is from a cache. With
+`--vllm GRADUS` it starts a vLLM server, else the trainer's own process generates. `--grown 10m` gives every token the
+cost of a model of 10 million parameters and leaves the answers as they are. It measures steps, not learning.
 """
 
 from __future__ import annotations
@@ -20,92 +21,124 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gradus.resources import configs
-from tests.bench.ocaml import cpu_of_tree, machine
+from tests.bench.ocaml import machine
+from tests.bench.overlap_grown import SIZES, grow
+from tests.bench.overlap_run import CONSTANT, GRADED, KINDS, LATE
 from trainer.demo.run import Services
 from trainer.run_folder import read_lines
 
-KINDS = ("constant", "graded", "graded late")
-"""`graded late`: everything is sent when the last completion is written (`reward.early: false`)."""
-UNCOUNTED_STEPS = 2
-"""The first ones, which load and connect."""
-SHOWN = ("step_time", "time/generate_s", "time/grade_s", "time/update_s", "gradus/early", "gradus/cached")
-Figures = dict[str, float]
+SHOWN = (
+    "step_time",
+    "time/grade_s",
+    "generation/generate_s",
+    "generation/sync_s",
+    "trainer_cpu_s",
+    "grading_cpu_s",
+    "generation_cpu_s",
+    "gradus/early",
+    "gradus/cached",
+    "gradus/passed",
+    "completions/mean_length",
+)
+"""Of metrics.jsonl."""
+Step = dict[str, Any]
+Turn = dict[str, Step]
+"""A step of each kind, one after the other."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.overlap", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("model", type=Path, help="a warm-started model, such as runs/demo/warm_start")
+    parser.add_argument("--grown", choices=SIZES, help="to how many parameters")
     parser.add_argument("--vllm", type=Path, help="the gradus of an environment with vLLM")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=14)
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
+    parser.add_argument("--steps", type=int, default=15, help="of one round, all kinds together; 15 are all tasks once")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=(CONSTANT, GRADED, LATE))
     parser.add_argument("--nice", type=int, default=0, help="of the service and the workers")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--more", nargs=argparse.REMAINDER, default=[], help="overrides for every run")
     given = parser.parse_args()
     toolchain = subprocess.run(["ocaml", "-version"], capture_output=True, text=True, check=True).stdout.strip()
     with tempfile.TemporaryDirectory(prefix="gradus-bench-") as place:
+        if given.grown:
+            grow(given.model, Path(place) / "model", SIZES[given.grown])
+            given.model = Path(place) / "model"
         found = measured(given, Path(place))
-    who = "vLLM" if given.vllm else "in process"
-    print(json.dumps({"machine": machine(toolchain), "generation": who, **found}, indent=1))
+    who = {"generation": "vLLM" if given.vllm else "in process", "model": given.grown or "as it is"}
+    print(json.dumps({"machine": machine(toolchain), **who, **found}, indent=1))
 
 
 def measured(given: argparse.Namespace, place: Path) -> dict[str, Any]:
-    """Medians over all counted steps of all rounds, and the ratios to the steps with a constant."""
-    kinds = tuple(given.kinds)
-    steps: dict[str, list[Figures]] = {kind: [] for kind in kinds}
-    with generation(given, place) as options:
-        for number in range(given.rounds):
-            for kind in kinds[number % len(kinds) :] + kinds[: number % len(kinds)]:
-                steps[kind] += one_turn(given, place / f"{number}-{kind}", kind, options)
-    medians = {kind: _medians(of_kind) for kind, of_kind in steps.items()}
-    base = medians["constant"]["step_time"]
-    ratios = {kind: round(found["step_time"] / base, 3) for kind, found in medians.items()}
-    return {"steps_each": len(steps["constant"]), "medians": medians, "step_time_to_constant": ratios}
+    """Medians over all counted steps of all rounds, and ratios to the step with a constant of the same turn."""
+    with generation(given, place) as (options, servers):
+        turns = [
+            turn for number in range(given.rounds) for turn in one_round(given, place / str(number), options, servers)
+        ]
+    of_kind = {kind: [turn[kind] for turn in turns] for kind in given.kinds}
+    return {
+        "steps_each": len(turns),
+        "medians": {kind: _medians(steps) for kind, steps in of_kind.items()},
+        # Others' work only ever makes a step longer, so the fastest one of each kind is the one least disturbed.
+        "fastest_step_s": {kind: _fastest(steps) for kind, steps in of_kind.items()},
+        "fastest_to_constant": {kind: _fastest(steps) / _fastest(of_kind[CONSTANT]) for kind, steps in of_kind.items()},
+        "turns_to_constant": {kind: _ratios(turns, kind) for kind in given.kinds if kind != CONSTANT},
+    }
 
 
-def _medians(steps: list[Figures]) -> Figures:
-    names = dict.fromkeys(name for step in steps for name in step)
-    return {name: round(statistics.median(step.get(name, 0.0) for step in steps), 4) for name in names}
+def _fastest(steps: list[Step]) -> float:
+    return min(float(step["step_time"]) for step in steps)
+
+
+def _medians(steps: list[Step]) -> Step:
+    found = {name: [step[name] for step in steps if step.get(name) is not None] for name in SHOWN}
+    return {name: round(statistics.median(values), 4) for name, values in found.items() if values}
+
+
+def _ratios(turns: list[Turn], kind: str) -> dict[str, float]:
+    """Quartiles; a middle one of 1.1 says that half of the turns had less."""
+    ratios = [turn[kind]["step_time"] / turn[CONSTANT]["step_time"] for turn in turns]
+    lower, middle, upper = statistics.quantiles(ratios, n=4, method="inclusive")
+    return {"lower": round(lower, 3), "median": round(middle, 3), "upper": round(upper, 3)}
 
 
 @contextmanager
-def generation(given: argparse.Namespace, place: Path) -> Iterator[list[str]]:
-    """The options of who generates; a vLLM server runs inside the block."""
+def generation(given: argparse.Namespace, place: Path) -> Iterator[tuple[list[str], Services | None]]:
+    """The options of who generates, and what runs for it inside the block."""
     if given.vllm is None:
-        yield ["--generation.backend", "in_process"]
+        yield ["--generation.backend", "in_process"], None
         return
     (place / "vllm").mkdir()
     with Services(place / "vllm") as services:
-        yield ["--generation.url", services.start_vllm(given.vllm, given.model), "--generation.verify_sync", "first"]
+        url = services.start_vllm(given.vllm, given.model)
+        yield ["--generation.url", url, "--generation.verify_sync", "first"], services
 
 
-def one_turn(given: argparse.Namespace, folder: Path, kind: str, options: list[str]) -> list[Figures]:
-    """The counted steps of one run, each with the CPU seconds of a step beside its times."""
+def one_round(given: argparse.Namespace, folder: Path, options: list[str], servers: Services | None) -> list[Turn]:
+    """The counted turns of one run, with a service of its own."""
     logs = folder.with_name(folder.name + "-logs")
     logs.mkdir()
     with Services(logs) as services:
         url = services.start(given.workers)
         for service in services.running:
             os.setpriority(os.PRIO_PGRP, service.process.pid, given.nice)
-        early = "false" if kind == "graded late" else "true"
-        command = [sys.executable, "-m", "tests.bench.overlap_run", kind, "--output_dir", str(folder)]
-        command += ["--model", str(given.model), "--max_steps", str(given.steps), "--reward.urls", url]
-        command += ["--reward.early", early, *options, *given.more]
-        before = [cpu_of_tree(service.process.pid) for service in services.running]
+        watched = {"grading": _pids(services), "generation": _pids(servers)}
+        command = [sys.executable, "-m", "tests.bench.overlap_run", ",".join(given.kinds), json.dumps(watched)]
+        command += ["--output_dir", str(folder), "--model", str(given.model), "--max_steps", str(given.steps)]
+        command += ["--reward.urls", url, "--reward.early", "true", "--save_strategy", "'no'", *options, *given.more]
         with (logs / "training.log").open("wb") as log:
             status = subprocess.run(command, stdout=log, stderr=log, check=False).returncode
         if status != 0:
             raise SystemExit((logs / "training.log").read_text(errors="replace")[-3000:])
-        after = [cpu_of_tree(service.process.pid) for service in services.running]
-    grading_cpu_s = (sum(after) - sum(before)) / given.steps
-    lines = read_lines(folder / "metrics.jsonl")[UNCOUNTED_STEPS:]
-    return [{**{name: line[name] for name in SHOWN if name in line}, "grading_cpu_s": grading_cpu_s} for line in lines]
+    lines: list[Step] = read_lines(folder / "metrics.jsonl")
+    steps = [{name: line[name] for name in ("kind", *SHOWN) if name in line} for line in lines]
+    print(*map(json.dumps, steps), sep="\n", file=sys.stderr, flush=True)
+    size = len(given.kinds)
+    turns = [steps[at : at + size] for at in range(0, len(steps) - size + 1, size)]
+    return [{step["kind"]: step for step in turn} for turn in turns[1:]]  # the first one loads and connects
 
 
-def config() -> Path:
-    return configs() / "train" / "demo_ocaml_vllm.yaml"
+def _pids(services: Services | None) -> list[int]:
+    return [service.process.pid for service in services.running] if services else []
 
 
 if __name__ == "__main__":

@@ -1,30 +1,67 @@
-"""One run of `tests.bench.overlap`: the demo's training at a learning rate of 0, graded or with a constant reward."""
+"""One run of `tests.bench.overlap`: the demo's training at a learning rate of 0, its steps graded or not in turns."""
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tests.bench.overlap import config
-from trainer import grpo
-from trainer.rewards import Asked, Rewarder
+from gradus.resources import configs
+from tests.bench.ocaml import cpu_of_tree
+from trainer import grpo, rewards
+from trainer.progress import StepClock
+from trainer.rewards import GATHER_S, Asked, Rewarder
 from trainer.train import main
 
+KINDS = CONSTANT, GRADED, AT_ONCE, LATE = ("constant", "graded", "graded at once", "graded late")
+"""`at once`: what ends together is not gathered into one request. `late`: all is sent when the last one is written."""
 FIXED = ["--learning_rate", "0", "--warm_start", "null", "--evaluation.samples", "0", "--evaluation.greedy", "false"]
 
 
-class Constant(Rewarder):
-    """Grades nothing, at once."""
+class InTurns(Rewarder):
+    """Grades as the kind of the step says; the order of kinds changes from turn to turn."""
+
+    kinds: Sequence[str] = ()
+    step = 0
+
+    @classmethod
+    def kind(cls) -> str:
+        turn = cls.step // len(cls.kinds)
+        return cls.kinds[(cls.step + turn) % len(cls.kinds)]
 
     async def gradus(self, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> list[float | None]:
-        return [1.0] * len(completions)
+        if self.kind() == CONSTANT:
+            return [1.0] * len(completions)
+        return await super().gradus(prompts, completions, **columns)
 
-    def send_ahead(self, asked: Iterable[Asked]) -> None: ...
+    def send_ahead(self, asked: Iterable[Asked]) -> None:
+        if self.kind() in (GRADED, AT_ONCE):
+            super().send_ahead(asked)
+
+
+class CpuClock(StepClock):
+    """Tells a step's kind and what CPU it took, by whom, beside its times; the next step is of the next kind."""
+
+    watched: Mapping[str, Sequence[int]] = {}
+    """Process numbers, by what they do."""
+    _before: Mapping[str, float] = {}
+
+    def take(self) -> dict[str, Any]:
+        now = {name: sum(map(cpu_of_tree, pids)) for name, pids in self.watched.items()}
+        now["trainer"] = time.process_time()
+        spent = {f"{name}_cpu_s": cpu_s - self._before.get(name, cpu_s) for name, cpu_s in now.items()}
+        line = {**super().take(), **spent, "kind": InTurns.kind()}
+        self._before = now
+        InTurns.step += 1
+        rewards.GATHER_S = 0.0 if InTurns.kind() == AT_ONCE else GATHER_S
+        return line
 
 
 if __name__ == "__main__":
-    kind, *overrides = sys.argv[1:]
-    if kind == "constant":
-        grpo.Rewarder = Constant  # type: ignore[misc]
-    sys.exit(main(config(), [*FIXED, *overrides]))
+    kinds, watched, *overrides = sys.argv[1:]
+    InTurns.kinds, CpuClock.watched = kinds.split(","), json.loads(watched)
+    grpo.Rewarder = InTurns  # type: ignore[misc]
+    grpo.StepClock = CpuClock  # type: ignore[misc]
+    sys.exit(main(configs() / "train" / "demo_ocaml_vllm.yaml", [*FIXED, *overrides]))
