@@ -29,6 +29,7 @@ def summary_of(run: Run, now: float) -> Json:
     state, why = run.state(now)
     log = run.metrics
     held_out = _newest_held_out(run.evaluations.in_order())
+    is_warming = log.step is None and run.warm_start.step is not None
     return {
         "id": run.id,
         "version": run.version,
@@ -37,8 +38,8 @@ def summary_of(run: Run, now: float) -> Json:
         "set_aside": run.is_set_aside,
         "changed_at": run.changed_at,
         "step": log.step if log.step is not None else run.warm_start.step,
-        "max_steps": run.max_steps,
-        "phase": "warm start" if log.step is None and run.warm_start.step is not None else "",
+        "max_steps": None if is_warming else run.max_steps,
+        "phase": "warm start" if is_warming else "",
         "stage": run.stage,
         "grader": run.grader,
         "reward": log.newest.get("reward"),

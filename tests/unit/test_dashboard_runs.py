@@ -210,6 +210,16 @@ def test_what_users_say_in_urls_is_not_shown(run_folder: Path) -> None:
     assert run.max_steps == 7
 
 
+def test_steps_of_the_warm_start_are_not_those_that_were_asked_of_grpo(tmp_path: Path) -> None:
+    append(tmp_path / "a" / "sft_metrics.jsonl", [{"step": 80, "loss": 0.3, "learning_rate": 1e-3}])
+    (tmp_path / "a" / "config.resolved.json").write_text(json.dumps({"grpo": {"max_steps": 80}}))
+    told = summary_of(only(tmp_path), NOW)
+    assert (told["phase"], told["step"], told["max_steps"]) == ("warm start", 80, None)
+    append(tmp_path / "a" / "metrics.jsonl", [metric(1)])
+    told = summary_of(only(tmp_path), NOW)
+    assert (told["phase"], told["step"], told["max_steps"]) == ("", 1, 80)
+
+
 @pytest.mark.parametrize("text", ["", "nonsense", "[1]", '{"grpo": 5}', '{"grpo": {"max_steps": "x"}}', "[" * 99_999])
 def test_a_broken_configuration_is_an_empty_one(run_folder: Path, text: str) -> None:
     (run_folder / "config.resolved.json").write_text(text)
