@@ -84,7 +84,8 @@ def _pairs(answers: Sequence[Answer], choice: Choice) -> Iterator[tuple[Answer, 
     for place in range(min(choice.max_per_task, len(ranked) // 2)):
         best, worst = ranked[place], ranked[-1 - place]
         wanted = best.passed and not worst.passed if choice.passed_against_failed else True
-        if wanted and best.reward - worst.reward >= max(choice.min_margin, ROUNDING) - ROUNDING:
+        margin = best.reward - worst.reward
+        if wanted and margin > ROUNDING and margin >= choice.min_margin - ROUNDING:
             yield best, worst
 
 

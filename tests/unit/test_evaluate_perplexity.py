@@ -1,0 +1,152 @@
+"""Perplexity against another computation of it, over texts, worked answers and chats."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradus.errors import Misuse
+from trainer.config import FreshModel, ModelConfig
+from trainer.evaluate.perplexity import Document, Perplexity, Sums, documents_of, main, perplexity_of, sums_of
+
+pytestmark = pytest.mark.training
+TEXT = "let f x = x + 1\nlet g y = f (f y)\n"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from trainer.fresh import make_fresh_model
+
+    path = tmp_path_factory.mktemp("model")
+    sizes = FreshModel(hidden_size=32, intermediate_size=64, layers=2, heads=2, kv_heads=1, head_dim=16, max_length=64)
+    make_fresh_model("qwen3", sizes, [TEXT], path, seed=1)
+    return path
+
+
+@pytest.fixture(scope="module")
+def tiny(folder: Path) -> tuple[Any, Any]:
+    from trainer.model import load_model, load_tokenizer
+
+    settings = ModelConfig(name=str(folder), device="cpu")
+    return load_model(str(folder), settings, "float32").eval(), load_tokenizer(str(folder), settings)
+
+
+def by_the_models_own_loss(model: Any, document: Document) -> float:
+    import torch
+
+    labels = [token if counts else -100 for token, counts in zip(document.ids, document.counted, strict=True)]
+    with torch.no_grad():
+        loss = model(input_ids=torch.tensor([document.ids]), labels=torch.tensor([labels])).loss
+    return float(loss)
+
+
+def rows(path: Path, *given: dict[str, Any]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in given))
+    return path
+
+
+def test_it_is_the_models_own_loss_where_one_window_holds_everything(tiny: tuple[Any, Any], tmp_path: Path) -> None:
+    model, tokenizer = tiny
+    given = rows(
+        tmp_path / "x.jsonl",
+        {"text": TEXT},
+        {"prompt": "(* add 1 *)\n", "completion": "let f x = x + 1"},
+        {"messages": [{"role": "user", "content": "add 1"}, {"role": "assistant", "content": "x + 1"}]},
+    )
+    for document in documents_of(given, tokenizer):
+        sums = sums_of(model, document, 64, 32)
+        assert sums.tokens == sum(document.counted[1:])
+        assert sums.nats / sums.tokens == pytest.approx(by_the_models_own_loss(model, document), rel=1e-5)
+
+
+def test_of_chats_only_answers_with_their_end_are_counted(tiny: tuple[Any, Any], tmp_path: Path) -> None:
+    tokenizer = tiny[1]
+    turns = [("system", "s"), ("user", "one"), ("assistant", "ANSWER"), ("user", "two"), ("assistant", "AGAIN")]
+    chat = {"messages": [{"role": role, "content": text} for role, text in turns]}
+    (document,) = documents_of(rows(tmp_path / "x.jsonl", chat), tokenizer)
+    counted = [token for token, counts in zip(document.ids, document.counted, strict=True) if counts]
+    assert tokenizer.decode(counted) == "ANSWER<|im_end|>\nAGAIN<|im_end|>\n"
+    assert tokenizer.decode(document.ids) == tokenizer.apply_chat_template(chat["messages"], tokenize=False)
+    assert document.counted_bytes == len("ANSWERAGAIN")
+
+
+@pytest.mark.parametrize(("window", "stride"), [(16, 8), (16, 1), (10, 9), (2, 1)])
+def test_windows_foresee_every_token_once_from_what_they_hold(tiny: tuple[Any, Any], window: int, stride: int) -> None:
+    import torch
+
+    model, tokenizer = tiny
+    ids = tokenizer(TEXT)["input_ids"][:40]
+    found = sums_of(model, Document(ids, [True] * len(ids), 1), window, stride)
+    assert found.tokens == len(ids) - 1
+    expected = 0.0
+    for place in range(1, len(ids)):
+        # The window in which a token first comes: the first, or one that ends at a whole number of strides after it.
+        end = window if place < window else window + stride * math.ceil((place + 1 - window) / stride)
+        start = max(0, min(end, len(ids)) - window)
+        with torch.no_grad():
+            logits = model(input_ids=torch.tensor([ids[start:place]])).logits[0, -1].double()
+        expected -= float(torch.log_softmax(logits, -1)[ids[place]])
+    assert found.nats == pytest.approx(expected, rel=1e-4)
+
+
+def test_the_figures_are_exact() -> None:
+    sums = [Sums(math.log(2) * 10, 10, 4), Sums(math.log(2) * 30, 10, 6)]
+    found = perplexity_of(sums, model="m", data="d", data_sha256="s", window=8, stride=4, duration_s=1.0)
+    assert found.perplexity == pytest.approx(2**2)
+    assert found.bits_per_byte == pytest.approx(40 / 10)
+    assert found.interval == pytest.approx((2.0, 8.0))
+    alone = perplexity_of(sums[:1], model="m", data="d", data_sha256="s", window=8, stride=4, duration_s=1.0)
+    assert (alone.perplexity, alone.interval) == (pytest.approx(2.0), None)
+    with pytest.raises(Misuse, match="no token"):
+        perplexity_of([Sums(0.0, 0, 1)], model="m", data="d", data_sha256="s", window=8, stride=4, duration_s=1.0)
+
+
+def test_the_command_writes_its_figures_and_names_the_file_last(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "book.txt").write_text(TEXT * 4)
+    assert main(str(folder), tmp_path / "book.txt", tmp_path / "out", window=20) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[-1] == str(tmp_path / "out/perplexity.json")
+    found = Perplexity.model_validate_json(Path(said[-1]).read_text())
+    assert (found.documents, found.window, found.stride, found.data) == (1, 20, 10, "book.txt")
+    assert said[0].startswith("perplexity ")
+
+
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        ({}, "neither text"),
+        ({"text": 7}, "neither text"),
+        ({"prompt": "x"}, "neither text"),
+        ({"messages": []}, "neither text"),
+        ({"messages": ["x"]}, "neither text"),
+        ({"messages": [{"role": "user", "content": "x"}]}, "says nothing"),
+    ],
+)
+def test_rows_that_are_no_documents_are_refused_with_their_line(
+    tiny: tuple[Any, Any], tmp_path: Path, row: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(Misuse, match=rf"x\.jsonl:2: .*{why}"):
+        list(documents_of(rows(tmp_path / "x.jsonl", {"text": "a"}, row), tiny[1]))
+
+
+def test_files_and_windows_that_cannot_be_used_are_refused(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(Misuse, match="cannot be read"):
+        main(str(folder), tmp_path / "nowhere.txt", tmp_path / "out")
+    (tmp_path / "x.txt").write_text(TEXT)
+    with pytest.raises(Misuse, match="window must be 2 to 64"):
+        main(str(folder), tmp_path / "x.txt", tmp_path / "out", window=65)
+    (tmp_path / "bad.txt").write_bytes(b"\xff\xfe\xff")
+    with pytest.raises(Misuse, match="cannot be read as text"):
+        main(str(folder), tmp_path / "bad.txt", tmp_path / "out")
+    (tmp_path / "empty.jsonl").write_text("")
+    with pytest.raises(Misuse, match="holds no rows"):
+        main(str(folder), tmp_path / "empty.jsonl", tmp_path / "out")
+    (tmp_path / "one.txt").write_text("a")
+    with pytest.raises(Misuse, match="no token"):
+        main(str(folder), tmp_path / "one.txt", tmp_path / "out")
