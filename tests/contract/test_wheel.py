@@ -79,6 +79,10 @@ def test_sources_of_ocaml_configs_cases_and_templates_are_in_the_wheel(wheel: Pa
         r"gradus/configs/graders/ocaml\.yaml",
         r"gradus/configs/tasks/ocaml\.jsonl",
         r"trainer/.*\.html\.j2",
+        r"gradus/look\.css",
+        r"services/dashboard/page/index\.html",
+        r"services/dashboard/page/app\.js",
+        r"services/dashboard/page/dashboard\.css",
     ):
         assert re.search(f"^{pattern}$", inside, re.M), pattern
 
@@ -146,6 +150,7 @@ def test_the_installed_command_finds_its_tasks(installed: Path, tmp_path: Path) 
     [
         (("serve", "--port", "0"), "api"),
         (("worker", "ocaml", "--redis", "redis://127.0.0.1:9/0"), "api"),
+        (("dashboard", "--port", "0"), "api"),
         (("eval", "model", "tasks.jsonl"), "train"),
     ],
 )
