@@ -104,7 +104,11 @@ def _read_prompts(config: DataConfig) -> tuple[Example, ...]:
         Example(str(row.values.get("id") or f"row-{number}"), _text(row, "prompt"), None)
         for number, row in enumerate(rows, start=1)
     ]
-    _refuse_duplicates(rows, tuple(found))
+    first: dict[str, str] = {}
+    for row, example in zip(rows, found, strict=True):
+        if example.id in first:
+            raise Misuse(f"{row.where}: id {example.id!r} occurred before, at {first[example.id]}")
+        first[example.id] = row.where
     return tuple(found)
 
 

@@ -76,7 +76,7 @@ def load_model(name: str, config: ModelConfig, dtype: str, head: Head = Head.TOK
             trust_remote_code=config.trust_remote_code,
             attn_implementation=config.attn_implementation,
             dtype=getattr(torch, dtype),
-            **_quantization(config, dtype),
+            **_quantization(name, config, dtype),
         )
     except (OSError, ValueError, ImportError) as error:
         raise _not_loadable("model", name, error) from None
@@ -96,10 +96,19 @@ def bare_model(name: str, config: ModelConfig, head: Head = Head.TOKENS) -> Any:
         raise _not_loadable("model", name, error) from None
 
 
-def _quantization(config: ModelConfig, dtype: str) -> dict[str, Any]:
+def _unpacked(name: str, config: ModelConfig) -> dict[str, Any]:
+    """GPT-OSS is published in MXFP4, which cannot be trained: its weights are taken as 16-bit ones."""
+    from transformers import Mxfp4Config, PreTrainedConfig
+
+    told, _ = PreTrainedConfig.get_config_dict(name, revision=_revision(name, config))
+    published = told.get("quantization_config") or {}
+    return {"quantization_config": Mxfp4Config(dequantize=True)} if published.get("quant_method") == "mxfp4" else {}
+
+
+def _quantization(name: str, config: ModelConfig, dtype: str) -> dict[str, Any]:
     """What `from_pretrained` is told beside. Raises Misuse without bitsandbytes."""
     if not config.is_quantized:
-        return {}
+        return _unpacked(name, config)
     option = "load_in_4bit" if config.load_in_4bit else "load_in_8bit"
     if importlib.util.find_spec("bitsandbytes") is None:
         raise Misuse(f"model.{option} needs bitsandbytes, which is not installed: pip install 'gradus[quantized]'")

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from gradus.errors import Misuse
-from trainer.config import PromptConfig, SplitSource
+from trainer.config import PromptConfig
 from trainer.stages.rows import load_rows, repeated
-from trainer.stages.settings import DpoStage, RewardStage, SftStage
+from trainer.stages.settings import DpoStage, RewardStage, SftStage, TrainingRows
 
 USER = {"role": "user", "content": "Add 1."}
 ANSWER = {"role": "assistant", "content": "x + 1"}
@@ -91,7 +91,7 @@ def test_cells_of_a_csv_file_hold_messages_as_json(tmp_path: Path) -> None:
     file = tmp_path / "rows.csv"
     cell = json.dumps([USER, ANSWER]).replace('"', '""')
     file.write_text(f'messages\n"{cell}"\n')
-    config = SftStage(model={"name": "m"}, output_dir="x", data=SplitSource(dataset=str(file)))  # type: ignore[arg-type]
+    config = SftStage(model={"name": "m"}, output_dir="x", data=TrainingRows(dataset=str(file)))  # type: ignore[arg-type]
     assert load_rows(config).train[0].values == {"prompt": [USER], "completion": [ANSWER]}
 
 
@@ -229,6 +229,11 @@ def test_a_share_that_leaves_nothing_is_refused(tmp_path: Path) -> None:
         rows_of(SftStage, tmp_path, [GOOD_ANSWER], data={"held_out": 0.9})
 
 
+def test_a_share_that_holds_nothing_out_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Misuse, match=r"held_out 0.1 of 1 rows is no row to measure on"):
+        rows_of(SftStage, tmp_path, [GOOD_ANSWER], data={"held_out": 0.1})
+
+
 def test_repeated_rows_are_counted(tmp_path: Path) -> None:
     assert repeated(rows_of(SftStage, tmp_path, [GOOD_ANSWER, GOOD_ANSWER, {**GOOD_ANSWER, "prompt": "q"}]).train) == 1
 
@@ -236,3 +241,13 @@ def test_repeated_rows_are_counted(tmp_path: Path) -> None:
 def test_only_the_first_rows_are_used_where_a_limit_says_so(tmp_path: Path) -> None:
     rows = [{"prompt": f"p{n}", "completion": "c"} for n in range(9)]
     assert len(rows_of(SftStage, tmp_path, rows, data={"limit": 4}).train) == 4
+
+
+def test_rows_that_cannot_be_used_are_left_out_where_that_is_asked_for_and_told(tmp_path: Path) -> None:
+    rows = [GOOD_PAIR, {"prompt": "p", "chosen": "a", "rejected": "a"}, {**GOOD_PAIR, "prompt": "q"}]
+    split = rows_of(DpoStage, tmp_path, rows, data={"unusable": "skip"})
+    assert [sample.values["prompt"] for sample in split.train] == ["p", "q"]
+    assert len(split.skipped) == 1
+    assert "rows.jsonl:2: chosen and rejected are the same" in split.skipped[0]
+    with pytest.raises(Misuse, match=r"holds no rows that can be used: .*:1: chosen and rejected are the same"):
+        rows_of(DpoStage, tmp_path, [rows[1]], data={"unusable": "skip"})

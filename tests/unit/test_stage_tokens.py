@@ -75,6 +75,14 @@ def test_what_is_measured_on_may_be_a_file_of_its_own(tmp_path: Path, tokenizer:
     assert (tokens.held_out_from, tokens.held_out.read(0, 3).tolist()) == (20, [50, 51, 52])
 
 
+def test_too_little_to_measure_on_is_refused(tmp_path: Path, tokenizer: Any) -> None:
+    file = packed(tmp_path / "a.npy", range(100))
+    with pytest.raises(Misuse, match=r"data.held_out: 5 tokens to measure on are less than one block of 8"):
+        loaded(source(file, held_out=0.05), tmp_path, tokenizer)
+    with pytest.raises(Misuse, match=r"data.eval_dataset: 3 tokens to measure on are less than one block of 8"):
+        loaded(source(file, eval_dataset=[str(packed(tmp_path / "b.npy", [1, 2, 3]))]), tmp_path, tokenizer)
+
+
 def test_texts_become_tokens_with_an_end_after_each_and_are_made_once(tmp_path: Path, tokenizer: Any) -> None:
     file = tmp_path / "texts.jsonl"
     file.write_text("".join(json.dumps({"text": text}) + "\n" for text in ("let x = 1", "let y = 2")))

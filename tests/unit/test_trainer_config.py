@@ -10,6 +10,7 @@ import pytest
 from gradus.errors import Misuse
 from gradus.resources import configs
 from trainer.config_file import load_config, parse_overrides
+from trainer.stages.settings import load_stage
 
 MINIMAL = """
 model: some/model
@@ -35,7 +36,7 @@ def test_every_shipped_config_loads() -> None:
         path.name for path in found
     }
     for path in found:
-        assert load_config(path).grpo
+        assert load_stage(path).options
 
 
 def test_a_bare_model_name_and_defaults_are_enough(write) -> None:  # type: ignore[no-untyped-def]

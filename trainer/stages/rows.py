@@ -1,6 +1,6 @@
 """Rows of answers and of preferences, in the layouts that people have them in, made into the two that TRL takes.
 
-A row that cannot be used is refused with file and line, never skipped or guessed at. Tokenizes nothing; what a row is
+A row that cannot be used is refused with file and line, and skipped only where that is asked for. Tokenizes nothing; what a row is
 for, training or measuring, is drawn here, so that rows with the same prompt stay on one side.
 
 Answers: `prompt` + `completion` (or `solution`), `instruction` + `input` + `output` (Alpaca), `messages`, or `text`.
@@ -11,6 +11,7 @@ both of a pair may be texts, or lists of messages.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,6 +29,8 @@ Values = dict[str, Any]
 
 ANSWER_COLUMNS = ("prompt", "completion", "solution", "instruction", "input", "output", "messages", "text")
 PAIR_COLUMNS = ("prompt", "chosen", "rejected")
+TOLD_OF_PAIRS = ("prompt_id", "chosen_reward", "rejected_reward", "margin", "chosen_passed", "rejected_passed")
+"""What `gradus pairs` says of each pair; nothing is learnt from it."""
 ROLES = ("system", "developer", "user", "assistant", "tool")
 MESSAGE_KEYS = ("role", "content", "name", "thinking", "reasoning_content", "tool_calls", "tool_call_id")
 MAX_TEXT_CHARS = 10_000_000
@@ -52,6 +55,8 @@ class Split:
 
     train: tuple[Sample, ...]
     held_out: tuple[Sample, ...]
+    skipped: tuple[str, ...]
+    """Why, for each row that was left out."""
 
 
 # ----------------------------------------------------------------------------------------------------------- reading
@@ -60,29 +65,39 @@ class Split:
 def load_rows(config: RowStage) -> Split:
     """The rows of a run, split. Raises Misuse naming file and line."""
     data = config.data
-    train = read_samples(config, data.dataset)[: data.limit]
+    train, lost = read_samples(config, data.dataset, data.limit)
     if data.eval_dataset is not None:
-        held_out = read_samples(config, data.eval_dataset)
+        held_out, lost_too = read_samples(config, data.eval_dataset)
         _refuse_overlap(train, held_out)
         _refuse_two_forms([*train, *held_out])
-        return Split(tuple(train), tuple(held_out))
+        return Split(tuple(train), tuple(held_out), (*lost, *lost_too))
     _refuse_two_forms(train)
-    split = _drawn(train, data, config.seed)
+    split = _drawn(train, lost, data, config.seed)
     if not split.train:
         raise Misuse(f"{data.dataset}: held_out {data.held_out} leaves no row to train on")
+    if data.held_out > 0 and not split.held_out:
+        raise Misuse(f"{data.dataset}: held_out {data.held_out} of {len(split.train)} rows is no row to measure on")
     return split
 
 
-def read_samples(config: RowStage, dataset: str) -> list[Sample]:
-    """All rows of one dataset, in its order."""
+def read_samples(config: RowStage, dataset: str, limit: int | None = None) -> tuple[list[Sample], list[str]]:
+    """The rows of one dataset, in its order, and what is wrong with those that are skipped."""
     columns, make = (ANSWER_COLUMNS, _answer) if isinstance(config, SftStage) else (PAIR_COLUMNS, _pair)
     whole = isinstance(config, SftStage) and _trains_on_all(config)
     reader = _Reader(config.prompt, whole)
-    known = ["id", *columns, "tools", *(name for name in DESCRIBING if name != "message")]
-    found = [reader.sample(row, make) for row in named_rows(dataset, config.data, known)]
+    told = () if isinstance(config, SftStage) else TOLD_OF_PAIRS
+    known = ["id", *columns, *told, "tools", *(name for name in DESCRIBING if name != "message")]
+    found, lost = [], []
+    for row in itertools.islice(named_rows(dataset, config.data, known), limit):
+        try:
+            found.append(reader.sample(row, make))
+        except Misuse as misuse:
+            if config.data.unusable == "refuse":
+                raise
+            lost.append(str(misuse))
     if not found:
-        raise Misuse(f"{dataset}: holds no rows")
-    return found
+        raise Misuse(f"{dataset}: holds no rows" + (f" that can be used: {lost[0]}" if lost else ""))
+    return found, lost
 
 
 def _trains_on_all(config: SftStage) -> bool:
@@ -332,12 +347,13 @@ def _refuse_overlap(train: Iterable[Sample], held_out: Iterable[Sample]) -> None
             raise Misuse(f"{sample.where}: is also at {same}; what is measured on must not be trained on")
 
 
-def _drawn(samples: list[Sample], data: SplitSource, seed: int) -> Split:
+def _drawn(samples: list[Sample], lost: Iterable[str], data: SplitSource, seed: int) -> Split:
     draws = {sample.prompt_key: _key([seed, sample.prompt_key]) for sample in samples}
     ranked = sorted(draws, key=lambda key: draws[key])
     kept_out = set(ranked[: round(data.held_out * len(ranked))])
     held_out = tuple(sample for sample in samples if sample.prompt_key in kept_out)
-    return Split(tuple(sample for sample in samples if sample.prompt_key not in kept_out), held_out)
+    train = tuple(sample for sample in samples if sample.prompt_key not in kept_out)
+    return Split(train, held_out, tuple(lost))
 
 
 def repeated(samples: Iterable[Sample]) -> int:

@@ -47,6 +47,8 @@ def train_stage(config: StageConfig, folder: RunFolder, resume: str, wish: StopW
         _write_down(config, options, folder, device, data)
     wait_for_all()
     say(f"{_described(data)}, on {device.kind}, in {folder.path}")
+    if isinstance(data, Split) and data.skipped:
+        say(f"{len(data.skipped)} rows cannot be used and are left out, the first: {data.skipped[0]}")
     if checkpoint is not None:
         say(f"going on from {checkpoint}, step {step_of(checkpoint)}")
     wish.raise_if_made()

@@ -86,6 +86,12 @@ def load_tokens(config: TokenSource, folder: RunFolder, tokenizer: Any, vocabula
             f"{', '.join(config.dataset)}: {tokens.held_out_from:,} tokens to train on are less than one block of "
             f"{config.longest:,}"
         )
+    measures = bool(config.eval_dataset) or config.held_out > 0
+    if measures and len(tokens.held_out) < config.longest:
+        raise Misuse(
+            f"data.{'eval_dataset' if config.eval_dataset else 'held_out'}: {len(tokens.held_out):,} tokens to measure "
+            f"on are less than one block of {config.longest:,}"
+        )
     return tokens
 
 
