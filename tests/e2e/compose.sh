@@ -149,6 +149,19 @@ attacked() {
   done
 }
 
+# the attacks that a worker makes on its own boxes, once more in each container that serves
+probed() {
+  local id
+  for id in $(containers grader-ocaml) $(containers grader-rust); do
+    podman exec "$id" python -c '
+import sys
+from services.sandbox.bubblewrap import Bubblewrap
+from services.sandbox.probe import probe
+sys.exit("\n".join(map(str, probe(Bubblewrap()))) or None)' || { say "a box of a grader that serves does not hold"; return 1; }
+  done
+  say "graders of code: every attack on their boxes failed, in each container"
+}
+
 # what docker-compose.yml asks for is in force in the running graders
 contained() {
   local id status line
@@ -168,7 +181,7 @@ contained() {
 grade() { # GRADER=WORKERS, the default being what `up` starts
   local id url=http://127.0.0.1:$GRADUS_PORT
   [ $# -gt 0 ] || set -- ocaml=2 rust=1 story=1
-  python3 tests/e2e/grade_over_rest.py "$url" "$@" && contained && attacked "${@%=*}" && return
+  python3 tests/e2e/grade_over_rest.py "$url" "$@" && contained && probed && attacked "${@%=*}" && return
   for id in $(graders); do podman logs --tail 10 "$id"; done
   return 1
 }
