@@ -27,8 +27,6 @@ Record = dict[str, Any]
 Asked = tuple[str, str]
 """A prompt's id and a completion for it."""
 
-GATHER_S = 0.01
-"""What ends within this time goes to the graders in one request: servers write a token of each completion at a time."""
 MIN_DEADLINE_S = 1.0
 """What a second call gets at least when early ones have used up the time."""
 
@@ -75,9 +73,6 @@ class Rewarder:
         self._budget = BudgetWatch(config)
         self._early: dict[Asked, asyncio.Task[Result]] = {}
         """What was sent ahead, by task and completion; belongs to the loop that runs `gradus`."""
-        self._gathered: list[Asked] = []
-        self._sent: asyncio.Task[list[Result]] | None = None
-        """Who will send `gathered`; None: nobody yet."""
 
     async def gradus(
         self,
@@ -110,19 +105,9 @@ class Rewarder:
     def send_ahead(self, asked: Iterable[Asked]) -> None:
         """Begin to grade what the next call of `gradus` will ask for. Call it on the loop that will run `gradus`."""
         new = [one for one in dict.fromkeys(asked) if one not in self._early]
-        if not new:
-            return
-        if self._sent is None:
-            self._gathered = []
-            self._sent = asyncio.create_task(self._ask_gathered(self._gathered, f"early.{len(self._early)}."))
-        first = len(self._gathered)
-        self._gathered += new
-        self._early |= {one: asyncio.create_task(_item_of(self._sent, first + at)) for at, one in enumerate(new)}
-
-    async def _ask_gathered(self, gathered: list[Asked], id_prefix: str) -> list[Result]:
-        await asyncio.sleep(GATHER_S)
-        self._sent = None
-        return await self._ask(gathered, id_prefix, self._config.deadline_s)
+        if new:
+            sent = asyncio.create_task(self._ask(new, f"early.{len(self._early)}.", self._config.deadline_s))
+            self._early |= {one: asyncio.create_task(_item_of(sent, index)) for index, one in enumerate(new)}
 
     async def _grade(self, asked: Sequence[Asked], id_prefix: str) -> list[Result]:
         """Results in order: early verdicts, and for all else a call of its own, within one deadline for both."""

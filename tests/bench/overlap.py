@@ -23,7 +23,7 @@ from typing import Any
 
 from tests.bench.ocaml import machine
 from tests.bench.overlap_grown import SIZES, grow
-from tests.bench.overlap_run import CONSTANT, GRADED, KINDS, LATE
+from tests.bench.overlap_run import CONSTANT, KINDS
 from trainer.demo.run import Services
 from trainer.run_folder import read_lines
 
@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("--vllm", type=Path, help="the gradus of an environment with vLLM")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=15, help="of one round, all kinds together; 15 are all tasks once")
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=(CONSTANT, GRADED, LATE))
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
     parser.add_argument("--nice", type=int, default=0, help="of the service and the workers")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--more", nargs=argparse.REMAINDER, default=[], help="overrides for every run")

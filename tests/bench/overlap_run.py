@@ -10,13 +10,13 @@ from typing import Any
 
 from gradus.resources import configs
 from tests.bench.ocaml import cpu_of_tree
-from trainer import grpo, rewards
+from trainer import grpo
 from trainer.progress import StepClock
-from trainer.rewards import GATHER_S, Asked, Rewarder
+from trainer.rewards import Asked, Rewarder
 from trainer.train import main
 
-KINDS = CONSTANT, GRADED, AT_ONCE, LATE = ("constant", "graded", "graded at once", "graded late")
-"""`at once`: what ends together is not gathered into one request. `late`: all is sent when the last one is written."""
+KINDS = CONSTANT, GRADED, LATE = ("constant", "graded", "graded late")
+"""`graded late`: everything is sent when the last completion is written, as with `reward.early: false`."""
 FIXED = ["--learning_rate", "0", "--warm_start", "null", "--evaluation.samples", "0", "--evaluation.greedy", "false"]
 
 
@@ -37,7 +37,7 @@ class InTurns(Rewarder):
         return await super().gradus(prompts, completions, **columns)
 
     def send_ahead(self, asked: Iterable[Asked]) -> None:
-        if self.kind() in (GRADED, AT_ONCE):
+        if self.kind() == GRADED:
             super().send_ahead(asked)
 
 
@@ -55,7 +55,6 @@ class CpuClock(StepClock):
         line = {**super().take(), **spent, "kind": InTurns.kind()}
         self._before = now
         InTurns.step += 1
-        rewards.GATHER_S = 0.0 if InTurns.kind() == AT_ONCE else GATHER_S
         return line
 
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
-import httpx
 import pytest
 
 from gradus.client import RewardClient
@@ -18,7 +16,7 @@ from gradus.errors import FaultKind
 from tests.echo import HIDDEN, Service
 from trainer.config import FaultBudget, RewardConfig
 from trainer.data import Example
-from trainer.rewards import GATHER_S, GradingStopped, Rewarder, clean
+from trainer.rewards import GradingStopped, Rewarder, clean
 
 NOBODY = "http://127.0.0.1:1"
 EXAMPLES = [Example(name, f"task {name}", OcamlTask(tests=HIDDEN)) for name in "ab"]
@@ -39,9 +37,9 @@ class Asked:
         self.metrics: dict[str, float] = {}
         self.columns: dict[str, list[Any]] = {}
         self.ahead: list[tuple[str, str]] = []
-        self.config = RewardConfig(grader="ocaml", urls=[url], **{"deadline_s": 5, **options})
+        config = RewardConfig(grader="ocaml", urls=[url], **{"deadline_s": 5, **options})
         client = RewardClient(url, attempts=1)
-        self.rewarder = Rewarder(self.config, EXAMPLES, client, opening=opening, record=self.records.extend)
+        self.rewarder = Rewarder(config, EXAMPLES, client, opening=opening, record=self.records.extend)
 
     def step(self, *completions: Any, done: int = 0) -> list[float | None]:
         """Completions for task a, a, ..., b, b, ...: one group each."""
@@ -49,20 +47,17 @@ class Asked:
 
         async def asked() -> list[float | None]:
             self.rewarder.send_ahead(self.ahead)
-            return await self.reward(completions, ["a"] * half + ["b"] * (len(completions) - half), done)
+            return await self.rewarder.gradus(
+                prompts=["the prompt"] * len(completions),
+                completions=list(completions),
+                completion_ids=[[1]] * len(completions),
+                prompt_id=["a"] * half + ["b"] * (len(completions) - half),
+                trainer_state=SimpleNamespace(global_step=done),
+                log_extra=self.columns.__setitem__,
+                log_metric=self.metrics.__setitem__,
+            )
 
         return asyncio.run(asked())
-
-    async def reward(self, completions: Sequence[Any], tasks: Sequence[str], done: int = 0) -> list[float | None]:
-        return await self.rewarder.gradus(
-            prompts=["the prompt"] * len(completions),
-            completions=list(completions),
-            completion_ids=[[1]] * len(completions),
-            prompt_id=tasks,
-            trainer_state=SimpleNamespace(global_step=done),
-            log_extra=self.columns.__setitem__,
-            log_metric=self.metrics.__setitem__,
-        )
 
 
 def test_trl_sees_one_async_function_with_the_name_of_its_metrics(url: str) -> None:
@@ -153,33 +148,6 @@ def test_what_was_sent_ahead_is_not_asked_again_and_belongs_to_its_own_task_and_
     asked.ahead = []
     assert asked.step("reward 0.125", "reward 0") == [0.125, 0.0]
     assert asked.metrics["gradus/early"] == 0
-
-
-class Counted(httpx.AsyncHTTPTransport):
-    """The network, which remembers how many submissions each request had."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.submissions: list[int] = []
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        self.submissions.append(len(json.loads(request.content)["submissions"]))
-        return await super().handle_async_request(request)
-
-
-def test_completions_that_end_together_go_out_together_and_later_ones_by_themselves(url: str) -> None:
-    asked, network = Asked(url), Counted()
-    asked.rewarder = Rewarder(asked.config, EXAMPLES, RewardClient(url, transport=network))
-
-    async def ended() -> list[float | None]:
-        for text in ("reward 0", "reward 0.25", "reward 0.5"):
-            asked.rewarder.send_ahead([("a", text)])
-        await asyncio.sleep(20 * GATHER_S)
-        asked.rewarder.send_ahead([("a", "reward 0.75")])
-        return await asked.reward(["reward 0.75", "reward 0.5", "reward 0.25", "reward 0"], ["a"] * 4)
-
-    assert asyncio.run(ended()) == [0.75, 0.5, 0.25, 0.0]
-    assert network.submissions == [3, 1]
 
 
 def test_a_fault_of_what_was_sent_ahead_is_asked_once_more(url: str) -> None:
