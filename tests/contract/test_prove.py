@@ -1,4 +1,4 @@
-"""deploy/docker/prove.sh, the last step of a grader's image: it fails unless the grader holds, or says why it cannot."""
+"""deploy/docker/prove.sh, the last step of a grader's image: it fails unless the grader holds, or says why not."""
 
 from __future__ import annotations
 
