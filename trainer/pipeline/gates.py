@@ -64,6 +64,13 @@ class Gate(Section):
         return f"{sign} {threshold:g}" + (" against the baseline" if self.against is not None else "")
 
 
+def refuse_twins(gates: Sequence[Gate]) -> None:
+    """Raises ValueError for two gates of one name: a verdict would not say which it is of."""
+    names = [gate.name for gate in gates]
+    if twins := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"two gates are called {twins[0]!r}")
+
+
 @dataclass(frozen=True, slots=True)
 class Judged:
     """What came of one gate."""

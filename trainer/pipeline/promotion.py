@@ -22,7 +22,7 @@ from gradus.contract import explain
 from gradus.errors import Misuse
 from trainer.config import Section
 from trainer.pipeline.digests import Digests
-from trainer.pipeline.gates import Gate, Judged, Level, judge
+from trainer.pipeline.gates import Gate, Judged, Level, judge, refuse_twins
 from trainer.pipeline.metrics import NoFigure, read_json
 from trainer.pipeline.state import write_json
 from trainer.strict_yaml import read_mapping
@@ -48,9 +48,7 @@ class GatesFile(Section):
 
     @model_validator(mode="after")
     def _names_are_told_apart(self) -> GatesFile:
-        names = [gate.name for gate in self.gates]
-        if twins := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"two gates are called {twins[0]!r}")
+        refuse_twins(self.gates)
         return self
 
 

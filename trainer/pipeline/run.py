@@ -104,7 +104,7 @@ def main(
         run = _run_of(pipeline, path, start, screen, signals, folder)
         try:
             with Embedded(folder.log("service"), lock, [g.value for g in pipeline.graders], pipeline.slots) as service:
-                _checked(run, overrides, lock)
+                _checked(run, overrides, check_command, lock)
                 _run_all(run, service, lock)
         except StageEnded as ended:
             screen.say(str(ended))
@@ -177,11 +177,18 @@ def _run_stage(run: Run, name: str, todo: Todo, inputs: Inputs, service: Embedde
     status: int | None = None
     try:
         with run.screen.stage(name, stage.kind_name, goes_on=todo is Todo.GO_ON) as on_line:
-            child = Child(command, run.folder.log(name), lock)
+            child = _child(name, command, run.folder.log(name), lock)
             status = child.wait(run.signals, on_line)
     finally:
         _end_entry(run, name, entry, status, time.monotonic() - began)
     _conclude(run, name, child, status)
+
+
+def _child(name: str, command: Sequence[str], log: Path, lock: int) -> Child:
+    try:
+        return Child(command, log, lock)
+    except OSError as error:
+        raise Misuse(f"stages.{name}: {command[0]}: cannot be started: {error.strerror}") from None
 
 
 def words_of(stage: Stage, folder: Path, url: str | None) -> list[str]:
@@ -269,11 +276,14 @@ def _now() -> str:
 # ------------------------------------------------------------------------------------------------------------ checking
 
 
-def _checked(run: Run, overrides: Sequence[str], lock: int) -> None:
-    """Look at every stage's settings before the first one runs, in a process of its own: that loads TRL.
+def _checked(run: Run, overrides: Sequence[str], check_command: CheckCommand, lock: int) -> None:
+    """Look at every stage's settings before the first one runs, those of trainings in a process that may load TRL.
 
-    Raises StageEnded when one of them cannot be.
+    Raises Misuse, or StageEnded with what that process said.
     """
+    if not any(isinstance(stage, TrainStage) for stage in run.ready.values()):
+        _refuse([mistake for name in run.ready for mistake in _mistakes(run, name, check_command)])
+        return
     asked = fingerprint_of_all(run.pipeline.stages, {name: {} for name in run.ready})
     configs = {name: run.digests.of(Path(s.config)) for name, s in run.ready.items() if isinstance(s, TrainStage)}
     asked = json.dumps([asked, configs], sort_keys=True)
@@ -295,19 +305,31 @@ def _told(run: Run, check_command: CheckCommand) -> int:
     """Say what each stage would do; every mistake is named before the first is raised as Misuse."""
     mistakes = []
     for name, todo, _ in _todo(run):
-        stage = run.ready[name]
-        url = None if run.pipeline.service is None or not wants_service(stage) else run.pipeline.service
-        words = words_of(stage, run.folder.of(name), LATER if url == EMBEDDED else url)
-        run.screen.planned(
-            name, todo.value, words if isinstance(stage, CommandStage) else ["gradus", *words[len(GRADUS) :]]
-        )
-        try:
-            _check(stage, run.folder.of(name), words, check_command)
-        except Misuse as misuse:
-            mistakes += [f"stages.{name}: {line}" for line in str(misuse).splitlines()]
+        words = _planned(run, name)
+        shown = words if isinstance(run.ready[name], CommandStage) else ["gradus", *words[len(GRADUS) :]]
+        run.screen.planned(name, todo.value, shown)
+        mistakes += _mistakes(run, name, check_command)
+    _refuse(mistakes)
+    return EXIT_DONE
+
+
+def _planned(run: Run, name: str) -> list[str]:
+    stage = run.ready[name]
+    url = run.pipeline.service if wants_service(stage) else None
+    return words_of(stage, run.folder.of(name), LATER if url == EMBEDDED else url)
+
+
+def _mistakes(run: Run, name: str, check_command: CheckCommand) -> list[str]:
+    try:
+        _check(run.ready[name], run.folder.of(name), _planned(run, name), check_command)
+    except Misuse as misuse:
+        return [f"stages.{name}: {line}" for line in str(misuse).splitlines()]
+    return []
+
+
+def _refuse(mistakes: Sequence[str]) -> None:
     if mistakes:
         raise Misuse("\n".join(mistakes))
-    return EXIT_DONE
 
 
 def _check(stage: Stage, folder: Path, words: Sequence[str], check_command: CheckCommand) -> None:

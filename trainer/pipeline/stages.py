@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from trainer.config import Section
-from trainer.pipeline.gates import Gate, Level
+from trainer.pipeline.gates import Gate, Level, refuse_twins
 
 REFERENCE = re.compile(r"\{([a-z0-9_-]+)\.([a-z0-9_]+)\}")
 NAME = re.compile(r"[a-z][a-z0-9_-]{0,40}")
@@ -229,6 +229,11 @@ class GateStage(Stage):
     """What is promoted; None: nothing is, the gates only let the pipeline go on."""
     significance: Level = 0.05
     gates: Annotated[list[Gate], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _names_are_told_apart(self) -> GateStage:
+        refuse_twins(self.gates)
+        return self
 
     def outputs(self, folder: Path) -> dict[str, Path]:
         return {"record": folder / "promotion.json"}
