@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from services.dashboard.run import MARKERS, Run
 from services.dashboard.walled import Walled
@@ -16,6 +17,16 @@ MAX_ENTRIES = 20_000
 """Folder entries looked at in one search."""
 MAX_DEPTH = 3
 SEARCH_EVERY_S = 5.0
+
+
+class Look(NamedTuple):
+    """What one look at all runs brought."""
+
+    changed: list[Run]
+    gone: list[str]
+    """Ids of runs that are no longer there."""
+    more: bool
+    """There is more to read at once."""
 
 
 class Runs:
@@ -35,22 +46,17 @@ class Runs:
     def get(self, run_id: str) -> Run | None:
         return self._runs.get(run_id)
 
-    async def look(self) -> tuple[list[Run], list[str]]:
-        """Read on in every run, to the end; the runs that changed, and the ids of those that are gone."""
+    async def look(self) -> Look:
+        """Read on in every run, at most a chunk of each of its files."""
         gone = self._search() if time.monotonic() - self._searched_at >= SEARCH_EVERY_S else []
-        changed: dict[str, Run] = {}
-        waiting = self.all()
-        while waiting:
-            unfinished = []
-            for run in waiting:
-                is_changed, more = run.look()
-                if is_changed:
-                    changed[run.id] = run
-                if more:
-                    unfinished.append(run)
-                await asyncio.sleep(0)
-            waiting = unfinished
-        return list(changed.values()), gone
+        changed, more = [], False
+        for run in self.all():
+            is_changed, has_more = run.look()
+            if is_changed:
+                changed.append(run)
+            more |= has_more
+            await asyncio.sleep(0)
+        return Look(changed, gone, more)
 
     def _search(self) -> list[str]:
         found: dict[str, Path] = {}

@@ -31,7 +31,7 @@ class Watch:
 
     @asynccontextmanager
     async def looking(self) -> AsyncIterator[None]:
-        """Look at everything again and again inside the block; it begins with everything read once."""
+        """Look at everything again and again inside the block; it begins when every run was looked at once."""
         await self.runs.look()
         tasks = [asyncio.create_task(self._look_at_runs())]
         if self.api is not None:
@@ -54,17 +54,29 @@ class Watch:
 
     async def _look_at_runs(self) -> None:
         while True:
-            changed, gone = await self.runs.look()
-            now = time.time()
-            told = {run.id: summary_of(run, now) for run in changed}
-            for run in self.runs.all():
-                state = run.state(now)[0].value
-                if self._states.get(run.id, state) != state:
-                    told.setdefault(run.id, summary_of(run, now))
-                self._states[run.id] = state
-            if told or gone:
-                self._tell({"runs": list(told.values()), "gone": gone})
-            await asyncio.sleep(LOOK_EVERY_S)
+            changed: set[str] = set()
+            gone: set[str] = set()
+            started, more = time.monotonic(), True
+            # A long history is read without a pause, and what is known of it is told in between.
+            while more and time.monotonic() - started < LOOK_EVERY_S:
+                look = await self.runs.look()
+                changed |= {run.id for run in look.changed}
+                gone |= set(look.gone)
+                more = look.more
+            self._tell_of(changed, gone)
+            if not more:
+                await asyncio.sleep(LOOK_EVERY_S)
+
+    def _tell_of(self, changed: set[str], gone: set[str]) -> None:
+        now, told = time.time(), []
+        for run in self.runs.all():
+            state = run.state(now)[0].value
+            # A run stalls by doing nothing: its state changes though its folder does not.
+            if run.id in changed or self._states.get(run.id, state) != state:
+                told.append(summary_of(run, now))
+            self._states[run.id] = state
+        if told or gone:
+            self._tell({"runs": told, "gone": sorted(gone)})
 
     async def _ask_graders(self, api: GradingApi) -> None:
         while True:

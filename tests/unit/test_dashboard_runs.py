@@ -34,8 +34,8 @@ def followed(folder: Path) -> Runs:
 def look_again(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], list[str]]:
     """With a new search for folders: what changed, and what is gone."""
     monkeypatch.setattr(runs_module, "SEARCH_EVERY_S", 0.0)
-    changed, gone = asyncio.run(runs.look())
-    return [run.id for run in changed], gone
+    look = asyncio.run(runs.look())
+    return [run.id for run in look.changed], look.gone
 
 
 def ids(folder: Path) -> list[str]:
@@ -126,10 +126,22 @@ def test_only_what_changed_is_told(tmp_path: Path) -> None:
     for name in "ab":
         append(tmp_path / name / "metrics.jsonl", [metric(1)])
     runs = followed(tmp_path)
-    assert asyncio.run(runs.look()) == ([], [])
+    assert asyncio.run(runs.look()) == ([], [], False)
     append(tmp_path / "b" / "metrics.jsonl", [metric(2)])
-    changed, gone = asyncio.run(runs.look())
-    assert ([run.id for run in changed], gone) == (["b"], [])
+    look = asyncio.run(runs.look())
+    assert ([run.id for run in look.changed], look.gone) == (["b"], [])
+
+
+def test_a_long_run_does_not_keep_a_short_one_waiting(tmp_path: Path) -> None:
+    append(tmp_path / "long" / "completions.jsonl", (sample(n, completion="x" * 1000) for n in range(3000)))
+    append(tmp_path / "short" / "metrics.jsonl", [metric(1)])
+    runs = Runs(tmp_path)
+    look = asyncio.run(runs.look())
+    assert look.more
+    assert [run.metrics.step for run in runs.all()] == [None, 1]
+    while look.more:
+        look = asyncio.run(runs.look())
+    assert [run.groups.completions for run in runs.all()] == [3000, 0]
 
 
 def test_a_resumed_run_shows_no_step_twice(tmp_path: Path) -> None:
@@ -245,7 +257,7 @@ def test_an_evaluation_that_comes_changes_or_goes_is_noticed(tmp_path: Path) -> 
     text = file.read_text()
     for change in (file.unlink, lambda: file.write_text(text + " "), lambda: file.write_text("{")):
         change()
-        assert [run.id for run in asyncio.run(runs.look())[0]] == ["a"]
+        assert [run.id for run in asyncio.run(runs.look()).changed] == ["a"]
     [run] = runs.all()
     assert run.evaluations.unreadable == {"before.json"}
 
