@@ -12,6 +12,7 @@ from gradus.cli import services, dashboard, grading, training, evaluation, pipel
 from gradus.cli import importing, machine  # noqa: F401
 
 # isort: on
+from gradus.cli import start
 from gradus.cli.application import EXIT_FAULT, EXIT_MISUSE, app, say
 from gradus.errors import Fault, Misuse
 
@@ -24,6 +25,8 @@ __all__ = ["app", "main"]
 def main() -> None:
     """The entry point: exit status 0, 2 for misuse, 3 for a fault, 130 for Ctrl-C."""
     try:
+        if start.is_wanted(sys.argv[1:]):
+            start.start()
         app()
     except Misuse as misuse:
         say(f"gradus: {misuse}")

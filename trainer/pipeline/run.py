@@ -202,8 +202,7 @@ def _service_url(run: Run, stage: Stage, service: Embedded) -> str | None:
         return None
     if run.pipeline.service != EMBEDDED:
         return run.pipeline.service
-    run.screen.note("starting the grading service")
-    return service.url(run.signals)
+    return service.url(run.signals, run.screen.note)
 
 
 def _begun(run: Run, name: str, todo: Todo, inputs: Inputs) -> Entry:

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from gradus.errors import Fault, QueueFault
@@ -36,9 +36,10 @@ class Embedded:
         if self._child is not None:
             self._child.end()
 
-    def url(self, signals: Signals) -> str:
+    def url(self, signals: Signals, say: Callable[[str], None]) -> str:
         """Where it listens; it is started when this is first asked, and anew when it has died. Raises a Fault."""
         if self._child is None or self._child.process.poll() is not None:
+            say("starting the grading service")
             command = [*GRADUS, "serve", "--port", "0", *self._options]
             self._child = Child(command, self._log, self._holding, _without_settings(os.environ))
             self._url = self._await(self._child, signals)
