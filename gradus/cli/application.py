@@ -26,7 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-tasks_app = typer.Typer(help="Check files of tasks.", no_args_is_help=True)
+tasks_app = typer.Typer(help="Make and check files of tasks.", no_args_is_help=True)
 app.add_typer(tasks_app, name="tasks")
 keys_app = typer.Typer(help="Make API keys.", no_args_is_help=True)
 app.add_typer(keys_app, name="keys")

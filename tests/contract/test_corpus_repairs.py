@@ -427,6 +427,29 @@ def test_turns_of_harmony_put_together_are_the_whole(ocaml_grader: OcamlGrader) 
     assert not any("functions.check to=assistant" in turn["completion"] for turn in turns), "no reply is trained on"
 
 
+@pytest.mark.parametrize(
+    ("argv", "columns"),
+    [
+        ((), {"messages", "tools"}),
+        (("--format", "harmony"), {"text"}),
+        (("--format", "harmony", "--by-turn"), {"prompt", "completion"}),
+    ],
+)
+def test_supervised_training_reads_every_format(
+    gradus: Cli, tmp_path: Path, ocaml_grader: OcamlGrader, argv: tuple[str, ...], columns: set[str]
+) -> None:
+    from trainer.stages.rows import read_samples
+    from trainer.stages.settings import SftStage
+
+    out = tmp_path / "out.jsonl"
+    gradus("tasks", "trajectories", jsonl(tmp_path / "in.jsonl", REPAIR), "-o", out, *argv, "--slots", "2")
+    config = {"model": {"name": "fresh:qwen3"}, "data": {"dataset": str(out)}, "sft": {"completion_only_loss": False}}
+    stage = SftStage.model_validate({**config, "output_dir": str(tmp_path / "run")})
+    samples, skipped = read_samples(stage, str(out))
+    assert skipped == []
+    assert {name for sample in samples for name in sample.values} == columns
+
+
 def test_each_attempt_has_one_mistake_less_and_what_hides_others_goes_first(ocaml_grader: OcamlGrader) -> None:
     told, _ = trajectories(rows_of(REPAIR, SECOND), GraderName.OCAML, ocaml_grader, 3, 2)
     assert told.trajectory is not None
