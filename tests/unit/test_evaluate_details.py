@@ -138,6 +138,9 @@ def test_a_bin_holds_its_lower_edge_and_the_last_one_both() -> None:
     found = histogram([0.0, 0.1, 0.35, 1.0, 0.999], 10, (0.0, 1.0))
     assert found is not None
     assert found.counts == (1, 1, 0, 1, 0, 0, 0, 0, 0, 2)
+    lengths = histogram([0, 4, 99, 240, 240], 12)
+    assert lengths is not None
+    assert (lengths.edges[1], lengths.edges[-1], sum(lengths.counts), lengths.counts[-1]) == (20.0, 240.0, 5, 2)
     assert histogram([0], 3) is not None
     assert histogram([], 3) is None
 

@@ -6,6 +6,7 @@ Quantiles are interpolated between neighbours.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
@@ -238,12 +239,23 @@ def quantiles(values: Sequence[float]) -> Quantiles | None:
 
 
 def histogram(values: Sequence[float], bins: int, span: tuple[float, float] | None = None) -> Histogram | None:
-    """Counts in bins of equal width over `span`, or from 0 to the largest value."""
+    """Counts in `bins` of equal width over `span`; without one, in at most so many of a round width from 0 on."""
     if not values:
         return None
-    low, high = span or (0.0, float(max(values)) or 1.0)
+    low, high = span or (0.0, 0.0)
+    if span is None:
+        width = _round_width(max(1.0, float(max(values))) / bins)
+        # The largest value lies within the last bin, also where it is a multiple of the width.
+        bins = math.ceil(max(1.0, float(max(values))) / width)
+        high = bins * width
     counts, edges = np.histogram(np.clip(np.asarray(values, dtype=np.float64), low, high), bins=bins, range=(low, high))
-    return Histogram(edges=tuple(float(edge) for edge in edges), counts=tuple(int(count) for count in counts))
+    return Histogram(edges=tuple(round(float(e), 9) for e in edges), counts=tuple(int(count) for count in counts))
+
+
+def _round_width(rough: float) -> float:
+    """The next number of form 1, 2 or 5 times a power of ten, 1 at least."""
+    power = 10.0 ** math.floor(math.log10(rough))
+    return max(1.0, next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9)))
 
 
 def _truncated(written: Sequence[Record]) -> Truncated | None:

@@ -114,7 +114,9 @@ def _add_case(suite: ElementTree.Element, record: Record, *, several: bool) -> N
     if not is_judged(record):
         trouble = record.get("fault") or record.get("error") or {}
         kind = cause_of(record)
-        element = ElementTree.SubElement(case, "error", type=_clean(kind), message=_clean(str(trouble.get("message", kind))))
+        element = ElementTree.SubElement(
+            case, "error", type=_clean(kind), message=_clean(str(trouble.get("message", kind)))
+        )
     elif not record["passed"]:
         element = ElementTree.SubElement(case, "failure", type=_clean(cause_of(record)))
         element.set("message", f"reward {record['reward']:g}, stopped at {record['stage']}")

@@ -252,22 +252,19 @@ def _group_level(name: str, groups: Sequence[Group | None]) -> Level:
 
 
 def _bins(histograms: Sequence[Histogram | None], show: Callable[[float], str]) -> Iterator[Level]:
-    """A row for each bin; histograms of other edges than the first are drawn by their own bins' places."""
+    """A row for each bin. Histograms of another width than the widest one's have no common rows and are left out."""
     known = [found for found in histograms if found is not None]
-    if not known or len(known) != len(histograms):
+    if not known:
         return
-    widest = max(known, key=lambda found: found.edges[-1])
-    largest = max(max(found.counts) for found in known) or 1
-    for place, (low, high) in enumerate(zip(widest.edges, widest.edges[1:], strict=False)):
+    edges = max((found.edges for found in known), key=lambda found: found[-1])
+    fitting = [found for found in known if found.edges == edges[: len(found.edges)]]
+    largest = max(max(found.counts) for found in fitting) or 1
+    for place, (low, high) in enumerate(zip(edges, edges[1:], strict=False)):
         shares = []
-        for found in known:
-            count = found.counts[place]
-            edges = (
-                ""
-                if found.edges == widest.edges
-                else f" of {show(found.edges[place])} to {show(found.edges[place + 1])}"
-            )
-            shares.append(Share(f"{count:,}{edges}", 100 * count / largest, "after"))
+        for found in histograms:
+            fits = found in fitting and found is not None
+            count = found.counts[place] if fits and found and place < len(found.counts) else 0
+            shares.append(Share(f"{count:,}" if fits else NOTHING, 100 * count / largest, "after"))
         yield Level(f"{show(low)} to {show(high)}", "", tuple(shares))
 
 

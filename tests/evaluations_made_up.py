@@ -1,0 +1,95 @@
+"""Evaluations made up for the tests of their pages: one that looks like a real one, one hostile. Samples nothing."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from report_runs import MACHINE, RIGHT, STUCK, UNTYPED, WRONG, XSS, Result, verdict
+
+from gradus.contract import Diagnostic, Faulted, Stage, faulted
+from gradus.errors import FaultKind
+from trainer.evaluate.outcome import Evaluation, Mode, measurement_of, record_of
+from trainer.rewards import Record
+
+KINDS, DIFFICULTIES = ("lists", "trees", "strings"), ("easy", "medium", "hard", "easy")
+BODIES = ("x + 1", "List.map succ x", "let r = ref x in !r")
+_MODES: tuple[tuple[Mode, int], ...] = (("sampled", 4), ("greedy", 1))
+
+
+def rich_evaluation(name: str, level: float) -> tuple[Evaluation, list[Record]]:
+    """What `gradus eval` finds: two ways of sampling, kinds and difficulties, all that can go wrong."""
+    draw = random.Random(name)
+    records = [
+        _drawn(draw, mode, n, sample, level) for mode, samples in _MODES for n in range(40) for sample in range(samples)
+    ]
+    return evaluation_of(name, records), records
+
+
+def hostile_evaluation() -> tuple[Evaluation, list[Record]]:
+    """Every text that an evaluation can hold is an attack."""
+    remark = Diagnostic(stage=Stage.TESTS, message=XSS)
+    given: dict[str, Any] = {"components": {XSS: 0.25}, "flags": (XSS,), "rubric": XSS, "toolchain": XSS}
+    bad = verdict(0.25, diagnostics=(remark,), grader="ocaml@" + XSS, **given)
+    stuck: Faulted = faulted("x", FaultKind.INTERNAL, XSS, retryable=False)
+    text = XSS + "\u202e\x1b[31m\ufeff" + "x" * 300_000
+    records: list[Record] = []
+    for task, result in ((XSS, bad), ("b", bad), ("stuck", stuck)):
+        made = record_of(result, mode="greedy", task_id=task, kind=XSS, sample=0, prompt=XSS, completion=text)
+        records.append({**made, "difficulty": XSS + task, "finish_reason": XSS})
+    lost = {**records[-1], "prompt_id": "lost", "status": "generation_error", "fault": None, "completion": ""}
+    records.append({**lost, "error": {"kind": XSS, "message": XSS}})
+    return evaluation_of(XSS, records, model=XSS, tasks=XSS), records
+
+
+def evaluation_of(name: str, records: list[Record], **changed: Any) -> Evaluation:
+    """The figures of records of both ways of sampling, or of one."""
+    there = [(mode, samples) for mode, samples in _MODES if any(record["mode"] == mode for record in records)]
+    given: dict[str, Any] = {
+        "name": name,
+        "created": "2026-01-01T00:00:00+00:00",
+        "model": "Qwen/Qwen2.5-Coder-1.5B-Instruct",
+        "tasks": "ocaml.jsonl",
+        "tasks_sha256": "ab" * 32,
+        "grader": "ocaml",
+        "graders": tuple(sorted({record["grader"] for record in records if record["grader"]})),
+        "rubrics": tuple(sorted({record["rubric"] for record in records if record["rubric"]})),
+        "toolchains": ("ocaml 4.14.1",),
+        "seed": 7,
+        "max_new_tokens": 512,
+        "duration_s": 95.0,
+        "machine": MACHINE,
+        "measurements": tuple(
+            measurement_of(
+                [record for record in records if record["mode"] == mode],
+                mode=mode,
+                temperature=float(mode == "sampled"),
+                samples=samples,
+            )
+            for mode, samples in there
+        ),
+        "served": True,
+        "asked_as": "chat",
+        "top_p": 1.0,
+    }
+    return Evaluation(**{**given, **changed})
+
+
+def _drawn(draw: random.Random, mode: Mode, n: int, sample: int, level: float) -> Record:
+    result: Result = RIGHT if draw.random() < level else draw.choice((WRONG, WRONG, UNTYPED))
+    made = record_of(
+        STUCK if draw.random() < 0.01 else result,
+        mode=mode,
+        task_id=f"task-{n}",
+        kind=KINDS[n % 3],
+        sample=sample,
+        prompt=f"(* task {n} *)",
+        completion=f"let f x = {draw.choice(BODIES)}",
+    )
+    record: Record = {**made, "difficulty": DIFFICULTIES[n % 4], "attempts": 1, "written_at": 100 + draw.random() * 50}
+    if draw.random() < 0.02:
+        lost = {"status": "generation_error", "fault": None, "reward": None, "passed": None, "completion": ""}
+        return {**record, **lost, "error": {"kind": "timeout", "message": "no answer within 300 s"}}
+    tokens, latency_s = draw.randint(5, 300), draw.uniform(0.2, 6)
+    reason = "length" if draw.random() < 0.1 else "stop"
+    return {**record, "prompt_tokens": 40, "completion_tokens": tokens, "latency_s": latency_s, "finish_reason": reason}
