@@ -105,10 +105,11 @@ class Dashboard:
             number, step = (_whole(request.query_params.get(name)) for name in ("number", "step"))
         except ValueError:
             return _problem(422, "number and step are whole numbers")
-        group = wanted_group(run.groups, number, step)
+        with_signal = request.query_params.get("signal") == "1"
+        group = wanted_group(run.groups, number, step, with_signal=with_signal)
         if group is None:
             return _missing("there is no such group of completions")
-        return AsciiJson(group_of(self.watch.runs.walled, run, group))
+        return AsciiJson(group_of(self.watch.runs.walled, run, group, with_signal=with_signal))
 
     def _run_in(self, request: Request) -> Run | None:
         return self.watch.runs.get(request.query_params.get("id", ""))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 from prometheus_client.metrics_core import Metric
@@ -17,10 +17,15 @@ from gradus.errors import Misuse
 from services.dashboard.follow import Json, parsed
 from services.dashboard.series import finite
 
+T = TypeVar("T")
 TIMEOUT_S = 4.0
 MAX_ANSWER_BYTES = 4 << 20
 HISTORY = 720
 """Looks that are kept for the curves."""
+RECENT_LOOKS = 60
+"""Latencies are of what was graded since so many looks ago, five minutes."""
+Buckets = dict[str, dict[float, float]]
+"""Of a histogram of seconds, by stage: upper bound -> how many took no longer."""
 MAX_GRADERS = 20
 MAX_TEXT_CHARS = 200
 GAUGES: Mapping[str, str] = {
@@ -43,17 +48,30 @@ class GraderState:
     faults: dict[str, float] = field(default_factory=dict)
     stages: dict[str, float] = field(default_factory=dict)
     flags: dict[str, float] = field(default_factory=dict)
-    buckets: dict[str, dict[float, float]] = field(default_factory=dict)
-    """Of the wall time of grading, by stage: upper bound -> how many took no longer."""
+    buckets: Buckets = field(default_factory=dict)
+    """Of the wall time of grading, since the API started."""
+    recent: Buckets = field(default_factory=dict)
+    """The same, of the last minutes; of everything where these had none."""
 
     def latency_s(self, share: float, stage: str | None = None) -> float | None:
-        """The time within which that share was graded, reckoned from the histogram."""
-        chosen = [one for name, one in self.buckets.items() if stage in (None, name)]
+        """The time within which that share was graded lately, reckoned from the histogram."""
+        chosen = [one for name, one in self.recent.items() if stage in (None, name)]
         sums: dict[float, float] = {}
         for one in chosen:
             for bound, count in one.items():
                 sums[bound] = sums.get(bound, 0.0) + count
         return quantile(sums, share)
+
+
+def since(now: Buckets, before: Buckets) -> Buckets:
+    """What came to a histogram; all of it where nothing did, or where it was begun anew."""
+    came = {
+        stage: {bound: count - before.get(stage, {}).get(bound, 0.0) for bound, count in counts.items()}
+        for stage, counts in now.items()
+    }
+    is_fewer = any(count < 0 for counts in came.values() for count in counts.values())
+    is_none = not any(counts.get(math.inf) for counts in came.values())
+    return now if is_fewer or is_none else came
 
 
 def quantile(cumulative: Mapping[float, float], share: float) -> float | None:
@@ -93,32 +111,27 @@ class GradingApi:
         self._live: list[Json] = []
         self._broker_up: float | None = None
         self._history: deque[Json] = deque(maxlen=HISTORY)
+        self._earlier: deque[dict[str, Buckets]] = deque(maxlen=RECENT_LOOKS)
 
     async def look(self) -> None:
         """Ask once. What it says stands until the next look; that it does not answer is a state like others."""
-        was_away = self._trouble is not None
-        try:
-            families = list(text_string_to_metric_families((await self._get("/metrics")).decode("utf-8", "replace")))
-            self._trouble = None
-        except httpx.HTTPError as error:
-            self._trouble = f"{type(error).__name__}: {str(error)[:MAX_TEXT_CHARS]}"
-        except ValueError as error:
-            self._trouble = f"what it answers cannot be read: {str(error)[:MAX_TEXT_CHARS]}"
-        if was_away != (self._trouble is not None):
+        families, trouble = await self._ask_for("/metrics", _families)
+        live, list_trouble = await self._ask_for("/v1/graders", _list) if trouble is None else (None, None)
+        if (self._trouble is None) is not (trouble is None):
             self._since = time.time()
-        if self._trouble is None:
+        self._trouble, self._list_trouble = trouble, list_trouble
+        self._live = live or []
+        if families is not None:
             self._take(families)
-            await self._look_at_list()
 
-    async def _look_at_list(self) -> None:
+    async def _ask_for(self, path: str, read: Callable[[bytes], T]) -> tuple[T | None, str | None]:
+        """What it answers, or what is wrong."""
         try:
-            answer = parsed(await self._get("/v1/graders")) or {}
-            self._list_trouble = None
-        except (httpx.HTTPError, ValueError) as error:
-            self._list_trouble, answer = f"{type(error).__name__}: {str(error)[:MAX_TEXT_CHARS]}", {}
-        given = answer.get("graders")
-        found = [one for one in given if isinstance(one, Mapping)] if isinstance(given, list) else []
-        self._live = [_announced(one) for one in found[: 2 * MAX_GRADERS]]
+            return read(await self._get(path)), None
+        except httpx.HTTPError as error:
+            return None, f"{type(error).__name__}: {str(error)[:MAX_TEXT_CHARS]}"
+        except ValueError as error:
+            return None, f"what it answers cannot be read: {str(error)[:MAX_TEXT_CHARS]}"
 
     async def _get(self, path: str) -> bytes:
         async with self._client.stream("GET", f"{self._url}{path}") as response:
@@ -140,6 +153,9 @@ class GradingApi:
                 grader = sample.labels.get("grader", "")
                 if grader and (grader in self._graders or len(self._graders) < MAX_GRADERS):
                     _sort_in(self._graders.setdefault(grader, GraderState()), sample.name, sample.labels, sample.value)
+        self._earlier.append({name: state.buckets for name, state in self._graders.items()})
+        for name, state in self._graders.items():
+            state.recent = since(state.buckets, self._earlier[0].get(name, {}))
         point = {name: self._point(state) for name, state in self._graders.items()}
         self._history.append({"time": time.time(), "graders": point})
 
@@ -166,6 +182,17 @@ class GradingApi:
 
     async def close(self) -> None:
         await self._client.aclose()
+
+
+def _families(answer: bytes) -> list[Metric]:
+    """Raises ValueError for what is no exposition."""
+    return list(text_string_to_metric_families(answer.decode("utf-8", "replace")))
+
+
+def _list(answer: bytes) -> list[Json]:
+    given = (parsed(answer) or {}).get("graders")
+    found = [one for one in given if isinstance(one, Mapping)] if isinstance(given, list) else []
+    return [_announced(one) for one in found[: 2 * MAX_GRADERS]]
 
 
 def _sort_in(state: GraderState, name: str, labels: Mapping[str, str], value: float) -> None:
@@ -198,7 +225,7 @@ def _number(text: str | None) -> float | None:
 
 
 def _told(name: str, state: GraderState) -> Json:
-    stages = sorted(state.buckets)
+    stages = sorted(state.recent)
     return {
         "name": name,
         **{key: state.figures.get(key) for key in GAUGES.values()},
@@ -212,7 +239,7 @@ def _told(name: str, state: GraderState) -> Json:
         "latency": [
             {"stage": stage, "p50_s": state.latency_s(0.5, stage), "p95_s": state.latency_s(0.95, stage)}
             for stage in stages
-            if state.buckets[stage].get(math.inf)
+            if state.recent[stage].get(math.inf)
         ],
     }
 

@@ -5,6 +5,7 @@ It keeps offsets and no texts. What it counts of every completion are outcomes a
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -39,6 +40,20 @@ class Group:
     graded: int = 0
     passed: int = 0
     reward_sum: float = 0.0
+    least: float = math.inf
+    most: float = -math.inf
+    """Of the rewards."""
+
+    @property
+    def has_signal(self) -> bool:
+        """Whether its rewards differ: only then is there something to learn from it."""
+        return self.most > self.least
+
+    def count(self, reward: float, *, passed: bool) -> None:
+        self.graded += 1
+        self.passed += passed
+        self.reward_sum += reward
+        self.least, self.most = min(self.least, reward), max(self.most, reward)
 
 
 def bucket_of(tests: Any) -> str | None:
@@ -86,9 +101,7 @@ class Groups:
         group.places.append((line.start, line.end))
         reward = finite(record.get("reward"))
         if reward is not None and record.get("fault") is None:
-            group.graded += 1
-            group.reward_sum += reward
-            group.passed += record.get("passed") is True
+            group.count(reward, passed=record.get("passed") is True)
         self.outcomes.add(step, {outcome_of(record): 1.0})
         if (bucket := bucket_of(record.get("tests"))) is not None:
             self.buckets.add(step, {bucket: 1.0})
@@ -116,6 +129,15 @@ class Groups:
 
     def get(self, number: int) -> Group | None:
         return self._by_number.get(number)
+
+    def beside(self, number: int, by: int, *, with_signal: bool = False) -> int | None:
+        """The nearest group before (`by` -1) or after (1) that number, if wanted the nearest with a signal."""
+        number += by
+        while (group := self._by_number.get(number)) is not None:
+            if group.has_signal or not with_signal:
+                return number
+            number += by
+        return None
 
     def at_step(self, step: int) -> Group | None:
         """The first group of that step, or of the first step after it."""

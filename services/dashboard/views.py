@@ -135,14 +135,16 @@ def _held_out(evaluation: Evaluation, figures: Figures) -> Json:
 # ------------------------------------------------------------------------------------------------------------ groups
 
 
-def group_of(walled: Walled, run: Run, group: Group) -> Json:
-    """One group with its completions, as they stand in the file now."""
+def group_of(walled: Walled, run: Run, group: Group, *, with_signal: bool = False) -> Json:
+    """One group with its completions, as they stand in the file now. `with_signal`: which neighbours are named."""
     records = records_of(walled, run.completions_path, group)
     known = run.groups.of_prompt(group.prompt_id)[-MAX_SAME_PROMPT:]
     prompt, left_out = _cut(_text_of(records[0].get("prompt")) if records else "", MAX_PROMPT_CHARS)
     return {
         "number": group.number,
         "range": run.groups.numbers,
+        "older": run.groups.beside(group.number, -1, with_signal=with_signal),
+        "newer": run.groups.beside(group.number, 1, with_signal=with_signal),
         "step": group.step,
         "prompt_id": group.prompt_id,
         "prompt": prompt,
@@ -223,11 +225,13 @@ def _cut(text: str, most: int) -> tuple[str, int]:
     return text[:most], max(0, len(text) - most)
 
 
-def wanted_group(groups: Groups, number: int | None, step: int | None) -> Group | None:
-    """The group of that number, or the first of that step, or the newest."""
+def wanted_group(
+    groups: Groups, number: int | None = None, step: int | None = None, *, with_signal: bool = False
+) -> Group | None:
+    """The group of that number, or the first of that step, or the newest, if wanted the newest with a signal."""
     if step is not None:
         return groups.at_step(step)
     numbers = groups.numbers
     if number is None and numbers is not None:
-        number = numbers[1]
+        number = groups.beside(numbers[1] + 1, -1, with_signal=with_signal)
     return None if number is None else groups.get(number)

@@ -23,7 +23,7 @@ from report_runs import hostile_run, rich_run
 
 from gradus.errors import Misuse
 from services.dashboard.entrance import checked_token, refuse_open_page
-from services.dashboard.graders import GradingApi, quantile
+from services.dashboard.graders import Buckets, GradingApi, quantile, since
 
 TOKEN = "correct-horse-battery-staple"
 
@@ -436,6 +436,16 @@ def test_quantiles_are_those_of_prometheus() -> None:
     assert quantile({0.1: 0.0, float("inf"): 10.0}, 0.5) == 0.1
     assert quantile({0.1: 0.0, float("inf"): 0.0}, 0.5) is None
     assert quantile({}, 0.5) is None
+
+
+def test_latencies_are_of_what_was_graded_lately() -> None:
+    inf = float("inf")
+    before: Buckets = {"tests": {1.0: 10.0, inf: 10.0}}
+    now: Buckets = {"tests": {1.0: 10.0, inf: 14.0}, "types": {1.0: 2.0, inf: 2.0}}
+    assert since(now, before) == {"tests": {1.0: 0.0, inf: 4.0}, "types": {1.0: 2.0, inf: 2.0}}
+    assert since(now, {}) == now
+    assert since(now, now) == now, "nothing was graded lately: all of it is told"
+    assert since(before, now) == before, "the API was started anew"
 
 
 # -------------------------------------------------------------------------------------------------- the command line

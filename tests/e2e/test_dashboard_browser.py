@@ -350,6 +350,10 @@ def test_prompts_are_stepped_through_with_the_keyboard(browser: Any, url: str) -
     one(browser, "input[aria-label='Go to step']").send_keys("30", Keys.ENTER)
     wait_for_text(browser, "group 2 of 3")
     same = one(browser, "select[aria-label='The same prompt in other steps']")
+    one(browser, "#signal").click()
+    one(browser, "button[aria-label='Latest group, and follow']").click()
+    wait_for_text(browser, "group 2 of 3")
+    assert not one(browser, "button[aria-label='Group after']").is_enabled()
     assert [option.text for option in same.find_elements("css selector", "option")] == [
         "step 29: reward 0.5",
         "step 30: reward 0.5",
@@ -408,7 +412,7 @@ def test_queue_and_graders_are_shown(browser: Any, tmp_path: Path) -> None:
         for wanted in ("Verdicts by the furthest stage", "Time of grading by stage", "odd", "sandbox", "graduated@1"):
             assert wanted in shown
         at(browser, live.url, "#/run?id=a")
-        wait_for_text(browser, "since the API started")
+        wait_for_text(browser, "of the last minutes")
 
 
 def test_an_api_that_is_away_is_said_to_be(browser: Any, tmp_path: Path) -> None:

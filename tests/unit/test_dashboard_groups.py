@@ -80,6 +80,16 @@ def test_a_step_and_a_prompt_can_be_looked_for(path: Path) -> None:
     assert [group.step for group in groups.of_prompt("b")] == [1, 5]
 
 
+def test_groups_whose_rewards_differ_can_be_stepped_through(path: Path) -> None:
+    rewards = {1: (0.0, 0.0), 2: (0.0, 1.0), 3: (1.0, 1.0), 4: (0.5, 0.25), 5: (None, 1.0), 6: (None, None)}
+    append(path, [sample(step, n, reward=one) for step, pair in rewards.items() for n, one in enumerate(pair)])
+    groups = read(path, Groups())
+    assert [found.step for n in range(6) if (found := groups.get(n)) and found.has_signal] == [2, 4]
+    assert [groups.beside(n, -1, with_signal=True) for n in (0, 1, 3, 6)] == [None, None, 1, 3]
+    assert [groups.beside(n, 1, with_signal=True) for n in (0, 1, 3)] == [1, 3, None]
+    assert [groups.beside(n, by) for n, by in ((0, -1), (0, 1), (5, 1), (5, -1))] == [None, 1, None, 4]
+
+
 @pytest.mark.parametrize(
     ("tests", "bucket"),
     [

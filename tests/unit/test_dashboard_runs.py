@@ -316,6 +316,7 @@ def test_a_group_is_told_with_its_neighbours_and_its_like(tmp_path: Path) -> Non
     assert (told["number"], told["range"], told["step"], told["of"]) == (2, (0, 2), 3, 3)
     assert [one["step"] for one in told["same_prompt"]] == [1, 2, 3]
     assert [one["reward"] for one in told["samples"]] == [0.0, 0.5, 1.0]
+    assert (told["older"], told["newer"]) == (1, None)
     assert wanted_group(run.groups, 99, None) is None
     earlier = wanted_group(run.groups, None, 2)
     assert earlier is not None

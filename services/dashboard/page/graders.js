@@ -1,7 +1,7 @@
 // What the grading API says of queue and graders.
 import { el, Place, bars, table } from "./dom.js";
 import { Gallery } from "./chart.js";
-import { anything, DASHES, PARTS } from "./figures.js";
+import { DASHES, PARTS, some } from "./figures.js";
 import { store } from "./store.js";
 import { ago, count, duration, NOTHING, percent } from "./words.js";
 
@@ -45,9 +45,10 @@ export class GradersView {
   drawHistory(history) {
     const start = history.length ? history.at(-1).time : 0;
     const x = history.map((point) => Math.round(point.time - start));
-    const names = [...new Set(history.flatMap((point) => Object.keys(point.graders)))].sort();
+    const there = (store.graders.graders ?? []).filter((one) => isBusy(one) || one.workers > 0 || one.depth > 0);
+    const names = there.map((one) => one.name);
     for (const [key, title, show] of [["depth", "Queue depth", count], ["oldest_s", "Age of the oldest that waits", duration], ["p95_s", "Grading, 95th percentile", duration]]) {
-      const lines = names.map((name, n) => ({ name, style: PARTS[n % 6], dash: DASHES[n % 6], y: history.map((point) => point.graders[name]?.[key] ?? null) })).filter((line) => anything(line.y));
+      const lines = names.map((name, n) => ({ name, style: PARTS[n % 6], dash: DASHES[n % 6], y: history.map((point) => point.graders[name]?.[key] ?? null) })).filter((line) => some(line.y));
       this.gallery.draw(title, "small", lines.length && x.length > 1 ? { x, xName: "seconds", show, lines } : null);
     }
   }

@@ -31,14 +31,16 @@ export class GroupsView {
   makeBar() {
     const button = (text, label, action) => el("button", { type: "button", "aria-label": label, onclick: action }, text);
     this.first = button("⇤", "First group", () => this.go(this.range[0]));
-    this.older = button("← older", "Group before", () => this.go(this.shown.number - 1));
-    this.newer = button("newer →", "Group after", () => this.go(this.shown.number + 1));
+    this.older = button("← older", "Group before", () => this.go(this.shown.older));
+    this.newer = button("newer →", "Group after", () => this.go(this.shown.newer));
     this.latest = button("latest", "Latest group, and follow", () => this.go(null));
     this.step = el("input", { type: "number", min: "0", inputmode: "numeric", "aria-label": "Go to step" });
     this.same = el("select", { "aria-label": "The same prompt in other steps", onchange: (event) => this.go(Number(event.target.value)) });
     const jump = el("form", { class: "jump", onsubmit: (event) => this.jump(event) }, this.step, el("button", { type: "submit" }, "Go to step"));
+    this.signal = el("input", { type: "checkbox", id: "signal", onchange: () => this.read() });
+    const signal = el("span", { class: "note" }, this.signal, el("label", { for: "signal" }, " only groups whose rewards differ"));
     this.place = el("span", { class: "note", role: "status" });
-    return el("div", { class: "bar", role: "toolbar", "aria-label": "Groups" }, this.first, this.older, this.newer, this.latest, jump, this.same, this.place);
+    return el("div", { class: "bar", role: "toolbar", "aria-label": "Groups" }, this.first, this.older, this.newer, this.latest, jump, this.same, signal, this.place);
   }
 
   close() {
@@ -64,7 +66,7 @@ export class GroupsView {
     event.preventDefault();
     if (this.step.value === "") return;
     try {
-      const found = await ask("/api/group", { id: this.id, step: this.step.value });
+      const found = await ask("/api/group", { id: this.id, step: this.step.value, signal: this.signal.checked ? 1 : null });
       this.number = found.number;
       this.show(found);
     } catch (error) {
@@ -77,7 +79,7 @@ export class GroupsView {
     this.head.show({ id: this.id, state: run?.state, why: run?.why });
     const asked = this.number;
     try {
-      const group = await ask("/api/group", { id: this.id, number: asked });
+      const group = await ask("/api/group", { id: this.id, number: asked, signal: this.signal.checked ? 1 : null });
       if (!this.closed && asked === this.number) this.show(group);
     } catch (error) {
       this.trouble.show(run ? error.message : "there is no such run");
@@ -95,8 +97,9 @@ export class GroupsView {
       this.showDiff();
     }
     this.about.show({ prompt_id: group.prompt_id, step: group.step, prompt: group.prompt, left_out: group.prompt_left_out, samples: group.samples.map((one) => [one.reward, one.passed, one.advantage]) });
-    this.first.disabled = this.older.disabled = group.number <= group.range[0];
-    this.newer.disabled = group.number >= group.range[1];
+    this.first.disabled = group.number <= group.range[0];
+    this.older.disabled = group.older === null;
+    this.newer.disabled = group.newer === null;
     this.latest.setAttribute("aria-pressed", String(this.number === null));
     this.place.textContent = `group ${count(group.number + 1)} of ${count(group.range[1] + 1)}`;
     const options = group.same_prompt.map((one) => el("option", { value: one.number, selected: one.number === group.number }, `step ${count(one.step)}: reward ${number(one.reward)}`));
