@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gradus.cli.application import Config, Quiet, Slots, load_grader, say, tasks_app, with_progress
 from gradus.errors import Misuse
+
+if TYPE_CHECKING:
+    from services.corpus.trajectories import Told
 
 Out = Annotated[Path, typer.Option("--out", "-o", help="JSONL file to write")]
 Force = Annotated[bool, typer.Option("--force", help="Replace files that exist")]
@@ -93,9 +96,8 @@ def mutate_tasks(
     found = list(with_progress(tasks, len(rows), "breaking", quiet))
     repairs = write_rows(out, (row for one in found for row in one.repairs))
     survivors = write_rows(beside(out, "survivors"), (row for one in found for row in one.survivors))
-    for one in found:
-        if one.problem is not None:
-            say(f"{one.where}: {one.id}: {one.problem[:500]}")
+    for one in (one for one in found if one.problem is not None):
+        say(f"{one.where}: {one.id}: {str(one.problem)[:500]}")
     tried = sum(one.tried for one in found)
     print(f"{repairs} repair tasks of {len(rows)} tasks are in {out}; {tried} broken answers were graded")
     print(f"{survivors} of these pass all tests: {beside(out, 'survivors')}")
@@ -130,7 +132,7 @@ def write_trajectories(
     """
     from gradus.contract import grader_named
     from services.corpus.files import beside, checked_rows, refuse_existing, write_rows
-    from services.corpus.formats import Format, chat_row, harmony_row, harmony_turns
+    from services.corpus.formats import Format
     from services.corpus.trajectories import trajectories
 
     if format_ not in {one.value for one in Format}:
@@ -143,18 +145,26 @@ def write_trajectories(
     loaded = load_grader(name.value, config)
     loaded.prove()
     told = list(with_progress(trajectories(rows, name, loaded, attempts, slots), len(rows), "grading", quiet))
-    written = []
-    for one in told:
-        if one.trajectory is not None:
-            made = chat_row(one.trajectory) if format_ == Format.CHAT else harmony_row(one.trajectory)
-            shown = list(harmony_turns(one.trajectory)) if by_turn else [made]
-            written += [{**row, **one.columns} for row in shown]
+    written = [row for one in told for row in _written(one, format_, by_turn)]
     bad = [{"where": one.where, "id": one.id, "reasons": [one.problem]} for one in told if one.problem is not None]
     number = write_rows(out, written)
     _write_rejected(out, bad)
     print(f"{len(told) - len(bad)} trajectories of {len(told)} tasks, {number} rows, are in {out}")
     if not number:
         raise typer.Exit(1)
+
+
+def _written(told: Told, format_: str, by_turn: bool) -> Iterator[dict[str, Any]]:
+    """The rows of one trajectory; none where there is none."""
+    from services.corpus.formats import Format, chat_row, harmony_row, harmony_turns
+
+    if told.trajectory is None:
+        return
+    if by_turn:
+        rows = list(harmony_turns(told.trajectory))
+    else:
+        rows = [(chat_row if format_ == Format.CHAT else harmony_row)(told.trajectory)]
+    yield from ({**row, **told.columns} for row in rows)
 
 
 def _write_rejected(out: Path, bad: list[dict[str, Any]]) -> None:

@@ -60,6 +60,16 @@ def refuse_existing(paths: Sequence[Path], *, force: bool, sources: Sequence[str
             raise Misuse(f"{path}: exists; choose another file, or --force to replace it")
 
 
+def _line(row: Mapping[str, Any]) -> str:
+    """One line of JSON. Half characters, which JSON can name and UTF-8 cannot hold, stay named."""
+    line = json.dumps(row, ensure_ascii=False, allow_nan=False)
+    return line if line.isascii() or _is_whole(line) else json.dumps(row, allow_nan=False)
+
+
+def _is_whole(text: str) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
     """Write JSONL, one row a line in the order given, and return how many. The file is there when it is whole."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
@@ -67,7 +77,7 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
     try:
         with partial.open("x", encoding="utf-8") as file:
             for row in rows:
-                file.write(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
+                file.write(_line(row) + "\n")
                 count += 1
             file.flush()
             os.fsync(file.fileno())

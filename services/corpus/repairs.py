@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from pydantic import ValidationError
 
 from gradus.contract import SUBMISSIONS, TASKS, Faulted, Graded, GraderName, Submission, explain
-from gradus.errors import Misuse
+from gradus.errors import Fault, Misuse
 from gradus.rows import Row
 from services.admission import fenced
 from services.corpus.cargo_mutants import CargoMutants, is_installed
@@ -135,7 +135,11 @@ def _mutants(
         except ValidationError as error:
             broken.problem = explain(error)
             return
-        edits = mutations.edits(code, str(task_of(row.values, name).get("edition", "2021")))
+        try:
+            edits = mutations.edits(code, str(task_of(row.values, name).get("edition", "2021")))
+        except Fault as fault:
+            broken.problem = fault.message
+            return
         for edit in chosen(code, edits, wish.tries, f"{wish.seed}:{broken.id}"):
             text = edit.applied(code)
             yield _Mutant(broken, edit, text), _submission(row.values, name, text)

@@ -316,6 +316,17 @@ def test_a_task_that_cannot_be_broken_says_why(
     assert good.repairs
 
 
+def test_an_answer_that_breaks_the_parser_harms_no_other_task(
+    ocaml_grader: OcamlGrader, ocaml_mutations: OcamlMutations
+) -> None:
+    deep = "let sum _ = " + "(" * 9000 + "1" + ")" * 9000
+    rows = [row(solution=deep), row(id="good")]
+    bad, good = break_tasks(rows, GraderName.OCAML, ocaml_grader, ocaml_mutations, Wish(tries=4), 2)
+    assert bad.repairs == []
+    assert bad.problem
+    assert good.repairs
+
+
 def test_rust_answers_are_broken_and_told_by_the_rust_grader(
     gradus: Cli, tmp_path: Path, rust_grader: RustGrader
 ) -> None:

@@ -313,6 +313,13 @@ def test_what_fails_while_it_is_written_leaves_the_old_file(tmp_path: Path) -> N
     assert [one.name for one in tmp_path.iterdir()] == ["out.jsonl"]
 
 
+def test_half_characters_are_passed_on_as_they_came(gradus: Cli, tmp_path: Path) -> None:
+    source = jsonl(tmp_path / "in.jsonl", [task("a", "half \ud800 a character"), task("b", "groß")])
+    assert gradus("tasks", "dedupe", source, "-o", tmp_path / "out.jsonl").status == 0
+    assert read(tmp_path / "out.jsonl") == read(source)
+    assert "groß" in (tmp_path / "out.jsonl").read_text(), "what UTF-8 can hold is written in it"
+
+
 @pytest.mark.parametrize(
     ("name", "told"),
     [("in.jsonl", "is read from"), ("there", "is a folder"), ("missing/out.jsonl", "one that does not exist")],
