@@ -63,6 +63,14 @@ demo: setup  ## Train a tiny model with a real OCaml compiler as its teacher; re
 demo-vllm: setup vllm  ## The same with the completions written by a vLLM server, over HTTP; report in runs/demo-vllm/report.html
 	@$(BIN)/python -m trainer.demo.run --vllm $(VLLM_BIN)/gradus --run-dir runs/demo-vllm
 
+.PHONY: demo-pipeline
+demo-pipeline: setup  ## SFT, preference pairs, IPO, GRPO, evaluation and gates with a tiny model; goes on where it was stopped (3 to 5 minutes)
+	@$(BIN)/gradus pipeline run configs/pipelines/demo.yaml
+
+.PHONY: verify-mps
+verify-mps: $(VENV)/.done  ## Whether torch computes rightly on Apple Silicon; graders run in containers there, the trainer natively
+	@$(BIN)/python -m gradus.doctor.mps
+
 .PHONY: serve
 serve: setup  ## Serve grading on http://127.0.0.1:8000, everything in one process
 	@$(BIN)/gradus serve

@@ -24,7 +24,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gradus.contract import GraderName
-from gradus.doctor import _story
+from gradus.doctor.grading import story_signs
 from gradus.errors import Fault, InternalFault, Misuse
 from services.graders import load, usual_slots
 from services.graders.story import export, graph
@@ -437,7 +437,7 @@ def test_a_model_that_is_nowhere_here_is_told_with_how_to_get_it(empty_cache: Pa
 
 
 def test_doctor_says_where_the_sentence_model_is(empty_cache: Path) -> None:
-    signs = {sign.what: sign for sign in _story()}
+    signs = {sign.what: sign for sign in story_signs()}
     assert signs["extra story"].fine
     assert signs["story"].fine
     assert "run by onnxruntime in fp32" in signs["story"].text
