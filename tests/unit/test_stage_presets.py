@@ -36,7 +36,7 @@ ARCHITECTURES = {
     "sft_meetings_gemma3_270m.yaml": "gemma3_text",
     "dpo_agent_qwen3_0.6b.yaml": "qwen3",
 }
-TALK = "\n\nHuman: What is {n} and 1?\n\nAssistant:"
+TALK = "\n\nHuman: What is {n} and 1?\n\nAssistant: {answer}"
 CALL = {"type": "function", "function": {"name": "run_command", "arguments": {"command": "cargo test"}}}
 ROWS: dict[str, Callable[[int], dict[str, Any]]] = {
     "sft_ocaml_qwen_1.5b.yaml": lambda n: {"prompt": f"(* add {n} *)", "solution": f"```ocaml\nlet f x = x + {n}\n```"},
@@ -51,7 +51,10 @@ ROWS: dict[str, Callable[[int], dict[str, Any]]] = {
     },
     "dpo_rust_gpt_oss_20b.yaml": lambda n: {"prompt": f"Add {n}.", "chosen": f"x + {n}", "rejected": f"x - {n}"},
     "sft_alpaca_gpt2.yaml": lambda n: {"instruction": f"Add {n}.", "input": "x" * (n % 2), "output": f"x + {n}"},
-    "dpo_hh_gpt2.yaml": lambda n: {"chosen": f"{TALK.format(n=n)} It is {n + 1}.", "rejected": f"{TALK.format(n=n)} No."},
+    "dpo_hh_gpt2.yaml": lambda n: {
+        "chosen": TALK.format(n=n, answer=f"It is {n + 1}."),
+        "rejected": TALK.format(n=n, answer="No."),
+    },
     "sft_meetings_gemma3_270m.yaml": lambda n: {
         "input_text": f"Meeting {n}",
         "target_probability": f"0.{n}",

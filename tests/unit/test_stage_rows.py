@@ -179,7 +179,7 @@ GOOD_PAIR = {"prompt": "p", "chosen": "a", "rejected": "b"}
         (DpoStage, {"chosen": "a", "rejected": "b"}, "prompt: is missing, and chosen and rejected do not begin alike"),
         (DpoStage, {"chosen": [USER, ANSWER], "rejected": [USER]}, "do not begin alike and end differently"),
         (RewardStage, {"prompt": "p", "chosen": "a", "rejected": None}, "rejected: is missing or empty"),
-        (RewardStage, {**GOOD_PAIR, "margin": 1}, "unknown columns: margin"),
+        (RewardStage, {**GOOD_PAIR, "margn": 1}, "unknown columns: margn"),
     ],
 )
 def test_a_row_that_cannot_be_used_is_refused_with_file_and_line(

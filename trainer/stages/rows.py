@@ -1,7 +1,7 @@
 """Rows of answers and of preferences, in the layouts that people have them in, made into the two that TRL takes.
 
-A row that cannot be used is refused with file and line, and skipped only where that is asked for. Tokenizes nothing; what a row is
-for, training or measuring, is drawn here, so that rows with the same prompt stay on one side.
+A row that cannot be used is refused with file and line, and skipped only where that is asked for. Tokenizes nothing;
+what a row is for, training or measuring, is drawn here, so that rows with the same prompt stay on one side.
 
 Answers: `prompt` + `completion` (or `solution`), `instruction` + `input` + `output` (Alpaca), `messages`, or `text`.
 Preferences: `chosen` + `rejected`, with a `prompt`, or without one where both begin alike. Prompts, completions and
