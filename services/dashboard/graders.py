@@ -234,6 +234,7 @@ def _told(name: str, state: GraderState) -> Json:
         "faults": state.faults,
         "stages": state.stages,
         "flags": state.flags,
+        "lately": state.recent is not state.buckets,
         "p50_s": state.latency_s(0.5),
         "p95_s": state.latency_s(0.95),
         "latency": [

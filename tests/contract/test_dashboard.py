@@ -344,6 +344,7 @@ def test_graders_are_told_as_the_api_has_them(tmp_path: Path) -> None:
     assert ocaml["flags"] == {"odd": 1}
     assert ocaml["workers"] == 1
     assert 0 < ocaml["p95_s"] <= 0.002
+    assert ocaml["lately"] is False, "there was one look only"
     assert ocaml["latency"][0]["stage"] == "tests"
     assert [one["name"] for one in told["live"]] == ["ocaml"]
     assert told["broker_up"] == 1

@@ -412,7 +412,7 @@ def test_queue_and_graders_are_shown(browser: Any, tmp_path: Path) -> None:
         for wanted in ("Verdicts by the furthest stage", "Time of grading by stage", "odd", "sandbox", "graduated@1"):
             assert wanted in shown
         at(browser, live.url, "#/run?id=a")
-        wait_for_text(browser, "of the last minutes")
+        wait_for_text(browser, "since the API started")
 
 
 def test_an_api_that_is_away_is_said_to_be(browser: Any, tmp_path: Path) -> None:

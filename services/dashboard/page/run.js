@@ -146,7 +146,7 @@ export class RunView {
       ["Held-out pass rate", percent(run.held_out?.pass_rate), run.held_out ? `${run.held_out.name}, ${run.held_out.mode}` : ""],
       ["Time per step", duration(now.step_time)],
       ["Queue depth", grader && !away ? count(grader.depth) : NOTHING, away],
-      ["Grading, 95th percentile", grader && !away ? duration(grader.p95_s) : NOTHING, away || (grader ? "of the last minutes" : "")],
+      ["Grading, 95th percentile", grader && !away ? duration(grader.p95_s) : NOTHING, away || (grader ? (grader.lately ? "of the last minutes" : "since the API started") : "")],
     ];
     if (now.reward === undefined) tiles.splice(1, 3, ["Loss", number(now.loss ?? run.warm_start.values.loss?.at(-1))]);
     this.strip.show(tiles);
