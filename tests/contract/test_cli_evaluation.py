@@ -153,6 +153,7 @@ def test_samples_are_written_for_rows_of_every_kind(gradus: Cli, tmp_path: Path)
         assert (again.status, like.requests) == (0, [])
         lost = gradus("sample", prompts, "--endpoint", like.url, "--attempts", "1", "--out", tmp_path / "lost.jsonl")
     assert lost.status == 3
+    assert "2 of 2 completions were not written: 2 x server; the last: 500: no" in lost.err
 
 
 BAD_PROMPTS = {

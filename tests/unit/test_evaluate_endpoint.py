@@ -218,6 +218,13 @@ def test_what_does_not_pass_is_a_generation_error_after_all_attempts(status: int
     assert outcome == Unwritten(kind, f"{status}: busy", 3)
 
 
+def test_what_a_server_says_cannot_steer_a_terminal() -> None:
+    outcome = only(written(lambda *_: refused(400, "\x1b]0;title\x07\u202eno"), plan(), problems("a"))[0])
+    assert isinstance(outcome, Unwritten)
+    assert outcome.message.isprintable()
+    assert "no" in outcome.message
+
+
 def test_a_refused_prompt_is_not_asked_for_again_and_harms_no_other() -> None:
     answer = lambda text, body, before: refused(400, "too long") if text == "b" else "x"  # noqa: E731
     outcomes, like = written(answer, plan(), problems("a", "b", "c"))

@@ -17,7 +17,7 @@ from gradus.contract import grader_named
 from trainer.config import RunConfig, TrainConfig
 from trainer.evaluate.asking import Plan
 from trainer.evaluate.collect import OnProgress, collect
-from trainer.evaluate.console import progress_bar, table_for_terminal
+from trainer.evaluate.console import progress_bar, table_for_terminal, troubles
 from trainer.evaluate.exports import junit_of, table_of
 from trainer.evaluate.folder import EvalFolder, write_tasks, write_text
 from trainer.evaluate.judging import Judge
@@ -64,6 +64,8 @@ def main(asked: Asked, tasks: Path, grader: str, judge: Judge, out: Path, rubric
     evaluation = evaluation_of(records, plan, name=out.resolve().name, duration_s=time.monotonic() - started)
     write_results(folder, evaluation, records)
     Console().print(table_for_terminal(evaluation))
+    for line in troubles(records):
+        console.print(f"gradus: {line}", highlight=False, markup=False, soft_wrap=True)
     print(folder.results)
     return EXIT_FAULTED if evaluation.faulted or evaluation.unwritten else EXIT_GRADED
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,6 +14,7 @@ from rich.table import Table
 from trainer.evaluate.collect import OnProgress
 from trainer.evaluate.details import Rate
 from trainer.evaluate.outcome import Evaluation, Measurement
+from trainer.rewards import Record
 
 
 @contextmanager
@@ -59,3 +61,13 @@ def _figures(found: Measurement) -> dict[str, str]:
 
 def _with_ends(rate: Rate) -> str:
     return f"{rate.value:.1%} ({rate.low:.1%} to {rate.high:.1%})"
+
+
+def troubles(records: Sequence[Record]) -> Iterator[str]:
+    """What was not written and not judged, in a line each: how many of which kind, and what was said last."""
+    for what, column in (("were not written", "error"), ("could not be judged", "fault")):
+        found = [record[column] for record in records if record.get(column) is not None]
+        kinds = Counter(trouble["kind"] for trouble in found).most_common()
+        if found:
+            counts = ", ".join(f"{count} x {kind}" for kind, count in kinds)
+            yield f"{len(found)} of {len(records)} completions {what}: {counts}; the last: {found[-1]['message']}"

@@ -256,7 +256,8 @@ def _detail(body: bytes) -> str:
         text = str(error.get("message") or error) if isinstance(error, dict) else str(error)
     except (ValueError, AttributeError, RecursionError):
         pass
-    return text[:SHOWN_CHARS]
+    # Not as the server wrote it: it is shown on terminals.
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text[:SHOWN_CHARS])
 
 
 def _retry_after_s(headers: httpx.Headers) -> float | None:

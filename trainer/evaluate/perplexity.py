@@ -81,6 +81,7 @@ def main(model: str, data: Path, out: Path, window: int | None = None) -> int:
     digest = _sha256(data)
     loaded, tokenizer = load(model, config_beside(Path(model)))
     loaded.eval()
+    tokenizer.model_max_length = 2**62  # longer documents are read in windows; transformers would warn of them
     size = _window(loaded, window)
     step = size // 2
     documents = list(documents_of(data, tokenizer))

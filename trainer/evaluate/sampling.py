@@ -15,7 +15,7 @@ from gradus.errors import Misuse
 from gradus.rows import Row, read_rows
 from trainer.config import PromptConfig
 from trainer.evaluate.collect import collect
-from trainer.evaluate.console import progress_bar
+from trainer.evaluate.console import progress_bar, troubles
 from trainer.evaluate.measure import Problem
 from trainer.evaluate.preparing import Asked, config_of, plan_of, prompt_config, source_of, with_model
 from trainer.evaluate.store import opened
@@ -36,12 +36,12 @@ def main(asked: Asked, prompts: str, out: Path) -> int:
     config = prompt_config(asked, trained_with)
     problems = list(_problems(prompts, config))[: asked.limit]
     plan = plan_of(asked, Path(prompts).name, problems, config)
-    with (
-        opened(out, plan, fresh=asked.fresh) as store,
-        progress_bar(Console(stderr=True)) as on_progress,
-    ):
+    console = Console(stderr=True)
+    with opened(out, plan, fresh=asked.fresh) as store, progress_bar(console) as on_progress:
         source = source_of(asked, plan, trained_with)
         records = asyncio.run(collect(source, None, problems, plan, store, on_progress))
+    for line in troubles(records):
+        console.print(f"gradus: {line}", highlight=False, markup=False, soft_wrap=True)
     missing = sum(record["status"] == "generation_error" for record in records)
     print(f"{len(records) - missing} of {len(records)} completions written")
     print(out)
