@@ -41,6 +41,20 @@ def test_where_the_gate_is_wide_open_the_nearest_belong_together() -> None:
     assert [(pair.story, pair.reference) for pair in found.pairs] == [(0, 1), (1, 0)]
 
 
+def test_stories_that_want_the_same_belong_to_the_reference_of_their_role() -> None:
+    gated, likeness = np.full((2, 2), 0.7), np.array([[0.0, 1.0], [1.0, 0.0]])
+    rounding = np.array([[1e-16, 0.0], [0.0, 1e-16]])
+    for cosines in (gated + rounding, gated - rounding):
+        found = match(cosines, cosines, rows(0, 90), likeness)
+        assert [(pair.story, pair.reference) for pair in found.pairs] == [(0, 1), (1, 0)]
+
+
+def test_likeness_does_not_outweigh_what_stories_want() -> None:
+    gated, likeness = np.array([[0.7, 0.7 - 1e-6], [0.7 - 1e-6, 0.7]]), np.array([[0.0, 1.0], [1.0, 0.0]])
+    found = match(gated, gated, rows(0, 90), likeness)
+    assert [(pair.story, pair.reference) for pair in found.pairs] == [(0, 0), (1, 1)]
+
+
 def test_pairs_that_the_gate_shuts_out_are_none() -> None:
     assert match(np.array([[0.0, 0.0]]), np.array([[0.1, 0.2]]), rows(0, 90)).pairs == ()
 

@@ -46,6 +46,8 @@ RELATED = (0.15, 0.30)
 """Cosine of a benefit and what is nearest to it, of the own want and all references, with SENSE: worth nothing, all."""
 RELEVANT = (0.15, 0.35)
 """Cosines of a part of a want and the reference that is nearest to it."""
+OF_PLACE = 0.1
+"""What the places of stories and references count for, all together, beside one role that is the same."""
 
 
 class Embeds(Protocol):
@@ -182,7 +184,7 @@ def judged(answer: Answer, asked: Asked, gate: Gate, encoder: Embeds, reader: Co
     own, others = embedded.vectors[: len(stories)], embedded.vectors[len(stories) :]
     wishes = [meaning.wish(story.want) for story in stories]
     cosines = similarities(own, others)
-    matching = match(_agreeing(gate(cosines), wishes, asked), cosines, others)
+    matching = match(_agreeing(gate(cosines), wishes, asked), cosines, others, _telling_twins_apart(stories, asked))
     if reader is not None:
         matching = _believed(matching, stories, asked, reader)
     fluency = meaning.probe("fluency")(embedded.inner)
@@ -221,6 +223,18 @@ def _facts(
         flags=_flags(answer, senses),
         diagnostics=tuple(_diagnostics(answer, stories, matching)),
     )
+
+
+def _telling_twins_apart(stories: Sequence[Story], asked: Asked) -> Floats | None:
+    """(stories, references): 1 where the roles are the same, and a little for the first with the first. None where no
+    two stories want the same. Rounding, which depends on who shares a pass, decides nothing among them."""
+    if len({story.want for story in stories}) == len(stories):
+        return None
+    roles = [frozenset(content(story.role)) for story in stories]
+    same = np.array([[float(role == reference.role) for reference in asked.references] for role in roles])
+    places = np.outer(np.arange(len(stories)), np.arange(len(asked.references))) / (same.size * min(same.shape))
+    told: Floats = same + OF_PLACE * places
+    return told
 
 
 def _believed(matching: Matching, stories: Sequence[Story], asked: Asked, reader: Contradicts) -> Matching:

@@ -25,10 +25,10 @@ EDGE = 0.02
 """Cosines over which two stories come to say the same."""
 ANSWERED = 0.5
 """Gated similarity from which a story answers its reference: the middle of the gate."""
-
-
 TIE = 1e-6
 """Weight of cosines: where the gate is wide open, a story still belongs to what it is nearest to."""
+TWINS = 1e-10
+"""Weight of what tells stories with one want apart: above what cosines are rounded by, below what they differ by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +67,11 @@ def similarities(stories: Vectors, references: Vectors) -> Floats:
     return stories.astype(np.float64) @ references.astype(np.float64).T
 
 
-def match(gated: Floats, cosines: Floats, references: Vectors) -> Matching:
+def match(gated: Floats, cosines: Floats, references: Vectors, likeness: Floats | None = None) -> Matching:
     """The one-to-one matching with the largest sum of `gated`, (stories, references); of equal ones that of the largest
-    cosines. References: unit rows."""
-    rows, columns = linear_sum_assignment(gated + TIE * cosines, maximize=True)
+    cosines, then of the largest `likeness`. References: unit rows."""
+    worth = gated + TIE * cosines
+    rows, columns = linear_sum_assignment(worth if likeness is None else worth + TWINS * likeness, maximize=True)
     chosen = zip(rows.tolist(), columns.tolist(), gated[rows, columns].tolist(), strict=True)
     pairs = tuple([Pair(story, reference, worth) for story, reference, worth in chosen if worth > 0])
     groups = clusters(similarities(references, references), SAME_REFERENCE)
