@@ -430,3 +430,27 @@ def test_experts_that_would_stay_frozen_are_refused_in_every_stage(
     assert main(stage(name, run="good", model=experts, lora={"r": 4, "targets": targets}, options={})) == 0
     saved = weights_in(tmp_path / "good" / "final")
     assert any("experts" in weight and bool(weights.any()) for weight, weights in saved.items())
+
+
+# ------------------------------------------------------------------------------------------------------------ report
+
+
+@pytest.mark.parametrize("name", list(STAGES))
+def test_the_report_of_a_stage_shows_both_losses_and_misses_nothing(
+    name: str, stage: Callable[..., Path], tmp_path: Path
+) -> None:
+    from trainer.evaluate.report import write_report
+    from trainer.evaluate.report.facts import facts_of
+    from trainer.evaluate.report.history import read_run
+
+    assert main(stage(name)) == 0
+    run = read_run(tmp_path / "run")
+    assert run.missing == []
+    together = [line for line in run.metrics if "loss" in line and "eval_loss" in line]
+    assert [line["step"] for line in together][-1] == STEPS
+    assert any("learning rate 0.003" in str(fact) for fact in facts_of(run))
+    write_report(tmp_path / "run", tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "in training" in page
+    assert "held out" in page
+    assert "No reward was logged" not in page

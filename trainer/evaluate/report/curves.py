@@ -47,6 +47,13 @@ SMALL = (
     Small("completions/clipped_ratio", "Cut off", percent, note="completions that reached the length limit"),
     Small("kl", "KL to the reference"),
     Small("grad_norm", "Gradient norm"),
+    Small("rewards/accuracies", "Better answer first", percent, FULL, "of the step's pairs"),
+    Small("rewards/margins", "Margin", note="between better and worse answers"),
+    Small("accuracy", "Better answer first", percent, FULL, "of the step's pairs"),
+    Small("margin", "Margin", note="between the scores of better and worse answers"),
+    Small("mean_token_accuracy", "Token accuracy", percent, FULL, "tokens that the model would have written itself"),
+    Small("eval_perplexity", "Perplexity", note="on what is held out"),
+    Small("length", "Length of blocks", note="tokens"),
     Small("gradus/faulted", "Faulted", percent, note="completions that could not be judged"),
 )
 SHOWN_ONLY_IF_NOT_ZERO = frozenset({"gradus/faulted", "completions/clipped_ratio", "kl"})
@@ -78,6 +85,15 @@ def reward_chart(metrics: Sequence[Json]) -> Chart | None:
     low, high = zip(*(_around(point, spreads.get(point[0])) for point in means), strict=True) if means else ((), ())
     band = Area("± one standard deviation within the step", "band", low, high, in_words=False)
     return drawn(Plan("Reward", curves, [band] if any(spreads.values()) else [], y_range=FULL))
+
+
+def loss_chart(metrics: Sequence[Json]) -> Chart | None:
+    """The loss in training and on what is held out, for stages that earn no reward."""
+    curves = [
+        Curve(name, style, thinned([point for point in _series(metrics, key) if point[1] is not None]))
+        for key, name, style in (("loss", "in training", "raw"), ("eval_loss", "held out", "bold"))
+    ]
+    return drawn(Plan("Loss", [curve for curve in curves if curve.points]))
 
 
 def _around(point: Point, spread: float | None) -> tuple[Point, Point]:

@@ -89,7 +89,7 @@ def _seeds(run: Run) -> str:
 def _steps(run: Run) -> str:
     if not run.metrics:
         return "0"
-    planned = finite(_at(run.config, "grpo", "max_steps"))
+    planned = finite(_options(run.config).get("max_steps"))
     done = run.metrics[-1]["step"]
     return f"{done:,} of {planned:,.0f}" if planned and planned > 0 else f"{done:,}"
 
@@ -119,8 +119,15 @@ SETTINGS = (
 
 
 def _settings(config: Json) -> str:
-    given = ((name, _at(config, "grpo", key)) for key, name in SETTINGS)
+    given = ((name, _options(config).get(key)) for key, name in SETTINGS)
     return ", ".join(f"{name} {_plain(value)}" for name, value in given if value is not None)
+
+
+def _options(config: Json) -> Json:
+    """What TRL was told: the section that is called like the stage."""
+    stage = _text(config, "stage") or "grpo"
+    found = config.get("reward_model" if stage == "reward" else stage)
+    return found if isinstance(found, dict) else {}
 
 
 def _plain(value: Any) -> str:

@@ -23,6 +23,7 @@ from trainer.run_folder import RunFolder
 Json = dict[str, Any]
 
 BEFORE, AFTER = "before", "after"
+UNGRADED = ("sft", "dpo", "reward", "pretrain")
 PASSED = "passed"
 
 
@@ -89,6 +90,11 @@ class Run:
     missing: list[str] = field(default_factory=list)
 
     @property
+    def is_graded(self) -> bool:
+        """False for stages that learn from rows or texts: they have no completions and pass no tasks."""
+        return self.config.get("stage") not in UNGRADED
+
+    @property
     def before(self) -> Evaluation | None:
         """The measurement before training: the one of that name, else the first of several."""
         others = [name for name in self.evaluations if name != AFTER]
@@ -108,8 +114,9 @@ def read_run(folder: Path) -> Run:
     run.config = _read_json(files.resolved_config, run, "the settings are unknown")
     run.environment = _read_json(files.environment, run, None)
     run.metrics = _read_metrics(files.metrics, run)
-    _read_training(files.completions, run)
-    _read_evaluations(folder, run)
+    if run.is_graded:
+        _read_training(files.completions, run)
+        _read_evaluations(folder, run)
     for evaluation in (run.before, run.after):
         if evaluation is not None:
             _read_evaluated(completions_of(folder, evaluation.name), evaluation.name, run)
@@ -156,12 +163,13 @@ def _lines(path: Path, run: Run, so_what: str) -> Iterator[Json]:
 
 
 def _read_metrics(path: Path, run: Run) -> list[Json]:
-    """The last line of each step counts: a run that was resumed may have written some twice."""
+    """What the last lines of a step say counts: a run that was resumed may have written some twice, and the loss on
+    what is held out has lines of its own."""
     by_step: dict[int, Json] = {}
     for line in _lines(path, run, "there are no training curves"):
         step = finite(line.get("step"))
         if step is not None:
-            by_step[int(step)] = {name: finite(value) for name, value in line.items()}
+            by_step.setdefault(int(step), {}).update({name: finite(value) for name, value in line.items()})
     if path.is_file() and not by_step:
         run.missing.append(f"{path.name} holds no steps: there are no training curves.")
     return [by_step[step] | {"step": step} for step in sorted(by_step)]

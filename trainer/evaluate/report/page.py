@@ -49,6 +49,7 @@ class Trained:
     """The section on the training steps."""
 
     reward: Chart | None
+    """Of what is learned from: the loss where there is no reward."""
     medium: tuple[Chart, ...]
     """An even number of them, two to a row."""
     small: tuple[Chart, ...]
@@ -129,7 +130,7 @@ def _training(run: Run) -> Trained:
     if time is not None:
         (medium if len(medium) % 2 else small).append(time)
     return Trained(
-        reward=curves.reward_chart(run.metrics),
+        reward=curves.reward_chart(run.metrics) if run.is_graded else curves.loss_chart(run.metrics),
         medium=tuple(medium),
         small=tuple(small),
         steps=steps_table(run.metrics),
