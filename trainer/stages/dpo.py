@@ -12,9 +12,8 @@ from trl import DPOConfig, DPOTrainer
 
 from trainer.progress import pair_summary
 from trainer.resuming import Resumable
-from trainer.stages.making import StageRun, arguments, made
+from trainer.stages.making import StageRun, arguments, dataset_of, made
 from trainer.stages.rows import Split
-from trainer.stages.sft import dataset_of
 
 CONFIG_CLASS = DPOConfig
 

@@ -5,7 +5,7 @@ Each stage has a module of its own, which makes its trainer; nothing here trains
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from trainer.model import Head, load_model
 from trainer.progress import MetricsFile, ProgressBar
 from trainer.run_folder import RunFolder
 from trainer.signals import StopWish
+from trainer.stages.rows import Sample
 from trainer.stages.settings import RewardStage, StageConfig
 from trainer.stopping import StopAtStepEnd
 
@@ -90,3 +91,10 @@ def _callbacks(run: StageRun, summary: Summary) -> list[TrainerCallback]:
         ProgressBar(run.config.options_name, summary),
         StopAtStepEnd(run.wish),
     ]
+
+
+def dataset_of(samples: Iterable[Sample]) -> Any:
+    """Rows of one form; tool calls of different shapes stay as they are instead of being padded to one."""
+    from datasets import Dataset
+
+    return Dataset.from_list([sample.values for sample in samples], on_mixed_types="use_json")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from trl import SFTConfig, SFTTrainer
 
 from trainer.progress import sft_summary
 from trainer.resuming import Resumable
-from trainer.stages.making import StageRun, arguments, made
-from trainer.stages.rows import Sample, Split
+from trainer.stages.making import StageRun, arguments, dataset_of, made
+from trainer.stages.rows import Split
 
 CONFIG_CLASS = SFTConfig
 
@@ -30,10 +29,3 @@ def make_trainer(run: StageRun, data: Split, start: str, tokenizer: Any) -> Any:
         eval_dataset=dataset_of(data.held_out) if data.held_out else None,
         processing_class=tokenizer,
     )
-
-
-def dataset_of(samples: Iterable[Sample]) -> Any:
-    """Rows of one form; tool calls of different shapes stay as they are instead of being padded to one."""
-    from datasets import Dataset
-
-    return Dataset.from_list([sample.values for sample in samples], on_mixed_types="use_json")
