@@ -402,6 +402,18 @@ def test_a_page_that_lost_its_server_goes_on_when_it_is_back(browser: Any, tmp_p
         wait_for_text(browser, "0.875 ± 0.1")
 
 
+def test_a_page_that_was_refused_its_news_asks_again(
+    browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(tmp_path / "a" / "metrics.jsonl", [metric(1)])
+    with LivePage(tmp_path).running() as live:
+        monkeypatch.setattr("services.dashboard.watching.MAX_LISTENERS", 0)
+        at(browser, live.url, "#/")
+        wait_for_text(browser, "The server does not answer")
+        monkeypatch.setattr("services.dashboard.watching.MAX_LISTENERS", 1)
+        wait_for_text(browser, "Live")
+
+
 def test_queue_and_graders_are_shown(browser: Any, tmp_path: Path) -> None:
     append(tmp_path / "a" / "config.resolved.json", [{"reward": {"grader": "ocaml"}}])
     append(tmp_path / "a" / "metrics.jsonl", [metric(1)])

@@ -46,7 +46,10 @@ function setTheme(choice) {
         rule.dark = true;
         rule.media.mediaText = asked;
       }
-  document.documentElement.style.setProperty("color-scheme", { auto: "light dark", dark: "dark", light: "light" }[choice]);
+  document.documentElement.style.setProperty(
+    "color-scheme",
+    { auto: "light dark", dark: "dark", light: "light" }[choice],
+  );
 }
 
 function startTheme() {

@@ -32,10 +32,16 @@ function scaleOf(values, { range, log }) {
   if (log) {
     const positive = values.filter((value) => value > 0).map(Math.log10);
     if (positive.length === 0) return null;
-    const [low, high] = [Math.floor(Math.min(...positive)), Math.max(Math.ceil(Math.max(...positive)), Math.floor(Math.min(...positive)) + 1)];
+    const [low, high] = [
+      Math.floor(Math.min(...positive)),
+      Math.max(Math.ceil(Math.max(...positive)), Math.floor(Math.min(...positive)) + 1),
+    ];
     const step = Math.ceil((high - low) / 5);
     const marks = ticks(low, high, high - low).filter((at) => (at - low) % step === 0);
-    return { share: (value) => (value > 0 ? (Math.log10(value) - low) / (high - low) : 0), marks: marks.map((at) => 10 ** at) };
+    return {
+      share: (value) => (value > 0 ? (Math.log10(value) - low) / (high - low) : 0),
+      marks: marks.map((at) => 10 ** at),
+    };
   }
   let [low, high] = range ?? [Math.min(0, ...values), Math.max(0, ...values)];
   if (!range) {
@@ -73,7 +79,11 @@ export class Chart {
     this.cursor = el("div", { class: "cursor" });
     this.canvas = el("div", { class: "canvas", tabindex: "0", role: "slider" }, this.picture, this.cursor);
     this.readout = el("p", { class: "readout" });
-    this.figures = el("details", { class: "figures" }, el("summary", {}, "Table", el("span", { class: "unseen" }, " of " + title)));
+    this.figures = el(
+      "details",
+      { class: "figures" },
+      el("summary", {}, "Table", el("span", { class: "unseen" }, " of " + title)),
+    );
     this.figures.addEventListener("toggle", () => this.fillTable());
     this.node = el(
       "figure",
@@ -103,7 +113,12 @@ export class Chart {
     this.drawAxes(scale, onAxis.get(show) ?? show);
     this.drawShapes(scale, lines, areas);
     this.drawLegend(lines, areas);
-    this.say(x, [...lines, ...areas].filter((one) => one.y && !one.silent), show, plan.xName ?? "step");
+    this.say(
+      x,
+      [...lines, ...areas].filter((one) => one.y && !one.silent),
+      show,
+      plan.xName ?? "step",
+    );
     this.fillTable();
     return true;
   }
@@ -140,10 +155,14 @@ export class Chart {
     }
     for (const line of lines) {
       const runs = stretches((n) => known(line.y[n]) && (!this.plan.log || line.y[n] > 0), x.length);
-      const path = runs.filter((run) => run.length > 1).map((run) => "M" + run.map((n) => point(n, line.y[n])).join("L"));
+      const path = runs
+        .filter((run) => run.length > 1)
+        .map((run) => "M" + run.map((n) => point(n, line.y[n])).join("L"));
       const lone = line.dots ? runs.flat() : runs.filter((run) => run.length === 1).flat();
       shapes.push(svg("path", { class: "line " + line.style, d: path.join(""), "stroke-dasharray": line.dash }));
-      shapes.push(svg("path", { class: "line dot " + line.style, d: lone.map((n) => `M${point(n, line.y[n])}h0`).join("") }));
+      shapes.push(
+        svg("path", { class: "line dot " + line.style, d: lone.map((n) => `M${point(n, line.y[n])}h0`).join("") }),
+      );
     }
     this.picture.replaceChildren(...shapes);
   }
@@ -155,9 +174,16 @@ export class Chart {
   }
 
   drawLegend(lines, areas) {
-    const keys = [...lines.map((one) => ["line", one]), ...areas.map((one) => ["area", one])].filter(([, one]) => one.name);
+    const keys = [...lines.map((one) => ["line", one]), ...areas.map((one) => ["area", one])].filter(
+      ([, one]) => one.name,
+    );
     const key = ([shape, one]) =>
-      el("li", {}, el("span", { class: `key ${shape} ${one.style}${one.dash ? " dashed" : ""}`, "aria-hidden": "true" }), one.name);
+      el(
+        "li",
+        {},
+        el("span", { class: `key ${shape} ${one.style}${one.dash ? " dashed" : ""}`, "aria-hidden": "true" }),
+        one.name,
+      );
     this.legend.replaceChildren(...(keys.length > 1 || areas.length || this.plan.named ? keys.map(key) : []));
   }
 
@@ -167,7 +193,8 @@ export class Chart {
     this.values = [];
     x.forEach((at, n) => {
       const parts = series.filter((one) => known(one.y[n])).map((one) => text(one, n) + (one.more?.[n] ?? ""));
-      if (parts.length) this.values.push([this.across(at) / 10, `${xName} ${at.toLocaleString("en")}: ${parts.join(", ")}`]);
+      if (parts.length)
+        this.values.push([this.across(at) / 10, `${xName} ${at.toLocaleString("en")}: ${parts.join(", ")}`]);
     });
     const ends = this.values.length ? [this.values[0][1], this.values.at(-1)[1]] : [];
     const label = `${this.title} by ${xName}. ${[...new Set(ends)].join(". ")}.`;
@@ -226,7 +253,14 @@ export class Chart {
     this.canvas.addEventListener("blur", () => this.hide());
     this.canvas.addEventListener("keydown", (event) => {
       const at = this.at ?? this.values.length - 1;
-      const goals = { ArrowLeft: at - 1, ArrowDown: at - 1, ArrowRight: at + 1, ArrowUp: at + 1, Home: 0, End: this.values.length - 1 };
+      const goals = {
+        ArrowLeft: at - 1,
+        ArrowDown: at - 1,
+        ArrowRight: at + 1,
+        ArrowUp: at + 1,
+        Home: 0,
+        End: this.values.length - 1,
+      };
       if (!(event.key in goals)) return;
       event.preventDefault();
       this.show(goals[event.key]);

@@ -22,14 +22,26 @@ export class CompareView {
       { class: "first" },
       el("p", { class: "kicker" }, el("a", { href: "#/" }, "Runs"), " / "),
       el("h2", {}, "Comparison"),
-      el("ul", { class: "legend compared" }, this.ids.map((id, n) => el("li", {}, el("span", { class: "key line " + PARTS[n], "aria-hidden": "true" }), link("run", id)))),
+      el(
+        "ul",
+        { class: "legend compared" },
+        this.ids.map((id, n) =>
+          el("li", {}, el("span", { class: "key line " + PARTS[n], "aria-hidden": "true" }), link("run", id)),
+        ),
+      ),
       this.trouble.node,
       this.summary.node,
       this.gallery.node,
-      el("section", { "aria-labelledby": "differ" }, el("h2", { id: "differ" }, "Settings that differ"), this.settings.node),
+      el(
+        "section",
+        { "aria-labelledby": "differ" },
+        el("h2", { id: "differ" }, "Settings that differ"),
+        this.settings.node,
+      ),
     );
     this.refresh = soon(() => this.read());
-    this.listener = (event) => (event.detail.all || event.detail.ids.some((id) => this.ids.includes(id))) && this.refresh();
+    this.listener = (event) =>
+      (event.detail.all || event.detail.ids.some((id) => this.ids.includes(id))) && this.refresh();
     store.addEventListener("runs", this.listener);
     this.read();
   }
@@ -43,7 +55,8 @@ export class CompareView {
     const missing = [];
     for (const id of this.ids) {
       try {
-        if (this.runs.get(id)?.version !== (store.runs.get(id)?.version ?? -1)) this.runs.set(id, await ask("/api/run", { id }));
+        if (this.runs.get(id)?.version !== (store.runs.get(id)?.version ?? -1))
+          this.runs.set(id, await ask("/api/run", { id }));
       } catch (error) {
         this.runs.delete(id);
         missing.push(`${id}: ${error.message}`);
@@ -76,7 +89,8 @@ function joined(x, at) {
   let before = -1;
   y.forEach((value, n) => {
     if (value === null) return;
-    for (let k = before + 1; before >= 0 && k < n; k += 1) y[k] = y[before] + ((value - y[before]) * (x[k] - x[before])) / (x[n] - x[before]);
+    for (let k = before + 1; before >= 0 && k < n; k += 1)
+      y[k] = y[before] + ((value - y[before]) * (x[k] - x[before])) / (x[n] - x[before]);
     before = n;
   });
   return y;
@@ -84,13 +98,25 @@ function joined(x, at) {
 
 function summaryTable(rows) {
   if (rows.length === 0) return null;
-  return table("Now", ["run", "state", "step", "reward", "held-out pass rate"], rows.map(([id, state, step, reward, held]) => [id, state, count(step), number(reward), held ? `${percent(held.pass_rate)} (${held.name}, ${held.mode})` : "–"]));
+  return table(
+    "Now",
+    ["run", "state", "step", "reward", "held-out pass rate"],
+    rows.map(([id, state, step, reward, held]) => [
+      id,
+      state,
+      count(step),
+      number(reward),
+      held ? `${percent(held.pass_rate)} (${held.name}, ${held.mode})` : "–",
+    ]),
+  );
 }
 
 function differences(runs) {
   const tables = runs.map(([, settings]) => new Map(settings));
   const names = [...new Set(tables.flatMap((one) => [...one.keys()]))];
-  const rows = names.map((name) => [name, ...tables.map((one) => one.get(name) ?? "–")]).filter(([, ...values]) => new Set(values).size > 1);
+  const rows = names
+    .map((name) => [name, ...tables.map((one) => one.get(name) ?? "–")])
+    .filter(([, ...values]) => new Set(values).size > 1);
   if (rows.length === 0) return el("p", { class: "empty" }, "None.");
   return table("Settings that are not the same in all of them", ["setting", ...runs.map(([id]) => id)], rows);
 }

@@ -10,7 +10,10 @@ export function difference(before, after) {
   const common = new Uint16Array((a.length + 1) * width);
   for (let i = a.length - 1; i >= 0; i -= 1)
     for (let j = b.length - 1; j >= 0; j -= 1)
-      common[i * width + j] = a[i] === b[j] ? common[(i + 1) * width + j + 1] + 1 : Math.max(common[(i + 1) * width + j], common[i * width + j + 1]);
+      common[i * width + j] =
+        a[i] === b[j]
+          ? common[(i + 1) * width + j + 1] + 1
+          : Math.max(common[(i + 1) * width + j], common[i * width + j + 1]);
   const [left, right] = [[], []];
   let [i, j] = [0, 0];
   while (i < a.length || j < b.length) {
@@ -19,7 +22,8 @@ export function difference(before, after) {
       push(right, b[j], false);
       i += 1;
       j += 1;
-    } else if (j >= b.length || (i < a.length && common[(i + 1) * width + j] >= common[i * width + j + 1])) push(left, a[i++], true);
+    } else if (j >= b.length || (i < a.length && common[(i + 1) * width + j] >= common[i * width + j + 1]))
+      push(left, a[i++], true);
     else push(right, b[j++], true);
   }
   return [left, right];

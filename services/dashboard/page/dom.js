@@ -41,7 +41,9 @@ export class Place {
     const key = JSON.stringify(value);
     if (key === this.shown) return;
     this.shown = key;
-    this.node.replaceChildren(...[this.render(value)].flat(3).filter((one) => one !== null && one !== undefined && one !== false));
+    this.node.replaceChildren(
+      ...[this.render(value)].flat(3).filter((one) => one !== null && one !== undefined && one !== false),
+    );
   }
 }
 
@@ -53,14 +55,31 @@ function framed(caption, head, rows, kind) {
       "table",
       { class: kind },
       el("caption", {}, caption),
-      el("thead", {}, el("tr", {}, head.map((name) => el("th", { scope: "col" }, name)))),
-      el("tbody", {}, rows.map(([name, ...cells]) => el("tr", {}, el("th", { scope: "row" }, name), cells))),
+      el(
+        "thead",
+        {},
+        el(
+          "tr",
+          {},
+          head.map((name) => el("th", { scope: "col" }, name)),
+        ),
+      ),
+      el(
+        "tbody",
+        {},
+        rows.map(([name, ...cells]) => el("tr", {}, el("th", { scope: "row" }, name), cells)),
+      ),
     ),
   );
 }
 
 export function table(caption, head, rows) {
-  return framed(caption, head, rows.map(([name, ...values]) => [name, ...values.map((value) => el("td", {}, value))]), "plain");
+  return framed(
+    caption,
+    head,
+    rows.map(([name, ...values]) => [name, ...values.map((value) => el("td", {}, value))]),
+    "plain",
+  );
 }
 
 // One row per level, one bar per column; `levels` are {name, shares: [{text, share, style}]}.
@@ -73,8 +92,16 @@ export function bars(caption, first, columns, levels) {
       el(
         "span",
         { class: "rail", "aria-hidden": "true" },
-        el("span", { class: "fill " + (style ?? "after"), style: { width: 100 * Math.min(1, Math.max(0, share ?? 0)) + "%" } }),
+        el("span", {
+          class: "fill " + (style ?? "after"),
+          style: { width: 100 * Math.min(1, Math.max(0, share ?? 0)) + "%" },
+        }),
       ),
     );
-  return framed(caption, [first, ...columns], levels.map((level) => [level.name, ...level.shares.map(bar)]), "bars");
+  return framed(
+    caption,
+    [first, ...columns],
+    levels.map((level) => [level.name, ...level.shares.map(bar)]),
+    "bars",
+  );
 }

@@ -13,7 +13,12 @@ export const SINGLE = [
   ["learning_rate", "Learning rate", number, {}],
   ["entropy", "Entropy", number, { note: "how undecided the model is about its next token" }],
   ["kl", "KL to the reference", number, {}],
-  ["frac_reward_zero_std", "Groups without signal", percent, { range: FULL, note: "prompts whose completions all earned the same" }],
+  [
+    "frac_reward_zero_std",
+    "Groups without signal",
+    percent,
+    { range: FULL, note: "prompts whose completions all earned the same" },
+  ],
   ["completions/clipped_ratio", "Cut off", percent, { range: FULL, note: "completions that reached the length limit" }],
   ["gradus/faulted", "Faulted", percent, { range: FULL, note: "completions that could not be judged" }],
   ["gradus/cached", "Verdicts from the cache", percent, { range: FULL }],
@@ -50,13 +55,26 @@ export const PARITY = [
 ];
 
 const TAKEN = new Set([
-  ...SINGLE.map(([key]) => key), ...PARITY.map(([key]) => key), ...TIMES.map((part) => `time/${part}_s`),
-  ...LENGTHS.map((stat) => `completions/${stat}_length`), "reward", "reward_std", "step_time", "time", "epoch", "eval_loss", "rewards/gradus/mean", "rewards/gradus/std",
+  ...SINGLE.map(([key]) => key),
+  ...PARITY.map(([key]) => key),
+  ...TIMES.map((part) => `time/${part}_s`),
+  ...LENGTHS.map((stat) => `completions/${stat}_length`),
+  "reward",
+  "reward_std",
+  "step_time",
+  "time",
+  "epoch",
+  "eval_loss",
+  "rewards/gradus/mean",
+  "rewards/gradus/std",
 ]);
 const FAMILIES = ["gradus/component/", "gradus/stage/", "gradus/flag/"];
 export const isFurther = (name) => !TAKEN.has(name) && !FAMILIES.some((prefix) => name.startsWith(prefix));
 
-export const family = (values, prefix) => Object.keys(values).filter((name) => name.startsWith(prefix)).sort();
+export const family = (values, prefix) =>
+  Object.keys(values)
+    .filter((name) => name.startsWith(prefix))
+    .sort();
 export const anything = (column) => (column ?? []).some((value) => value !== null && value !== 0);
 export const some = (column) => (column ?? []).some((value) => value !== null);
 export const last = (column) => [...(column ?? [])].reverse().find((value) => value !== null) ?? null;

@@ -13,7 +13,9 @@ export class GroupsView {
     this.title = "Completions of " + this.id;
     this.number = parameters.has("n") ? Number(parameters.get("n")) : null;
     this.chosen = [];
-    this.head = new Place(el("div", { class: "first" }), (run) => (run.state ? heading(run, "completions") : el("h2", {}, run.id)));
+    this.head = new Place(el("div", { class: "first" }), (run) =>
+      run.state ? heading(run, "completions") : el("h2", {}, run.id),
+    );
     this.trouble = new Place(el("p", { class: "empty", role: "status" }), (text) => text);
     this.bar = this.makeBar();
     this.about = new Place(el("section", { class: "about", "aria-labelledby": "prompt" }), promptOf);
@@ -29,18 +31,43 @@ export class GroupsView {
   }
 
   makeBar() {
-    const button = (text, label, action) => el("button", { type: "button", "aria-label": label, onclick: action }, text);
+    const button = (text, label, action) =>
+      el("button", { type: "button", "aria-label": label, onclick: action }, text);
     this.first = button("⇤", "First group", () => this.go(this.range[0]));
     this.older = button("← older", "Group before", () => this.go(this.shown.older));
     this.newer = button("newer →", "Group after", () => this.go(this.shown.newer));
     this.latest = button("latest", "Latest group, and follow", () => this.go(null));
     this.step = el("input", { type: "number", min: "0", inputmode: "numeric", "aria-label": "Go to step" });
-    this.same = el("select", { "aria-label": "The same prompt in other steps", onchange: (event) => this.go(Number(event.target.value)) });
-    const jump = el("form", { class: "jump", onsubmit: (event) => this.jump(event) }, this.step, el("button", { type: "submit" }, "Go to step"));
+    this.same = el("select", {
+      "aria-label": "The same prompt in other steps",
+      onchange: (event) => this.go(Number(event.target.value)),
+    });
+    const jump = el(
+      "form",
+      { class: "jump", onsubmit: (event) => this.jump(event) },
+      this.step,
+      el("button", { type: "submit" }, "Go to step"),
+    );
     this.signal = el("input", { type: "checkbox", id: "signal", onchange: () => this.read() });
-    const signal = el("span", { class: "note" }, this.signal, el("label", { for: "signal" }, " only groups whose rewards differ"));
+    const signal = el(
+      "span",
+      { class: "note" },
+      this.signal,
+      el("label", { for: "signal" }, " only groups whose rewards differ"),
+    );
     this.place = el("span", { class: "note", role: "status" });
-    return el("div", { class: "bar", role: "toolbar", "aria-label": "Groups" }, this.first, this.older, this.newer, this.latest, jump, this.same, signal, this.place);
+    return el(
+      "div",
+      { class: "bar", role: "toolbar", "aria-label": "Groups" },
+      this.first,
+      this.older,
+      this.newer,
+      this.latest,
+      jump,
+      this.same,
+      signal,
+      this.place,
+    );
   }
 
   close() {
@@ -66,7 +93,11 @@ export class GroupsView {
     event.preventDefault();
     if (this.step.value === "") return;
     try {
-      const found = await ask("/api/group", { id: this.id, step: this.step.value, signal: this.signal.checked ? 1 : null });
+      const found = await ask("/api/group", {
+        id: this.id,
+        step: this.step.value,
+        signal: this.signal.checked ? 1 : null,
+      });
       this.number = found.number;
       this.show(found);
     } catch (error) {
@@ -87,7 +118,11 @@ export class GroupsView {
   }
 
   show(group) {
-    this.trouble.show(group.samples.length < Math.min(group.of, 128) ? "Some of these completions are no longer in completions.jsonl." : "");
+    this.trouble.show(
+      group.samples.length < Math.min(group.of, 128)
+        ? "Some of these completions are no longer in completions.jsonl."
+        : "",
+    );
     this.range = group.range;
     const isNew = this.shown?.number !== group.number || this.shown.samples.length !== group.samples.length;
     this.shown = group;
@@ -96,13 +131,25 @@ export class GroupsView {
       this.cards.replaceChildren(...group.samples.map((sample, n) => this.card(sample, n)));
       this.showDiff();
     }
-    this.about.show({ prompt_id: group.prompt_id, step: group.step, prompt: group.prompt, left_out: group.prompt_left_out, samples: group.samples.map((one) => [one.reward, one.passed, one.advantage]) });
+    this.about.show({
+      prompt_id: group.prompt_id,
+      step: group.step,
+      prompt: group.prompt,
+      left_out: group.prompt_left_out,
+      samples: group.samples.map((one) => [one.reward, one.passed, one.advantage]),
+    });
     this.first.disabled = group.number <= group.range[0];
     this.older.disabled = group.older === null;
     this.newer.disabled = group.newer === null;
     this.latest.setAttribute("aria-pressed", String(this.number === null));
     this.place.textContent = `group ${count(group.number + 1)} of ${count(group.range[1] + 1)}`;
-    const options = group.same_prompt.map((one) => el("option", { value: one.number, selected: one.number === group.number }, `step ${count(one.step)}: reward ${number(one.reward)}`));
+    const options = group.same_prompt.map((one) =>
+      el(
+        "option",
+        { value: one.number, selected: one.number === group.number },
+        `step ${count(one.step)}: reward ${number(one.reward)}`,
+      ),
+    );
     this.same.replaceChildren(...options);
     this.same.disabled = options.length < 2;
   }
@@ -114,10 +161,28 @@ export class GroupsView {
       { class: "completion card " + (sample.passed ? "passed" : "failed"), "aria-label": "Completion " + (n + 1) },
       verdictOf(sample, n),
       reasonOf(sample),
-      el("pre", { dir: "ltr" }, el("code", {}, sample.completion ? highlighted(sample.completion, this.shown?.grader) : el("em", { class: "note" }, "an empty completion"))),
-      sample.left_out ? el("p", { class: "note" }, `${count(sample.left_out)} more characters are in completions.jsonl`) : null,
+      el(
+        "pre",
+        { dir: "ltr" },
+        el(
+          "code",
+          {},
+          sample.completion
+            ? highlighted(sample.completion, this.shown?.grader)
+            : el("em", { class: "note" }, "an empty completion"),
+        ),
+      ),
+      sample.left_out
+        ? el("p", { class: "note" }, `${count(sample.left_out)} more characters are in completions.jsonl`)
+        : null,
       partsOf(sample.components),
-      sample.flags.length ? el("ul", { class: "flags", "aria-label": "Flags" }, sample.flags.map((flag) => el("li", {}, flag))) : null,
+      sample.flags.length
+        ? el(
+            "ul",
+            { class: "flags", "aria-label": "Flags" },
+            sample.flags.map((flag) => el("li", {}, flag)),
+          )
+        : null,
       diagnosticsOf(sample),
       el("p", { class: "choose" }, box, el("label", { for: "sample-" + n }, ` compare completion ${n + 1}`)),
     );
@@ -139,10 +204,29 @@ export class GroupsView {
     const pair = [...this.chosen].sort((a, b) => a - b);
     const texts = pair.map((n) => this.shown.samples[n].completion);
     const spans = difference(...texts) ?? texts.map((text) => [[text, false]]);
-    const side = (n, k) => el("section", { class: "completion " + (this.shown.samples[n].passed ? "passed" : "failed"), "aria-label": "Completion " + (n + 1) }, verdictOf(this.shown.samples[n], n), el("pre", { dir: "ltr" }, el("code", {}, spans[k].map(([text, changed]) => (changed ? el("mark", {}, text) : text)))));
+    const side = (n, k) =>
+      el(
+        "section",
+        {
+          class: "completion " + (this.shown.samples[n].passed ? "passed" : "failed"),
+          "aria-label": "Completion " + (n + 1),
+        },
+        verdictOf(this.shown.samples[n], n),
+        el(
+          "pre",
+          { dir: "ltr" },
+          el(
+            "code",
+            {},
+            spans[k].map(([text, changed]) => (changed ? el("mark", {}, text) : text)),
+          ),
+        ),
+      );
     this.diff.replaceChildren(
       el("h3", { id: "diff" }, `What differs between ${pair[0] + 1} and ${pair[1] + 1}`),
-      texts[0] === texts[1] ? el("p", { class: "note" }, "They are the same.") : el("p", { class: "note" }, "Marked is what the other does not have in that place."),
+      texts[0] === texts[1]
+        ? el("p", { class: "note" }, "They are the same.")
+        : el("p", { class: "note" }, "Marked is what the other does not have in that place."),
       el("div", { class: "sides" }, pair.map(side)),
     );
   }
@@ -155,16 +239,38 @@ function promptOf({ prompt_id: id, step, prompt, left_out: leftOut, samples }) {
   const passed = samples.filter(([, one]) => one).length;
   return [
     el("h3", { id: "prompt" }, id, el("span", { class: "note" }, ` step ${count(step)}`)),
-    el("p", { class: "note" }, `${passed} of ${samples.length} passed; reward ${number(mean)} on average, ` + (spread === 0 ? "the same for all: nothing can be learned from this group" : `${number(spread)} between the best and the worst`)),
-    el("pre", { class: "prompt", dir: "ltr" }, el("code", {}, prompt + (leftOut ? ` […${count(leftOut)} more characters]` : ""))),
+    el(
+      "p",
+      { class: "note" },
+      `${passed} of ${samples.length} passed; reward ${number(mean)} on average, ` +
+        (spread === 0
+          ? "the same for all: nothing can be learned from this group"
+          : `${number(spread)} between the best and the worst`),
+    ),
+    el(
+      "pre",
+      { class: "prompt", dir: "ltr" },
+      el("code", {}, prompt + (leftOut ? ` […${count(leftOut)} more characters]` : "")),
+    ),
   ];
 }
 
 function verdictOf(sample, n) {
   const verdict = sample.fault ? "faulted" : sample.passed ? "passed" : "stopped at " + sample.stage;
   const tests = sample.tests ? `${sample.tests.passed} of ${sample.tests.total} tests` : "";
-  const facts = [sample.fault ? "" : "reward " + number(sample.reward), sample.advantage === null ? "" : "advantage " + signed(sample.advantage), tests, sample.cached ? "from the cache" : ""];
-  return el("h4", { class: "verdict" }, el("span", { class: "name" }, String(n + 1)), el("span", { class: "badge" }, el("span", { "aria-hidden": "true" }, sample.passed ? "✓ " : "✗ "), verdict), el("span", { class: "note" }, facts.filter(Boolean).join(" · ")));
+  const facts = [
+    sample.fault ? "" : "reward " + number(sample.reward),
+    sample.advantage === null ? "" : "advantage " + signed(sample.advantage),
+    tests,
+    sample.cached ? "from the cache" : "",
+  ];
+  return el(
+    "h4",
+    { class: "verdict" },
+    el("span", { class: "name" }, String(n + 1)),
+    el("span", { class: "badge" }, el("span", { "aria-hidden": "true" }, sample.passed ? "✓ " : "✗ "), verdict),
+    el("span", { class: "note" }, facts.filter(Boolean).join(" · ")),
+  );
 }
 
 function reasonOf(sample) {
@@ -178,8 +284,30 @@ function partsOf(components) {
   if (parts.length === 0) return null;
   const width = (value) => Math.min(100, Math.max(0, 100 * value)) + "%";
   return [
-    el("div", { class: "parts-rail", "aria-hidden": "true" }, parts.filter(([, value]) => value > 0).map(([name, value]) => el("span", { class: "fill " + PARTS[parts.findIndex(([other]) => other === name) % 6], style: { width: width(value) } }))),
-    el("ul", { class: "legend", "aria-label": "Parts of the reward" }, parts.map(([name, value], n) => el("li", {}, el("span", { class: "key area " + PARTS[n % 6], "aria-hidden": "true" }), `${name} ${number(value)}`))),
+    el(
+      "div",
+      { class: "parts-rail", "aria-hidden": "true" },
+      parts
+        .filter(([, value]) => value > 0)
+        .map(([name, value]) =>
+          el("span", {
+            class: "fill " + PARTS[parts.findIndex(([other]) => other === name) % 6],
+            style: { width: width(value) },
+          }),
+        ),
+    ),
+    el(
+      "ul",
+      { class: "legend", "aria-label": "Parts of the reward" },
+      parts.map(([name, value], n) =>
+        el(
+          "li",
+          {},
+          el("span", { class: "key area " + PARTS[n % 6], "aria-hidden": "true" }),
+          `${name} ${number(value)}`,
+        ),
+      ),
+    ),
   ];
 }
 
@@ -187,5 +315,15 @@ function diagnosticsOf(sample) {
   const rest = sample.diagnostics.slice(1);
   if (rest.length === 0 && !sample.more_diagnostics) return null;
   const line = (one) => `${one.stage}${one.line === null ? "" : ", line " + one.line}: ${one.message}`;
-  return el("details", {}, el("summary", {}, `${rest.length + sample.more_diagnostics} more diagnostics`), el("ul", { class: "diagnostics" }, rest.map((one) => el("li", {}, line(one))), sample.more_diagnostics ? el("li", {}, `and ${sample.more_diagnostics} more`) : null));
+  return el(
+    "details",
+    {},
+    el("summary", {}, `${rest.length + sample.more_diagnostics} more diagnostics`),
+    el(
+      "ul",
+      { class: "diagnostics" },
+      rest.map((one) => el("li", {}, line(one))),
+      sample.more_diagnostics ? el("li", {}, `and ${sample.more_diagnostics} more`) : null,
+    ),
+  );
 }

@@ -1,12 +1,16 @@
 // What the server told so far, and who wants to know of changes. Asks, listens, shows nothing.
 
 const SOON_MS = 700;
+const AGAIN_MS = 5000;
 
 export async function ask(path, parameters = {}) {
-  const query = new URLSearchParams(Object.entries(parameters).filter(([, value]) => value !== null && value !== undefined));
+  const query = new URLSearchParams(
+    Object.entries(parameters).filter(([, value]) => value !== null && value !== undefined),
+  );
   const answer = await fetch(path + (query.size ? "?" + query : ""), { headers: { accept: "application/json" } });
   if (answer.status === 401) location.assign("/enter");
-  if (!answer.ok) throw new Error((await answer.json().catch(() => ({}))).detail ?? `the server answered ${answer.status}`);
+  if (!answer.ok)
+    throw new Error((await answer.json().catch(() => ({}))).detail ?? `the server answered ${answer.status}`);
   return answer.json();
 }
 
@@ -49,13 +53,20 @@ class Store extends EventTarget {
   listen() {
     const source = new EventSource("/events");
     source.onopen = () => this.reconnected();
-    source.onerror = () => this.setConnected(false);
+    source.onerror = () => {
+      this.setConnected(false);
+      // A browser tries again by itself unless the answer was a refusal.
+      if (source.readyState === EventSource.CLOSED) setTimeout(() => this.listen(), AGAIN_MS);
+    };
     source.onmessage = (event) => this.take(JSON.parse(event.data));
   }
 
   // Whatever was missed while the connection was away is asked for anew.
   reconnected() {
-    this.readAll().then(() => this.setConnected(true), () => this.setConnected(false));
+    this.readAll().then(
+      () => this.setConnected(true),
+      () => this.setConnected(false),
+    );
   }
 
   setConnected(value) {
