@@ -145,22 +145,27 @@ class Run:
 
     @property
     def group_size(self) -> int | None:
-        size = finite(self._setting(self.stage, "num_generations"))
+        size = finite(self._option("num_generations"))
         return int(size) if size is not None and 1 <= size <= 100_000 else None
 
     @property
     def max_steps(self) -> int | None:
-        steps = finite(self._setting(self.stage, "max_steps"))
+        steps = finite(self._option("max_steps"))
         return int(steps) if steps is not None and 0 < steps <= 1e12 else None
 
     @property
     def stage(self) -> str:
-        """How it trains, which also names the section of its settings that says how much."""
+        """How it trains."""
         return str(self.config.get("stage") or "grpo")[:40]
 
     @property
     def grader(self) -> str:
         return str(self._setting("reward", "grader") or "")[:40]
+
+    def _option(self, name: str) -> Any:
+        """One of the options of the stage; those of a reward model are not in `reward`, which is about grading."""
+        value = self._setting(self.stage, name)
+        return value if value is not None else self._setting(f"{self.stage}_model", name)
 
     def _setting(self, *names: str) -> Any:
         value: Any = self.config

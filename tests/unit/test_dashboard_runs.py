@@ -232,6 +232,19 @@ def test_steps_of_the_warm_start_are_not_those_that_were_asked_of_grpo(tmp_path:
     assert (told["phase"], told["step"], told["max_steps"]) == ("", 1, 80)
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"grpo": {"max_steps": 7}},
+        {"stage": "sft", "sft": {"max_steps": 7}, "grpo": {"max_steps": 8}},
+        {"stage": "reward", "reward": {"max_steps": None}, "reward_model": {"max_steps": 7}},
+    ],
+)
+def test_each_stage_says_in_its_own_section_how_many_steps_there_are(run_folder: Path, config: Any) -> None:
+    (run_folder / "config.resolved.json").write_text(json.dumps(config))
+    assert only(run_folder.parent).max_steps == 7
+
+
 @pytest.mark.parametrize("text", ["", "nonsense", "[1]", '{"grpo": 5}', '{"grpo": {"max_steps": "x"}}', "[" * 99_999])
 def test_a_broken_configuration_is_an_empty_one(run_folder: Path, text: str) -> None:
     (run_folder / "config.resolved.json").write_text(text)
