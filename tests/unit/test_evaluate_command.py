@@ -24,6 +24,8 @@ from trainer.evaluate.folder import EvalFolder, read_evaluation
 from trainer.evaluate.judging import ServiceJudge
 from trainer.evaluate.outcome import Evaluation
 from trainer.evaluate.preparing import Asked, config_beside, folder_name, plan_of, problems_of, prompt_config
+from trainer.evaluate.report import write_report
+from trainer.evaluate.report.history import read_run
 
 TASKS: list[Json] = [
     {"id": "a", "difficulty": "easy", "prompt": "(* a *)", "tests": "let () = assert (f 1 = 2)"},
@@ -159,6 +161,19 @@ def test_each_completion_is_told_for_other_programs(tasks: Path, tmp_path: Path,
     assert "2 completions were never written" in page
     assert [row["task"]["tests"] for row in lines_of(folder.tasks)] == [task["tests"] for task in TASKS]
     assert read_evaluation(folder.path).evaluation.name == "out"
+
+
+def test_an_evaluation_in_a_runs_folder_is_in_its_report(tasks: Path, tmp_path: Path, service: Service) -> None:
+    run_folder = tmp_path / "run"
+    for name, answer in (("first", "reward 0.5"), ("second", "reward 1")):
+        with OpenAiLike(lambda *_, said=answer: said).serving() as like:
+            assert run(like, tasks, run_folder / "eval" / name, service) == 0
+    found = read_run(run_folder)
+    assert list(found.evaluations) == ["first", "second"]
+    assert [record["completion"] for record in found.records["second"][:2]] == ["reward 1", "reward 1"]
+    html = write_report(run_folder, tmp_path / "report.html").read_text()
+    assert "rose from 0.0% to 100.0%" in html
+    assert "first" in html
 
 
 # ------------------------------------------------------------------------------------------------------- going on

@@ -111,6 +111,14 @@ def test_completions_without_their_plan_are_refused(tmp_path: Path) -> None:
     assert path.read_text() == "precious\n"
 
 
+def test_a_plan_of_which_nothing_was_asked_binds_nobody(tmp_path: Path) -> None:
+    path = tmp_path / "completions.jsonl"
+    for number in (1, 2):
+        with opened(path, plan(seed=number)):
+            pass
+    assert json.loads((tmp_path / "plan.json").read_text())["seed"] == 2
+
+
 def test_starting_anew_keeps_what_was_there_under_other_names(tmp_path: Path) -> None:
     path = tmp_path / "mine.jsonl"
     for number in range(3):

@@ -112,12 +112,12 @@ def _set_aside(*files: Path) -> None:
 
 
 def _agree(beside: Path, plan: Plan, path: Path) -> None:
-    """Write the plan down, or see that it is the one that is written there."""
-    if not beside.exists():
-        if path.exists() and path.stat().st_size:
-            raise Misuse(f"{path}: is there without {beside.name}; use --fresh, or another --out")
+    """See that the plan is the one that is written there, or write it down where nothing was asked yet."""
+    if not path.exists() or not path.stat().st_size:
         beside.write_text(plan.model_dump_json(by_alias=True, indent=1) + "\n", encoding="utf-8")
         return
+    if not beside.exists():
+        raise Misuse(f"{path}: is there without {beside.name}; use --fresh, or another --out")
     try:
         earlier = Plan.model_validate_json(beside.read_bytes())
     except ValidationError as error:
