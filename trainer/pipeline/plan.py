@@ -16,7 +16,7 @@ from gradus.contract import GraderName
 from gradus.errors import Misuse
 from trainer.config import Count, Section, nearest
 from trainer.config_file import PLACES
-from trainer.pipeline.stages import NAME, AnyStage, Stage, TrainStage, references, resolved
+from trainer.pipeline.stages import NAME, AnyStage, CommandStage, Stage, TrainStage, references, resolved
 from trainer.strict_yaml import read_mapping, read_scalar
 
 EMBEDDED = "embedded"
@@ -179,6 +179,9 @@ def _with_files_beside(stage: Stage, path: Path) -> Stage:
     for name in stage.FILES:
         value = getattr(stage, name)
         changes[name] = [_beside(text, path) for text in value] if isinstance(value, list) else _beside(value, path)
+    if isinstance(stage, CommandStage):
+        found = dict(zip(stage.inputs, changes["inputs"], strict=True))
+        changes["run"] = [found.get(word, word) for word in stage.run]
     if isinstance(stage, TrainStage):
         changes["set"] = {
             name: _beside(value, path) if name in DATASETS and isinstance(value, str) else value

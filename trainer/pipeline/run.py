@@ -194,7 +194,9 @@ def _child(name: str, command: Sequence[str], log: Path, lock: int) -> Child:
 def words_of(stage: Stage, folder: Path, url: str | None) -> list[str]:
     """The whole command of a stage."""
     words = stage.command(folder, url)
-    return words if isinstance(stage, CommandStage) else [*GRADUS, *words]
+    if not isinstance(stage, CommandStage):
+        return [*GRADUS, *words]
+    return [*GRADUS, *words[1:]] if words[0] == "gradus" else words
 
 
 def _service_url(run: Run, stage: Stage, service: Embedded) -> str | None:
@@ -305,11 +307,15 @@ def _told(run: Run, check_command: CheckCommand) -> int:
     mistakes = []
     for name, todo, _ in _todo(run):
         words = _planned(run, name)
-        shown = words if isinstance(run.ready[name], CommandStage) else ["gradus", *words[len(GRADUS) :]]
+        shown = ["gradus", *words[len(GRADUS) :]] if _is_ours(words) else words
         run.screen.planned(name, todo.value, shown)
         mistakes += _mistakes(run, name, check_command)
     _refuse(mistakes)
     return EXIT_DONE
+
+
+def _is_ours(words: Sequence[str]) -> bool:
+    return tuple(words[: len(GRADUS)]) == GRADUS
 
 
 def _planned(run: Run, name: str) -> list[str]:
@@ -332,9 +338,8 @@ def _refuse(mistakes: Sequence[str]) -> None:
 
 
 def _check(stage: Stage, folder: Path, words: Sequence[str], check_command: CheckCommand) -> None:
-    if isinstance(stage, CommandStage):
-        return
-    check_command(words[len(GRADUS) :])
+    if _is_ours(words):
+        check_command(words[len(GRADUS) :])
     if isinstance(stage, TrainStage):
         from trainer.stages.settings import load_stage
 

@@ -247,8 +247,8 @@ class GateStage(Stage):
 
 
 class CommandStage(Stage):
-    """Any program, without a shell. `{folder}` in its words is the stage's own folder, `{python}` this Python, and
-    `{service}` where answers are graded."""
+    """Any program, without a shell. `gradus` is this one, whatever is on PATH; in words `{folder}` is the stage's own
+    folder, `{python}` this Python, and `{service}` where answers are graded."""
 
     FILES: ClassVar[tuple[str, ...]] = ("inputs",)
 
@@ -256,7 +256,8 @@ class CommandStage(Stage):
     run: Annotated[list[str], Field(min_length=1)]
     """The program and its arguments."""
     inputs: list[str] = []
-    """Files and folders that it reads: when one changes, it runs again."""
+    """Files and folders that it reads: when one changes, it runs again. A word of `run` that is the same as one of them
+    is looked for in the same places."""
     leaves: dict[str, str] = {}
     """What it leaves, by name; paths in the stage's folder."""
 

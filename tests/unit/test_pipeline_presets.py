@@ -1,0 +1,97 @@
+"""The pipelines that ship with Gradus: every stage's settings hold, and every gate asks for a figure that there is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from evaluations_made_up import evaluation_of
+from report_runs import verdict
+
+from gradus.contract import Stage
+from gradus.resources import configs
+from tests.conftest import Cli
+from trainer.evaluate.comparison import compare
+from trainer.evaluate.outcome import Evaluation, measurement_of, record_of
+from trainer.pipeline.gates import Gate, judge
+from trainer.pipeline.plan import load_pipeline
+from trainer.pipeline.stages import EvalStage, GateStage, TrainStage
+from trainer.pipeline.stages import Stage as PipelineStage
+
+FOLDER = configs() / "pipelines"
+PRESETS = sorted(path.name for path in FOLDER.glob("*.yaml"))
+PARTS = {
+    "ocaml": {"types": 0.25, "compile": 0.1, "tests": 0.65},
+    "rust": {"check": 0.25, "clippy": 0.1, "tests": 0.65},
+    "story": {"coverage": 0.65, "format": 0.1, "clauses": 0.1, "count": 0.05, "length": 0.1},
+}
+RUN_METRICS = (
+    *("entropy", "frac_reward_zero_std", "grad_norm", "completions/clipped_ratio"),
+    *("rewards/margins", "eval_rewards/accuracies"),
+)
+"""That TRL 1.16 logs, by the metrics of real runs of GRPO and of DPO with rows held out."""
+
+
+def test_the_presets_are_there() -> None:
+    assert {"demo.yaml", "ocaml.yaml", "rust.yaml", "story.yaml"} <= {*PRESETS}
+
+
+@pytest.mark.training
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_dry_run_accepts_every_stage(gradus: Cli, name: str, tmp_path: Path) -> None:
+    ended = gradus("pipeline", "run", FOLDER / name, "--dry-run", "--set", f"folder={tmp_path / 'out'}")
+    assert ended.status == 0, ended.err
+    assert ended.err.count("runs\n") == len(load_pipeline(FOLDER / name).stages)
+    assert not (tmp_path / "out").exists()
+
+
+def perfect(grader: str, name: str) -> Evaluation:
+    """Eight right answers to each of sixteen tasks."""
+    right = verdict(1.0, passed=True, grader=f"{grader}@1", components=PARTS[grader], stage=Stage.TESTS)
+    records = [
+        record_of(right, mode="sampled", task_id=f"t{task}", kind=None, sample=sample, prompt="p", completion="c")
+        | {"finish_reason": "stop"}
+        for task in range(16)
+        for sample in range(8)
+    ]
+    measured = measurement_of(records, mode="sampled", temperature=1.0, samples=8)
+    return evaluation_of(name, records, grader=grader, measurements=(measured,))
+
+
+def left_by(stage: PipelineStage, grader: str, folder: Path) -> Path:
+    """A file with the figures that a stage of that kind leaves."""
+    if isinstance(stage, TrainStage):
+        path = folder / "metrics.jsonl"
+        path.write_text(json.dumps({name: 1.0 for name in RUN_METRICS}) + "\n")
+        return path
+    path = folder / "figures.json"
+    first, last = perfect(grader, "before"), perfect(grader, "after")
+    path.write_text((last if isinstance(stage, EvalStage) else compare(first, last)).model_dump_json(by_alias=True))
+    return path
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_gate_asks_for_a_figure_that_its_stage_leaves(name: str, tmp_path: Path) -> None:
+    pipeline = load_pipeline(FOLDER / name)
+    grader = next(stage.grader for stage in pipeline.stages.values() if isinstance(stage, EvalStage))
+    asked = 0
+    for stage in pipeline.stages.values():
+        for gate in stage.gates if isinstance(stage, GateStage) else ():
+            asked += 1
+            places = {
+                key: str(left_by(pipeline.stages[text.strip("{}").partition(".")[0]], grader, tmp_path))
+                for key in ("of", "against")
+                if (text := getattr(gate, key)) is not None
+            }
+            (found,) = judge([Gate.model_validate(gate.model_dump() | places)], 0.05)
+            assert found.value is not None, f"{gate.name}: {found.why}"
+    assert asked
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_model_is_promoted_only_past_gates_on_confidence_bounds(name: str) -> None:
+    promoting = [s for s in load_pipeline(FOLDER / name).stages.values() if isinstance(s, GateStage) and s.model]
+    assert promoting
+    for stage in promoting:
+        assert any(gate.bound == "confidence" and not gate.soft for gate in stage.gates)
