@@ -260,6 +260,16 @@ def test_what_is_no_evaluation_is_refused_by_name(tmp_path: Path, text: str) -> 
         read_evaluation(tmp_path)
 
 
+def test_hostile_names_neither_style_nor_steer_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name = "[/red] \x1b[2J \u202e [bold]"
+    results: tuple[Results, Results] = ({name: (WRONG,), "b": (WRONG,)}, {name: (RIGHT,), "b": (WRONG,)})
+    paths = [stored(tmp_path / side, given, name=name) for side, given in zip("xy", results, strict=True)]
+    assert main(paths[0], paths[1], None, None, None, anyway=False, seed=0) == 0
+    printed = capsys.readouterr().out
+    assert "improved: [/red]" in printed
+    assert not any(character in printed for character in ("\x1b", "\u202e"))
+
+
 def test_hostile_texts_are_escaped_on_the_page(tmp_path: Path) -> None:
     bad = verdict(0.5, diagnostics=(Diagnostic(stage=Stage.TESTS, message=XSS),), flags=(XSS,), components={XSS: 0.5})
     before, after = ({XSS: (WRONG,), "b": (WRONG,)}, {XSS: (bad,), "b": (RIGHT,)})

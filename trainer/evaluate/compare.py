@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from gradus.errors import Misuse
 from trainer.evaluate.comparison import Comparison, Difference, GroupChange, Turn, compare
 from trainer.evaluate.folder import read_evaluation, write_text
 from trainer.evaluate.report.compared import write_comparison_report
+from trainer.evaluate.report.words import visible
 
 MOST_CHANGES = 15
 """Tasks that are listed on a terminal, at most, of each kind of change."""
@@ -35,10 +37,10 @@ def main(
     )
     console = Console()
     for part in _printed(found):
-        console.print(part, highlight=False)
+        console.print(part, highlight=False, markup=False)
     if html is not None:
         write_comparison_report(found, (first.evaluation, last.evaluation), records, html)
-        console.print(f"page: {html}", highlight=False, soft_wrap=True)
+        console.print(f"page: {html}", highlight=False, markup=False, soft_wrap=True)
     if as_json is not None:
         write_text(as_json, found.model_dump_json(by_alias=True, indent=1) + "\n")
         print(as_json)
@@ -60,7 +62,12 @@ def _printed(found: Comparison) -> Iterator[Table | str]:
 def _figures(found: Comparison) -> Table:
     how = "greedy" if found.mode == "greedy" else f"T={found.after.temperature:g}, {found.after.samples} each"
     table = Table(
-        "", found.before.name, found.after.name, "change", "95% interval", title=f"{found.tasks} tasks, {how}"
+        "",
+        _plain(found.before.name),
+        _plain(found.after.name),
+        "change",
+        "95% interval",
+        title=f"{found.tasks} tasks, {how}",
     )
     table.add_row("pass rate", *_difference(found.pass_rate, percent=True))
     table.add_row("reward", *_difference(found.reward, percent=False))
@@ -85,16 +92,16 @@ def _outcomes(found: Comparison) -> Table:
 
 
 def _stages(found: Comparison) -> Table:
-    table = Table("stage before \\ after", *found.migration)
+    table = Table("stage: before / after", *map(_plain, found.migration))
     for stage, later in found.migration.items():
-        table.add_row(stage, *(str(count) if count else "." for count in later.values()))
+        table.add_row(_plain(stage), *(str(count) if count else "." for count in later.values()))
     return table
 
 
 def _groups(column: str, groups: dict[str, GroupChange]) -> Table:
     table = Table(column, "tasks", "before", "after", "change", "95% interval")
     for name, group in groups.items():
-        table.add_row(name, str(group.tasks), *_difference(group.pass_rate, percent=True))
+        table.add_row(_plain(name), str(group.tasks), *_difference(group.pass_rate, percent=True))
     return table
 
 
@@ -102,7 +109,12 @@ def _changes(found: Comparison) -> Iterator[str]:
     for turn in (Turn.IMPROVED, Turn.REGRESSED):
         changed = [change for change in found.problems if change.turn is turn]
         changed = changed if turn is Turn.IMPROVED else changed[::-1]
-        names = ", ".join(change.id for change in changed[:MOST_CHANGES])
+        names = visible(", ".join(change.id for change in changed[:MOST_CHANGES]))
         more = f" and {len(changed) - MOST_CHANGES} more" if len(changed) > MOST_CHANGES else ""
         if changed:
             yield f"{turn.value}: {names}{more}"
+
+
+def _plain(text: str) -> str:
+    """The text as it is: no markup of the terminal's, and nothing that steers it."""
+    return escape(visible(text))

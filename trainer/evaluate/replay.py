@@ -25,6 +25,7 @@ from trainer.evaluate.causes import cause_of
 from trainer.evaluate.details import Part
 from trainer.evaluate.folder import EvalFolder, stored_rows, write_text
 from trainer.evaluate.judging import Judge
+from trainer.evaluate.report.words import visible
 from trainer.prompts import text_of, with_opening
 from trainer.rewards import Record, clean, outcome_of
 from trainer.run_folder import RunFolder
@@ -278,7 +279,7 @@ EXIT_CHANGED, EXIT_FAULTED = 1, 3
 def _said(found: Replay, shown: int) -> Iterator[str]:
     for change in found.changed[:shown]:
         yield (
-            f"{change.file}:{change.line}: {change.prompt_id}: {change.old_reward:g} -> {change.new_reward:g}, "
+            f"{change.file}:{change.line}: {visible(change.prompt_id)}: {change.old_reward:g} -> {change.new_reward:g}, "
             f"{change.because} ({change.old_cause} -> {change.new_cause})"
         )
     if len(found.changed) > shown:
