@@ -279,8 +279,8 @@ EXIT_CHANGED, EXIT_FAULTED = 1, 3
 def _said(found: Replay, shown: int) -> Iterator[str]:
     for change in found.changed[:shown]:
         yield (
-            f"{change.file}:{change.line}: {visible(change.prompt_id)}: {change.old_reward:g} -> {change.new_reward:g}, "
-            f"{change.because} ({change.old_cause} -> {change.new_cause})"
+            f"{change.file}:{change.line}: {visible(change.prompt_id)}: {change.old_reward:g} -> "
+            f"{change.new_reward:g}, {change.because} ({change.old_cause} -> {change.new_cause})"
         )
     if len(found.changed) > shown:
         yield f"and {len(found.changed) - shown} more"
