@@ -428,6 +428,7 @@ def test_queue_and_graders_are_shown(browser: Any, tmp_path: Path) -> None:
 
 
 def test_an_api_that_is_away_is_said_to_be(browser: Any, tmp_path: Path) -> None:
+    append(tmp_path / "a" / "config.resolved.json", [{"reward": {"grader": "ocaml"}}])
     append(tmp_path / "a" / "metrics.jsonl", [metric(1)])
     with LivePage(tmp_path, "http://127.0.0.1:9").running() as live:
         at(browser, live.url, "#/graders")
@@ -484,3 +485,23 @@ def test_markup_that_got_into_the_page_could_not_run(browser: Any, url: str) -> 
     """
     assert browser.execute_script(script) == "TypeError"
     assert browser.title != "fooled"
+
+
+def test_a_run_without_rewards_shows_its_losses(browser: Any, tmp_path: Path) -> None:
+    lines: list[dict[str, Any]] = [
+        {"step": n, "loss": 3 / n, "learning_rate": 1e-3, "epoch": n / 10} for n in (10, 20, 30)
+    ]
+    lines[1:1] = [{"step": 10, "eval_loss": 0.5}]
+    append(tmp_path / "a" / "metrics.jsonl", [*lines, {"step": 30, "eval_loss": 0.25}])
+    append(tmp_path / "a" / "config.resolved.json", [{"stage": "sft", "sft": {"max_steps": 40}}])
+    with LivePage(tmp_path).running() as live:
+        at(browser, live.url, "#/run?id=a")
+        wait_for_text(browser, "Supervised training")
+    tiles = one(browser, ".strip").text
+    for wanted in ("30 of 40", "Loss, held out", "0.25"):
+        assert wanted in tiles
+    for unwanted in ("Reward", "Queue depth", "Held-out pass rate"):
+        assert unwanted not in tiles
+    # Two measurements, ten steps apart from each other and each on a step of its own, are one line.
+    drawn = "return document.querySelector('figure path.line.part-1').getAttribute('d')"
+    assert browser.execute_script(drawn).count("L") == 1

@@ -155,7 +155,8 @@ export class Chart {
     }
     for (const line of lines) {
       const runs = stretches((n) => known(line.y[n]) && (!this.plan.log || line.y[n] > 0), x.length);
-      const path = runs
+      // What is measured now and then is a line of few points, not of gaps.
+      const path = (line.dots ? [runs.flat()] : runs)
         .filter((run) => run.length > 1)
         .map((run) => "M" + run.map((n) => point(n, line.y[n])).join("L"));
       const lone = line.dots ? runs.flat() : runs.filter((run) => run.length === 1).flat();

@@ -6,6 +6,7 @@ import {
   family,
   FULL,
   isFurther,
+  last,
   LENGTHS,
   ONLY_IF_NOT_ZERO,
   PARITY,
@@ -62,6 +63,14 @@ const tile = (name, value, note) =>
     el("dt", {}, name),
     el("dd", {}, el("strong", {}, value), note ? el("span", { class: "note" }, " " + note) : null),
   );
+
+function supervisedTiles(run) {
+  const { values } = some(run.metrics.values.loss) ? run.metrics : run.warm_start;
+  return [
+    ["Loss", number(last(values.loss))],
+    ["Loss, held out", number(last(values.eval_loss))],
+  ];
+}
 
 function section(id, title, ...children) {
   return el("section", { "aria-labelledby": id }, el("h2", { id }, title), children);
@@ -221,8 +230,8 @@ export class RunView {
         away || (grader ? (grader.lately ? "of the last minutes" : "since the API started") : ""),
       ],
     ];
-    if (now.reward === undefined) tiles.splice(1, 3, ["Loss", number(now.loss ?? run.warm_start.values.loss?.at(-1))]);
-    this.strip.show(tiles);
+    if (now.reward === undefined) tiles.splice(1, 3, ...supervisedTiles(run));
+    this.strip.show(run.grader ? tiles : tiles.slice(0, -2).filter(([, value]) => value !== NOTHING));
   }
 
   drawTraining(run) {
