@@ -49,7 +49,10 @@ def weights_dtype(device: Device, asked: str, *, frozen: bool) -> str:
 
 
 def settled(options: Mapping[str, Any], device: Device, say: Callable[[str], None]) -> dict[str, Any]:
-    """TRL options with the device's defaults beneath them, and an optimizer that works here."""
+    """TRL options with the device's defaults beneath them, and an optimizer that works here.
+
+    Raises Misuse for kernels that are not installed, which transformers would only miss when it trains.
+    """
     on_cuda = device.kind == "cuda"
     defaults: dict[str, Any] = {
         "use_cpu": device.kind == "cpu",
@@ -60,6 +63,8 @@ def settled(options: Mapping[str, Any], device: Device, say: Callable[[str], Non
         "dataloader_pin_memory": on_cuda,
     }
     chosen = {**defaults, **options}
+    if chosen.get("use_liger_kernel") and importlib.util.find_spec("liger_kernel") is None:
+        raise Misuse("use_liger_kernel needs Liger's kernels, which are not installed: pip install liger-kernel")
     optimizer = str(getattr(chosen.get("optim"), "value", chosen.get("optim")))
     if optimizer in EIGHT_BIT and not device.has_eight_bit:
         say(f"optim {optimizer} needs CUDA and bitsandbytes; adamw_torch is used instead")

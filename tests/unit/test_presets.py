@@ -263,7 +263,8 @@ def test_accelerate_takes_a_launch_config_with_the_command_in_its_comment(file: 
     asked = launch_command_parser().parse_args(words)
     arguments, _, _ = _validate_launch_command(asked)
     stage = re.search(r"stage(\d)", file)
-    assert (arguments.multi_gpu, arguments.use_deepspeed) == (stage is None, stage is not None)
+    kinds = (arguments.multi_gpu, arguments.use_deepspeed, arguments.use_fsdp)
+    assert kinds == ("multi" in file, stage is not None, "fsdp" in file)
     assert stage is None or arguments.zero_stage == int(stage[1])
     assert arguments.num_processes > 1
     assert (arguments.module, arguments.training_script) == (True, "gradus")

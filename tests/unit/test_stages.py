@@ -378,6 +378,15 @@ def test_what_trl_refuses_is_said_with_the_section(stage: Callable[..., Path]) -
         main(stage("dpo", options={"loss_type": ["exo_pair"]}))
 
 
+def test_kernels_that_are_not_installed_are_asked_for_before_anything_is_trained(stage: Callable[..., Path]) -> None:
+    import importlib.util
+
+    if importlib.util.find_spec("liger_kernel") is not None:
+        pytest.skip("they are installed")
+    with pytest.raises(Misuse, match="pip install liger-kernel"):
+        main(stage("sft", options={"use_liger_kernel": True}))
+
+
 def test_measuring_without_anything_to_measure_on_is_refused(stage: Callable[..., Path]) -> None:
     with pytest.raises(Misuse, match=r"sft.eval_strategy: there is nothing to measure on; give data.held_out a share"):
         main(stage("sft", data={"dataset": "answers.jsonl"}, options={"eval_strategy": "steps"}))
