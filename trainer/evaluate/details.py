@@ -114,6 +114,7 @@ def details_of(records: Sequence[Record], *, seed: int = 0) -> Details:
     """The finer figures of the records of one way of sampling."""
     verdicts = [record for record in records if is_judged(record)]
     written = [record for record in records if record.get("status") != "generation_error"]
+    lost = [record for record in records if record.get("status") == "generation_error"]
     tokens = [record["completion_tokens"] for record in written if record.get("completion_tokens") is not None]
     chars = [len(record["completion"]) for record in written]
     grader = str(verdicts[0].get("grader") or "").partition("@")[0] if verdicts else ""
@@ -123,9 +124,7 @@ def details_of(records: Sequence[Record], *, seed: int = 0) -> Details:
         partial_tests=_mean_of(verdicts, partial_of, seed) if any(r.get("tests") for r in verdicts) else None,
         causes=dict(Counter(cause for record in records if (cause := cause_of(record)) != PASSED).most_common()),
         truncated=_truncated(written),
-        generation_errors=dict(Counter(cause_of(r).partition(":")[2] for r in records if r not in written))
-        if len(written) < len(records)
-        else {},
+        generation_errors=dict(Counter(cause_of(record).partition(":")[2] for record in lost)),
         speed=_speed(written),
         completion_tokens=quantiles(tokens),
         completion_chars=quantiles(chars),
