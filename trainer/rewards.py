@@ -1,7 +1,8 @@
 """The one reward function of a run: completions go to the graders, verdicts come back as rewards, faults as None.
 
 TRL leaves samples without a reward out of the group's baseline, so a fault of ours teaches the model nothing. There is
-one function on purpose: beside a second one a fault would become a partial score. Past a budget of faults the run
+one function on purpose: beside a second one a fault would become a partial score, which `trainer.on_rewards` takes back
+where reward models stand beside. Past a budget of faults the run
 stops. Nothing is judged here; retries and deadlines are `RewardClient`'s.
 """
 
