@@ -33,7 +33,9 @@ RUN apt-get update \
  && useradd --uid 1000 --create-home --shell /usr/sbin/nologin gradus \
  && install -d -o 1000 -g 1000 /runs /models
 COPY --from=build /opt/gradus /opt/gradus
-ENV PATH=/opt/gradus/venv/bin:$PATH HF_HOME=/models HOME=/tmp PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+# without Dynamo: it would compile what is sampled with, and there is no compiler here
+ENV PATH=/opt/gradus/venv/bin:$PATH HF_HOME=/models HOME=/tmp TORCHDYNAMO_DISABLE=1 \
+    PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 USER 1000:1000
 WORKDIR /tmp
 VOLUME /runs
