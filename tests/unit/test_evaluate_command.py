@@ -260,6 +260,8 @@ def test_a_service_that_is_away_is_said_before_anything_is_asked(tasks: Path, tm
         ({"seed": -1}, "seed"),
         ({"limit": 0}, "limit"),
         ({"body": {"top_k": float("inf")}}, "finite"),
+        ({"body": {"logit_bias": {"7": [float("nan")]}}}, "finite"),
+        ({"body": {"n": 4, "stream": True}}, "n, stream: cannot be set here"),
         ({"template": "no place"}, "prompt"),
         ({"asked_as": "text", "system": "Be brief."}, "system"),
         ({"like": Path("nowhere")}, "config.resolved.json"),

@@ -7,7 +7,7 @@ holds the completions of one plan.
 from __future__ import annotations
 
 import hashlib
-import math
+import json
 from collections.abc import AsyncIterator, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -25,10 +25,18 @@ Key = tuple[str, str, int]
 """(mode, task id, sample): one completion of a plan."""
 
 
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError("must be a finite number")
-    return value
+OURS = frozenset({"model", "messages", "prompt", "n", "stream"})
+"""Fields of a request that are decided otherwise: each is one completion, whole."""
+
+
+def _sendable(body: dict[str, Any]) -> dict[str, Any]:
+    if taken := sorted(OURS & set(body)):
+        raise ValueError(f"{', '.join(taken)}: cannot be set here")
+    try:
+        json.dumps(body, allow_nan=False)
+    except (ValueError, TypeError, RecursionError):
+        raise ValueError("must be JSON, with finite numbers") from None
+    return body
 
 
 class Plan(BaseModel):
@@ -58,7 +66,7 @@ class Plan(BaseModel):
     max_new_tokens: Annotated[int, Field(ge=1, le=1_000_000)]
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     stop: tuple[str, ...] = ()
-    body: dict[str, Annotated[Any, AfterValidator(_finite)]] = {}
+    body: Annotated[dict[str, Any], AfterValidator(_sendable)] = {}
     """Further fields of each request to an endpoint; null leaves one of ours out."""
     opening: str = ""
     """What the prompts have already written of each completion."""
