@@ -70,6 +70,7 @@ def in_a_process(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=200)
 
 
+@pytest.mark.slow
 def test_the_whole_way_from_a_server_to_pairs(gradus: Cli, evaluations: tuple[Path, Path], tmp_path: Path) -> None:
     found = json.loads((evaluations[0] / "results.json").read_text())
     (greedy,) = found["measurements"]
@@ -106,6 +107,7 @@ def test_a_reward_that_changed_is_status_one(gradus: Cli, evaluations: tuple[Pat
     assert (change["old_reward"], change["new_reward"], change["because"]) == (0.35, 1.0, "now passes")
 
 
+@pytest.mark.slow
 def test_evaluations_of_other_tasks_are_not_compared(
     gradus: Cli, evaluations: tuple[Path, Path], tasks: Path, tmp_path: Path, rows: list[Json]
 ) -> None:
@@ -205,6 +207,7 @@ def test_misuse_is_status_two_and_says_what_to_do(
     assert "Traceback" not in got.err
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_goes_on(
     tasks: Path, tmp_path: Path, rows: list[Json], ocaml_grader: OcamlGrader
 ) -> None:
