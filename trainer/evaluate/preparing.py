@@ -175,7 +175,7 @@ def config_beside(model: Path) -> RunConfig | None:
             try:
                 text = path.read_text(encoding="utf-8")
                 return STAGES[json.loads(text).get("stage", "grpo")].model_validate_json(text)
-            except (ValueError, AttributeError, KeyError) as error:
+            except (ValueError, AttributeError, KeyError, TypeError) as error:
                 raise Misuse(f"{path}: is no configuration that this version can read: {error}") from None
     return None
 

@@ -1,0 +1,78 @@
+"""A model of any stage's run is asked as it was trained; its pairs are rows that preferences are learnt from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradus.contract import GraderName
+from gradus.errors import Misuse
+from trainer.config import TrainConfig
+from trainer.config_file import load
+from trainer.evaluate.preparing import Asked, config_beside, config_of, examples_of, prompt_config
+from trainer.pairs import Answer, Choice, Counts, pairs_of
+from trainer.stages.rows import load_rows
+from trainer.stages.settings import DpoStage, PretrainStage, RewardStage, RowStage, SftStage, StageConfig
+
+PROMPT = {"template": "Write: {prompt}"}
+ROWS = {"data": {"dataset": "rows.jsonl", "columns": {"prompt": "instruction"}}, "prompt": PROMPT}
+STAGES: dict[str, tuple[type[StageConfig], dict[str, Any]]] = {
+    "sft": (SftStage, ROWS),
+    "dpo": (DpoStage, ROWS),
+    "reward": (RewardStage, ROWS),
+    "pretrain": (PretrainStage, {"data": {"dataset": "x.txt", "curriculum": [{"length": 8, "steps": 1}]}}),
+}
+
+
+def run_folder(tmp_path: Path, settings: str) -> Path:
+    """A run's folder as far as its configuration goes; where its final model lies."""
+    (tmp_path / "config.resolved.json").write_text(settings)
+    (tmp_path / "final").mkdir()
+    return tmp_path / "final"
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_model_is_asked_with_the_prompts_of_its_run(tmp_path: Path, stage: str) -> None:
+    kind, settings = STAGES[stage]
+    config = kind.model_validate({"model": "fresh:qwen3", "output_dir": str(tmp_path), **settings})
+    model = run_folder(tmp_path, config.model_dump_json())
+    found = config_of(Asked(model=str(model)))
+    assert isinstance(found, kind)
+    wanted = PROMPT["template"] if issubclass(kind, RowStage) else "{prompt}"
+    assert prompt_config(Asked(model=str(model)), found).template == wanted
+
+
+def test_columns_of_a_run_s_rows_say_nothing_about_tasks(tmp_path: Path) -> None:
+    config = SftStage.model_validate({"model": "fresh:qwen3", "output_dir": str(tmp_path), **ROWS})
+    tasks = tmp_path / "tasks.jsonl"
+    tasks.write_text(json.dumps({"id": "a", "prompt": "p", "tests": "let () = assert true"}) + "\n")
+    (found,) = examples_of(tasks, GraderName.OCAML, Asked(model="m"), config)
+    assert found.prompt == "p"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"stage": "ppo"}', '{"stage": []}', '{"stage": "sft"}', "null"])
+def test_a_configuration_that_is_none_is_named(tmp_path: Path, text: str) -> None:
+    model = run_folder(tmp_path, text)
+    with pytest.raises(Misuse, match=r"config\.resolved\.json: is no configuration"):
+        config_beside(model)
+
+
+@pytest.mark.parametrize("prompt", ["(* add 1 *)", [{"role": "user", "content": "add 1"}]], ids=["text", "messages"])
+def test_pairs_are_read_by_the_training_that_they_are_for(tmp_path: Path, prompt: Any) -> None:
+    answers = [Answer("a", prompt, "good", 1.0, True), Answer("a", prompt, "bad", 0.0, False)]
+    pairs = list(pairs_of(answers, Choice(), Counts()))
+    file = tmp_path / "pairs.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in pairs))
+    settings = {"stage": "dpo", "model": "fresh:qwen3", "data": {"dataset": str(file)}, "output_dir": str(tmp_path)}
+    (tmp_path / "run.yaml").write_text(json.dumps(settings))
+    (row,) = load_rows(load(tmp_path / "run.yaml", (), DpoStage)).train
+    assert set(row.values) == {"prompt", "chosen", "rejected"}
+
+
+def test_a_run_on_rewards_is_still_asked_as_before(tmp_path: Path) -> None:
+    settings = {"model": "fresh:qwen3", "data": {"dataset": "x"}, "reward": {"grader": "ocaml"}, "output_dir": "x"}
+    config = TrainConfig.model_validate({**settings, "prompt": PROMPT})
+    assert isinstance(config_beside(run_folder(tmp_path, config.model_dump_json())), TrainConfig)
