@@ -41,7 +41,7 @@ CLASSES = {"grpo": GRPOConfig, "rloo": RLOOConfig}
 def grpo_options(config: TrainConfig, device: Device, say: Callable[[str], None]) -> dict[str, Any]:
     """What TRL is told, defaults and the device's needs included."""
     asked = config.options
-    return settled({**DEFAULTS, **asked, **vllm_options(config.generation, asked)}, device, say)
+    return settled({**DEFAULTS, **asked, **vllm_options(config.generation, asked, config.stage)}, device, say)
 
 
 def grpo_config(

@@ -2,8 +2,8 @@
 
 TRL leaves samples without a reward out of the group's baseline, so a fault of ours teaches the model nothing. There is
 one function on purpose: beside a second one a fault would become a partial score, which `trainer.on_rewards` takes back
-where reward models stand beside. Past a budget of faults the run
-stops. Nothing is judged here; retries and deadlines are `RewardClient`'s.
+where reward models stand beside. Past a budget of faults the run stops. Nothing is judged here; retries and deadlines
+are `RewardClient`'s.
 """
 
 from __future__ import annotations

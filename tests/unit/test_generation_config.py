@@ -85,16 +85,16 @@ def test_options_of_requests_that_would_break_them_are_refused(name: str) -> Non
 
 
 def test_trls_own_class_is_back_when_the_run_is_over(tmp_path: Path) -> None:
-    from trl.trainer import grpo_trainer
+    from trl.trainer import grpo_trainer, rloo_trainer
 
     own = grpo_trainer.VLLMGeneration
     stale = RunFolder(tmp_path).weights
     stale.mkdir()
     (stale / "of-a-killed-run.safetensors").write_text("old")
     with generating(GenerationConfig(backend="vllm"), RunFolder(tmp_path), print):
-        assert grpo_trainer.VLLMGeneration is not own
+        assert grpo_trainer.VLLMGeneration is rloo_trainer.VLLMGeneration is not own
         assert not stale.exists()
-    assert grpo_trainer.VLLMGeneration is own
+    assert grpo_trainer.VLLMGeneration is rloo_trainer.VLLMGeneration is own
     for other in (GenerationConfig(), GenerationConfig(backend="vllm", sync="nccl")):
         with generating(other, RunFolder(tmp_path), print) as served:
             assert served is None

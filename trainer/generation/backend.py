@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from trl.trainer import grpo_trainer
+from trl.trainer import grpo_trainer, rloo_trainer
 
 from gradus.errors import Misuse
 from trainer.config import GenerationConfig
@@ -23,6 +23,9 @@ from trainer.generation.served import ServedGeneration
 from trainer.generation.weights import WeightsFolder
 from trainer.ranks import is_leader
 from trainer.run_folder import RunFolder
+
+ONLINE = (grpo_trainer, rloo_trainer)
+"""Each of TRL's trainers that generate has a name of its own for what talks to vLLM."""
 
 _OURS = {
     "n": "set grpo.num_generations",
@@ -34,16 +37,16 @@ _OURS = {
 """What `grpo.generation_kwargs` may not hold, and what to do instead."""
 
 
-def vllm_options(config: GenerationConfig, grpo: Mapping[str, Any]) -> dict[str, Any]:
-    """What of it TRL's GRPOConfig is told. Raises Misuse where `grpo` says something else about vLLM."""
+def vllm_options(config: GenerationConfig, options: Mapping[str, Any], stage: str = "grpo") -> dict[str, Any]:
+    """What of it TRL's configuration class is told. Raises Misuse where its options say something else about vLLM."""
     if config.backend == "in_process":
         return {}
     for name in ("use_vllm", "vllm_mode", "vllm_server_base_url", "vllm_server_host", "vllm_server_port"):
-        if name in grpo:
-            raise Misuse(f"grpo.{name}: generation.backend: vllm sets it; leave it out (generation.url is the server)")
-    for name in grpo.get("generation_kwargs") or {}:
+        if name in options:
+            raise Misuse(f"{stage}.{name}: generation.backend: vllm sets it; leave it out (generation.url says where)")
+    for name in options.get("generation_kwargs") or {}:
         if name in _OURS:
-            raise Misuse(f"grpo.generation_kwargs: {name}: {_OURS[name]}")
+            raise Misuse(f"{stage}.generation_kwargs: {name}: {_OURS[name]}")
     return {"use_vllm": True, "vllm_mode": "server", "vllm_server_base_url": config.url}
 
 
@@ -61,10 +64,12 @@ def generating(config: GenerationConfig, folder: RunFolder, say: Callable[[str],
         shutil.rmtree(folder.weights, ignore_errors=True)  # a run that was killed left its own
     served = Served(config, WeightsFolder(config.folder or folder.weights, run), run, say)
     # TRL has no other way to be given a backend of one's own that keeps its importance-sampling correction
-    own = grpo_trainer.VLLMGeneration
-    grpo_trainer.VLLMGeneration = partial(ServedGeneration, served=served)
+    own, ours = grpo_trainer.VLLMGeneration, partial(ServedGeneration, served=served)
+    for module in ONLINE:
+        module.VLLMGeneration = ours
     try:
         yield served
     finally:
-        grpo_trainer.VLLMGeneration = own
+        for module in ONLINE:
+            module.VLLMGeneration = own
         served.close()
