@@ -34,6 +34,13 @@ class Digests:
             return {folder.name: self._file(folder)}
         return {str(path.relative_to(folder)): self._file(path) for path in sorted(_files_in(folder))}
 
+    def shallow(self, folder: str) -> str | None:
+        """Of the files that lie in a folder itself; None where there is no such folder."""
+        if not Path(folder).is_dir():
+            return None
+        told = "".join(f"{path.name}\0{self._file(path)}\n" for path in sorted(Path(folder).glob("*")) if _counts(path))
+        return hashlib.sha256(told.encode(errors="surrogateescape")).hexdigest()
+
     def named(self, text: str) -> str | None:
         """Of what a text names, if there is such a file or folder; None for anything else, such as a name on a hub."""
         try:
@@ -57,4 +64,8 @@ class Digests:
 
 
 def _files_in(folder: Path) -> Iterator[Path]:
-    return (path for path in folder.rglob("*") if path.is_file() and path.name not in SKIPPED)
+    return (path for path in folder.rglob("*") if _counts(path))
+
+
+def _counts(path: Path) -> bool:
+    return path.is_file() and path.name not in SKIPPED

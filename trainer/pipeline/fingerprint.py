@@ -20,8 +20,11 @@ def inputs_of(written: Stage, ready: Stage, places: Mapping[tuple[str, str], Pat
 
     `written` still says `{name.output}`, `ready` has paths in their place.
     """
-    names = [*_named_in(ready), *(str(places[found]) for found in references(written.model_dump()))]
-    return {name: digests.named(name) for name in dict.fromkeys(names)}
+    found = list(references(written.model_dump()))
+    names = [*_named_in(ready), *(str(places[one]) for one in found)]
+    # Of a run its records: checkpoints may be a hundred gigabytes, and never change without them.
+    runs = {str(places[one]) for one in found if one[1] == "run"}
+    return {name: (digests.shallow if name in runs else digests.named)(name) for name in dict.fromkeys(names)}
 
 
 def _named_in(ready: Stage) -> Iterator[str]:
