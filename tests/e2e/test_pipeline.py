@@ -355,6 +355,26 @@ def test_a_pipeline_that_makes_no_sense_is_refused_before_anything_runs(
     assert not toy.folder.exists()
 
 
+RAW = {
+    "a key given twice": (b"name: a\nname: b\n", "is given twice"),
+    "a list": (b"[]", "holds a list where a mapping"),
+    "nothing": (b"", "holds nothing"),
+    "no YAML": (b"name: [", "toy.yaml:"),
+    "no UTF-8": (b"name: \xff", "cannot be read"),
+    "no finite number": (b"name: a\nslots: .inf", "is not a finite number"),
+    "an object of Python's": (b"name: !!python/object/apply:os.system [id]", "could not determine a constructor"),
+}
+
+
+@pytest.mark.parametrize(("content", "said"), RAW.values(), ids=RAW)
+def test_a_file_that_is_no_pipeline_is_refused(gradus: Cli, toy: Toy, content: bytes, said: str) -> None:
+    toy.file.write_bytes(content)
+    ended = gradus("pipeline", "run", toy.file)
+    assert ended.status == 2
+    assert said in ended.err
+    assert "toy.yaml" in ended.err
+
+
 BAD_SETS = {
     "folder": "write a.b=value",
     "=x": "write a.b=value",
