@@ -195,8 +195,8 @@ def test_memory_that_runs_out_while_learning_from_rewards_is_recovered_from(
     seen = set()
 
     def fails(self: Any, *args: Any, **named: Any) -> Any:
-        seen.add((len(args[1]["prompt_ids"]), self.args.gradient_accumulation_steps))
         done = original(self, *args, **named)
+        seen.add((len(self._buffered_inputs[0]["prompt_ids"]), self.args.gradient_accumulation_steps))
         if self.state.global_step >= 2 and self.args.per_device_train_batch_size > 4:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
         return done

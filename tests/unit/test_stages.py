@@ -182,6 +182,23 @@ def test_adapters_learn_too_and_are_saved_as_adapters(name: str, stage: Callable
     assert any("score" in weight for weight in saved) is (name == "reward")
 
 
+@pytest.mark.parametrize("name", list(STAGES))
+def test_adapters_on_weights_of_four_bits_learn_too(name: str, stage: Callable[..., Path], tmp_path: Path) -> None:
+    pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed (extra `quantized`)")
+    # bitsandbytes' kernels for CPUs want layers that are wider than those of the tiniest models
+    wide = {"name": "fresh:qwen3", "device": "cpu", "cpu_threads": 1, "load_in_4bit": True}
+    assert main(stage(name, model=wide, options={"learning_rate": 2e-2}, lora={"r": 4, "alpha": 8})) == 0
+    before, after = measured(tmp_path / "run", "eval_loss")
+    assert after < before
+    if name == "reward":
+        from trainer.config import RewardModelConfig
+        from trainer.device import Device
+        from trainer.reward_models import load_reward_model
+
+        judge = load_reward_model(RewardModelConfig(path=str(tmp_path / "run" / "final")), Device("cpu", False, False))
+        assert len(judge(["p"], ["c"])) == 1
+
+
 def built(path: Path) -> Any:
     """The trainer of a config, before its first step."""
     from trainer.device import choose_device
