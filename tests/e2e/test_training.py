@@ -22,7 +22,8 @@ from gradus.errors import Misuse
 from gradus.resources import configs
 from services.broker.payload import JobPayload
 from tests.echo import EchoWorker, Service
-from trainer.config import ModelConfig, load_config
+from trainer.config import ModelConfig
+from trainer.config_file import load_config
 
 pytestmark = pytest.mark.training
 
