@@ -109,6 +109,7 @@ build() { # images, the service's by default
   install_tools
   make_base_image
   [[ " $* " != *" grader-rust "* ]] || make_toolchain_image
+  rm -rf "$settings/pip" # of an earlier build
   arguments=$(python3 tests/e2e/pip_settings.py "$settings/pip")
   for image in "$@"; do
     say "building $image"
