@@ -269,10 +269,10 @@ watch() {
   for expression in "$@"; do
     for _ in $(seq 40); do
       podman exec "$id" promtool query instant http://127.0.0.1:9090 "$expression" >"$settings/log" 2>&1 || true
-      [ -s "$settings/log" ] && break
+      ! grep -q '=> ' "$settings/log" || break # an empty answer is an empty line
       sleep 1
     done
-    [ -s "$settings/log" ] || { say "Prometheus has nothing for $expression"; return 1; }
+    grep -q '=> ' "$settings/log" || { say "Prometheus has nothing for $expression"; return 1; }
     say "Prometheus: $expression: $(sed 's/ @.*//; s/.*=> //' "$settings/log" | paste -sd' ')"
   done
 }
