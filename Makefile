@@ -87,7 +87,8 @@ test-vllm: setup vllm  ## Training against a real vLLM server that is killed, re
 .PHONY: test-quantized
 test-quantized: setup  ## 4-bit and 8-bit weights on the CPU; bitsandbytes goes into a folder of its own, .venv-quantized
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --upgrade --target .venv-quantized bitsandbytes==0.50.2
-	PYTHONPATH=.venv-quantized $(BIN)/python -m pytest -q tests/unit/test_trainer_adapters.py tests/unit/test_presets.py
+	PYTHONPATH=.venv-quantized $(BIN)/python -m pytest -q tests/unit/test_trainer_adapters.py tests/unit/test_presets.py \
+		tests/unit/test_stages.py::test_adapters_on_weights_of_four_bits_learn_too
 
 .PHONY: secrets
 secrets:  ## Make the passwords that docker-compose.yml reads, as files in ./secrets
