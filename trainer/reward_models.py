@@ -7,6 +7,7 @@ random one without a word, and a policy would learn noise. Trains nothing.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from gradus.errors import Misuse
 from trainer.config import ModelConfig, RewardModelConfig
 from trainer.device import Device, weights_dtype
 from trainer.model import Head, base_of, load_model, load_tokenizer
+from trainer.rewards import GradingStopped
 
 HEADS = ("score", "classifier", "classification_head")
 """What architectures call it."""
@@ -32,9 +34,18 @@ class RewardModel:
         model.config.get_text_config().pad_token_id = tokenizer.pad_token_id
 
     def __call__(self, prompts: Sequence[Any], completions: Sequence[Any], **_columns: Any) -> list[float]:
-        """Scores in the order of the completions; texts or messages, as TRL hands them over."""
+        """Scores in the order of the completions; texts or messages, as TRL hands them over.
+
+        Raises GradingStopped for a score that is not finite: TRL would add nothing for it, which is a score of 0.
+        """
         ids_B = [self._ids(prompt, completion) for prompt, completion in zip(prompts, completions, strict=True)]
-        return [score for start in range(0, len(ids_B), self._batch_size) for score in self._scores(ids_B, start)]
+        scores_B = [score for start in range(0, len(ids_B), self._batch_size) for score in self._scores(ids_B, start)]
+        if wrong := [score for score in scores_B if not math.isfinite(score)]:
+            raise GradingStopped(
+                f"the reward model {self.__name__} gave {wrong[0]} for {len(wrong)} of {len(scores_B)} completions: "
+                "its weights are broken, or too large for their precision. Train it anew with: gradus train reward"
+            )
+        return scores_B
 
     def _ids(self, prompt: Any, completion: Any) -> list[int]:
         """As TRL's RewardTrainer makes them; of a text that is too long, its end."""

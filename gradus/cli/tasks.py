@@ -145,9 +145,8 @@ def write_trajectories(
     loaded = load_grader(name.value, config)
     loaded.prove()
     told = list(with_progress(trajectories(rows, name, loaded, attempts, slots), len(rows), "grading", quiet))
-    written = [row for one in told for row in _written(one, format_, by_turn)]
     bad = [{"where": one.where, "id": one.id, "reasons": [one.problem]} for one in told if one.problem is not None]
-    number = write_rows(out, written)
+    number = write_rows(out, [row for one in told for row in _written(one, format_, by_turn)])
     _write_rejected(out, bad)
     print(f"{len(told) - len(bad)} trajectories of {len(told)} tasks, {number} rows, are in {out}")
     if not number:

@@ -123,6 +123,16 @@ def test_scores_do_not_depend_on_what_is_scored_beside(judge: Path) -> None:
     assert together == pytest.approx(alone, abs=1e-4)
 
 
+@pytest.mark.parametrize("broken", [float("nan"), float("inf")])
+def test_a_score_that_is_no_number_stops_the_run_and_is_no_zero(judge: Path, broken: float) -> None:
+    from trainer.rewards import GradingStopped
+
+    model = loaded(judge)
+    model._model.score.weight.data.fill_(broken)
+    with pytest.raises(GradingStopped, match=r"reward model .* gave .*gradus train reward"):
+        model(["a", "b"], ["let f x = x", "let"])
+
+
 def test_texts_are_scored_at_the_token_that_training_ended_them_with(judge: Path) -> None:
     model = loaded(judge)
     assert model._ids("a", "b")[-1] == model._tokenizer.eos_token_id
