@@ -168,7 +168,8 @@ contained() {
   local id status line
   for id in $(graders); do
     status=$(podman exec "$id" cat /proc/1/status)
-    for line in $'Uid:\t1000\t1000\t1000\t1000' $'CapBnd:\t0000000000000000' $'NoNewPrivs:\t1' $'Seccomp:\t2'; do
+    for line in $'Uid:\t1000\t1000\t1000\t1000' $'Gid:\t1000\t1000\t1000\t1000' $'NoNewPrivs:\t1' $'Seccomp:\t2' \
+      Cap{Inh,Prm,Eff,Bnd,Amb}$':\t0000000000000000'; do
       grep -qx "$line" <<<"$status" || { say "a grader runs without «$line»"; return 1; }
     done
     ! podman exec "$id" touch /usr/x /opt/gradus/x 2>/dev/null || { say "a grader can write to its image"; return 1; }
@@ -188,48 +189,15 @@ grade() { # GRADER=WORKERS, the default being what `up` starts
 }
 
 # a grader's container as docker-compose.yml makes it, less one setting each time: its worker must not serve, and say why
-walls() { # graders of code
-  local grader wall
-  [ $# -gt 0 ] || set -- ocaml rust
+walls() { # graders
+  local failed=0
+  [ $# -gt 0 ] || set -- ocaml rust story
+  say "taking settings away, one by one"
   podman network exists "$project-walled" || podman network create --internal "$project-walled" >/dev/null
-  for grader in "$@"; do
-    for wall in user capabilities privileges seccomp root tmp memory processes network profile; do
-      refuses "$grader" "$wall" || { podman network rm --force "$project-walled" >/dev/null; return 1; }
-    done
-  done
+  "$state/venv/bin/python" tests/e2e/walls.py "$project-walled" "$@" || failed=1
   podman network rm --force "$project-walled" >/dev/null
+  return "$failed"
 }
-
-refuses() { # GRADER WALL
-  # shellcheck disable=SC2054 # the commas are podman's
-  local -A given=(
-    [user]=--user=1000:1000 [capabilities]=--cap-drop=ALL [privileges]=--security-opt=no-new-privileges
-    [seccomp]=--security-opt=seccomp=deploy/docker/seccomp-grader.json [root]=--read-only
-    [tmp]=--tmpfs=/tmp:size=256m,mode=1777 [memory]=--memory=2g [processes]=--pids-limit=512
-    [network]=--network=$project-walled
-  )
-  local says="  - $2: " what="without ${given[$2]:-}"
-  case $2 in # what is there in its place, where nothing is no choice
-    user) given[user]=--user=0:0 ;;
-    seccomp) given[seccomp]=--security-opt=seccomp=unconfined ;;
-    processes) given[processes]=--pids-limit=-1 ;;
-    profile)
-      given[seccomp]=--security-opt=seccomp=deploy/docker/seccomp-docker-default.json
-      says="seccomp=deploy/docker/seccomp-grader.json" what="with Docker's own seccomp profile"
-      ;;
-    *) unset "given[$2]" ;;
-  esac
-  if timeout 120 podman run --rm "${given[@]}" --env GRADUS_CONFINED="$(confined)" "gradus-grader-$1:$GRADUS_TAG" \
-    gradus worker "$1" --redis redis://nobody:6379/0 >"$settings/log" 2>&1; then
-    say "the $1 grader serves $what"
-    return 1
-  fi
-  grep -qF -- "$says" "$settings/log" || { say "the $1 grader does not say what is missing $what:"; cat "$settings/log"; return 1; }
-  [ "$(grep -c '^  - ' "$settings/log")" -le 1 ] || { say "the $1 grader misses more than it lacks $what:"; cat "$settings/log"; return 1; }
-  say "$1 $what: refuses, «$(grep -F -m1 -- "$says" "$settings/log" | sed 's/^ *- //' | cut -c1-110)»"
-}
-
-confined() { sed -n 's/^ *GRADUS_CONFINED: //p' docker-compose.yml; }
 
 # 9,000 submissions while one of two OCaml graders is killed and two more come
 scale() {

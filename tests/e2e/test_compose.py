@@ -10,6 +10,7 @@ import importlib.util
 import json
 import re
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from types import ModuleType
@@ -55,14 +56,24 @@ def dockerfile_of(service: str) -> Path:
     return ROOT / str(SERVICES[service]["build"]["dockerfile"])
 
 
-@pytest.fixture(scope="module")
-def make_seccomp() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("make_seccomp", DOCKER / "make_seccomp.py")
+def script(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module  # its dataclasses look there for what they are made of
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def make_seccomp() -> ModuleType:
+    return script(DOCKER / "make_seccomp.py")
+
+
+@pytest.fixture(scope="module")
+def walls() -> ModuleType:
+    return script(ROOT / "tests/e2e/walls.py")
 
 
 @pytest.fixture(scope="module")
@@ -125,6 +136,33 @@ def test_a_graders_worker_looks_for_every_wall_that_its_service_has(name: str) -
     }
     assert all(walls.values()), walls
     assert asked.split(",") == list(walls)
+
+
+@pytest.mark.parametrize("name", GRADERS)
+def test_every_setting_that_holds_a_grader_is_taken_away_once_where_containers_run(
+    walls: ModuleType, name: str
+) -> None:
+    given = walls.walls(SERVICES[name], "closed")
+    asked = str(SERVICES[name]["environment"]["GRADUS_CONFINED"]).split(",")
+    assert {f"  - {wall}: " for wall in asked} <= {wall.says for wall in given}
+    tried = [wall for wall in given if wall.says]
+    assert {wall.setting for wall in given} - {wall.setting for wall in tried} <= {"apparmor=unconfined"}
+    all_options = {wall.option for wall in given} - {""}
+    for wall in tried:
+        command = walls.command(name.removeprefix("grader-"), SERVICES[name], given, wall)
+        assert all_options - set(command) == {wall.option} - {""}
+        assert wall.instead in command or wall.instead == ""
+    assert len({" ".join(walls.command(name, SERVICES[name], given, wall)) for wall in tried}) == len(tried)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"cpus": 2}, {"read_only": False}, {"cap_add": ["SYS_ADMIN"]}, {"security_opt": ["label=disable"]}],
+    ids=lambda more: next(iter(more)),
+)
+def test_a_setting_of_a_grader_that_nobody_takes_away_is_said(walls: ModuleType, more: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"«{next(iter(more))}: .*Nobody takes it away"):
+        walls.walls({**SERVICES["grader-ocaml"], **more}, "closed")
 
 
 @pytest.mark.parametrize("name", sorted(set(SERVICES) - set(BOXED)))
