@@ -3,7 +3,7 @@
 # REST, attacks them, takes settings away one by one, scales and kills under load, trains, asks Prometheus, takes it all down.
 # For Debian as root, without a Docker daemon: podman, and podman-compose in a virtual environment of its own.
 #
-# usage: compose.sh [all | short | build [image...] | up | grade | walls | scale | train | watch | vllm | down]
+# usage: compose.sh [all | short | build [image...] | up | grade | walls | scale | train | watch | panels | vllm | down]
 #   GRADUS_PORT=8000  GRADUS_DASHBOARD_PORT=8080  GRADUS_TAG=e2e
 # The Rust in the image is this host's, if it has one; else it comes from the registry's image.
 # The sentence model in the image comes out of a Python package: a hub may be out of reach.
@@ -250,6 +250,15 @@ WATCHED=('up{job="api"} == 1' 'count by (grader) (up{job="graders"} == 1) >= 1' 
 TRAINED=('gradus_train_step{run="demo_ocaml"} == 2' 'gradus_train_frac_reward_zero_std{run="demo_ocaml"}'
   'sum(gradus_train_step_part_seconds{run="demo_ocaml"}) > 0')
 
+SYNCED=('gradus_train_step{run="demo_ocaml_vllm"} == 2' 'gradus_train_sync_logprob_difference_max{run="demo_ocaml_vllm"} < 1e-4'
+  'gradus_train_sampling_logprob_difference{run="demo_ocaml_vllm",stat="max"} < 1e-4')
+
+# Grafana cannot be had everywhere: what its dashboards would ask, asked of Prometheus
+panels() {
+  say "Grafana's dashboards"
+  python3 tests/e2e/panels.py "$(containers prometheus)" graders training
+}
+
 # the same on completions of a vLLM server, which waits for the warm start
 vllm() {
   build trainer generation-cpu
@@ -260,6 +269,7 @@ vllm() {
     --output_dir /runs/demo_ocaml_vllm --max_steps 2 >"$settings/log" 2>&1 </dev/null ||
     { tail -40 "$settings/log"; podman logs --tail 20 "$(containers generation-cpu)"; return 1; }
   grep '^20' "$settings/log"
+  watch "${SYNCED[@]}"
 }
 
 down() {
@@ -283,13 +293,13 @@ down() {
 case ${1:-all} in
   all)
     trap 'down; rm -rf "$settings"' EXIT
-    build; walls; up; grade; scale; watch "${WATCHED[@]}" "${SCALED[@]}"; train; watch "${TRAINED[@]}"
+    build; walls; up; grade; scale; watch "${WATCHED[@]}" "${SCALED[@]}"; train; watch "${TRAINED[@]}"; panels
     ;;
   short)
     trap 'down; rm -rf "$settings"' EXIT
     build redis api grader-ocaml; walls ocaml; up redis api grader-ocaml; grade ocaml=2; scale
     ;;
   watch) watch "${WATCHED[@]}" ;;
-  build | up | grade | walls | scale | train | vllm | down) "$@" ;;
+  build | up | grade | walls | scale | train | panels | vllm | down) "$@" ;;
   *) sed -n 's/^# \?//; 2,16p' "$0"; exit 2 ;;
 esac
