@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from gradus.errors import Misuse
+from gradus.reward_model.weights import base_of
 from trainer.config import ModelConfig
-from trainer.model import Head, base_of, load_model, load_tokenizer
+from trainer.model import Head, load_model, load_tokenizer
 
 TOLERANCES = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 8e-2}
 """Of the largest difference of two logits, as a share of the largest logit."""

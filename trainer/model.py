@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import shutil
 from collections.abc import Iterable
 from enum import Enum
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gradus.errors import Misuse
+from gradus.reward_model.weights import base_of
 from trainer.config import ModelConfig
 from trainer.device import choose_device
 from trainer.ranks import is_leader, local_rank, wait_for_all
@@ -96,19 +96,12 @@ def bare_model(name: str, config: ModelConfig, head: Head = Head.TOKENS) -> Any:
         raise _not_loadable("model", name, error) from None
 
 
-def _unpacked(name: str, config: ModelConfig) -> dict[str, Any]:
-    """GPT-OSS is published in MXFP4, which cannot be trained: its weights are taken as 16-bit ones."""
-    from transformers import Mxfp4Config, PreTrainedConfig
-
-    told, _ = PreTrainedConfig.get_config_dict(name, revision=_revision(name, config))
-    published = told.get("quantization_config") or {}
-    return {"quantization_config": Mxfp4Config(dequantize=True)} if published.get("quant_method") == "mxfp4" else {}
-
-
 def _quantization(name: str, config: ModelConfig, dtype: str) -> dict[str, Any]:
     """What `from_pretrained` is told beside. Raises Misuse without bitsandbytes."""
     if not config.is_quantized:
-        return _unpacked(name, config)
+        from gradus.reward_model.model import unpacked
+
+        return unpacked(name, _revision(name, config))
     option = "load_in_4bit" if config.load_in_4bit else "load_in_8bit"
     if importlib.util.find_spec("bitsandbytes") is None:
         raise Misuse(f"model.{option} needs bitsandbytes, which is not installed: pip install 'gradus[quantized]'")
@@ -138,13 +131,6 @@ def load_trained(folder: Path, config: ModelConfig, dtype: str) -> tuple[Any, An
 
     model = PeftModel.from_pretrained(load_model(base_of(folder), config, dtype), str(folder))
     return model if config.is_quantized else model.merge_and_unload(), tokenizer
-
-
-def base_of(folder: Path) -> str:
-    """The model that an adapter belongs to, also after the run folder was moved."""
-    name = str(json.loads((folder / "adapter_config.json").read_text())["base_model_name_or_path"])
-    beside = folder.parent / Path(name).name
-    return str(beside) if not Path(name).exists() and beside.is_dir() else name
 
 
 def _revision(name: str, config: ModelConfig) -> str | None:

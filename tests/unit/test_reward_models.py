@@ -60,7 +60,7 @@ def loaded(path: Path, **more: Any) -> Any:
 def test_the_head_that_was_trained_is_the_head_that_judges(judge: Path, policy: Path) -> None:
     from safetensors.torch import load_file
 
-    model = loaded(judge)._model
+    model = loaded(judge).model.model
     saved = {name: weight for file in judge.glob("*.safetensors") for name, weight in load_file(file).items()}
     heads = [weight for name, weight in saved.items() if "score" in name.split(".")]
     assert len(heads) == 1
@@ -106,6 +106,71 @@ def test_a_torn_file_is_refused(judge: Path, tmp_path: Path) -> None:
         loaded(copy)
 
 
+def test_weights_that_are_no_safetensors_are_not_read(judge: Path, tmp_path: Path) -> None:
+    import torch
+
+    copy = tmp_path / "pickled"
+    shutil.copytree(judge, copy)
+    for file in copy.glob("*.safetensors"):
+        file.unlink()
+        torch.save({}, file.with_suffix(".bin"))
+    with pytest.raises(Misuse, match=r"pickled: cannot be loaded: it holds no \*.safetensors"):
+        loaded(copy)
+
+
+def test_a_model_that_gives_two_numbers_is_refused(judge: Path, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    copy = whole_copy(judge, tmp_path / "two")
+    told = json.loads((copy / "config.json").read_text())
+    told |= {"id2label": {"0": "worse", "1": "better"}, "label2id": {"worse": 0, "better": 1}}
+    (copy / "config.json").write_text(json.dumps(told))
+    weights = load_file(copy / "model.safetensors")
+    weights["score.weight"] = weights["score.weight"].repeat(2, 1)
+    save_file(weights, copy / "model.safetensors", {"format": "pt"})
+    with pytest.raises(Misuse, match="two: gives 2 numbers for a text, and a reward is one"):
+        loaded(copy)
+
+
+def test_a_model_that_lacks_a_layer_is_refused(judge: Path, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    copy = whole_copy(judge, tmp_path / "torn")
+    weights = {k: v for k, v in load_file(copy / "model.safetensors").items() if "layers.1.mlp" not in k}
+    save_file(weights, copy / "model.safetensors", {"format": "pt"})
+    with pytest.raises(Misuse, match=r"torn: lacks weights, the first model.layers.1.mlp"):
+        loaded(copy)
+
+
+def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(judge: Path, tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    copy = whole_copy(judge, tmp_path / "wide")
+    tokenizer = AutoTokenizer.from_pretrained(copy)
+    tokenizer.add_tokens([f"word{n}" for n in range(300)])
+    tokenizer.save_pretrained(copy)
+    with pytest.raises(Misuse, match="wide: its tokenizer has 5.. tokens and its model only 300"):
+        loaded(copy)
+
+
+def test_code_that_a_checkpoint_brings_along_is_not_run(judge: Path, tmp_path: Path) -> None:
+    copy = whole_copy(judge, tmp_path / "clever")
+    told = json.loads((copy / "config.json").read_text()) | {"model_type": "clever"}
+    told["auto_map"] = {"AutoConfig": "clever.Config", "AutoModelForSequenceClassification": "clever.Model"}
+    (copy / "config.json").write_text(json.dumps(told))
+    (copy / "clever.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    with pytest.raises(Misuse, match="clever: .*cannot be loaded"):
+        loaded(copy)
+    assert not (tmp_path / "ran").exists()
+
+
+def whole_copy(judge: Path, folder: Path) -> Path:
+    if (judge / "adapter_config.json").exists():
+        pytest.skip("this one is an adapter")
+    shutil.copytree(judge, folder)
+    return folder
+
+
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Misuse, match=r"reward.models: .*nowhere: cannot be loaded"):
         loaded(tmp_path / "nowhere")
@@ -128,17 +193,19 @@ def test_a_score_that_is_no_number_stops_the_run_and_is_no_zero(judge: Path, bro
     from trainer.rewards import GradingStopped
 
     model = loaded(judge)
-    model._model.score.weight.data.fill_(broken)
+    model.model.model.score.weight.data.fill_(broken)
     with pytest.raises(GradingStopped, match=r"reward model .* gave .*gradus train reward"):
         model(["a", "b"], ["let f x = x", "let"])
 
 
 def test_texts_are_scored_at_the_token_that_training_ended_them_with(judge: Path) -> None:
-    model = loaded(judge)
-    assert model._ids("a", "b")[-1] == model._tokenizer.eos_token_id
-    chat = model._ids([{"role": "user", "content": "a"}], [{"role": "assistant", "content": "b"}])
-    assert model._tokenizer.decode(chat).endswith("b<|im_end|>\n")
-    assert len(model._ids("a" * 9000, "b")) == 2048
+    model = loaded(judge).model
+    assert model.read("a", "b").ids[-1] == model.tokenizer.eos_token_id
+    chat = model.read([{"role": "user", "content": "a"}], "b").ids
+    assert model.tokenizer.decode(chat).endswith("b<|im_end|>\n")
+    whole = model.read("a" * 9000, "b")
+    assert whole.was_cut
+    assert (len(whole.ids), whole.ids[-2:]) == (2048, model.read("", "b").ids)
 
 
 # ---------------------------------------------------------------------------------------------------- as a reward
