@@ -127,8 +127,11 @@ up() { # services, the default being all but trainers and Grafana
   sh deploy/setup/secrets.sh "$GRADUS_SECRETS"
   say "starting $project"
   compose up --detach --no-build --scale grader-ocaml=2 "$@" >"$settings/log" 2>&1 || { cat "$settings/log"; return 1; }
-  for _ in $(seq 60); do healthy && break; sleep 1; done
-  healthy || { say "not healthy after 60 s"; compose logs --tail 40; return 1; }
+  local give_up_at=$((SECONDS + 180))
+  until healthy; do
+    [ "$SECONDS" -lt "$give_up_at" ] || { say "not healthy after 180 s"; compose logs --tail 40; return 1; }
+    sleep 1
+  done
   say "healthy"
 }
 
