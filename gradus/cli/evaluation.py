@@ -38,6 +38,9 @@ Temperature = Annotated[float, typer.Option(min=0.0, max=10.0, help="0 is greedy
 TopP = Annotated[float, typer.Option(help="Over 0, up to 1")]
 MaxNewTokens = Annotated[int, typer.Option(min=1)]
 Seed = Annotated[int, typer.Option(min=0)]
+Turns = Annotated[
+    int, typer.Option(min=1, max=32, help="Ask again, with what the grader said, until it passes: so often in all")
+]
 Stop = Annotated[list[str] | None, typer.Option(help="Text that ends a completion; may be given again")]
 Body = Annotated[
     str | None, typer.Option(help='Further fields of requests as JSON: {"top_k": 20}; null leaves one out')
@@ -63,6 +66,7 @@ def evaluate(
     url: GradedAt = None,
     config: Config = None,
     slots: Slots = None,
+    turns: Turns = 1,
     samples: Samples = 1,
     temperature: Temperature = 1.0,
     greedy: Annotated[bool, typer.Option(help="Also one completion per task without sampling")] = True,
@@ -232,7 +236,7 @@ def _evaluated(given: Mapping[str, Any]) -> int:
 
 
 _OF_ASKED = ("samples", "temperature", "greedy", "top_p", "max_new_tokens", "seed", "system", "template", "like")
-_OF_ASKING = ("batch_size", "limit", "fresh", "stop", "chat", "body", "endpoint", "api_key_env")
+_OF_ASKING = ("turns", "batch_size", "limit", "fresh", "stop", "chat", "body", "endpoint", "api_key_env")
 _OF_SERVER = ("concurrency", "timeout_s", "attempts")
 
 

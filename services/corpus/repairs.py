@@ -15,12 +15,12 @@ from pydantic import ValidationError
 from gradus.contract import SUBMISSIONS, TASKS, Faulted, Graded, GraderName, Submission, explain
 from gradus.errors import Fault, Misuse
 from gradus.rows import Row
+from gradus.sayings import said
 from services.admission import fenced
 from services.corpus.cargo_mutants import CargoMutants, is_installed
 from services.corpus.edits import Edit, chosen
 from services.corpus.ocaml_mutations import OcamlMutations
 from services.corpus.rust_mutations import RustMutations
-from services.corpus.sayings import said
 from services.corpus.wording import repair_prompt
 from services.graders import Grader
 from services.graders.ocaml.grader import OcamlGrader

@@ -19,16 +19,13 @@ from pydantic import ValidationError
 from gradus.contract import SUBMISSIONS, Faulted, Graded, GraderName, Submission, explain
 from gradus.errors import Misuse
 from gradus.rows import Row
+from gradus.sayings import LANGUAGES, SPECIAL, reply, said
 from services.admission import fenced
 from services.corpus.edits import Edit
 from services.corpus.repairs import task_of
-from services.corpus.sayings import said
-from services.corpus.wording import LANGUAGES
 from services.graders import Grader
 from services.offline import grade_in_order
 
-SPECIAL = re.compile(r"<\|\w{1,40}\|>")
-"""What models read as the end of a message or the like, wherever it stands: such texts are refused."""
 _BATCH = 16
 _SHOWN_LINES = 6
 
@@ -200,8 +197,7 @@ def _trajectory(id_: str, row: Row, name: GraderName, tries: Sequence[tuple[str,
     request = _request(row, name, *tries[0])
     steps: list[Step] = []
     for code, result in tries:
-        reply = SPECIAL.sub("<...>", said(result))
-        steps.append(Step(_thought(steps[-1] if steps else None, code, request), code, reply))
+        steps.append(Step(_thought(steps[-1] if steps else None, code, request), code, reply(result)))
     thought = f"The check says: {steps[-1].reply.splitlines()[0]}. This is the answer."
     return Trajectory(id_, LANGUAGES[name], request, tuple(steps), thought, fenced(name, steps[-1].code))
 
@@ -212,7 +208,7 @@ def _request(row: Row, name: GraderName, code: str, result: Graded) -> str:
     if code == stub or fenced(name, stub) not in prompt:
         return prompt
     shown = prompt.replace(fenced(name, stub), fenced(name, code))
-    return shown.replace(message, SPECIAL.sub("<...>", said(result))) if message else shown
+    return shown.replace(message, reply(result)) if message else shown
 
 
 def _thought(before: Step | None, code: str, request: str) -> str:

@@ -12,13 +12,13 @@ import pytest
 from gradus.contract import Graded, GraderName
 from gradus.errors import InternalFault, Misuse
 from gradus.rows import Row
+from gradus.sayings import said
 from services.corpus.cargo_mutants import edits_in
 from services.corpus.edits import Edit, chosen
 from services.corpus.formats import harmony_turns
 from services.corpus.ocaml_mutations import OcamlMutations
 from services.corpus.repairs import Wish, break_tasks, mutations_for
 from services.corpus.rust_mutations import RustMutations
-from services.corpus.sayings import said
 from services.corpus.trajectories import trajectories
 from services.graders.ocaml.grader import OcamlGrader
 from services.graders.rust.grader import RustGrader

@@ -18,12 +18,13 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from trainer.evaluate.measure import Problem
 from trainer.evaluate.outcome import Mode
+from trainer.prompts import Prompt
 
 PLAN_SCHEMA: Literal["gradus/plan@1"] = "gradus/plan@1"
 
-Key = tuple[str, str, int]
-"""(mode, task id, sample): one completion of a plan."""
-
+Key = tuple[str, str, int, int]
+"""(mode, task id, sample, turn): one completion of a plan."""
+MAX_TURNS = 32
 
 OURS = frozenset({"model", "messages", "prompt", "n", "stream"})
 """Fields of a request that are decided otherwise: each is one completion, whole."""
@@ -70,6 +71,8 @@ class Plan(BaseModel):
     """Further fields of each request to an endpoint; null leaves one of ours out."""
     opening: str = ""
     """What the prompts have already written of each completion."""
+    turns: Annotated[int, Field(ge=1, le=MAX_TURNS)] = 1
+    """How often an answer that did not pass is asked for, with what the grader said of the one before."""
 
     @property
     def modes(self) -> tuple[tuple[Mode, float, int], ...]:
@@ -100,10 +103,17 @@ class Ask:
     temperature: float
     seed: int
     """Of this completion alone, so that it does not depend on what else is asked for."""
+    turn: int = 1
+    said: Prompt | None = None
+    """What the model reads in later turns: the prompt and all that was said since."""
 
     @property
     def key(self) -> Key:
-        return self.mode, self.problem.id, self.sample
+        return self.mode, self.problem.id, self.sample, self.turn
+
+    @property
+    def prompt(self) -> Prompt:
+        return self.problem.prompt if self.said is None else self.said
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,14 +167,14 @@ class Source(Protocol):
 def asks_of(problems: Sequence[Problem], plan: Plan) -> list[Ask]:
     """All completions of a plan, in the order of modes, tasks and samples."""
     return [
-        Ask(mode, problem, sample, temperature, _seed(plan.seed, mode, problem.id, sample))
+        Ask(mode, problem, sample, temperature, seed_of(plan.seed, mode, problem.id, sample))
         for mode, temperature, k in plan.modes
         for problem in problems
         for sample in range(k)
     ]
 
 
-def _seed(seed: int, mode: str, task_id: str, sample: int) -> int:
-    """31 bits, which every server takes."""
-    text = f"{seed}\0{mode}\0{task_id}\0{sample}".encode(errors="replace")
+def seed_of(seed: int, *place: str | int) -> int:
+    """31 bits, which every server takes, for one completion of a plan with that seed."""
+    text = "\0".join(map(str, (seed, *place))).encode(errors="replace")
     return int.from_bytes(hashlib.sha256(text).digest()[:4]) >> 1

@@ -39,24 +39,32 @@ async def collect(
     revision of the grader. Raises what source and judge raise; everything that came until then is stored.
     """
     asks = asks_of(problems, plan)
-    grader = (await judge.info()).grader if judge is not None else None
-    missing = {ask.key for ask in asks if _is_unwritten(store.get(ask.key))}
-    unjudged = [] if judge is None else [ask for ask in asks if _is_unjudged(store.get(ask.key), grader)]
-    work = _Work(source, judge, plan, store, on_progress, len(asks), len(asks) - len(missing))
-    work.graded = len(asks) - len(missing) - len(unjudged)
-    await work.run(asks, missing, unjudged)
+    await gather(source, judge, asks, plan, store, on_progress)
     return store.finish(ask.key for ask in asks)
 
 
-def _is_unwritten(record: Record | None) -> bool:
-    return record is None or record["status"] == "generation_error"
+async def gather(
+    source: Source, judge: Judge | None, asks: Sequence[Ask], plan: Plan, store: Completions, on_progress: OnProgress
+) -> None:
+    """The same for some asks of the plan; what comes is in `store`, which is not finished."""
+    grader = (await judge.info()).grader if judge is not None else None
+    missing = {ask.key for ask in asks if _is_unwritten(ask, store.get(ask.key))}
+    written = [ask for ask in asks if ask.key not in missing]
+    unjudged = [] if judge is None else [ask for ask in written if not _is_judged(store.get(ask.key), grader)]
+    work = _Work(source, judge, plan, store, on_progress, len(asks), len(asks) - len(missing))
+    work.graded = len(asks) - len(missing) - len(unjudged)
+    await work.run(asks, missing, unjudged)
 
 
-def _is_unjudged(record: Record | None, grader: str | None) -> bool:
-    if _is_unwritten(record):
-        return False
-    assert record is not None
-    return not (record["status"] == "graded" and record["grader"] == grader)
+def _is_unwritten(ask: Ask, record: Record | None) -> bool:
+    if record is None or record["status"] == "generation_error":
+        return True
+    # A later turn answers what was said of the one before; where that is judged otherwise now it is no answer any more.
+    return ask.said is not None and record["prompt"] != ask.said
+
+
+def _is_judged(record: Record | None, grader: str | None) -> bool:
+    return record is not None and record["status"] == "graded" and record["grader"] == grader
 
 
 @dataclass(slots=True)
@@ -158,7 +166,7 @@ def written_record(ask: Ask, outcome: Outcome) -> Record:
         "kind": problem.kind,
         "difficulty": problem.difficulty,
         "sample": ask.sample,
-        "prompt": problem.prompt,
+        "prompt": ask.prompt,
         "completion": "",
         "status": "generation_error",
         **NO_VERDICT,
@@ -170,6 +178,8 @@ def written_record(ask: Ask, outcome: Outcome) -> Record:
         "attempts": outcome.attempts,
         "written_at": round(time.time(), 3),
     }
+    if ask.turn > 1:
+        record["turn"] = ask.turn
     if isinstance(outcome, Written):
         made = ("finish_reason", "prompt_tokens", "completion_tokens", "latency_s")
         record |= {name: getattr(outcome, name) for name in made}

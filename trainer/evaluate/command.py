@@ -14,8 +14,9 @@ from pathlib import Path
 from rich.console import Console
 
 from gradus.contract import grader_named
-from trainer.config import RunConfig, TrainConfig
-from trainer.evaluate.asking import Plan
+from trainer.config import TrainConfig
+from trainer.evaluate.again import collect_turns, refuse_turns
+from trainer.evaluate.asking import Plan, Source, asks_of
 from trainer.evaluate.collect import OnProgress, collect
 from trainer.evaluate.console import progress_bar, table_for_terminal, troubles
 from trainer.evaluate.exports import junit_of, table_of
@@ -36,6 +37,7 @@ from trainer.evaluate.preparing import (
 )
 from trainer.evaluate.report.evaluated import write_evaluation_report
 from trainer.evaluate.store import Completions, opened
+from trainer.evaluate.turns import Turns, turns_of
 from trainer.rewards import Record
 
 EXIT_GRADED, EXIT_FAULTED = 0, 3
@@ -56,39 +58,50 @@ def main(asked: Asked, tasks: Path, grader: str, judge: Judge, out: Path, rubric
     if rubric is None and isinstance(trained_with, TrainConfig) and trained_with.reward.grader is name:
         rubric = trained_with.reward.rubric
     plan = plan_of(asked, tasks.name, problems, prompt, grader=name.value, rubric=rubric)
+    refuse_turns(name, plan.turns)
     folder = EvalFolder(out)
     console = Console(stderr=True)
     with opened(folder.completions, plan, fresh=asked.fresh) as store, progress_bar(console) as on_progress:
         write_tasks(folder.tasks, problems)
-        records = asyncio.run(_collected(asked, trained_with, judge, problems, plan, store, on_progress))
-    evaluation = evaluation_of(records, plan, name=out.resolve().name, duration_s=time.monotonic() - started)
+        source = source_of(asked, plan, trained_with)
+        records, later = asyncio.run(_collected(source, judge, problems, plan, store, folder, on_progress, asked.fresh))
+    took_s = time.monotonic() - started
+    evaluation = evaluation_of(records, plan, name=out.resolve().name, duration_s=took_s, later=later)
     write_results(folder, evaluation, records)
     Console().print(table_for_terminal(evaluation))
-    for line in troubles(records):
+    for line in troubles([*records, *later]):
         console.print(f"gradus: {line}", highlight=False, markup=False, soft_wrap=True)
     print(folder.results)
-    return EXIT_FAULTED if evaluation.faulted or evaluation.unwritten else EXIT_GRADED
+    return EXIT_FAULTED if evaluation.faulted or evaluation.unwritten or evaluation.broken else EXIT_GRADED
 
 
 async def _collected(
-    asked: Asked,
-    trained_with: RunConfig | None,
-    judge: Judge | None,
+    source: Source,
+    judge: Judge,
     problems: Sequence[Problem],
     plan: Plan,
     store: Completions,
+    folder: EvalFolder,
     on_progress: OnProgress,
-) -> list[Record]:
-    if judge is not None:
-        await judge.info()  # who is away is said before a model is loaded
-    return await collect(source_of(asked, plan, trained_with), judge, problems, plan, store, on_progress)
+    fresh: bool,
+) -> tuple[list[Record], list[Record]]:
+    """The first answers and those of later turns."""
+    await judge.info()  # who is away is said before a model is loaded
+    records = await collect(source, judge, problems, plan, store, on_progress)
+    if plan.turns == 1:
+        return records, []
+    with opened(folder.turns, plan, fresh=fresh) as turns:
+        firsts = list(zip(asks_of(problems, plan), records, strict=True))
+        return records, await collect_turns(source, judge, firsts, plan, turns, on_progress)
 
 
 # ------------------------------------------------------------------------------------------------------ what is left
 
 
-def evaluation_of(records: Sequence[Record], plan: Plan, *, name: str, duration_s: float) -> Evaluation:
-    """The figures of a plan's records."""
+def evaluation_of(
+    records: Sequence[Record], plan: Plan, *, name: str, duration_s: float, later: Sequence[Record] = ()
+) -> Evaluation:
+    """The figures of a plan's records; `later` are those of turns after the first."""
     assert plan.grader is not None
     return Evaluation(
         name=name,
@@ -106,11 +119,12 @@ def evaluation_of(records: Sequence[Record], plan: Plan, *, name: str, duration_
         machine=machine(),
         measurements=tuple(
             measurement_of(
-                [record for record in records if record["mode"] == mode],
+                _of(mode, records),
                 mode=mode,
                 temperature=temperature,
                 samples=samples,
                 seed=plan.seed,
+                turns=_turns(plan, _of(mode, records), _of(mode, later)),
             )
             for mode, temperature, samples in plan.modes
         ),
@@ -118,6 +132,14 @@ def evaluation_of(records: Sequence[Record], plan: Plan, *, name: str, duration_
         asked_as=plan.asked_as,
         top_p=plan.top_p,
     )
+
+
+def _turns(plan: Plan, firsts: Sequence[Record], later: Sequence[Record]) -> Turns | None:
+    return turns_of(firsts, later, plan.turns, seed=plan.seed) if plan.turns > 1 else None
+
+
+def _of(mode: str, records: Sequence[Record]) -> list[Record]:
+    return [record for record in records if record["mode"] == mode]
 
 
 def write_results(folder: EvalFolder, evaluation: Evaluation, records: Sequence[Record]) -> None:

@@ -32,5 +32,8 @@ def incomparable(before: Evaluation, after: Evaluation) -> Iterator[Reason]:
             yield Reason(text, is_fatal)
 
 
-def _sampling(evaluation: Evaluation) -> tuple[tuple[str, float, int], ...]:
-    return tuple((found.mode, found.temperature, found.samples) for found in evaluation.measurements)
+def _sampling(evaluation: Evaluation) -> tuple[tuple[str, float, int, int], ...]:
+    return tuple(
+        (found.mode, found.temperature, found.samples, found.turns.asked if found.turns else 1)
+        for found in evaluation.measurements
+    )

@@ -14,6 +14,7 @@ from rich.table import Table
 from trainer.evaluate.collect import OnProgress
 from trainer.evaluate.details import Rate
 from trainer.evaluate.outcome import Evaluation, Measurement
+from trainer.evaluate.turns import Turns
 from trainer.rewards import Record
 
 
@@ -56,7 +57,20 @@ def _figures(found: Measurement) -> dict[str, str]:
     figures["reward"] = f"{found.mean_reward.value:.3f}" if found.mean_reward else "-"
     if details is not None and details.truncated is not None:
         figures["cut off at the limit"] = str(details.truncated.completions)
+    if found.turns is not None:
+        figures |= _repairs(found.turns)
     return figures | {"faults": str(found.faulted), "not written": str(found.unwritten)}
+
+
+def _repairs(turns: Turns) -> dict[str, str]:
+    figures = {f"green by turn {turn}": _with_ends(rate) for turn, rate in turns.green_by.items()}
+    middle, of_green = (_turns_in_words(value) for value in (turns.median_turns, turns.median_turns_of_green))
+    figures["turns to green, median"] = f"{middle} ({of_green} of those that got there)"
+    return figures | ({"broken off": str(turns.broken)} if turns.broken else {})
+
+
+def _turns_in_words(value: float | None) -> str:
+    return "never" if value is None else f"{value:g}"
 
 
 def _with_ends(rate: Rate) -> str:

@@ -267,13 +267,13 @@ def _truncated(written: Sequence[Record]) -> Truncated | None:
 def _speed(written: Sequence[Record]) -> Speed:
     timed = [record for record in written if record.get("latency_s") is not None]
     counted = [record for record in timed if record.get("completion_tokens") is not None]
-    busy_s = _busy_s(timed)
+    spent_s = busy_s(timed)
     each = [record["completion_tokens"] / record["latency_s"] for record in counted if record["latency_s"] > 0]
     total = sum(record["completion_tokens"] for record in counted) if counted else None
     asked = [record["prompt_tokens"] for record in written if record.get("prompt_tokens") is not None]
     return Speed(
         latency_s=quantiles([record["latency_s"] for record in timed]),
-        tokens_per_s=total / busy_s if total is not None and busy_s > 0 else None,
+        tokens_per_s=total / spent_s if total is not None and spent_s > 0 else None,
         tokens_per_s_each=quantiles(each),
         prompt_tokens=sum(asked) if asked else None,
         completion_tokens=total,
@@ -281,12 +281,12 @@ def _speed(written: Sequence[Record]) -> Speed:
     )
 
 
-def _busy_s(timed: Sequence[Record]) -> float:
+def busy_s(timed: Sequence[Record]) -> float:
     """How long anything was being written: pauses between two sittings do not count."""
     ends = [record for record in timed if record.get("written_at") is not None]
     spans = sorted((record["written_at"] - record["latency_s"], record["written_at"]) for record in ends)
-    busy_s, until = 0.0, float("-inf")
+    total_s, until = 0.0, float("-inf")
     for start, end in spans:
-        busy_s += max(0.0, end - max(start, until))
+        total_s += max(0.0, end - max(start, until))
         until = max(until, end)
-    return busy_s
+    return total_s

@@ -153,7 +153,7 @@ class Endpoint:
     def body(self, ask: Ask) -> dict[str, Any]:
         """The request for one completion."""
         plan = self._plan
-        prompt = ask.problem.prompt
+        prompt = ask.prompt
         said: dict[str, Any] = {"messages": prompt} if plan.asked_as == "chat" else {"prompt": prompt}
         asked = {
             "model": plan.model,

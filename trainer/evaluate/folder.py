@@ -2,7 +2,8 @@
 
     plan.json          what was asked
     tasks.jsonl        the tasks with the prompts as the model read them
-    completions.jsonl  every completion with its verdict, in the plan's order
+    completions.jsonl  every first answer with its verdict, in the plan's order
+    turns.jsonl        every later one, where more turns than one were asked for
     results.json       the figures, `outcome.Evaluation`
     results.csv        a row for each completion, without its text
     junit.xml          a test case for each completion
@@ -37,6 +38,7 @@ class EvalFolder:
         self.plan = path / "plan.json"
         self.tasks = path / "tasks.jsonl"
         self.completions = path / "completions.jsonl"
+        self.turns = path / "turns.jsonl"
         self.results = path / "results.json"
         self.table = path / "results.csv"
         self.junit = path / "junit.xml"

@@ -58,7 +58,7 @@ class LocalModel:
             draw(
                 self._model,
                 self._tokenizer,
-                [ask.problem.prompt for ask in fitting],
+                [ask.prompt for ask in fitting],
                 batch[0].temperature,
                 self._plan.max_new_tokens,
                 top_p=self._plan.top_p,
@@ -79,7 +79,7 @@ class LocalModel:
 
     def _why_too_long(self, ask: Ask) -> str:
         room = getattr(self._model.config, "max_position_embeddings", None)
-        length = len(token_ids(self._tokenizer, ask.problem.prompt))
+        length = len(token_ids(self._tokenizer, ask.prompt))
         if room is None or length < room:
             return ""
         return f"the prompt has {length} tokens and the model takes {room}"

@@ -20,6 +20,7 @@ from gradus.contract import Faulted, Graded, Stage
 from trainer.evaluate.causes import PASSED, cause_of
 from trainer.evaluate.details import Details, Part, Rate, details_of, is_judged, rate_of
 from trainer.evaluate.intervals import mean_with_interval, pass_rate
+from trainer.evaluate.turns import Turns
 from trainer.rewards import Record, outcome_of
 
 SCHEMA: Literal["gradus/evaluation@1"] = "gradus/evaluation@1"
@@ -68,6 +69,8 @@ class Measurement(Part):
     problems: tuple[ProblemFigures, ...]
     details: Details | None = None
     """None in files of earlier versions."""
+    turns: Turns | None = None
+    """None where an answer was asked for once. All other figures are of first answers."""
 
     @property
     def unwritten(self) -> int:
@@ -117,6 +120,11 @@ class Evaluation(Part):
         return sum(measurement.faulted for measurement in self.measurements)
 
     @property
+    def broken(self) -> int:
+        """Chains of turns that a fault or a generation error broke off."""
+        return sum(measurement.turns.broken for measurement in self.measurements if measurement.turns)
+
+    @property
     def unwritten(self) -> int:
         return sum(measurement.unwritten for measurement in self.measurements)
 
@@ -136,9 +144,15 @@ def record_of(
 
 
 def measurement_of(
-    records: Sequence[Record], *, mode: Mode, temperature: float, samples: int, seed: int = 0
+    records: Sequence[Record],
+    *,
+    mode: Mode,
+    temperature: float,
+    samples: int,
+    seed: int = 0,
+    turns: Turns | None = None,
 ) -> Measurement:
-    """The figures of one way of sampling from its records."""
+    """The figures of one way of sampling from its records, which are first answers."""
     verdicts = [record for record in records if is_judged(record)]
     problems = tuple(_by_problem(records))
     lengths = [len(record["completion"]) for record in records if record["status"] != "generation_error"]
@@ -160,6 +174,7 @@ def measurement_of(
         mean_chars=fmean(lengths) if lengths else None,
         problems=problems,
         details=details_of(records, seed=seed),
+        turns=turns,
     )
 
 

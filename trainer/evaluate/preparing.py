@@ -48,6 +48,7 @@ class Asked:
     top_p: float = 1.0
     max_new_tokens: int = 512
     seed: int = 0
+    turns: int = 1
     stop: tuple[str, ...] = ()
     body: Mapping[str, Any] = field(default_factory=dict)
     batch_size: int = 64
@@ -84,10 +85,13 @@ class _Later:
     asked: Asked
     plan: Plan
     trained_with: RunConfig | None
+    loaded: LocalModel | None = None
 
     def write(self, asks: Sequence[Ask], wanted: AbstractSet[Key]) -> AsyncIterator[tuple[Ask, Outcome]]:
-        model, tokenizer = load(self.plan.model, self.trained_with)
-        return LocalModel(model, tokenizer, self.plan, self.asked.batch_size).write(asks, wanted)
+        if self.loaded is None:
+            model, tokenizer = load(self.plan.model, self.trained_with)
+            self.loaded = LocalModel(model, tokenizer, self.plan, self.asked.batch_size)
+        return self.loaded.write(asks, wanted)
 
 
 # ---------------------------------------------------------------------------------------------------- what is asked
@@ -126,6 +130,7 @@ def plan_of(
             stop=asked.stop,
             body=dict(asked.body),
             opening=prompt.opening,
+            turns=asked.turns,
         )
     except ValidationError as error:
         raise Misuse(explain(error)) from None

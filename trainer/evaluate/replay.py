@@ -201,8 +201,8 @@ class _Folder:
                     yield one
 
     def _files(self) -> Iterator[Path]:
-        own = self._path / "completions.jsonl"
-        yield from [own] if own.exists() else []
+        for own in (self._path / "completions.jsonl", EvalFolder(self._path).turns):
+            yield from [own] if own.exists() else []
         yield from sorted((self._path / "eval").glob("*.completions.jsonl"))
 
     def _stored(self, file: Path, number: int, record: Record, where: str) -> _Stored | None:

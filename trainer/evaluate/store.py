@@ -24,7 +24,7 @@ from trainer.run_folder import finite
 
 
 def key_of(record: Record) -> Key:
-    return str(record["mode"]), str(record["prompt_id"]), int(record["sample"])
+    return str(record["mode"]), str(record["prompt_id"]), int(record["sample"]), int(record.get("turn", 1))
 
 
 class Completions:

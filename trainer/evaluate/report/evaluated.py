@@ -10,14 +10,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from trainer.evaluate.details import Details, Group, Histogram, Quantiles, Rate, is_judged
+from trainer.evaluate.details import Details, Group, Histogram, Quantiles, is_judged
 from trainer.evaluate.outcome import Evaluation, Measurement, typical_of
 from trainer.evaluate.report.facts import Fact
 from trainer.evaluate.report.history import Json, task_of
-from trainer.evaluate.report.rates import MODES, Panel, described, interval, panels_of
+from trainer.evaluate.report.rates import MODES, Panel, described, interval, panels_of, rate_in_words
 from trainer.evaluate.report.rendering import rendered, today, write_page
 from trainer.evaluate.report.samples import Card, SampleGroup, card_of_one, part_styles
 from trainer.evaluate.report.tables import FaultRow, Level, Share, Table, funnel_levels
+from trainer.evaluate.report.turns import turns_table
 from trainer.evaluate.report.words import NOTHING, counted, duration, number, percent, shortened, visible
 
 MOST_CAUSES, MOST_GROUPS, MOST_TROUBLES = 24, 40, 40
@@ -58,6 +59,7 @@ class EvaluatedPage:
     lengths: tuple[Level, ...]
     lengths_in: str
     speed: Table
+    turns: Table | None
     parts: Table | None
     flags: Table | None
     samples: tuple[SampleGroup, ...]
@@ -92,6 +94,7 @@ def page_of(evaluation: Evaluation, records: Sequence[Json], made: str) -> Evalu
         lengths=tuple(_bins([d.lengths for d in details], lambda value: f"{value:,.0f}")),
         lengths_in=details[0].lengths_in if details else "characters",
         speed=_speed_table(measured),
+        turns=turns_table(measured),
         parts=_parts_table(measured),
         flags=_flags_table(measured),
         samples=tuple(_samples(records, main.mode if main else "sampled")),
@@ -129,6 +132,11 @@ def _warnings(evaluation: Evaluation) -> Iterator[str]:
                 f"{counted(evaluation.max_new_tokens, 'token')}, {cut.passed:,} of which passed. "
                 "They count as they stand; a higher limit may change the rates."
             )
+    if evaluation.broken:
+        yield (
+            f"{counted(evaluation.broken, 'chain')} of turns broke off by a fault or a generation error and count as "
+            "not green. Run the same command again to go on from there."
+        )
     if len(evaluation.graders) > 1:
         yield f"Several revisions judged: {', '.join(evaluation.graders)}. Run `gradus eval` again to judge alike."
     for judged_by in (*evaluation.graders, *evaluation.toolchains):
@@ -185,24 +193,23 @@ def _rates_table(measured: Sequence[Measurement]) -> Table:
     rows = [
         (
             RATE_WORDS.get(name, name),
-            *(_rate(found.details.rates.get(name) if found.details else None) for found in measured),
+            *(rate_in_words(found.details.rates.get(name) if found.details else None) for found in measured),
         )
         for name in names
     ]
     rows.append(
-        ("tests that pass, on average", *(_rate(d.partial_tests if (d := m.details) else None) for m in measured))
+        (
+            "tests that pass, on average",
+            *(rate_in_words(d.partial_tests if (d := m.details) else None) for m in measured),
+        )
     )
     rows.append(("cut off at the limit", *(_cut_off(found) for found in measured)))
     imperative = [found.details.imperative if found.details else None for found in measured]
     if any(imperative):
-        rows.append(("assigns or loops (imperative)", *(_rate(rate) for rate in imperative)))
+        rows.append(("assigns or loops (imperative)", *(rate_in_words(rate) for rate in imperative)))
     rows.append(("faults, in no rate", *(f"{found.faulted:,}" for found in measured)))
     rows.append(("never written, in no rate", *(f"{found.unwritten:,}" for found in measured)))
     return Table("Shares of the verdicts, with 95% intervals over tasks", ("", *_heads(measured)), tuple(rows))
-
-
-def _rate(rate: Rate | None) -> str:
-    return f"{percent(rate.value)} ({interval(rate)})" if rate else NOTHING
 
 
 def _cut_off(found: Measurement) -> str:
@@ -245,7 +252,7 @@ def _group_level(name: str, groups: Sequence[Group | None]) -> Level:
     shares = []
     for group in groups:
         rate = group.rate if group else None
-        text = f"{_rate(rate)}, reward {number(group.mean_reward)}" if group else NOTHING
+        text = f"{rate_in_words(rate)}, reward {number(group.mean_reward)}" if group else NOTHING
         shares.append(Share(text, 100 * rate.value if rate else 0.0, "after"))
     tasks = max((group.tasks for group in groups if group), default=0)
     return Level(visible(name), counted(tasks, "task"), tuple(shares))

@@ -112,6 +112,11 @@ def interval(rate: Rate) -> str:
     return f"{_end(rate.low)}% to {_end(rate.high)}%"
 
 
+def rate_in_words(rate: Rate | None) -> str:
+    """A share with its interval."""
+    return f"{percent(rate.value)} ({interval(rate)})" if rate else NOTHING
+
+
 def change_text(change: Estimate) -> str:
     return f"{points(change.value)} percentage points"
 

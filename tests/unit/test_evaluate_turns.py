@@ -1,0 +1,374 @@
+"""Asking again: figures of chains made by hand, and whole evaluations with a server that learns from what is said."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from echo import HIDDEN, Service
+from evaluations_made_up import evaluation_of
+from openai_like import Json, OpenAiLike, Reply, refused
+from report_runs import RIGHT, STUCK, WRONG
+
+from gradus.client import RewardClient
+from gradus.contract import Diagnostic, Faulted, Graded, GraderName, Severity, Stage, TestCount
+from gradus.errors import Misuse
+from gradus.sayings import asked_to_repair, reply
+from trainer.evaluate.again import continued, without_thoughts
+from trainer.evaluate.command import main
+from trainer.evaluate.comparable import incomparable
+from trainer.evaluate.endpoint import Server
+from trainer.evaluate.folder import EvalFolder, read_evaluation
+from trainer.evaluate.judging import ServiceJudge
+from trainer.evaluate.outcome import Evaluation, measurement_of, record_of
+from trainer.evaluate.preparing import Asked
+from trainer.evaluate.report.evaluated import page_of
+from trainer.evaluate.turns import Turns, turns_of
+from trainer.rewards import Record
+
+# ------------------------------------------------------------------------------------------------------------- figures
+
+
+def record(result: Graded | Faulted | str, task: str, turn: int = 1, sample: int = 0, **changed: Any) -> Record:
+    """A record of a verdict or a fault; of a text, a generation error of that kind."""
+    given = STUCK if isinstance(result, str) else result
+    made = record_of(given, mode="greedy", task_id=task, kind=None, sample=sample, prompt="?", completion="x")
+    lost = {"status": "generation_error", "fault": None, "error": {"kind": result, "message": "m"}}
+    made |= {"completion_tokens": 10, "prompt_tokens": 100, "latency_s": 1.0, "written_at": 10.0 * turn}
+    return made | (lost if isinstance(result, str) else {}) | ({"turn": turn} if turn > 1 else {}) | changed
+
+
+def figures(chains: dict[str, list[Graded | Faulted | str]], asked: int = 3, **changed: Any) -> Turns:
+    """Of chains by task, one each."""
+    firsts = [record(found[0], task, **changed) for task, found in chains.items()]
+    later = [
+        record(one, task, turn, **changed) for task, found in chains.items() for turn, one in enumerate(found[1:], 2)
+    ]
+    return turns_of(firsts, later, asked)
+
+
+def test_the_figures_of_hand_made_chains_are_exactly_these() -> None:
+    found = figures({"a": [RIGHT], "b": [WRONG, RIGHT], "c": [WRONG, WRONG, RIGHT], "d": [WRONG, WRONG, WRONG]})
+    assert (found.asked, found.chains, found.broken, found.refused) == (3, 4, 0, 0)
+    assert {turn: rate.value for turn, rate in found.green_by.items()} == {1: 0.25, 2: 0.5, 3: 0.75}
+    assert found.never_green is not None
+    assert found.never_green.value == 0.25
+    # Of all: 1, 2, 3, never. Of those that got green: 1, 2, 3.
+    assert (found.median_turns, found.median_turns_of_green) == (2.5, 2)
+    # Nine answers, of which three turned green; each took a second, those of one turn at the same time.
+    assert found.completion_tokens_per_green == pytest.approx(90 / 3)
+    assert found.prompt_tokens_per_green == pytest.approx(900 / 3)
+    assert found.seconds_per_green == pytest.approx(3 / 3)
+
+
+def test_a_median_that_ignores_failures_is_not_the_median() -> None:
+    found = figures({"a": [RIGHT], "b": [WRONG] * 3, "c": [WRONG] * 3})
+    assert (found.median_turns, found.median_turns_of_green) == (None, 1)
+    assert found.green_by[3].value == pytest.approx(1 / 3)
+
+
+def test_tasks_weigh_alike_however_many_chains_they_have() -> None:
+    firsts = [record(RIGHT, "a", sample=n) for n in range(3)] + [record(WRONG, "b")]
+    assert turns_of(firsts, [record(WRONG, "b", 2)], 2).green_by[2].value == 0.5
+
+
+@pytest.mark.parametrize("end", [STUCK, "timeout", "unreachable", "server"])
+def test_a_chain_that_breaks_off_is_told_and_is_not_green(end: Faulted | str) -> None:
+    found = figures({"a": [RIGHT], "b": [WRONG, end]})
+    assert (found.chains, found.broken, found.refused) == (2, 1, 0)
+    assert found.green_by[3].value == 0.5
+
+
+def test_a_prompt_that_became_too_long_ends_a_chain_and_is_no_fault() -> None:
+    found = figures({"a": [RIGHT], "b": [WRONG, "refused"]})
+    assert (found.broken, found.refused, found.green_by[3].value) == (0, 1, 0.5)
+
+
+def test_first_answers_without_a_verdict_are_in_no_chain() -> None:
+    found = figures({"a": [STUCK], "b": ["timeout"], "c": [RIGHT]})
+    assert (found.chains, found.green_by[1].value) == (1, 1.0)
+
+
+def test_what_nobody_told_is_not_made_up() -> None:
+    found = figures({"a": [RIGHT]}, completion_tokens=None, prompt_tokens=None, latency_s=None)
+    assert (found.completion_tokens_per_green, found.prompt_tokens_per_green, found.seconds_per_green) == (None,) * 3
+    assert figures({"a": [WRONG] * 3}).completion_tokens_per_green is None
+    empty = figures({})
+    assert (empty.chains, empty.green_by, empty.never_green, empty.median_turns) == (0, {}, None, None)
+
+
+def test_evaluations_of_other_turns_are_sampled_otherwise() -> None:
+    def evaluation(turns: Turns | None) -> Evaluation:
+        made = measurement_of([record(RIGHT, "a")], mode="greedy", temperature=0.0, samples=1, turns=turns)
+        return evaluation_of("x", [record(RIGHT, "a")], measurements=(made,))
+
+    one, three = evaluation(None), evaluation(figures({"a": [RIGHT]}))
+    assert [reason.text for reason in incomparable(one, three)] == ["different sampling"]
+    assert [*incomparable(three, three)] == []
+
+
+# --------------------------------------------------------------------------------------------------------- what is said
+
+
+def test_what_a_model_is_told_is_what_it_was_trained_on() -> None:
+    """The words of a repair task and of a trajectory's tool, for one verdict."""
+    from services.corpus.wording import repair_prompt
+
+    remark = Diagnostic(
+        stage=Stage.CHECK, severity=Severity.ERROR, line=1, column=2, code="E0425", message="<|end|> no"
+    )
+    verdict = WRONG.model_copy(update={"diagnostics": (remark,), "tests": TestCount(passed=1, total=3)})
+    told = asked_to_repair(GraderName.RUST, reply(verdict))
+    repair = repair_prompt("Add.", GraderName.RUST, "fn f() {}", reply(verdict))
+    first, _, shown = told.partition("\n\n")
+    assert repair.startswith(first)
+    assert repair.endswith(shown)
+    assert "1 of 3 tests pass\ncheck: line 1, column 2: error[E0425]: <...> no" in shown
+
+
+def test_a_chat_goes_on_without_thoughts_and_a_text_below_itself() -> None:
+    asked = [{"role": "user", "content": "f"}]
+    assert continued(asked, "<think>\nhm\n</think>\n\nlet f = 1", "No.") == [
+        *asked,
+        {"role": "assistant", "content": "let f = 1"},
+        {"role": "user", "content": "No."},
+    ]
+    assert continued("(* f *)\n", "let f = 1", "No.") == "(* f *)\nlet f = 1\n\nNo.\n\n"
+    assert without_thoughts("<think> and so on") == ""
+    assert without_thoughts("let f = 1") == "let f = 1"
+    assert without_thoughts("a </think> b </think> c") == " c"
+
+
+# ---------------------------------------------------------------------------------------------------- whole evaluations
+
+TASKS: list[Json] = [{"id": name, "prompt": f"(* {name} *)", "tests": HIDDEN} for name in "abc"]
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Service]:
+    with Service().running() as running:
+        yield running
+
+
+@pytest.fixture
+def tasks(tmp_path: Path) -> Path:
+    path = tmp_path / "tasks.jsonl"
+    path.write_text("".join(json.dumps(task) + "\n" for task in TASKS))
+    return path
+
+
+def lines_of(path: Path) -> list[Json]:
+    return [json.loads(line) for line in path.read_text().split("\n") if line]
+
+
+def turn_of(body: Json) -> int:
+    return 1 + sum(message["role"] == "assistant" for message in body["messages"])
+
+
+def learning(text: str, body: Json, before: int) -> Reply | str:
+    """Task a passes at once, b when it is told once, c never."""
+    task = body["messages"][0]["content"]
+    right = {"(* a *)": 1, "(* b *)": 2}.get(task, 99)
+    return "reward 1" if turn_of(body) >= right else f"reward 0.{turn_of(body)}"
+
+
+def run(
+    answer: Callable[[str, Json, int], Reply | str], tasks: Path, out: Path, service: Service, **changed: Any
+) -> tuple[int, OpenAiLike]:
+    with OpenAiLike(answer).serving() as like:
+        server = Server(like.url, attempts=2, first_pause_s=0.01, concurrency=4)
+        given: dict[str, Any] = {"model": None, "server": server, "samples": 2, "max_new_tokens": 8, "turns": 3}
+        judge = ServiceJudge(RewardClient(service.url), "ocaml", 15.0)
+        return main(Asked(**{**given, **changed}), tasks, "ocaml", judge, out), like
+
+
+def test_a_server_that_fails_first_and_passes_when_told_is_green_in_turn_two(
+    tasks: Path, tmp_path: Path, service: Service
+) -> None:
+    status, like = run(learning, tasks, tmp_path / "out", service)
+    assert status == 0
+    found = read_evaluation(tmp_path / "out").evaluation
+    for mode, each in (("sampled", 2), ("greedy", 1)):
+        measured = found.measured(mode)  # type: ignore[arg-type]
+        assert measured is not None
+        assert measured.turns is not None
+        assert {turn: rate.value for turn, rate in measured.turns.green_by.items()} == pytest.approx(
+            {1: 1 / 3, 2: 2 / 3, 3: 2 / 3}
+        )
+        assert (measured.turns.chains, measured.turns.median_turns) == (3 * each, 2)
+        assert measured.pass_at[1].value == pytest.approx(1 / 3), "pass@1 is of first answers"
+    # Each of 3 chains of c is asked three times, of b twice, of a once.
+    assert len(like.requests) == 3 * (1 + 2 + 3)
+    assert [(one["prompt_id"], one["turn"]) for one in lines_of(tmp_path / "out/turns.jsonl")] == [
+        *[(name, 2) for name in "bbccbc"],
+        *[("c", 3)] * 3,
+    ]
+    assert len(lines_of(tmp_path / "out/completions.jsonl")) == 9, "first answers are where they always were"
+
+
+def test_the_model_reads_its_answer_and_what_the_grader_said_and_no_hidden_test(
+    tasks: Path, tmp_path: Path, service: Service
+) -> None:
+    _, like = run(learning, tasks, tmp_path / "out", service, samples=1, greedy=False)
+    asked = next(body["messages"] for _, body, _ in like.requests if turn_of(body) == 3)
+    assert [message["role"] for message in asked] == ["user", "assistant", "user", "assistant", "user"]
+    assert (asked[1]["content"], asked[3]["content"]) == ("reward 0.1", "reward 0.2")
+    assert asked[2]["content"].startswith("This OCaml code has a mistake.")
+    assert "0 of 1 tests pass\ntypes: error: a line separator" in asked[2]["content"]
+    assert not any("secret_oracle" in json.dumps(body) for _, body, _ in like.requests)
+    seeds = [body["seed"] for _, body, _ in like.requests]
+    assert len({*seeds}) == len(seeds)
+
+
+def test_answers_of_one_turn_are_asked_for_at_the_same_time(tasks: Path, tmp_path: Path, service: Service) -> None:
+    together = threading.Barrier(2)
+
+    def meeting(text: str, body: Json, before: int) -> Reply | str:
+        if turn_of(body) == 2:  # six of them, in pairs
+            together.wait(20)
+        return learning(text, body, before)
+
+    assert run(meeting, tasks, tmp_path / "out", service)[0] == 0
+
+
+def test_a_text_is_continued_as_a_text(tasks: Path, tmp_path: Path, service: Service) -> None:
+    answer = lambda text, body, before: "reward 1" if "has a mistake" in text else "reward 0.5"  # noqa: E731
+    status, like = run(answer, tasks, tmp_path / "out", service, asked_as="text", samples=1, greedy=False)
+    assert status == 0
+    assert sorted(like.prompts())[1].startswith("(* a *)reward 0.5\n\nThis OCaml code has a mistake.")
+
+
+def test_the_same_command_goes_on_in_the_middle_of_the_turns(tasks: Path, tmp_path: Path, service: Service) -> None:
+    def failing(text: str, body: Json, before: int) -> Reply | str:
+        return refused(503) if turn_of(body) == 2 and "c" in body["messages"][0]["content"] else learning(text, body, 0)
+
+    out = tmp_path / "out"
+    status, _ = run(failing, tasks, out, service, samples=1)
+    assert status == 3
+    found = read_evaluation(out).evaluation
+    assert found.broken == 2
+    assert "2 chains of turns broke off" in EvalFolder(out).report.read_text()
+    status, like = run(learning, tasks, out, service, samples=1)
+    assert status == 0
+    assert sorted(turn_of(body) for _, body, _ in like.requests) == [2, 2, 3, 3], "only what is missing is asked for"
+    assert read_evaluation(out).evaluation.broken == 0
+    again, like = run(learning, tasks, out, service, samples=1)
+    assert (again, like.requests) == (0, [])
+
+
+def test_a_turn_is_asked_anew_when_the_one_before_is_judged_otherwise(
+    tasks: Path, tmp_path: Path, service: Service
+) -> None:
+    out = tmp_path / "out"
+    run(learning, tasks, out, service, samples=1, greedy=False)
+    file = EvalFolder(out).completions
+    before = [one | {"grader": "ocaml@older", "stage": "compile", "tests": None} for one in lines_of(file)]
+    file.write_text("".join(json.dumps(one) + "\n" for one in before))
+    turns = EvalFolder(out).turns
+    spoilt = turns.read_text().replace("0 of 1 tests pass", "came as far as: compile; no test ran")
+    turns.write_text(spoilt)
+    status, like = run(learning, tasks, out, service, samples=1, greedy=False)
+    assert status == 0
+    # The first answers are judged again and their turns asked anew; so is turn 3, which had the older turn 2 in it.
+    assert sorted(turn_of(body) for _, body, _ in like.requests) == [2, 2, 3]
+    assert "no test ran" not in turns.read_text()
+
+
+def test_another_number_of_turns_is_another_plan_and_an_older_folder_had_one(
+    tasks: Path, tmp_path: Path, service: Service
+) -> None:
+    out = tmp_path / "out"
+    assert run(learning, tasks, out, service, turns=1)[0] == 0
+    plan = json.loads((out / "plan.json").read_text())
+    del plan["turns"]
+    (out / "plan.json").write_text(json.dumps(plan))
+    results = json.loads((out / "results.json").read_text())
+    for measured in results["measurements"]:
+        del measured["turns"]
+    (out / "results.json").write_text(json.dumps(results))
+    assert read_evaluation(out).evaluation.measurements[0].turns is None
+    again, like = run(learning, tasks, out, service, turns=1)
+    assert (again, like.requests) == (0, [])
+    assert not (out / "turns.jsonl").exists()
+    with pytest.raises(Misuse, match="turns was 1 and is now 2"):
+        run(learning, tasks, out, service, turns=2)
+    assert run(learning, tasks, out, service, turns=2, fresh=True)[0] == 0
+
+
+@pytest.mark.parametrize("turns", [0, -1, 33])
+def test_turns_are_bounded(tasks: Path, tmp_path: Path, service: Service, turns: int) -> None:
+    with pytest.raises(Misuse, match="turns"):
+        run(learning, tasks, tmp_path / "out", service, turns=turns)
+
+
+def test_stories_are_not_repaired(tmp_path: Path, service: Service) -> None:
+    story = tmp_path / "story.jsonl"
+    story.write_text(json.dumps({"id": "s", "prompt": "p", "references": ["As a user, I want tea."]}) + "\n")
+    judge = ServiceJudge(RewardClient(service.url), "story", 0.1)
+    with OpenAiLike(learning).serving() as like, pytest.raises(Misuse, match="could be repaired"):
+        main(Asked(model=None, server=Server(like.url), turns=2), story, "story", judge, tmp_path / "out")
+
+
+@pytest.mark.parametrize("line", ["{", "[]", '{"mode": "greedy"}', "[" * 100_000])
+def test_a_file_of_turns_that_is_not_ours_is_refused(tasks: Path, tmp_path: Path, service: Service, line: str) -> None:
+    out = tmp_path / "out"
+    run(learning, tasks, out, service)
+    EvalFolder(out).turns.write_text(line + "\n")
+    with pytest.raises(Misuse, match=r"turns\.jsonl:1: is no completion of ours"):
+        run(learning, tasks, out, service)
+
+
+@pytest.mark.training
+def test_a_model_here_is_asked_again_until_its_window_is_full(tmp_path: Path, tasks: Path, service: Service) -> None:
+    from trainer.config import FreshModel
+    from trainer.fresh import make_fresh_model
+
+    folder = tmp_path / "run" / "final"
+    sizes = FreshModel(hidden_size=32, intermediate_size=64, layers=1, heads=2, kv_heads=1, head_dim=16, max_length=200)
+    make_fresh_model("qwen3", sizes, ["let f x = x + 1"], folder, seed=1)
+    answers = {"model": str(folder), "samples": 0, "temperature": 0.0, "max_new_tokens": 4, "turns": 3}
+    judge = ServiceJudge(RewardClient(service.url), "ocaml", 15.0)
+    main(Asked(**answers), tasks, "ocaml", _Harsh(judge), tmp_path / "out")  # type: ignore[arg-type]
+    (measured,) = read_evaluation(tmp_path / "out").evaluation.measurements
+    assert measured.turns is not None
+    assert (measured.turns.chains, measured.turns.broken, measured.turns.green_by[3].value) == (3, 0, 0.0)
+    later = lines_of(tmp_path / "out/turns.jsonl")
+    assert {one["turn"] for one in later} >= {2}
+    assert all(one["prompt"].startswith("(* ") for one in later)
+    assert "This OCaml code has a mistake." in later[0]["prompt"]
+    assert measured.turns.refused == sum(one["status"] == "generation_error" for one in later)
+
+
+class _Harsh:
+    """The service, to which nothing is right."""
+
+    def __init__(self, inner: ServiceJudge) -> None:
+        self._inner = inner
+
+    async def info(self) -> Any:
+        return await self._inner.info()
+
+    async def grade(self, submissions: Any, rubric: str | None) -> Any:
+        return await self._inner.grade([{**one, "completion": "reward 0.5"} for one in submissions], rubric)
+
+
+def test_the_page_has_a_table_of_turns_only_where_there_were_any() -> None:
+    made = measurement_of(
+        [record(RIGHT, "a"), record(WRONG, "b")],
+        mode="greedy",
+        temperature=0.0,
+        samples=1,
+        turns=figures({"a": [RIGHT], "b": [WRONG, WRONG]}, 2),
+    )
+    evaluation = evaluation_of("x", [record(RIGHT, "a")], measurements=(made,))
+    table = page_of(evaluation, [], "today").turns
+    assert table is not None
+    rows = dict(row for row in table.rows if len(row) == 2)
+    assert rows["green by turn 2"].startswith("50.0% (")
+    assert rows["turns to green, median of all"] == "never"
+    without = evaluation.model_copy(update={"measurements": (made.model_copy(update={"turns": None}),)})
+    assert page_of(without, [], "today").turns is None
