@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,58 @@ def test_every_page_fits_reads_well_and_has_names(browser: Any, url: str, page: 
     assert len(picture(browser, f"live-{name}-{scheme}-{width}")) > 5_000
 
 
+BROKEN_WORDS = """
+  const broken = [];
+  for (const cell of document.querySelectorAll("th, td")) {
+    if (!cell.checkVisibility() || cell.closest(".settings")) continue;
+    const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+    for (let node; (node = texts.nextNode()); )
+      for (const { index, 0: word } of node.data.matchAll(/\\S+/g)) {
+        const range = document.createRange();
+        range.setStart(node, index);
+        range.setEnd(node, index + word.length);
+        if (word.length < 16 && new Set([...range.getClientRects()].map((r) => r.top)).size > 1) broken.push(word);
+      }
+  }
+  return broken;
+"""
+"""JavaScript that lists the words of tables that go on in the next line; names may be longer than any screen."""
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_word_of_a_table_is_broken_on_a_narrow_screen(browser: Any, url: str, page: str) -> None:
+    at(browser, url, page, width=375)
+    wait_for_text(browser, "Live")
+    time.sleep(0.5)
+    assert browser.execute_script(BROKEN_WORDS) == []
+
+
+@pytest.mark.parametrize("width", [1280, 375])
+def test_the_focus_goes_through_the_head_of_the_page_as_one_reads(browser: Any, url: str, width: int) -> None:
+    at(browser, url, "#/run?id=rich", width=width)
+    wait_for_text(browser, "Completions")
+    middles = """
+      return [...document.querySelectorAll("header :is(a, select), .tabs a")].filter((e) => e.checkVisibility())
+        .map((e) => e.getBoundingClientRect()).map((r) => [Math.round((r.top + r.bottom) / 2), Math.round(r.left)])
+    """
+    found = browser.execute_script(middles)
+    assert len(found) == 6
+    for (above, left), (below, right) in pairwise(found):
+        assert below > above + 8 or (abs(below - above) <= 8 and right > left), found
+
+
+def test_charts_of_half_the_width_stand_in_pairs(browser: Any, url: str) -> None:
+    at(browser, url, "#/run?id=rich", width=1280)
+    wait(browser, "return document.querySelectorAll('figure').length > 5")
+    places = """
+      return [...document.querySelectorAll(".charts .chart.medium")].filter((e) => e.checkVisibility())
+        .map((e) => Math.round(e.getBoundingClientRect().top + scrollY))
+    """
+    tops = browser.execute_script(places)
+    assert tops
+    assert {tops.count(top) for top in tops} == {2}, tops
+
+
 def test_nothing_is_asked_of_anybody_else(browser: Any, url: str) -> None:
     asked = at(browser, url, "#/run?id=rich")
     assert asked
@@ -236,6 +289,20 @@ def test_a_run_shows_what_was_asked_for(browser: Any, url: str) -> None:
     for wanted in ("60 of 60", "How completions ended", "Share of its tests", "76-99%", "Measured on held-out tasks"):
         assert wanted in shown
     assert "No completion was flagged." in shown
+
+
+def test_outcomes_have_one_order_in_the_chart_and_the_table(browser: Any, url: str) -> None:
+    at(browser, url, "#/run?id=bad")
+    wait_for_text(browser, "How completions ended")
+    names = """
+      const chart = [...document.querySelectorAll("figure")]
+        .find((one) => one.querySelector("h3").textContent === "Where answers stop");
+      const rows = document.querySelectorAll('[aria-label="How completions ended"] tbody th');
+      return [[...chart.querySelectorAll(".legend li")], [...rows]].map((all) => all.map((e) => e.textContent.trim()))
+    """
+    in_chart, in_table = browser.execute_script(names)
+    assert len(in_chart) > 1
+    assert in_chart == in_table
 
 
 def test_alarms_are_words(browser: Any, url: str) -> None:
@@ -425,6 +492,19 @@ def test_queue_and_graders_are_shown(browser: Any, tmp_path: Path) -> None:
             assert wanted in shown
         at(browser, live.url, "#/run?id=a")
         wait_for_text(browser, "since the API started")
+
+
+def test_what_is_counted_has_whole_numbers_beside_its_axis(browser: Any, tmp_path: Path) -> None:
+    with grading() as service, LivePage(make_runs(tmp_path), service).running() as live:
+        at(browser, live.url, "#/graders")
+        marks = """
+          const chart = [...document.querySelectorAll("figure")]
+            .find((one) => one.checkVisibility() && one.querySelector("h3").textContent === "Queue depth");
+          return chart && [...chart.querySelectorAll(".y-axis span")].map((mark) => mark.textContent);
+        """
+        found = wait(browser, marks)
+    assert len(found) > 1
+    assert len(set(found)) == len(found), found
 
 
 def test_an_api_that_is_away_is_said_to_be(browser: Any, tmp_path: Path) -> None:

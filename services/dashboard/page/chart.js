@@ -1,7 +1,7 @@
 // Line and area charts as SVG, with a readout for pointer and arrow keys and a table of the same figures.
 // The markup and its classes are those of the report (gradus/look.css).
 import { el, svg, table } from "./dom.js";
-import { number, onAxis } from "./words.js";
+import { count, number, onAxis } from "./words.js";
 
 const SIDE = 1000;
 const TABLE_ROWS = 60;
@@ -13,8 +13,9 @@ function roundStep(rough) {
   return [1, 2, 2.5, 5, 10].map((factor) => factor * power).find((step) => step >= rough * (1 - 1e-9));
 }
 
-function ticks(low, high, most) {
-  const step = roundStep((high - low) / most);
+// `least`: the smallest step that the values know, 1 for what is counted.
+function ticks(low, high, most, least = 0) {
+  const step = Math.max(least, roundStep((high - low) / most));
   const [first, last] = [Math.ceil(low / step - 1e-9), Math.floor(high / step + 1e-9)];
   return Array.from({ length: Math.max(0, last - first + 1) }, (_, n) => Number(((first + n) * step).toPrecision(12)));
 }
@@ -28,7 +29,7 @@ function xTicks(low, high, fractions) {
 }
 
 // Where values lie between the bottom (0) and the top (1), and which of them are written beside the axis.
-function scaleOf(values, { range, log }) {
+function scaleOf(values, { range, log, show }) {
   if (log) {
     const positive = values.filter((value) => value > 0).map(Math.log10);
     if (positive.length === 0) return null;
@@ -50,7 +51,7 @@ function scaleOf(values, { range, log }) {
     [low, high] = [Math.floor(low / step + 1e-9) * step, Math.ceil(high / step - 1e-9) * step];
   }
   const share = (value) => Math.min(1, Math.max(0, (value - low) / (high - low)));
-  return { share, marks: ticks(low, high, 5) };
+  return { share, marks: ticks(low, high, 5, show === count ? 1 : 0) };
 }
 
 // Stretches without a gap, as indices.
@@ -69,6 +70,7 @@ export class Chart {
   // `size`: large, medium or small. `draw` decides the rest.
   constructor(title, size) {
     this.title = title;
+    this.size = size;
     this.values = [];
     this.at = null;
     this.note = el("p", { class: "note" });
@@ -198,7 +200,8 @@ export class Chart {
         this.values.push([this.across(at) / 10, `${xName} ${at.toLocaleString("en")}: ${parts.join(", ")}`]);
     });
     const ends = this.values.length ? [this.values[0][1], this.values.at(-1)[1]] : [];
-    const label = `${this.title} by ${xName}. ${[...new Set(ends)].join(". ")}.`;
+    const by = this.title.endsWith(`by ${xName}`) ? "" : ` by ${xName}`;
+    const label = `${this.title}${by}. ${[...new Set(ends)].join(". ")}.`;
     this.picture.setAttribute("aria-label", label);
     this.canvas.setAttribute("aria-label", label + " Arrow keys read values.");
     this.canvas.setAttribute("aria-valuemin", 1);
@@ -283,7 +286,15 @@ export class Gallery {
       this.charts.set(title, found);
       this.node.append(found.node);
     }
+    this.fillRow();
     return drawn;
+  }
+  // Two of medium size make a row: beside one that is alone comes the first of the small ones.
+  fillRow() {
+    const shown = [...this.charts.values()].filter((one) => !one.node.hidden);
+    const alone = shown.filter((one) => one.size === "medium").length % 2 === 1;
+    const small = shown.filter((one) => one.size === "small");
+    small.forEach((one, n) => (one.node.className = `chart ${alone && n === 0 ? "medium" : "small"}`));
   }
 }
 

@@ -33,6 +33,12 @@ const OUTCOME_STYLES = {
   faulted: "part-5",
 };
 
+const ordered = (byOutcome) => {
+  const names = Object.keys(byOutcome);
+  const known = Object.keys(OUTCOME_STYLES).filter((name) => names.includes(name));
+  return known.concat(names.filter((name) => !known.includes(name)));
+};
+
 export function heading(run, page) {
   const tabs = [
     ["run", "Overview"],
@@ -318,14 +324,11 @@ export class RunView {
     ]);
     stack("Parts of the reward", "medium", x, components.length > 1 ? components : [], {});
     const shares = run.outcomes.shares;
-    const ordered = Object.keys(OUTCOME_STYLES)
-      .filter((name) => name in shares)
-      .concat(Object.keys(shares).filter((name) => !(name in OUTCOME_STYLES)));
     stack(
       "Where answers stop",
       "medium",
       run.outcomes.steps,
-      ordered.map((name) => [name, OUTCOME_STYLES[name] ?? "part-0", shares[name]]),
+      ordered(shares).map((name) => [name, OUTCOME_STYLES[name] ?? "part-0", shares[name]]),
       { range: FULL, show: percent },
     );
     stack(
@@ -485,7 +488,7 @@ function funnelTable(funnel) {
 }
 
 function tallyTable(caption, first, { counts, steps }, style) {
-  const names = Object.keys(counts).filter(
+  const names = ordered(counts).filter(
     (name) => counts[name].some((value) => value > 0) || counts[name].length === 0,
   );
   if (steps.length === 0 || names.length === 0) return null;
