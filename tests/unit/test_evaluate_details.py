@@ -11,8 +11,9 @@ from report_runs import RIGHT, STUCK, UNTYPED, WRONG, XSS, verdict
 
 from gradus.contract import Diagnostic, Faulted, Graded, Severity, Stage, TestCount
 from trainer.evaluate.causes import cause_of
-from trainer.evaluate.details import details_of, histogram, quantiles
+from trainer.evaluate.details import details_of, histogram
 from trainer.evaluate.exports import junit_of, table_of
+from trainer.evaluate.figures import quantiles
 from trainer.evaluate.imperative import is_imperative
 from trainer.evaluate.outcome import Evaluation, measurement_of, record_of, typical_of
 from trainer.rewards import Record

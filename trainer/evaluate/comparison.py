@@ -18,7 +18,8 @@ from pydantic import ConfigDict, Field
 from gradus.errors import Misuse
 from trainer.evaluate.causes import PASSED
 from trainer.evaluate.comparable import incomparable
-from trainer.evaluate.details import Part, Rate, group_columns, rate_of
+from trainer.evaluate.details import group_columns
+from trainer.evaluate.figures import Part, Rate, rate_of
 from trainer.evaluate.imperative import is_imperative
 from trainer.evaluate.intervals import discordance, mcnemar, paired_difference, sign_flip
 from trainer.evaluate.outcome import Evaluation, Measurement, Mode, ProblemFigures, rank_of, typical_of

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from trainer.evaluate.collect import OnProgress
-from trainer.evaluate.details import Rate
+from trainer.evaluate.figures import Rate
 from trainer.evaluate.outcome import Evaluation, Measurement
 from trainer.evaluate.turns import Turns
 from trainer.rewards import Record
@@ -52,6 +52,8 @@ def _figures(found: Measurement) -> dict[str, str]:
     details = found.details
     if details is not None:
         figures |= {f"  {name}": f"{rate.value:.1%}" for name, rate in details.rates.items()}
+        if details.invented and details.invented.answers:
+            figures["  answers with invented names"] = f"{details.invented.answers.value:.1%}"
         if details.partial_tests:
             figures["  tests, on average"] = f"{details.partial_tests.value:.1%}"
     figures["reward"] = f"{found.mean_reward.value:.3f}" if found.mean_reward else "-"

@@ -8,43 +8,22 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 
 from trainer.evaluate.causes import PASSED, cause_of
+from trainer.evaluate.figures import Part, Quantiles, Rate, by_task, quantiles, rate_of, share_over_tasks
 from trainer.evaluate.imperative import is_imperative
-from trainer.evaluate.intervals import CONFIDENCE, Estimate, mean_with_interval, pass_rate
+from trainer.evaluate.intervals import mean_with_interval
+from trainer.evaluate.invented import Invented, invented_of
 
 Record = Mapping[str, Any]
 Test = Callable[[Record], bool]
 SCORE_BINS = 10
 LENGTH_BINS = 12
-
-
-class Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class Rate(Part):
-    """A figure between its interval's ends."""
-
-    value: float
-    low: float
-    high: float
-    confidence: float = CONFIDENCE
-    method: str
-
-
-class Quantiles(Part):
-    mean: float
-    p50: float
-    p90: float
-    p99: float
-    max: float
 
 
 class Speed(Part):
@@ -108,6 +87,8 @@ class Details(Part):
     lengths: Histogram | None
     """In tokens where they are known, else in characters."""
     lengths_in: str
+    invented: Invented | None = None
+    """Names that the compiler did not find; None for graders without one, and in files of earlier versions."""
 
 
 def details_of(records: Sequence[Record], *, seed: int = 0) -> Details:
@@ -133,6 +114,7 @@ def details_of(records: Sequence[Record], *, seed: int = 0) -> Details:
         rewards=histogram([record["reward"] for record in verdicts], SCORE_BINS, (0.0, 1.0)),
         lengths=histogram(tokens if in_tokens else chars, LENGTH_BINS),
         lengths_in="tokens" if in_tokens else "characters",
+        invented=invented_of(verdicts, grader, seed),
     )
 
 
@@ -180,25 +162,11 @@ def _stage_rates(verdicts: Sequence[Record], grader: str, seed: int) -> Iterator
 
 def _share(verdicts: Sequence[Record], test: Test, seed: int) -> Rate | None:
     """The share of verdicts with that property; tasks weigh alike, and the interval is over tasks."""
-    counts = [(len(group), sum(map(test, group))) for group in _by_task(verdicts)]
-    return rate_of(pass_rate(counts, seed=seed))
+    return share_over_tasks([[test(record) for record in group] for group in by_task(verdicts)], seed)
 
 
 def _mean_of(verdicts: Sequence[Record], value: Callable[[Record], float], seed: int) -> Rate | None:
-    return rate_of(mean_with_interval([fmean(map(value, group)) for group in _by_task(verdicts)], seed=seed))
-
-
-def _by_task(records: Iterable[Record]) -> list[list[Record]]:
-    groups: dict[str, list[Record]] = {}
-    for record in records:
-        groups.setdefault(record["prompt_id"], []).append(record)
-    return list(groups.values())
-
-
-def rate_of(estimate: Estimate | None) -> Rate | None:
-    if estimate is None:
-        return None
-    return Rate(value=estimate.value, low=estimate.low, high=estimate.high, method=estimate.method)
+    return rate_of(mean_with_interval([fmean(map(value, group)) for group in by_task(verdicts)], seed=seed))
 
 
 def group_columns(rows: Sequence[Record]) -> list[str]:
@@ -217,7 +185,7 @@ def _groups(verdicts: Sequence[Record], column: str, seed: int) -> Iterator[tupl
         yield (
             value,
             Group(
-                tasks=len(_by_task(found)),
+                tasks=len(by_task(found)),
                 graded=len(found),
                 passed=sum(map(_passed, found)),
                 rate=_share(found, _passed, seed),
@@ -228,13 +196,6 @@ def _groups(verdicts: Sequence[Record], column: str, seed: int) -> Iterator[tupl
 
 
 # ------------------------------------------------------------------------------------------------ lengths and speed
-
-
-def quantiles(values: Sequence[float]) -> Quantiles | None:
-    if not values:
-        return None
-    p50, p90, p99 = (float(value) for value in np.quantile(np.asarray(values, dtype=np.float64), [0.5, 0.9, 0.99]))
-    return Quantiles(mean=fmean(values), p50=p50, p90=p90, p99=p99, max=float(max(values)))
 
 
 def histogram(values: Sequence[float], bins: int, span: tuple[float, float] | None = None) -> Histogram | None:

@@ -18,7 +18,8 @@ from pydantic import ConfigDict, Field
 
 from gradus.contract import Faulted, Graded, Stage
 from trainer.evaluate.causes import PASSED, cause_of
-from trainer.evaluate.details import Details, Part, Rate, details_of, is_judged, rate_of
+from trainer.evaluate.details import Details, details_of, is_judged
+from trainer.evaluate.figures import Part, Rate, rate_of
 from trainer.evaluate.intervals import mean_with_interval, pass_rate
 from trainer.evaluate.turns import Turns
 from trainer.rewards import Record, outcome_of

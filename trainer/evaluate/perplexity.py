@@ -19,7 +19,7 @@ from rich.console import Console
 
 from gradus.errors import Misuse
 from gradus.rows import Row, read_rows
-from trainer.evaluate.details import Part
+from trainer.evaluate.figures import Part
 from trainer.evaluate.folder import write_text
 from trainer.evaluate.intervals import ratio_bootstrap
 

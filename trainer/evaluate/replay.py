@@ -22,7 +22,7 @@ from gradus.rows import read_rows
 from trainer.config import TrainConfig
 from trainer.evaluate.asking import Plan
 from trainer.evaluate.causes import cause_of
-from trainer.evaluate.details import Part
+from trainer.evaluate.figures import Part
 from trainer.evaluate.folder import EvalFolder, stored_rows, write_text
 from trainer.evaluate.judging import Judge
 from trainer.evaluate.report.words import visible

@@ -13,7 +13,8 @@ from math import inf, isfinite
 from statistics import median
 from typing import Any
 
-from trainer.evaluate.details import Part, Rate, busy_s, is_judged, rate_of
+from trainer.evaluate.details import busy_s, is_judged
+from trainer.evaluate.figures import Part, Rate, rate_of
 from trainer.evaluate.intervals import pass_rate
 
 Record = Mapping[str, Any]

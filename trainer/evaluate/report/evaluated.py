@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from trainer.evaluate.details import Details, Group, Histogram, Quantiles, is_judged
+from trainer.evaluate.details import Details, Group, Histogram, is_judged
+from trainer.evaluate.figures import Quantiles
+from trainer.evaluate.invented import MOST_NAMES
 from trainer.evaluate.outcome import Evaluation, Measurement, typical_of
 from trainer.evaluate.report.facts import Fact
 from trainer.evaluate.report.history import Json, task_of
@@ -60,6 +62,7 @@ class EvaluatedPage:
     lengths_in: str
     speed: Table
     turns: Table | None
+    names_invented: Table | None
     parts: Table | None
     flags: Table | None
     samples: tuple[SampleGroup, ...]
@@ -95,6 +98,7 @@ def page_of(evaluation: Evaluation, records: Sequence[Json], made: str) -> Evalu
         lengths_in=details[0].lengths_in if details else "characters",
         speed=_speed_table(measured),
         turns=turns_table(measured),
+        names_invented=_names_table(measured),
         parts=_parts_table(measured),
         flags=_flags_table(measured),
         samples=tuple(_samples(records, main.mode if main else "sampled")),
@@ -205,11 +209,33 @@ def _rates_table(measured: Sequence[Measurement]) -> Table:
     )
     rows.append(("cut off at the limit", *(_cut_off(found) for found in measured)))
     imperative = [found.details.imperative if found.details else None for found in measured]
+    rows += _invented_rows(measured)
     if any(imperative):
         rows.append(("assigns or loops (imperative)", *(rate_in_words(rate) for rate in imperative)))
     rows.append(("faults, in no rate", *(f"{found.faulted:,}" for found in measured)))
     rows.append(("never written, in no rate", *(f"{found.unwritten:,}" for found in measured)))
     return Table("Shares of the verdicts, with 95% intervals over tasks", ("", *_heads(measured)), tuple(rows))
+
+
+def _invented_rows(measured: Sequence[Measurement]) -> Iterator[tuple[str, ...]]:
+    invented = [found.details.invented if found.details else None for found in measured]
+    if any(invented):
+        yield "answers with names that do not exist", *(rate_in_words(one.answers if one else None) for one in invented)
+        yield "errors of the compiler that say so", *(rate_in_words(one.errors if one else None) for one in invented)
+
+
+def _names_table(measured: Sequence[Measurement]) -> Table | None:
+    """The invented names that most answers have."""
+    counts = [found.details.invented.names if found.details and found.details.invented else {} for found in measured]
+    total: Counter[str] = Counter()
+    for one in counts:
+        total.update(one)
+    rows = [
+        (visible(name), *(_share(c.get(name, 0), m.graded).text for c, m in zip(counts, measured, strict=True)))
+        for name, _ in total.most_common(MOST_NAMES)
+    ]
+    caption = "Names that do not exist, and the answers that have them"
+    return Table(caption, ("name", *_heads(measured)), tuple(rows)) if rows else None
 
 
 def _cut_off(found: Measurement) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from trainer.evaluate.details import Rate
+from trainer.evaluate.figures import Rate
 from trainer.evaluate.intervals import Discordance, Estimate
 from trainer.evaluate.outcome import Evaluation, Measurement, Mode
 from trainer.evaluate.report.comparison import Difference, difference

@@ -1,0 +1,63 @@
+"""What is taken for an invented name, by what the real compilers say of small answers: tests/cases/invented_names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gradus.contract import SUBMISSIONS, Graded, GraderName
+from services.admission import fenced
+from services.graders import Grader
+from services.graders.ocaml.grader import OcamlGrader
+from services.graders.rust.grader import RustGrader
+from services.offline import grade_in_order
+from trainer.evaluate.invented import RUST, invented_name, invented_of
+from trainer.rewards import Record, outcome_of
+
+CASES = Path(__file__).parents[1] / "cases" / "invented_names"
+TESTS = {GraderName.OCAML: "let () = assert (f 1 = 1)", GraderName.RUST: "#[test]\nfn t() {}\n"}
+
+
+def judged(name: GraderName, grader: Grader) -> tuple[dict[str, list[str]], dict[str, Record]]:
+    """The names that each answer is said to invent, by its title, and its record."""
+    cases = yaml.safe_load((CASES / f"{name.value}.yaml").read_text())
+    asked = [
+        {"id": title, "completion": fenced(name, case["code"]), "task": {"tests": TESTS[name]}}
+        for title, case in cases.items()
+    ]
+    submissions = [SUBMISSIONS[name].model_validate(one) for one in asked]
+    results = list(grade_in_order(grader, submissions, grader.info().rubrics[0], 1))
+    assert all(isinstance(result, Graded) for result in results)
+    records = dict(zip(cases, map(outcome_of, results), strict=True))
+    return {title: case["names"] for title, case in cases.items()}, records
+
+
+def named(record: Record, grader: str) -> list[str]:
+    return [name for one in record["diagnostics"] if (name := invented_name(one, grader)) is not None]
+
+
+def test_rustc_names_what_does_not_exist(rust_grader: RustGrader) -> None:
+    expected, records = judged(GraderName.RUST, rust_grader)
+    assert {title: named(record, "rust") for title, record in records.items()} == expected
+    codes = {one["code"] for record in records.values() for one in record["diagnostics"] if named(record, "rust")}
+    # What 1.95 says by E0425 was E0412 before: evaluations that are stored may have it.
+    assert {*RUST} - codes == {"E0412"}, "every code in the table is one that this rustc says"
+
+
+def test_the_ocaml_compiler_names_what_does_not_exist(ocaml_grader: OcamlGrader) -> None:
+    expected, records = judged(GraderName.OCAML, ocaml_grader)
+    assert {title: named(record, "ocaml") for title, record in records.items()} == expected
+
+
+def test_the_share_of_real_answers_is_counted_by_answer_and_by_error(ocaml_grader: OcamlGrader) -> None:
+    expected, records = judged(GraderName.OCAML, ocaml_grader)
+    found = invented_of([{**record, "prompt_id": title} for title, record in records.items()], "ocaml")
+    assert found is not None
+    assert found.answers is not None
+    assert found.errors is not None
+    inventing = sum(bool(names) for names in expected.values())
+    assert found.answers.value == pytest.approx(inventing / len(expected))
+    errors = sum(one["stage"] == "types" for record in records.values() for one in record["diagnostics"])
+    assert found.errors.value == pytest.approx(inventing / errors)

@@ -1,0 +1,105 @@
+"""Names that do not exist: shares from records made by hand, and diagnostics that are hostile or none of ours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from report_runs import RIGHT, verdict
+
+from gradus.contract import Diagnostic, Severity, Stage
+from trainer.evaluate.details import details_of
+from trainer.evaluate.invented import MOST_NAMES, NAME_CHARS, Invented, invented_name, invented_of
+from trainer.evaluate.outcome import record_of
+from trainer.rewards import Record
+
+
+def remark(message: str, code: str | None = None, **changed: Any) -> Diagnostic:
+    return Diagnostic(**{"stage": Stage.CHECK, "severity": Severity.ERROR, "code": code, "message": message, **changed})
+
+
+def missing(name: str) -> Diagnostic:
+    return remark(f"cannot find function `{name}` in this scope: not found in this scope", "E0425")
+
+
+MISMATCH = remark("mismatched types: expected `u32`, found `&str`", "E0308")
+
+
+def answer(task: str, *remarks: Diagnostic) -> Record:
+    result = verdict(0.1, stage=Stage.CHECK, diagnostics=remarks, grader="rust@1")
+    return record_of(result, mode="greedy", task_id=task, kind=None, sample=0, prompt="?", completion="x")
+
+
+def test_the_shares_of_hand_made_answers_are_exactly_these() -> None:
+    records = [
+        answer("a", missing("foo"), missing("foo"), missing("bar"), MISMATCH),
+        answer("a", MISMATCH),
+        answer("b", missing("foo")),
+        answer("c"),
+    ]
+    found = details_of(records).invented
+    assert found is not None
+    assert found.answers is not None
+    assert found.errors is not None
+    # Half of a's answers, b's one, not c's; tasks weigh alike.
+    assert found.answers.value == pytest.approx((0.5 + 1 + 0) / 3)
+    assert found.errors.value == pytest.approx(4 / 6)
+    assert found.names == {"foo": 2, "bar": 1}, "each answer counts once"
+
+
+def test_without_errors_there_is_no_share_of_errors() -> None:
+    found = details_of([answer("a")]).invented
+    assert found is not None
+    assert found.answers is not None
+    assert (found.answers.value, found.errors, found.names) == (0.0, None, {})
+    assert invented_of([], "rust") == Invented(answers=None, errors=None, names={})
+    assert invented_of([answer("a")], "story") is None
+
+
+def test_warnings_other_stages_and_faults_do_not_count() -> None:
+    silent = [
+        answer("a", missing("foo").model_copy(update={"severity": Severity.WARNING})),
+        answer("b", missing("foo").model_copy(update={"stage": Stage.TESTS})),
+    ]
+    assert (details_of(silent).invented or Invented(answers=None, errors=None, names={"x": 1})).names == {}
+
+
+def test_many_names_are_cut_to_the_most_frequent() -> None:
+    records = [answer(str(n), *(missing(f"f{k}") for k in range(n + 1))) for n in range(MOST_NAMES + 5)]
+    found = invented_of(records, "rust")
+    assert found is not None
+    assert list(found.names.items())[:2] == [("f0", MOST_NAMES + 5), ("f1", MOST_NAMES + 4)]
+    assert len(found.names) == MOST_NAMES
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        {},
+        {"message": None, "code": 7},
+        {"message": 7, "code": ["E0425"]},
+        {"message": "", "code": "E0425"},
+        {"message": "cannot find function `` in this scope", "code": "E0425"},
+        {"message": "cannot find function `" + "x" * 100_000, "code": "E0425"},
+        {"message": "cannot find " + "a " * 50_000, "code": "E0425"},
+        {"message": "no " + "a " * 50_000 + "named", "code": "E0599"},
+        {"message": "Unbound value", "code": None},
+        {"message": "There is no field", "code": None},
+    ],
+)
+def test_an_error_that_names_nothing_invents_nothing(error: dict[str, Any]) -> None:
+    assert invented_name(error, "rust") is None
+    assert invented_name(error, "ocaml") is None
+
+
+def test_long_names_are_cut_and_both_spellings_of_ocaml_are_read() -> None:
+    long = {"message": f"cannot find value `{'x' * 9999}` in this scope", "code": "E0425"}
+    assert invented_name(long, "rust") == "x" * NAME_CHARS
+    assert invented_name({"message": 'Unbound value "lenght"\nHint: no'}, "ocaml") == "lenght"
+    assert invented_name({"message": 'There is no field "b" within type "t"'}, "ocaml") == "b"
+
+
+def test_records_without_diagnostics_are_read() -> None:
+    bare = record_of(RIGHT, mode="greedy", task_id="a", kind=None, sample=0, prompt="?", completion="x")
+    for given in (None, "no list", [7, None, "x"]):
+        assert details_of([{**bare, "diagnostics": given}]).invented is not None
