@@ -48,6 +48,8 @@ class Example:
     """A column `kind` or `difficulty`, for tables that compare kinds of tasks."""
     difficulty: str | None = None
     """A column `difficulty`, for the same."""
+    stub: str | None = None
+    """A column `stub`, the code that an answer starts from; for counting what changes."""
 
     @property
     def judged_task(self) -> Task:
@@ -141,6 +143,7 @@ def _example(row: Row, grader: GraderName) -> Example:
         solution=values.get("solution") or None,
         kind=None if label is None else str(label),
         difficulty=None if _is_empty(values.get("difficulty")) else str(values["difficulty"]),
+        stub=None if _is_empty(values.get("stub")) else str(values["stub"]),
     )
 
 

@@ -180,6 +180,8 @@ def written_record(ask: Ask, outcome: Outcome) -> Record:
     }
     if ask.turn > 1:
         record["turn"] = ask.turn
+    if problem.stub is not None:
+        record["stub"] = problem.stub
     if isinstance(outcome, Written):
         made = ("finish_reason", "prompt_tokens", "completion_tokens", "latency_s")
         record |= {name: getattr(outcome, name) for name in made}

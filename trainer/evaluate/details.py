@@ -19,6 +19,7 @@ from trainer.evaluate.figures import Part, Quantiles, Rate, by_task, quantiles, 
 from trainer.evaluate.imperative import is_imperative
 from trainer.evaluate.intervals import mean_with_interval
 from trainer.evaluate.invented import Invented, invented_of
+from trainer.evaluate.sizes import Sizes, sizes_of
 
 Record = Mapping[str, Any]
 Test = Callable[[Record], bool]
@@ -89,6 +90,8 @@ class Details(Part):
     lengths_in: str
     invented: Invented | None = None
     """Names that the compiler did not find; None for graders without one, and in files of earlier versions."""
+    sizes: Sizes | None = None
+    """Lines of code; None where answers are none, and in files of earlier versions."""
 
 
 def details_of(records: Sequence[Record], *, seed: int = 0) -> Details:
@@ -115,6 +118,7 @@ def details_of(records: Sequence[Record], *, seed: int = 0) -> Details:
         lengths=histogram(tokens if in_tokens else chars, LENGTH_BINS),
         lengths_in="tokens" if in_tokens else "characters",
         invented=invented_of(verdicts, grader, seed),
+        sizes=sizes_of(verdicts, grader),
     )
 
 

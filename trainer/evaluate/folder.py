@@ -96,6 +96,7 @@ def _task_row(problem: Problem) -> Record:
         "kind": problem.kind,
         "difficulty": problem.difficulty,
         "prompt": problem.prompt,
+        **({"stub": problem.stub} if problem.stub is not None else {}),
         "task": problem.task.model_dump(mode="json") if problem.task is not None else None,
     }
 

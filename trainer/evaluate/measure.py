@@ -44,6 +44,8 @@ class Problem:
     opening: str = ""
     """What the prompt has already written of each completion."""
     difficulty: str | None = None
+    stub: str | None = None
+    """The code that an answer starts from."""
 
     @property
     def text(self) -> str:

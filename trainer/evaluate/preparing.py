@@ -157,7 +157,15 @@ def prompt_config(asked: Asked, trained_with: RunConfig | None) -> PromptConfig:
 def problems_of(examples: Iterable[Example], prompt: PromptConfig) -> list[Problem]:
     """The tasks with their prompts as the model reads them."""
     return [
-        Problem(example.id, render(prompt, example), example.task, example.kind, prompt.opening, example.difficulty)
+        Problem(
+            example.id,
+            render(prompt, example),
+            example.task,
+            example.kind,
+            prompt.opening,
+            example.difficulty,
+            example.stub,
+        )
         for example in examples
     ]
 

@@ -14,8 +14,9 @@ from statistics import median
 from typing import Any
 
 from trainer.evaluate.details import busy_s, is_judged
-from trainer.evaluate.figures import Part, Rate, rate_of
+from trainer.evaluate.figures import Part, Quantiles, Rate, quantiles, rate_of
 from trainer.evaluate.intervals import pass_rate
+from trainer.evaluate.sizes import changed_lines, code_of
 
 Record = Mapping[str, Any]
 
@@ -33,6 +34,8 @@ class Turns(Part):
     """Over all chains, where one that never got green took more turns than any; None where that is the median."""
     median_turns_of_green: float | None
     """Over the chains that got green only: says nothing about how many those are."""
+    repair_lines: Quantiles | None = None
+    """Lines that changed from the first answer to the one that turned green, of chains that did so in a later turn."""
     broken: int
     """Chains that ended with a fault or a generation error, other than those below: counted as not green."""
     refused: int
@@ -95,6 +98,7 @@ def turns_of(firsts: Sequence[Record], later: Sequence[Record], asked: int, *, s
         never_green=_share(chains, asked, seed, green=False),
         median_turns=middle if isfinite(middle) else None,
         median_turns_of_green=median(green) if green else None,
+        repair_lines=quantiles([_repaired(chain) for chain in chains if 1 < chain.green_at < inf]),
         broken=sum(chain.is_broken for chain in chains),
         refused=sum(chain.is_refused for chain in chains),
         completion_tokens_per_green=_per_green(_sum(records, "completion_tokens"), len(green)),
@@ -110,6 +114,11 @@ def _share(chains: Sequence[Chain], turn: int, seed: int, *, green: bool = True)
         total, those = counts.get(chain.task, (0, 0))
         counts[chain.task] = total + 1, those + ((chain.green_at <= turn) is green)
     return rate_of(pass_rate(list(counts.values()), seed=seed))
+
+
+def _repaired(chain: Chain) -> int:
+    first, green = chain.records[0], chain.records[int(chain.green_at) - 1]
+    return changed_lines(code_of(str(first["completion"])), code_of(str(green["completion"])))
 
 
 def _sum(records: Sequence[Record], column: str) -> float | None:

@@ -11,12 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainer.evaluate.details import Details, Group, Histogram, is_judged
-from trainer.evaluate.figures import Quantiles
 from trainer.evaluate.invented import MOST_NAMES
 from trainer.evaluate.outcome import Evaluation, Measurement, typical_of
 from trainer.evaluate.report.facts import Fact
 from trainer.evaluate.report.history import Json, task_of
-from trainer.evaluate.report.rates import MODES, Panel, described, interval, panels_of, rate_in_words
+from trainer.evaluate.report.rates import MODES, Panel, described, interval, panels_of, rate_in_words, spread
 from trainer.evaluate.report.rendering import rendered, today, write_page
 from trainer.evaluate.report.samples import Card, SampleGroup, card_of_one, part_styles
 from trainer.evaluate.report.tables import FaultRow, Level, Share, Table, funnel_levels
@@ -308,19 +307,15 @@ def _speed_table(measured: Sequence[Measurement]) -> Table:
         ("tokens of prompts", *(number(s.prompt_tokens, 7) if s else NOTHING for s in speeds)),
         ("tokens of completions", *(number(s.completion_tokens, 7) if s else NOTHING for s in speeds)),
         ("tokens per second, all together", *(number(s.tokens_per_s) if s else NOTHING for s in speeds)),
-        ("tokens per second, of each", *(_spread(s.tokens_per_s_each if s else None) for s in speeds)),
-        ("seconds per completion", *(_spread(s.latency_s if s else None) for s in speeds)),
-        ("tokens per completion", *(_spread(d.completion_tokens if d else None) for d in details)),
-        ("characters per completion", *(_spread(d.completion_chars if d else None) for d in details)),
+        ("tokens per second, of each", *(spread(s.tokens_per_s_each if s else None) for s in speeds)),
+        ("seconds per completion", *(spread(s.latency_s if s else None) for s in speeds)),
+        ("tokens per completion", *(spread(d.completion_tokens if d else None) for d in details)),
+        ("characters per completion", *(spread(d.completion_chars if d else None) for d in details)),
+        ("lines of code per answer", *(spread(d.sizes.answer_lines if d and d.sizes else None) for d in details)),
+        ("lines changed from the stub", *(spread(d.sizes.changed_lines if d and d.sizes else None) for d in details)),
         ("asked for more than once", *(f"{s.retried:,}" if s else NOTHING for s in speeds)),
     ]
     return Table("Means, and in brackets p50 · p90 · p99", ("", *_heads(measured)), tuple(rows))
-
-
-def _spread(found: Quantiles | None) -> str:
-    if found is None:
-        return NOTHING
-    return f"{number(found.mean)} ({number(found.p50)} · {number(found.p90)} · {number(found.p99)})"
 
 
 def _parts_table(measured: Sequence[Measurement]) -> Table | None:

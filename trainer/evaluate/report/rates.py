@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from trainer.evaluate.figures import Rate
+from trainer.evaluate.figures import Quantiles, Rate
 from trainer.evaluate.intervals import Discordance, Estimate
 from trainer.evaluate.outcome import Evaluation, Measurement, Mode
 from trainer.evaluate.report.comparison import Difference, difference
-from trainer.evaluate.report.words import NOTHING, counted, percent, points, signed
+from trainer.evaluate.report.words import NOTHING, counted, number, percent, points, signed
 
 MODES: tuple[Mode, ...] = ("sampled", "greedy")
 STYLES = ("before", "after")
@@ -115,6 +115,13 @@ def interval(rate: Rate) -> str:
 def rate_in_words(rate: Rate | None) -> str:
     """A share with its interval."""
     return f"{percent(rate.value)} ({interval(rate)})" if rate else NOTHING
+
+
+def spread(found: Quantiles | None) -> str:
+    """A mean and quantiles."""
+    if found is None:
+        return NOTHING
+    return f"{number(found.mean)} ({number(found.p50)} · {number(found.p90)} · {number(found.p99)})"
 
 
 def change_text(change: Estimate) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from trainer.evaluate.outcome import Measurement
-from trainer.evaluate.report.rates import described, rate_in_words
+from trainer.evaluate.report.rates import described, rate_in_words, spread
 from trainer.evaluate.report.tables import Table
 from trainer.evaluate.report.words import NOTHING, number
 from trainer.evaluate.turns import Turns
@@ -34,6 +34,7 @@ ROWS: tuple[tuple[str, Callable[[Turns], str]], ...] = (
     ("never green", lambda found: rate_in_words(found.never_green)),
     ("turns to green, median of all", lambda found: _or_never(found.median_turns)),
     ("turns to green, median of those that got there", lambda found: number(found.median_turns_of_green)),
+    ("lines changed to turn green (p50 · p90 · p99)", lambda found: spread(found.repair_lines)),
     ("written tokens per green", lambda found: number(found.completion_tokens_per_green)),
     ("read tokens per green", lambda found: number(found.prompt_tokens_per_green)),
     ("seconds per green", lambda found: number(found.seconds_per_green)),
