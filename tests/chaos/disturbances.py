@@ -70,11 +70,12 @@ async def cut_the_cable(town: Town, rng: random.Random) -> None:
         town.island.mend()
 
 
-async def one_after_the_other(residents: list[Resident], pause_s: float) -> None:
-    """A rolling restart, as far as a caller sees it."""
+async def one_after_the_other(town: Town, residents: list[Resident]) -> None:
+    """A rolling restart: the next one is told to stop once the one before has a successor at work."""
     for resident in residents:
+        before = resident.pid
         resident.signal(signal.SIGTERM)
-        await asyncio.sleep(pause_s)
+        await asyncio.to_thread(town.wait_until_whole, without=before)
 
 
 EVERYTHING: dict[str, Disturbance] = {

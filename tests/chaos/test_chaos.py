@@ -188,7 +188,7 @@ async def test_workers_restarted_one_after_the_other_under_load_are_not_noticed(
     completions = burns(400)
     async with asking(town, completions) as ledger:
         await some_are_settled(ledger, 20)
-        await one_after_the_other(town.workers, pause_s=1.0)
+        await one_after_the_other(town, town.workers)
     assert set(runs(town, completions).values()) == {1}, "a worker that is told to stop finishes what it has begun"
     assert not [name for name in ledger.counts if name.startswith("fault")]
 
@@ -196,7 +196,7 @@ async def test_workers_restarted_one_after_the_other_under_load_are_not_noticed(
 async def test_apis_restarted_one_after_the_other_under_load_lose_no_answer(town: Town) -> None:
     async with asking(town, burns(400)) as ledger:
         await some_are_settled(ledger, 20)
-        await one_after_the_other(town.apis, pause_s=3.0)
+        await one_after_the_other(town, town.apis)
     assert ledger.counts["status 503"] == 0
 
 

@@ -129,10 +129,10 @@ class Town:
                 resident.end()
             self.redis.stop()
 
-    def wait_until_whole(self) -> None:
-        """Every API answers and knows every worker."""
+    def wait_until_whole(self, without: int | None = None) -> None:
+        """Every API answers and knows every worker, and the process of this number has a successor."""
         give_up_at = time.monotonic() + SOON_S
-        while not all(self._is_whole(url) for url in self.urls):
+        while without in [one.pid for one in self.residents] or not all(self._is_whole(url) for url in self.urls):
             if time.monotonic() > give_up_at:
                 raise RuntimeError(f"the town does not come up; see the logs in {self._folder}")
             time.sleep(0.1)
