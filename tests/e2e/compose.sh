@@ -249,7 +249,7 @@ watch() {
 }
 WATCHED=('up{job="api"} == 1' 'count by (grader) (up{job="graders"} == 1) >= 1' 'up{job="training"} == 1'
   'sum by (grader) (gradus_api_results_total{status="graded"}) > 0' 'sum(gradus_worker_jobs_total{outcome="passed"}) > 0'
-  'count(gradus_queue_jobs) == 12')
+  'count(gradus_queue_jobs) >= 12')
 TRAINED=('gradus_train_step{run="demo_ocaml"} == 2' 'gradus_train_frac_reward_zero_std{run="demo_ocaml"}'
   'sum(gradus_train_step_part_seconds{run="demo_ocaml"}) > 0')
 
