@@ -84,6 +84,37 @@ def test_options_of_requests_that_would_break_them_are_refused(name: str) -> Non
     vllm_options(GenerationConfig(backend="vllm"), {"generation_kwargs": {"min_tokens": 1, "stop": ["x"]}})
 
 
+COLOCATE, SERVER = GenerationConfig(), GenerationConfig(backend="vllm")
+NARROWED = [
+    {"top_p": 0.95},
+    {"top_k": 50},
+    {"min_p": 0.1},
+    {"repetition_penalty": 1.1},
+    {"generation_kwargs": {"top_p": 0.9}},
+    {"generation_kwargs": {"frequency_penalty": 0.5}},
+]
+
+
+@pytest.mark.parametrize("asked", NARROWED, ids=str)
+def test_sampling_whose_probabilities_would_take_the_weight_of_long_completions_is_refused(asked: Any) -> None:
+    ((name, value),) = asked.get("generation_kwargs", asked).items()
+    for config, more in ((SERVER, {}), (COLOCATE, {"use_vllm": True})):
+        with pytest.raises(Misuse, match=f"grpo: {name} {value} with vLLM.*vllm_importance_sampling_mode"):
+            vllm_options(config, asked | more)
+        for mended in (
+            {"vllm_importance_sampling_mode": "token_truncate"},
+            {"vllm_importance_sampling_correction": False},
+        ):
+            vllm_options(config, asked | more | mended)
+    assert vllm_options(COLOCATE, asked) == {}, "transformers' probabilities are asked of nobody"
+    vllm_options(SERVER, asked, "rloo")
+
+
+def test_sampling_that_changes_no_probability_goes_with_vllm() -> None:
+    neutral = {"top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0, "temperature": 0.7}
+    assert vllm_options(SERVER, neutral | {"generation_kwargs": {"top_k": -1}})["use_vllm"] is True
+
+
 def test_trls_own_class_is_back_when_the_run_is_over(tmp_path: Path) -> None:
     from trl.trainer import grpo_trainer, rloo_trainer
 

@@ -35,10 +35,21 @@ _OURS = {
     **dict.fromkeys(("model", "prompt", "logprobs", "prompt_logprobs", "echo", "stream"), "it is ours to set"),
 }
 """What `grpo.generation_kwargs` may not hold, and what to do instead."""
+_NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "top_p": (1, None),
+    "top_k": (0, -1, None),
+    "min_p": (0, None),
+    "repetition_penalty": (1, None),
+    "presence_penalty": (0, None),
+    "frequency_penalty": (0, None),
+}
+"""Options of sampling with which vLLM's probabilities are the trainer's."""
 
 
 def vllm_options(config: GenerationConfig, options: Mapping[str, Any], stage: str = "grpo") -> dict[str, Any]:
-    """What of it TRL's configuration class is told. Raises Misuse where its options say something else about vLLM."""
+    """What of it TRL's configuration class is told. Raises Misuse where its options do not go with vLLM or with it."""
+    if stage == "grpo" and (config.backend == "vllm" or options.get("use_vllm")):
+        _refuse_vanishing_weights(options)
     if config.backend == "in_process":
         return {}
     for name in ("use_vllm", "vllm_mode", "vllm_server_base_url", "vllm_server_host", "vllm_server_port"):
@@ -48,6 +59,22 @@ def vllm_options(config: GenerationConfig, options: Mapping[str, Any], stage: st
         if name in _OURS:
             raise Misuse(f"{stage}.generation_kwargs: {name}: {_OURS[name]}")
     return {"use_vllm": True, "vllm_mode": "server", "vllm_server_base_url": config.url}
+
+
+def _refuse_vanishing_weights(options: Mapping[str, Any]) -> None:
+    """TRL 1.16 multiplies a completion's loss by the trainer's probability of it over vLLM's, unless told otherwise."""
+    by_token = str(options.get("vllm_importance_sampling_mode")).startswith("token_")
+    if by_token or options.get("vllm_importance_sampling_correction") is False:
+        return
+    asked = {**options, **(options.get("generation_kwargs") or {})}
+    for name, neutral in _NEUTRAL.items():
+        if asked.get(name) not in neutral:
+            raise Misuse(
+                f"grpo: {name} {asked[name]} with vLLM: its probabilities are then others than the trainer's, by up to "
+                "5% a token with top_p 0.95, and TRL multiplies what a completion teaches by the quotients of all of "
+                "its tokens: long ones would teach nothing. Leave it out, or set grpo.vllm_importance_sampling_mode: "
+                "token_truncate"
+            )
 
 
 @contextmanager
