@@ -141,7 +141,7 @@ MODEL_TYPES = {
     r"openai/gpt-oss-.*": "gpt_oss",
 }
 NEEDS = {
-    "vllm": "vLLM and CUDA are needed to build this trainer; its options were checked",
+    "vllm": "vLLM writes its completions: trained in tests/vllm_server/test_vllm_presets.py (make test-vllm)",
     "bitsandbytes": "bitsandbytes is not installed (extra `quantized`); its options were checked",
 }
 
@@ -152,9 +152,13 @@ def model_type_of(name: str) -> str:
     return found[0]
 
 
+def needs_vllm(config: TrainConfig) -> bool:
+    return bool(config.grpo.get("use_vllm")) or config.generation.backend == "vllm"
+
+
 def what_is_missing(config: TrainConfig) -> str | None:
     """Why the trainer of a preset cannot be built here."""
-    if config.grpo.get("use_vllm") or config.generation.backend == "vllm":
+    if needs_vllm(config):
         return NEEDS["vllm"]
     if config.model.is_quantized and importlib.util.find_spec("bitsandbytes") is None:
         return NEEDS["bitsandbytes"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -164,27 +165,42 @@ class Training:
     def steps(self) -> list[dict[str, Any]]:
         return lines(self.folder / "metrics.jsonl")
 
+    @property
+    def resolved(self) -> Any:
+        """What the run was told, with what it chose itself."""
+        return json.loads((self.folder / "config.resolved.json").read_text())
+
+    def arguments(self, step: int) -> Any:
+        """TRL's own, as the checkpoint of a step has them."""
+        import torch
+
+        return torch.load(self.folder / f"checkpoint-{step}" / "training_args.bin", weights_only=False)
+
     def largest(self, name: str) -> float:
         return max(float(step[name]) for step in self.steps if name in step)
 
 
 @pytest.fixture
-def training(tmp_path: Path) -> Iterator[Callable[..., Training]]:
-    tasks = tmp_path / "tasks.jsonl"
-    append_lines(tasks, TASKS)
+def grader() -> Iterator[str]:
+    """The URL of a real API whose worker rewards by length, for longer than a vLLM server takes to start anew."""
     with Service().running() as running:
         running.worker.__class__ = LengthWorker
-        # longer than a vLLM server takes to start anew
         running.call(lambda: asyncio.ensure_future(running.worker.broker.announce("echo", INFO, 1800)))
-        grader = running.url
+        yield running.url
 
-        def made(model: Path, url: str) -> Training:
-            folder, config = tmp_path / "run", tmp_path / "run.yaml"
-            filled = CONFIG.format(model=model, tasks=tasks, grader=grader, url=url, output_dir=folder)
-            config.write_text(filled)
-            return Training(folder, config)
 
-        yield made
+@pytest.fixture
+def training(tmp_path: Path, grader: str) -> Callable[[Path, str], Training]:
+    tasks = tmp_path / "tasks.jsonl"
+    append_lines(tasks, TASKS)
+
+    def made(model: Path, url: str) -> Training:
+        folder, config = tmp_path / "run", tmp_path / "run.yaml"
+        filled = CONFIG.format(model=model, tasks=tasks, grader=grader, url=url, output_dir=folder)
+        config.write_text(filled)
+        return Training(folder, config)
+
+    return made
 
 
 @pytest.fixture
