@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gradus.contract import StoryTask
@@ -82,10 +82,13 @@ def text_of(completion: Any) -> str:
     return "".join(str(message.get("content") or "") for message in completion)
 
 
-def token_ids(tokenizer: Any, prompt: Prompt) -> list[int]:
-    """The prompt's tokens, exactly as TRL's trainer makes them."""
+def token_ids(tokenizer: Any, prompt: Prompt, tools: Sequence[Mapping[str, Any]] | None = None) -> list[int]:
+    """The prompt's tokens, exactly as TRL's trainer makes them; with messages, `tools` are declared to the model."""
     if isinstance(prompt, str):
         ids: list[int] = tokenizer(text=prompt)["input_ids"]
         return ids
-    rendered = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, tokenize=True, return_dict=True)
+    declared = {"tools": list(tools)} if tools else {}
+    rendered = tokenizer.apply_chat_template(
+        prompt, add_generation_prompt=True, tokenize=True, return_dict=True, **declared
+    )
     return list(rendered["input_ids"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -55,9 +55,17 @@ def draw(
     top_p: float = 1.0,
     batch_size: int = 256,
     seed: int | None = None,
+    tools_P: Sequence[Sequence[Mapping[str, Any]] | None] | None = None,
+    keep_special: bool = False,
 ) -> list[Drawn]:
-    """One completion per prompt, in their order, with its length; all else as `sample`."""
-    ids_P = [token_ids(tokenizer, prompt) for prompt in prompts]
+    """One completion per prompt, in their order, with its length; all else as `sample`.
+
+    `tools_P` are declared with each prompt. `keep_special` leaves special tokens in the texts.
+    """
+    ids_P = [
+        token_ids(tokenizer, prompt, tools)
+        for prompt, tools in zip(prompts, tools_P or [None] * len(prompts), strict=True)
+    ]
     # Like lengths together: a short prompt in a long batch is mostly padding.
     order = sorted(range(len(prompts)), key=lambda n: len(ids_P[n]))
     drawn: dict[int, Drawn] = {}
@@ -66,13 +74,23 @@ def draw(
             chosen = order[start : start + batch_size]
             batch = [ids_P[n] for n in chosen]
             drawn |= dict(
-                zip(chosen, _complete(model, tokenizer, batch, temperature, max_new_tokens, top_p), strict=True)
+                zip(
+                    chosen,
+                    _complete(model, tokenizer, batch, temperature, max_new_tokens, top_p, keep_special),
+                    strict=True,
+                )
             )
     return [drawn[n] for n in range(len(prompts))]
 
 
 def _complete(
-    model: Any, tokenizer: Any, ids_B: Sequence[Sequence[int]], temperature: float, max_new_tokens: int, top_p: float
+    model: Any,
+    tokenizer: Any,
+    ids_B: Sequence[Sequence[int]],
+    temperature: float,
+    max_new_tokens: int,
+    top_p: float,
+    keep_special: bool,
 ) -> list[Drawn]:
     width = max(len(ids) for ids in ids_B)
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
@@ -84,9 +102,13 @@ def _complete(
             input_ids=input_ids, attention_mask=mask, max_new_tokens=max_new_tokens, pad_token_id=pad, **how
         )
     written_B = output[:, width:]
-    texts: list[str] = tokenizer.batch_decode(written_B, skip_special_tokens=True)
     ends = _ends(model, tokenizer)
     lengths = [_length(row, ends) for row in written_B.tolist()]
+    # What stands behind an end is padding, which is special too.
+    whole_B = [row[:length] for row, (length, _) in zip(written_B.tolist(), lengths, strict=True)]
+    texts: list[str] = tokenizer.batch_decode(
+        whole_B if keep_special else written_B, skip_special_tokens=not keep_special
+    )
     return [
         Drawn(text, len(ids), length, ended) for text, ids, (length, ended) in zip(texts, ids_B, lengths, strict=True)
     ]

@@ -88,6 +88,10 @@ def evaluate(
     perplexity: Annotated[
         Path | None, typer.Option(help="In place of TASKS: perplexity of a text or JSONL file")
     ] = None,
+    calls: Annotated[
+        Path | None,
+        typer.Option(help="In place of TASKS: calls of tools, by trajectories of gradus tasks trajectories"),
+    ] = None,
     window: Annotated[int | None, typer.Option(help="With --perplexity: tokens that the model sees at once")] = None,
 ) -> None:
     """Ask a model for completions of tasks, grade them, and write figures with confidence intervals and a report.
@@ -225,6 +229,8 @@ def _evaluated(given: Mapping[str, Any]) -> int:
     what, model, endpoint, out = given["what"] or [], given["model"], given["endpoint"], given["out"]
     if given["perplexity"] is not None:
         return _perplexity(what, model, endpoint, given["perplexity"], out, given["window"])
+    if given["calls"] is not None:
+        return _calls(given, what)
     named, tasks = _model_and_file(what, model, endpoint, "TASKS")
     asked = _asked(**_options_of(given), model=named)
     from trainer.evaluate.command import main
@@ -295,6 +301,18 @@ def _perplexity(
         raise Misuse("--perplexity takes one model: gradus eval MODEL --perplexity FILE")
     named = model or given[0]
     return main(named, data, out or Path("runs/eval") / folder_name(named, data), window)
+
+
+def _calls(given: Mapping[str, Any], what: Sequence[str]) -> int:
+    from trainer.evaluate.calling import main
+    from trainer.evaluate.preparing import folder_name
+
+    data, model, endpoint = given["calls"], given["model"], given["endpoint"]
+    if len(what) + (model is not None) > 1 or (not what and model is None and endpoint is None):
+        raise Misuse("--calls takes one model: gradus eval MODEL --calls FILE, or --endpoint URL --calls FILE")
+    named = model or (what[0] if what else None)
+    asked = _asked(**_options_of(given), model=named)
+    return main(asked, data, given["out"] or Path("runs/eval") / folder_name(named or "endpoint", data))
 
 
 def _judge(grader: str, url: str | None, config: Path | None, slots: int | None) -> Judge:

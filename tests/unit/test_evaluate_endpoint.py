@@ -66,10 +66,10 @@ def test_a_chat_is_asked_with_messages_sampling_and_a_seed_of_its_own() -> None:
     asked = plan(samples=2, top_p=0.9, stop=("END",), body={"top_k": 20})
     outcomes, like = written(lambda text, body, before: f"to {text}", asked, problems("a", "b"))
     assert {key: outcome.text for key, outcome in outcomes.items() if isinstance(outcome, Written)} == {
-        ("sampled", "a", 0): "to a",
-        ("sampled", "a", 1): "to a",
-        ("sampled", "b", 0): "to b",
-        ("sampled", "b", 1): "to b",
+        ("sampled", "a", 0, 1): "to a",
+        ("sampled", "a", 1, 1): "to a",
+        ("sampled", "b", 0, 1): "to b",
+        ("sampled", "b", 1, 1): "to b",
     }
     path, body, _ = like.requests[0]
     assert path == "/v1/chat/completions"
@@ -107,7 +107,7 @@ def test_the_same_plan_asks_for_the_same_seeds_and_another_seed_for_others() -> 
 
 
 def test_only_what_is_wanted_is_asked_for() -> None:
-    _, like = written(lambda text, body, before: "x", plan(), problems("a", "b", "c"), {("sampled", "b", 0)})
+    _, like = written(lambda text, body, before: "x", plan(), problems("a", "b", "c"), {("sampled", "b", 0, 1)})
     assert like.prompts() == ["b"]
 
 
@@ -228,8 +228,8 @@ def test_what_a_server_says_cannot_steer_a_terminal() -> None:
 def test_a_refused_prompt_is_not_asked_for_again_and_harms_no_other() -> None:
     answer = lambda text, body, before: refused(400, "too long") if text == "b" else "x"  # noqa: E731
     outcomes, like = written(answer, plan(), problems("a", "b", "c"))
-    assert outcomes["sampled", "b", 0] == Unwritten(ErrorKind.REFUSED, "400: too long", 1)
-    assert isinstance(outcomes["sampled", "a", 0], Written)
+    assert outcomes["sampled", "b", 0, 1] == Unwritten(ErrorKind.REFUSED, "400: too long", 1)
+    assert isinstance(outcomes["sampled", "a", 0, 1], Written)
     assert len(like.requests) == 3
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import StrEnum
@@ -128,6 +128,8 @@ class Written:
     latency_s: float
     """Of the request that brought it; in this process, of the batch that it was in."""
     attempts: int = 1
+    tool_calls: tuple[Mapping[str, str | None], ...] = ()
+    """What a server has taken out of the text as calls: names, and arguments as texts, None where they are none."""
 
 
 class ErrorKind(StrEnum):

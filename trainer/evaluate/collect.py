@@ -186,6 +186,8 @@ def written_record(ask: Ask, outcome: Outcome) -> Record:
         made = ("finish_reason", "prompt_tokens", "completion_tokens", "latency_s")
         record |= {name: getattr(outcome, name) for name in made}
         record |= {"status": "written", "completion": clean(outcome.text)}
+        if outcome.tool_calls:
+            record["tool_calls"] = [dict(call) for call in outcome.tool_calls]
     else:
         record["error"] = {"kind": outcome.kind.value, "message": outcome.message}
     return record

@@ -22,6 +22,7 @@ import httpx
 
 from gradus.errors import Misuse, QueueFault
 from trainer.evaluate.asking import Ask, ErrorKind, Key, Outcome, Plan, Unwritten, Written
+from trainer.evaluate.tool_calls import MAX_CALLS
 
 RETRIED = frozenset({408, 409, 425, 429})
 """And every 5xx: statuses that may be another one next time."""
@@ -158,6 +159,7 @@ class Endpoint:
         asked = {
             "model": plan.model,
             **said,
+            **({"tools": list(ask.problem.tools)} if ask.problem.tools else {}),
             "max_tokens": plan.max_new_tokens,
             "temperature": ask.temperature,
             # Always said: servers fill in a model's own settings for what is left out.
@@ -293,6 +295,7 @@ def _written(body: bytes, ask: Ask, latency_s: float, attempts: int) -> Written:
         completion_tokens=_count_in(usage, "completion_tokens"),
         latency_s=latency_s,
         attempts=attempts,
+        tool_calls=tuple(_tool_calls(choices[0])),
     )
 
 
@@ -308,6 +311,20 @@ def _text_of(choice: dict[str, Any]) -> str:
     if content is None:
         return f"<think>\n{_string(thoughts)}"
     return f"<think>\n{_string(thoughts)}\n</think>\n{_string(content)}"
+
+
+def _tool_calls(choice: dict[str, Any]) -> Iterator[dict[str, str | None]]:
+    message = choice.get("message")
+    given = message.get("tool_calls") if isinstance(message, dict) else None
+    for call in given[:MAX_CALLS] if isinstance(given, list) else ():
+        function = call.get("function") if isinstance(call, dict) else None
+        name, arguments = (
+            (function.get("name"), function.get("arguments")) if isinstance(function, dict) else (None, None)
+        )
+        yield {
+            "name": name[:SHOWN_CHARS] if isinstance(name, str) else None,
+            "arguments": arguments if isinstance(arguments, str) else None,
+        }
 
 
 def _string(value: Any) -> str:

@@ -22,13 +22,17 @@ DEFAULT_BATCH = 64
 class LocalModel:
     """A `Source` of a model and a tokenizer."""
 
-    def __init__(self, model: Any, tokenizer: Any, plan: Plan, batch_size: int = DEFAULT_BATCH) -> None:
+    def __init__(
+        self, model: Any, tokenizer: Any, plan: Plan, batch_size: int = DEFAULT_BATCH, *, keep_special: bool = False
+    ) -> None:
+        """`keep_special`: completions with the signs of a chat format in them, which mark calls of tools."""
         if plan.stop or plan.body:
             raise Misuse("--stop and --body are for endpoints; a model in this process ends where it ends")
         self._model = model
         self._tokenizer = tokenizer
         self._plan = plan
         self._batch_size = batch_size
+        self._keep_special = keep_special
 
     async def write(self, asks: Sequence[Ask], wanted: AbstractSet[Key]) -> AsyncIterator[tuple[Ask, Outcome]]:
         for batch in self._batches(asks):
@@ -64,6 +68,8 @@ class LocalModel:
                 top_p=self._plan.top_p,
                 batch_size=self._batch_size,
                 seed=batch[0].seed,
+                tools_P=[ask.problem.tools for ask in fitting],
+                keep_special=self._keep_special,
             )
         )
         took_s = time.monotonic() - started
@@ -79,7 +85,7 @@ class LocalModel:
 
     def _why_too_long(self, ask: Ask) -> str:
         room = getattr(self._model.config, "max_position_embeddings", None)
-        length = len(token_ids(self._tokenizer, ask.prompt))
+        length = len(token_ids(self._tokenizer, ask.prompt, ask.problem.tools))
         if room is None or length < room:
             return ""
         return f"the prompt has {length} tokens and the model takes {room}"

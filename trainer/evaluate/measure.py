@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -46,6 +46,8 @@ class Problem:
     difficulty: str | None = None
     stub: str | None = None
     """The code that an answer starts from."""
+    tools: Sequence[Mapping[str, Any]] | None = None
+    """That are declared to the model, with messages."""
 
     @property
     def text(self) -> str:

@@ -73,9 +73,12 @@ async def with_model(asked: Asked) -> Asked:
     return replace(asked, model=served[0])
 
 
-def source_of(asked: Asked, plan: Plan, trained_with: RunConfig | None) -> Source:
-    """Where completions come from; a model here is loaded only when one is wanted of it."""
-    return _Later(asked, plan, trained_with) if asked.server is None else Endpoint(asked.server, plan)
+def source_of(asked: Asked, plan: Plan, trained_with: RunConfig | None, *, keep_special: bool = False) -> Source:
+    """Where completions come from; a model here is loaded only when one is wanted of it.
+
+    `keep_special`: a model here tells the signs of its chat format too.
+    """
+    return _Later(asked, plan, trained_with, keep_special) if asked.server is None else Endpoint(asked.server, plan)
 
 
 @dataclass(slots=True)
@@ -85,12 +88,13 @@ class _Later:
     asked: Asked
     plan: Plan
     trained_with: RunConfig | None
+    keep_special: bool
     loaded: LocalModel | None = None
 
     def write(self, asks: Sequence[Ask], wanted: AbstractSet[Key]) -> AsyncIterator[tuple[Ask, Outcome]]:
         if self.loaded is None:
             model, tokenizer = load(self.plan.model, self.trained_with)
-            self.loaded = LocalModel(model, tokenizer, self.plan, self.asked.batch_size)
+            self.loaded = LocalModel(model, tokenizer, self.plan, self.asked.batch_size, keep_special=self.keep_special)
         return self.loaded.write(asks, wanted)
 
 

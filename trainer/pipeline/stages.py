@@ -86,24 +86,26 @@ class TrainStage(Stage):
 
 
 class EvalStage(Stage):
-    """`gradus eval MODEL TASKS`, or with `perplexity` a model's perplexity on a text."""
+    """`gradus eval MODEL TASKS`; with `perplexity` a model's perplexity on a text, with `calls` its calls of tools."""
 
     GOES_ON: ClassVar[bool] = True
-    FILES: ClassVar[tuple[str, ...]] = ("model", "tasks", "perplexity")
+    FILES: ClassVar[tuple[str, ...]] = ("model", "tasks", "perplexity", "calls")
 
     kind: Literal["eval"]
     model: str
     tasks: str | None = None
     perplexity: str | None = None
+    calls: str | None = None
+    """Trajectories, whose turns the model is asked for."""
     grader: str = "ocaml"
     options: dict[str, Scalar | list[Scalar]] = {}
     """Further options of the command by their names, such as `samples` or `max_new_tokens`."""
 
     @model_validator(mode="after")
     def _measures_one_thing(self) -> EvalStage:
-        if (self.tasks is None) is (self.perplexity is None):
-            raise ValueError("give either tasks or perplexity")
-        _refuse_taken(self.options, ("out", "url", "model", "grader", "perplexity", "fresh"))
+        if sum(given is not None for given in (self.tasks, self.perplexity, self.calls)) != 1:
+            raise ValueError("give one of tasks, perplexity and calls")
+        _refuse_taken(self.options, ("out", "url", "model", "grader", "perplexity", "calls", "fresh"))
         return self
 
     @property
@@ -113,6 +115,8 @@ class EvalStage(Stage):
     def outputs(self, folder: Path) -> dict[str, Path]:
         if self.perplexity is not None:
             return {"results": folder / "perplexity.json"}
+        if self.calls is not None:
+            return {"results": folder / "calls.json", "completions": folder / "calls.jsonl"}
         return {
             "folder": folder,
             "results": folder / "results.json",
@@ -122,8 +126,11 @@ class EvalStage(Stage):
 
     def command(self, folder: Path, service: str | None) -> list[str]:
         to = ["--out", str(folder), *_as_options(self.options)]
-        if self.tasks is None:
-            return ["eval", self.model, "--perplexity", str(self.perplexity), *to]
+        if self.perplexity is not None:
+            return ["eval", self.model, "--perplexity", self.perplexity, *to]
+        if self.calls is not None:
+            return ["eval", self.model, "--calls", self.calls, *to]
+        assert self.tasks is not None
         graded = ["--url", service] if service is not None else []
         return ["eval", self.model, self.tasks, "--grader", self.grader, *graded, *to]
 

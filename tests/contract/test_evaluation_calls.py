@@ -1,0 +1,51 @@
+"""`gradus eval --calls` from the command line, over trajectories that `gradus tasks trajectories` made just before."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from openai_like import Json, OpenAiLike, Reply, said
+
+from tests.conftest import Cli
+
+REPAIR = {
+    "id": "a",
+    "prompt": "Write f, which adds one.",
+    "signature": "val f : int -> int",
+    "tests": "let () = assert (f 41 = 42)",
+    "stub": "let f x = x + 2",
+    "solution": "let f x = x + 1",
+}
+
+
+@pytest.mark.parametrize("form", ["chat", "harmony"])
+def test_turns_of_real_trajectories_are_asked_for_and_scored(gradus: Cli, tmp_path: Path, form: str) -> None:
+    repairs, data, out = tmp_path / "repairs.jsonl", tmp_path / "held_out.jsonl", tmp_path / "out"
+    repairs.write_text(json.dumps(REPAIR) + "\n")
+    by_turn = ["--by-turn"] if form == "harmony" else []
+    made = gradus("tasks", "trajectories", repairs, "--out", data, "--format", form, *by_turn, "--slots", "1")
+    assert made.status == 0, made.err
+    right = '{"code": "let f x = x + 1"}'
+    call = {
+        "chat": f'<tool_call>{{"name": "check", "arguments": {right}}}</tool_call>',
+        "harmony": f"<|channel|>commentary to=functions.check <|constrain|>json<|message|>{right}<|call|>",
+    }[form]
+
+    def answer(text: str, body: Json, before: int) -> Reply | str:
+        return said("Done." if "all 1 tests pass" in text else call, chat=form == "chat")
+
+    with OpenAiLike(answer).serving() as like:
+        got = gradus("eval", "--endpoint", like.url, "--calls", data, "--out", out, "--temperature", "0")
+    assert (got.status, got.out.splitlines()[-1]) == (0, str(out / "calls.json")), got.err
+    found = json.loads((out / "calls.json").read_text())
+    assert (found["turns"], found["calls"], found["malformed"]) == (3, 2, {})
+    assert (found["format"]["value"], found["selection"]["value"]) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize("given", [["a", "b"], ["a", "--model", "m"], []])
+def test_calls_take_one_model(gradus: Cli, tmp_path: Path, given: list[str]) -> None:
+    got = gradus("eval", *given, "--calls", tmp_path / "x.jsonl", "--out", tmp_path / "out")
+    assert got.status == 2
+    assert "--calls takes one model" in got.err

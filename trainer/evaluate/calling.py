@@ -1,0 +1,253 @@
+"""`gradus eval --calls`: whether a model calls tools as they are declared, and the one that is due. Runs no tool.
+
+Trajectories of `gradus tasks trajectories` (or others in its two forms) are cut before each turn of the assistant; the
+model is asked for that turn. What it wrote is held to the declared schemas, and its first call to the trajectory's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ConfigDict, Field
+from rich.console import Console
+
+from gradus.errors import Misuse
+from gradus.rows import read_rows
+from trainer.config import PromptConfig
+from trainer.evaluate.collect import collect
+from trainer.evaluate.console import progress_bar, troubles
+from trainer.evaluate.figures import Part, Rate, ratio_over_tasks
+from trainer.evaluate.folder import write_text
+from trainer.evaluate.measure import Problem
+from trainer.evaluate.preparing import Asked, config_of, plan_of, source_of, with_model
+from trainer.evaluate.store import opened
+from trainer.evaluate.tool_calls import Tools, calls_in, declared, declared_in_harmony
+from trainer.rewards import Record
+
+SCHEMA: Literal["gradus/calls@1"] = "gradus/calls@1"
+NONE = "none"
+"""Stands for a turn that calls nothing."""
+EXIT_WRITTEN, EXIT_UNWRITTEN = 0, 3
+ROLES = frozenset({"system", "user", "assistant", "developer", "tool"})
+
+
+class Calls(Part):
+    """What came of asking for turns. Intervals are over trajectories, whose turns are alike."""
+
+    schema_: Literal["gradus/calls@1"] = Field(SCHEMA, alias="schema")
+    model: str
+    data: str
+    """Name of the file."""
+    data_sha256: str
+    trajectories: int
+    turns: int
+    """That were written; those below are in no share."""
+    unwritten: dict[str, int]
+    """Generation errors by kind."""
+    calls: int
+    format: Rate | None
+    """Share of the calls that are well formed; None where nothing was called at all."""
+    malformed: dict[str, int]
+    """The other calls, by what is wrong with them."""
+    selection: Rate | None
+    """Share of the turns whose first call is of the tool that the trajectory calls there, or which call none, as it."""
+    selection_by: dict[str, Rate]
+    """The same by the tool that is due, `none` where none is."""
+    temperature: float
+    seed: int
+    max_new_tokens: int
+    duration_s: float
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True)
+
+
+@dataclass(frozen=True, slots=True)
+class CutPoint:
+    """One turn of the assistant that a model is asked for."""
+
+    problem: Problem
+    trajectory: str
+    tools: Tools
+    due: str
+    """The tool that the trajectory calls first in this turn, or `none`."""
+
+
+def main(asked: Asked, data: Path, out: Path) -> int:
+    """Ask for every turn of the assistant in a file of trajectories; the figures are printed, their path last.
+
+    The same call goes on where it was stopped. Returns 3 when turns were not written, else 0. Raises Misuse for rows
+    that are no trajectories, and QueueFault when the model's server is away.
+    """
+    started = time.monotonic()
+    if asked.samples != 1 or asked.turns != 1:
+        raise Misuse("--calls asks for each turn once: leave --samples and --turns out")
+    asked = asyncio.run(with_model(replace(asked, greedy=asked.temperature == 0)))
+    points = list(cut_points(data, asked.limit, served=asked.server is not None))
+    style: Literal["chat", "plain"] = "chat" if isinstance(points[0].problem.prompt, list) else "plain"
+    problems = [point.problem for point in points]
+    plan = plan_of(asked, data.name, problems, PromptConfig(style=style))
+    plan = plan.model_copy(update={"tasks_sha256": _sha256(data, asked.limit)})
+    console = Console(stderr=True)
+    with opened(out / "calls.jsonl", plan, fresh=asked.fresh) as store, progress_bar(console) as on_progress:
+        source = source_of(asked, plan, config_of(asked), keep_special=True)
+        records = asyncio.run(collect(source, None, problems, plan, store, on_progress))
+    for line in troubles(records):
+        console.print(f"gradus: {line}", highlight=False, markup=False, soft_wrap=True)
+    found = calls_of(
+        records,
+        points,
+        model=plan.model,
+        data=data.name,
+        data_sha256=plan.tasks_sha256,
+        temperature=plan.temperature,
+        seed=plan.seed,
+        max_new_tokens=plan.max_new_tokens,
+        duration_s=round(time.monotonic() - started, 3),
+    )
+    write_text(out / "calls.json", found.model_dump_json(by_alias=True, indent=1) + "\n")
+    for line in _said(found):
+        print(line)
+    print(out / "calls.json")
+    return EXIT_UNWRITTEN if found.unwritten else EXIT_WRITTEN
+
+
+def _said(found: Calls) -> Iterator[str]:
+    for what, rate, of in (
+        ("calls are well formed", found.format, f"{found.calls} calls"),
+        ("turns call the tool that is due, or none as is due", found.selection, f"{found.turns} turns"),
+    ):
+        ends = f"{rate.value:.1%} ({rate.low:.1%} to {rate.high:.1%})" if rate else "none"
+        yield f"{ends} of {of}: {what}"
+
+
+# ------------------------------------------------------------------------------------------------------------ figures
+
+
+def calls_of(records: Sequence[Record], points: Sequence[CutPoint], **told: Any) -> Calls:
+    """The figures of records, one for each cut point in their order; `told` says what was measured."""
+    written = [(one, point) for one, point in zip(records, points, strict=True) if one["status"] == "written"]
+    lost = [one["error"]["kind"] for one in records if one["status"] != "written"]
+    found = [(point, calls_in(one["completion"], one.get("tool_calls"), point.tools)) for one, point in written]
+    chosen = [(point, (calls[0].name or "?") if calls else NONE) for point, calls in found]
+    seed = int(told["seed"])
+    return Calls(
+        trajectories=len({point.trajectory for point in points}),
+        turns=len(written),
+        unwritten=dict(Counter(lost)),
+        calls=sum(len(calls) for _, calls in found),
+        format=_share([(point, [call.problem is None for call in calls]) for point, calls in found], seed),
+        malformed=dict(Counter(call.problem for _, calls in found for call in calls if call.problem).most_common()),
+        selection=_share([(point, [point.due == name]) for point, name in chosen], seed),
+        selection_by={
+            due: rate
+            for due in sorted({point.due for point, _ in chosen})
+            if (rate := _share([(point, [due == name]) for point, name in chosen if point.due == due], seed))
+        },
+        **told,
+    )
+
+
+def _share(held: Sequence[tuple[CutPoint, Sequence[bool]]], seed: int) -> Rate | None:
+    """The share of all that hold, with an interval over trajectories; None for nothing."""
+    sums: dict[str, tuple[int, int]] = {}
+    for point, holds in held:
+        those, total = sums.get(point.trajectory, (0, 0))
+        sums[point.trajectory] = those + sum(holds), total + len(holds)
+    return ratio_over_tasks([those for those, _ in sums.values()], [total for _, total in sums.values()], seed)
+
+
+# ---------------------------------------------------------------------------------------------------------- cut points
+
+
+def cut_points(data: Path, limit: int | None, *, served: bool) -> Iterator[CutPoint]:
+    """Every turn of the assistant: rows have `messages` and `tools`, or `prompt` and `completion` in Harmony.
+
+    `served`: messages are for a server, which takes arguments as texts. `limit`: of rows. Raises Misuse naming the row,
+    and where there is none.
+    """
+    seen: dict[str, str] = {}
+    kinds: set[bool] = set()
+    for number, row in enumerate(read_rows(data), start=1):
+        if limit is not None and number > limit:
+            break
+        values = row.checked().values
+        name = str(values.get("id") or f"row-{number}")
+        if name in seen:
+            raise Misuse(f"{row.where}: id {name!r} occurred before, at {seen[name]}")
+        seen[name] = row.where
+        kinds.add("messages" in values)
+        if len(kinds) > 1:
+            raise Misuse(f"{row.where}: is of another form than the rows before it")
+        try:
+            yield from _of_messages(name, values, served) if "messages" in values else _of_harmony(name, values)
+        except ValueError as error:
+            raise Misuse(f"{row.where}: {error}") from None
+    if not seen:
+        raise Misuse(f"{data}: holds no rows")
+
+
+def _of_messages(name: str, values: Mapping[str, Any], served: bool) -> Iterator[CutPoint]:
+    messages, tools = values["messages"], values.get("tools")
+    if not isinstance(messages, list) or not all(map(_is_message, messages)):
+        raise ValueError("messages: are not messages with role and content")
+    try:
+        listed = json.loads(tools) if isinstance(tools, str) else tools
+        schemas = declared(listed)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"tools: {error}") from None
+    said = [_as_served(turn) for turn in messages] if served else messages
+    places = [place for place, turn in enumerate(messages) if place and turn["role"] == "assistant"]
+    if not places:
+        raise ValueError("messages: the assistant has no turn behind another one")
+    for number, place in enumerate(places, start=1):
+        problem = Problem(f"{name}#{number}", said[:place], None, tools=listed)
+        yield CutPoint(problem, name, schemas, _due(messages[place]))
+
+
+def _is_message(turn: Any) -> bool:
+    if not isinstance(turn, dict) or turn.get("role") not in ROLES or not isinstance(turn.get("content"), str):
+        return False
+    return all(map(_is_call, turn.get("tool_calls") or ()))
+
+
+def _is_call(call: Any) -> bool:
+    function = call.get("function") if isinstance(call, dict) else None
+    return isinstance(function, dict) and isinstance(function.get("name"), str) and "arguments" in function
+
+
+def _as_served(turn: dict[str, Any]) -> dict[str, Any]:
+    calls = turn.get("tool_calls")
+    return {**turn, "tool_calls": [_with_text(call) for call in calls]} if calls else turn
+
+
+def _with_text(call: dict[str, Any]) -> dict[str, Any]:
+    function, arguments = call["function"], call["function"]["arguments"]
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    return {**call, "function": {**function, "arguments": text}}
+
+
+def _due(turn: Mapping[str, Any]) -> str:
+    calls = turn.get("tool_calls")
+    return str(calls[0]["function"]["name"]) if calls else NONE
+
+
+def _of_harmony(name: str, values: Mapping[str, Any]) -> Iterator[CutPoint]:
+    prompt, completion = values.get("prompt"), values.get("completion")
+    if not isinstance(prompt, str) or not isinstance(completion, str):
+        raise ValueError("has neither messages and tools, nor prompt and completion (--format harmony --by-turn)")
+    tools = declared_in_harmony(prompt)
+    calls = calls_in(completion, None, tools)
+    due = (calls[0].name or NONE) if calls else NONE
+    yield CutPoint(Problem(name, prompt, None), name.rpartition("#")[0] or name, tools, due)
+
+
+def _sha256(file: Path, limit: int | None) -> str:
+    return hashlib.sha256(file.read_bytes() + f"\0{limit}".encode()).hexdigest()
