@@ -69,6 +69,7 @@ class GraderName(StrEnum):
     OCAML = "ocaml"
     RUST = "rust"
     STORY = "story"
+    PREFERENCE = "preference"
 
 
 class Framework(StrEnum):
@@ -160,11 +161,27 @@ class StoryTask(_Wire):
         return value
 
 
-Task = OcamlTask | RustTask | StoryTask
-TASKS: dict[GraderName, type[OcamlTask] | type[RustTask] | type[StoryTask]] = {
+class Message(_Wire):
+    """One turn of a conversation."""
+
+    role: Annotated[str, Field(pattern=r"^[a-z_]+$", max_length=32)]
+    """`system`, `user`, `assistant` or whatever else the model's chat template knows."""
+    content: Text
+
+
+class PreferenceTask(_Wire):
+    """Judged by a reward model, which needs nothing but the prompt."""
+
+    messages: Annotated[tuple[Message, ...], Field(max_length=1000)] = ()
+    """The conversation that the completion answers, in place of `prompt`; the model's chat template writes it out."""
+
+
+Task = OcamlTask | RustTask | StoryTask | PreferenceTask
+TASKS: dict[GraderName, type[OcamlTask] | type[RustTask] | type[StoryTask] | type[PreferenceTask]] = {
     GraderName.OCAML: OcamlTask,
     GraderName.RUST: RustTask,
     GraderName.STORY: StoryTask,
+    GraderName.PREFERENCE: PreferenceTask,
 }
 
 
@@ -190,7 +207,17 @@ class StorySubmission(_Submission):
     task: StoryTask
 
 
-Submission = OcamlSubmission | RustSubmission | StorySubmission
+class PreferenceSubmission(_Submission):
+    task: PreferenceTask
+
+    @model_validator(mode="after")
+    def _has_one_prompt(self) -> PreferenceSubmission:
+        if self.prompt and self.task.messages:
+            raise ValueError("give either `prompt`, a text, or `task.messages`, a conversation")
+        return self
+
+
+Submission = OcamlSubmission | RustSubmission | StorySubmission | PreferenceSubmission
 
 
 class _GradeRequest(_Wire):
@@ -220,16 +247,27 @@ class StoryGradeRequest(_GradeRequest):
     submissions: Annotated[tuple[StorySubmission, ...], Field(max_length=MAX_BATCH)]
 
 
-GradeRequest = OcamlGradeRequest | RustGradeRequest | StoryGradeRequest
-REQUESTS: dict[GraderName, type[OcamlGradeRequest] | type[RustGradeRequest] | type[StoryGradeRequest]] = {
+class PreferenceGradeRequest(_GradeRequest):
+    submissions: Annotated[tuple[PreferenceSubmission, ...], Field(max_length=MAX_BATCH)]
+
+
+GradeRequest = OcamlGradeRequest | RustGradeRequest | StoryGradeRequest | PreferenceGradeRequest
+REQUESTS: dict[
+    GraderName,
+    type[OcamlGradeRequest] | type[RustGradeRequest] | type[StoryGradeRequest] | type[PreferenceGradeRequest],
+] = {
     GraderName.OCAML: OcamlGradeRequest,
     GraderName.RUST: RustGradeRequest,
     GraderName.STORY: StoryGradeRequest,
+    GraderName.PREFERENCE: PreferenceGradeRequest,
 }
-SUBMISSIONS: dict[GraderName, type[OcamlSubmission] | type[RustSubmission] | type[StorySubmission]] = {
+SUBMISSIONS: dict[
+    GraderName, type[OcamlSubmission] | type[RustSubmission] | type[StorySubmission] | type[PreferenceSubmission]
+] = {
     GraderName.OCAML: OcamlSubmission,
     GraderName.RUST: RustSubmission,
     GraderName.STORY: StorySubmission,
+    GraderName.PREFERENCE: PreferenceSubmission,
 }
 
 
@@ -399,13 +437,12 @@ def misuse_of(error: ValidationError) -> Misuse:
 def job_id_of(grader: str, rubric: str, submission: Submission) -> str:
     """The content hash under which identical work is done once. `grader` is name@revision.
 
-    Neither the submission's id nor its prompt counts: they cannot change the verdict.
+    The submission's id does not count, nor its prompt but for a reward model: they cannot change the verdict.
     """
-    text = json.dumps(
-        [grader, rubric, submission.task.model_dump(mode="json"), submission.completion],
-        sort_keys=True,
-        ensure_ascii=False,
-    )
+    asked = [grader, rubric, submission.task.model_dump(mode="json"), submission.completion]
+    if isinstance(submission, PreferenceSubmission):
+        asked.append(submission.prompt)
+    text = json.dumps(asked, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()[:40]
 
 

@@ -131,3 +131,24 @@ class StoryFacts:
         sensible = min(senses.fluency, senses.focus, senses.coherence, senses.role) >= 0.5
         complete = self.lines == self.stories > 0 and self.answered >= self.references and self.repeats < 0.5
         return complete and sensible and not self.tampered
+
+
+@dataclass(frozen=True, slots=True)
+class PreferenceFacts:
+    """What a reward model said of a completion."""
+
+    score: float
+    """As the model gives it: finite, without bounds or unit."""
+    centre: float
+    """The score of a text that is as good as not."""
+    scale: float
+    """How much more of score makes a text e times as likely to be the preferred one; positive."""
+    flags: tuple[str, ...] = ()
+    stage: Stage = Stage.SCORE
+    diagnostics: tuple[Diagnostic, ...] = ()
+    tests: TestCount | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Never: a score has no line beyond which a text is right."""
+        return False

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from gradus.contract import Stage
 from gradus.errors import InternalFault, Misuse
-from services.facts import Facts, StoryFacts
+from services.facts import Facts, PreferenceFacts, StoryFacts
 
 Components = dict[str, float]
 
@@ -42,6 +42,8 @@ SCRUM_WEIGHTS = {
     "redundancy": 0.20,
     "extraneous": 0.15,
 }
+MAX_TOLD_SCORE = 1e6
+"""Of a reward model, up or down, in the components: six places behind the point still add up there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +144,17 @@ def _story_scrum(facts: StoryFacts) -> Components:
     return parts
 
 
+def _preference_sigmoid(facts: PreferenceFacts) -> Components:
+    """The chance, by Bradley and Terry, to be preferred to a text that scores `centre`; the score as it is beside it.
+
+    `squashed` is what makes the chance of the score, as `clipped` is for the sum of story/scrum@1.
+    """
+    odds = max(-700.0, min(700.0, (facts.score - facts.centre) / facts.scale))
+    chance = 1 / (1 + math.exp(-odds))
+    told = round(max(-MAX_TOLD_SCORE, min(MAX_TOLD_SCORE, facts.score)), 6)
+    return {"score": told, "squashed": chance - told}
+
+
 CODE_RUBRICS: Mapping[str, Callable[[Facts], Components]] = {
     "ocaml/graduated@1": _graduated,
     "ocaml/strict@1": _strict,
@@ -153,12 +166,15 @@ STORY_RUBRICS: Mapping[str, Callable[[StoryFacts], Components]] = {
     "story/weighted@1": _story_weighted,
     "story/scrum@1": _story_scrum,
 }
-RUBRICS = (*CODE_RUBRICS, *STORY_RUBRICS)
+PREFERENCE_RUBRICS: Mapping[str, Callable[[PreferenceFacts], Components]] = {
+    "preference/sigmoid@1": _preference_sigmoid,
+}
+RUBRICS = (*CODE_RUBRICS, *STORY_RUBRICS, *PREFERENCE_RUBRICS)
 _UNSEEN = frozenset({"style", "clipped"})
 """Components that are only told when they are not 0."""
 
 
-def score(facts: Facts | StoryFacts, rubric: str) -> Score:
+def score(facts: Facts | StoryFacts | PreferenceFacts, rubric: str) -> Score:
     """The reward of `facts` under `rubric`, in [0, 1]. Raises Misuse for a rubric that does not exist or fit."""
     if rubric not in RUBRICS:
         raise Misuse(f"there is no rubric {rubric!r}; there are: {', '.join(sorted(RUBRICS))}")
@@ -168,9 +184,11 @@ def score(facts: Facts | StoryFacts, rubric: str) -> Score:
     return Score(min(1.0, max(0.0, round(sum(components.values()), 6))), components)
 
 
-def _weighed(facts: Facts | StoryFacts, rubric: str) -> Components:
+def _weighed(facts: Facts | StoryFacts | PreferenceFacts, rubric: str) -> Components:
     if isinstance(facts, StoryFacts) and rubric in STORY_RUBRICS:
         return STORY_RUBRICS[rubric](facts)
+    if isinstance(facts, PreferenceFacts) and rubric in PREFERENCE_RUBRICS:
+        return PREFERENCE_RUBRICS[rubric](facts)
     if isinstance(facts, Facts) and rubric in CODE_RUBRICS:
         return CODE_RUBRICS[rubric](facts)
     raise Misuse(f"the rubric {rubric!r} is another grader's")

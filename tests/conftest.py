@@ -18,6 +18,7 @@ import pytest
 from gradus.cli import main
 from gradus.errors import Fault
 from services.graders.ocaml.grader import OcamlGrader
+from services.graders.preference.grader import PreferenceGrader
 from services.graders.rust.grader import RustGrader
 from services.graders.story.grader import StoryGrader
 
@@ -128,6 +129,24 @@ def story_grader() -> Iterator[StoryGrader]:
         pytest.skip(f"the story grader cannot start here: {fault.message}")
     yield grader
     grader.encoder.close()
+
+
+@pytest.fixture(scope="session")
+def reward_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny reward model that was trained on nothing: its scores differ, and mean nothing."""
+    from tests.tiny_models import make_judge
+
+    return make_judge("qwen3", tmp_path_factory.mktemp("reward_models") / "judge")
+
+
+@pytest.fixture
+def preference_grader(reward_model: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PreferenceGrader]:
+    """The preference grader with a tiny model on the CPU, which the environment names meanwhile."""
+    monkeypatch.setenv("GRADUS_PREFERENCE_MODEL", str(reward_model))
+    monkeypatch.setenv("GRADUS_PREFERENCE_DEVICE", "cpu")
+    grader = PreferenceGrader()
+    yield grader
+    grader.scorer.close()
 
 
 class Said(NamedTuple):

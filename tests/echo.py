@@ -54,7 +54,7 @@ class EchoWorker:
 
     @asynccontextmanager
     async def working(self) -> AsyncIterator[EchoWorker]:
-        await self.broker.announce("echo", self.info, 60)
+        await self.broker.announce("echo", self.info, 600)
         loop = asyncio.create_task(self._work())
         try:
             yield self

@@ -37,8 +37,21 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
 
 def make_model(model_type: str, folder: Path) -> Path:
     """The untrained model with a tokenizer and a chat template; the same each time."""
+    from transformers import AutoModelForCausalLM
+
+    return _made(model_type, folder, AutoModelForCausalLM)
+
+
+def make_judge(model_type: str, folder: Path) -> Path:
+    """The same as a reward model: its head is as random as its layers, and it is saved."""
+    from transformers import AutoModelForSequenceClassification
+
+    return _made(model_type, folder, AutoModelForSequenceClassification, num_labels=1)
+
+
+def _made(model_type: str, folder: Path, auto_class: Any, **more: Any) -> Path:
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig
 
     from trainer.fresh import train_tokenizer
 
@@ -46,10 +59,10 @@ def make_model(model_type: str, folder: Path) -> Path:
     tokenizer.model_max_length = SIZES["max_position_embeddings"]
     ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
     sizes = {"vocab_size": SIZES["vocab_size"]} if model_type == "gpt2" else SIZES
-    config = AutoConfig.for_model(model_type, **{**sizes, **ARCHITECTURES[model_type], **ends})
+    config = AutoConfig.for_model(model_type, **{**sizes, **ARCHITECTURES[model_type], **ends, **more})
     with torch.random.fork_rng():
         torch.manual_seed(1)
-        AutoModelForCausalLM.from_config(config).float().save_pretrained(folder)
+        auto_class.from_config(config).float().save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 

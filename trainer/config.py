@@ -18,6 +18,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from gradus.contract import MAX_DEADLINE_S, GraderName, RubricName
 from gradus.errors import Misuse
+from gradus.reward_model.weights import label_of
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
@@ -187,8 +188,7 @@ class RewardModelConfig(Section):
 
     @property
     def label(self) -> str:
-        folder = Path(self.path)
-        return self.name or (folder.parent.name if folder.name == "final" else "") or folder.name
+        return self.name or label_of(self.path)
 
 
 class RewardConfig(Section):

@@ -31,10 +31,10 @@ app.add_typer(tasks_app, name="tasks")
 keys_app = typer.Typer(help="Make API keys.", no_args_is_help=True)
 app.add_typer(keys_app, name="keys")
 
-Grader = Annotated[str, typer.Argument(help="ocaml, rust or story", metavar="GRADER")]
+Grader = Annotated[str, typer.Argument(help="ocaml, rust, story or preference", metavar="GRADER")]
 Redis = Annotated[str | None, typer.Option(help="Redis of the queue, redis://host:6379/0", envvar="GRADUS_REDIS_URL")]
 Url = Annotated[str | None, typer.Option(help="Use the service there instead of grading here")]
-Slots = Annotated[int | None, typer.Option(min=1, max=256, help="Graded at one time [default: cores; story: 64]")]
+Slots = Annotated[int | None, typer.Option(min=1, max=256, help="Graded at one time [default: cores; of models: 64]")]
 Config = Annotated[Path | None, typer.Option(help="Grader configuration [default: the shipped one]")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar")]
 
@@ -52,13 +52,18 @@ def load_grader(name: str, config: Path | None = None) -> Any:
 
 
 def startable() -> list[Any]:
-    """All graders whose toolchain is here; of the others it is said what they lack. Raises Fault when there is none."""
-    from services.graders import GRADERS
+    """All graders whose toolchain is here; of the others it is said what they lack. Raises Fault when there is none.
+
+    A grader that judges by what somebody has to name, and nobody did, is not missed.
+    """
+    from services.graders import GRADERS, NotNamed
 
     found, lacking = [], []
     for name in GRADERS:
         try:
             found.append(load_grader(name))
+        except NotNamed:
+            continue
         except Fault as fault:
             lacking.append(fault)
             say(f"gradus: serving without {name.value}: {fault.message}")

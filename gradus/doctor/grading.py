@@ -16,6 +16,7 @@ ELSEWHERE = "graders need Linux: run them in containers (docker compose up) and 
 def grading_signs() -> Iterator[Sign]:
     yield from _in_boxes()
     yield from story_signs()
+    yield from preference_signs()
     yield extra("api", "fastapi", "`gradus serve`")
     yield extra("worker", "redis", "`gradus worker`")
     server = shutil.which("redis-server")
@@ -67,6 +68,18 @@ def story_signs() -> Iterator[Sign]:
         return f"{whereabouts(config.model)}; run by {config.backend} in {config.precision}"
 
     yield tried("story", model, needed=False)
+
+
+def preference_signs() -> Iterator[Sign]:
+    """The preference grader's model, where one is named; loads it, and asks nothing of it."""
+    from services.graders.preference.grader import PreferenceGrader
+
+    def model() -> str:
+        grader = PreferenceGrader()
+        grader.scorer.close()
+        return f"{grader.info().toolchain}; reads {grader.model.limit or 'any number of'} tokens of a text"
+
+    yield tried("preference", model, needed=False)
 
 
 def tried_servers(redis: str | None, url: str | None) -> Iterator[Sign]:

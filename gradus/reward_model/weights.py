@@ -49,6 +49,12 @@ def refuse_unusable(folder: Path) -> None:
         raise refused(folder, NO_HEAD)
 
 
+def label_of(name: str) -> str:
+    """What to call a model in metrics and verdicts: the last part of its name, or of its parent for `final`."""
+    folder = Path(name)
+    return (folder.parent.name if folder.name == "final" else "") or folder.name
+
+
 def base_of(folder: Path) -> str:
     """The model that an adapter belongs to, also after the run folder was moved."""
     name = str(told_by(folder / ADAPTER)["base_model_name_or_path"])

@@ -76,6 +76,15 @@ EXAMPLES: dict[GraderName, dict[str, Any]] = {
             }
         ]
     },
+    GraderName.PREFERENCE: {
+        "submissions": [
+            {
+                "id": "a1",
+                "completion": "Blue.",
+                "task": {"messages": [{"role": "user", "content": "Name a colour."}]},
+            }
+        ]
+    },
 }
 
 GRADED: dict[str, Any] = {

@@ -14,13 +14,18 @@ GRADERS: Mapping[GraderName, str] = {
     GraderName.OCAML: "services.graders.ocaml.grader:OcamlGrader",
     GraderName.RUST: "services.graders.rust.grader:RustGrader",
     GraderName.STORY: "services.graders.story.grader:StoryGrader",
+    GraderName.PREFERENCE: "services.graders.preference.grader:PreferenceGrader",
 }
 """Name -> where its class is. One line here, one folder beside, one config, five cases: that is a grader."""
 
 _OURS = ("gradus", "services")
 
-WAITING_SLOTS: Mapping[GraderName, int] = {GraderName.STORY: 64}
+WAITING_SLOTS: Mapping[GraderName, int] = {GraderName.STORY: 64, GraderName.PREFERENCE: 64}
 """Graders whose slots wait most of the time for a model that they share: with many it has much to batch."""
+
+
+class NotNamed(InternalFault):
+    """Nobody named what this grader is to judge by, and none ships with it."""
 
 
 class Grader(Protocol):
@@ -63,6 +68,6 @@ def _imported(name: GraderName, module: str) -> Any:
         package = (missing.name or "").partition(".")[0]
         if package in _OURS:
             raise
-        extra = "story" if name is GraderName.STORY else "worker"
+        extra = name.value if name in WAITING_SLOTS else "worker"
         message = f"the {name.value} grader needs the package {package}: pip install 'gradus[{extra}]'"
         raise InternalFault(message, retryable=False) from None

@@ -6,14 +6,19 @@ import time
 
 from gradus.contract import Graded, GraderInfo, GraderName, Submission
 from gradus.errors import InternalFault
-from services.facts import Facts, StoryFacts
+from services.facts import Facts, PreferenceFacts, StoryFacts
 from services.rubric import rubrics_of, score
 
 
 def verdict(
-    submission: Submission, facts: Facts | StoryFacts, rubric: str, info: GraderInfo, cpu_s: float, started: float
+    submission: Submission,
+    facts: Facts | StoryFacts | PreferenceFacts,
+    rubric: str,
+    info: GraderInfo,
+    cpu_s: float,
+    started: float,
 ) -> Graded:
-    """`cpu_s`: used in boxes, or by the model of stories. `started`: of `time.monotonic()`."""
+    """`cpu_s`: used in boxes, or by the model that reads. `started`: of `time.monotonic()`."""
     result = score(facts, rubric)
     return Graded(
         id=submission.id,

@@ -472,7 +472,7 @@ async def test_an_unknown_grader_is_a_404_that_lists_those_there_are(name: str) 
         problem = is_problem(await client.post(f"/v1/jobs/{name}", json=body()), 404)
     assert len(problem["detail"]) < 200
     if name.isalpha():
-        assert "ocaml, rust, story" in problem["detail"]
+        assert "ocaml, rust, story, preference" in problem["detail"]
 
 
 @pytest.mark.parametrize(("method", "path", "status"), [("GET", "/", 404), ("GET", GRADE, 405), ("PUT", GRADE, 405)])
@@ -779,7 +779,7 @@ async def test_metrics_tell_what_is_queued_running_and_waited_for() -> None:
 
 async def test_a_service_is_ready_when_a_grader_lives_or_all_those_that_are_required() -> None:
     async with service(worker=False) as (client, _):
-        assert "for: ocaml, rust, story" in is_problem(await client.get("/readyz"), 503)["detail"]
+        assert "for: ocaml, rust, story, preference" in is_problem(await client.get("/readyz"), 503)["detail"]
     async with service(required_graders="ocaml, rust") as (client, _):
         assert "for: rust" in is_problem(await client.get("/readyz"), 503)["detail"]
     async with service(required_graders="ocaml") as (client, _):
@@ -839,7 +839,7 @@ async def test_openapi_shows_an_example_for_every_grader_and_every_reference_res
         text = (await client.get("/openapi.json")).text
     document = json.loads(text)
     content = document["paths"]["/v1/grade/{grader}"]["post"]["requestBody"]["content"]["application/json"]
-    assert set(content["examples"]) == {"ocaml", "rust", "story"}
+    assert set(content["examples"]) == {"ocaml", "rust", "story", "preference"}
     schemas = document["components"]["schemas"]
     assert set(re.findall(r'"#/components/schemas/([^"]+)"', text)) <= set(schemas)
     assert set(re.findall(r'"#/(?!components/schemas/)', text)) == set()

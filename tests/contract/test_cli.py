@@ -103,7 +103,7 @@ def test_the_first_bad_line_is_named_even_if_it_is_the_last_of_many(gradus: Cli,
 @pytest.mark.parametrize(
     ("argv", "problem"),
     [
-        (["grade", "cobol", "a.jsonl"], "there is no grader 'cobol'; there are: ocaml, rust, story"),
+        (["grade", "cobol", "a.jsonl"], "there is no grader 'cobol'; there are: ocaml, rust, story, preference"),
         (["grade", "ocaml", "none.jsonl"], "none.jsonl: cannot be read: No such file or directory"),
         (["grade", "ocaml", "folder"], "folder: cannot be read: Is a directory"),
         (["grade", "ocaml", "bytes.jsonl"], "bytes.jsonl:2: is not UTF-8 text"),

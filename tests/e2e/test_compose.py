@@ -28,7 +28,7 @@ MAKE_SECRETS = ROOT / "deploy" / "setup" / "secrets.sh"
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 GRADERS = sorted(name for name in SERVICES if name.startswith("grader-"))
-BOXED = sorted({*GRADERS} - {"grader-story"})
+BOXED = sorted({*GRADERS} - {"grader-story", "grader-preference"})
 """Graders that run answers, in boxes."""
 BUILT = sorted(name for name, service in SERVICES.items() if "build" in service)
 PUBLISHED = {"api": "8000", "dashboard": "8080", "grafana": "3000"}
@@ -104,7 +104,9 @@ def test_a_grader_is_scaled_stateless_and_unreachable(name: str) -> None:
     assert service["networks"] == ["queue"]
     assert service["secrets"] == ["redis-worker-url"]
     assert service["tmpfs"]
-    assert not {"ports", "volumes", "container_name"} & service.keys()
+    assert not {"ports", "container_name"} & service.keys()
+    mounted = ["${GRADUS_REWARD_MODEL:-./runs/judge/final}:/model:ro"] if name == "grader-preference" else []
+    assert service.get("volumes", []) == mounted
 
 
 @pytest.mark.parametrize("name", BOXED)
@@ -157,7 +159,13 @@ def test_every_setting_that_holds_a_grader_is_taken_away_once_where_containers_r
 
 @pytest.mark.parametrize(
     "more",
-    [{"cpus": 2}, {"read_only": False}, {"cap_add": ["SYS_ADMIN"]}, {"security_opt": ["label=disable"]}],
+    [
+        {"cpus": 2},
+        {"read_only": False},
+        {"cap_add": ["SYS_ADMIN"]},
+        {"volumes": ["runs:/runs"]},
+        {"security_opt": ["label=disable"]},
+    ],
     ids=lambda more: next(iter(more)),
 )
 def test_a_setting_of_a_grader_that_nobody_takes_away_is_said(walls: ModuleType, more: dict[str, Any]) -> None:
@@ -201,6 +209,7 @@ def test_a_gpu_is_asked_for_by_its_number() -> None:
 def test_a_plain_up_serves_graders_and_their_page_and_nothing_else() -> None:
     profiles = {name: service["profiles"] for name, service in SERVICES.items() if "profiles" in service}
     assert profiles == {
+        "grader-preference": ["preference"],
         "trainer": ["demo"],
         "generation": ["gpu"],
         "generation-cpu": ["cpu-vllm"],
@@ -321,6 +330,13 @@ def test_the_story_grader_ships_without_torch_and_has_passed_its_own_cases() -> 
     story = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["story"]
     assert not [package for package in story if re.match(r"(torch|transformers|sentence-transformers)\b", package)]
     assert any("StoryGrader().prove()" in run for run in values(last_stage(dockerfile_of("grader-story")), "RUN"))
+
+
+def test_the_preference_grader_ships_without_a_model_and_names_the_place_where_one_is_mounted() -> None:
+    found = last_stage(dockerfile_of("grader-preference"))
+    assert any("GRADUS_PREFERENCE_MODEL=/model" in rest for rest in values(found, "ENV"))
+    assert any("HF_HUB_OFFLINE=1" in rest for rest in values(found, "ENV"))
+    assert SERVICES["grader-preference"]["environment"]["GRADUS_PREFERENCE_MODEL"] == "/model"
 
 
 @pytest.mark.parametrize("name", BOXED)

@@ -10,6 +10,7 @@ import copy
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -30,6 +31,9 @@ CRDS: dict[str, dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "crd_s
 OLDEST, NEWEST = "1.30", "1.37"
 RENDERED = ("overlays/fixed", "overlays/autoscaled", "nodes")
 OVERLAYS = RENDERED[:2]
+OPTIONAL = {GraderName.PREFERENCE: "components/preference"}
+"""Graders that a cluster has only when it is told to: they need what nobody ships."""
+SHIPPED = [name for name in GRADERS if name not in OPTIONAL]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
 
 Object = dict[str, Any]
@@ -42,6 +46,17 @@ def rendered(folder: str) -> tuple[Object, ...]:
     done = subprocess.run(["kubectl", "kustomize", str(K8S / folder)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return tuple(yaml.safe_load_all(done.stdout))
+
+
+@cache
+def with_options(folder: str) -> tuple[Object, ...]:
+    """An overlay with every optional grader."""
+    with tempfile.TemporaryDirectory() as made:
+        k8s = os.path.relpath(K8S, made)
+        components = ", ".join(f"{k8s}/{component}" for component in OPTIONAL.values())
+        text = f"resources: [{k8s}/{folder}]\ncomponents: [{components}]\n"
+        (Path(made) / "kustomization.yaml").write_text(text)
+        return rendered(made)
 
 
 def of_kind(objects: tuple[Object, ...], kind: str) -> dict[str, Object]:
@@ -78,6 +93,12 @@ def test_kubernetes_would_accept_what_is_rendered(folder: str, version: str) -> 
             kubernetes_validate.validate(entry, version, strict=True)
 
 
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+def test_kubernetes_would_accept_graders_that_are_optional(version: str) -> None:
+    for entry in with_options("overlays/fixed"):
+        kubernetes_validate.validate(entry, version, strict=True)
+
+
 @pytest.mark.parametrize("folder", OVERLAYS)
 def test_the_operators_would_accept_theirs(folder: str) -> None:
     for entry in rendered(folder):
@@ -101,15 +122,16 @@ def test_a_misspelt_field_is_not_accepted() -> None:
 
 @pytest.mark.parametrize("folder", OVERLAYS)
 def test_every_grader_has_a_deployment_of_its_name_and_there_is_no_other(folder: str) -> None:
-    found = {name for name in of_kind(rendered(folder), "Deployment") if name.startswith("grader-")}
-    assert found == {f"grader-{name}" for name in GRADERS}
-    budgets = of_kind(rendered(folder), "PodDisruptionBudget")
-    assert found <= budgets.keys(), "a grader without a PodDisruptionBudget"
+    for objects, names in ((rendered(folder), SHIPPED), (with_options(folder), list(GRADERS))):
+        found = {name for name in of_kind(objects, "Deployment") if name.startswith("grader-")}
+        assert found == {f"grader-{name}" for name in names}
+        budgets = of_kind(objects, "PodDisruptionBudget")
+        assert found <= budgets.keys(), "a grader without a PodDisruptionBudget"
 
 
 @pytest.mark.parametrize("name", list(GRADERS))
 def test_a_grader_runs_its_own_image_with_its_own_name(name: GraderName) -> None:
-    deployment = of_kind(rendered("overlays/fixed"), "Deployment")[f"grader-{name}"]
+    deployment = of_kind(with_options("overlays/fixed"), "Deployment")[f"grader-{name}"]
     [container] = deployment["spec"]["template"]["spec"]["containers"]
     assert container["image"] == f"gradus-grader-{name}"
     assert container["args"][:3] == ["gradus", "worker", name.value]
@@ -121,10 +143,22 @@ def test_a_grader_runs_its_own_image_with_its_own_name(name: GraderName) -> None
     )
 
 
-@pytest.mark.parametrize("name", list(GRADERS))
+def test_the_model_of_the_preference_grader_is_mounted_and_cannot_be_written() -> None:
+    objects = with_options("overlays/fixed")
+    spec = of_kind(objects, "Deployment")["grader-preference"]["spec"]["template"]["spec"]
+    [container] = spec["containers"]
+    [named] = container["env"]
+    [mount] = [one for one in container["volumeMounts"] if one["mountPath"] == named["value"]]
+    [volume] = [one for one in spec["volumes"] if one["name"] == mount["name"]]
+    assert named["name"] == "GRADUS_PREFERENCE_MODEL"
+    assert mount["readOnly"] is volume["persistentVolumeClaim"]["readOnly"] is True
+    assert volume["persistentVolumeClaim"]["claimName"] in of_kind(objects, "PersistentVolumeClaim")
+
+
+@pytest.mark.parametrize("name", SHIPPED)
 def test_every_grader_is_scaled_by_what_is_queued_and_what_runs(name: GraderName) -> None:
     scaled = of_kind(rendered("overlays/autoscaled"), "ScaledObject")
-    assert scaled.keys() == {f"grader-{one}" for one in GRADERS}
+    assert scaled.keys() == {f"grader-{one}" for one in SHIPPED}
     spec = scaled[f"grader-{name}"]["spec"]
     assert spec["scaleTargetRef"]["name"] == f"grader-{name}"
     queued, running = spec["triggers"]
@@ -148,7 +182,7 @@ def test_what_the_autoscaler_scales_has_no_fixed_number() -> None:
 def test_every_pod_meets_the_restricted_standard_which_the_namespace_enforces(folder: str) -> None:
     [namespace] = of_kind(rendered(folder), "Namespace").values()
     assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
-    for name, template in pods(rendered(folder)):
+    for name, template in pods(with_options(folder)):
         around = template["spec"]["securityContext"]
         assert around["runAsNonRoot"] is True, name
         assert around["seccompProfile"]["type"] in ("RuntimeDefault", "Localhost"), name
@@ -163,7 +197,7 @@ def test_every_pod_meets_the_restricted_standard_which_the_namespace_enforces(fo
 
 @pytest.mark.parametrize("folder", OVERLAYS)
 def test_nothing_can_write_to_its_image_or_has_a_key_of_the_cluster(folder: str) -> None:
-    for name, template in pods(rendered(folder)):
+    for name, template in pods(with_options(folder)):
         assert template["spec"]["automountServiceAccountToken"] is False, name
         for container in containers(template):
             assert container["securityContext"]["readOnlyRootFilesystem"] is True, name
@@ -172,9 +206,9 @@ def test_nothing_can_write_to_its_image_or_has_a_key_of_the_cluster(folder: str)
 
 @pytest.mark.parametrize("name", list(GRADERS))
 def test_a_grader_of_code_has_our_seccomp_profile_and_others_the_runtimes(name: GraderName) -> None:
-    template = of_kind(rendered("overlays/fixed"), "Deployment")[f"grader-{name}"]["spec"]["template"]
+    template = of_kind(with_options("overlays/fixed"), "Deployment")[f"grader-{name}"]["spec"]["template"]
     profile = template["spec"]["securityContext"]["seccompProfile"]
-    if name is GraderName.STORY:
+    if name in WAITING_SLOTS:
         assert profile == {"type": "RuntimeDefault"}
     else:
         assert profile == {"type": "Localhost", "localhostProfile": "gradus-grader.json"}
@@ -198,7 +232,7 @@ def test_a_grader_of_code_can_have_an_apparmor_profile(tmp_path: Path) -> None:
     lines = [f"resources: [{relative}/overlays/fixed]", f"components: [{relative}/components/apparmor]"]
     (tmp_path / "kustomization.yaml").write_text("\n".join(lines))
     deployments = of_kind(rendered(str(tmp_path)), "Deployment")
-    for name in GRADERS:
+    for name in SHIPPED:
         around = deployments[f"grader-{name}"]["spec"]["template"]["spec"]["securityContext"]
         assert ("appArmorProfile" in around) is (name is not GraderName.STORY)
 
@@ -218,8 +252,9 @@ def policies_for(objects: tuple[Object, ...], labels: dict[str, str], direction:
 @pytest.mark.parametrize("folder", OVERLAYS)
 @pytest.mark.parametrize("name", list(GRADERS))
 def test_a_grader_reaches_redis_and_names_and_nothing_else(folder: str, name: GraderName) -> None:
-    labels = of_kind(rendered(folder), "Deployment")[f"grader-{name}"]["spec"]["template"]["metadata"]["labels"]
-    allowed = [rule for policy in policies_for(rendered(folder), labels, "Egress") for rule in policy.get("egress", [])]
+    objects = with_options(folder)
+    labels = of_kind(objects, "Deployment")[f"grader-{name}"]["spec"]["template"]["metadata"]["labels"]
+    allowed = [rule for policy in policies_for(objects, labels, "Egress") for rule in policy.get("egress", [])]
     ports = sorted({port["port"] for rule in allowed for port in rule["ports"]})
     assert ports == [53, 6379]
     assert all("to" in rule for rule in allowed), "a rule without `to` is a way to everywhere"
@@ -293,11 +328,9 @@ def test_what_is_mounted_of_secrets_is_what_the_script_makes(folder: str, tmp_pa
         assert {one["key"] for one in access["spec"]["secretTargetRef"]} <= made
 
 
-@pytest.mark.parametrize(
-    "service", ["redis", "api", "grader-ocaml", "grader-rust", "grader-story", "dashboard", "trainer"]
-)
+@pytest.mark.parametrize("service", ["redis", "api", *(f"grader-{name}" for name in GRADERS), "dashboard", "trainer"])
 def test_what_runs_here_runs_with_compose_and_with_the_same_words(service: str) -> None:
-    template = dict(pods(rendered("overlays/autoscaled")))[service]
+    template = dict(pods(with_options("overlays/autoscaled")))[service]
     [container] = template["spec"]["containers"]
     here = [str(word) for word in container.get("command", container.get("args"))]
     there = [str(word) for word in COMPOSE[service]["command"]]

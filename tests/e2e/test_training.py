@@ -62,7 +62,7 @@ class LengthWorker(EchoWorker):
 
 @contextmanager
 def service(worker: type[EchoWorker]) -> Iterator[str]:
-    """The URL of a real API with such a worker, which is announced for a minute."""
+    """The URL of a real API with such a worker, which is announced for ten minutes."""
     with Service().running() as running:
         running.worker.__class__ = worker
         yield running.url

@@ -1,0 +1,73 @@
+"""The preference grader's configuration: `configs/graders/preference.yaml`, and `GRADUS_PREFERENCE_*` in its place.
+
+What can change a score or a reward is part of the grader's revision; where and how fast it is computed is not.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import Field, ValidationError
+
+from gradus.contract import RubricName, explain
+from gradus.errors import Misuse
+from services.graders.settings import Positive, Section, read_settings
+
+PREFIX = "GRADUS_PREFERENCE_"
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class PreferenceConfig(Section):
+    rubric: RubricName
+    model: str | None = None
+    """The final folder of a run of `gradus train reward`, any such folder, or a name on the hub."""
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Of the weights. auto: as the trainer loads reward models, bfloat16 on CUDA where the card can, else float32."""
+    threads: Positive = 1
+    """Of torch, on a CPU."""
+    batch_tokens: Annotated[int, Field(gt=0, le=10_000_000)] = 8192
+    """Of one pass, padding included; one text may be longer by itself."""
+    max_tokens: Annotated[int, Field(gt=0, le=10_000_000)] | None = None
+    """That are read of a text, from its end; None: as many as the model has positions for."""
+    hang_s: Annotated[float, Field(gt=0, le=86_400)] = 300.0
+    """A pass that takes longer hangs."""
+    centre: Finite = 0.0
+    """The score that earns one half."""
+    scale: Annotated[Finite, Field(gt=0)] = 1.0
+    """1: a difference of scores means what it meant in training, the logarithm of the odds."""
+
+
+WITHOUT_EFFECT = frozenset({"model", "device", "dtype", "threads", "batch_tokens", "hang_s"})
+"""Settings that are in the revision in another way (the hash of the files, the numbers computed in) or need not be."""
+
+
+def load_config(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> PreferenceConfig:
+    """Read `path`, or the shipped file, with what the environment says instead.
+
+    Raises Misuse naming the file or the variable, and the key.
+    """
+    read = read_settings(PreferenceConfig, "preference", path)
+    told = {name: text for name, text in environ.items() if name.startswith(PREFIX) and text}
+    given: dict[str, Any] = {}
+    for name, text in told.items():
+        key = name.removeprefix(PREFIX).lower()
+        if key not in PreferenceConfig.model_fields:
+            known = ", ".join(PREFIX + field.upper() for field in PreferenceConfig.model_fields)
+            raise Misuse(f"the environment variable {name} is no setting; there are: {known}")
+        given[key] = text if key == "model" else _value(name, text)
+    try:
+        return PreferenceConfig.model_validate({**read.model_dump(), **given})
+    except ValidationError as error:
+        raise Misuse(f"{', '.join(sorted(told))}: {explain(error)}") from None
+
+
+def _value(name: str, text: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise Misuse(f"{name}: {text!r} is no value") from None

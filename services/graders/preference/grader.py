@@ -1,0 +1,106 @@
+"""The preference grader: what a completion is read as, what the reward model says of it, and a verdict of that.
+
+Runs nothing that a model wrote, so it needs no box. Many slots share one model, for which one thread batches.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gradus.contract import Graded, GraderInfo, GraderName, PreferenceSubmission, Submission
+from gradus.errors import InternalFault
+from gradus.reward_model.weights import fingerprint, found, label_of
+from services.facts import PreferenceFacts
+from services.graders import NotNamed
+from services.graders.cases import prove_cases
+from services.graders.preference.config import PREFIX, WITHOUT_EFFECT, PreferenceConfig, load_config
+from services.graders.preference.scorer import Scorer
+from services.graders.verdict import offered_rubrics, verdict
+
+if TYPE_CHECKING:
+    from gradus.reward_model.texts import Prompt, Read
+    from services.graders.preference.probes import Model
+
+NO_MODEL = (
+    f"no reward model is named: set {PREFIX}MODEL, or `model` in a copy of configs/graders/preference.yaml, to the "
+    "final folder of a run of `gradus train reward`"
+)
+CUT, CONTROL_TOKENS = "preference:cut", "preference:control_tokens"
+
+
+class PreferenceGrader:
+    def __init__(self, config: Path | None = None) -> None:
+        """Raises NotNamed without a model, InternalFault when torch is missing, Misuse for one that cannot be used."""
+        self.config = load_config(config)
+        if self.config.model is None:
+            raise NotNamed(NO_MODEL, retryable=False)
+        self.model, self.precision = _opened(self.config, self.config.model)
+        self.scorer = Scorer(self.model, batch_tokens=self.config.batch_tokens, hang_s=self.config.hang_s)
+        files = fingerprint(found(self.config.model))
+        self._info = GraderInfo(
+            name=GraderName.PREFERENCE,
+            revision=self._revision(files),
+            toolchain=f"{label_of(self.config.model)} {files[:12]} in {self.precision}",
+            rubrics=offered_rubrics(GraderName.PREFERENCE, self.config.rubric),
+            sandbox="none",
+        )
+
+    def info(self) -> GraderInfo:
+        return self._info
+
+    def prove(self) -> None:
+        from services.graders.preference.probes import refuse_unfit
+
+        refuse_unfit(self.model, self.precision)
+        prove_cases(self, PreferenceSubmission, Path(__file__).parent / "cases.yaml")
+
+    def grade(self, submission: Submission, rubric: str, slot: int) -> Graded:
+        if not isinstance(submission, PreferenceSubmission):
+            raise InternalFault(f"the preference grader was given a {type(submission).__name__}", retryable=False)
+        started, cpu_s = time.monotonic(), time.thread_time()
+        read = self.model.read(_prompt_of(submission), submission.completion)
+        scored = self.scorer.score(read.ids)
+        if not math.isfinite(scored.score):
+            message = (
+                f"the reward model scores {scored.score}: its weights are broken, or too large for {self.precision}"
+            )
+            raise InternalFault(message, retryable=False)
+        facts = PreferenceFacts(scored.score, self.config.centre, self.config.scale, _flags(read))
+        used_s = scored.cpu_s + time.thread_time() - cpu_s
+        return verdict(submission, facts, rubric, self._info, used_s, started)
+
+    def _revision(self, files: str) -> str:
+        """Everything that can change a verdict but rubrics, which have versions of their own."""
+        folder, services = Path(__file__).parent, Path(__file__).parents[2]
+        shared = (services / "facts.py", services / "graders/settings.py", services / "graders/verdict.py")
+        reading = sorted((services.parent / "gradus/reward_model").glob("*.py"))
+        digest = hashlib.sha256(f"{files}|{self.precision}".encode())
+        for path in (*sorted(folder.glob("*.py")), *reading, *shared):
+            digest.update(path.read_bytes())
+        digest.update(self.config.model_dump_json(exclude=set(WITHOUT_EFFECT)).encode())
+        return digest.hexdigest()[:12]
+
+
+def _opened(config: PreferenceConfig, name: str) -> tuple[Model, str]:
+    try:
+        from services.graders.preference.backend import open_model
+    except ModuleNotFoundError as missing:
+        package = (missing.name or "").partition(".")[0]
+        message = f"the preference grader needs the package {package}: pip install 'gradus[preference]'"
+        raise InternalFault(message, retryable=False) from None
+    return open_model(config, name)
+
+
+def _prompt_of(submission: PreferenceSubmission) -> Prompt:
+    if not submission.task.messages:
+        return submission.prompt
+    return [{"role": message.role, "content": message.content} for message in submission.task.messages]
+
+
+def _flags(read: Read) -> tuple[str, ...]:
+    told = ((read.was_cut, CUT), (read.spelt_control_tokens, CONTROL_TOKENS))
+    return tuple(flag for is_so, flag in told if is_so)
