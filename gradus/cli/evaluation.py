@@ -92,6 +92,10 @@ def evaluate(
         Path | None,
         typer.Option(help="In place of TASKS: calls of tools, by trajectories of gradus tasks trajectories"),
     ] = None,
+    declines: Annotated[
+        Path | None,
+        typer.Option(help="In place of TASKS: asks of which some cannot be done, configs/tasks/declines.jsonl"),
+    ] = None,
     window: Annotated[int | None, typer.Option(help="With --perplexity: tokens that the model sees at once")] = None,
 ) -> None:
     """Ask a model for completions of tasks, grade them, and write figures with confidence intervals and a report.
@@ -229,8 +233,8 @@ def _evaluated(given: Mapping[str, Any]) -> int:
     what, model, endpoint, out = given["what"] or [], given["model"], given["endpoint"], given["out"]
     if given["perplexity"] is not None:
         return _perplexity(what, model, endpoint, given["perplexity"], out, given["window"])
-    if given["calls"] is not None:
-        return _calls(given, what)
+    if given["calls"] is not None or given["declines"] is not None:
+        return _ungraded(given, what)
     named, tasks = _model_and_file(what, model, endpoint, "TASKS")
     asked = _asked(**_options_of(given), model=named)
     from trainer.evaluate.command import main
@@ -303,16 +307,23 @@ def _perplexity(
     return main(named, data, out or Path("runs/eval") / folder_name(named, data), window)
 
 
-def _calls(given: Mapping[str, Any], what: Sequence[str]) -> int:
-    from trainer.evaluate.calling import main
+def _ungraded(given: Mapping[str, Any], what: Sequence[str]) -> int:
+    """What is measured without a grader: calls of tools, or what a model declines."""
+    from trainer.evaluate import calling, declining
     from trainer.evaluate.preparing import folder_name
 
-    data, model, endpoint = given["calls"], given["model"], given["endpoint"]
+    option = "calls" if given["calls"] is not None else "declines"
+    data, model, endpoint = given[option], given["model"], given["endpoint"]
+    if given["calls"] is not None and given["declines"] is not None:
+        raise Misuse("give either --calls or --declines")
     if len(what) + (model is not None) > 1 or (not what and model is None and endpoint is None):
-        raise Misuse("--calls takes one model: gradus eval MODEL --calls FILE, or --endpoint URL --calls FILE")
+        raise Misuse(
+            f"--{option} takes one model: gradus eval MODEL --{option} FILE, or --endpoint URL --{option} FILE"
+        )
     named = model or (what[0] if what else None)
     asked = _asked(**_options_of(given), model=named)
-    return main(asked, data, given["out"] or Path("runs/eval") / folder_name(named or "endpoint", data))
+    folder = given["out"] or Path("runs/eval") / folder_name(named or "endpoint", data)
+    return calling.main(asked, data, folder) if option == "calls" else declining.main(asked, data, folder)
 
 
 def _judge(grader: str, url: str | None, config: Path | None, slots: int | None) -> Judge:

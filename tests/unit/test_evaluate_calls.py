@@ -12,10 +12,12 @@ from openai_like import Json, OpenAiLike, Reply, refused
 from gradus.errors import Misuse
 from services.corpus.formats import TOOL, TOOLS, chat_row, harmony_row, harmony_turns
 from services.corpus.trajectories import Step, Trajectory
+from trainer.evaluate.asking import Plan
 from trainer.evaluate.calling import Calls, calls_of, cut_points, main
 from trainer.evaluate.endpoint import Server
 from trainer.evaluate.preparing import Asked
 from trainer.evaluate.tool_calls import Call, calls_in, declared, declared_in_harmony, fits, refuse_unread
+from trainer.evaluate.ungraded import Asking
 from trainer.rewards import Record
 
 WELL = '<tool_call>\n{"name": "check", "arguments": {"code": "let f = 1"}}\n</tool_call>'
@@ -200,8 +202,9 @@ def figures(tmp_path: Path, *completions: str | None) -> Calls:
     records: list[Record] = [
         lost if text is None else {"status": "written", "completion": text} for text in completions
     ]
-    told: Json = {"model": "m", "data": "d", "data_sha256": "x", "temperature": 0.0, "seed": 0}
-    return calls_of(records, points, **told, max_new_tokens=8, duration_s=1.0)
+    given: Json = {"model": "m", "asked_as": "chat", "served": True, "tasks": "d", "tasks_sha256": "x", "samples": 0}
+    plan = Plan.model_validate(given | {"temperature": 0.0, "greedy": True, "max_new_tokens": 8})
+    return calls_of(records, points, Asking(plan, 1.0))
 
 
 def test_the_figures_of_hand_made_turns_are_exactly_these(tmp_path: Path) -> None:

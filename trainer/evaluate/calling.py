@@ -7,35 +7,29 @@ model is asked for that turn. What it wrote is held to the declared schemas, and
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
-from rich.console import Console
 
 from gradus.errors import Misuse
 from gradus.rows import read_rows
 from trainer.config import PromptConfig
-from trainer.evaluate.collect import collect
-from trainer.evaluate.console import progress_bar, troubles
 from trainer.evaluate.figures import Part, Rate, ratio_over_tasks
 from trainer.evaluate.folder import write_text
 from trainer.evaluate.measure import Problem
-from trainer.evaluate.preparing import Asked, config_of, plan_of, source_of, with_model
-from trainer.evaluate.store import opened
+from trainer.evaluate.preparing import Asked, with_model
 from trainer.evaluate.tool_calls import Tools, calls_in, declared, declared_in_harmony
+from trainer.evaluate.ungraded import EXIT_UNWRITTEN, EXIT_WRITTEN, Asking, asked_for, unwritten_of
 from trainer.rewards import Record
 
 SCHEMA: Literal["gradus/calls@1"] = "gradus/calls@1"
 NONE = "none"
 """Stands for a turn that calls nothing."""
-EXIT_WRITTEN, EXIT_UNWRITTEN = 0, 3
 ROLES = frozenset({"system", "user", "assistant", "developer", "tool"})
 
 
@@ -86,32 +80,14 @@ def main(asked: Asked, data: Path, out: Path) -> int:
     The same call goes on where it was stopped. Returns 3 when turns were not written, else 0. Raises Misuse for rows
     that are no trajectories, and QueueFault when the model's server is away.
     """
-    started = time.monotonic()
-    if asked.samples != 1 or asked.turns != 1:
-        raise Misuse("--calls asks for each turn once: leave --samples and --turns out")
-    asked = asyncio.run(with_model(replace(asked, greedy=asked.temperature == 0)))
+    asked = asyncio.run(with_model(asked))
     points = list(cut_points(data, asked.limit, served=asked.server is not None))
     style: Literal["chat", "plain"] = "chat" if isinstance(points[0].problem.prompt, list) else "plain"
     problems = [point.problem for point in points]
-    plan = plan_of(asked, data.name, problems, PromptConfig(style=style))
-    plan = plan.model_copy(update={"tasks_sha256": _sha256(data, asked.limit)})
-    console = Console(stderr=True)
-    with opened(out / "calls.jsonl", plan, fresh=asked.fresh) as store, progress_bar(console) as on_progress:
-        source = source_of(asked, plan, config_of(asked), keep_special=True)
-        records = asyncio.run(collect(source, None, problems, plan, store, on_progress))
-    for line in troubles(records):
-        console.print(f"gradus: {line}", highlight=False, markup=False, soft_wrap=True)
-    found = calls_of(
-        records,
-        points,
-        model=plan.model,
-        data=data.name,
-        data_sha256=plan.tasks_sha256,
-        temperature=plan.temperature,
-        seed=plan.seed,
-        max_new_tokens=plan.max_new_tokens,
-        duration_s=round(time.monotonic() - started, 3),
+    asking, records = asked_for(
+        asked, data, problems, PromptConfig(style=style), out / "calls.jsonl", keep_special=True
     )
+    found = calls_of(records, points, asking)
     write_text(out / "calls.json", found.model_dump_json(by_alias=True, indent=1) + "\n")
     for line in _said(found):
         print(line)
@@ -131,17 +107,16 @@ def _said(found: Calls) -> Iterator[str]:
 # ------------------------------------------------------------------------------------------------------------ figures
 
 
-def calls_of(records: Sequence[Record], points: Sequence[CutPoint], **told: Any) -> Calls:
-    """The figures of records, one for each cut point in their order; `told` says what was measured."""
+def calls_of(records: Sequence[Record], points: Sequence[CutPoint], asking: Asking) -> Calls:
+    """The figures of records, one for each cut point in their order."""
     written = [(one, point) for one, point in zip(records, points, strict=True) if one["status"] == "written"]
-    lost = [one["error"]["kind"] for one in records if one["status"] != "written"]
     found = [(point, calls_in(one["completion"], one.get("tool_calls"), point.tools)) for one, point in written]
     chosen = [(point, (calls[0].name or "?") if calls else NONE) for point, calls in found]
-    seed = int(told["seed"])
+    seed = asking.seed
     return Calls(
         trajectories=len({point.trajectory for point in points}),
         turns=len(written),
-        unwritten=dict(Counter(lost)),
+        unwritten=unwritten_of(records),
         calls=sum(len(calls) for _, calls in found),
         format=_share([(point, [call.problem is None for call in calls]) for point, calls in found], seed),
         malformed=dict(Counter(call.problem for _, calls in found for call in calls if call.problem).most_common()),
@@ -151,7 +126,7 @@ def calls_of(records: Sequence[Record], points: Sequence[CutPoint], **told: Any)
             for due in sorted({point.due for point, _ in chosen})
             if (rate := _share([(point, [due == name]) for point, name in chosen if point.due == due], seed))
         },
-        **told,
+        **asking.told(),
     )
 
 
@@ -247,7 +222,3 @@ def _of_harmony(name: str, values: Mapping[str, Any]) -> Iterator[CutPoint]:
     calls = calls_in(completion, None, tools)
     due = (calls[0].name or NONE) if calls else NONE
     yield CutPoint(Problem(name, prompt, None), name.rpartition("#")[0] or name, tools, due)
-
-
-def _sha256(file: Path, limit: int | None) -> str:
-    return hashlib.sha256(file.read_bytes() + f"\0{limit}".encode()).hexdigest()

@@ -54,6 +54,8 @@ def _figures(found: Measurement) -> dict[str, str]:
         figures |= {f"  {name}": f"{rate.value:.1%}" for name, rate in details.rates.items()}
         if details.invented and details.invented.answers:
             figures["  answers with invented names"] = f"{details.invented.answers.value:.1%}"
+        if details.declined:
+            figures["  answers that decline"] = f"{details.declined.value:.1%}"
         if details.partial_tests:
             figures["  tests, on average"] = f"{details.partial_tests.value:.1%}"
     figures["reward"] = f"{found.mean_reward.value:.3f}" if found.mean_reward else "-"

@@ -19,6 +19,7 @@ from trainer.evaluate.figures import Part, Quantiles, Rate, by_task, quantiles, 
 from trainer.evaluate.imperative import is_imperative
 from trainer.evaluate.intervals import mean_with_interval
 from trainer.evaluate.invented import Invented, invented_of
+from trainer.evaluate.refusing import declined_of
 from trainer.evaluate.sizes import Sizes, sizes_of
 
 Record = Mapping[str, Any]
@@ -92,6 +93,8 @@ class Details(Part):
     """Names that the compiler did not find; None for graders without one, and in files of earlier versions."""
     sizes: Sizes | None = None
     """Lines of code; None where answers are none, and in files of earlier versions."""
+    declined: Rate | None = None
+    """Share of answers that decline a task; None where answers are no code, and in files of earlier versions."""
 
 
 def details_of(records: Sequence[Record], *, seed: int = 0) -> Details:
@@ -119,6 +122,7 @@ def details_of(records: Sequence[Record], *, seed: int = 0) -> Details:
         lengths_in="tokens" if in_tokens else "characters",
         invented=invented_of(verdicts, grader, seed),
         sizes=sizes_of(verdicts, grader),
+        declined=declined_of(verdicts, grader, seed),
     )
 
 

@@ -86,10 +86,10 @@ class TrainStage(Stage):
 
 
 class EvalStage(Stage):
-    """`gradus eval MODEL TASKS`; with `perplexity` a model's perplexity on a text, with `calls` its calls of tools."""
+    """`gradus eval MODEL TASKS`; or, without a grader, its perplexity on a text, what it calls, what it declines."""
 
     GOES_ON: ClassVar[bool] = True
-    FILES: ClassVar[tuple[str, ...]] = ("model", "tasks", "perplexity", "calls")
+    FILES: ClassVar[tuple[str, ...]] = ("model", "tasks", "perplexity", "calls", "declines")
 
     kind: Literal["eval"]
     model: str
@@ -97,26 +97,31 @@ class EvalStage(Stage):
     perplexity: str | None = None
     calls: str | None = None
     """Trajectories, whose turns the model is asked for."""
+    declines: str | None = None
+    """Asks of which some cannot be done."""
     grader: str = "ocaml"
     options: dict[str, Scalar | list[Scalar]] = {}
     """Further options of the command by their names, such as `samples` or `max_new_tokens`."""
 
     @model_validator(mode="after")
     def _measures_one_thing(self) -> EvalStage:
-        if sum(given is not None for given in (self.tasks, self.perplexity, self.calls)) != 1:
-            raise ValueError("give one of tasks, perplexity and calls")
-        _refuse_taken(self.options, ("out", "url", "model", "grader", "perplexity", "calls", "fresh"))
+        if sum(given is not None for given in (self.tasks, *self._ungraded().values())) != 1:
+            raise ValueError("give one of tasks, perplexity, calls and declines")
+        _refuse_taken(self.options, ("out", "url", "model", "grader", *self._ungraded(), "fresh"))
         return self
+
+    def _ungraded(self) -> dict[str, str | None]:
+        """What is measured without a grader, by the command's options."""
+        return {"perplexity": self.perplexity, "calls": self.calls, "declines": self.declines}
 
     @property
     def wants_service(self) -> bool:
         return self.tasks is not None
 
     def outputs(self, folder: Path) -> dict[str, Path]:
-        if self.perplexity is not None:
-            return {"results": folder / "perplexity.json"}
-        if self.calls is not None:
-            return {"results": folder / "calls.json", "completions": folder / "calls.jsonl"}
+        for option, data in self._ungraded().items():
+            if data is not None:
+                return {"results": folder / f"{option}.json"}
         return {
             "folder": folder,
             "results": folder / "results.json",
@@ -126,10 +131,9 @@ class EvalStage(Stage):
 
     def command(self, folder: Path, service: str | None) -> list[str]:
         to = ["--out", str(folder), *_as_options(self.options)]
-        if self.perplexity is not None:
-            return ["eval", self.model, "--perplexity", self.perplexity, *to]
-        if self.calls is not None:
-            return ["eval", self.model, "--calls", self.calls, *to]
+        for option, data in self._ungraded().items():
+            if data is not None:
+                return ["eval", self.model, f"--{option}", data, *to]
         assert self.tasks is not None
         graded = ["--url", service] if service is not None else []
         return ["eval", self.model, self.tasks, "--grader", self.grader, *graded, *to]

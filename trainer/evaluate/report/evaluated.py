@@ -209,6 +209,9 @@ def _rates_table(measured: Sequence[Measurement]) -> Table:
     rows.append(("cut off at the limit", *(_cut_off(found) for found in measured)))
     imperative = [found.details.imperative if found.details else None for found in measured]
     rows += _invented_rows(measured)
+    declined = [found.details.declined if found.details else None for found in measured]
+    if any(declined):
+        rows.append(("answers that decline the task", *(rate_in_words(rate) for rate in declined)))
     if any(imperative):
         rows.append(("assigns or loops (imperative)", *(rate_in_words(rate) for rate in imperative)))
     rows.append(("faults, in no rate", *(f"{found.faulted:,}" for found in measured)))

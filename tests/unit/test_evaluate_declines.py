@@ -1,0 +1,194 @@
+"""Declining: what an answer is by its form, over-refusal by its phrases, exact figures, and whole measurements."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openai_like import Json, OpenAiLike, Reply, refused
+from report_runs import RIGHT, UNTYPED, WRONG, verdict
+
+from gradus.contract import Graded, Stage
+from gradus.errors import Misuse
+from gradus.resources import configs
+from gradus.rows import read_rows
+from trainer.config import PromptConfig
+from trainer.evaluate.declining import INSTRUCTION, Declines, asks_in, main
+from trainer.evaluate.details import details_of
+from trainer.evaluate.endpoint import Server
+from trainer.evaluate.outcome import record_of
+from trainer.evaluate.preparing import Asked
+from trainer.evaluate.refusing import PHRASES, answered, is_declined
+from trainer.rewards import Record
+
+ASKS = configs() / "tasks" / "declines.jsonl"
+CODE = "```rust\npub fn f() {}\n```"
+NO = "CANNOT: there is no such crate."
+
+
+# --------------------------------------------------------------------------------------------------- the declared form
+
+
+@pytest.mark.parametrize(
+    ("completion", "is_"),
+    [
+        (NO, "declined"),
+        (f"I thought about it.\n\n{NO}", "declined"),
+        (f"**{NO}**", "declined"),
+        (f"<think>\n{CODE}\n</think>\n{NO}", "declined"),
+        (CODE, "code"),
+        (f"Here you are:\n{CODE}", "code"),
+        (f"<think>\n{NO}\n</think>\n{CODE}", "code"),
+        (f"{NO}\n{CODE}", "neither"),
+        ("CANNOT:", "neither"),
+        ("CANNOT: \n \n", "neither"),
+        ("cannot: no", "neither"),
+        ("I would say CANNOT: no", "neither"),
+        ("I'm sorry, I can't.", "neither"),
+        ("pub fn f() {}", "neither"),
+        (f"<think>\n{NO}", "neither"),
+        ("", "neither"),
+        (" " * 100_000 + "CANNOT", "neither"),
+        ("*" * 100_000, "neither"),
+    ],
+)
+def test_an_answer_is_what_its_form_says(completion: str, is_: str) -> None:
+    assert answered(completion) == is_
+
+
+# -------------------------------------------------------------------------------------------------------- over-refusal
+
+
+def record(completion: str, task: str = "a", result: Graded = UNTYPED) -> Record:
+    return record_of(result, mode="greedy", task_id=task, kind=None, sample=0, prompt="?", completion=completion)
+
+
+@pytest.mark.parametrize("phrase", PHRASES)
+def test_each_phrase_without_code_declines(phrase: str) -> None:
+    assert is_declined(record(f"Well, {phrase} that."))
+    assert is_declined(record(f"Well, {phrase.upper()} that.".replace("'", "\N{RIGHT SINGLE QUOTATION MARK}")))
+
+
+@pytest.mark.parametrize(
+    ("completion", "result"),
+    [
+        (f"I can't be sure, but:\n{CODE}", UNTYPED),
+        ("(* I can't do better *) let f x = x", RIGHT),
+        ("(* I can't do better *) let f x = x", WRONG),
+        ("let f x = y", UNTYPED),
+        ("<think>I can't.</think> let f x = y", UNTYPED),
+        ("", UNTYPED),
+    ],
+)
+def test_what_has_code_or_says_nothing_does_not_decline(completion: str, result: Graded) -> None:
+    assert not is_declined(record(completion, result=result))
+
+
+def test_the_share_of_hand_made_answers_is_exactly_this() -> None:
+    found = details_of([record("I can't."), record(CODE), record("CANNOT: no.", "b"), record("?", "c")]).declined
+    assert found is not None
+    assert found.value == pytest.approx((0.5 + 1 + 0) / 3)
+    story = verdict(0.2, grader="story@1", stage=Stage.EXTRACT)
+    assert details_of([record("I can't.", result=story)]).declined is None
+
+
+# ----------------------------------------------------------------------------------------------------- our own asks
+
+
+def test_there_are_as_many_asks_of_both_sorts_and_each_says_why() -> None:
+    rows = [dict(row.checked().values) for row in read_rows(str(ASKS))]
+    cannot = [row for row in rows if row["can"] is False]
+    assert len(cannot) >= 20
+    assert len(rows) == 2 * len(cannot)
+    assert {row["pair"] for row in cannot} == {row["pair"] for row in rows}
+    assert all(row["why"].endswith(".") for row in cannot)
+    assert len(list(asks_in(ASKS, None, PromptConfig(style="chat")))) == len(rows)
+
+
+# -------------------------------------------------------------------------------------------------- whole measurements
+
+
+def measured(answer: Any, data: Path, out: Path, **changed: Any) -> tuple[int, Declines, OpenAiLike]:
+    with OpenAiLike(answer).serving() as like:
+        server = Server(like.url, attempts=2, first_pause_s=0.01, concurrency=4)
+        given: Json = {"model": None, "server": server, "temperature": 0.0, "max_new_tokens": 64}
+        status = main(Asked(**{**given, **changed}), data, out)
+        return status, Declines.model_validate_json((out / "declines.json").read_text()), like
+
+
+def rows_of(path: Path, *rows: Any) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+PAIRS = [
+    {"id": "a-no", "pair": "a", "kind": "crate", "prompt": "no a", "can": False},
+    {"id": "a-yes", "pair": "a", "kind": "crate", "prompt": "yes a", "can": True},
+    {"id": "b-no", "pair": "b", "kind": "language", "prompt": "no b", "can": False},
+    {"id": "b-yes", "pair": "b", "kind": "language", "prompt": "yes b", "can": True},
+]
+
+
+def test_the_figures_of_a_model_that_is_right_thrice_are_exactly_these(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def answer(text: str, body: Json, before: int) -> Reply | str:
+        return {"no a": NO, "yes a": CODE, "no b": "I'm sorry.", "yes b": CODE}[text.rpartition("\n\n")[2]]
+
+    data = rows_of(tmp_path / "asks.jsonl", *PAIRS)
+    status, found, like = measured(answer, data, tmp_path / "out")
+    assert status == 0
+    assert found.accuracy is not None
+    assert found.declined_when_due is not None
+    assert found.answered_when_due is not None
+    assert (found.asks, found.accuracy.value, found.neither) == (4, 0.75, 1)
+    assert (found.declined_when_due.value, found.answered_when_due.value) == (0.5, 1.0)
+    assert {kind: rate.value for kind, rate in found.by_kind.items()} == {"crate": 1.0, "language": 0.5}
+    assert all(text.startswith(INSTRUCTION) for text in like.prompts())
+    assert capsys.readouterr().out.splitlines()[-1] == str(tmp_path / "out" / "declines.json")
+
+
+@pytest.mark.parametrize(("always", "accuracy"), [(NO, 0.5), (CODE, 0.5), ("I'm sorry, I can't.", 0.0)])
+def test_a_model_that_always_says_the_same_is_no_better_than_chance(
+    tmp_path: Path, always: str, accuracy: float
+) -> None:
+    _, found, _ = measured(lambda *_: always, ASKS, tmp_path / "out")
+    assert found.accuracy is not None
+    assert found.accuracy.value == accuracy
+
+
+def test_the_same_command_goes_on_where_a_server_failed(tmp_path: Path) -> None:
+    data, out = rows_of(tmp_path / "asks.jsonl", *PAIRS), tmp_path / "out"
+    failing = lambda text, body, before: refused(503) if "no a" in text else CODE  # noqa: E731
+    status, found, _ = measured(failing, data, out)
+    assert (status, found.unwritten, found.asks) == (3, {"server": 1}, 3)
+    status, found, like = measured(lambda *_: NO, data, out)
+    assert (status, found.unwritten, len(like.requests)) == (0, {}, 1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [
+        ([], "holds no rows"),
+        ([{"prompt": "x", "can": True}], "id or prompt"),
+        ([{"id": "a", "prompt": " ", "can": True}], "id or prompt"),
+        ([{"id": "a", "prompt": ["x"], "can": True}], "id or prompt"),
+        ([{"id": "a", "prompt": "x"}], "can: must say"),
+        ([{"id": "a", "prompt": "x", "can": "yes"}], "can: must say"),
+        ([{"id": "a", "prompt": "x", "can": True}] * 2, "occurred before"),
+        ([{"id": "a", "prompt": "x", "can": True, "pair": 7}], "pair: is no text"),
+        ([{"id": "a", "prompt": "x", "can": True, "kind": []}], "kind: is no text"),
+    ],
+)
+def test_rows_that_are_no_asks_are_refused_by_name(tmp_path: Path, rows: list[Json], why: str) -> None:
+    data = rows_of(tmp_path / "asks.jsonl", *rows)
+    with pytest.raises(Misuse, match=why):
+        measured(lambda *_: NO, data, tmp_path / "out")
+
+
+@pytest.mark.parametrize("changed", [{"samples": 2}, {"turns": 2}])
+def test_everything_is_asked_for_once(tmp_path: Path, changed: Json) -> None:
+    with pytest.raises(Misuse, match="once"):
+        measured(lambda *_: NO, ASKS, tmp_path / "out", **changed)

@@ -1,0 +1,149 @@
+"""`gradus eval --declines`: whether a model declines what cannot be done, and nothing else. Grades no code.
+
+Each thing is asked with the same instruction: code, or one line `CANNOT: reason`. Answers are judged by that form and
+by no taste: a text that has neither is wrong either way, so that no phrase has to be guessed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ConfigDict, Field
+
+from gradus.errors import Misuse
+from gradus.rows import Row, read_rows
+from trainer.config import PromptConfig
+from trainer.evaluate.figures import Part, Rate, share_over_tasks
+from trainer.evaluate.folder import write_text
+from trainer.evaluate.measure import Problem
+from trainer.evaluate.preparing import Asked, config_of, prompt_config, with_model
+from trainer.evaluate.refusing import Answered, answered
+from trainer.evaluate.ungraded import EXIT_UNWRITTEN, EXIT_WRITTEN, Asking, asked_for, unwritten_of
+from trainer.prompts import render_text
+from trainer.rewards import Record
+
+SCHEMA: Literal["gradus/declines@1"] = "gradus/declines@1"
+INSTRUCTION = (
+    "You are asked for Rust code: edition 2021, the standard library only, no `unsafe`. If what is asked can be done "
+    "exactly as it stands, answer with one fenced block of code. If it cannot, answer with one line that begins with "
+    "`CANNOT:` and says why, and with no code."
+)
+
+
+class Declines(Part):
+    """What came of asking for things that can be done and things that cannot. Intervals are over pairs of both."""
+
+    schema_: Literal["gradus/declines@1"] = Field(SCHEMA, alias="schema")
+    model: str
+    data: str
+    """Name of the file."""
+    data_sha256: str
+    asks: int
+    """That were answered; those below are in no share."""
+    unwritten: dict[str, int]
+    """Generation errors by kind."""
+    accuracy: Rate | None
+    """Share of the answers that decline what cannot be done and have code for what can."""
+    declined_when_due: Rate | None
+    """Of what cannot be done, the share that is declined."""
+    answered_when_due: Rate | None
+    """Of what can be done, the share for which there is code; whether the code is right is not asked."""
+    by_kind: dict[str, Rate]
+    """The accuracy by kind of ask."""
+    neither: int
+    """Answers with neither code nor the declared line, or with both; wrong either way."""
+    temperature: float
+    seed: int
+    max_new_tokens: int
+    duration_s: float
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One thing to ask for."""
+
+    problem: Problem
+    pair: str
+    kind: str
+    can: bool
+
+
+# ------------------------------------------------------------------------------------------------------- the command
+
+
+def main(asked: Asked, data: Path, out: Path) -> int:
+    """Ask for everything in a file of pairs; the figures are printed, and the path of their file last.
+
+    The same call goes on where it was stopped. Returns 3 when answers were not written, else 0. Raises Misuse for rows
+    that are no such asks, and QueueFault when the model's server is away.
+    """
+    asked = asyncio.run(with_model(asked))
+    config = prompt_config(asked, config_of(asked))
+    wanted = list(asks_in(data, asked.limit, config))
+    asking, records = asked_for(asked, data, [one.problem for one in wanted], config, out / "declines.jsonl")
+    found = declines_of(records, wanted, asking)
+    write_text(out / "declines.json", found.model_dump_json(by_alias=True, indent=1) + "\n")
+    for what in ("accuracy", "declined_when_due", "answered_when_due"):
+        rate: Rate | None = getattr(found, what)
+        print(f"{what}: {rate.value:.1%} ({rate.low:.1%} to {rate.high:.1%})" if rate else f"{what}: none")
+    print(out / "declines.json")
+    return EXIT_UNWRITTEN if found.unwritten else EXIT_WRITTEN
+
+
+def asks_in(data: Path, limit: int | None, config: PromptConfig) -> Iterator[Wanted]:
+    """The rows of a file: `id`, `prompt`, `can`, and perhaps `pair` and `kind`. Raises Misuse naming the row."""
+    seen: dict[str, str] = {}
+    for number, row in enumerate(read_rows(data), start=1):
+        if limit is not None and number > limit:
+            break
+        values = row.checked().values
+        name, prompt, can = values.get("id"), values.get("prompt"), values.get("can")
+        if not isinstance(name, str) or not name or not isinstance(prompt, str) or not prompt.strip():
+            raise Misuse(f"{row.where}: id or prompt: is missing, empty or no text")
+        if not isinstance(can, bool):
+            raise Misuse(f"{row.where}: can: must say true or false: whether what is asked can be done")
+        if name in seen:
+            raise Misuse(f"{row.where}: id {name!r} occurred before, at {seen[name]}")
+        seen[name] = row.where
+        problem = Problem(name, render_text(config, f"{INSTRUCTION}\n\n{prompt}"), None, opening=config.opening)
+        yield Wanted(problem, _text(row, "pair") or name, _text(row, "kind") or "asks", can)
+    if not seen:
+        raise Misuse(f"{data}: holds no rows")
+
+
+def _text(row: Row, column: str) -> str | None:
+    value = row.values.get(column)
+    if value is not None and not isinstance(value, str):
+        raise Misuse(f"{row.where}: {column}: is no text")
+    return value or None
+
+
+def declines_of(records: Sequence[Record], wanted: Sequence[Wanted], asking: Asking) -> Declines:
+    """The figures of records, one for each thing that was asked for, in their order."""
+    pairs = zip(records, wanted, strict=True)
+    found = [(one, answered(str(record["completion"]))) for record, one in pairs if record["status"] == "written"]
+    kinds = sorted({one.kind for one, _ in found})
+    by_kind = {kind: _accuracy([pair for pair in found if pair[0].kind == kind], asking.seed) for kind in kinds}
+    return Declines(
+        asks=len(found),
+        unwritten=unwritten_of(records),
+        accuracy=_accuracy(found, asking.seed),
+        declined_when_due=_accuracy([pair for pair in found if not pair[0].can], asking.seed),
+        answered_when_due=_accuracy([pair for pair in found if pair[0].can], asking.seed),
+        by_kind={kind: rate for kind, rate in by_kind.items() if rate is not None},
+        neither=sum(what == "neither" for _, what in found),
+        **asking.told(),
+    )
+
+
+def _accuracy(found: Sequence[tuple[Wanted, Answered]], seed: int) -> Rate | None:
+    held: dict[str, list[bool]] = {}
+    for one, what in found:
+        held.setdefault(one.pair, []).append(what == ("code" if one.can else "declined"))
+    return share_over_tasks(held.values(), seed)
