@@ -242,7 +242,7 @@ def _believed(matching: Matching, stories: Sequence[Story], asked: Asked, reader
     texts = [(asked.references[pair.reference].want, stories[pair.story].want) for pair in matching.pairs]
     denied = reader.contradiction(texts)
     pairs = (
-        replace(pair, gated=pair.gated * (1 - float(share))) for pair, share in zip(matching.pairs, denied, strict=True)
+        pair._replace(gated=pair.gated * (1 - float(share))) for pair, share in zip(matching.pairs, denied, strict=True)
     )
     return replace(matching, pairs=tuple(pair for pair in pairs if pair.gated > 0))
 
@@ -306,8 +306,9 @@ def _focus(one: _Matched, doubt: _Doubt, asked: Asked, again: _Again, references
     if not doubt.pieces:
         return 1.0
     nearest = [float((references @ again.vector(piece)).max()) for piece in doubt.pieces]
-    weights = [len(tokens(piece)) for piece in doubt.pieces]
-    return float(np.average([meaning.ramp(cosine, *RELEVANT) for cosine in nearest], weights=weights))
+    words = [len(tokens(piece)) for piece in doubt.pieces]
+    said = [number * meaning.ramp(cosine, *RELEVANT) for cosine, number in zip(nearest, words, strict=True)]
+    return sum(said) / sum(words)
 
 
 def _coherence(one: _Matched, doubt: _Doubt, again: _Again, references: Vectors) -> float:

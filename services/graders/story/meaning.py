@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from services.graders.story.matching import clipped
 from services.graders.story.words import content, opposites, stem, tokens, word_list
 
 Vectors = NDArray[np.float32]
@@ -101,7 +102,7 @@ class Probe:
     def __call__(self, vectors: Vectors) -> NDArray[np.float64]:
         """(n,) in [0, 1] of (n, width)."""
         scores = vectors.astype(np.float64) @ self.weights + self.bias
-        return np.clip((scores - self.low) / (self.high - self.low), 0.0, 1.0)
+        return clipped((scores - self.low) / (self.high - self.low))
 
 
 @cache
