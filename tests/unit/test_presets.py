@@ -141,7 +141,7 @@ MODEL_TYPES = {
     r"openai/gpt-oss-.*": "gpt_oss",
 }
 NEEDS = {
-    "vllm": "vLLM writes its completions: trained in tests/vllm_server/test_vllm_presets.py (make test-vllm)",
+    "vllm": "vLLM writes its completions: trained in tests/vllm_server/test_vllm_with_presets.py (make test-vllm)",
     "bitsandbytes": "bitsandbytes is not installed (extra `quantized`); its options were checked",
 }
 

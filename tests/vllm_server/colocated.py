@@ -1,4 +1,4 @@
-"""`gradus train` with vLLM in the trainer's own process, on a machine without a GPU: for test_vllm_presets.py.
+"""`gradus train` with vLLM in the trainer's own process, on a machine without a GPU: for test_vllm_with_presets.py.
 
 `python -m tests.vllm_server.colocated BEHIND CONFIG [overrides]`, by the interpreter of an environment with vLLM; what
 it lacks is looked for in the folder BEHIND, the trainer's packages. TRL's code is used as it is. Two things that it

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,7 @@ class Server:
         self._logs = logs
         self._process: subprocess.Popen[bytes] | None = None
         self._command: Sequence[str] = ()
+        self._environment: Mapping[str, str] = {}
         self._starts = 0
 
     def gradus(self, model: Path, *options: str) -> None:
@@ -64,20 +65,23 @@ class Server:
         self._start([str(BIN / "gradus"), "vllm", str(model), *self._sized(), *options], {})
 
     def bare(self, model: Path, **environment: str) -> None:
-        """vLLM without anything of ours."""
+        """vLLM without anything of ours; one that is just that and runs is kept."""
         command = [str(BIN / "python"), "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
         memory = ["--enforce-eager", "--gpu-memory-utilization", "0.3", "--kv-cache-memory-bytes", str(64 << 20)]
-        self._start([*command, *self._sized(), *memory, "--host", "127.0.0.1", "--dtype", "float32"], environment)
+        command = [*command, *self._sized(), *memory, "--host", "127.0.0.1", "--dtype", "float32"]
+        environment = {"VLLM_SERVER_DEV_MODE": "0"} | environment
+        if self._process is None or (self._command, self._environment) != (command, environment):
+            self._start(command, environment)
 
     def _sized(self) -> list[str]:
         return ["--port", str(self.port), "--max-model-len", "128", "--max-num-seqs", "16"]
 
     def again(self) -> None:
-        self._start(self._command, {})
+        self._start(self._command, self._environment)
 
-    def _start(self, command: Sequence[str], environment: dict[str, str]) -> None:
+    def _start(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self.stop()
-        self._command, self._starts = command, self._starts + 1
+        self._command, self._environment, self._starts = command, environment, self._starts + 1
         with (self._logs / f"vllm-{self._starts}.log").open("wb") as log:
             env = {**os.environ, "HF_HUB_OFFLINE": "1", **environment}
             self._process = subprocess.Popen(command, stdout=log, stderr=log, env=env, start_new_session=True)

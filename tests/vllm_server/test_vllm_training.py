@@ -1,7 +1,7 @@
 """Training against a real vLLM server: the same weights on both sides whatever happens to it, or no training.
 
-The order of the tests is that of the server's states, so that few starts do: fresh with adapters, changed weights,
-killed, restarted, another model, started by hand.
+The order of the tests is that of the server's states, so that few starts do, each of half a minute: without anything of
+ours, fresh with adapters, changed weights, killed, restarted, another model, started by hand.
 """
 
 from __future__ import annotations
@@ -37,6 +37,16 @@ def stopped_for(run: Training, *overrides: str) -> str:
     """Runs it, which must end with status 3; what it said last."""
     assert run(*overrides) == 3
     return run.said.partition("stopped: ")[2]
+
+
+# --------------------------------------------------------------------------------------------- a server of others
+
+
+def test_a_server_without_development_endpoints_is_refused(server: Server, model: Path, training: Make) -> None:
+    server.bare(model)  # as test_vllm_evaluation.py leaves it
+    said = stopped_for(training(model, server.url))
+    assert "VLLM_SERVER_DEV_MODE=1" in said
+    assert "gradus vllm MODEL" in said
 
 
 # ----------------------------------------------------------------------------------- a fresh server that takes adapters
@@ -250,13 +260,6 @@ def test_tied_embeddings_are_in_step_as_well(server: Server, tied_model: Path, t
 
 def test_adapters_on_a_server_that_takes_none_are_refused(server: Server, tied_model: Path, training: Make) -> None:
     assert "without --enable-lora" in stopped_for(training(tied_model, server.url), *LORA, "--generation.sync", "lora")
-
-
-def test_a_server_without_development_endpoints_is_refused(server: Server, model: Path, training: Make) -> None:
-    server.bare(model, VLLM_SERVER_DEV_MODE="0")
-    said = stopped_for(training(model, server.url))
-    assert "VLLM_SERVER_DEV_MODE=1" in said
-    assert "gradus vllm MODEL" in said
 
 
 def test_a_server_with_other_log_probabilities_is_refused(server: Server, model: Path, training: Make) -> None:
