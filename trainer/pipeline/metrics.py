@@ -20,8 +20,8 @@ Take = Literal["last", "max", "min", "mean"]
 MAX_FILE_MB = 256
 
 _KEY, _PICK = r"[^.\[\]]+", r"\[[^\[\]]+\]"
-_PATH = re.compile(rf"{_KEY}(?:\.{_KEY}|{_PICK})*")
-_STEP = re.compile(r"\[(?P<index>[0-9]+)\]|\[(?P<name>[^=\]]+)=(?P<value>[^\]]*)\]|(?P<key>[^.\[\]]+)")
+PATH = re.compile(rf"{_KEY}(?:\.{_KEY}|{_PICK})*")
+STEP = re.compile(r"\[(?P<index>[0-9]+)\]|\[(?P<name>[^=\]]+)=(?P<value>[^\]]*)\]|(?P<key>[^.\[\]]+)")
 _TAKEN: Mapping[Take, Callable[[Sequence[float]], float]] = {
     "last": lambda values: values[-1],
     "max": max,
@@ -77,9 +77,9 @@ def read_json(file: Path) -> Any:
 
 def at(tree: Any, path: str) -> Any:
     """What stands at a path. Raises NoFigure naming the step that leads nowhere."""
-    if not _PATH.fullmatch(path):
+    if not PATH.fullmatch(path):
         raise NoFigure(f"{path!r} is no path such as measurements[mode=greedy].mean_reward")
-    for step in _STEP.finditer(path):
+    for step in STEP.finditer(path):
         tree = _inside(tree, step, path)
     return tree
 

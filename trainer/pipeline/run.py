@@ -20,6 +20,7 @@ from trainer.config import nearest
 from trainer.pipeline.child import Child, Signals, Stopped
 from trainer.pipeline.digests import Digests
 from trainer.pipeline.fingerprint import Inputs, fingerprint, fingerprint_of_all, inputs_of
+from trainer.pipeline.paths import mistakes_in
 from trainer.pipeline.plan import EMBEDDED, Pipeline, load_pipeline, wants_service
 from trainer.pipeline.screen import Screen
 from trainer.pipeline.service import GRADUS, Embedded
@@ -325,6 +326,9 @@ def _planned(run: Run, name: str) -> list[str]:
 
 
 def _mistakes(run: Run, name: str, check_command: CheckCommand) -> list[str]:
+    stage = run.pipeline.stages[name]
+    if isinstance(stage, GateStage):
+        return [f"stages.{name}: {line}" for line in mistakes_in(stage, run.pipeline.stages)]
     try:
         _check(run.ready[name], run.folder.of(name), _planned(run, name), check_command)
     except Misuse as misuse:
