@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
-from gradus.client import RewardClient
 from gradus.errors import Misuse, QueueFault
+from trainer.asked_early import client_of
 from trainer.config import GenerationConfig, RewardConfig, RunConfig, TrainConfig
 from trainer.data import load_tasks, read_worked_examples
 from trainer.generation.server import VllmServer
@@ -17,10 +17,6 @@ from trainer.generation.versions import refuse_untested
 
 Finding = tuple[str, str | None, str]
 """(what was looked at, `misuse`, `fault` or None for good, what was found)."""
-
-
-def client_of(config: RewardConfig) -> RewardClient:
-    return RewardClient(config.urls, api_key=os.environ.get(config.api_key_env), batch_size=config.batch_size)
 
 
 def findings(config: RunConfig) -> Iterator[Finding]:
@@ -45,7 +41,10 @@ def _findings_on_rewards(config: TrainConfig) -> Iterator[Finding]:
     if config.generation.backend == "vllm":
         yield _checked("vLLM server", lambda: _vllm(config.generation))
     if config.reward.grader is not None:
-        yield _checked("graders", lambda: _graders(config.reward))
+        yield _checked("graders", lambda: ready_grader(config.reward, timeout_s=0))
+    for service in config.reward.services:
+        as_asked = config.reward.as_asked_of(service)
+        yield _checked(f"service {service.label}", partial(ready_grader, as_asked, 0, "reward.services"))
     if config.reward.models:
         yield _checked("reward models", lambda: _reward_models(config.reward))
 
@@ -116,14 +115,13 @@ def _reward_models(config: RewardConfig) -> str:
     return ", ".join(f"{model.label} x {model.weight:g}" for model in config.models)
 
 
-def _graders(config: RewardConfig) -> str:
-    return ready_grader(config, timeout_s=0)
+def ready_grader(config: RewardConfig, timeout_s: float, place: str = "reward") -> str:
+    """What will grade. Raises QueueFault if it is not there in time, Misuse for a rubric that it does not have.
 
-
-def ready_grader(config: RewardConfig, timeout_s: float) -> str:
-    """What will grade. Raises QueueFault if it is not there in time, Misuse for a rubric that it does not have."""
+    `place`: where the configuration names it.
+    """
     info = asyncio.run(client_of(config).wait_ready(config.judge.value, timeout_s))
     if config.rubric is not None and config.rubric not in info.rubrics:
-        raise Misuse(f"reward.rubric: {info.grader} has no {config.rubric}; it has: {', '.join(info.rubrics)}")
+        raise Misuse(f"{place}.rubric: {info.grader} has no {config.rubric}; it has: {', '.join(info.rubrics)}")
     rubric = config.rubric or info.rubrics[0]
     return f"{info.grader} at {', '.join(config.urls)}, rubric {rubric}, {info.slots} slots"

@@ -1,7 +1,7 @@
 """completions.jsonl of a run: what was graded, with the advantage that TRL made of each reward.
 
 Rewards are known one call before advantages, so lines wait here for theirs. Computes no advantage itself: scaling,
-faults, further rewards and other processes' samples are TRL's to weigh.
+faults, further sources and other processes' samples are TRL's to weigh.
 """
 
 from __future__ import annotations
@@ -19,17 +19,32 @@ class CompletionsFile:
     def __init__(self, file: Path) -> None:
         self._file = file
         self._held: list[dict[str, Any]] = []
+        self._further: dict[str, list[dict[str, Any]]] = {}
 
     def take(self, records: Iterable[dict[str, Any]]) -> None:
         self._held.extend(records)
+
+    def take_further(self, name: str, records: Sequence[dict[str, Any]]) -> None:
+        """What another grader said of the same completions, in the same order, before or after they were taken."""
+        self._further.setdefault(name, []).extend(records)
 
     def settle(self, advantages_B: Sequence[float]) -> None:
         """Write what is held with its advantages, in the order in which it was taken; None where the counts differ."""
         fits = len(advantages_B) == len(self._held)
         advantages: Sequence[float | None] = advantages_B if fits else [None] * len(self._held)
-        held, self._held = self._held, []
+        held, self._held = self._with_further(self._held), []
         records = ({**one, "advantage": advantage} for one, advantage in zip(held, advantages, strict=True))
         append_lines(self._file, records)
+
+    def _with_further(self, held: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        further, self._further = self._further, {}
+        whole = {name: records for name, records in further.items() if len(records) == len(held)}
+        if not whole:
+            return held
+        return [
+            {**one, "services": {name: records[place] for name, records in whole.items()}}
+            for place, one in enumerate(held)
+        ]
 
     def give_up(self) -> None:
         """Write what is still held without advantages: the round ended before it had any."""

@@ -191,11 +191,33 @@ class RewardModelConfig(Section):
         return self.name or label_of(self.path)
 
 
+class ServiceConfig(Section):
+    """A further grader, asked for every completion beside `reward.grader` or without one."""
+
+    grader: GraderName
+    """`preference`, a reward model behind the REST endpoints; or `reward.grader` again, by another rubric."""
+    weight: float = 1.0
+    rubric: RubricName | None = None
+    """None: the grader's default."""
+    name: str | None = None
+    """In metrics, `rewards/<name>/mean`. None: the grader's."""
+    urls: Annotated[list[str], BeforeValidator(listed), Field(min_length=1)] | None = None
+    """None: `reward.urls`."""
+    api_key_env: str | None = None
+    """None: `reward.api_key_env`."""
+
+    @property
+    def label(self) -> str:
+        return self.name or self.grader.value
+
+
 class RewardConfig(Section):
     grader: GraderName | None = None
-    """None: reward models alone."""
+    """Judges the tasks. None: reward models alone, here or as services."""
     weight: float = 1.0
-    """Of the grader's reward beside reward models."""
+    """Of the grader's reward beside others."""
+    services: list[ServiceConfig] = []
+    """Further graders; a completion that one of them, or the grader, could not judge earns nothing at all."""
     models: list[RewardModelConfig] = []
     """What else there is to earn; a completion that the grader could not judge earns nothing here either."""
     urls: Annotated[list[str], BeforeValidator(listed), Field(min_length=1)] = ["http://127.0.0.1:8000"]
@@ -220,14 +242,38 @@ class RewardConfig(Section):
             raise Misuse("reward.grader: is needed for this, and reward models alone were given")
         return self.grader
 
+    def as_asked_of(self, service: ServiceConfig) -> RewardConfig:
+        """These settings with that service in the grader's place, and nothing beside it."""
+        told = {"grader": service.grader, "rubric": service.rubric, "weight": service.weight}
+        where = {"urls": service.urls or self.urls, "api_key_env": service.api_key_env or self.api_key_env}
+        return self.model_copy(update={**told, **where, "services": [], "models": []})
+
     @model_validator(mode="after")
     def _earns_something(self) -> RewardConfig:
-        if self.grader is None and not self.models:
+        if self.grader is None and not self.models and not self.services:
             raise ValueError("give a grader, reward models, or both")
-        labels = [model.label for model in self.models]
+        sources = [*(one.label for one in self.services), *(one.label for one in self.models)]
+        labels = [TRLS_NAME_OF_THE_GRADER, *sources]
         if twins := sorted({label for label in labels if labels.count(label) > 1}):
-            raise ValueError(f"two reward models are called {twins[0]}; give each a name")
+            raise ValueError(f"two sources of reward are called {twins[0]}; give each a name")
         return self
+
+    @model_validator(mode="after")
+    def _asks_each_for_what_it_can_judge(self) -> RewardConfig:
+        if self.grader is GraderName.PREFERENCE:
+            raise ValueError(
+                "a reward model judges no tasks: write services: [{grader: preference}] in place of grader"
+            )
+        for service in self.services:
+            if service.grader not in (GraderName.PREFERENCE, self.grader):
+                raise ValueError(
+                    f"services: {service.grader.value}: the rows have no tasks for it, only for the grader"
+                )
+        return self
+
+
+TRLS_NAME_OF_THE_GRADER = "gradus"
+"""In metrics, `rewards/gradus/mean`."""
 
 
 class WarmStart(RowSource):
@@ -350,7 +396,7 @@ OWN_NAMES = {
     "use_cpu": "set `model.device: cpu`",
     "trust_remote_code": "set `model.trust_remote_code`",
     "model_init_kwargs": "set `model.dtype`, `model.revision`, `model.attn_implementation` or `model.load_in_4bit`",
-    "reward_weights": "set `reward.weight` and the weights of `reward.models`; a rubric weighs the parts of a verdict",
+    "reward_weights": "set `reward.weight` and those of `reward.services` and `reward.models`",
     "disable_tqdm": "set `logging.progress`",
     "eval_strategy": "set `evaluation.every_steps`",
     "remove_unused_columns": "leave it out: the reward needs the columns",

@@ -16,10 +16,12 @@ from trl import GRPOConfig, RLOOConfig
 
 from gradus.errors import GradusError, Misuse
 from trainer.adapters import lora_config, settle
+from trainer.asked_early import client_of
 from trainer.completions_file import CompletionsFile
 from trainer.config import RewardConfig, TrainConfig
 from trainer.data import Example
 from trainer.device import Device, settled, weights_dtype
+from trainer.further_graders import FurtherGrader
 from trainer.generation.backend import generating, vllm_options
 from trainer.held_out import AFTER, BEFORE, HeldOut
 from trainer.memory import UpdateWatch, noticing, until_it_fits
@@ -109,13 +111,14 @@ def _trainer(run: Run, start: str, tokenizer: Any) -> GradusTrainer:
     completions_file = CompletionsFile(run.folder.completions) if config.logging.completions else None
     examples = fitting(config, run.tasks.train, tokenizer, run.say)
     rewarder = _rewarder(run, examples, clock, completions_file)
+    further = _further(run, examples, clock, completions_file)
     models = [load_reward_model(asked, run.device) for asked in config.reward.models]
     dtype = weights_dtype(run.device, config.model.dtype, frozen=config.lora is not None)
     logging.getLogger(f"trl.trainer.{config.stage}_trainer").addFilter(_is_no_fault_report)
     model = load_model(start, config.model, dtype)
     trainer: GradusTrainer = TRAINERS[config.stage](
         model,
-        [*([rewarder.gradus] if rewarder else []), *models],
+        [*([rewarder.gradus] if rewarder else []), *(one.function for one in further), *models],
         args=_arguments(run, len(examples)),
         train_dataset=_dataset(config, examples),
         processing_class=tokenizer,
@@ -130,8 +133,9 @@ def _trainer(run: Run, start: str, tokenizer: Any) -> GradusTrainer:
     if config.lora is not None:
         settle(trainer.model, config.lora, run.say)
     trainer.remove_callback(PrinterCallback)
-    trainer.rewarder = rewarder if config.reward.early else None
-    trainer.has_verdicts = rewarder is not None
+    graders: list[Rewarder | FurtherGrader] = [*([rewarder] if rewarder else []), *further]
+    trainer.asked_early = graders if config.reward.early else ()
+    trainer.graders = len(graders)
     trainer.completions_file = completions_file
     return trainer
 
@@ -139,7 +143,7 @@ def _trainer(run: Run, start: str, tokenizer: Any) -> GradusTrainer:
 def _rewarder(
     run: Run, examples: Iterable[Example], clock: StepClock, completions_file: CompletionsFile | None
 ) -> Rewarder | None:
-    """What asks the graders; None where reward models alone are to judge."""
+    """What asks the grader of the tasks; None where there is none."""
     if run.config.reward.grader is None:
         return None
     return Rewarder(
@@ -150,6 +154,25 @@ def _rewarder(
         record=completions_file.take if completions_file else lambda records: None,
         grading=clock.grading,
     )
+
+
+def _further(
+    run: Run, examples: Sequence[Example], clock: StepClock, completions_file: CompletionsFile | None
+) -> list[FurtherGrader]:
+    """What asks the graders beside it, in their order."""
+    return [
+        FurtherGrader(
+            run.config.reward,
+            service,
+            examples,
+            client_of(run.config.reward.as_asked_of(service)),
+            prompt_of=partial(render, run.config.prompt),
+            opening=run.config.prompt.opening,
+            tell=completions_file.take_further if completions_file else lambda name, records: None,
+            grading=clock.grading,
+        )
+        for service in run.config.reward.services
+    ]
 
 
 def _arguments(run: Run, tasks: int) -> Any:
@@ -165,9 +188,9 @@ def _arguments(run: Run, tasks: int) -> Any:
 
 
 def weights_of(reward: RewardConfig) -> list[float]:
-    """One for each source of reward, the grader first."""
+    """One for each source of reward: the grader, further ones, reward models."""
     own = [reward.weight] if reward.grader is not None else []
-    return [*own, *(model.weight for model in reward.models)]
+    return [*own, *(one.weight for one in reward.services), *(one.weight for one in reward.models)]
 
 
 def _is_no_fault_report(record: logging.LogRecord) -> bool:

@@ -1,7 +1,7 @@
 """TRL's two trainers that learn from rewards, GRPO and RLOO, with what ours do besides. The loops are TRL's.
 
-They send completions to be graded early, go on from a checkpoint as if never stopped, and give a completion that no
-grader could judge no reward at all, whatever reward models say of it.
+They send completions to be graded early, go on from a checkpoint as if never stopped, and give a completion that a
+grader could not judge no reward at all, whatever others say of it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from trl import GRPOTrainer, RLOOTrainer
 
 from trainer.completions_file import WithAdvantages
 from trainer.early_grading import sent_as_they_end
+from trainer.further_graders import FurtherGrader
 from trainer.generation.answers import Sampled
 from trainer.generation.client import Served
 from trainer.resuming import Resumable
@@ -38,11 +39,11 @@ class OnRewards(WithAdvantages, Resumable):
     async_loop: Any
     _metrics: Any
 
-    has_verdicts = True
-    """The first reward is a grader's; the others are reward models'."""
+    graders = 1
+    """So many of the sources of reward, the first, are graders; the others are reward models in this process."""
     passes_done = 0
-    rewarder: Rewarder | None = None
-    """Where completions go as they end; None: all are graded together."""
+    asked_early: Sequence[Rewarder | FurtherGrader] = ()
+    """Where completions go as they end; nowhere: all are graded together."""
     served: Served | None = None
     """The vLLM server that writes them; None: this process does, or TRL talks to vLLM by itself."""
 
@@ -81,14 +82,13 @@ class OnRewards(WithAdvantages, Resumable):
         return send
 
     def _send_ahead(self, ended: list[tuple[str, str]]) -> None:
-        if self.rewarder is not None:
-            self.async_loop.call_soon_threadsafe(self.rewarder.send_ahead, ended)
+        for grader in self.asked_early:
+            self.async_loop.call_soon_threadsafe(grader.send_ahead, ended)
 
     def _calculate_rewards(self, *args: Any, **named: Any) -> Any:
-        """Rewards by completion and source. Beside reward models a fault would become a partial score."""
+        """Rewards by completion and source. Beside other sources a fault would become a partial score."""
         rewards_BF = super()._calculate_rewards(*args, **named)  # type: ignore[misc]
-        if self.has_verdicts:
-            rewards_BF[torch.isnan(rewards_BF[:, 0])] = torch.nan
+        rewards_BF[torch.isnan(rewards_BF[:, : self.graders]).any(dim=1)] = torch.nan
         return rewards_BF
 
 

@@ -1,14 +1,12 @@
-"""The one reward function of a run: completions go to the graders, verdicts come back as rewards, faults as None.
+"""The reward function of a run: completions go to the graders, verdicts come back as rewards, faults as None.
 
-TRL leaves samples without a reward out of the group's baseline, so a fault of ours teaches the model nothing. There is
-one function on purpose: beside a second one a fault would become a partial score, which `trainer.on_rewards` takes back
-where reward models stand beside. Past a budget of faults the run stops. Nothing is judged here; retries and deadlines
-are `RewardClient`'s.
+TRL leaves samples without a reward out of the group's baseline, so a fault of ours teaches the model nothing. Beside
+further graders and reward models a fault would become a partial score, which `trainer.on_rewards` takes back. Past a
+budget of faults the run stops. Nothing is judged here; retries and deadlines are `RewardClient`'s.
 """
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,17 +17,12 @@ from typing import Any
 from gradus.client import RewardClient
 from gradus.contract import MAX_TEXT_CHARS, SUBMISSIONS, Faulted, Graded, Submission
 from gradus.errors import GradusError
+from trainer.asked_early import Asked, Grading, Result
 from trainer.config import FaultBudget, RewardConfig
 from trainer.data import Example
 from trainer.prompts import text_of, with_opening
 
-Result = Graded | Faulted
 Record = dict[str, Any]
-Asked = tuple[str, str]
-"""A prompt's id and a completion for it."""
-
-MIN_DEADLINE_S = 1.0
-"""What a second call gets at least when early ones have used up the time."""
 
 
 class GradingStopped(GradusError):
@@ -42,9 +35,12 @@ def clean(completion: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def submission_of(config: RewardConfig, example: Example, completion: str, submission_id: str) -> Submission:
-    """One completion for one task, ready for the wire."""
-    given = {"id": submission_id, "prompt": example.prompt, "completion": clean(completion), "task": example.task}
+def submission_of(
+    config: RewardConfig, example: Example, completion: str, submission_id: str, opening: str = ""
+) -> Submission:
+    """One completion for one task, ready for the wire, with what its prompt has already written of it."""
+    text = clean(with_opening(opening, completion))
+    given = {"id": submission_id, "prompt": example.prompt, "completion": text, "task": example.task}
     return SUBMISSIONS[config.judge].model_validate(given)
 
 
@@ -67,13 +63,11 @@ class Rewarder:
         """
         self._config = config
         self._examples = {example.id: example for example in examples}
-        self._client = client
         self._opening = opening
         self._record = record
         self._grading = grading
         self._budget = BudgetWatch(config)
-        self._early: dict[Asked, asyncio.Task[Result]] = {}
-        """What was sent ahead, by task and completion; belongs to the loop that runs `gradus`."""
+        self._asking = Grading(config, client, self._submission)
 
     async def gradus(
         self,
@@ -91,9 +85,9 @@ class Rewarder:
         texts = [text_of(completion) for completion in completions]
         started = time.perf_counter()
         asked = list(zip(prompt_id, texts, strict=True))
-        log_metric("gradus/early", sum(one in self._early for one in asked) / max(len(asked), 1))
+        log_metric("gradus/early", self._asking.share_sent(asked))
         with self._grading():
-            results = await self._grade(asked, f"{step}.")
+            results = await self._asking.grade(asked, f"{step}.")
         log_metric("gradus/grade_s", time.perf_counter() - started)
         self._record(records_of(step, prompt_id, prompts, texts, results))
         for name, value in metrics_of(prompt_id, results).items():
@@ -105,39 +99,10 @@ class Rewarder:
 
     def send_ahead(self, asked: Iterable[Asked]) -> None:
         """Begin to grade what the next call of `gradus` will ask for. Call it on the loop that will run `gradus`."""
-        new = [one for one in dict.fromkeys(asked) if one not in self._early]
-        if new:
-            sent = asyncio.create_task(self._ask(new, f"early.{len(self._early)}.", self._config.deadline_s))
-            self._early |= {one: asyncio.create_task(_item_of(sent, index)) for index, one in enumerate(new)}
+        self._asking.send_ahead(asked)
 
-    async def _grade(self, asked: Sequence[Asked], id_prefix: str) -> list[Result]:
-        """Results in order: early verdicts, and for all else a call of its own, within one deadline for both."""
-        give_up_at = time.monotonic() + self._config.deadline_s
-        early, self._early = {one: self._early[one] for one in asked if one in self._early}, {}
-        if early:
-            await asyncio.wait(early.values(), timeout=self._config.deadline_s)
-        found = {one: task.result() for one, task in early.items() if task.done() and not task.exception()}
-        results = [found.get(one) for one in asked]
-        missing = [index for index, result in enumerate(results) if not isinstance(result, Graded)]
-        left_s = max(give_up_at - time.monotonic(), MIN_DEADLINE_S)
-        again = await self._ask([asked[index] for index in missing], id_prefix, left_s) if missing else []
-        for index, result in zip(missing, again, strict=True):
-            results[index] = result
-        return [result for result in results if result is not None]
-
-    async def _ask(self, asked: Sequence[Asked], id_prefix: str, deadline_s: float) -> list[Result]:
-        submissions = [
-            submission_of(
-                self._config, self._examples[prompt_id], with_opening(self._opening, text), f"{id_prefix}{index}"
-            )
-            for index, (prompt_id, text) in enumerate(asked)
-        ]
-        grader, rubric = self._config.judge.value, self._config.rubric
-        return await self._client.grade(grader, submissions, rubric=rubric, deadline_s=deadline_s)
-
-
-async def _item_of(sent: asyncio.Task[list[Result]], index: int) -> Result:
-    return (await asyncio.shield(sent))[index]
+    def _submission(self, prompt_id: str, text: str, submission_id: str) -> Submission:
+        return submission_of(self._config, self._examples[prompt_id], text, submission_id, self._opening)
 
 
 # ----------------------------------------------------------------------------------------------------------- faults
@@ -220,10 +185,10 @@ def outcome_of(result: Result) -> Record:
     return {"status": result.status, **NO_VERDICT, **given}
 
 
-def metrics_of(prompt_ids: Sequence[str], results: Sequence[Result]) -> dict[str, float]:
-    """What to plot of one step. Shares are of the graded samples, except `faulted`, which is of all."""
+def metrics_of(prompt_ids: Sequence[str], results: Sequence[Result], group: str = "gradus") -> dict[str, float]:
+    """What to plot of one step, below `group`. Shares are of the graded samples, except `faulted`, which is of all."""
     verdicts = [result for result in results if isinstance(result, Graded)]
-    metrics = {"gradus/faulted": 1 - len(verdicts) / max(len(results), 1)}
+    metrics = {f"{group}/faulted": 1 - len(verdicts) / max(len(results), 1)}
     if not verdicts:
         return metrics
     share = 1 / len(verdicts)
@@ -231,12 +196,12 @@ def metrics_of(prompt_ids: Sequence[str], results: Sequence[Result]) -> dict[str
     for prompt_id, result in zip(prompt_ids, results, strict=True):
         if isinstance(result, Graded):
             groups[prompt_id] = groups.get(prompt_id, False) or result.passed
-    metrics["gradus/passed"] = share * sum(result.passed for result in verdicts)
-    metrics["gradus/group_passed"] = sum(groups.values()) / len(groups)
-    metrics["gradus/cached"] = share * sum(result.cached for result in verdicts)
-    metrics |= _shares("gradus/stage", Counter(result.stage.value for result in verdicts), share)
-    metrics |= _shares("gradus/flag", Counter(flag for result in verdicts for flag in result.flags), share)
-    metrics |= _shares("gradus/component", _sums(result.components for result in verdicts), share)
+    metrics[f"{group}/passed"] = share * sum(result.passed for result in verdicts)
+    metrics[f"{group}/group_passed"] = sum(groups.values()) / len(groups)
+    metrics[f"{group}/cached"] = share * sum(result.cached for result in verdicts)
+    metrics |= _shares(f"{group}/stage", Counter(result.stage.value for result in verdicts), share)
+    metrics |= _shares(f"{group}/flag", Counter(flag for result in verdicts for flag in result.flags), share)
+    metrics |= _shares(f"{group}/component", _sums(result.components for result in verdicts), share)
     return metrics
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gradus.errors import QueueFault
-from trainer.check import client_of, findings, ready_grader
-from trainer.config import RunConfig, TrainConfig
+from trainer.asked_early import client_of
+from trainer.check import findings, ready_grader
+from trainer.config import RewardConfig, RunConfig, TrainConfig
 from trainer.data import Example, Tasks, load_tasks
 from trainer.provenance import write_settings
 from trainer.ranks import is_leader, wait_for_all
@@ -134,21 +135,23 @@ def _train_on_rewards(
         say(f"going on from {checkpoint}, step {done}")
 
     if settings.reward.grader is not None:
-        await_grader(settings, say)
+        await_grader(settings.reward, say)
+    for service in settings.reward.services:
+        await_grader(settings.reward.as_asked_of(service), say, "reward.services")
     wish.raise_if_made()
     run = Run(settings, options, tasks, device, folder, client_of(settings.reward), wish, say, checkpoint)
     train_grpo(run, _start(run))
     say(f"done: the model is in {folder.final}")
 
 
-def await_grader(settings: TrainConfig, say: Callable[[str], None]) -> None:
+def await_grader(reward: RewardConfig, say: Callable[[str], None], place: str = "reward") -> None:
     """Raises GradingStopped if the grader does not come: better now than after the warm start."""
     from trainer.rewards import GradingStopped, what_to_start
 
     try:
-        say(f"grading by {ready_grader(settings.reward, settings.reward.ready_timeout_s)}")
+        say(f"grading by {ready_grader(reward, reward.ready_timeout_s, place)}")
     except QueueFault as fault:
-        raise GradingStopped(f"{fault.message}\n{what_to_start(settings.reward)}") from None
+        raise GradingStopped(f"{fault.message}\n{what_to_start(reward)}") from None
 
 
 def _start(run: Run) -> str:

@@ -256,7 +256,7 @@ def test_a_completion_that_was_not_judged_earns_nothing_from_a_reward_model(poli
     rewards = trainer._calculate_rewards(rows, ["p"] * 4, ["a", "b", "c", "d"], [[1]] * 4)
     assert rewards[0::2].tolist() == [[1.0, 5.0]] * 2
     assert torch.isnan(rewards[1::2]).all()
-    trainer.has_verdicts = False
+    trainer.graders = 0
     rewards = trainer._calculate_rewards(rows, ["p"] * 4, ["a", "b", "c", "d"], [[1]] * 4)
     assert rewards[:, 1].tolist() == [5.0] * 4
 

@@ -224,7 +224,8 @@ def training_settings(stage: TrainStage) -> dict[str, Any]:
 def is_graded(stage: TrainStage) -> bool:
     """A grading service is asked for its rewards."""
     settings = training_settings(stage)
-    return settings.get("stage", "grpo") in ("grpo", "rloo") and settings.get("reward.grader") is not None
+    asks = settings.get("reward.grader") is not None or bool(settings.get("reward.services"))
+    return settings.get("stage", "grpo") in ("grpo", "rloo") and asks
 
 
 def training_data(stage: TrainStage) -> list[str]:
