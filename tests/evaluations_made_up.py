@@ -10,6 +10,7 @@ from report_runs import MACHINE, RIGHT, STUCK, UNTYPED, WRONG, XSS, Result, verd
 from gradus.contract import Diagnostic, Faulted, Stage, faulted
 from gradus.errors import FaultKind
 from trainer.evaluate.outcome import Evaluation, Mode, measurement_of, record_of
+from trainer.evaluate.turns import Turns, turns_of
 from trainer.rewards import Record
 
 KINDS, DIFFICULTIES = ("lists", "trees", "strings"), ("easy", "medium", "hard", "easy")
@@ -18,17 +19,18 @@ _MODES: tuple[tuple[Mode, int], ...] = (("sampled", 4), ("greedy", 1))
 
 
 def rich_evaluation(name: str, level: float) -> tuple[Evaluation, list[Record]]:
-    """What `gradus eval` finds: two ways of sampling, kinds and difficulties, all that can go wrong."""
+    """What `gradus eval` finds: two ways of sampling, kinds and difficulties, turns, all that can go wrong."""
     draw = random.Random(name)
     records = [
         _drawn(draw, mode, n, sample, level) for mode, samples in _MODES for n in range(40) for sample in range(samples)
     ]
-    return evaluation_of(name, records), records
+    records = [_with_names(record) for record in records]
+    return evaluation_of(name, records, turns=3), records
 
 
 def hostile_evaluation() -> tuple[Evaluation, list[Record]]:
     """Every text that an evaluation can hold is an attack."""
-    remark = Diagnostic(stage=Stage.TESTS, message=XSS)
+    remark = Diagnostic(stage=Stage.TYPES, message=f"Unbound value {XSS.replace(' ', '/')}")
     given: dict[str, Any] = {"components": {XSS: 0.25}, "flags": (XSS,), "rubric": XSS, "toolchain": XSS}
     bad = verdict(0.25, diagnostics=(remark,), grader="ocaml@" + XSS, **given)
     stuck: Faulted = faulted("x", FaultKind.INTERNAL, XSS, retryable=False)
@@ -42,8 +44,8 @@ def hostile_evaluation() -> tuple[Evaluation, list[Record]]:
     return evaluation_of(XSS, records, model=XSS, tasks=XSS), records
 
 
-def evaluation_of(name: str, records: list[Record], **changed: Any) -> Evaluation:
-    """The figures of records of both ways of sampling, or of one."""
+def evaluation_of(name: str, records: list[Record], *, turns: int = 1, **changed: Any) -> Evaluation:
+    """The figures of records of both ways of sampling, or of one; `turns` has them repaired until then."""
     there = [(mode, samples) for mode, samples in _MODES if any(record["mode"] == mode for record in records)]
     given: dict[str, Any] = {
         "name": name,
@@ -65,6 +67,7 @@ def evaluation_of(name: str, records: list[Record], **changed: Any) -> Evaluatio
                 mode=mode,
                 temperature=float(mode == "sampled"),
                 samples=samples,
+                turns=_repaired([record for record in records if record["mode"] == mode], turns),
             )
             for mode, samples in there
         ),
@@ -73,6 +76,29 @@ def evaluation_of(name: str, records: list[Record], **changed: Any) -> Evaluatio
         "top_p": 1.0,
     }
     return Evaluation(**{**given, **changed})
+
+
+def _with_names(record: Record) -> Record:
+    """What does not type has a name that does not exist, and every task a stub."""
+    record = {**record, "stub": 'let f x = failwith "todo"'}
+    if record["stage"] != "types":
+        return record
+    name = ("lenght", "List.summ", "String.reverse")[len(record["prompt_id"]) * record["sample"] % 3]
+    remark = Diagnostic(stage=Stage.TYPES, line=1, message=f"Unbound value {name}")
+    return {**record, "diagnostics": [remark.model_dump(mode="json")]}
+
+
+def _repaired(firsts: list[Record], turns: int) -> Turns | None:
+    """Every second answer that did not pass turns green when it is asked for again, the others never."""
+    if turns == 1:
+        return None
+    later = []
+    failed = [record for record in firsts if record["passed"] is False]
+    for n, record in enumerate(failed):
+        green = {"passed": True, "completion": "let f x = x"} if n % 2 else {}
+        again = {**record, **green, "turn": 2}
+        later += [again] if green else [again, {**again, "turn": 3}]
+    return turns_of(firsts, later, turns)
 
 
 def _drawn(draw: random.Random, mode: Mode, n: int, sample: int, level: float) -> Record:

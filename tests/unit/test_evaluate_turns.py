@@ -313,6 +313,17 @@ def test_stories_are_not_repaired(tmp_path: Path, service: Service) -> None:
         main(Asked(model=None, server=Server(like.url), turns=2), story, "story", judge, tmp_path / "out")
 
 
+def test_a_stored_verdict_that_is_none_is_refused_by_the_task_it_is_of(
+    tasks: Path, tmp_path: Path, service: Service
+) -> None:
+    out = tmp_path / "out"
+    run(learning, tasks, out, service)
+    file = EvalFolder(out).completions
+    file.write_text(file.read_text().replace('"stage": "tests"', '"stage": "moon"'))
+    with pytest.raises(Misuse, match="its stored verdict is none of ours"):
+        run(learning, tasks, out, service)
+
+
 @pytest.mark.parametrize("line", ["{", "[]", '{"mode": "greedy"}', "[" * 100_000])
 def test_a_file_of_turns_that_is_not_ours_is_refused(tasks: Path, tmp_path: Path, service: Service, line: str) -> None:
     out = tmp_path / "out"
@@ -341,6 +352,13 @@ def test_a_model_here_is_asked_again_until_its_window_is_full(tmp_path: Path, ta
     assert all(one["prompt"].startswith("(* ") for one in later)
     assert "This OCaml code has a mistake." in later[0]["prompt"]
     assert measured.turns.refused == sum(one["status"] == "generation_error" for one in later)
+    # Stopped in the middle of a turn and continued, it is what it was.
+    turns = tmp_path / "out/turns.jsonl"
+    turns.write_text("".join(turns.read_text().splitlines(keepends=True)[:1]) + '{"mode": "gre')
+    main(Asked(**answers), tasks, "ocaml", _Harsh(judge), tmp_path / "out")  # type: ignore[arg-type]
+    assert [(one["turn"], one["completion"]) for one in lines_of(turns)] == [
+        (one["turn"], one["completion"]) for one in later
+    ]
 
 
 class _Harsh:

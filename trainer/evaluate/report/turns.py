@@ -10,9 +10,7 @@ from trainer.evaluate.report.tables import Table
 from trainer.evaluate.report.words import NOTHING, number
 from trainer.evaluate.turns import Turns
 
-CAPTION = (
-    "Answers that did not pass, asked for again with what the grader said; shares of first answers that were judged"
-)
+CAPTION = "Answers that did not pass, asked for again with what the grader said: shares of first answers, and figures per green"
 
 
 def turns_table(measured: Sequence[Measurement]) -> Table | None:
@@ -34,12 +32,12 @@ ROWS: tuple[tuple[str, Callable[[Turns], str]], ...] = (
     ("never green", lambda found: rate_in_words(found.never_green)),
     ("turns to green, median of all", lambda found: _or_never(found.median_turns)),
     ("turns to green, median of those that got there", lambda found: number(found.median_turns_of_green)),
-    ("lines changed to turn green (p50 · p90 · p99)", lambda found: spread(found.repair_lines)),
+    ("lines changed to turn green", lambda found: spread(found.repair_lines)),
     ("written tokens per green", lambda found: number(found.completion_tokens_per_green)),
     ("read tokens per green", lambda found: number(found.prompt_tokens_per_green)),
     ("seconds per green", lambda found: number(found.seconds_per_green)),
-    ("broken off by faults or generation errors, counted as not green", lambda found: f"{found.broken:,}"),
-    ("ended since the prompt became too long, counted as not green", lambda found: f"{found.refused:,}"),
+    ("broken off", lambda found: f"{found.broken:,}"),
+    ("prompt too long", lambda found: f"{found.refused:,}"),
 )
 
 
