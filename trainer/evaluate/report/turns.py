@@ -10,7 +10,7 @@ from trainer.evaluate.report.tables import Table
 from trainer.evaluate.report.words import NOTHING, number
 from trainer.evaluate.turns import Turns
 
-CAPTION = "Answers that did not pass, asked for again with what the grader said: shares of first answers, and figures per green"
+CAPTION = "Answers that did not pass, asked for again with what the grader said; shares are of first answers"
 
 
 def turns_table(measured: Sequence[Measurement]) -> Table | None:
