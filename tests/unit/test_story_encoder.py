@@ -201,6 +201,37 @@ def test_who_asked_long_before_is_answered_before(encoder: Encoder, model: Arith
     assert [ord("l") + 2 in ids for ids in model.passes].index(True) == len(model.passes) - 1
 
 
+def test_callers_go_on_when_all_that_was_taken_with_theirs_is_there(encoder: Encoder, model: Arithmetic) -> None:
+    with ThreadPoolExecutor() as pool:
+        held(model, encoder, pool)
+        short = pool.submit(encoder.vectors, ["a"])
+        until_queued(encoder, 1)
+        long = pool.submit(encoder.vectors, ["a" * 60])
+        until_queued(encoder, 2)
+        short.add_done_callback(lambda _: seen.append(len(model.passes)))
+        seen: list[int] = []
+        model.go.set()
+        long.result(SOON_S)
+        short.result(SOON_S)
+    assert seen == [3], "the short text has a pass of its own, before the long one's"
+
+
+def test_callers_that_come_back_with_more_share_passes_again(encoder: Encoder, model: Arithmetic) -> None:
+    def ask_twice(index: int) -> None:
+        encoder.vectors([f"first {index}"])
+        encoder.vectors([f"then {index}"])
+
+    with ThreadPoolExecutor(24) as pool:
+        held(model, encoder, pool)
+        asked = [pool.submit(ask_twice, index) for index in range(20)]
+        until_queued(encoder, 20)
+        model.go.set()
+        for one in asked:
+            one.result(SOON_S)
+    assert model.texts == 41
+    assert len(model.passes) < 1 + 5 + 10, "twenty texts fill three or four passes"
+
+
 # ------------------------------------------------------------------------------------------------------------- passes
 
 
@@ -335,6 +366,20 @@ def test_a_model_that_hangs_is_a_fault_for_all_who_wait(model: Arithmetic) -> No
             with pytest.raises(InternalFault, match="has not answered for 0.05 s"):
                 one.result(SOON_S)
     model.go.set()
+    encoder.close()
+
+
+def test_who_gave_up_stands_in_nobody_s_way(model: Arithmetic) -> None:
+    encoder = Encoder(model, Letters(), hang_s=0.2)
+    with ThreadPoolExecutor() as pool:
+        held(model, encoder, pool)
+        gone = [pool.submit(encoder.vectors, [f"gave up {index}"]) for index in range(3)]
+        for one in gone:
+            with pytest.raises(InternalFault, match="has not answered"):
+                one.result(SOON_S)
+        model.go.set()
+        assert all(np.array_equal(encoder.vectors([f"text {index}"]), wants([f"text {index}"])) for index in range(5))
+    assert not encoder._answered
     encoder.close()
 
 

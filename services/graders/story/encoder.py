@@ -1,9 +1,9 @@
 """The batching encoder: many threads ask for vectors of texts, one thread asks the model. Knows neither of them.
 
-It waits for nobody: what is queued when the model is free is taken, sorted by length and run in passes of bounded
-size. A text that is known, queued or being worked on is not asked for twice. Callers go on when all that was taken with
-theirs is there, one after the other: what they do next, done in one go, costs half of what it costs between passes,
-which empty the processor's caches.
+What is queued when the model is free is taken, sorted by length and run in passes of bounded size. A text that is
+known, queued or being worked on is not asked for twice. Callers go on when all that was taken with theirs is there, one
+after the other, and the model waits until the last of them does: many come back with more, and what they do in one go
+costs less than between passes, which empty the processor's caches. It waits for nobody else (docs/decisions/0011).
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple, Protocol
@@ -28,6 +27,8 @@ PASS_TOKENS = 16
 """What a pass costs besides its tokens, in tokens: measured, and nearly the same for every backend."""
 MAX_DRAIN_TEXTS = 512
 """Taken from the queue at a time and sorted by length: who asked long before is answered before."""
+GOING_ON_S = 0.1
+"""The model waits no longer than this for callers that were answered and have not gone on."""
 HANG_S = 60.0
 """A pass that takes longer hangs: the largest usual one takes about 0.2 s."""
 _ENTRY_BYTES = 400
@@ -71,6 +72,8 @@ class _Caller:
     """A thread that waits, woken once, when all that it asked for is there."""
 
     left: int = 0
+    waits: bool = True
+    """False once it went on or gave up."""
     unanswered: threading.Lock = field(default_factory=threading.Lock)
     """Held until it may go on: a bare lock, because an Event makes two more of them for each wait."""
 
@@ -186,16 +189,23 @@ class Encoder:
 
     def _wait(self, caller: _Caller) -> None:
         try:
-            while not caller.unanswered.acquire(timeout=min(1.0, self._hang_s)) and caller.left:
+            while not caller.unanswered.acquire(timeout=min(1.0, self._hang_s)):
                 self._refuse_to_wait_for_a_hang()
         finally:
+            caller.waits = False
             self._wake_one()
 
     def _wake_one(self) -> None:
         """Let the next answered caller go on, which wakes the one behind it: all at once would fight over the
         interpreter."""
-        with suppress(IndexError):
-            self._answered.popleft().unanswered.release()
+        with self._lock:
+            while self._answered:
+                caller = self._answered.popleft()
+                if caller.waits:
+                    caller.unanswered.release()
+                    break
+            if not self._answered:
+                self._lock.notify_all()
 
     def _refuse_to_wait_for_a_hang(self) -> None:
         since = self._pass_since
@@ -222,6 +232,7 @@ class Encoder:
         """What is queued, oldest first; waits while that is nothing. Empty once the encoder is closed."""
         with self._lock:
             self._lock.wait_for(lambda: self._queue or self._closed)
+            self._lock.wait_for(lambda: not self._answered or self._closed, GOING_ON_S)
             return [self._queue.popleft() for _ in range(min(len(self._queue), MAX_DRAIN_TEXTS))]
 
     def _given(self, one_pass: Sequence[_Wanted]) -> _Given | Fault:
