@@ -1,6 +1,10 @@
-"""The asks in configs/tasks/declines.jsonl that can be done, held to the real Rust compiler."""
+"""Our asks, held to the real Rust compiler where they can be done, and `gradus eval --declines` from its entry."""
 
 from __future__ import annotations
+
+from pathlib import Path
+
+from openai_like import OpenAiLike
 
 from gradus.contract import SUBMISSIONS, Graded, GraderName
 from gradus.resources import configs
@@ -8,6 +12,7 @@ from gradus.rows import read_rows
 from services.admission import fenced
 from services.graders.rust.grader import RustGrader
 from services.offline import grade_in_order
+from tests.conftest import Cli
 
 ASKS = configs() / "tasks" / "declines.jsonl"
 
@@ -27,3 +32,16 @@ def test_what_can_be_done_can_be_done(rust_grader: RustGrader) -> None:
     for result in grade_in_order(rust_grader, submissions, rust_grader.info().rubrics[0], 1):
         assert isinstance(result, Graded)
         assert result.passed, (result.id, result.diagnostics)
+
+
+def test_asks_are_answered_and_scored_from_the_command_line(gradus: Cli, tmp_path: Path) -> None:
+    with OpenAiLike(lambda *_: "CANNOT: no.").serving() as like:
+        out = tmp_path / "out"
+        asked = ("--endpoint", like.url, "--declines", ASKS, "--out", out, "--temperature", "0", "--limit", "10")
+        got = gradus("eval", *asked)
+        assert (got.status, got.out.splitlines()[-1]) == (0, str(out / "declines.json")), got.err
+        assert "accuracy: 50.0%" in got.out
+        both = gradus("eval", *asked, "--calls", ASKS)
+        assert both.status == 2
+        assert "either --calls or --declines" in both.err
+        assert len(like.requests) == 10

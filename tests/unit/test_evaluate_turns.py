@@ -28,6 +28,7 @@ from trainer.evaluate.outcome import Evaluation, measurement_of, record_of
 from trainer.evaluate.preparing import Asked
 from trainer.evaluate.report.evaluated import page_of
 from trainer.evaluate.turns import Turns, turns_of
+from trainer.pipeline.gates import Gate, judge
 from trainer.rewards import Record
 
 # ------------------------------------------------------------------------------------------------------------- figures
@@ -109,6 +110,34 @@ def test_evaluations_of_other_turns_are_sampled_otherwise() -> None:
     one, three = evaluation(None), evaluation(figures({"a": [RIGHT]}))
     assert [reason.text for reason in incomparable(one, three)] == ["different sampling"]
     assert [*incomparable(three, three)] == []
+
+
+@pytest.mark.parametrize(
+    ("metric", "more", "passes"),
+    [
+        ("turns.green_by.2", {"at_least": 0.3}, True),
+        ("turns.median_turns", {"at_most": 5, "bound": "value"}, False),
+        ("turns.median_turns_of_green", {"at_most": 5, "bound": "value"}, True),
+        ("turns.green_by.9", {"at_least": 0.0}, False),
+        ("details.invented.errors", {"at_most": 1.0}, False),
+        ("details.invented.answers", {"at_most": 0.2}, True),
+        ("details.sizes.changed_lines.p50", {"at_most": 50, "bound": "value"}, False),
+        ("details.sizes.answer_lines.p50", {"at_most": 50, "bound": "value"}, True),
+        ("details.declined", {"at_most": 0.2}, True),
+    ],
+)
+def test_a_figure_that_is_missing_fails_its_gate(
+    tmp_path: Path, metric: str, more: dict[str, Any], passes: bool
+) -> None:
+    """Of 31 tasks 15 pass at once and 16 never do; there are no stubs, and no errors of a compiler."""
+    records = [record(RIGHT if n % 2 else WRONG, f"t{n}") for n in range(31)]
+    turns = turns_of(records, [record(WRONG, f"t{n}", 2) for n in range(0, 31, 2)], 2)
+    made = measurement_of(records, mode="greedy", temperature=0.0, samples=1, turns=turns)
+    file = tmp_path / "results.json"
+    file.write_text(evaluation_of("x", records, measurements=(made,)).model_dump_json(by_alias=True))
+    gate = {"name": "g", "of": str(file), "metric": f"measurements[mode=greedy].{metric}", **more}
+    (judged,) = judge([Gate.model_validate(gate)], 0.05)
+    assert judged.passed is passes, judged.why
 
 
 # --------------------------------------------------------------------------------------------------------- what is said

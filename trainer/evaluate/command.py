@@ -103,6 +103,7 @@ def evaluation_of(
 ) -> Evaluation:
     """The figures of a plan's records; `later` are those of turns after the first."""
     assert plan.grader is not None
+    judged = [*records, *later]
     return Evaluation(
         name=name,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -110,9 +111,9 @@ def evaluation_of(
         tasks=plan.tasks,
         tasks_sha256=plan.tasks_sha256,
         grader=plan.grader,
-        graders=seen(records, "grader"),
-        rubrics=seen(records, "rubric"),
-        toolchains=seen(records, "toolchain"),
+        graders=seen(judged, "grader"),
+        rubrics=seen(judged, "rubric"),
+        toolchains=seen(judged, "toolchain"),
         seed=plan.seed,
         max_new_tokens=plan.max_new_tokens,
         duration_s=round(duration_s, 3),
