@@ -280,7 +280,9 @@ def test_the_same_command_goes_on_in_the_middle_of_the_turns(tasks: Path, tmp_pa
     assert status == 3
     found = read_evaluation(out).evaluation
     assert found.broken == 2
-    assert "2 chains of turns broke off" in EvalFolder(out).report.read_text()
+    page = EvalFolder(out).report.read_text()
+    assert "2 chains of turns broke off" in page
+    assert "503: no" in page, "its faults are told with the others"
     status, like = run(learning, tasks, out, service, samples=1)
     assert status == 0
     assert sorted(turn_of(body) for _, body, _ in like.requests) == [2, 2, 3, 3], "only what is missing is asked for"

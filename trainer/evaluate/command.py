@@ -67,7 +67,7 @@ def main(asked: Asked, tasks: Path, grader: str, judge: Judge, out: Path, rubric
         records, later = asyncio.run(_collected(source, judge, problems, plan, store, folder, on_progress, asked.fresh))
     took_s = time.monotonic() - started
     evaluation = evaluation_of(records, plan, name=out.resolve().name, duration_s=took_s, later=later)
-    write_results(folder, evaluation, records)
+    write_results(folder, evaluation, records, later)
     Console().print(table_for_terminal(evaluation))
     for line in troubles([*records, *later]):
         console.print(f"gradus: {line}", highlight=False, markup=False, soft_wrap=True)
@@ -143,9 +143,11 @@ def _of(mode: str, records: Sequence[Record]) -> list[Record]:
     return [record for record in records if record["mode"] == mode]
 
 
-def write_results(folder: EvalFolder, evaluation: Evaluation, records: Sequence[Record]) -> None:
+def write_results(
+    folder: EvalFolder, evaluation: Evaluation, records: Sequence[Record], later: Sequence[Record] = ()
+) -> None:
     """Write everything that is made of the completions; the figures appear last."""
     write_text(folder.table, table_of(records))
     write_text(folder.junit, junit_of(evaluation, records))
-    write_evaluation_report(evaluation, records, folder.report)
+    write_evaluation_report(evaluation, records, folder.report, later)
     write_text(folder.results, evaluation.model_dump_json(by_alias=True, indent=1) + "\n")

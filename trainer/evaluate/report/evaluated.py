@@ -69,12 +69,15 @@ class EvaluatedPage:
     facts: tuple[Fact, ...]
 
 
-def write_evaluation_report(evaluation: Evaluation, records: Sequence[Json], out: Path) -> Path:
-    """Write the page to `out`, at once or not at all; returns `out`."""
-    return write_page(rendered("evaluated.html.j2", page_of(evaluation, records, today()), "evaluation report"), out)
+def write_evaluation_report(
+    evaluation: Evaluation, records: Sequence[Json], out: Path, later: Sequence[Json] = ()
+) -> Path:
+    """Write the page to `out`, at once or not at all; returns `out`. `later` are answers of turns after the first."""
+    page = page_of(evaluation, records, today(), later)
+    return write_page(rendered("evaluated.html.j2", page, "evaluation report"), out)
 
 
-def page_of(evaluation: Evaluation, records: Sequence[Json], made: str) -> EvaluatedPage:
+def page_of(evaluation: Evaluation, records: Sequence[Json], made: str, later: Sequence[Json] = ()) -> EvaluatedPage:
     """The page of an evaluation with all its completions. `made` says when, in words."""
     measured = evaluation.measurements
     main = next((found for mode in MODES if (found := evaluation.measured(mode))), None)
@@ -101,7 +104,7 @@ def page_of(evaluation: Evaluation, records: Sequence[Json], made: str) -> Evalu
         parts=_parts_table(measured),
         flags=_flags_table(measured),
         samples=tuple(_samples(records, main.mode if main else "sampled")),
-        troubles=tuple(_troubles(records)),
+        troubles=tuple(_troubles([*records, *later])),
         facts=tuple(_facts(evaluation)),
     )
 
