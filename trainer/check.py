@@ -87,10 +87,13 @@ def _model(config: RunConfig) -> str:
 
 def _options(config: TrainConfig) -> str:
     from trainer.device import choose_device
+    from trainer.generation.backend import refuse_without_vllm
     from trainer.grpo import grpo_config, grpo_options
 
     notes: list[str] = []
-    options = grpo_options(config, choose_device(config.model), notes.append)
+    device = choose_device(config.model)
+    options = grpo_options(config, device, notes.append)
+    refuse_without_vllm(config.generation, options, device)
     tasks = len(load_tasks(config.data, config.reward.grader, config.seed).train)
     made = grpo_config(options, output_dir=Path("."), seed=config.seed, tasks=tasks, stage=config.stage)
     prompts = made.generation_batch_size // made.num_generations

@@ -22,7 +22,7 @@ from trainer.config import RewardConfig, TrainConfig
 from trainer.data import Example
 from trainer.device import Device, settled, weights_dtype
 from trainer.further_graders import FurtherGrader
-from trainer.generation.backend import generating, vllm_options
+from trainer.generation.backend import generating, refuse_without_vllm, vllm_options
 from trainer.held_out import AFTER, BEFORE, HeldOut
 from trainer.memory import UpdateWatch, noticing, until_it_fits
 from trainer.model import load_model, load_tokenizer
@@ -76,6 +76,7 @@ def train_grpo(run: Run, start: str) -> None:
 
     Raises GradingStopped past the fault budget and StopRequested after a signal, both with a checkpoint saved.
     """
+    refuse_without_vllm(run.config.generation, run.options, run.device)
     tokenizer = load_tokenizer(start, run.config.model)
     if run.config.prompt.style == "chat" and not tokenizer.chat_template:
         raise Misuse(f"prompt.style: the tokenizer of {start} has no chat template; use style: plain")

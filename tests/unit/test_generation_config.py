@@ -14,7 +14,8 @@ from gradus.resources import configs
 from services.generation.serve import Wish, command_of, environment_of, serve
 from trainer.config import GenerationConfig
 from trainer.config_file import load_config
-from trainer.generation.backend import generating, vllm_options
+from trainer.device import Device
+from trainer.generation.backend import generating, refuse_without_vllm, vllm_options
 from trainer.run_folder import RunFolder
 
 
@@ -115,6 +116,30 @@ def test_sampling_that_changes_no_probability_goes_with_vllm() -> None:
     assert vllm_options(SERVER, neutral | {"generation_kwargs": {"top_k": -1}})["use_vllm"] is True
 
 
+CPU, CUDA = (Device(kind, has_bf16=False, has_eight_bit=False) for kind in ("cpu", "cuda"))
+NCCL = GenerationConfig(backend="vllm", sync="nccl")
+
+
+def test_what_trl_asks_of_vllm_itself_is_refused_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    for config, options in ((COLOCATE, {"use_vllm": True}), (NCCL, {"use_vllm": True, "vllm_mode": "server"})):
+        with pytest.raises(Misuse, match=r"needs vLLM in the trainer's environment.*gradus\[train,vllm\]"):
+            refuse_without_vllm(config, options, CUDA)
+    for config in (COLOCATE, SERVER):
+        refuse_without_vllm(config, vllm_options(config, {}), CPU)
+
+
+def test_what_trl_asks_of_vllm_itself_is_let_through_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    refuse_without_vllm(COLOCATE, {"use_vllm": True}, CUDA)
+    refuse_without_vllm(NCCL, vllm_options(NCCL, {}), CUDA)
+
+
+def test_nccl_without_cuda_is_refused() -> None:
+    with pytest.raises(Misuse, match="generation.sync: nccl moves weights between GPUs, and this trains on cpu"):
+        refuse_without_vllm(NCCL, vllm_options(NCCL, {}), CPU)
+
+
 def test_trls_own_class_is_back_when_the_run_is_over(tmp_path: Path) -> None:
     from trl.trainer import grpo_trainer, rloo_trainer
 
@@ -136,8 +161,8 @@ def test_the_demo_with_vllm_learns_the_same_in_the_same_way() -> None:
     plain = load_config(configs() / "train" / "demo_ocaml.yaml").model_dump()
     served = load_config(configs() / "train" / "demo_ocaml_vllm.yaml").model_dump()
     differing = {name for name in plain if plain[name] != served[name]}
-    assert differing == {"reward", "generation", "output_dir"}
-    assert served["reward"] == {**plain["reward"], "early": True}
+    assert differing == {"generation", "output_dir"}
+    assert plain["reward"]["early"]
     assert served["generation"]["verify_sync"] == "always"
     assert served["generation"]["max_logprob_difference"] <= 1e-4
 

@@ -6,6 +6,7 @@ Three of them: this process through transformers (TRL's own code), a vLLM server
 
 from __future__ import annotations
 
+import importlib.util
 import secrets
 import shutil
 import time
@@ -18,6 +19,7 @@ from trl.trainer import grpo_trainer, rloo_trainer
 
 from gradus.errors import Misuse
 from trainer.config import GenerationConfig
+from trainer.device import Device
 from trainer.generation.client import Served
 from trainer.generation.served import ServedGeneration
 from trainer.generation.weights import WeightsFolder
@@ -75,6 +77,19 @@ def _refuse_vanishing_weights(options: Mapping[str, Any]) -> None:
                 "its tokens: long ones would teach nothing. Leave it out, or set grpo.vllm_importance_sampling_mode: "
                 "token_truncate"
             )
+
+
+def refuse_without_vllm(config: GenerationConfig, options: Mapping[str, Any], device: Device) -> None:
+    """Raises Misuse where TRL is to talk to vLLM by itself, in colocate mode or over NCCL, and cannot here."""
+    over_nccl = config.backend == "vllm" and config.sync == "nccl"
+    if over_nccl and device.kind != "cuda":
+        raise Misuse(f"generation.sync: nccl moves weights between GPUs, and this trains on {device.kind}; use file")
+    by_trl = over_nccl or (config.backend == "in_process" and options.get("use_vllm"))
+    if by_trl and importlib.util.find_spec("vllm") is None:
+        raise Misuse(
+            f"{'generation.sync: nccl' if over_nccl else 'use_vllm'}: needs vLLM in the trainer's environment, which "
+            "has none: pip install 'gradus[train,vllm]'. A server with generation: {backend: vllm, sync: file} does not"
+        )
 
 
 @contextmanager
