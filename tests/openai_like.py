@@ -57,8 +57,7 @@ class OpenAiLike:
 
     @contextmanager
     def serving(self) -> Iterator[OpenAiLike]:
-        server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        server.daemon_threads = True
+        server = _Server(("127.0.0.1", 0), _handler(self))
         self.url = f"http://127.0.0.1:{server.server_port}/v1"
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
@@ -93,6 +92,11 @@ class OpenAiLike:
         return [
             body["messages"][-1]["content"] if "messages" in body else body["prompt"] for _, body, _ in self.requests
         ]
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128  # of 5, a busy machine lets connections fall that a test then misses
 
 
 def _handler(like: OpenAiLike) -> type[BaseHTTPRequestHandler]:
