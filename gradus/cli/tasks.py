@@ -35,11 +35,13 @@ def validate_tasks(
     less; no reference stands in the prompt. Prints one line per problem. Exit status 0 when all are usable, 1 when
     some are not.
     """
-    from gradus.contract import grader_named
+    from gradus.contract import GraderName, grader_named
     from gradus.rows import read_rows
     from services.admission import validate
 
     name = grader_named(grader)
+    if name is GraderName.PREFERENCE:
+        raise Misuse("a reward model needs no tasks, so there is nothing to check: any prompt will do")
     rows = list(read_rows(file))
     if not rows:
         raise Misuse(f"{file}: holds no rows")

@@ -497,3 +497,12 @@ def test_without_a_model_nothing_is_graded_and_it_is_said_why(
         assert (said.status, said.out) == (3, "")
         assert "no reward model is named: set GRADUS_PREFERENCE_MODEL" in said.err
         assert "Traceback" not in said.err
+
+
+def test_commands_that_need_tasks_or_a_corpus_say_that_there_are_none(gradus: Cli, tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text(json.dumps({"id": "a", "prompt": "b"}) + "\n")
+    checked = gradus("tasks", "validate", tmp_path / "t.jsonl", "--grader", "preference")
+    attacked = gradus("attack", "preference")
+    assert (checked.status, attacked.status) == (2, 2)
+    assert "a reward model needs no tasks" in checked.err
+    assert "there is no corpus of attacks on the grader" in attacked.err
