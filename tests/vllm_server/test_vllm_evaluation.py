@@ -94,8 +94,8 @@ def test_a_prompt_that_is_too_long_is_refused_and_another_models_name_ends_it(
 ) -> None:
     asked = plan(model)
     found = written(Endpoint(served, asked), [*TEXTS[:1], Problem("long", "let " * 200, None)], asked)
-    assert isinstance(found["greedy", "t0", 0], Written)
-    lost = found["greedy", "long", 0]
+    assert isinstance(found["greedy", "t0", 0, 1], Written)
+    lost = found["greedy", "long", 0, 1]
     assert isinstance(lost, Unwritten)
     assert (lost.kind, lost.attempts) == (ErrorKind.REFUSED, 1)
     assert asyncio.run(models_at(served)) == [str(model)]
