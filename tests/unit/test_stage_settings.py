@@ -113,7 +113,10 @@ def test_who_asks_for_ppo_is_told_what_to_take(write, asked: str | None) -> None
         (REWARDED + "stage: rloo\ngrpo: {beta: 0.1}", "stage: rloo is told by rloo:, and grpo: was given"),
         (REWARDED + "rloo: {beta: 0.1}", "stage: grpo is told by grpo:, and rloo: was given"),
         (ROWS + "reward: {}", "give a grader, reward models, or both"),
-        (ROWS + "reward: {models: [{path: a/final}, {path: b/a}]}", "two sources of reward are called a; give each a name"),
+        (
+            ROWS + "reward: {models: [{path: a/final}, {path: b/a}]}",
+            "two sources of reward are called a; give each a name",
+        ),
         (
             ROWS.replace("rows.jsonl", "rows.jsonl, held_out: 0.1") + "reward: {models: [{path: m}]}",
             "data.eval_dataset and data.held_out need reward.grader",
