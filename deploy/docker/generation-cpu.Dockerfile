@@ -18,7 +18,7 @@ COPY requirements-vllm.lock ./
 RUN pip install -c requirements-vllm.lock torch==2.13.0 \
  && pip install --no-deps -r requirements-vllm.lock
 COPY . .
-RUN pip install --no-deps .
+RUN pip install --no-deps --prefix /opt/own .
 
 FROM ${BASE_IMAGE}
 ARG VERSION=dev
@@ -33,6 +33,8 @@ RUN apt-get update \
  && useradd --uid 1000 --create-home --shell /usr/sbin/nologin gradus \
  && install -d -o 1000 -g 1000 /runs /models
 COPY --from=build /opt/gradus /opt/gradus
+# on top, so that a change of it leaves the gigabytes below where they are
+COPY --from=build /opt/own /opt/gradus/venv
 # without Dynamo: it would compile what is sampled with, and there is no compiler here
 ENV PATH=/opt/gradus/venv/bin:$PATH HF_HOME=/models HOME=/tmp TORCHDYNAMO_DISABLE=1 \
     PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1

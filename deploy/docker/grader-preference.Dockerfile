@@ -19,7 +19,7 @@ RUN python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['p
       print(*p['dependencies'], *p['optional-dependencies']['preference'], sep='\n')" > wanted.txt \
  && pip install -c requirements.lock -r wanted.txt
 COPY . .
-RUN pip install --no-deps .
+RUN pip install --no-deps --prefix /opt/own .
 
 FROM ${BASE_IMAGE}
 ARG VERSION=dev
@@ -32,6 +32,8 @@ RUN apt-get update \
  && rm -rf /var/lib/apt/lists/* \
  && useradd --uid 1000 --create-home --shell /usr/sbin/nologin gradus
 COPY --from=build /opt/gradus /opt/gradus
+# on top, so that a change of it leaves the gigabytes below where they are
+COPY --from=build /opt/own /opt/gradus/venv
 ENV PATH=/opt/gradus/venv/bin:$PATH HF_HOME=/tmp/huggingface HF_HUB_OFFLINE=1 \
     PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 USER 1000:1000

@@ -101,12 +101,14 @@ def worker(
     from services.broker.open import open_broker
     from services.graders import usual_slots
     from services.log_lines import json_lines
+    from services.sandbox.container import refuse_unless_confined
     from services.tracing import spans
     from services.worker import Worker, stop_on_signals
     from services.worker_metrics import WorkerMetrics
 
     if redis is None:
         raise Misuse("a worker needs the queue: --redis redis://host:6379/0 (or GRADUS_REDIS_URL)")
+    refuse_unless_confined()  # before a grader is made: that may load a model for minutes
 
     async def run() -> None:
         stop = asyncio.Event()

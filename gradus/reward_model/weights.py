@@ -31,6 +31,8 @@ def found(name: str) -> Path:
     """The folder of a model: itself, or what the hub gives for its name. Raises Misuse when there is none."""
     if Path(name).is_dir():
         return Path(name)
+    if Path(name).is_absolute() or name.startswith("."):
+        raise refused(name, "there is no such folder")
     import httpx
     from huggingface_hub import snapshot_download
 

@@ -3,11 +3,12 @@
 # REST, attacks them, takes settings away one by one, scales and kills under load, trains, asks Prometheus, takes it all down.
 # For Debian as root, without a Docker daemon: podman, and podman-compose in a virtual environment of its own.
 #
-# usage: compose.sh [all | short | build [image...] | up | grade | walls | scale | train | watch | panels | vllm | down]
+# usage: compose.sh [all | short | build [image...] | up | grade | walls | scale | train | watch | panels | vllm | preference FOLDER | down]
 #   GRADUS_PORT=8000  GRADUS_DASHBOARD_PORT=8080  GRADUS_TAG=e2e
 # The Rust in the image is this host's, if it has one; else it comes from the registry's image.
 # The sentence model in the image comes out of a Python package: a hub may be out of reach.
 # `train` builds the trainer's image (torch: minutes, 1.6 GB) and trains two steps against a stack that is up.
+# `preference` has the reward model in a folder served as one more grader of a stack that is up.
 # `vllm` trains two steps on what a vLLM server on the CPU writes (4 GB more); it is not part of `all`.
 # `all` ends with `down` whatever happened, and so does `short`, which leaves out Rust, stories and training.
 # The base image, the packed Rust and the build cache stay; the rest is removed.
@@ -39,7 +40,7 @@ export CONTAINERS_CONF=$settings/containers.conf
 export BUILDAH_FORMAT=docker # OCI's own format has no HEALTHCHECK
 
 say() { printf '[%4ds] %s\n' "$SECONDS" "$*"; }
-compose() { "$state/venv/bin/podman-compose" --project-name "$project" --profile demo --profile observability --profile cpu-vllm "$@"; }
+compose() { "$state/venv/bin/podman-compose" --project-name "$project" --profile demo --profile observability --profile cpu-vllm --profile preference "$@"; }
 containers() { # of the project, or of one of its services
   podman ps --all --quiet --filter "label=io.podman.compose.project=$project" \
     ${1:+--filter "label=io.podman.compose.service=$1"}
@@ -141,7 +142,7 @@ healthy() {
   for service in redis api; do podman healthcheck run "$(containers $service)" >/dev/null 2>&1 || return 1; done
 }
 
-graders() { for service in ocaml rust story; do containers "grader-$service"; done; }
+graders() { for service in ocaml rust story preference; do containers "grader-$service"; done; }
 
 # the corpora of hostile answers, sent from inside of the stack: this host needs no Gradus
 attacked() {
@@ -275,6 +276,22 @@ vllm() {
   watch "${SYNCED[@]}"
 }
 
+# a reward model, of `gradus train reward`, as a grader beside the others
+preference() { # FOLDER
+  build grader-preference
+  GRADUS_REWARD_MODEL=$(realpath "$1") compose up --detach --no-build grader-preference >"$settings/log" 2>&1 || { cat "$settings/log"; return 1; }
+  local text give_up_at=$((SECONDS + 180))
+  for text in Yes No "I would rather not say"; do
+    printf '{"id": "%s", "prompt": "Is it raining?", "completion": "%s", "task": {}}\n' "$text" "$text"
+  done >"$settings/answers"
+  until podman exec --interactive "$(containers api)" gradus grade preference - --quiet --url http://127.0.0.1:8000 \
+    <"$settings/answers" >"$settings/scores" 2>"$settings/log"; do # torch takes its time to load
+    [ "$SECONDS" -lt "$give_up_at" ] || { cat "$settings/log" "$settings/scores"; podman logs --tail 20 "$(containers grader-preference)"; return 1; }
+    sleep 2
+  done
+  say "preference: $(grep -o '"score":[^,}]*' "$settings/scores" | paste -sd' ')"
+}
+
 down() {
   [ -x "$state/venv/bin/podman-compose" ] || return 0
   say "taking $project down"
@@ -284,7 +301,7 @@ down() {
   # shellcheck disable=SC2046
   podman rm --force --ignore $(containers) >/dev/null 2>&1 || true
   compose down --volumes >/dev/null 2>&1 || true
-  podman rmi --ignore "localhost/gradus-"{redis,api,grader-ocaml,grader-rust,grader-story,dashboard,prometheus,trainer,generation-cpu}":$GRADUS_TAG" >/dev/null
+  podman rmi --ignore "localhost/gradus-"{redis,api,grader-ocaml,grader-rust,grader-story,dashboard,prometheus,trainer,generation-cpu,grader-preference}":$GRADUS_TAG" >/dev/null
   podman network rm --force "$project-walled" >/dev/null 2>&1 || true
   rm -rf "$GRADUS_SECRETS"
   local left
@@ -303,6 +320,6 @@ case ${1:-all} in
     build redis api grader-ocaml; walls ocaml; up redis api grader-ocaml; grade ocaml=2; scale
     ;;
   watch) watch "${WATCHED[@]}" ;;
-  build | up | grade | walls | scale | train | panels | vllm | down) "$@" ;;
-  *) sed -n 's/^# \?//; 2,16p' "$0"; exit 2 ;;
+  build | up | grade | walls | scale | train | panels | vllm | preference | down) "$@" ;;
+  *) sed -n 's/^# \?//; 2,17p' "$0"; exit 2 ;;
 esac

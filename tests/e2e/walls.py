@@ -59,8 +59,6 @@ def _of(key: str, value: Any, network: str) -> Iterator[Wall]:
             yield Wall(f"mem_limit: {value}", f"--memory={value}", "  - memory: ")
         case "pids_limit":
             yield Wall(f"pids_limit: {value}", f"--pids-limit={value}", "  - processes: ", "--pids-limit=-1")
-        case "volumes" if all(volume.endswith(":ro") for volume in value):
-            return  # what is read here holds nothing in
         case "networks":
             yield Wall(f"networks: {value}", f"--network={network}", "  - network: ")
         case "volumes" if all(str(volume).endswith(":ro") for volume in value):

@@ -14,6 +14,7 @@ from services.broker.memory import MemoryBroker
 from services.broker.open import open_broker
 from services.sandbox.container import VARIABLE, Surroundings, missing_walls
 from services.worker import Worker
+from tests.conftest import Cli
 from tests.echo import INFO
 
 GOOD = Path(__file__).parents[1] / "cases/container"
@@ -101,6 +102,13 @@ async def test_a_worker_whose_container_lost_a_setting_serves_nobody(monkeypatch
     with pytest.raises(SandboxFault, match="no-such-wall"):
         await Worker(NeverAsked(), broker, slots=1).run(asyncio.Event())
     assert await broker.graders() == []
+
+
+def test_nothing_is_loaded_where_the_container_does_not_hold(gradus: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "no-such-wall")
+    said = gradus("worker", "preference", "--redis", "redis://127.0.0.1:1/0")
+    assert "no-such-wall" in said.err  # and not that no model is named
+    assert said.status != 0
 
 
 # ------------------------------------------------------------------------------------------- the URL out of a file

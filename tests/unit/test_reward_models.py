@@ -172,7 +172,7 @@ def whole_copy(judge: Path, folder: Path) -> Path:
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(Misuse, match=r"reward.models: .*nowhere: cannot be loaded"):
+    with pytest.raises(Misuse, match=r"reward.models: .*nowhere: there is no such folder"):
         loaded(tmp_path / "nowhere")
 
 
