@@ -231,10 +231,12 @@ def _model_and_file(
 def _evaluated(given: Mapping[str, Any]) -> int:
     """`gradus eval` with its options by name."""
     what, model, endpoint, out = given["what"] or [], given["model"], given["endpoint"], given["out"]
+    if len(instead := [name for name in _IN_PLACE_OF_TASKS if given[name] is not None]) > 1:
+        raise Misuse(f"give one of {', '.join(f'--{name}' for name in instead)}: each is an evaluation of its own")
     if given["perplexity"] is not None:
         return _perplexity(what, model, endpoint, given["perplexity"], out, given["window"])
-    if given["calls"] is not None or given["declines"] is not None:
-        return _ungraded(given, what)
+    if instead:
+        return _ungraded(given, what, instead[0])
     named, tasks = _model_and_file(what, model, endpoint, "TASKS")
     asked = _asked(**_options_of(given), model=named)
     from trainer.evaluate.command import main
@@ -245,6 +247,7 @@ def _evaluated(given: Mapping[str, Any]) -> int:
     return main(asked, tasks, given["grader"], judge, folder, given["rubric"])
 
 
+_IN_PLACE_OF_TASKS = ("perplexity", "calls", "declines")
 _OF_ASKED = ("samples", "temperature", "greedy", "top_p", "max_new_tokens", "seed", "system", "template", "like")
 _OF_ASKING = ("turns", "batch_size", "limit", "fresh", "stop", "chat", "body", "endpoint", "api_key_env")
 _OF_SERVER = ("concurrency", "timeout_s", "attempts")
@@ -307,15 +310,12 @@ def _perplexity(
     return main(named, data, out or Path("runs/eval") / folder_name(named, data), window)
 
 
-def _ungraded(given: Mapping[str, Any], what: Sequence[str]) -> int:
-    """What is measured without a grader: calls of tools, or what a model declines."""
+def _ungraded(given: Mapping[str, Any], what: Sequence[str], option: str) -> int:
+    """What is measured without a grader: `calls` of tools, or what a model `declines`."""
     from trainer.evaluate import calling, declining
     from trainer.evaluate.preparing import folder_name
 
-    option = "calls" if given["calls"] is not None else "declines"
     data, model, endpoint = given[option], given["model"], given["endpoint"]
-    if given["calls"] is not None and given["declines"] is not None:
-        raise Misuse("give either --calls or --declines")
     if len(what) + (model is not None) > 1 or (not what and model is None and endpoint is None):
         raise Misuse(
             f"--{option} takes one model: gradus eval MODEL --{option} FILE, or --endpoint URL --{option} FILE"

@@ -108,7 +108,7 @@ def worker(
 
     if redis is None:
         raise Misuse("a worker needs the queue: --redis redis://host:6379/0 (or GRADUS_REDIS_URL)")
-    refuse_unless_confined()  # before a grader is made: that may load a model for minutes
+    refuse_unless_confined()  # every Worker does; here before a grader is made, which may load a model for minutes
 
     async def run() -> None:
         stop = asyncio.Event()

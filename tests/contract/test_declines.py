@@ -41,7 +41,8 @@ def test_asks_are_answered_and_scored_from_the_command_line(gradus: Cli, tmp_pat
         got = gradus("eval", *asked)
         assert (got.status, got.out.splitlines()[-1]) == (0, str(out / "declines.json")), got.err
         assert "accuracy: 50.0%" in got.out
-        both = gradus("eval", *asked, "--calls", ASKS)
-        assert both.status == 2
-        assert "either --calls or --declines" in both.err
+        for other in ("calls", "perplexity"):
+            both = gradus("eval", *asked, f"--{other}", ASKS)
+            assert both.status == 2
+            assert f"give one of --{other}, --declines" in both.err
         assert len(like.requests) == 10

@@ -17,14 +17,13 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field
 
 from gradus.errors import Misuse
-from gradus.rows import read_rows
 from trainer.config import PromptConfig
 from trainer.evaluate.figures import Part, Rate, ratio_over_tasks
 from trainer.evaluate.folder import write_text
 from trainer.evaluate.measure import Problem
 from trainer.evaluate.preparing import Asked, with_model
 from trainer.evaluate.tool_calls import Tools, calls_in, declared, declared_in_harmony
-from trainer.evaluate.ungraded import EXIT_UNWRITTEN, EXIT_WRITTEN, Asking, asked_for, unwritten_of
+from trainer.evaluate.ungraded import EXIT_UNWRITTEN, EXIT_WRITTEN, Asking, asked_for, named_rows, unwritten_of
 from trainer.rewards import Record
 
 SCHEMA: Literal["gradus/calls@1"] = "gradus/calls@1"
@@ -148,16 +147,9 @@ def cut_points(data: Path, limit: int | None, *, served: bool) -> Iterator[CutPo
     `served`: messages are for a server, which takes arguments as texts. `limit`: of rows. Raises Misuse naming the row,
     and where there is none.
     """
-    seen: dict[str, str] = {}
     kinds: set[bool] = set()
-    for number, row in enumerate(read_rows(data), start=1):
-        if limit is not None and number > limit:
-            break
-        values = row.checked().values
-        name = str(values.get("id") or f"row-{number}")
-        if name in seen:
-            raise Misuse(f"{row.where}: id {name!r} occurred before, at {seen[name]}")
-        seen[name] = row.where
+    for name, row in named_rows(data, limit):
+        values = row.values
         kinds.add("messages" in values)
         if len(kinds) > 1:
             raise Misuse(f"{row.where}: is of another form than the rows before it")
@@ -165,8 +157,6 @@ def cut_points(data: Path, limit: int | None, *, served: bool) -> Iterator[CutPo
             yield from _of_messages(name, values, served) if "messages" in values else _of_harmony(name, values)
         except ValueError as error:
             raise Misuse(f"{row.where}: {error}") from None
-    if not seen:
-        raise Misuse(f"{data}: holds no rows")
 
 
 def _of_messages(name: str, values: Mapping[str, Any], served: bool) -> Iterator[CutPoint]:

@@ -15,14 +15,14 @@ from typing import Literal
 from pydantic import ConfigDict, Field
 
 from gradus.errors import Misuse
-from gradus.rows import Row, read_rows
+from gradus.rows import Row
 from trainer.config import PromptConfig
 from trainer.evaluate.figures import Part, Rate, share_over_tasks
 from trainer.evaluate.folder import write_text
 from trainer.evaluate.measure import Problem
 from trainer.evaluate.preparing import Asked, config_of, prompt_config, with_model
 from trainer.evaluate.refusing import Answered, answered
-from trainer.evaluate.ungraded import EXIT_UNWRITTEN, EXIT_WRITTEN, Asking, asked_for, unwritten_of
+from trainer.evaluate.ungraded import EXIT_UNWRITTEN, EXIT_WRITTEN, Asking, asked_for, named_rows, unwritten_of
 from trainer.prompts import render_text
 from trainer.rewards import Record
 
@@ -98,23 +98,14 @@ def main(asked: Asked, data: Path, out: Path) -> int:
 
 def asks_in(data: Path, limit: int | None, config: PromptConfig) -> Iterator[Wanted]:
     """The rows of a file: `id`, `prompt`, `can`, and perhaps `pair` and `kind`. Raises Misuse naming the row."""
-    seen: dict[str, str] = {}
-    for number, row in enumerate(read_rows(data), start=1):
-        if limit is not None and number > limit:
-            break
-        values = row.checked().values
-        name, prompt, can = values.get("id"), values.get("prompt"), values.get("can")
-        if not isinstance(name, str) or not name or not isinstance(prompt, str) or not prompt.strip():
+    for name, row in named_rows(data, limit):
+        prompt, can = row.values.get("prompt"), row.values.get("can")
+        if row.values.get("id") != name or not isinstance(prompt, str) or not prompt.strip():
             raise Misuse(f"{row.where}: id or prompt: is missing, empty or no text")
         if not isinstance(can, bool):
             raise Misuse(f"{row.where}: can: must say true or false: whether what is asked can be done")
-        if name in seen:
-            raise Misuse(f"{row.where}: id {name!r} occurred before, at {seen[name]}")
-        seen[name] = row.where
         problem = Problem(name, render_text(config, f"{INSTRUCTION}\n\n{prompt}"), None, opening=config.opening)
         yield Wanted(problem, _text(row, "pair") or name, _text(row, "kind") or "asks", can)
-    if not seen:
-        raise Misuse(f"{data}: holds no rows")
 
 
 def _text(row: Row, column: str) -> str | None:

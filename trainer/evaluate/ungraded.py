@@ -9,14 +9,16 @@ import asyncio
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from gradus.errors import Misuse
+from gradus.rows import Row, read_rows
 from trainer.config import PromptConfig
 from trainer.evaluate.asking import Plan
 from trainer.evaluate.collect import collect
@@ -71,6 +73,21 @@ def asked_for(
     for line in troubles(records):
         console.print(f"gradus: {line}", highlight=False, markup=False, soft_wrap=True)
     return Asking(plan, round(time.monotonic() - started, 3)), records
+
+
+def named_rows(data: Path, limit: int | None) -> Iterator[tuple[str, Row]]:
+    """The first `limit` rows, checked, each with its id or, without one, its number. Raises Misuse for an id that
+    occurred before, and for a file without rows."""
+    seen: dict[str, str] = {}
+    for number, row in enumerate(islice(read_rows(data), limit), start=1):
+        checked = row.checked()
+        name = str(checked.values.get("id") or f"row-{number}")
+        if name in seen:
+            raise Misuse(f"{row.where}: id {name!r} occurred before, at {seen[name]}")
+        seen[name] = row.where
+        yield name, checked
+    if not seen:
+        raise Misuse(f"{data}: holds no rows")
 
 
 def unwritten_of(records: Sequence[Record]) -> dict[str, int]:
