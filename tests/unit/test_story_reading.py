@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from services.graders.story.reading import (
@@ -59,10 +59,6 @@ def test_what_is_no_story_is_rejected_with_its_reason(case: dict[str, str]) -> N
     found = answer(case["text"])
     assert found.stories == ()
     assert [case["reason"] in rejected.reason for rejected in found.rejected] == [True]
-
-
-def test_windows_line_ends_are_line_ends() -> None:
-    assert len(answer(f"{GOOD}\r\n{GOOD}").stories) == 2
 
 
 def test_a_story_without_a_benefit_is_a_story() -> None:
@@ -210,6 +206,7 @@ PIECES = st.sampled_from(
 @given(st.one_of(st.text(max_size=400), st.lists(PIECES, max_size=40).map("".join)))
 def test_any_text_is_read_without_breaking(text: str) -> None:
     found = answer(text)
+    assert answer(text) == found
     assert len(found.stories) + len(found.rejected) <= found.lines or not found.stories
     for story in found.stories:
         assert story.role
@@ -235,6 +232,7 @@ BETWEEN = st.sampled_from(["", " ", "  ", "    ", ",", ", ", ",   ", ", ,", " so
 
 
 @given(st.lists(st.one_of(MARKERS, BETWEEN), max_size=12).map("".join))
+@example("pay   soso that")
 def test_a_benefit_is_found_wherever_it_begins(said: str) -> None:
     """What is looked for first, because it is quick, is in every beginning of a benefit, and never far behind it."""
     for found in _BENEFIT.finditer(said):
@@ -244,8 +242,3 @@ def test_a_benefit_is_found_wherever_it_begins(said: str) -> None:
     markers = [one for one in _BENEFIT.finditer(said) if said[: one.start()].strip(" ,:")]
     parted = (said[: markers[0].start()], said[markers[0].end() :]) if markers else (said, None)
     assert _split_benefit(said) == parted
-
-
-@given(st.lists(PIECES, max_size=40).map("".join))
-def test_reading_is_the_same_every_time(text: str) -> None:
-    assert answer(text) == answer(text)

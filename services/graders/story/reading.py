@@ -63,7 +63,7 @@ _BENEFIT = re.compile(
 )
 _BENEFIT_WORD = re.compile(r"[sib\u017f\u0130\u0131SIB](?i:o\b|n order\b|uch that\b|ecause\b)")
 """In every match of `_BENEFIT`, at most `_BEFORE_WORD` characters behind where it begins; much faster to look for."""
-_BEFORE_WORD = 4
+_BEFORE_WORD = 6
 _STARTS_CLAUSE = re.compile(
     rf"^(?:(i|we)\b(?:{_ADVERB}\s{{0,3}}{_WISH})|so\b|in order\b|because\b|to be able to\b)", re.IGNORECASE
 )
