@@ -16,7 +16,6 @@ import pytest
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
 NEEDS_BROWSER = [
-    pytest.mark.slow,
     pytest.mark.skipif(
         CHROMIUM is None or DRIVER is None,
         reason="needs a browser: apt-get install chromium chromium-driver",
@@ -59,10 +58,10 @@ def chromium(profile: Path) -> Iterator[Any]:
 
 def opened(browser: Any, address: str, *, width: int = 1280, scheme: str = "light") -> list[str]:
     """Open a page; returns the addresses that it asked for."""
+    browser.get("about:blank")  # what the page before still does and says is over
     browser.get_log("performance")
     browser.get_log("browser")
-    media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+    colored(browser, scheme)
     size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     browser.get(address)
@@ -70,6 +69,22 @@ def opened(browser: Any, address: str, *, width: int = 1280, scheme: str = "ligh
     asked = [message["params"] for message in messages if message["method"] == "Network.requestWillBeSent"]
     # The browser's own start page may still be loading; only what this page asks for is its doing.
     return [request["request"]["url"] for request in asked if request["documentURL"] == address.partition("#")[0]]
+
+
+def opened_from_a_file(browser: Any, page: Path, **how: Any) -> list[str]:
+    """Open a page; returns the addresses that it asked for, without the data that it holds itself."""
+    return [url for url in opened(browser, page.as_uri(), **how) if not url.startswith("data:")]
+
+
+def colored(browser: Any, scheme: str) -> None:
+    """Make the system's colour scheme `light` or `dark`, also for the page that is open."""
+    media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+
+
+def drawn(browser: Any) -> None:
+    """Wait until the browser has drawn twice, so that what follows a change of size is done."""
+    browser.execute_async_script("const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(done));")
 
 
 def errors(browser: Any) -> list[Any]:
@@ -80,12 +95,30 @@ def picture(browser: Any, name: str) -> bytes:
     height = browser.execute_script("return document.documentElement.scrollHeight")
     width = browser.execute_script("return document.documentElement.clientWidth")
     clip = {"x": 0, "y": 0, "width": width, "height": min(height, 8000), "scale": 1}
-    shot = browser.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip})
+    how = {"captureBeyondViewport": True, "optimizeForSpeed": True, "clip": clip}
+    shot = browser.execute_cdp_cmd("Page.captureScreenshot", how)
     data = base64.b64decode(shot["data"])
     if SHOTS:
         Path(SHOTS).mkdir(parents=True, exist_ok=True)
         (Path(SHOTS) / f"{name}.png").write_bytes(data)
     return data
+
+
+def flaws(browser: Any, name: str, width: int, picture_bytes: int = 5_000) -> list[str]:
+    """What is wrong with the open page, light and dark: width, colours, names, motion, added elements, errors."""
+    found = []
+    for scheme in ("light", "dark"):
+        colored(browser, scheme)
+        if (wide := browser.execute_script("return document.documentElement.scrollWidth")) > width:
+            found.append(f"{scheme}: it scrolls sideways: {wide} pixels")
+        found += [f"{scheme}: {poor} is too near to its ground in colour" for poor in browser.execute_script(CONTRAST)]
+        if len(picture(browser, f"{name}-{scheme}-{width}")) < picture_bytes:
+            found.append(f"{scheme}: the picture is nearly empty")
+    found += [f"{bad} has no name" for bad in browser.execute_script(UNNAMED)]
+    found += [f"{moving} moves" for moving in browser.execute_script(MOVING)]
+    # An alert would be open now, and each of these calls would fail.
+    found += [f"{foreign} was added to the page" for foreign in browser.execute_script(FOREIGN)]
+    return found + [f"error: {entry['message']}" for entry in errors(browser)]
 
 
 CONTRAST = """
@@ -126,3 +159,17 @@ for (const e of document.querySelectorAll("[aria-hidden=true] :is(a, button, [ta
 return bad;
 """
 """JavaScript that lists what can be seen or focused and has no name."""
+
+MOVING = """
+return [...document.querySelectorAll("*")].filter((one) => {
+  const style = getComputedStyle(one);
+  return style.animationName !== "none" || parseFloat(style.transitionDuration) > 0;
+}).map((one) => one.outerHTML.slice(0, 80));
+"""
+"""JavaScript that lists what moves."""
+
+FOREIGN = """
+const added = [...document.querySelectorAll("img, iframe, object, embed, [onload], [onerror]")];
+return [...added, ...[...document.scripts].slice(1)].map((one) => one.outerHTML.slice(0, 80));
+"""
+"""JavaScript that lists what only the texts of a run could have put into one of our pages: they have one script."""

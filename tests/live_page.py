@@ -10,8 +10,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from services.dashboard.serving import serve
 from services.loop import run
+
+
+@contextmanager
+def quick_looks() -> Iterator[None]:
+    """Servers started meanwhile look at runs ten times a second, for new runs five times, at graders once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("services.dashboard.watching.LOOK_EVERY_S", 0.1)
+        patch.setattr("services.dashboard.watching.ASK_EVERY_S", 1.0)
+        patch.setattr("services.dashboard.runs.SEARCH_EVERY_S", 0.2)
+        yield
 
 
 class LivePage:
@@ -26,12 +38,12 @@ class LivePage:
     def running(self) -> Iterator[LivePage]:
         thread = threading.Thread(target=lambda: run(self._run()))
         thread.start()
-        assert self._ready.wait(20)
+        assert self._ready.wait(60)
         try:
             yield self
         finally:
             self.loop.call_soon_threadsafe(self._stopping.set)
-            thread.join(20)
+            thread.join(60)
             assert not thread.is_alive(), "it does not end"
 
     def _on_ready(self, url: str) -> None:

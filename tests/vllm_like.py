@@ -140,6 +140,8 @@ class VllmLike(Answering):
 def _handler(answering: Answering) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        # Head and body leave in one packet; as two, the second waits 40 ms for the other side's delayed ACK.
+        wbufsize = -1
 
         def do_GET(self) -> None:
             self._answer()

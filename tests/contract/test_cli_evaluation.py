@@ -6,24 +6,26 @@ The model is a server that answers from the tasks' own solutions and stubs.
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from echo import Service
 from openai_like import Json, OpenAiLike, Reply, refused, said
 
+from gradus.cli import main
 from gradus.resources import configs
-from services.graders.ocaml.grader import OcamlGrader
 from tests.conftest import Cli
 
 TASKS = 6
 """Of our own, from the beginning of the file."""
+SOON_S = 100.0
+"""Longer than anything here takes on a busy machine; nothing waits for it to pass."""
 
 
 @pytest.fixture(scope="module")
@@ -32,9 +34,9 @@ def rows() -> list[Json]:
     return [json.loads(line) for line in file.read_text().split("\n")[:TASKS]]
 
 
-@pytest.fixture
-def tasks(tmp_path: Path, rows: list[Json]) -> Path:
-    path = tmp_path / "tasks.jsonl"
+@pytest.fixture(scope="module")
+def tasks(tmp_path_factory: pytest.TempPathFactory, rows: list[Json]) -> Path:
+    path = tmp_path_factory.mktemp("tasks") / "tasks.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
@@ -50,74 +52,115 @@ def solving(rows: list[Json], right: int) -> Any:
     return answer
 
 
+def evaluation(tasks: Path, url: str, out: Path) -> list[str]:
+    """The command that evaluates the model at the URL."""
+    arguments = ["eval", str(tasks), "--endpoint", url, "--out", str(out), "--temperature", "0"]
+    return [sys.executable, "-m", "gradus", *arguments]
+
+
 @pytest.fixture(scope="module")
-def evaluations(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[Json], ocaml_grader: OcamlGrader
-) -> tuple[Path, Path]:
-    """Two folders: two of six tasks solved, and four of six."""
-    folder = tmp_path_factory.mktemp("evaluations")
-    (folder / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    for name, right in (("two", 2), ("four", 4)):
-        with OpenAiLike(solving(rows, right)).serving() as like:
-            got = in_a_process("eval", folder / "tasks.jsonl", "--endpoint", like.url, "--out", folder / name)
-        assert got.returncode == 0, got.stderr
-        assert got.stdout.splitlines()[-1] == str(folder / name / "results.json")
-    return folder / "two", folder / "four"
+def two_of_six(tmp_path_factory: pytest.TempPathFactory, rows: list[Json], tasks: Path, ocaml_grader: Any) -> Path:
+    """The folder of an evaluation in which the first two of six tasks are solved."""
+    out = tmp_path_factory.mktemp("evaluations") / "two"
+    with OpenAiLike(solving(rows, 2)).serving() as like, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", evaluation(tasks, like.url, out)[2:])
+        with pytest.raises(SystemExit) as ended:
+            main()
+    assert ended.value.code == 0
+    return out
 
 
-def in_a_process(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "gradus", *map(str, arguments), "--temperature", "0"]
-    return subprocess.run(command, capture_output=True, text=True, timeout=200)
+@pytest.fixture(scope="module")
+def resumed(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[Json], tasks: Path, ocaml_grader: Any
+) -> tuple[Path, set[str]]:
+    """The folder of an evaluation in which four of six tasks are solved, and the prompts that were sent after its
+    process was killed with three completions in the folder."""
+    out = tmp_path_factory.mktemp("evaluations") / "four"
+    solved, gone = solving(rows, 4), threading.Event()
+
+    def half(text: str, body: Json, before: int) -> Reply | str:
+        if text not in [row["prompt"] for row in rows[:3]]:
+            gone.wait(SOON_S)
+        found: Reply = solved(text, body, before)
+        return found
+
+    with OpenAiLike(half).serving() as like:
+        command = evaluation(tasks, like.url, out)
+        killed = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_for(lambda: lines_in(out / "completions.jsonl") >= 3, killed)
+        killed.kill()
+        killed.wait()
+        gone.set()
+    with OpenAiLike(solved).serving() as like:
+        done = subprocess.run(evaluation(tasks, like.url, out), capture_output=True, text=True, timeout=2 * SOON_S)
+        asked = set(like.prompts())
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == str(out / "results.json")
+    return out, asked
 
 
-@pytest.mark.slow
-def test_the_whole_way_from_a_server_to_pairs(gradus: Cli, evaluations: tuple[Path, Path], tmp_path: Path) -> None:
-    found = json.loads((evaluations[0] / "results.json").read_text())
+def wait_for(condition: Any, process: subprocess.Popen[bytes]) -> None:
+    give_up_at = time.monotonic() + SOON_S
+    while not condition():
+        assert process.poll() is None, "it ended by itself"
+        assert time.monotonic() < give_up_at
+        time.sleep(0.02)
+
+
+def lines_in(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def test_a_run_that_was_killed_goes_on(resumed: tuple[Path, set[str]], rows: list[Json]) -> None:
+    out, asked = resumed
+    assert asked == {row["prompt"] for row in rows[3:]}
+    found = [json.loads(line) for line in (out / "completions.jsonl").read_text().split("\n") if line]
+    assert [one["status"] for one in found] == ["graded"] * TASKS
+    assert [one["passed"] for one in found] == [True] * 4 + [False] * 2
+
+
+def test_the_whole_way_from_a_server_to_pairs(
+    gradus: Cli, two_of_six: Path, resumed: tuple[Path, set[str]], tmp_path: Path
+) -> None:
+    found = json.loads((two_of_six / "results.json").read_text())
     (greedy,) = found["measurements"]
     assert (greedy["graded"], greedy["passed"]) == (6, 2)
     causes = greedy["details"]["causes"]
     assert (causes["tests:assertion"], causes["types:syntax"], sum(causes.values())) == (3, 1, 4)
 
-    compared = tmp_path / "compared.json"
-    got = gradus("compare", *evaluations, "--json", compared, "--html", tmp_path / "compared.html")
+    both, compared = (two_of_six, resumed[0]), tmp_path / "compared.json"
+    got = gradus("compare", *both, "--json", compared, "--html", tmp_path / "compared.html")
     assert (got.status, got.out.splitlines()[-1]) == (0, str(compared))
     changes = json.loads(compared.read_text())
     assert (changes["turns"]["improved"], changes["turns"]["both fail"], changes["test"]["p_value"]) == (2, 2, 0.5)
 
-    got = gradus("replay", evaluations[0], "--quiet")
-    assert (got.status, got.out.splitlines()[-1]) == (0, str(evaluations[0] / "replay.json"))
-
     pairs = tmp_path / "pairs.jsonl"
-    got = gradus("pairs", *evaluations, "--out", pairs, "--passed-vs-failed", "--text")
+    got = gradus("pairs", *both, "--out", pairs, "--passed-vs-failed", "--text")
     assert got.status == 2  # prompts were chats
-    got = gradus("pairs", *evaluations, "--out", pairs, "--passed-vs-failed")
+    got = gradus("pairs", *both, "--out", pairs, "--passed-vs-failed")
     assert (got.status, got.out.splitlines()[-1]) == (0, str(pairs))
     assert len(pairs.read_text().splitlines()) == 2
 
 
-def test_a_reward_that_changed_is_status_one(gradus: Cli, evaluations: tuple[Path, Path], tmp_path: Path) -> None:
-    folder = shutil.copytree(evaluations[0], tmp_path / "copy")
-    file = folder / "completions.jsonl"
-    records = [json.loads(line) for line in file.read_text().split("\n") if line]
-    records[0] |= {"reward": 0.35, "passed": False, "grader": "ocaml@before"}
-    file.write_text("".join(json.dumps(record) + "\n" for record in records))
-    got = gradus("replay", folder, "--quiet")
-    assert got.status == 1
-    (change,) = json.loads((folder / "replay.json").read_text())["changed"]
-    assert (change["old_reward"], change["new_reward"], change["because"]) == (0.35, 1.0, "now passes")
+def test_a_reward_that_changed_is_status_one(gradus: Cli, two_of_six: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(two_of_six, tmp_path / "copy")
+    with Service().running() as service:  # everything passes there
+        got = gradus("replay", folder, "--quiet", "--url", service.url)
+    assert (got.status, got.out.splitlines()[-1]) == (1, str(folder / "replay.json"))
+    found = json.loads((folder / "replay.json").read_text())
+    assert [change["because"] for change in found["changed"]] == ["now passes"] * 4
+    assert found["completions"] == TASKS
 
 
-@pytest.mark.slow
-def test_evaluations_of_other_tasks_are_not_compared(
-    gradus: Cli, evaluations: tuple[Path, Path], tasks: Path, tmp_path: Path, rows: list[Json]
-) -> None:
-    with OpenAiLike(solving(rows, 6)).serving() as like:
-        other = ("--endpoint", like.url, "--temperature", "0", "--limit", "5", "--out", tmp_path / "five")
-        assert gradus("eval", tasks, *other).status == 0
-    got = gradus("compare", evaluations[0], tmp_path / "five")
+def test_evaluations_of_other_tasks_are_not_compared(gradus: Cli, two_of_six: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(two_of_six, tmp_path / "other")
+    found = json.loads((other / "results.json").read_text())
+    (other / "results.json").write_text(json.dumps(found | {"tasks_sha256": "0" * 64}))
+    got = gradus("compare", two_of_six, other)
     assert got.status == 2
     assert "different tasks" in got.err
-    assert gradus("compare", evaluations[0], tmp_path / "five", "--anyway").status == 0
+    assert gradus("compare", two_of_six, other, "--anyway").status == 0
 
 
 def test_the_key_comes_from_the_environment_alone(
@@ -129,8 +172,7 @@ def test_the_key_comes_from_the_environment_alone(
         common = ("sample", tasks, "--endpoint", like.url, "--limit", "1", "--out")
         assert gradus(*common, tmp_path / "a.jsonl").status == 0
         assert gradus(*common, tmp_path / "b.jsonl", "--api-key-env", "MY_KEY").status == 0
-        assert ["authorization" in headers for _, _, headers in like.requests] == [False, True]
-        assert like.requests[1][2]["authorization"] == "Bearer hush"
+        assert [headers.get("authorization") for _, _, headers in like.requests] == [None, "Bearer hush"]
     assert not any("hush" in file.read_text() for file in tmp_path.iterdir() if file.is_file())
 
 
@@ -158,24 +200,20 @@ def test_samples_are_written_for_rows_of_every_kind(gradus: Cli, tmp_path: Path)
     assert "2 of 2 completions were not written: 2 x server; the last: 500: no" in lost.err
 
 
-BAD_PROMPTS = {
-    "no prompt": ("{}", "prompt: is missing"),
-    "an empty one": ('{"prompt": " "}', "prompt: is missing"),
-    "a number": ('{"prompt": 7}', "prompt: is missing"),
-    "a role that nobody has": ('{"messages": [{"role": "king", "content": "x"}]}', "prompt: is missing"),
-    "no JSON": ("{", "is not JSON"),
-    "an id twice": ('{"id": "a", "prompt": "x"}\n{"id": "a", "prompt": "y"}', "occurred before"),
-    "nothing": ("", "at least one task"),
-}
-
-
-@pytest.mark.parametrize(("text", "why"), BAD_PROMPTS.values(), ids=BAD_PROMPTS.keys())
-def test_bad_prompts_are_named_and_nothing_is_asked(gradus: Cli, tmp_path: Path, text: str, why: str) -> None:
-    (tmp_path / "p.jsonl").write_text(text)
+def test_bad_prompts_are_named_and_nothing_is_asked(gradus: Cli, tmp_path: Path) -> None:
     with OpenAiLike(lambda *_: "x").serving() as like:
-        got = gradus("sample", tmp_path / "p.jsonl", "--endpoint", like.url, "--out", tmp_path / "out.jsonl")
-        assert (got.status, like.requests) == (2, [])
-    assert why in got.err
+        for text, why in (
+            ("{}", "prompt: is missing"),
+            ('{"prompt": " "}', "prompt: is missing"),
+            ('{"prompt": 7}', "prompt: is missing"),
+            ('{"messages": [{"role": "king", "content": "x"}]}', "prompt: is missing"),
+            ('{"id": "a", "prompt": "x"}\n{"id": "a", "prompt": "y"}', "occurred before"),
+            ("", "at least one task"),
+        ):
+            (tmp_path / "p.jsonl").write_text(text)
+            got = gradus("sample", tmp_path / "p.jsonl", "--endpoint", like.url, "--out", tmp_path / "out.jsonl")
+            assert (got.status, like.requests) == (2, []), text
+            assert why in got.err
 
 
 @pytest.mark.parametrize(
@@ -205,45 +243,3 @@ def test_misuse_is_status_two_and_says_what_to_do(
     assert got.status == 2
     assert why in got.err
     assert "Traceback" not in got.err
-
-
-@pytest.mark.slow
-def test_a_run_that_was_killed_goes_on(
-    tasks: Path, tmp_path: Path, rows: list[Json], ocaml_grader: OcamlGrader
-) -> None:
-    out = tmp_path / "killed"
-    slow = solving(rows, 3)
-
-    def slowly(text: str, body: Json, before: int) -> Reply | str:
-        found: Reply = slow(text, body, before)
-        # Half of them come; the others hang until the process is gone.
-        return Reply(found.body, delay_s=0.0 if text in [row["prompt"] for row in rows[:3]] else 3.0)
-
-    with OpenAiLike(slowly).serving() as like:
-        command = [sys.executable, "-m", "gradus", "eval", str(tasks), "--endpoint", like.url, "--out", str(out)]
-        command += ["--temperature", "0"]
-        killed = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        wait_for(lambda: lines_in(out / "completions.jsonl") >= 3, killed)
-        os.kill(killed.pid, signal.SIGKILL)
-        killed.wait()
-    with OpenAiLike(solving(rows, 3)).serving() as like:
-        command[6] = like.url
-        done = subprocess.run(command, capture_output=True, text=True, timeout=200)
-        asked = set(like.prompts())
-    assert done.returncode == 0, done.stderr
-    assert asked <= {row["prompt"] for row in rows[3:]}
-    found = [json.loads(line) for line in (out / "completions.jsonl").read_text().split("\n") if line]
-    assert [one["status"] for one in found] == ["graded"] * TASKS
-    assert [one["passed"] for one in found] == [True] * 3 + [False] * 3
-
-
-def wait_for(condition: Any, process: subprocess.Popen[bytes]) -> None:
-    give_up_at = time.monotonic() + 100
-    while not condition():
-        assert process.poll() is None, "it ended by itself"
-        assert time.monotonic() < give_up_at
-        time.sleep(0.02)
-
-
-def lines_in(path: Path) -> int:
-    return path.read_bytes().count(b"\n") if path.exists() else 0

@@ -1,43 +1,36 @@
-"""Asking again with the real graders: what a model reads is what the compiler and the tests say, and no hidden test."""
+"""Asking again with the real OCaml grader: a model reads what the compiler and the tests say, and no hidden test."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
-import pytest
 from openai_like import Json, OpenAiLike, Reply, said
 
 from gradus.resources import configs
 from tests.conftest import Cli
 
-WRONG = {
-    "ocaml": ["let f x = lenght x", "let f _ = 0"],
-    "rust": ["pub fn f(x: u32) -> u32 { lenght(x) }", "pub fn f(_: u32) -> u32 { 0 }"],
-}
-RIGHT = {"ocaml": "let f x = x + 1", "rust": "pub fn f(x: u32) -> u32 { x + 1 }"}
-TASKS: dict[str, Json] = {
-    "ocaml": {"signature": "val f : int -> int", "tests": "let () = assert (f 123456 = 123457)"},
-    "rust": {
-        "signature": "pub fn f(x: u32) -> u32;",
-        "tests": 'use solution::*;\n#[test]\nfn hidden_name() { assert_eq!(f(123456), 123457, "hidden words"); }',
-    },
+WRONG = ["let f x = lenght x", "let f _ = 0"]
+RIGHT = "let f x = x + 1"
+TASK = {
+    "id": "a",
+    "prompt": "Write f.",
+    "signature": "val f : int -> int",
+    "tests": "let () = assert (f 123456 = 123457)",
 }
 
 
-@pytest.mark.parametrize("grader", ["ocaml", "rust"])
-def test_two_wrong_answers_and_a_right_one_are_green_in_turn_three(gradus: Cli, grader: str, tmp_path: Path) -> None:
+def test_two_wrong_answers_and_a_right_one_are_green_in_turn_three(gradus: Cli, tmp_path: Path) -> None:
     tasks = tmp_path / "tasks.jsonl"
-    tasks.write_text(json.dumps({"id": "a", "prompt": "Write f.", **TASKS[grader]}) + "\n")
+    tasks.write_text(json.dumps(TASK) + "\n")
 
     def answer(text: str, body: Json, before: int) -> Reply | str:
         turn = sum(message["role"] == "assistant" for message in body["messages"])
-        code = [*WRONG[grader], RIGHT[grader]][turn]
-        return said(f"```{grader}\n{code}\n```", chat=True)
+        return said(f"```ocaml\n{[*WRONG, RIGHT][turn]}\n```", chat=True)
 
     with OpenAiLike(answer).serving() as like:
         out = tmp_path / "out"
-        to = ("--grader", grader, "--out", out, "--temperature", "0", "--turns", "4", "--slots", "1")
+        to = ("--grader", "ocaml", "--out", out, "--temperature", "0", "--turns", "4", "--slots", "1")
         got = gradus("eval", tasks, "--endpoint", like.url, *to)
         assert got.status == 0, got.err
         asked = [body["messages"] for _, body, _ in like.requests]
@@ -55,7 +48,7 @@ def test_two_wrong_answers_and_a_right_one_are_green_in_turn_three(gradus: Cli, 
     assert "lenght" in first
     assert "no test ran" in first
     assert "0 of 1 tests pass" in second
-    assert not any(word in json.dumps(asked) for word in ("12345", "hidden", "assert (", "assert_eq"))
+    assert not any(word in json.dumps(asked) for word in ("12345", "assert ("))
 
 
 def test_turns_are_for_code(gradus: Cli, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the tests of whole pages share."""
+"""A Chromium that all tests of pages in one process share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from browsing import chromium
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     with chromium(tmp_path_factory.mktemp("chromium")) as driver:
         yield driver

@@ -1,14 +1,12 @@
-"""The demo's pipeline, really trained and really killed in the middle of a stage; a worse model, really refused."""
+"""Pipelines with real training: stopped or killed, resumed, and ended by a gate that refuses or promotes."""
 
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,28 +17,45 @@ from tests.e2e.test_demo_run import descendants, wait_gone
 
 pytestmark = [
     pytest.mark.training,
-    pytest.mark.slow,
-    pytest.mark.timeout(1800),
+    pytest.mark.timeout(900),
     pytest.mark.skipif(sys.platform != "linux", reason="graders need Linux"),
 ]
 
 DEMO = Path(__file__).parents[2] / "configs" / "pipelines" / "demo.yaml"
-WORSE = Path(__file__).parent / "pipeline_with_a_worse_model.yaml"
-GATES = json.dumps(
-    [{"name": "graded", "of": "{after.results}", "metric": "measurements[0].graded", "at_least": 1, "bound": "value"}]
-)
-SMALL = (
-    "stages.sft.set.max_steps=40",
-    "stages.sft.set.save_steps=100000",
-    "stages.sft.set.logging_steps=2",
-    "stages.answers.options.limit=12",
-    "stages.grpo.set.grpo.max_steps=4",
-    "stages.grpo.set.grpo.save_steps=1",
-    "stages.before.options.samples=1",
-    "stages.after.options.samples=1",
-    f"stages.promotion.gates={GATES}",
-)
-"""A run that shows that everything works; its figures mean nothing, so its gate asks for none."""
+SAMPLED = "measurements[mode=sampled]"
+GATES = [
+    {"name": "reward", "of": "{change.results}", "metric": "reward.change", "at_least": -0.02},
+    {
+        "name": "origin",
+        "of": "{after.results}",
+        "against": "{before.results}",
+        "metric": f"{SAMPLED}.mean_reward",
+        "at_least": -0.1,
+    },
+    {"name": "better", "of": "{change.results}", "metric": "pass_rate.change", "p_value": "test.p_value"},
+    {"name": "graded", "of": "{after.results}", "metric": f"{SAMPLED}.faulted", "at_most": 0, "bound": "value"},
+]
+MEASURED = {"samples": 1, "limit": 30, "greedy": False}
+CHANGES: dict[str, Any] = {
+    "slots": 2,
+    # The supervised model has to earn enough for a worse one to be told from it.
+    "stages.sft.set": {
+        "max_steps": 110,
+        "per_device_train_batch_size": 32,
+        "data.limit": 4000,
+        "data.held_out": 0,
+        "eval_strategy": "no",
+    },
+    "stages.answers.options.samples": 4,
+    "stages.answers.options.limit": 10,
+    # Steps this wide spoil the model.
+    "stages.grpo.set.learning_rate": 0.1,
+    "stages.grpo.set.grpo.max_steps": 8,
+    "stages.grpo.set.save_steps": 1,
+    "stages.grpo.set.per_device_train_batch_size": 16,
+    **{f"stages.{name}.options.{key}": MEASURED[key] for name in ("before", "after") for key in MEASURED},
+    "stages.promotion.gates": GATES,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -48,20 +63,19 @@ def _needs_the_grader(ocaml_grader: OcamlGrader) -> None:
     """Skips where OCaml cannot be graded."""
 
 
-def started(folder: Path, changes: Iterable[str] = SMALL, file: Path = DEMO) -> subprocess.Popen[str]:
-    options = [f"--set={change}" for change in (f"folder={folder}", *changes)]
+def started(file: Path, changes: dict[str, Any]) -> subprocess.Popen[str]:
+    options = [f"--set={name}={json.dumps(value)}" for name, value in changes.items()]
     command = [sys.executable, "-m", "gradus", "pipeline", "run", str(file), *options]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def state_of(folder: Path) -> dict[str, Any]:
-    file = folder / "pipeline.json"
-    stages: dict[str, Any] = json.loads(file.read_text())["stages"] if file.exists() else {}
+    stages: dict[str, Any] = json.loads((folder / "pipeline.json").read_text())["stages"]
     return stages
 
 
 def end_once_there_is(what: str, process: subprocess.Popen[str], folder: Path, how: signal.Signals) -> str:
-    """Signal the pipeline as soon as a file of that name appears; what it had started has to end as well."""
+    """Signals the pipeline when a file of that name appears; all processes that it has started have to end as well."""
     while not any(folder.glob(what)):
         assert process.poll() is None, process.communicate()[0]
         time.sleep(0.05)
@@ -72,42 +86,61 @@ def end_once_there_is(what: str, process: subprocess.Popen[str], folder: Path, h
     return said
 
 
-def test_the_demo_goes_on_after_signals_and_kills_in_the_middle_of_its_stages(tmp_path: Path) -> None:
+def test_the_demo_goes_on_after_a_signal_and_refuses_a_worse_model(tmp_path: Path) -> None:
     folder = tmp_path / "out"
-    said = end_once_there_is("sft/metrics.jsonl", started(folder), folder, signal.SIGTERM)
+    changes = {"folder": str(folder), **CHANGES}
+    said = end_once_there_is("grpo/checkpoint-*/trainer_state.json", started(DEMO, changes), folder, signal.SIGTERM)
     assert "stopped by SIGTERM" in said
-    assert list((folder / "sft").glob("checkpoint-*")), "the training saved what it had done"
-    assert state_of(folder)["sft"]["status"] == "running"
-
-    end_once_there_is("grpo/checkpoint-*/trainer_state.json", started(folder), folder, signal.SIGKILL)
     stages = state_of(folder)
     assert [stages[name]["status"] for name in ("sft", "answers", "pairs", "ipo", "grpo")] == ["done"] * 4 + ["running"]
 
-    last = started(folder)
+    last = started(DEMO, changes)
+    said, _ = last.communicate()
+    assert last.returncode == 1, said
+    assert "promotion refused" in said
+    assert "going on from" in (folder / "grpo" / "training.log").read_text()
+    stages = state_of(folder)
+    assert stages["grpo"]["attempts"] == 2
+    assert {name: entry["status"] for name, entry in stages.items() if entry["status"] != "done"} == {
+        "promotion": "refused"
+    }
+    record = json.loads((folder / "promotion" / "promotion.json").read_text())
+    assert record["promoted"] is False
+    gates = {gate["name"]: gate for gate in record["gates"]}
+    assert {gate["name"]: gates[gate["name"]]["passed"] for gate in GATES} == {
+        "reward": False,
+        "origin": False,
+        "better": False,
+        "graded": True,
+    }
+    assert gates["reward"]["high"] < 0, "it is worse, and not by chance"
+    assert "model.safetensors" in record["model"]["files"]
+    assert record["evidence"][1]["graders"][0].startswith("ocaml@")
+    assert set(record["lineage"]["stages"]) == {*stages} - {"promotion"}
+    assert "data.json" in record["lineage"]["stages"]["sft"]["left"]
+
+    # A gate that the same model passes: everything else is done already.
+    again = started(DEMO, {**changes, "stages.promotion.gates": [GATES[-1]]})
+    said, _ = again.communicate()
+    assert again.returncode == 0, said
+    assert json.loads((folder / "promotion" / "promotion.json").read_text())["promoted"] is True
+    assert [entry["attempts"] for name, entry in state_of(folder).items() if name != "promotion"] == [
+        entry["attempts"] for name, entry in stages.items() if name != "promotion"
+    ]
+
+
+@pytest.mark.slow
+def test_a_training_saves_its_step_when_the_pipeline_is_killed_and_goes_on_from_there(tmp_path: Path) -> None:
+    folder, file = tmp_path / "out", tmp_path / "pipeline.yaml"
+    settings = {"max_steps": 100, "logging_steps": 1, "per_device_train_batch_size": 16, "data.limit": 1600}
+    stage = {"kind": "train", "config": str(DEMO.parents[1] / "train" / "demo_sft.yaml"), "set": settings}
+    file.write_text(json.dumps({"name": "stopped", "stages": {"sft": stage}}))
+    changes = {"folder": str(folder)}
+    end_once_there_is("sft/metrics.jsonl", started(file, changes), folder, signal.SIGKILL)
+    assert list((folder / "sft").glob("checkpoint-*")), "the training saved what it had done"
+    assert state_of(folder)["sft"]["status"] == "running"
+    last = started(file, changes)
     said, _ = last.communicate()
     assert last.returncode == 0, said
     assert "going on from" in (folder / "sft" / "training.log").read_text()
-    assert "going on from" in (folder / "grpo" / "training.log").read_text()
-    assert {entry["status"] for entry in state_of(folder).values()} == {"done"}
-    assert state_of(folder)["grpo"]["attempts"] == 2
-    record = json.loads((folder / "promotion" / "promotion.json").read_text())
-    assert record["promoted"] is True
-    assert "model.safetensors" in record["model"]["files"]
-    assert record["evidence"][0]["graders"][0].startswith("ocaml@")
-    assert set(record["lineage"]["stages"]) == {*state_of(folder)} - {"promotion"}
-    assert "data.json" in record["lineage"]["stages"]["sft"]["left"]
-
-
-def test_a_worse_model_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / WORSE.name
-    shutil.copy(WORSE, file)
-    config = WORSE.parent / "../../configs/train/demo_sft.yaml"
-    process = started(tmp_path / "out", [f"stages.sft.config={config}"], file)
-    said, _ = process.communicate()
-    assert process.returncode == 1, said
-    assert "promotion refused" in said
-    record = json.loads((tmp_path / "out" / "promotion" / "promotion.json").read_text())
-    gates = {gate["name"]: gate for gate in record["gates"]}
-    assert record["promoted"] is False
-    assert not any(gates[name]["passed"] for name in ("reward", "not worse than its origin", "better"))
-    assert gates["reward"]["high"] < 0, "it is worse, and not by chance"
+    assert (state_of(folder)["sft"]["status"], state_of(folder)["sft"]["attempts"]) == ("done", 2)

@@ -23,7 +23,7 @@ from trainer.config import RewardModelConfig
 from trainer.run_folder import read_lines
 from trainer.train import main
 
-pytestmark = [pytest.mark.training, pytest.mark.slow]
+pytestmark = pytest.mark.training
 
 PROMPTS = [f"(* add {n} *)" for n in range(8)]
 PAIRS = [{"prompt": prompt, "chosen": "let f x = x", "rejected": "let let let"} for prompt in PROMPTS]
@@ -106,12 +106,12 @@ def test_a_policy_learns_from_a_grader_and_a_served_reward_model(
         data={"dataset": str(jsonl(tmp_path / "tasks.jsonl", TASKS))},
         prompt={"style": style},
         reward={"grader": "ocaml", "urls": url, "services": [{"grader": "preference", "weight": 0.5, "name": "judge"}]},
-        grpo={**OPTIONS, "max_steps": 3, "save_steps": 3},
+        grpo={**OPTIONS, "max_steps": 2},
         output_dir=str(tmp_path / "run"),
     )
     assert main(config) == 0
     lines = read_lines(tmp_path / "run" / "metrics.jsonl")
-    assert [line["step"] for line in lines] == [1, 2, 3]
+    assert [line["step"] for line in lines] == [1, 2]
     for line in lines:
         assert (line["judge/faulted"], line["gradus/faulted"]) == (0, 0)
         weighed = line["rewards/gradus/mean"] + 0.5 * line["rewards/judge/mean"]

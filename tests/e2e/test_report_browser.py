@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import CONTRAST, NEEDS_BROWSER, UNNAMED, errors, picture
-from browsing import opened as opened_at
+from browsing import NEEDS_BROWSER, colored, errors, flaws
+from browsing import opened_from_a_file as opened
 from report_runs import hostile_run, rich_run, tiny_run
 
 from trainer.evaluate.report import write_report
@@ -22,35 +22,14 @@ def rich(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_report(run, run / "report.html")
 
 
-def opened(browser: Any, report: Path, **how: Any) -> list[str]:
-    """Open the report; returns the addresses that the page asked for."""
-    return opened_at(browser, report.as_uri(), **how)
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
-def test_it_opens_from_a_file_without_errors_and_without_the_network(
-    browser: Any, rich: Path, width: int, scheme: str
-) -> None:
-    asked = opened(browser, rich, width=width, scheme=scheme)
-    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
-    assert len([url for url in asked if url.startswith("file:")]) == 1
-    assert errors(browser) == []
-    assert browser.execute_script("return document.documentElement.scrollWidth") <= width, "it scrolls sideways"
-    assert len(picture(browser, f"report-{scheme}-{width}")) > 20_000
-    ground = browser.execute_script("return getComputedStyle(document.documentElement).backgroundColor")
-    assert (sum(map(int, ground[4:-1].split(","))) > 3 * 128) is (scheme == "light")
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_text_stands_out_from_its_ground(browser: Any, rich: Path, scheme: str) -> None:
-    opened(browser, rich, scheme=scheme)
-    assert browser.execute_script(CONTRAST) == []
-
-
-def test_everything_that_can_be_seen_or_focused_has_a_name(browser: Any, rich: Path) -> None:
-    opened(browser, rich)
-    assert browser.execute_script(UNNAMED) == []
+def test_it_opens_from_a_file_without_flaws_and_without_the_network(browser: Any, rich: Path, width: int) -> None:
+    assert opened(browser, rich, width=width) == [rich.as_uri()]
+    assert flaws(browser, "report", width, 20_000) == []
+    for scheme in ("light", "dark"):
+        colored(browser, scheme)
+        ground = browser.execute_script("return getComputedStyle(document.documentElement).backgroundColor")
+        assert (sum(map(int, ground[4:-1].split(","))) > 3 * 128) is (scheme == "light")
 
 
 def test_curves_can_be_read_with_the_keyboard(browser: Any, rich: Path) -> None:
@@ -78,14 +57,10 @@ def test_it_prints_with_everything_opened(browser: Any, rich: Path) -> None:
 
 def test_hostile_completions_run_nothing(browser: Any, tmp_path: Path) -> None:
     run = hostile_run(tmp_path / "hostile")
-    asked = opened(browser, write_report(run, run / "report.html"))
-    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
-    assert errors(browser) == []
-    # An alert would be open now, and asking the page anything would fail.
-    assert browser.execute_script("return document.scripts.length") == 1
-    assert browser.execute_script("return document.images.length") == 0
+    report = write_report(run, run / "report.html")
+    assert opened(browser, report) == [report.as_uri()]
+    assert flaws(browser, "hostile", 1280) == []
     assert "<img src=x onerror=alert(1)>" in browser.execute_script("return document.body.innerText")
-    picture(browser, "hostile")
 
 
 def test_what_a_run_wrote_could_not_run_even_unescaped(browser: Any, tmp_path: Path) -> None:
@@ -100,6 +75,5 @@ def test_what_a_run_wrote_could_not_run_even_unescaped(browser: Any, tmp_path: P
 
 def test_an_empty_run_is_readable_too(browser: Any, tmp_path: Path) -> None:
     opened(browser, write_report(tmp_path, tmp_path / "report.html"), width=390)
-    assert errors(browser) == []
+    assert flaws(browser, "empty", 390) == []
     assert "was not measured" in browser.execute_script("return document.body.innerText")
-    picture(browser, "empty")

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from trainer.signals import StopRequested, StopWish, held_back
+
 pytestmark = pytest.mark.training
 
 SIGNALLED_IN_AN_IMPORT = """
@@ -57,15 +59,23 @@ def signalled_while_importing(config: Path, module: str, number: int, times: int
     return ended.returncode, ended.stderr
 
 
-@pytest.mark.parametrize(("module", "number"), [("transformers", signal.SIGINT), ("trl", signal.SIGTERM)])
-def test_a_signal_during_imports_ends_the_run_before_it_trains(
-    config: Path, tmp_path: Path, module: str, number: signal.Signals
-) -> None:
-    status, said = signalled_while_importing(config, module, number)
-    assert status == 128 + number, said
-    assert f"stopped by {number.name}. No step was " in said
+def test_a_signal_during_imports_ends_the_run_before_it_trains(config: Path, tmp_path: Path) -> None:
+    status, said = signalled_while_importing(config, "transformers", signal.SIGINT)
+    assert status == 128 + signal.SIGINT, said
+    assert "stopped by SIGINT. No step was " in said
     assert "Traceback" not in said
     assert not (tmp_path / "run" / "config.resolved.json").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_during_imports_is_noted_when_they_are_over(number: signal.Signals) -> None:
+    wish = StopWish()
+    with wish.listening():
+        with held_back():
+            signal.raise_signal(number)
+            assert wish.signal_number is None
+        with pytest.raises(StopRequested, match=f"stopped by {number.name}"):
+            wish.raise_if_made()
 
 
 def test_a_second_signal_during_imports_ends_the_run_at_once(config: Path) -> None:

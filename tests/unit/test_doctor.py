@@ -15,12 +15,13 @@ import pytest
 from gradus.doctor import hardware, mps, packages
 from gradus.doctor.sign import tried
 from gradus.errors import InternalFault
+from services.graders.rust.grader import RustGrader
 from tests.conftest import Cli
 
 pytestmark = pytest.mark.training
 
 
-def test_json_holds_every_line_that_is_printed(gradus: Cli) -> None:
+def test_json_holds_every_line_that_is_printed(gradus: Cli, rust_grader: RustGrader) -> None:
     lines, whole = gradus("doctor"), gradus("doctor", "--json")
     found = json.loads(whole.out)
     assert lines.status == whole.status == (0 if found["fine"] else 1)
@@ -30,6 +31,8 @@ def test_json_holds_every_line_that_is_printed(gradus: Cli) -> None:
         *named
     }
     assert all(sign["text"] for sign in found["signs"])
+    toolchain = rust_grader.toolchain
+    assert f"ok   rust: {toolchain.version} with clippy in {toolchain.sysroot}, linked by " in lines.out
 
 
 def test_a_look_that_fails_is_a_sign_and_hides_no_other() -> None:

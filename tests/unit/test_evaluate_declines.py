@@ -128,6 +128,7 @@ PAIRS = [
     {"id": "a-yes", "pair": "a", "kind": "crate", "prompt": "yes a", "can": True},
     {"id": "b-no", "pair": "b", "kind": "language", "prompt": "no b", "can": False},
     {"id": "b-yes", "pair": "b", "kind": "language", "prompt": "yes b", "can": True},
+    {"id": "lost", "prompt": "lost", "can": True},
 ]
 
 
@@ -135,11 +136,12 @@ def test_the_figures_of_a_model_that_is_right_thrice_are_exactly_these(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def answer(text: str, body: Json, before: int) -> Reply | str:
-        return {"no a": NO, "yes a": CODE, "no b": "I'm sorry.", "yes b": CODE}[text.rpartition("\n\n")[2]]
+        said = {"no a": NO, "yes a": CODE, "no b": "I'm sorry.", "yes b": CODE}
+        return said.get(text.rpartition("\n\n")[2]) or refused(503)
 
     data = rows_of(tmp_path / "asks.jsonl", *PAIRS)
     status, found, like = measured(answer, data, tmp_path / "out")
-    assert status == 0
+    assert (status, found.unwritten) == (3, {"server": 1})
     assert found.accuracy is not None
     assert found.declined_when_due is not None
     assert found.answered_when_due is not None
@@ -157,15 +159,6 @@ def test_a_model_that_always_says_the_same_is_no_better_than_chance(
     _, found, _ = measured(lambda *_: always, ASKS, tmp_path / "out")
     assert found.accuracy is not None
     assert found.accuracy.value == accuracy
-
-
-def test_the_same_command_goes_on_where_a_server_failed(tmp_path: Path) -> None:
-    data, out = rows_of(tmp_path / "asks.jsonl", *PAIRS), tmp_path / "out"
-    failing = lambda text, body, before: refused(503) if "no a" in text else CODE  # noqa: E731
-    status, found, _ = measured(failing, data, out)
-    assert (status, found.unwritten, found.asks) == (3, {"server": 1}, 3)
-    status, found, like = measured(lambda *_: NO, data, out)
-    assert (status, found.unwritten, len(like.requests)) == (0, {}, 1)
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from gradus.errors import Misuse
 from tests.vllm_like import VllmLike, slow
 from trainer.config import GenerationConfig
-from trainer.generation.client import Client, Served
 from trainer.generation.trouble import GenerationStopped
-from trainer.generation.weights import WeightsFolder
 
 PROMPTS = [[3, 4], [5, 6, 7]]
 RUN = "gradus-test"
@@ -32,7 +29,10 @@ class Run:
     """A client with the rest of a run around it: weights to send, what was said, which groups came early."""
 
     def __init__(self, url: str, folder: Path, difference: float = 0.0, **options: Any) -> None:
-        settings = {"restart_wait_s": 5, "request_timeout_s": 5, "tries": 3, **options}
+        from trainer.generation.client import Client, Served
+        from trainer.generation.weights import WeightsFolder
+
+        settings = {"restart_wait_s": 60, "request_timeout_s": 60, "tries": 3, **options}
         config = GenerationConfig(backend="vllm", url=url, **settings)
         self.said: list[str] = []
         self.groups: list[int] = []
@@ -48,6 +48,8 @@ class Run:
         self.client = Client(self.served, self._write, compare, vocab_size=10)
 
     def _write(self, name: str) -> Path:
+        import torch
+
         return self.folder.weights(name, [("w", torch.ones(1))])
 
     def step(self) -> dict[str, Any]:
@@ -260,8 +262,8 @@ def test_a_server_of_an_untested_version_is_refused_unless_that_is_allowed(
 def test_a_server_that_never_comes_is_waited_for_aloud_and_given_up(tmp_path: Path) -> None:
     with socket.socket() as taken:  # bound and deaf
         taken.bind(("127.0.0.1", 0))
-        run = Run(f"http://127.0.0.1:{taken.getsockname()[1]}", tmp_path, restart_wait_s=1.5)
-        with pytest.raises(GenerationStopped, match=r"no vLLM server at .* after 1\.5 s: .*\n.*gradus vllm MODEL"):
+        run = Run(f"http://127.0.0.1:{taken.getsockname()[1]}", tmp_path, restart_wait_s=0.5)
+        with pytest.raises(GenerationStopped, match=r"no vLLM server at .* after 0\.5 s: .*\n.*gradus vllm MODEL"):
             run.client.connect(wants_adapter=False)
         run.client.close()
     assert any("waiting for the vLLM server" in text for text in run.said)

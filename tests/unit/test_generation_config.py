@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,13 @@ from services.generation.serve import Wish, command_of, environment_of, serve
 from trainer.config import GenerationConfig
 from trainer.config_file import load_config
 from trainer.device import Device
-from trainer.generation.backend import generating, refuse_without_vllm, vllm_options
 from trainer.run_folder import RunFolder
+
+
+@pytest.fixture(scope="module")
+def backend() -> Any:
+    """The module under test. It loads torch and TRL, so it is imported when a test runs, not when pytest collects."""
+    return import_module("trainer.generation.backend")
 
 
 @pytest.mark.parametrize(
@@ -63,26 +69,26 @@ def test_addresses_of_servers_are_taken_as_they_are(url: str) -> None:
 # ------------------------------------------------------------------------------------------------- what TRL is told
 
 
-def test_trl_is_told_of_a_server_only_when_there_is_one() -> None:
-    assert vllm_options(GenerationConfig(), {"use_vllm": True}) == {}
-    told = vllm_options(GenerationConfig(backend="vllm", url="http://h:1"), {"temperature": 0.7})
+def test_trl_is_told_of_a_server_only_when_there_is_one(backend: Any) -> None:
+    assert backend.vllm_options(GenerationConfig(), {"use_vllm": True}) == {}
+    told = backend.vllm_options(GenerationConfig(backend="vllm", url="http://h:1"), {"temperature": 0.7})
     assert told == {"use_vllm": True, "vllm_mode": "server", "vllm_server_base_url": "http://h:1"}
 
 
 @pytest.mark.parametrize(
     "name", ["use_vllm", "vllm_mode", "vllm_server_base_url", "vllm_server_host", "vllm_server_port"]
 )
-def test_two_words_on_the_server_are_one_too_many(name: str) -> None:
+def test_two_words_on_the_server_are_one_too_many(backend: Any, name: str) -> None:
     with pytest.raises(Misuse, match=f"grpo.{name}"):
-        vllm_options(GenerationConfig(backend="vllm"), {name: True})
+        backend.vllm_options(GenerationConfig(backend="vllm"), {name: True})
 
 
 @pytest.mark.parametrize("name", ["seed", "n", "max_tokens", "model", "prompt", "stream", "logprobs", "echo"])
-def test_options_of_requests_that_would_break_them_are_refused(name: str) -> None:
+def test_options_of_requests_that_would_break_them_are_refused(backend: Any, name: str) -> None:
     with pytest.raises(Misuse, match=f"generation_kwargs: {name}"):
-        vllm_options(GenerationConfig(backend="vllm"), {"generation_kwargs": {"min_tokens": 1, name: 1}})
-    assert vllm_options(GenerationConfig(), {"generation_kwargs": {name: 1}}) == {}
-    vllm_options(GenerationConfig(backend="vllm"), {"generation_kwargs": {"min_tokens": 1, "stop": ["x"]}})
+        backend.vllm_options(GenerationConfig(backend="vllm"), {"generation_kwargs": {"min_tokens": 1, name: 1}})
+    assert backend.vllm_options(GenerationConfig(), {"generation_kwargs": {name: 1}}) == {}
+    backend.vllm_options(GenerationConfig(backend="vllm"), {"generation_kwargs": {"min_tokens": 1, "stop": ["x"]}})
 
 
 COLOCATE, SERVER = GenerationConfig(), GenerationConfig(backend="vllm")
@@ -97,62 +103,68 @@ NARROWED = [
 
 
 @pytest.mark.parametrize("asked", NARROWED, ids=str)
-def test_sampling_whose_probabilities_would_take_the_weight_of_long_completions_is_refused(asked: Any) -> None:
+def test_sampling_whose_probabilities_would_take_the_weight_of_long_completions_is_refused(
+    backend: Any, asked: Any
+) -> None:
     ((name, value),) = asked.get("generation_kwargs", asked).items()
     for config, more in ((SERVER, {}), (COLOCATE, {"use_vllm": True})):
         with pytest.raises(Misuse, match=f"grpo: {name} {value} with vLLM.*vllm_importance_sampling_mode"):
-            vllm_options(config, asked | more)
+            backend.vllm_options(config, asked | more)
         for mended in (
             {"vllm_importance_sampling_mode": "token_truncate"},
             {"vllm_importance_sampling_correction": False},
         ):
-            vllm_options(config, asked | more | mended)
-    assert vllm_options(COLOCATE, asked) == {}, "transformers' probabilities are asked of nobody"
-    vllm_options(SERVER, asked, "rloo")
+            backend.vllm_options(config, asked | more | mended)
+    assert backend.vllm_options(COLOCATE, asked) == {}, "transformers' probabilities are asked of nobody"
+    backend.vllm_options(SERVER, asked, "rloo")
 
 
-def test_sampling_that_changes_no_probability_goes_with_vllm() -> None:
+def test_sampling_that_changes_no_probability_goes_with_vllm(backend: Any) -> None:
     neutral = {"top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0, "temperature": 0.7}
-    assert vllm_options(SERVER, neutral | {"generation_kwargs": {"top_k": -1}})["use_vllm"] is True
+    assert backend.vllm_options(SERVER, neutral | {"generation_kwargs": {"top_k": -1}})["use_vllm"] is True
 
 
 CPU, CUDA = (Device(kind, has_bf16=False, has_eight_bit=False) for kind in ("cpu", "cuda"))
 NCCL = GenerationConfig(backend="vllm", sync="nccl")
 
 
-def test_what_trl_asks_of_vllm_itself_is_refused_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_trl_asks_of_vllm_itself_is_refused_where_there_is_none(
+    backend: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     for config, options in ((COLOCATE, {"use_vllm": True}), (NCCL, {"use_vllm": True, "vllm_mode": "server"})):
         with pytest.raises(Misuse, match=r"needs vLLM in the trainer's environment.*gradus\[train,vllm\]"):
-            refuse_without_vllm(config, options, CUDA)
+            backend.refuse_without_vllm(config, options, CUDA)
     for config in (COLOCATE, SERVER):
-        refuse_without_vllm(config, vllm_options(config, {}), CPU)
+        backend.refuse_without_vllm(config, backend.vllm_options(config, {}), CPU)
 
 
-def test_what_trl_asks_of_vllm_itself_is_let_through_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_trl_asks_of_vllm_itself_is_let_through_where_there_is_one(
+    backend: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
-    refuse_without_vllm(COLOCATE, {"use_vllm": True}, CUDA)
-    refuse_without_vllm(NCCL, vllm_options(NCCL, {}), CUDA)
+    backend.refuse_without_vllm(COLOCATE, {"use_vllm": True}, CUDA)
+    backend.refuse_without_vllm(NCCL, backend.vllm_options(NCCL, {}), CUDA)
 
 
-def test_nccl_without_cuda_is_refused() -> None:
+def test_nccl_without_cuda_is_refused(backend: Any) -> None:
     with pytest.raises(Misuse, match="generation.sync: nccl moves weights between GPUs, and this trains on cpu"):
-        refuse_without_vllm(NCCL, vllm_options(NCCL, {}), CPU)
+        backend.refuse_without_vllm(NCCL, backend.vllm_options(NCCL, {}), CPU)
 
 
-def test_trls_own_class_is_back_when_the_run_is_over(tmp_path: Path) -> None:
+def test_trls_own_class_is_back_when_the_run_is_over(backend: Any, tmp_path: Path) -> None:
     from trl.trainer import grpo_trainer, rloo_trainer
 
     own = grpo_trainer.VLLMGeneration
     stale = RunFolder(tmp_path).weights
     stale.mkdir()
     (stale / "of-a-killed-run.safetensors").write_text("old")
-    with generating(GenerationConfig(backend="vllm"), RunFolder(tmp_path), print):
+    with backend.generating(GenerationConfig(backend="vllm"), RunFolder(tmp_path), print):
         assert grpo_trainer.VLLMGeneration is rloo_trainer.VLLMGeneration is not own
         assert not stale.exists()
     assert grpo_trainer.VLLMGeneration is rloo_trainer.VLLMGeneration is own
     for other in (GenerationConfig(), GenerationConfig(backend="vllm", sync="nccl")):
-        with generating(other, RunFolder(tmp_path), print) as served:
+        with backend.generating(other, RunFolder(tmp_path), print) as served:
             assert served is None
             assert grpo_trainer.VLLMGeneration is own
 

@@ -152,6 +152,11 @@ def model_type_of(name: str) -> str:
     return found[0]
 
 
+def is_quantized(preset: str) -> bool:
+    text = (configs() / "train" / preset).read_text()
+    return "load_in_4bit: true" in text or "load_in_8bit: true" in text
+
+
 def needs_vllm(config: TrainConfig) -> bool:
     return bool(config.grpo.get("use_vllm")) or config.generation.backend == "vllm"
 
@@ -184,7 +189,11 @@ def test_trl_takes_a_presets_options_as_on_the_device_that_it_is_for(preset: str
     assert not said
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize(
+    "preset",
+    # `make test-slow` installs what quantized weights need
+    [pytest.param(name, marks=[pytest.mark.slow] if is_quantized(name) else []) for name in PRESETS],
+)
 def test_a_preset_builds_its_trainer_with_a_tiny_model_of_its_architecture(
     preset: str, models: Any, tmp_path: Path
 ) -> None:

@@ -262,7 +262,7 @@ def test_a_completion_that_was_not_judged_earns_nothing_from_a_reward_model(poli
 
 
 def test_memory_that_runs_out_while_learning_from_rewards_is_recovered_from(
-    judge: Path, policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    reward_model: Path, policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import torch
 
@@ -284,7 +284,7 @@ def test_memory_that_runs_out_while_learning_from_rewards_is_recovered_from(
     told = {
         "model": {"name": str(policy), "device": "cpu", "cpu_threads": 1},
         "data": {"dataset": "prompts.jsonl"},
-        "reward": {"models": [{"path": str(judge)}]},
+        "reward": {"models": [{"path": str(reward_model)}]},
         "grpo": options,
         "output_dir": str(tmp_path / "run"),
     }

@@ -111,7 +111,7 @@ def test_a_dash_is_jsonl_on_standard_input(monkeypatch: pytest.MonkeyPatch) -> N
     assert second.problem is not None
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=200))
 def test_no_text_breaks_the_reader(tmp_path: Path, text: str) -> None:
     for name in ("a.jsonl", "a.csv"):
@@ -122,7 +122,7 @@ def test_no_text_breaks_the_reader(tmp_path: Path, text: str) -> None:
         assert all(row.problem is None or not row.values for row in found)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
         st.dictionaries(st.text(max_size=5), st.one_of(st.text(max_size=20), st.integers(), st.booleans()), max_size=4),

@@ -192,7 +192,8 @@ def test_the_demo_of_a_stage_needs_nothing_but_a_cpu(tmp_path: Path) -> None:
     from trainer.run_folder import read_lines
     from trainer.train import main
 
-    given = ["--output_dir", str(tmp_path / "run"), "--max_steps", "20", "--data.limit", "2000"]
+    given = ["--output_dir", str(tmp_path / "run"), "--data.limit", "640", "--max_steps", "8"]
+    given += ["--logging_steps", "1", "--warmup_steps", "0"]
     assert main(FOLDER / "demo_sft.yaml", given, stage="sft") == 0
     losses = [line["loss"] for line in read_lines(tmp_path / "run" / "metrics.jsonl") if "loss" in line]
     assert losses[-1] < losses[0]

@@ -35,9 +35,14 @@ warm_start: {{dataset: {folder}/rows.jsonl, ignore_columns: ['*'],
 grpo: {{num_generations: 2, per_device_train_batch_size: 2, max_steps: 1}}
 output_dir: {folder}/run
 """
-needs_bitsandbytes = pytest.mark.skipif(
+IS_THERE = pytest.mark.skipif(
     importlib.util.find_spec("bitsandbytes") is None, reason="bitsandbytes is not installed (extra `quantized`)"
 )
+
+
+def needs_bitsandbytes(test: Callable[..., None]) -> Callable[..., None]:
+    """Marks a test for `make test-slow`, which installs the package."""
+    return pytest.mark.slow(IS_THERE(test))
 
 
 @pytest.fixture(scope="module")
