@@ -7,6 +7,7 @@ The completion says what happens to it: `reward 0.5` is that verdict, `fault` is
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import threading
 from collections import Counter
@@ -163,14 +164,21 @@ class Service:
             await serving
 
 
-async def _serve_for_ever(port: int, holds: bool) -> None:
-    broker = MemoryBroker()
-    worker = EchoWorker(broker)
-    if not holds:
-        worker.letting_go.set()
-    async with worker.working():
-        await serve(broker, "127.0.0.1", port, settings=ApiSettings(**(SETTINGS | {"heartbeat_s": 0.1})))
+def serve_in_process(port: int, holds: bool, **settings: Any) -> None:
+    """The main function of a process that serves. It writes no log. With `holds`, `hold` submissions get no result."""
+
+    async def serving() -> None:
+        broker = MemoryBroker()
+        worker = EchoWorker(broker)
+        if not holds:
+            worker.letting_go.set()
+        async with worker.working():
+            chosen = ApiSettings(**(SETTINGS | {"heartbeat_s": 0.1} | settings))
+            await serve(broker, "127.0.0.1", port, settings=chosen)
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    run(serving())
 
 
 if __name__ == "__main__":
-    run(_serve_for_ever(int(sys.argv[1]), holds="hold" in sys.argv))
+    serve_in_process(int(sys.argv[1]), holds="hold" in sys.argv)

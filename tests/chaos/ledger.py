@@ -33,9 +33,9 @@ RETRIED = (429, 503)
 Result = dict[str, Any]
 
 
-def burns(number: int, cpu_ms: float = 20) -> list[str]:
-    """Completions that are graded, all different."""
-    return [f"burn {cpu_ms:g} number {n} of {random.getrandbits(64)}" for n in range(number)]
+def works(number: int, ms: float, how: str = "sleep") -> list[str]:
+    """Completions that are graded in `ms` milliseconds each, all different. `how`: `sleep`, or `burn` for CPU time."""
+    return [f"{how} {ms:g} number {n} of {random.getrandbits(64)}" for n in range(number)]
 
 
 def poison() -> str:

@@ -18,14 +18,14 @@ from pathlib import Path
 
 from tests.chaos.disturbances import Chaos
 from tests.chaos.island import Island, NoIsland
-from tests.chaos.ledger import Asker, Ledger, burns, poison
+from tests.chaos.ledger import Asker, Ledger, poison, works
 from tests.chaos.town import Town
 
 
 def load(submissions: int, burn_ms: float, rng: random.Random) -> list[str]:
     """Every tenth is asked for twice, by two askers; one in five hundred is poison."""
     poisons = [poison() for _ in range(submissions // 500)]
-    once = burns(submissions - len(poisons) - submissions // 10, burn_ms)
+    once = works(submissions - len(poisons) - submissions // 10, burn_ms, "burn")
     completions = poisons + once + rng.sample(once, submissions // 10)
     rng.shuffle(completions)
     return completions

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import httpx
 
+from services.worker import ANNOUNCE_TTL_S
 from tests.chaos.island import Island
 from tests.conftest import RedisServer, free_port
 
@@ -65,7 +66,10 @@ class Resident:
 
 
 class Town:
-    """`apis` and `workers` of each kind on one Redis; with an island, one worker more that lives there."""
+    """`apis` and `workers` of each kind on one Redis; with an island, one worker more that lives there.
+
+    Redis forgets a worker `announcement_s` after it announced itself last; it does so every third of that.
+    """
 
     def __init__(
         self,
@@ -75,11 +79,13 @@ class Town:
         workers: int = 3,
         slots: int = 4,
         lease_s: float = 2.0,
+        announcement_s: float = ANNOUNCE_TTL_S,
         island: Island | None = None,
         journal: bool = True,
     ) -> None:
         self._folder = folder
         self.lease_s = lease_s
+        self._announcement_s = announcement_s
         self.island = island
         near = ["--bind", "127.0.0.1", island.mainland, "--protected-mode", "no"] if island else []
         self.redis = RedisServer(folder, append_only=True, options=near)
@@ -102,7 +108,8 @@ class Town:
         return [sys.executable, "-m", "gradus", "serve", "--redis", self.redis.url, "--port", str(port)]
 
     def _worker(self, name: str, redis: str | None = None) -> list[str]:
-        options = {"redis": redis or self.redis.url, "lease": self.lease_s, "slots": self._slots, "name": name}
+        options = {"redis": redis or self.redis.url, "name": name, "lease": self.lease_s, "slots": self._slots}
+        options["announcement"] = self._announcement_s
         command = [sys.executable, "-m", "tests.chaos.worker"]
         command += ["--journal", str(self.journal)] if self._has_journal else []
         return command + [word for option, value in options.items() for word in (f"--{option}", str(value))]
@@ -132,14 +139,17 @@ class Town:
     def wait_until_whole(self, without: int | None = None) -> None:
         """Every API answers and knows every worker, and the process of this number has a successor."""
         give_up_at = time.monotonic() + SOON_S
-        while without in [one.pid for one in self.residents] or not all(self._is_whole(url) for url in self.urls):
-            if time.monotonic() > give_up_at:
-                raise RuntimeError(f"the town does not come up; see the logs in {self._folder}")
-            time.sleep(0.1)
+        with httpx.Client(timeout=10) as http:
+            while without in [one.pid for one in self.residents] or not all(
+                self._is_whole(http, url) for url in self.urls
+            ):
+                if time.monotonic() > give_up_at:
+                    raise RuntimeError(f"the town does not come up; see the logs in {self._folder}")
+                time.sleep(0.05)
 
-    def _is_whole(self, url: str) -> bool:
+    def _is_whole(self, http: httpx.Client, url: str) -> bool:
         try:
-            graders = httpx.get(f"{url}/v1/graders", timeout=10).json().get("graders", [])
+            graders = http.get(f"{url}/v1/graders").json().get("graders", [])
         except (httpx.TransportError, ValueError):
             return False
         return bool(sum(grader["workers"] for grader in graders) == len(self.workers))

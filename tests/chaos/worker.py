@@ -1,8 +1,8 @@
-"""A real worker process whose grader costs a stated CPU time, or kills its own process. Judges no code.
+"""A real worker process whose grader takes a stated time, or kills its own process. Judges no code.
 
 A completion reads `burn 20 number 7 of 1`: 20 ms of CPU, and the verdict is a function of the text alone; or
-`poison number 7 of 1`: the process that starts it is gone. Starts are written to a journal, for people: the ledger does
-not read it.
+`sleep 20 number 7 of 1`: 20 ms that cost no CPU; or `poison number 7 of 1`: the process that starts it is gone. The
+worker writes starts to a journal, for people: the ledger does not read it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import signal
 import time
 from pathlib import Path
 
+import services.worker
 from gradus.contract import Graded, GraderInfo, GraderName, Stage, Submission, TestCount
 from services.broker import Terms
 from services.broker.open import open_broker
-from services.worker import Worker, stop_on_signals
 
 RUBRIC = "ocaml/graduated@1"
 INFO = GraderInfo(name=GraderName.OCAML, revision="chaos", toolchain="burner 1", rubrics=(RUBRIC,), sandbox="none")
@@ -64,7 +64,7 @@ class Burner:
         if what == "poison":
             os.kill(os.getpid(), signal.SIGKILL)
         started = time.perf_counter()
-        _burn(float(amount) / 1000)
+        (time.sleep if what == "sleep" else _burn)(float(amount) / 1000)
         wall_ms = (time.perf_counter() - started) * 1000
         return verdict(submission.id, submission.completion, rubric).model_copy(update={"wall_ms": wall_ms})
 
@@ -77,9 +77,10 @@ def _burn(cpu_s: float) -> None:
 
 async def run(arguments: argparse.Namespace) -> None:
     stop = asyncio.Event()
-    stop_on_signals(stop)
+    services.worker.stop_on_signals(stop)
+    services.worker.ANNOUNCE_TTL_S = arguments.announcement
     broker = open_broker(arguments.redis, Terms(lease_s=arguments.lease))
-    worker = Worker(Burner(arguments.journal), broker, slots=arguments.slots, name=arguments.name)
+    worker = services.worker.Worker(Burner(arguments.journal), broker, slots=arguments.slots, name=arguments.name)
     await worker.run(stop)
     await broker.close()
 
@@ -88,6 +89,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--redis", required=True)
     parser.add_argument("--lease", type=float, default=2.0, help="seconds")
+    parser.add_argument("--announcement", type=float, default=services.worker.ANNOUNCE_TTL_S, help="seconds it holds")
     parser.add_argument("--slots", type=int, default=4)
     parser.add_argument("--name")
     parser.add_argument("--journal", type=Path)

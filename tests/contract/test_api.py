@@ -128,9 +128,35 @@ async def test_a_verdict_that_was_there_already_is_marked_cached_and_not_worked_
             GRADE, json=body(submission("b", prompt="another prompt"), submission("c", "reward 0"))
         )
         assert echo.graded["reward 1"] == 1
-    assert first.json()["results"][0]["cached"] is False
-    assert [result["cached"] for result in second.json()["results"]] == [True, False]
-    assert second.json()["results"][0]["id"] == "b"
+    [fresh] = first.json()["results"]
+    [again, other] = second.json()["results"]
+    assert (fresh["cached"], other["cached"]) == (False, False)
+    assert again == fresh | {"id": "b", "cached": True}
+
+
+async def test_the_same_id_with_another_content_is_another_submission() -> None:
+    """An id names a place in an answer, not the work."""
+    sent = [submission("a", f"reward {reward}") for reward in (0.25, 0.5, 0.25)]
+    sent.append(submission("a", "reward 0.25", task={"tests": "let () = assert true"}))
+    async with service() as (client, echo):
+        results = [(await client.post(GRADE, json=body(one))).json()["results"][0] for one in sent]
+        assert echo.graded == {"reward 0.25": 2, "reward 0.5": 1}
+    assert [(result["reward"], result["cached"]) for result in results] == [
+        (0.25, False),
+        (0.5, False),
+        (0.25, True),
+        (0.25, False),
+    ]
+
+
+async def test_another_revision_of_the_grader_grades_again() -> None:
+    broker = MemoryBroker()
+    async with service(broker, worker=False) as (client, _):
+        for revision in ("r1", "r2"):
+            async with EchoWorker(broker, INFO.model_copy(update={"revision": revision})).working() as worker:
+                response = await client.post(GRADE, json=body(submission("a")))
+            assert response.json()["results"][0]["cached"] is False
+            assert worker.graded == {"reward 1": 1}
 
 
 @pytest.mark.parametrize("number", [ASK_FIRST, ASK_FIRST + 1])
@@ -384,6 +410,7 @@ BAD_BODIES: dict[str, tuple[int, bytes, str]] = {
     "unknown field in a task": (422, with_task(test="x"), "submissions.0.task.test"),
     "missing id": (422, b'{"submissions": [{"completion": "", "task": {"tests": "x"}}]}', "submissions.0.id"),
     "missing task": (422, b'{"submissions": [{"id": "a", "completion": ""}]}', "submissions.0.task"),
+    "task a list": (422, b'{"submissions": [{"id": "a", "completion": "", "task": []}]}', "submissions.0.task"),
     "missing tests": (422, b'{"submissions": [{"id": "a", "completion": "", "task": {}}]}', "submissions.0.task.tests"),
     "empty tests": (422, with_task(tests=""), "submissions.0.task.tests"),
     "empty id": (422, json.dumps(body(submission(""))).encode(), "submissions.0.id"),
@@ -415,15 +442,19 @@ BAD_BODIES: dict[str, tuple[int, bytes, str]] = {
     "body too large": (413, GOOD + b" " * 4_000_000, "body"),
 }
 
+ON_EVERY_ROUTE = ("no json", "duplicate ids", "too many")
+"""One case of each status; the others are posted to one route, since all routes read a body with the same function."""
+
 
 @pytest.mark.parametrize("case", BAD_BODIES)
 async def test_bad_input_is_a_problem_that_says_where_and_nothing_is_queued(case: str) -> None:
     status, content, named = BAD_BODIES[case]
     broker = MemoryBroker()
     grader = "story" if "team_context" in case else "ocaml"
+    routes = (f"/v1/grade/{grader}", f"/v1/grade/{grader}/stream", f"/v1/jobs/{grader}")
     async with service(broker, worker=False, max_body_bytes=4_000_000) as (client, _):
         await broker.announce("busy", INFO, 600)
-        for route in (f"/v1/grade/{grader}", f"/v1/grade/{grader}/stream", f"/v1/jobs/{grader}"):
+        for route in routes if case in ON_EVERY_ROUTE else routes[:1]:
             response = await client.post(route, content=content, headers={"content-type": "application/json"})
             problem = is_problem(response, status)
             assert named in problem["detail"]

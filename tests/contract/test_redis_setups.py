@@ -243,8 +243,11 @@ def openssl(folder: Path, *args: str) -> None:
     subprocess.run(["openssl", *args], cwd=folder, check=True, capture_output=True)
 
 
+NEW_KEY = ("-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
+
+
 def make_authority(folder: Path, name: str) -> None:
-    subject = ("-subj", f"/CN={name}", "-days", "2", "-nodes", "-newkey", "rsa:2048")
+    subject = ("-subj", f"/CN={name}", "-days", "2", *NEW_KEY)
     openssl(folder, "req", "-x509", *subject, "-keyout", f"{name}.key", "-out", f"{name}.pem")
 
 
@@ -253,7 +256,7 @@ def tls_address(start: Start, tmp_path: Path) -> str:
     make_authority(tmp_path, "ours")
     make_authority(tmp_path, "others")
     (tmp_path / "names").write_text("subjectAltName=IP:127.0.0.1\n")
-    openssl(tmp_path, "req", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=redis", "-keyout", "key", "-out", "asked")
+    openssl(tmp_path, "req", *NEW_KEY, "-subj", "/CN=redis", "-keyout", "key", "-out", "asked")
     signed = ("-CA", "ours.pem", "-CAkey", "ours.key", "-CAcreateserial", "-days", "2", "-extfile", "names")
     openssl(tmp_path, "x509", "-req", "-in", "asked", *signed, "-out", "certificate")
     port = free_port()
@@ -286,7 +289,7 @@ async def test_a_server_that_our_authority_did_not_sign_is_not_talked_to(
     tls_address: str, tmp_path: Path, query: str
 ) -> None:
     async with opened(f"rediss://{tls_address}/0?ssl_ca_certs={tmp_path / 'ours.pem'}"):
-        broker = StreamsBroker(f"rediss://{tls_address}/0{query.format(tmp_path)}", patience_s=2)
+        broker = StreamsBroker(f"rediss://{tls_address}/0{query.format(tmp_path)}", patience_s=1)
         with pytest.raises(QueueFault, match="CERTIFICATE_VERIFY_FAILED"):
             await broker.depth("ocaml")
         await broker.close()
@@ -295,7 +298,7 @@ async def test_a_server_that_our_authority_did_not_sign_is_not_talked_to(
 async def test_a_server_under_another_name_is_not_talked_to(tls_address: str, tmp_path: Path) -> None:
     ours = f"?ssl_ca_certs={tmp_path / 'ours.pem'}"
     async with opened(f"rediss://{tls_address}/0{ours}"):
-        broker = StreamsBroker(f"rediss://{tls_address.replace('127.0.0.1', 'localhost')}/0{ours}", patience_s=2)
+        broker = StreamsBroker(f"rediss://{tls_address.replace('127.0.0.1', 'localhost')}/0{ours}", patience_s=1)
         with pytest.raises(QueueFault, match="CERTIFICATE_VERIFY_FAILED"):
             await broker.depth("ocaml")
         await broker.close()

@@ -1,19 +1,19 @@
 """Requests made up from the OpenAPI document, good and bad, against a real server: every answer is as documented.
 
 The grader behind it is trivial: what is tested is what the document promises, not how anything is judged. A request
-that fits the document can still be refused (an id that occurs twice, a rubric that nobody offers), so acceptance is
-not checked.
+that fits the document can still be refused (an id that occurs twice, a rubric that no grader offers), so acceptance is
+not checked. Schemathesis is imported and reads the document when the first test runs: at collection that would cost
+every test process two seconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
-import schemathesis
-from hypothesis import HealthCheck, Phase, settings
-from schemathesis import Case
-from schemathesis.specs.openapi.checks import positive_data_acceptance
+import requests
+from hypothesis import HealthCheck, Phase, given, settings
 
 from services.api.app import create_app
 from services.api.keys import new_key
@@ -22,37 +22,99 @@ from services.broker.memory import MemoryBroker
 from tests.echo import Service, submission
 
 SECRET, KEY = new_key("schemathesis", [])
-SENT = {"authorization": f"Bearer {SECRET}"}
-DOCUMENT = schemathesis.openapi.from_dict(create_app(MemoryBroker(), ApiSettings()).openapi())
+BOTH, GOOD = ("positive", "negative"), ("positive",)
+MODES = {
+    "POST /v1/grade/{grader}": BOTH,
+    "POST /v1/grade/{grader}/stream": BOTH,
+    "POST /v1/jobs/{name}": BOTH,
+    "GET /v1/jobs/{name}": GOOD,
+    "GET /v1/graders": GOOD,
+    "GET /healthz": GOOD,
+    "GET /readyz": GOOD,
+    "GET /metrics": GOOD,
+}
+"""Kinds of requests that each operation can be sent. Without a body no request breaks the document."""
+READ_ALIKE = ("POST /v1/grade/{grader}/stream", "POST /v1/jobs/{name}")
+"""Operations whose body is read by the code that reads that of `POST /v1/grade/{grader}`."""
+DETERMINISTIC: dict[str, Any] = {
+    "derandomize": True,
+    "deadline": None,
+    "database": None,
+    "suppress_health_check": list(HealthCheck),
+}
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    with Service(keys=KEY.line()).running() as here:
-        yield here.url
+def document() -> Any:
+    """The OpenAPI document as Schemathesis' schema."""
+    import schemathesis
+
+    return schemathesis.openapi.from_dict(create_app(MemoryBroker(), ApiSettings()).openapi())
 
 
-@DOCUMENT.parametrize()
-@settings(
-    max_examples=60,
-    derandomize=True,
-    deadline=None,
-    database=None,
-    phases=(Phase.explicit, Phase.generate),
-    suppress_health_check=list(HealthCheck),
+@pytest.fixture(scope="module")
+def call() -> Iterator[Callable[[Any], Any]]:
+    """Sends a case to a running service, checks the answer against the document, and returns the answer."""
+    from schemathesis.specs.openapi.checks import positive_data_acceptance
+
+    with Service(keys=KEY.line()).running() as here, requests.Session() as session:
+        session.trust_env = False  # it would look for a proxy at each request
+
+        def checked(case: Any) -> Any:
+            return case.call_and_validate(
+                here.url,
+                session,
+                {"authorization": f"Bearer {SECRET}"},
+                excluded_checks=[positive_data_acceptance],
+                timeout=30,
+            )
+
+        yield checked
+
+
+def test_every_operation_is_tested(document: Any) -> None:
+    assert {operation.ok().label for operation in document.get_all_operations()} == MODES.keys()
+
+
+@pytest.mark.parametrize(("label", "mode"), [(label, mode) for label, modes in MODES.items() for mode in modes])
+def test_every_answer_is_as_documented(document: Any, call: Callable[[Any], Any], label: str, mode: str) -> None:
+    from schemathesis import GenerationMode
+
+    method, path = label.split()
+
+    @settings(max_examples=15, phases=[Phase.generate], **DETERMINISTIC)
+    @given(document[path][method].as_strategy(generation_mode=GenerationMode(mode)))
+    def each(case: Any) -> None:
+        call(case)
+
+    each()
+
+
+@pytest.mark.parametrize(
+    "label",
+    [pytest.param(label, marks=[pytest.mark.slow] if label in READ_ALIKE else []) for label in MODES],
 )
-def test_every_answer_is_as_documented(case: Case, url: str) -> None:
-    case.call_and_validate(url, headers=SENT, excluded_checks=[positive_data_acceptance], timeout=30)
+def test_answers_at_every_boundary_are_as_documented(document: Any, call: Callable[[Any], Any], label: str) -> None:
+    """The cases of Schemathesis' coverage phase: each field missing, of another type, at its limits and past them."""
+    from schemathesis import GenerationMode
+
+    method, path = label.split()
+    operation = document[path][method]
+    generation = document.config.generation_for(operation=operation, phase="coverage")
+    modes = [GenerationMode(mode) for mode in BOTH]
+    cases = [*document.iter_coverage_cases(operation, generation_modes=modes, generation_config=generation)]
+    assert len(cases) > (500 if method == "POST" else 1)
+    for case in cases:
+        call(case)
 
 
-def test_a_job_that_is_done_is_shown_as_documented(url: str) -> None:
-    started = DOCUMENT["/v1/jobs/{name}"]["POST"].Case(
+def test_a_job_that_is_done_is_shown_as_documented(document: Any, call: Callable[[Any], Any]) -> None:
+    started = document["/v1/jobs/{name}"]["POST"].Case(
         path_parameters={"name": "ocaml"},
         body={"submissions": [submission("a"), submission("b", "fault")]},
         media_type="application/json",
     )
-    job_id = started.call_and_validate(url, headers=SENT).json()["id"]
-    asking = DOCUMENT["/v1/jobs/{name}"]["GET"].Case(path_parameters={"name": job_id})
-    while (shown := asking.call_and_validate(url, headers=SENT).json())["status"] != "done":
+    asking = document["/v1/jobs/{name}"]["GET"].Case(path_parameters={"name": call(started).json()["id"]})
+    while (shown := call(asking).json())["status"] != "done":
         pass
     assert [result["status"] for result in shown["results"]] == ["graded", "faulted"]

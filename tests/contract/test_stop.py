@@ -153,9 +153,10 @@ def job_of(one: dict[str, Any], grader: OcamlGrader) -> str:
 
 @pytest.mark.parametrize("package", [[], ["str"]], ids=["warm", "cold"])
 async def test_when_the_last_client_leaves_its_running_box_is_killed(
-    ocaml_grader: OcamlGrader, package: list[str]
+    ocaml_grader: OcamlGrader, package: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Limits let it burn for minutes: only a kill frees the one slot."""
+    monkeypatch.setattr("services.worker.CLAIM_WAIT_S", 0.1)  # a worker that stops waits for its claim to run out
     limits = OcamlLimits(cpu_s=250).model_dump(exclude_none=True)
     burning = asked("burning", BURNING, limits=limits, packages=package)
     broker, stop = MemoryBroker(), asyncio.Event()
@@ -172,7 +173,7 @@ async def test_when_the_last_client_leaves_its_running_box_is_killed(
         async with asyncio.timeout(SOON_S):
             while not (await broker.census("ocaml")).running:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-            await asyncio.sleep(1)  # into the burning run
+            await asyncio.sleep(0.5)  # into the burning run
         leaving.cancel()
         answer = await client.post("/v1/grade/ocaml", json={"submissions": [asked("next", "let f x = x")]})
         assert [result["status"] for result in answer.json()["results"]] == ["graded"]

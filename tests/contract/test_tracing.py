@@ -115,6 +115,12 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
         yield running
 
 
+@pytest.fixture(autouse=True)
+def _quick_claims(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that stops waits for its claim to run out."""
+    monkeypatch.setattr("services.worker.CLAIM_WAIT_S", 0.1)
+
+
 def sent(*submissions: dict[str, Any]) -> dict[str, Any]:
     return {"submissions": list(submissions), "deadline_s": 60}
 
@@ -155,14 +161,15 @@ async def ask(*asked: tuple[str, dict[str, Any]], headers: dict[str, str] | None
 
 
 @contextmanager
-def process(*command: str) -> Iterator[subprocess.Popen[bytes]]:
-    """`gradus ...`, told to stop at the end, so that it sends what it still has."""
-    running = subprocess.Popen([sys.executable, "-m", "gradus", *command], stderr=subprocess.DEVNULL)
+def processes(*commands: list[str]) -> Iterator[None]:
+    """`gradus ...` for each command, until the block is left."""
+    running = [subprocess.Popen([sys.executable, "-m", "gradus", *one], stderr=subprocess.DEVNULL) for one in commands]
     try:
-        yield running
+        yield
     finally:
-        running.terminate()
-        running.wait(60)
+        for one in running:
+            one.kill()
+            one.wait()
 
 
 def test_a_grade_in_a_worker_is_a_child_of_the_request_and_that_of_the_caller(
@@ -172,13 +179,13 @@ def test_a_grade_in_a_worker_is_a_child_of_the_request_and_that_of_the_caller(
     redis, port = redis_server().url, free_port()
     task = {"tests": "let () = assert (f 1 = 2) (* a secret test *)"}
     body = sent({"id": "a", "prompt": PROMPT, "completion": ANSWER, "task": task})
-    with process("serve", "--redis", redis, "--port", str(port)), process("worker", "ocaml", "--redis", redis):
+    with processes(["serve", "--redis", redis, "--port", str(port)], ["worker", "ocaml", "--redis", redis]):
         url = f"http://127.0.0.1:{port}"
         while not listed(url):
             time.sleep(0.1)
         answer = httpx.post(f"{url}{GRADE}", json=body, headers={"traceparent": TRACEPARENT}, timeout=60)
         assert answer.json()["results"][0]["passed"]
-    request, grade = collector.named("POST /v1/grade/{grader}"), collector.named("grade ocaml")
+        request, grade = collector.named("POST /v1/grade/{grader}"), collector.named("grade ocaml")
     assert (request["trace"], request["parent"]) == (TRACE_ID, SPAN_ID)
     assert (grade["trace"], grade["parent"]) == (TRACE_ID, request["id"])
     assert (request["service"], grade["service"]) == ("gradus-api", "gradus-worker")

@@ -62,7 +62,8 @@ def told(port: int) -> dict[str, float]:
     return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
 
 
-async def test_a_scrape_tells_what_became_of_every_job() -> None:
+async def test_a_scrape_tells_what_became_of_every_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.worker.CLAIM_WAIT_S", 0.1)  # a worker that stops waits for its claim to run out
     broker, metrics, stop = MemoryBroker(), WorkerMetrics(), asyncio.Event()
     port = metrics.serve(0)
     assert told(port)['gradus_worker_faults_total{kind="sandbox"}'] == 0
