@@ -1,4 +1,4 @@
-"""Verdicts written down as data, one behaviour per entry of the files in `tests/cases`. Runs no grader itself."""
+"""Verdicts written down as data, one behaviour per entry of the files in `tests/cases`; the OCaml grader's cold way."""
 
 from __future__ import annotations
 
@@ -11,9 +11,19 @@ import yaml
 from pydantic import BaseModel, ConfigDict
 
 from gradus.contract import Graded, Severity, Stage
+from services.facts import Facts
 from services.graders.cases import Expected
+from services.graders.ocaml.grader import OcamlGrader
+from services.graders.ocaml.trial import Trial
 
 CASES = Path(__file__).parent / "cases"
+
+
+class OnlyCold(OcamlGrader):
+    """An OCaml grader that judges every answer the cold way."""
+
+    def _judged(self, trial: Trial) -> Facts:
+        return self.cold.facts(trial)
 
 
 class ExpectedVerdict(Expected):

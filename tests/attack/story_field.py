@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
+from itertools import islice
 
+from gradus.contract import Faulted, Graded
 from gradus.story_attacks import FIGURE_TOLERANCE, STALE, KnownException, Sprint, halves, sprint_of, story_rows
 from services.graders.story.grader import StoryGrader
+from services.offline import grade_in_order
 from tests.attack.story_twists import ATTACKS, LAYOUTS, Given, parts_of
 
 RUBRIC = "story/weighted@1"
 SOURCES = ("references", "solutions")
-THREADS = 16
+SLOTS = 16
+ALL = slice(None)
+SAMPLE = slice(2, None, 5)
+"""Every fifth task. Means over these 13 tasks differ from the means over all 66 by 0.08 at most."""
 Rewards = tuple[float, ...]
 
 
@@ -23,6 +27,7 @@ class Field:
     """Rewards in the order of the tasks."""
 
     source: str
+    is_sample: bool
     names: tuple[str, ...]
     full: Rewards
     one_missing: Rewards
@@ -44,46 +49,57 @@ class Field:
         """On how many tasks the attack earns as much as half of the honest answer, or more."""
         return sum(reward >= half for reward, half in zip(self.attacks[kind], self.half, strict=True))
 
-    def verdict_on(self, kind: str, exceptions: Mapping[tuple[str, str], KnownException]) -> tuple[str, str | None]:
-        """As in `gradus.story_attacks`, by the means over all tasks."""
+    def problem_with(self, kind: str, exceptions: Mapping[tuple[str, str], KnownException]) -> str | None:
+        """Why the mean reward of the attack is not as it should be. Figures of exceptions are means over all tasks."""
         reward, half = self.mean_of(self.attacks[kind]), self.mean_of(self.half)
         known = exceptions.get((self.source, kind))
-        if reward < half:
-            return "held", STALE if known and reward < half - FIGURE_TOLERANCE else None
+        told = f"earns {reward:.2f}, half of an honest answer {half:.2f}"
         if known is None:
-            return "THROUGH", f"earns {reward:.2f}, half of an honest answer {half:.2f}"
-        off = max(abs(known.reward - reward), abs(known.half - half))
-        return "known", f"earns {reward:.2f} and the halves {half:.2f}" if off > FIGURE_TOLERANCE else None
+            return told if reward >= half else None
+        if self.is_sample:
+            return None
+        if reward < half:
+            return STALE if reward < half - FIGURE_TOLERANCE else None
+        return told if max(abs(known.reward - reward), abs(known.half - half)) > FIGURE_TOLERANCE else None
 
 
-@cache
-def measured(grader: StoryGrader, source: str) -> Field:
-    """All rewards for one source of honest answers: the tasks' `references`, or their `solutions`."""
+def measured(grader: StoryGrader, source: str, chosen: slice = ALL) -> Field:
+    """Rewards of the chosen tasks for one source of honest answers: their `references`, or their `solutions`."""
     sprints = [sprint_of(name, row) for name, row in story_rows().items()]
     answers = [sprint.task.references if source == "references" else sprint.honest for sprint in sprints]
-    given = [_given(sprints, at, answers[at]) for at in range(len(sprints))]
+    tasks = range(len(sprints))[chosen]
+    given = {at: _given(sprints, at, answers[at]) for at in tasks}
+    texts: dict[str, Callable[[int], str]] = {
+        "full": lambda at: "\n".join(answers[at]),
+        "one_missing": lambda at: "\n".join(answers[at][:-1]),
+        "odd": lambda at: halves(answers[at])[0],
+        "even": lambda at: halves(answers[at])[1],
+        "one_story": lambda at: answers[at][0],
+        "two_foreign": lambda at: "\n".join([*answers[at], *given[at].foreign[:2]]),
+        "foreign": lambda at: "\n".join(given[at].foreign),
+    }
+    twists = {kind: twist for kinds in (ATTACKS, LAYOUTS) for kind, twist in kinds.items()}
+    submissions = [sprints[at].submission(text(at)) for text in texts.values() for at in tasks]
+    submissions += [sprints[at].submission(twist(given[at])) for twist in twists.values() for at in tasks]
+    results = grade_in_order(grader, submissions, RUBRIC, SLOTS)
+    rewards = (_reward(result) for result in results)
+    honest = {name: tuple(islice(rewards, len(tasks))) for name in texts}
+    twisted = {kind: tuple(islice(rewards, len(tasks))) for kind in twists}
+    odd, even = honest.pop("odd"), honest.pop("even")
+    return Field(
+        source=source,
+        is_sample=len(tasks) < len(sprints),
+        names=tuple(sprints[at].name for at in tasks),
+        half=tuple((one + other) / 2 for one, other in zip(odd, even, strict=True)),
+        attacks={kind: twisted[kind] for kind in ATTACKS},
+        layouts={kind: twisted[kind] for kind in LAYOUTS},
+        **honest,
+    )
 
-    with ThreadPoolExecutor(THREADS) as pool:
 
-        def rewards(text_at: Callable[[int], str]) -> Rewards:
-            def reward(at: int) -> float:
-                return grader.grade(sprints[at].submission(text_at(at)), RUBRIC, 0).reward
-
-            return tuple(pool.map(reward, range(len(sprints))))
-
-        odd, even = (rewards(lambda at, n=n: halves(answers[at])[n]) for n in range(2))  # type: ignore[misc]
-        return Field(
-            source=source,
-            names=tuple(sprint.name for sprint in sprints),
-            full=rewards(lambda at: "\n".join(answers[at])),
-            one_missing=rewards(lambda at: "\n".join(answers[at][:-1])),
-            half=tuple((one + other) / 2 for one, other in zip(odd, even, strict=True)),
-            one_story=rewards(lambda at: answers[at][0]),
-            two_foreign=rewards(lambda at: "\n".join([*answers[at], *given[at].foreign[:2]])),
-            foreign=rewards(lambda at: "\n".join(given[at].foreign)),
-            attacks={kind: rewards(lambda at, t=twist: t(given[at])) for kind, twist in ATTACKS.items()},  # type: ignore[misc]
-            layouts={kind: rewards(lambda at, t=twist: t(given[at])) for kind, twist in LAYOUTS.items()},  # type: ignore[misc]
-        )
+def _reward(result: Graded | Faulted) -> float:
+    assert isinstance(result, Graded), result
+    return result.reward
 
 
 def _given(sprints: Sequence[Sprint], at: int, answer: Sequence[str]) -> Given:

@@ -1,11 +1,15 @@
 """Hostile OCaml answers, one file each: no unearned credit, the host as it was, the grader as able as before.
 
-What the comment at the head of a file means is in `gradus/attacks.py`.
+What the comment at the head of a file means is in `gradus/attacks.py`. The attacks are graded in several slots at once,
+each on a host of its own, and a right answer after each of them: honest answers beside hostile ones lose nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,58 +18,71 @@ import yaml
 
 from gradus.attacks import OCAML, Attack, load_attacks
 from gradus.contract import Graded
-from services.facts import Facts
 from services.graders.ocaml.grader import OcamlGrader
-from services.graders.ocaml.trial import Trial
-from tests.attack.host import descendants, watched
+from tests.attack.host import SLOTS, Batch, chosen_attacks, watched
+from tests.verdicts import OnlyCold
 
 ATTACKS = {attack.name: attack for attack in load_attacks(OCAML.grader)}
 RUBRIC = "ocaml/graduated@1"
-VARIANTS = ("declared assert", "undeclared ounit2", "cold undeclared assert")
-
-
-class OnlyCold(OcamlGrader):
-    def _judged(self, trial: Trial) -> Facts:
-        return self.cold.facts(trial)
+WARM = ("declared assert", "undeclared ounit2")
+COLD = "cold undeclared assert"
 
 
 def attacks() -> Iterator[Any]:
     for attack in ATTACKS.values():
-        for variant in VARIANTS:
-            # with packages there is one way only, the cold one
-            if variant == VARIANTS[0] or "packages" not in attack.task:
-                yield pytest.param(attack, variant, id=f"{attack.name}-{variant}")
+        # with packages there is one way only, the cold one
+        for variant in WARM[:1] if "packages" in attack.task else (*WARM, COLD):
+            yield pytest.param(attack, variant, id=f"{attack.name}-{variant}")
 
 
-def grader_for(attack: Attack, variant: str, usual: OcamlGrader, tmp_path: Path) -> OcamlGrader:
-    if attack.wall_s is not None:
-        settings = usual.config.model_dump()
-        settings["run"]["wall_s"] = attack.wall_s
-        file = tmp_path / "ocaml.yaml"
-        file.write_text(yaml.safe_dump(settings))
-        return OcamlGrader(file, usual.sandbox)
-    return OnlyCold(sandbox=usual.sandbox) if variant.startswith("cold") else usual
-
-
-def grade(grader: OcamlGrader, completion: str, attack: Attack, variant: str) -> Graded:
+def grade(grader: OcamlGrader, completion: str, attack: Attack, variant: str, slot: int) -> Graded:
     declared, suite = "undeclared" not in variant, "ounit2" in variant
-    return grader.grade(attack.submission(completion, declared=declared, suite=suite), RUBRIC, 0)
+    return grader.grade(attack.submission(completion, declared=declared, suite=suite), RUBRIC, slot)
+
+
+def attempt(graders: dict[str, OcamlGrader], folder: Path, attack: Attack, variant: str, slot: int) -> None:
+    way = variant if attack.wall_s is None else "impatient"
+    with watched(folder) as host:
+        result = grade(graders[way], host.fill_in(attack.source), attack, variant, slot)
+    assert attack.got_through(result) is None, result
+    assert not result.passed, result
+    # The cold way has nothing that stands from one answer to the next.
+    warm = WARM[0] if variant == COLD else variant
+    assert grade(graders[warm], OCAML.right, OCAML.honest(), warm, slot).passed
+
+
+@pytest.fixture(scope="module")
+def batch(
+    ocaml_grader: OcamlGrader, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Batch]:
+    folder = tmp_path_factory.mktemp("attacks")
+    settings = ocaml_grader.config.model_dump()
+    settings["run"]["wall_s"] = min(attack.wall_s for attack in ATTACKS.values() if attack.wall_s is not None)
+    (folder / "ocaml.yaml").write_text(yaml.safe_dump(settings))
+    graders = {
+        **dict.fromkeys(WARM, ocaml_grader),
+        COLD: OnlyCold(sandbox=ocaml_grader.sandbox),
+        "impatient": OnlyCold(folder / "ocaml.yaml", ocaml_grader.sandbox),
+    }
+    for variant, slot in product(graders, range(SLOTS)):  # the boxes stand before the first attack
+        assert grade(graders[variant], OCAML.right, OCAML.honest(), variant, slot).passed
+    attempts = {
+        (attack.name, variant): partial(attempt, graders, folder / str(number), attack, variant)
+        for number, (attack, variant) in enumerate(chosen_attacks(request))
+    }
+    with closing(Batch(attempts)) as batch:
+        yield batch
 
 
 @pytest.mark.parametrize(("attack", "variant"), attacks())
-def test_an_attack_earns_nothing_and_leaves_the_host_as_it_was(
-    ocaml_grader: OcamlGrader, tmp_path: Path, attack: Attack, variant: str
-) -> None:
-    grader = grader_for(attack, variant, ocaml_grader, tmp_path)
-    usual = OCAML.honest(**attack.task)
-    assert grade(ocaml_grader, OCAML.right, usual, VARIANTS[0]).passed  # makes the standing boxes, too
-    before = descendants()
-    with watched(tmp_path) as host:
-        result = grade(grader, host.fill_in(attack.source), attack, variant)
-    assert attack.got_through(result) is None, result
-    assert not result.passed, result
-    assert grade(grader, OCAML.right, usual, variant).passed
-    assert descendants() <= before
+def test_an_attack_earns_nothing_and_leaves_the_host_as_it_was(batch: Batch, attack: Attack, variant: str) -> None:
+    batch.result(attack, variant)
+
+
+def test_after_all_attacks_no_process_is_left_and_right_answers_pass(batch: Batch, ocaml_grader: OcamlGrader) -> None:
+    batch.assert_no_process_is_left()
+    for task in ({}, {"packages": ["unix"]}):
+        assert grade(OnlyCold(sandbox=ocaml_grader.sandbox), OCAML.right, OCAML.honest(**task), COLD, 0).passed
 
 
 def test_every_attack_is_an_answer_without_fences() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,12 @@ CHATS: list[dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "preferenc
 ASKED = [{"role": "user", "content": "Name a colour."}]
 
 
-def tokenizer_of(chat: dict[str, Any]) -> Any:
+@cache
+def tokenizer_of(name: str) -> Any:
     from trainer.config import FreshModel
     from trainer.fresh import train_tokenizer
 
+    chat = next(chat for chat in CHATS if chat["name"] == name)
     made = train_tokenizer(["Name a colour.", "Perfect."], FreshModel(vocab_size=300))
     made.add_special_tokens({"additional_special_tokens": chat["tokens"]})
     made.chat_template = chat["template"]
@@ -37,7 +40,7 @@ def control_in(made: Any, ids: list[int]) -> list[int]:
 
 @pytest.mark.parametrize("chat", CHATS, ids=lambda chat: chat["name"])
 def test_a_forged_turn_is_read_as_words_of_the_one_there_is(chat: dict[str, Any]) -> None:
-    made = tokenizer_of(chat)
+    made = tokenizer_of(chat["name"])
     reader = Reader(made, None)
     written = [*ASKED, {"role": "assistant", "content": chat["forged"]}]
     naive = made.apply_chat_template(written, tokenize=True, return_dict=True)["input_ids"]
@@ -60,7 +63,7 @@ PIECES = st.sampled_from(
 @settings(max_examples=60, deadline=None)
 @given(pieces=st.lists(st.one_of(PIECES, st.text(max_size=3)), max_size=12), cut=st.integers(0, 6))
 def test_no_text_of_pieces_of_marks_makes_one(chat: dict[str, Any], pieces: list[str], cut: int) -> None:
-    made = made_once(chat["name"])
+    made = tokenizer_of(chat["name"])
     reader = Reader(made, None)
     text = "".join(pieces)
     honest = control_in(made, reader.read(ASKED, "bad").ids)
@@ -71,12 +74,3 @@ def test_no_text_of_pieces_of_marks_makes_one(chat: dict[str, Any], pieces: list
     prompt = "Name a colour. " + text[:cut]
     plain = control_in(made, reader.read(prompt, text[cut:]).ids)
     assert plain == [*control_in(made, made(prompt)["input_ids"]), made.eos_token_id]
-
-
-_MADE: dict[str, Any] = {}
-
-
-def made_once(name: str) -> Any:
-    if name not in _MADE:
-        _MADE[name] = tokenizer_of(next(chat for chat in CHATS if chat["name"] == name))
-    return _MADE[name]

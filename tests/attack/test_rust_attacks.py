@@ -1,14 +1,16 @@
 """Hostile Rust answers, one file each: no unearned credit, the host as it was, the grader as able as before.
 
 What the comment at the head of a file means is in `gradus/attacks.py`. `rust_files.yaml` holds whole completions that
-try where files of an answer can be put.
+try where files of an answer can be put. The attacks are graded in several slots at once, each on a host of its own.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,8 @@ from pydantic import ValidationError
 
 from gradus.attacks import RUST, Attack, attack_of, load_attacks
 from gradus.contract import Graded
-from gradus.errors import Fault
 from services.graders.rust.grader import RustGrader
-from tests.attack.host import descendants, watched
+from tests.attack.host import SLOTS, Batch, chosen_attacks, watched
 
 ATTACKS = {attack.name: attack for attack in load_attacks(RUST.grader)}
 FILES = yaml.safe_load((Path(__file__).parent / "rust_files.yaml").read_text())
@@ -30,63 +31,70 @@ OWN_CPU_S = 20.0
 """CPU time, outside of boxes, that no answer may cost the grader: far more than any needs."""
 
 
-@pytest.fixture(scope="module")
-def rust_grader() -> RustGrader:
-    """The Rust grader in its real boxes."""
-    try:
-        grader = RustGrader()
-    except Fault as fault:
-        pytest.skip(f"the Rust grader cannot start here: {fault.message}")
-    grade(grader, RUST.right, RUST.honest(), "declared")  # its boxes are standing before the first attack
-    return grader
-
-
 def attacks() -> Iterator[Any]:
     completions = [attack_of(RUST, said["name"], said["completion"], said) for said in FILES if "refused" not in said]
     for attack in (*ATTACKS.values(), *completions):
         for variant in VARIANTS:
-            yield pytest.param(attack, variant, id=f"{attack.name}-{variant}")
+            # the second variant has other tests, and an answer that does not compile meets none
+            again = variant != VARIANTS[0] and "check" in attack.stages
+            marks = [pytest.mark.slow] if again else []
+            yield pytest.param(attack, variant, id=f"{attack.name}-{variant}", marks=marks)
 
 
-@contextmanager
-def grader_for(attack: Attack, usual: RustGrader, tmp_path: Path) -> Iterator[RustGrader]:
-    if attack.wall_s is None:
-        yield usual
-        return
-    settings = usual.config.model_dump()
-    settings["run"]["wall_s"] = attack.wall_s
-    file = tmp_path / "rust.yaml"
-    file.write_text(yaml.safe_dump(settings))
-    with closing(RustGrader(file, usual.sandbox)) as grader:
-        yield grader
-
-
-def grade(grader: RustGrader, completion: str, attack: Attack, variant: str) -> Graded:
+def grade(grader: RustGrader, completion: str, attack: Attack, variant: str, slot: int) -> Graded:
     declared = variant == "declared"
-    return grader.grade(attack.submission(completion, declared=declared, suite=not declared), RUBRIC, 0)
+    return grader.grade(attack.submission(completion, declared=declared, suite=not declared), RUBRIC, slot)
 
 
 def lines_of_the_tests(attack: Attack) -> set[str]:
-    """Lines long enough to be nobody else's."""
+    """Lines that are long enough to stand nowhere else."""
     text = f"{attack.tests}\n{attack.suite}"
     return {line for line in map(str.strip, text.splitlines()) if len(line) > 12 and not line.startswith("use ")}
 
 
-@pytest.mark.parametrize(("attack", "variant"), attacks())
-def test_an_attack_earns_nothing_and_leaves_the_host_as_it_was(
-    rust_grader: RustGrader, tmp_path: Path, attack: Attack, variant: str
-) -> None:
-    before = descendants()
-    started = time.process_time()
-    with grader_for(attack, rust_grader, tmp_path) as grader, watched(tmp_path) as host:
-        result = grade(grader, host.fill_in(attack.source), attack, variant)
-        assert grade(grader, RUST.right, RUST.honest(), variant).passed
-    assert time.process_time() - started < OWN_CPU_S
+def attempt(usual: RustGrader, impatient: RustGrader, folder: Path, attack: Attack, variant: str, slot: int) -> None:
+    grader = usual if attack.wall_s is None else impatient
+    started = time.thread_time()
+    with watched(folder) as host:
+        result = grade(grader, host.fill_in(attack.source), attack, variant, slot)
+        # both variants use the same boxes: the right answer after each attack of one variant shows that they are sound
+        assert variant != VARIANTS[0] or grade(grader, RUST.right, RUST.honest(), variant, slot).passed
+    assert time.thread_time() - started < OWN_CPU_S
     assert attack.got_through(result) is None, result
     assert not result.passed, result
     told = "\n".join(diagnostic.message for diagnostic in result.diagnostics)
     assert [line for line in lines_of_the_tests(attack) if line in told] == []
-    assert descendants() <= before
+
+
+@pytest.fixture(scope="module")
+def batch(
+    rust_grader: RustGrader, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Batch]:
+    folder = tmp_path_factory.mktemp("attacks")
+    settings = rust_grader.config.model_dump()
+    settings["run"]["wall_s"] = min(attack.wall_s for attack in ATTACKS.values() if attack.wall_s is not None)
+    (folder / "rust.yaml").write_text(yaml.safe_dump(settings))
+    with closing(RustGrader(folder / "rust.yaml", rust_grader.sandbox)) as impatient:
+        # the boxes stand before the first attack
+        for grader, slot in product((rust_grader, impatient), range(SLOTS)):
+            assert grade(grader, RUST.right, RUST.honest(), "declared", slot).passed
+        attempts = {
+            (attack.name, variant): partial(attempt, rust_grader, impatient, folder / str(number), attack, variant)
+            for number, (attack, variant) in enumerate(chosen_attacks(request))
+        }
+        with closing(Batch(attempts)) as batch:
+            yield batch
+
+
+@pytest.mark.parametrize(("attack", "variant"), attacks())
+def test_an_attack_earns_nothing_and_leaves_the_host_as_it_was(batch: Batch, attack: Attack, variant: str) -> None:
+    batch.result(attack, variant)
+
+
+def test_after_all_attacks_no_process_is_left_and_right_answers_pass(batch: Batch, rust_grader: RustGrader) -> None:
+    batch.assert_no_process_is_left()
+    for variant, slot in product(VARIANTS, range(SLOTS)):
+        assert grade(rust_grader, RUST.right, RUST.honest(), variant, slot).passed
 
 
 @pytest.mark.parametrize("said", [said for said in FILES if "refused" in said], ids=lambda said: said["name"])

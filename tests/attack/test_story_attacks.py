@@ -1,14 +1,16 @@
 """Dishonest answers to story tasks earn less than an honest one with half of its stories missing; honest ones compare.
 
-The attacks are `story/*.yaml` (by hand) and the twists of `story_twists.py`, which are applied to all shipped tasks: to
-their references and to their solutions, which say the same in other words. What pays all the same is listed in
-`story/exceptions.yaml`, and an exception that is none any more, or has another figure, fails here.
+The attacks are `story/*.yaml` (by hand) and the twists of `story_twists.py`. The twists change references of shipped
+tasks, and their solutions, which say the same in other words. The fast tests take every fifth task, the slow ones all.
+Attacks that pay are listed in `story/exceptions.yaml`. An exception whose attack pays no longer, or whose figures are
+out of date, fails here. Figures of twists are means over all tasks.
 `python -m tests.attack.story_table` prints the table of docs/stories.md.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 
@@ -24,7 +26,7 @@ from gradus.story_attacks import (
 )
 from services.graders.story.grader import StoryGrader
 from services.offline import grade_in_order
-from tests.attack.story_field import RUBRIC, SOURCES, Field, measured
+from tests.attack.story_field import ALL, RUBRIC, SAMPLE, SOURCES, Field, measured
 from tests.attack.story_twists import ATTACKS, LAYOUTS
 
 LAYOUT_TOLERANCE = 0.02
@@ -39,10 +41,16 @@ def found(story_grader: StoryGrader) -> dict[tuple[str, str], Outcome]:
     return {(one.sprint.name, one.attack.kind): one for one in outcomes(SPRINTS, results)}
 
 
-@pytest.fixture(scope="module", params=SOURCES)
+@pytest.fixture(
+    scope="module",
+    params=[
+        *(pytest.param((source, SAMPLE), id=f"{source} of a sample") for source in SOURCES),
+        *(pytest.param((source, ALL), id=f"{source} of all", marks=pytest.mark.slow) for source in SOURCES),
+    ],
+)
 def field(story_grader: StoryGrader, request: pytest.FixtureRequest) -> Field:
-    """What the twists and the honest answers earned on all shipped tasks, from one source."""
-    return measured(story_grader, request.param)
+    """The rewards of the twists and the honest answers on shipped tasks, from one source."""
+    return measured(story_grader, *request.param)
 
 
 # ---------------------------------------------------------------------------------------------------------- by hand
@@ -102,8 +110,7 @@ def test_halves_share_no_story_and_are_of_one_size() -> None:
 
 @pytest.mark.parametrize("kind", ATTACKS)
 def test_a_twisted_answer_earns_less_than_half_an_honest_one_on_average(field: Field, kind: str) -> None:
-    _, problem = field.verdict_on(kind, EXCEPTIONS)
-    assert problem is None
+    assert field.problem_with(kind, EXCEPTIONS) is None
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -117,17 +124,12 @@ def test_the_layout_of_an_honest_answer_does_not_matter(field: Field, layout: st
 
 
 def test_more_of_an_honest_answer_earns_more(field: Field) -> None:
-    means = [field.mean_of(part) for part in (field.full, field.one_missing, field.half, field.one_story)]
-    assert means == sorted(means, reverse=True)
-    assert all(more - less > 0.03 for more, less in zip(means, means[1:], strict=False))
-
-
-def test_references_as_the_answer_are_in_strict_order_for_every_task(story_grader: StoryGrader) -> None:
-    field = measured(story_grader, "references")
-    for at, name in enumerate(field.names):
-        earned = [part[at] for part in (field.full, field.one_missing, field.half, field.one_story)]
-        assert earned == sorted(earned, reverse=True), name
-        assert len(set(earned)) == len(earned), name
+    parts = (field.full, field.one_missing, field.half, field.one_story)
+    means = [field.mean_of(part) for part in parts]
+    assert all(more - less > 0.03 for more, less in pairwise(means))
+    if field.source == "references":
+        for name, *earned in zip(field.names, *parts, strict=True):
+            assert earned == sorted(set(earned), reverse=True), name
 
 
 def test_what_was_not_asked_for_costs_something(field: Field) -> None:

@@ -5,17 +5,23 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gradus.contract import GraderName
+from gradus.contract import GraderName, OcamlSubmission
+from gradus.errors import Misuse
+from gradus.rows import Row
 from services.admission import validate
-from services.corpus.columns import LAYOUTS
+from services.corpus.admitting import decide
+from services.corpus.columns import LAYOUTS, column_drafts
+from services.corpus.drafts import Draft
 from services.corpus.exercism import exercism_drafts
 from services.corpus.files import rows_of
+from services.corpus.humaneval import humaneval_drafts, multipl_e_drafts
+from services.graders import Grader
 from services.graders.ocaml.grader import OcamlGrader
 from services.graders.rust.grader import RustGrader
 from services.graders.story.grader import StoryGrader
@@ -44,12 +50,13 @@ def imported(gradus: Cli, tmp_path: Path) -> Import:
     return run
 
 
-@pytest.fixture
-def track(tmp_path: Path) -> Path:
-    """A copy of a track with one exercise, to be spoiled."""
-    folder = tmp_path / "track"
-    shutil.copytree(TRACK, folder)
-    return folder
+def decided(
+    drafts: Iterable[Draft], name: GraderName, grader: Grader, **rules: bool
+) -> tuple[list[Mapping[str, Any]], list[dict[str, Any]]]:
+    """The tasks and the rejected records that an import would write, by a grader that has started."""
+    decisions = list(decide(list(drafts), name, grader, 2, **rules))
+    good = [decision.draft.values for decision in decisions if not decision.problems]
+    return good, [decision.rejected for decision in decisions if decision.problems]
 
 
 def reason(rejected: list[dict[str, Any]], name: str) -> str:
@@ -60,7 +67,9 @@ def reason(rejected: list[dict[str, Any]], name: str) -> str:
 # -------------------------------------------------------------------------------------------------------- Exercism
 
 
-def test_an_exercise_becomes_a_task_with_licence_authors_and_place(imported: Import, ocaml_grader: OcamlGrader) -> None:
+def test_an_exercise_becomes_a_valid_task_with_licence_authors_and_place(
+    gradus: Cli, imported: Import, tmp_path: Path, ocaml_grader: OcamlGrader
+) -> None:
     said, [task], rejected = imported("exercism", TRACK, "--language", "ocaml")
     assert (said.status, rejected) == (0, [])
     assert task["id"] == "exercism-ocaml-add-one"
@@ -72,10 +81,6 @@ def test_an_exercise_becomes_a_task_with_licence_authors_and_place(imported: Imp
     assert "Add one to a number." in task["prompt"]
     assert task["stub"] in task["prompt"] + "\n"
     assert task["packages"] == ["ounit2"], "base is linked by every exercise, and none of these files names it"
-
-
-def test_what_was_imported_passes_validation(gradus: Cli, imported: Import, tmp_path: Path) -> None:
-    imported("exercism", TRACK, "--language", "ocaml")
     assert gradus("tasks", "validate", tmp_path / "out.jsonl").status == 0
 
 
@@ -101,11 +106,8 @@ SPOILED: dict[str, tuple[Callable[[Path], Any], str]] = {
         "names 0 files in .ml",
     ),
     "an absolute name of a file that is there": (
-        lambda folder: (
-            (folder.parents[3] / "secret.ml").rename(folder.parents[3] / "other.ml"),
-            (folder / ".meta/config.json").write_text(
-                json.dumps({"files": {"solution": ["add_one.ml"], "test": [str(folder.parents[3] / "other.ml")]}})
-            ),
+        lambda folder: (folder / ".meta/config.json").write_text(
+            json.dumps({"files": {"solution": ["add_one.ml"], "test": [str(folder.parents[3] / "secret.ml")]}})
         ),
         "leads out of",
     ),
@@ -137,33 +139,43 @@ SPOILED: dict[str, tuple[Callable[[Path], Any], str]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def spoiled(
+    ocaml_grader: OcamlGrader, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[list[Mapping[str, Any]], list[dict[str, Any]]]:
+    """What becomes of a track whose exercises are spoiled in these ways but for a good one, which is there twice."""
+    track = tmp_path_factory.mktemp("spoiled") / "track"
+    (track.parent / "secret.ml").write_text("let secret = 1")
+    shutil.copytree(TRACK, track)
+    shutil.copytree(track / ADD_ONE, track / "exercises/concept/add-one")
+    for what, (spoil, _) in SPOILED.items():
+        folder = track / "exercises/practice" / slug(what)
+        shutil.copytree(TRACK / ADD_ONE, folder)
+        (folder / ".docs/instructions.md").write_text(f"Add one, with {what}.")
+        spoil(folder)
+    return decided(exercism_drafts(track, GraderName.OCAML), GraderName.OCAML, ocaml_grader)
+
+
+def slug(what: str) -> str:
+    return what.lower().replace(" ", "-")
+
+
 @pytest.mark.parametrize("what", SPOILED)
 def test_a_spoiled_exercise_is_rejected_with_its_reason(
-    track: Path, imported: Import, ocaml_grader: OcamlGrader, what: str
+    spoiled: tuple[list[Mapping[str, Any]], list[dict[str, Any]]], what: str
 ) -> None:
-    spoil, told = SPOILED[what]
-    (track.parent / "secret.ml").write_text("let secret = 1")
-    spoil(track / ADD_ONE)
-    said, tasks, rejected = imported("exercism", track, "--language", "ocaml")
-    assert (said.status, tasks) == (1, [])
-    assert told in reason(rejected, "exercism-ocaml-add-one")
+    _, rejected = spoiled
+    assert SPOILED[what][1] in reason(rejected, f"exercism-ocaml-{slug(what)}")
     assert "secret = 1" not in json.dumps(rejected)
 
 
-def test_one_spoiled_exercise_harms_no_other(track: Path, imported: Import, ocaml_grader: OcamlGrader) -> None:
-    shutil.copytree(track / ADD_ONE, track / "exercises/practice/again")
-    (track / "exercises/practice/again/test.ml").unlink()
-    said, tasks, rejected = imported("exercism", track, "--language", "ocaml")
-    assert (said.status, len(tasks), len(rejected)) == (0, 1, 1)
-
-
-def test_two_folders_of_one_name_are_one_task_and_one_rejection(
-    track: Path, imported: Import, ocaml_grader: OcamlGrader
+def test_spoiled_exercises_harm_no_other_and_two_folders_of_one_name_are_one_task_and_one_rejection(
+    spoiled: tuple[list[Mapping[str, Any]], list[dict[str, Any]]],
 ) -> None:
-    shutil.copytree(track / ADD_ONE, track / "exercises/concept/add-one")
-    _, tasks, rejected = imported("exercism", track, "--language", "ocaml")
-    assert len(tasks) == 1
-    assert "id: the same as at" in "; ".join(rejected[0]["reasons"])
+    tasks, rejected = spoiled
+    assert [task["id"] for task in tasks] == ["exercism-ocaml-add-one"]
+    assert "id: the same as at" in reason(rejected, "exercism-ocaml-add-one")
+    assert len(rejected) == len(SPOILED) + 1
 
 
 @pytest.mark.parametrize(
@@ -261,7 +273,6 @@ def test_real_ocaml_exercises_are_imported_and_valid(
     assert {task["tests"] for task in tasks} == {one["tests"] for one in chosen}
 
 
-@pytest.mark.slow
 def test_real_rust_exercises_are_imported_and_valid(imported: Import, tmp_path: Path, rust_grader: RustGrader) -> None:
     chosen = [one for one in records("rust_exercism.jsonl") if one["std_only_verified"] and not one["example_deps"]]
     chosen = [one for one in chosen if one["kind"] == "practice"][:10]
@@ -276,7 +287,7 @@ def test_real_rust_exercises_are_imported_and_valid(imported: Import, tmp_path: 
 # -------------------------------------------------------------------------------------------------------- benchmarks
 
 
-def test_multipl_e_in_ocaml(imported: Import, ocaml_grader: OcamlGrader) -> None:
+def test_multipl_e_in_ocaml(imported: Import, tmp_path: Path, ocaml_grader: OcamlGrader) -> None:
     said, tasks, rejected = imported("multipl-e", CASES / "multipl_e.jsonl", "--language", "ocaml", "--licence", "MIT")
     by_id = {task["id"]: task for task in tasks}
     assert set(by_id) == {"HumanEval_900_add_all", "mbpp_902_apply"}
@@ -289,17 +300,14 @@ def test_multipl_e_in_ocaml(imported: Import, ocaml_grader: OcamlGrader) -> None
     assert "tests do not parse" in reason(rejected, "HumanEval_901_negate")
     assert "tests: is missing" in reason(rejected, "HumanEval_903_no_tests")
     assert reason(rejected, "HumanEval_904_in_python") == "language: is py, not ocaml"
-
-
-def test_multipl_e_tests_count_one_by_one(imported: Import, ocaml_grader: OcamlGrader) -> None:
-    from gradus.contract import OcamlSubmission
-
-    _, tasks, _ = imported("multipl-e", CASES / "multipl_e.jsonl", "--language", "ocaml")
     task = {name: tasks[0][name] for name in ("tests", "signature")}
     half = OcamlSubmission.model_validate({"id": "a", "completion": "let add_all _ = 0", "task": task})
     result = ocaml_grader.grade(half, "ocaml/graduated@1", 0)
     assert result.tests is not None
-    assert (result.tests.passed, result.tests.total) == (1, 2)
+    assert (result.tests.passed, result.tests.total) == (1, 2), "tests count one by one"
+    first = (tmp_path / "out.jsonl").read_bytes()
+    imported("multipl-e", CASES / "multipl_e.jsonl", "--language", "ocaml", "--licence", "MIT")
+    assert (tmp_path / "out.jsonl").read_bytes() == first, "the same import writes the same bytes"
 
 
 def test_a_file_in_several_languages_needs_a_choice(imported: Import) -> None:
@@ -326,13 +334,15 @@ def test_humaneval_x_in_rust(imported: Import, rust_grader: RustGrader) -> None:
     assert "    x\n" in by_id["Rust-901"]["stub"], "a buggy solution is what does not pass"
     assert "at stage tests" in reason(rejected, "Rust-902")
     assert "hold no #[test] function" in reason(rejected, "Rust-903")
-    _, tasks, rejected = imported("humaneval", CASES / "humaneval.jsonl")
-    assert [task["id"] for task in tasks] == ["Rust-900"]
+    drafts = humaneval_drafts(rows_of(CASES / "humaneval.jsonl"), GraderName.RUST)
+    strict, rejected = decided(drafts, GraderName.RUST, rust_grader)
+    assert [task["id"] for task in strict] == ["Rust-900"]
     assert "unneeded `return`" in reason(rejected, "Rust-901")
 
 
-def test_humaneval_in_ocaml(imported: Import, ocaml_grader: OcamlGrader) -> None:
-    _, tasks, rejected = imported("humaneval", CASES / "humaneval_ocaml.jsonl")
+def test_humaneval_in_ocaml(ocaml_grader: OcamlGrader) -> None:
+    drafts = humaneval_drafts(rows_of(CASES / "humaneval_ocaml.jsonl"), GraderName.OCAML)
+    tasks, rejected = decided(drafts, GraderName.OCAML, ocaml_grader)
     assert rejected == []
     assert tasks[0]["solution"].startswith("let rec add_all (numbers : int list) : int =\n  match numbers with")
     assert tasks[1]["solution"] == "let is_even x = x mod 2 = 0\n"
@@ -353,8 +363,9 @@ def test_columns_of_ocaml_training_data(imported: Import, ocaml_grader: OcamlGra
     assert "has no reference answer" in reason(rejected, "first_1")
 
 
-def test_columns_of_ocaml_evaluation_data(imported: Import, ocaml_grader: OcamlGrader) -> None:
-    _, [task], rejected = imported("columns", CASES / "ocamler_eval.jsonl", "--layout", "ocamler-eval")
+def test_columns_of_ocaml_evaluation_data(ocaml_grader: OcamlGrader) -> None:
+    drafts = column_drafts(rows_of(CASES / "ocamler_eval.jsonl"), LAYOUTS["ocamler-eval"])
+    [task], rejected = decided(drafts, GraderName.OCAML, ocaml_grader)
     assert (task["id"], task["difficulty"]) == ("1", "easy")
     assert task["solution"] == "let add (x : int) : int =\nx + 1\n"
     assert "reference answer gets" in reason(rejected, "2"), "its solution is a stub"
@@ -409,9 +420,6 @@ def test_columns_of_sprints(imported: Import, story_grader: StoryGrader) -> None
     ],
 )
 def test_any_row_is_a_draft_or_has_a_problem(layout: str, row: dict[str, Any]) -> None:
-    from gradus.rows import Row
-    from services.corpus.columns import column_drafts
-
     [draft] = column_drafts([Row("x:1", row)], LAYOUTS[layout])
     assert draft.problem or draft.values["id"]
     assert "/" not in draft.id
@@ -420,11 +428,12 @@ def test_any_row_is_a_draft_or_has_a_problem(layout: str, row: dict[str, Any]) -
 # ------------------------------------------------------------------------------------------------------ input, output
 
 
-def test_broken_lines_are_told_by_line(imported: Import, tmp_path: Path, ocaml_grader: OcamlGrader) -> None:
+def test_broken_lines_are_told_by_line(tmp_path: Path, ocaml_grader: OcamlGrader) -> None:
     file = tmp_path / "rows.jsonl"
     good = (CASES / "multipl_e.jsonl").read_text().splitlines()[0]
     file.write_text(f"{good}\n{{oops\n[1]\n{good}\n" + '{"name": "a", "name": "b"}\n{"prompt": NaN}\n')
-    _, tasks, rejected = imported("multipl-e", file, "--language", "ml")
+    drafts = multipl_e_drafts(rows_of(file), GraderName.OCAML)
+    tasks, rejected = decided(drafts, GraderName.OCAML, ocaml_grader)
     assert len(tasks) == 1
     told = [(row["where"].rpartition(":")[2], row["reasons"][0][:24]) for row in rejected]
     assert [line for line, _ in told] == ["2", "3", "4", "5", "6"]
@@ -443,8 +452,6 @@ def test_a_file_without_rows_is_misuse(imported: Import, tmp_path: Path, content
 
 
 def test_a_file_that_is_too_large_is_refused_unread(tmp_path: Path) -> None:
-    from gradus.errors import Misuse
-
     file = tmp_path / "rows.jsonl"
     with file.open("wb") as sparse:
         sparse.truncate(2049 * 2**20)
@@ -483,15 +490,6 @@ def test_without_validation_only_the_form_is_looked_at(imported: Import) -> None
 
 
 def test_the_rules_of_validation_are_strict_unless_told_otherwise(ocaml_grader: OcamlGrader) -> None:
-    from gradus.rows import Row
-
     row = {"id": "a", "prompt": "p", "tests": "let () = assert (f 1 = 2)", "signature": "val f : int -> int"}
     [finding] = validate([Row("x:1", row)], GraderName.OCAML, ocaml_grader, 2)
     assert finding.problems == ["solution: is missing or empty"]
-
-
-def test_the_same_import_writes_the_same_bytes(imported: Import, tmp_path: Path, ocaml_grader: OcamlGrader) -> None:
-    imported("multipl-e", CASES / "multipl_e.jsonl", "--language", "ocaml")
-    first = (tmp_path / "out.jsonl").read_bytes()
-    imported("multipl-e", CASES / "multipl_e.jsonl", "--language", "ocaml")
-    assert (tmp_path / "out.jsonl").read_bytes() == first

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gradus.contract import Graded, GraderName
+from gradus.contract import Graded, GraderName, OcamlSubmission
 from gradus.errors import InternalFault, Misuse
 from gradus.rows import Row
 from gradus.sayings import said
+from services.admission import validate
 from services.corpus.cargo_mutants import edits_in
 from services.corpus.edits import Edit, chosen
-from services.corpus.formats import harmony_turns
+from services.corpus.formats import harmony_row
 from services.corpus.ocaml_mutations import OcamlMutations
 from services.corpus.repairs import Wish, break_tasks, mutations_for
 from services.corpus.rust_mutations import RustMutations
@@ -85,6 +87,10 @@ TASK: dict[str, Any] = {
 
 def row(**changes: Any) -> Row:
     return Row("tasks.jsonl:1", {name: value for name, value in (TASK | changes).items() if value is not None})
+
+
+def rows_of(*values: dict[str, Any]) -> list[Row]:
+    return [Row(f"x:{number}", one) for number, one in enumerate(values, start=1)]
 
 
 def jsonl(path: Path, *rows: dict[str, Any]) -> Path:
@@ -244,53 +250,46 @@ def test_edits_that_change_white_space_only_are_not_chosen() -> None:
 # ----------------------------------------------------------------------------------------------------- repair tasks
 
 
-def test_every_repair_task_fails_as_it_says_and_is_mended_by_its_solution(
-    gradus: Cli, tmp_path: Path, ocaml_grader: OcamlGrader
+def test_every_repair_task_fails_as_it_says_and_code_that_passes_all_tests_is_kept_apart(
+    gradus: Cli, tmp_path: Path, ocaml_grader: OcamlGrader, ocaml_mutations: OcamlMutations
 ) -> None:
-    source, out = jsonl(tmp_path / "tasks.jsonl", TASK), tmp_path / "repairs.jsonl"
-    done = gradus("tasks", "mutate", source, "-o", out, "--per-task", "6", "--tries", "40", "--slots", "2")
+    weak = TASK | {"id": "weak", "prompt": "Sum.", "tests": "let () = assert (sum [] = 0)"}
+    source, out = jsonl(tmp_path / "tasks.jsonl", TASK, weak), tmp_path / "repairs.jsonl"
+    argv = ("--per-task", "6", "--tries", "40", "--seed", "7", "--slots", "2")
+    done = gradus("tasks", "mutate", source, "-o", out, *argv)
     assert done.status == 0, done.err
-    repairs = read(out)
+    repairs = [one for one in read(out) if one["group"] == "sum"]
     assert len(repairs) == 6
     stages = {tag for one in repairs for tag in one["tags"] if tag.startswith("stage:")}
     assert stages == {"stage:types", "stage:tests"}
-    assert {one["group"] for one in repairs} == {"sum"}
     assert {(one["licence"], one["source"], one["kind"]) for one in repairs} == {("MIT", "own", "repair")}
     for one in repairs:
         assert one["message"] in one["prompt"]
         assert one["stub"].strip() in one["prompt"]
         assert TASK["prompt"] in one["prompt"]
         assert one["solution"] == TASK["solution"] != one["stub"]
-    assert gradus("tasks", "validate", out).status == 0
+    found = validate(rows_of(*repairs), GraderName.OCAML, ocaml_grader, 2)
+    assert [finding.problems for finding in found if finding.problems] == []
+
+    survivors = [one for one in read(tmp_path / "repairs.survivors.jsonl") if one["id"] == "weak"]
+    assert {"operator", "condition"} <= {one["mutation"] for one in survivors}
+    assert {one["tests"] for one in survivors} == {1}
+    assert {one["code"] for one in survivors}.isdisjoint({one["stub"] for one in read(out) if one["group"] == "weak"})
+    assert all(one["line"] in (1, 2, 3, 4) for one in survivors)
+
+    def again(seed: int) -> list[Mapping[str, Any]]:
+        [broken] = break_tasks([row()], GraderName.OCAML, ocaml_grader, ocaml_mutations, Wish(6, 40, seed), 2)
+        return list(broken.repairs)
+
+    assert again(7) == repairs != again(8), "the same seed makes the same tasks"
 
 
 def test_the_message_is_what_the_grader_says(ocaml_grader: OcamlGrader, ocaml_mutations: OcamlMutations) -> None:
-    from gradus.contract import OcamlSubmission
-
     [broken] = break_tasks([row()], GraderName.OCAML, ocaml_grader, ocaml_mutations, Wish(tries=8), 2)
     for one in broken.repairs:
         task = {name: TASK[name] for name in ("tests", "signature")}
         asked = OcamlSubmission.model_validate({"id": "a", "completion": f"```ocaml\n{one['stub']}\n```", "task": task})
         assert one["message"] == said(ocaml_grader.grade(asked, "ocaml/graduated@1", 0))
-
-
-def test_code_that_passes_all_tests_is_kept_apart(gradus: Cli, tmp_path: Path, ocaml_grader: OcamlGrader) -> None:
-    weak = TASK | {"tests": "let () = assert (sum [] = 0)"}
-    out = tmp_path / "repairs.jsonl"
-    gradus("tasks", "mutate", jsonl(tmp_path / "tasks.jsonl", weak), "-o", out, "--tries", "40", "--slots", "2")
-    survivors = read(tmp_path / "repairs.survivors.jsonl")
-    assert {"operator", "condition"} <= {one["mutation"] for one in survivors}
-    assert {one["tests"] for one in survivors} == {1}
-    assert {one["code"] for one in survivors}.isdisjoint({one["stub"] for one in read(out)})
-    assert all(one["line"] in (1, 2, 3, 4) for one in survivors)
-
-
-def test_the_same_seed_makes_the_same_tasks(gradus: Cli, tmp_path: Path, ocaml_grader: OcamlGrader) -> None:
-    source = jsonl(tmp_path / "tasks.jsonl", TASK)
-    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        gradus("tasks", "mutate", source, "-o", tmp_path / name, "--tries", "6", "--seed", str(seed), "--slots", "2")
-    a, b, c = ((tmp_path / name).read_bytes() for name in "abc")
-    assert a == b != c
 
 
 @pytest.mark.parametrize(
@@ -369,17 +368,33 @@ SECOND = REPAIR | {
 }
 
 
-def rows_of(*values: dict[str, Any]) -> list[Row]:
-    return [Row(f"x:{number}", one) for number, one in enumerate(values, start=1)]
+@pytest.fixture
+def written(gradus: Cli, tmp_path: Path, ocaml_grader: OcamlGrader) -> Callable[..., list[dict[str, Any]]]:
+    """Writes one repair task in a format and returns the rows; `columns` are those that supervised training reads."""
+    from trainer.stages.rows import read_samples
+    from trainer.stages.settings import SftStage
+
+    def write(*argv: str, columns: set[str]) -> list[dict[str, Any]]:
+        out = tmp_path / "out.jsonl"
+        source = jsonl(tmp_path / "in.jsonl", REPAIR)
+        done = gradus("tasks", "trajectories", source, "-o", out, *argv, "--slots", "2")
+        assert done.status == 0, done.err
+        config = {
+            "model": {"name": "fresh:qwen3"},
+            "data": {"dataset": str(out)},
+            "sft": {"completion_only_loss": False},
+            "output_dir": str(tmp_path / "run"),
+        }
+        samples, skipped = read_samples(SftStage.model_validate(config), str(out))
+        assert skipped == []
+        assert {name for sample in samples for name in sample.values} == columns
+        return read(out)
+
+    return write
 
 
-def test_a_chat_calls_the_tool_and_gets_the_graders_words(
-    gradus: Cli, tmp_path: Path, ocaml_grader: OcamlGrader
-) -> None:
-    out = tmp_path / "chat.jsonl"
-    done = gradus("tasks", "trajectories", jsonl(tmp_path / "in.jsonl", REPAIR), "-o", out, "--slots", "2")
-    assert done.status == 0, done.err
-    [chat] = read(out)
+def test_a_chat_calls_the_tool_and_gets_the_graders_words(written: Callable[..., list[dict[str, Any]]]) -> None:
+    [chat] = written(columns={"messages", "tools"})
     roles = [message["role"] for message in chat["messages"]]
     assert roles == ["system", "user", "assistant", "tool", "assistant", "tool", "assistant"]
     calls = [message for message in chat["messages"] if "tool_calls" in message]
@@ -402,13 +417,8 @@ MESSAGE = re.compile(
 )
 
 
-def test_harmony_is_messages_in_channels_that_end_as_they_should(
-    gradus: Cli, tmp_path: Path, ocaml_grader: OcamlGrader
-) -> None:
-    out = tmp_path / "harmony.jsonl"
-    argv = ("--format", "harmony", "--slots", "2")
-    assert gradus("tasks", "trajectories", jsonl(tmp_path / "in.jsonl", REPAIR), "-o", out, *argv).status == 0
-    [row] = read(out)
+def test_harmony_is_messages_in_channels_that_end_as_they_should(written: Callable[..., list[dict[str, Any]]]) -> None:
+    [row] = written("--format", "harmony", columns={"text"})
     messages = list(MESSAGE.finditer(row["text"]))
     assert "".join(message[0] for message in messages) == row["text"], "nothing stands between messages"
     call = ("assistant", "commentary", "call")
@@ -427,38 +437,15 @@ def test_harmony_is_messages_in_channels_that_end_as_they_should(
     assert "Calls to these tools must go to the commentary channel: 'functions'." in messages[0]["content"]
 
 
-def test_turns_of_harmony_put_together_are_the_whole(ocaml_grader: OcamlGrader) -> None:
-    from services.corpus.formats import harmony_row
-
+def test_turns_of_harmony_put_together_are_the_whole(
+    written: Callable[..., list[dict[str, Any]]], ocaml_grader: OcamlGrader
+) -> None:
+    turns = written("--format", "harmony", "--by-turn", columns={"prompt", "completion"})
     [told] = trajectories(rows_of(REPAIR), GraderName.OCAML, ocaml_grader, 1, 2)
     assert told.trajectory is not None
-    turns = list(harmony_turns(told.trajectory))
     assert turns[-1]["prompt"] + turns[-1]["completion"] == harmony_row(told.trajectory)["text"]
     assert [turn["completion"].count("<|call|>") for turn in turns] == [1, 1, 0]
     assert not any("functions.check to=assistant" in turn["completion"] for turn in turns), "no reply is trained on"
-
-
-@pytest.mark.parametrize(
-    ("argv", "columns"),
-    [
-        ((), {"messages", "tools"}),
-        (("--format", "harmony"), {"text"}),
-        (("--format", "harmony", "--by-turn"), {"prompt", "completion"}),
-    ],
-)
-def test_supervised_training_reads_every_format(
-    gradus: Cli, tmp_path: Path, ocaml_grader: OcamlGrader, argv: tuple[str, ...], columns: set[str]
-) -> None:
-    from trainer.stages.rows import read_samples
-    from trainer.stages.settings import SftStage
-
-    out = tmp_path / "out.jsonl"
-    gradus("tasks", "trajectories", jsonl(tmp_path / "in.jsonl", REPAIR), "-o", out, *argv, "--slots", "2")
-    config = {"model": {"name": "fresh:qwen3"}, "data": {"dataset": str(out)}, "sft": {"completion_only_loss": False}}
-    stage = SftStage.model_validate({**config, "output_dir": str(tmp_path / "run")})
-    samples, skipped = read_samples(stage, str(out))
-    assert skipped == []
-    assert {name for sample in samples for name in sample.values} == columns
 
 
 def test_each_attempt_has_one_mistake_less_and_what_hides_others_goes_first(ocaml_grader: OcamlGrader) -> None:

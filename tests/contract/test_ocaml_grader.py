@@ -17,23 +17,15 @@ from pydantic import ValidationError
 
 from gradus.contract import Graded, OcamlSubmission, Stage
 from gradus.errors import InternalFault, SandboxFault
-from services.facts import Facts
 from services.graders import cases as own_cases
 from services.graders.ocaml import grader as grader_module
 from services.graders.ocaml.grader import OcamlGrader
-from services.graders.ocaml.trial import Trial
+from services.offline import grade_in_order
 from services.sandbox.bubblewrap import Bubblewrap
 from services.sandbox.seccomp import ALLOWED
-from tests.verdicts import WrittenCase, written_cases
+from tests.verdicts import OnlyCold, WrittenCase, written_cases
 
 RUBRIC = "ocaml/graduated@1"
-
-
-class OnlyCold(OcamlGrader):
-    """Sends nothing the warm way, so that both can be compared."""
-
-    def _judged(self, trial: Trial) -> Facts:
-        return self.cold.facts(trial)
 
 
 def grade(grader: OcamlGrader, completion: str, task: dict[str, Any], **more: Any) -> Graded:
@@ -55,19 +47,17 @@ def test_behaves_as_written_down(ocaml_grader: OcamlGrader, case: WrittenCase) -
 
 
 def test_both_ways_of_judging_come_to_the_same_verdicts(ocaml_grader: OcamlGrader) -> None:
-    cold = OnlyCold(sandbox=ocaml_grader.sandbox)
-
-    def differs(case: WrittenCase) -> str | None:
-        one, other = (
-            grade(grader, case.completion, case.task, id=case.id, prompt=case.prompt) for grader in (ocaml_grader, cold)
-        )
-        timing = {"flags", "diagnostics", "cpu_ms", "wall_ms"}  # limits are met in different ways
-        same = one.model_dump(exclude=timing) == other.model_dump(exclude=timing)
-        return None if same else f"{case.name}: warm {one}, cold {other}"
-
     cases = [case.values[0] for case in written_cases("ocaml") if case.values[0].fault is None]
-    with ThreadPoolExecutor(2) as pool:
-        assert [different for different in pool.map(differs, cases) if different] == []
+    asked = [
+        OcamlSubmission(id=case.name, prompt=case.prompt, completion=case.completion, task=case.task) for case in cases
+    ]
+    warm, cold = (
+        {result.id: result for result in grade_in_order(grader, asked, RUBRIC, 2)}
+        for grader in (ocaml_grader, OnlyCold(sandbox=ocaml_grader.sandbox))
+    )
+    timing = {"flags", "diagnostics", "cpu_ms", "wall_ms"}  # limits are met in different ways
+    differ = [name for name in warm if warm[name].model_dump(exclude=timing) != cold[name].model_dump(exclude=timing)]
+    assert [(warm[name], cold[name]) for name in differ] == []
 
 
 def test_the_names_of_all_cases_differ() -> None:
@@ -251,17 +241,20 @@ def test_odd_characters_are_a_verdict(ocaml_grader: OcamlGrader, completion: str
 
 
 def test_the_same_submission_gets_the_same_verdict_every_time_and_in_every_slot(ocaml_grader: OcamlGrader) -> None:
-    answers = ["let f x = x + 1", "let f x = x", "let f x = x ^ x", "let f"] * 4
+    answers = ["let f x = x + 1", "let f x = x", "let f x = x ^ x", "let f"]
 
-    def one(numbered: tuple[int, str]) -> str:
-        slot, answer = numbered
-        submission = OcamlSubmission.model_validate({"id": "a", "completion": answer, "task": INC})
-        result = ocaml_grader.grade(submission, RUBRIC, slot % 8)
-        return result.model_copy(update={"cpu_ms": 0.0, "wall_ms": 0.0}).model_dump_json()
+    def graded_in(slot: int) -> dict[str, str]:
+        found = {}
+        for answer in (answers[slot % 4 :] + answers[: slot % 4]) * 2:
+            submission = OcamlSubmission.model_validate({"id": "a", "completion": answer, "task": INC})
+            result = ocaml_grader.grade(submission, RUBRIC, slot)
+            seen = result.model_copy(update={"cpu_ms": 0.0, "wall_ms": 0.0}).model_dump_json()
+            assert found.setdefault(answer, seen) == seen
+        return found
 
     with ThreadPoolExecutor(8) as pool:
-        results = list(pool.map(one, enumerate(answers)))
-    assert [results[n::4] for n in range(4)] == [[results[n]] * 4 for n in range(4)]
+        first, *others = pool.map(graded_in, range(8))
+    assert others == [first] * 7
 
 
 def test_a_result_says_who_graded_by_what_and_at_which_cost(ocaml_grader: OcamlGrader) -> None:

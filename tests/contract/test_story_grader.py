@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -27,8 +26,6 @@ from services.graders.story.reading import read
 from services.rubric import rubrics_of
 
 WEIGHTED, SCRUM = rubrics_of("story")
-CASES = Path(__file__).parents[1] / "cases" / "story"
-LAYOUTS: dict[str, str] = yaml.safe_load((CASES / "layouts.yaml").read_text())["layouts"]
 ASKED = (
     "As a shopper, I want to pay by card, so that I can leave my cash at home.",
     "As a shop owner, I want to see what was sold today, so that I can order in time.",
@@ -65,17 +62,6 @@ def test_the_references_themselves_earn_nearly_all_and_pass(grade: Any) -> None:
 
 def test_an_honest_answer_in_other_words_earns_most_of_it(grade: Any) -> None:
     assert grade("\n".join(HONEST)).reward >= 0.75
-
-
-def test_more_of_what_was_asked_for_earns_more(grade: Any) -> None:
-    rewards = [grade("\n".join(HONEST[:number])).reward for number in range(len(HONEST) + 1)]
-    assert rewards == sorted(set(rewards))
-    assert rewards[0] == 0.0
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_the_layout_does_not_matter(grade: Any, layout: str) -> None:
-    assert grade(LAYOUTS[layout]).reward == pytest.approx(grade(LAYOUTS["plain"]).reward, abs=0.02)
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

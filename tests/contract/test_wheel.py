@@ -17,8 +17,6 @@ import pytest
 
 from gradus.contract import Graded
 
-pytestmark = pytest.mark.slow
-
 ROOT = Path(__file__).parents[2]
 HEAVY = ("torch", "trl", "transformers", "fastapi", "starlette", "uvicorn", "uvloop", "redis", "numpy", "opentelemetry")
 PACKAGES = ("gradus", "services", "trainer")
@@ -79,6 +77,8 @@ def test_sources_of_ocaml_configs_cases_and_templates_are_in_the_wheel(wheel: Pa
         r"gradus/configs/graders/ocaml\.yaml",
         r"gradus/configs/tasks/ocaml\.jsonl",
         r"trainer/.*\.html\.j2",
+        r"trainer/evaluate/report/templates/report\.css",
+        r"trainer/evaluate/report/templates/report\.js",
         r"gradus/look\.css",
         r"services/dashboard/page/index\.html",
         r"services/dashboard/page/app\.js",
@@ -94,6 +94,7 @@ def test_neither_tests_nor_caches_are_in_the_wheel(wheel: Path) -> None:
     assert {top for top in tops if not top.endswith(".dist-info")} == set(PACKAGES)
 
 
+@pytest.mark.slow
 def test_the_base_installation_has_nothing_heavy(installed: Path) -> None:
     script = f"import importlib.util as u; print([n for n in {HEAVY!r} if u.find_spec(n)])"
     assert run(installed / "python", "-I", "-c", script).stdout.strip() == "[]"
@@ -109,6 +110,7 @@ def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
     assert tops & {*HEAVY, "services", "trainer", "httpx", "pydantic"} == set()
 
 
+@pytest.mark.slow
 def test_help_takes_less_than_a_second_of_cpu(installed: Path) -> None:
     def cpu_s() -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -119,6 +121,7 @@ def test_help_takes_less_than_a_second_of_cpu(installed: Path) -> None:
     assert min(cpu_s() for _ in range(3)) < 1.0
 
 
+@pytest.mark.slow
 def test_the_installed_command_grades_with_base_dependencies_alone(
     installed: Path, tmp_path: Path, ocaml_grader: object
 ) -> None:
@@ -138,6 +141,7 @@ def test_the_installed_command_grades_with_base_dependencies_alone(
     assert list(tmp_path.glob("ocaml-*")), "the compiler front is built from the sources in the wheel"
 
 
+@pytest.mark.slow
 def test_the_installed_command_finds_its_tasks(installed: Path, tmp_path: Path) -> None:
     script = "from gradus.resources import configs; print(configs())"
     folder = Path(run(installed / "python", "-I", "-c", script, cwd=tmp_path).stdout.strip())
@@ -145,6 +149,7 @@ def test_the_installed_command_finds_its_tasks(installed: Path, tmp_path: Path) 
     assert (folder / "tasks" / "ocaml.jsonl").is_file()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("argv", "extra"),
     [

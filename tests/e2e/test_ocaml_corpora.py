@@ -8,7 +8,6 @@ from services.graders.ocaml.grader import OcamlGrader
 from tests.e2e.ocaml_corpora import CORPORA, DATA, grade_all, missing_packages, records, wrong
 
 
-@pytest.mark.slow
 def test_references_get_full_marks_and_stubs_do_not(ocaml_grader: OcamlGrader) -> None:
     absent = [name for name in CORPORA if not (DATA / name).exists()]
     if absent:

@@ -20,10 +20,7 @@ from tests.e2e.story_corpora import (
     strangers,
 )
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not DATA.exists(), reason="the real backlogs and sprints are not here"),
-]
+pytestmark = pytest.mark.skipif(not DATA.exists(), reason="the real backlogs and sprints are not here")
 
 NO_STORIES = (
     "",
