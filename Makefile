@@ -75,20 +75,30 @@ verify-mps: $(VENV)/.done  ## Whether torch computes rightly on Apple Silicon; g
 serve: setup  ## Serve grading on http://127.0.0.1:8000, everything in one process
 	@$(BIN)/gradus serve
 
-.PHONY: test
-test: setup  ## Run everything that must pass
+PYTEST = $(BIN)/python -m pytest -q
+# Test processes that run at the same time; each has its own Redis, graders, browser and ports.
+PROCESSES ?= 2
+
+.PHONY: test-system
+test-system: setup
 	@deploy/setup/debian.sh test
-	$(BIN)/python -m pytest -q --ignore tests/vllm_server
+
+.PHONY: test
+test: test-system  ## Run everything that must pass before a change lands (8 to 12 minutes on two cores)
+	$(PYTEST) -n $(PROCESSES) -m "not slow" --ignore tests/vllm_server
+
+.PHONY: test-fast
+test-fast: test-system  ## Run the test files that take a few seconds each, for daily work (about a minute)
+	$(PYTEST) -n $(PROCESSES) -m "not slow" --ignore tests/vllm_server --fast
+
+.PHONY: test-slow
+test-slow: test-system  ## Run the tests that `make test` leaves out: long variants, and 4-bit and 8-bit weights on the CPU
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --upgrade --target .venv-quantized bitsandbytes==0.50.2
+	PYTHONPATH=.venv-quantized $(PYTEST) -n $(PROCESSES) -m slow --ignore tests/vllm_server
 
 .PHONY: test-vllm
 test-vllm: setup vllm  ## Training against a real vLLM server that is killed, restarted, slow, wrong (tests/vllm_server)
-	$(BIN)/python -m pytest -q tests/vllm_server
-
-.PHONY: test-quantized
-test-quantized: setup  ## 4-bit and 8-bit weights on the CPU; bitsandbytes goes into a folder of its own, .venv-quantized
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --upgrade --target .venv-quantized bitsandbytes==0.50.2
-	PYTHONPATH=.venv-quantized $(BIN)/python -m pytest -q tests/unit/test_trainer_adapters.py tests/unit/test_presets.py \
-		tests/unit/test_stages.py::test_adapters_on_weights_of_four_bits_learn_too
+	$(PYTEST) tests/vllm_server
 
 .PHONY: secrets
 secrets:  ## Make the passwords that docker-compose.yml reads, as files in ./secrets

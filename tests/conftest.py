@@ -1,19 +1,26 @@
-"""What tests of several suites share: a real Redis on a free port, the OCaml grader, the command line."""
+"""Fixtures that several suites share (Redis, graders, the command line), the order of test files, the cost of a run."""
 
 from __future__ import annotations
 
 import io
+import itertools
+import json
+import os
+import resource
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import settings
 
 from gradus.cli import main
 from gradus.errors import Fault
@@ -22,12 +29,92 @@ from services.graders.preference.grader import PreferenceGrader
 from services.graders.rust.grader import RustGrader
 from services.graders.story.grader import StoryGrader
 
+ROOT = Path(__file__).parent.parent
+SECONDS = Path(__file__).parent / "seconds.json"
+"""Wall time in seconds of each test file that takes at least one, as `pytest --record-seconds` measured it."""
+
+FAST_S = 3
+"""Seconds that a file of `make test-fast` takes at most."""
+STARTED = time.monotonic()
+
+# A busy machine takes longer than Hypothesis allows one example by default (0.2 s).
+settings.register_profile("gradus", deadline=None)
+settings.load_profile("gradus")
+
+# What graders prepare (compile servers, models) is kept in the clone, under names that hold a hash of the contents.
+os.environ.setdefault("GRADUS_CACHE_DIR", str(ROOT / ".cache"))
+
+
+# ------------------------------------------------------------------------------- two processes, the longest file first
+
+
+def _seconds() -> dict[str, float]:
+    known: dict[str, float] = json.loads(SECONDS.read_text())
+    return known
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--record-seconds", action="store_true", help=f"Write the wall time of test files to {SECONDS}")
+    parser.addoption("--fast", action="store_true", help=f"Leave out test files that take more than {FAST_S} s")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    name = collection_path.relative_to(ROOT).as_posix()
+    return True if config.getoption("--fast") and _seconds().get(name, 0) > FAST_S else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Sorts test files by their recorded time, longest first. pytest-xdist hands out files in this order."""
+    seconds = _seconds()
+    items.sort(key=lambda item: -seconds.get(item.nodeid.partition("::")[0], 0))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Hands out whole files, so that fixtures of a module are set up once, in the order of collection."""
+    from xdist.scheduler import LoadFileScheduling
+
+    config.option.loadscopereorder = False
+    return LoadFileScheduling(config, log)
+
+
+@pytest.hookimpl(trylast=True)  # after pytest's list of the slowest tests
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Reports the time of the whole run and, with `--record-seconds`, writes down the time of each file."""
+    used = [resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    cpu = sum(usage.ru_utime + usage.ru_stime for usage in used)
+    wall = time.monotonic() - STARTED
+    terminalreporter.write_line(f"{wall:.0f} s of wall time, {cpu:.0f} s of CPU time in all processes")
+    if not config.getoption("--record-seconds"):
+        return
+    seconds: Counter[str] = Counter()
+    for report in itertools.chain.from_iterable(terminalreporter.stats.values()):
+        if isinstance(report, pytest.TestReport):
+            seconds[report.nodeid.partition("::")[0]] += report.duration
+    known = {**_seconds(), **seconds}
+    kept = {name: round(known[name]) for name in sorted(known) if known[name] >= 1 and (ROOT / name).exists()}
+    SECONDS.write_text(json.dumps(kept, indent=1) + "\n")
+
+
+# ------------------------------------------------------------------------------------------------------------ fixtures
+
+
+def _ports() -> Iterator[int]:
+    """TCP ports of this test process alone, below those that the kernel chooses for connections (from 32768 on)."""
+    process = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    first = 16_000 + process % 8 * 2_000
+    return (first + number % 2_000 for number in itertools.count(os.getpid()))
+
+
+_PORTS = _ports()
+
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    while True:
+        port = next(_PORTS)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class RedisServer:

@@ -8,7 +8,7 @@ queue="redis-server"
 python="python3-venv"
 test="libbase-ocaml-dev libreact-ocaml-dev libcalendar-ocaml-dev libppx-sexp-conv-ocaml-dev libppx-deriving-ocaml-dev \
 chromium chromium-driver procps prometheus librust-serde-dev librust-serde-derive-dev librust-serde-json-dev librust-itertools-dev \
-librust-regex-dev librust-rand-dev librust-aho-corasick-dev librust-memchr-dev"
+redis-sentinel librust-regex-dev librust-rand-dev librust-aho-corasick-dev librust-memchr-dev"
 
 # Rust is not installed from here: Debian's is too old, and rustup belongs to the user. All else works without it.
 look_for_rust() {
