@@ -1,9 +1,9 @@
-"""Trains the probes, logistic regressions that tell sentences from words out of order, purposes from absurdities, and
-somebody from something.
+"""Trains the story grader's probes: `python -m tools.story_model.training services/graders/story`.
 
-Their sentences are docstrings of Python's standard library and of installed packages (for those shipped: all extras).
-Stories are not among them. Run where the model is; the results are `fluency.json`, `sense.json` and `party.json`, which
-are part of the grader. Serving needs none of this.
+They are logistic regressions that tell sentences from words out of order, purposes from absurdities, and persons from
+things. Their sentences are docstrings of Python's standard library and of installed packages (for those shipped: all
+extras); no stories are among them. Needs the model on this machine. The results are `fluency.json`, `sense.json` and
+`party.json`, which are part of the grader.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from scipy.optimize import minimize
 
 from services.graders.story.backends import open_backend
 from services.graders.story.encoder import Encoder
-from services.graders.story.model import DEFAULT_MODEL, open_model
+from services.graders.story.export import open_model
+from services.graders.story.model import DEFAULT_MODEL
 from services.graders.story.words import word_list
 
 SEED = 20
