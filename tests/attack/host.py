@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gradus.attacks import filled_in
+from services.attacks.code import filled_in
 
 
 @dataclass

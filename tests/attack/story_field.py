@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 
-from gradus.story_attacks import FIGURE_TOLERANCE, STALE, KnownException, Sprint, halves, sprint_of, story_rows
+from services.attacks.stories import FIGURE_TOLERANCE, STALE, KnownException, Sprint, halves, sprint_of, story_rows
 from services.graders.story.grader import StoryGrader
 from tests.attack.story_twists import ATTACKS, LAYOUTS, Given, parts_of
 
@@ -45,7 +45,7 @@ class Field:
         return sum(reward >= half for reward, half in zip(self.attacks[kind], self.half, strict=True))
 
     def verdict_on(self, kind: str, exceptions: Mapping[tuple[str, str], KnownException]) -> tuple[str, str | None]:
-        """As in `gradus.story_attacks`, by the means over all tasks."""
+        """As in `services.attacks.stories`, by the means over all tasks."""
         reward, half = self.mean_of(self.attacks[kind]), self.mean_of(self.half)
         known = exceptions.get((self.source, kind))
         if reward < half:

@@ -1,6 +1,6 @@
 """Hostile OCaml answers, one file each: no unearned credit, the host as it was, the grader as able as before.
 
-What the comment at the head of a file means is in `gradus/attacks.py`.
+What the comment at the head of a file means is in `services/attacks/code.py`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from gradus.attacks import OCAML, Attack, load_attacks
 from gradus.contract import Graded
+from services.attacks.code import OCAML, Attack, load_attacks
 from services.facts import Facts
 from services.graders.ocaml.grader import OcamlGrader
 from services.graders.ocaml.trial import Trial

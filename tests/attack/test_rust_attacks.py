@@ -1,7 +1,7 @@
 """Hostile Rust answers, one file each: no unearned credit, the host as it was, the grader as able as before.
 
-What the comment at the head of a file means is in `gradus/attacks.py`. `rust_files.yaml` holds whole completions that
-try where files of an answer can be put.
+What the comment at the head of a file means is in `services/attacks/code.py`. `rust_files.yaml` holds whole completions
+that try where files of an answer can be put.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from gradus.attacks import RUST, Attack, attack_of, load_attacks
 from gradus.contract import Graded
 from gradus.errors import Fault
+from services.attacks.code import RUST, Attack, attack_of, load_attacks
 from services.graders.rust.grader import RustGrader
 from tests.attack.host import descendants, watched
 

@@ -12,7 +12,7 @@ from collections import Counter
 
 import pytest
 
-from gradus.story_attacks import (
+from services.attacks.stories import (
     KnownException,
     Outcome,
     halves,

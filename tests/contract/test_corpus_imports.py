@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from corpus.admission import validate
+from corpus.columns import LAYOUTS
+from corpus.exercism import exercism_drafts
+from corpus.files import rows_of
 from gradus.contract import GraderName
-from services.admission import validate
-from services.corpus.columns import LAYOUTS
-from services.corpus.exercism import exercism_drafts
-from services.corpus.files import rows_of
 from services.graders.ocaml.grader import OcamlGrader
 from services.graders.rust.grader import RustGrader
 from services.graders.story.grader import StoryGrader
@@ -409,8 +409,8 @@ def test_columns_of_sprints(imported: Import, story_grader: StoryGrader) -> None
     ],
 )
 def test_any_row_is_a_draft_or_has_a_problem(layout: str, row: dict[str, Any]) -> None:
+    from corpus.columns import column_drafts
     from gradus.rows import Row
-    from services.corpus.columns import column_drafts
 
     [draft] = column_drafts([Row("x:1", row)], LAYOUTS[layout])
     assert draft.problem or draft.values["id"]

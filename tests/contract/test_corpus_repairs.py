@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
+from corpus.cargo_mutants import edits_in
+from corpus.edits import Edit, chosen
+from corpus.formats import harmony_turns
+from corpus.ocaml_mutations import OcamlMutations
+from corpus.repairs import Wish, break_tasks, mutations_for
+from corpus.rust_mutations import RustMutations
+from corpus.trajectories import trajectories
 from gradus.contract import Graded, GraderName
 from gradus.errors import InternalFault, Misuse
 from gradus.rows import Row
 from gradus.sayings import said
-from services.corpus.cargo_mutants import edits_in
-from services.corpus.edits import Edit, chosen
-from services.corpus.formats import harmony_turns
-from services.corpus.ocaml_mutations import OcamlMutations
-from services.corpus.repairs import Wish, break_tasks, mutations_for
-from services.corpus.rust_mutations import RustMutations
-from services.corpus.trajectories import trajectories
 from services.graders.ocaml.grader import OcamlGrader
 from services.graders.rust.grader import RustGrader
 from services.graders.story.grader import StoryGrader
@@ -428,7 +428,7 @@ def test_harmony_is_messages_in_channels_that_end_as_they_should(
 
 
 def test_turns_of_harmony_put_together_are_the_whole(ocaml_grader: OcamlGrader) -> None:
-    from services.corpus.formats import harmony_row
+    from corpus.formats import harmony_row
 
     [told] = trajectories(rows_of(REPAIR), GraderName.OCAML, ocaml_grader, 1, 2)
     assert told.trajectory is not None

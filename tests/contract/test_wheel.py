@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("torch", "trl", "transformers", "fastapi", "starlette", "uvicorn", "uvloop", "redis", "numpy", "opentelemetry")
-PACKAGES = ("gradus", "services", "trainer")
+PACKAGES = ("gradus", "services", "trainer", "corpus")
 
 
 def run(*command: str | Path, **more: Any) -> subprocess.CompletedProcess[str]:
@@ -106,7 +106,7 @@ def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
     assert "gradus.cli" in imported
     tops = {name.partition(".")[0] for name in imported}
-    assert tops & {*HEAVY, "services", "trainer", "httpx", "pydantic"} == set()
+    assert tops & {*HEAVY, "httpx", "pydantic"} == set()
 
 
 def test_help_takes_less_than_a_second_of_cpu(installed: Path) -> None:
