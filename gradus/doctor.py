@@ -139,20 +139,16 @@ def cpu_flags() -> frozenset[str]:
 def memory() -> Sign:
     """Sign for the memory this process may use; a container's limit counts."""
     found_gb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    limit_gb = _container_limit_gb()
-    usable_gb = min(found_gb, limit_gb) if limit_gb is not None else found_gb
+    usable_gb = found_gb
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with suppress(OSError, ValueError):
+            usable_gb = min(found_gb, int(Path(path).read_text(encoding="ascii")) / 2**30)
+            break
     text = f"{usable_gb:.0f} GiB" + (f" of the machine's {found_gb:.0f}" if usable_gb < found_gb else "")
     enough = usable_gb >= LITTLE_MEMORY_GB
     if not enough:
         text += f"; a demo needs {LITTLE_MEMORY_GB:.0f}: give the container more, or take fewer workers"
     return Sign("memory", enough, text, needed=False, details={"usable_gb": round(usable_gb, 2)})
-
-
-def _container_limit_gb() -> float | None:
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        with suppress(OSError, ValueError):
-            return int(Path(path).read_text(encoding="ascii")) / 2**30
-    return None
 
 
 def disks() -> Iterator[Sign]:

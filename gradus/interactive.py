@@ -61,8 +61,15 @@ def is_wanted(arguments: Sequence[str]) -> bool:
 def start() -> NoReturn:
     """Ask what to do, print its command and become it. Ends with 130 at Ctrl-C and at the end of input."""
     console = Console(highlight=False)
+    menu = offers()
+    console.print("[bold]Gradus[/] grades what language models write, and trains them on the grades.\n")
+    for number, offer in enumerate(menu, start=1):
+        console.print(f"  {number}  {offer.name:<10} {offer.what}")
+    console.print("\n`gradus --help` lists every command.\n", markup=False)
+    names = [offer.name for offer in menu]
     try:
-        command = _asked(console)
+        chosen = menu[names.index(_chosen(console, Question("What shall it be?", lambda: names, only=True)))]
+        command = chosen.command([_answer(console, question) for question in chosen.questions])
     except (KeyboardInterrupt, EOFError):
         console.print()
         sys.exit(130)
@@ -71,17 +78,6 @@ def start() -> NoReturn:
     sys.stdout.flush()
     program = command if words is command else [sys.executable, "-m", "gradus", *command]
     os.execv(program[0], program)
-
-
-def _asked(console: Console) -> list[str]:
-    console.print("[bold]Gradus[/] grades what language models write, and trains them on the grades.\n")
-    menu = offers()
-    for number, offer in enumerate(menu, start=1):
-        console.print(f"  {number}  {offer.name:<10} {offer.what}")
-    console.print("\n`gradus --help` lists every command.\n", markup=False)
-    chosen = _chosen(console, Question("What shall it be?", lambda: [offer.name for offer in menu], only=True))
-    offer = next(offer for offer in menu if offer.name == chosen)
-    return offer.command([_answer(console, question) for question in offer.questions])
 
 
 def _answer(console: Console, question: Question) -> str:

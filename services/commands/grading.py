@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -38,11 +38,7 @@ def grade(
 
     name = grader_named(grader)
     asked = _submissions(name, submissions)
-    results: Iterable[Graded | Faulted]
-    if url is not None:
-        results = _graded_there(name, asked, rubric, url, api_key, deadline_s)
-    else:
-        results = _graded_here(name, asked, rubric, slots, config)
+    results = _graded(name, asked, url, deadline_s, api_key, slots, rubric, config)
     faults = 0
     for result in with_progress(results, len(asked), "grading", quiet):
         print(result.model_dump_json(), flush=True)
@@ -73,21 +69,21 @@ def _submissions(name: GraderName, path: str) -> list[Submission]:
     return found
 
 
-def _graded_here(
+def _graded(
     name: GraderName,
     asked: list[Submission],
-    rubric: str | None,
+    url: str | None,
+    deadline_s: float,
+    api_key: str | None,
     slots: int | None,
+    rubric: str | None = None,
     config: Path | None = None,
-) -> Iterator[Graded | Faulted]:
-    from services.offline import open_local
+) -> Iterable[Graded | Faulted]:
+    """Results in order, of this machine as they become known, or of the service at `url` all at once."""
+    if url is None:
+        from services.offline import open_local
 
-    return open_local(name.value, config, slots).grade(asked, rubric) if asked else iter(())
-
-
-def _graded_there(
-    name: GraderName, asked: list[Submission], rubric: str | None, url: str, api_key: str | None, deadline_s: float
-) -> list[Graded | Faulted]:
+        return open_local(name.value, config, slots).grade(asked, rubric) if asked else ()
     import asyncio
 
     from gradus.client import RewardClient
@@ -119,12 +115,7 @@ def attack(
     if name.value == "story":
         raise typer.Exit(_attack_stories(name, url, deadline_s, api_key, slots, quiet))
     corpus = list(load_attacks(name))
-    asked: list[Submission] = [one.submission() for one in corpus]
-    results: Iterable[Graded | Faulted]
-    if url is not None:
-        results = _graded_there(name, asked, None, url, api_key, deadline_s)
-    else:
-        results = _graded_here(name, asked, None, slots)
+    results = _graded(name, [one.submission() for one in corpus], url, deadline_s, api_key, slots)
     through = 0
     for one, result in zip(corpus, with_progress(results, len(corpus), "attacking", quiet), strict=True):
         problem = one.got_through(result)
@@ -145,10 +136,7 @@ def _attack_stories(
 
     sprints, exceptions = load_sprints(), load_exceptions()
     asked = list(submissions_of(sprints))
-    if url is not None:
-        results: Iterable[Graded | Faulted] = _graded_there(name, asked, None, url, api_key, deadline_s)
-    else:
-        results = _graded_here(name, asked, None, slots)
+    results = _graded(name, asked, url, deadline_s, api_key, slots)
     counts = dict.fromkeys(("held", "known", "THROUGH"), 0)
     wrong = 0
     for one in outcomes(sprints, with_progress(results, len(asked), "attacking", quiet)):
