@@ -69,7 +69,7 @@ demo-pipeline: setup  ## SFT, preference pairs, IPO, GRPO, evaluation and gates 
 
 .PHONY: verify-mps
 verify-mps: $(VENV)/.done  ## Whether torch computes rightly on Apple Silicon; graders run in containers there, the trainer natively
-	@$(BIN)/python -m gradus.doctor.mps
+	@$(BIN)/python -m trainer.doctor.mps
 
 .PHONY: serve
 serve: setup  ## Serve grading on http://127.0.0.1:8000, everything in one process

@@ -16,14 +16,6 @@ def configs() -> Path:
     raise Misuse("the shipped configs are missing: reinstall gradus, or run from a checkout")
 
 
-def attacks(grader: str) -> Path:
-    """The folder of hostile answers for a grader. Raises Misuse when there is none."""
-    for folder in (Path(__file__).parent / "attacks_of", Path(__file__).parent.parent / "tests" / "attack"):
-        if (folder / grader).is_dir():
-            return folder / grader
-    raise Misuse(f"there is no corpus of attacks on the grader {grader!r}")
-
-
 def look() -> str:
     """The style sheet that the report of a run and the live page share."""
     return (Path(__file__).parent / "look.css").read_text(encoding="utf-8")

@@ -1,16 +1,18 @@
-"""Grading without a server: the same grader on the same machine, for `gradus grade` and `gradus tasks validate`.
+"""Grading in this process: no broker, no cache, no network. Identical submissions are graded once.
 
-No broker, no cache, no network. Identical submissions are graded once.
+`gradus.local` finds `open_local` by its entry point.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from queue import SimpleQueue
 
-from gradus.contract import Faulted, Graded, Submission, job_id_of, with_id
-from services.graders import Grader, usual_slots
+from gradus.contract import Faulted, Graded, GraderInfo, Submission, grader_named, job_id_of, with_id
+from gradus.errors import Misuse
+from services.graders import Grader, load, usual_slots
 from services.worker import grade_safely
 
 
@@ -43,4 +45,33 @@ def grade_in_order(
         for submission_id, future in asked:
             yield with_id(future.result(), submission_id)
     finally:
-        pool.shutdown(cancel_futures=True)  # whoever stops asking, by Ctrl-C or a closed pipe, waits for no others
+        pool.shutdown(cancel_futures=True)  # after Ctrl-C or a closed pipe, queued submissions are not graded
+
+
+class OfflineGrader:
+    """A `gradus.local.LocalGrader`."""
+
+    def __init__(self, grader: Grader, slots: int | None) -> None:
+        self._grader = grader
+        self._slots = slots
+        self._is_proven = False
+
+    def info(self) -> GraderInfo:
+        return self._grader.info()
+
+    def prove(self) -> None:
+        if not self._is_proven:
+            self._grader.prove()
+            self._is_proven = True
+
+    def grade(self, submissions: Sequence[Submission], rubric: str | None = None) -> Iterator[Graded | Faulted]:
+        info = self.info()
+        if rubric is not None and rubric not in info.rubrics:
+            raise Misuse(f"grader '{info.name}' has no rubric {rubric!r}; it has: {', '.join(info.rubrics)}")
+        self.prove()
+        return grade_in_order(self._grader, submissions, rubric or info.rubrics[0], self._slots)
+
+
+def open_local(grader: str, config: Path | None = None, slots: int | None = None) -> OfflineGrader:
+    """Raises UnknownGrader, and Fault when the grader cannot start."""
+    return OfflineGrader(load(grader_named(grader), config=config), slots)

@@ -15,7 +15,7 @@ from queue import SimpleQueue
 
 import pytest
 
-from gradus.attacks import Attack, filled_in
+from services.attacks.code import Attack, filled_in
 
 SLOTS = 2
 """Attacks that are graded at the same time."""

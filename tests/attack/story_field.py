@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from gradus.contract import Faulted, Graded
-from gradus.story_attacks import FIGURE_TOLERANCE, STALE, KnownException, Sprint, halves, sprint_of, story_rows
+from services.attacks.stories import FIGURE_TOLERANCE, STALE, KnownException, Sprint, halves, sprint_of, story_rows
 from services.graders.story.grader import StoryGrader
 from services.offline import grade_in_order
 from tests.attack.story_twists import ATTACKS, LAYOUTS, Given, parts_of

@@ -10,7 +10,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator
 
-from gradus.story_attacks import load_exceptions, load_sprints, outcomes, submissions_of
+from services.attacks.stories import load_exceptions, load_sprints, outcomes, submissions_of
 from services.graders.story.grader import StoryGrader
 from services.offline import grade_in_order
 from tests.attack.story_field import RUBRIC, SOURCES, Field, measured

@@ -1,6 +1,6 @@
 """Hostile OCaml answers, one file each: no unearned credit, the host as it was, the grader as able as before.
 
-What the comment at the head of a file means is in `gradus/attacks.py`. The attacks are graded in several slots at once,
+What the comment at the head of a file means is in `services/attacks/code.py`. The attacks are graded in several slots at once,
 each on a host of its own, and a right answer after each of them: honest answers beside hostile ones lose nothing.
 """
 
@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 import yaml
 
-from gradus.attacks import OCAML, Attack, load_attacks
 from gradus.contract import Graded
+from services.attacks.code import OCAML, Attack, load_attacks
 from services.graders.ocaml.grader import OcamlGrader
 from tests.attack.host import SLOTS, Batch, chosen_attacks, watched
 from tests.verdicts import OnlyCold

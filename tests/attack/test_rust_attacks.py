@@ -1,6 +1,6 @@
 """Hostile Rust answers, one file each: no unearned credit, the host as it was, the grader as able as before.
 
-What the comment at the head of a file means is in `gradus/attacks.py`. `rust_files.yaml` holds whole completions that
+What the comment at the head of a file means is in `services/attacks/code.py`. `rust_files.yaml` holds whole completions
 try where files of an answer can be put. The attacks are graded in several slots at once, each on a host of its own.
 """
 
@@ -18,8 +18,8 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from gradus.attacks import RUST, Attack, attack_of, load_attacks
 from gradus.contract import Graded
+from services.attacks.code import RUST, Attack, attack_of, load_attacks
 from services.graders.rust.grader import RustGrader
 from tests.attack.host import SLOTS, Batch, chosen_attacks, watched
 

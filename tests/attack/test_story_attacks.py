@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import pytest
 
-from gradus.story_attacks import (
+from services.attacks.stories import (
     KnownException,
     Outcome,
     halves,

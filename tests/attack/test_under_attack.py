@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gradus.attacks import OCAML
 from gradus.contract import OcamlSubmission
+from services.attacks.code import OCAML
 from services.graders.ocaml.grader import OcamlGrader
 from services.offline import grade_in_order
 from tests.attack.fuzz_ocaml import fuzz

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from corpus.admission import Finding, validate
 from gradus.contract import GraderName
 from gradus.resources import configs
 from gradus.rows import Row, read_rows
-from services.admission import Finding, validate
 from services.graders.ocaml.grader import OcamlGrader
 from services.graders.rust.grader import RustGrader
 from services.graders.story.grader import StoryGrader

@@ -17,8 +17,8 @@ import httpx
 import pytest
 
 from gradus.contract import RESULT, Faulted, Graded
-from gradus.doctor.grading import grading_signs
 from services.api.keys import key_ring
+from services.doctor import grading_signs
 from services.graders.ocaml.grader import OcamlGrader
 from services.graders.rust.grader import RustGrader
 from services.graders.story.grader import StoryGrader

@@ -225,7 +225,7 @@ def test_bad_prompts_are_named_and_nothing_is_asked(gradus: Cli, tmp_path: Path)
         (["eval", "x.jsonl", "--endpoint", "not a url"], "is not an endpoint"),
         (["eval", "x.jsonl", "--endpoint", "http://h/v1", "--body", "{"], "--body: is not JSON"),
         (["eval", "x.jsonl", "--endpoint", "http://h/v1", "--body", "[1]"], "--body: is no JSON object"),
-        (["eval", "m", "--perplexity", "f.txt", "--endpoint", "http://h/v1"], "needs the model here"),
+        (["eval", "m", "--perplexity", "f.txt", "--endpoint", "http://h/v1"], "needs a local model"),
         (["eval", "m", "x", "--perplexity", "f.txt"], "takes one model"),
         (["sample"], "give MODEL and PROMPTS"),
         (["compare", "nowhere", "nowhere"], "cannot be read"),

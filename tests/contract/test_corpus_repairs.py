@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
+from corpus.admission import validate
+from corpus.cargo_mutants import edits_in
+from corpus.edits import Edit, chosen
+from corpus.formats import harmony_row
+from corpus.ocaml_mutations import OcamlMutations
+from corpus.repairs import Wish, break_tasks, mutations_for
+from corpus.rust_mutations import RustMutations
+from corpus.trajectories import trajectories
 from gradus.contract import Graded, GraderName, OcamlSubmission
 from gradus.errors import InternalFault, Misuse
 from gradus.rows import Row
 from gradus.sayings import said
-from services.admission import validate
-from services.corpus.cargo_mutants import edits_in
-from services.corpus.edits import Edit, chosen
-from services.corpus.formats import harmony_row
-from services.corpus.ocaml_mutations import OcamlMutations
-from services.corpus.repairs import Wish, break_tasks, mutations_for
-from services.corpus.rust_mutations import RustMutations
-from services.corpus.trajectories import trajectories
 from services.graders.ocaml.grader import OcamlGrader
 from services.graders.rust.grader import RustGrader
 from services.graders.story.grader import StoryGrader

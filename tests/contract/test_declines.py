@@ -6,10 +6,10 @@ from pathlib import Path
 
 from openai_like import OpenAiLike
 
+from corpus.admission import fenced
 from gradus.contract import SUBMISSIONS, Graded, GraderName
 from gradus.resources import configs
 from gradus.rows import read_rows
-from services.admission import fenced
 from services.graders.rust.grader import RustGrader
 from services.offline import grade_in_order
 from tests.conftest import Cli

@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 import pytest
 
-from gradus.cli.pipeline import check_words
+from gradus.cli import check_words
 from gradus.errors import Misuse
 
 ROOT = Path(__file__).parents[2]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from corpus.admission import fenced
 from gradus.contract import SUBMISSIONS, Graded, GraderName
-from services.admission import fenced
 from services.graders import Grader
 from services.graders.ocaml.grader import OcamlGrader
 from services.graders.rust.grader import RustGrader

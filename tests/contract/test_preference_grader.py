@@ -20,13 +20,13 @@ import pytest
 import yaml
 
 from gradus.contract import Graded, OcamlSubmission, PreferenceSubmission, Stage, job_id_of
-from gradus.doctor.grading import preference_signs
 from gradus.errors import InternalFault, Misuse
 from services.api.app import create_app
 from services.api.settings import ApiSettings
 from services.broker import Broker
 from services.broker.memory import MemoryBroker
 from services.broker.streams import StreamsBroker
+from services.doctor import preference_signs
 from services.graders.preference.config import load_config
 from services.graders.preference.grader import PreferenceGrader
 from services.graders.preference.scorer import Scorer

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from gradus.cli.pipeline import check_words
-from gradus.cli.start import OFFERS
+from gradus.cli import check_words
+from gradus.interactive import Offer, offers
 
 SOON_S = 100.0
 
@@ -139,9 +139,9 @@ def test_without_a_terminal_there_is_help_and_no_question() -> None:
     assert "What shall it be?" not in ended.stdout
 
 
-@pytest.mark.parametrize("offer", OFFERS, ids=[offer.name for offer in OFFERS])
+@pytest.mark.parametrize("offer", offers(), ids=[offer.name for offer in offers()])
 def test_every_offer_is_a_command_that_there_is(offer: object) -> None:
-    assert isinstance(offer, type(OFFERS[0]))
+    assert isinstance(offer, Offer)
     words = offer.command([question.default or "x" for question in offer.questions])
     if not Path(words[0]).is_absolute():
         check_words(words)

@@ -26,12 +26,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gradus.contract import GraderName
-from gradus.doctor.grading import story_signs
 from gradus.errors import Fault, InternalFault, Misuse
+from services.doctor import story_signs
 from services.graders import load, usual_slots
 from services.graders.story import export, graph
 from services.graders.story.backends import BACKENDS, Backend, Floats, open_backend
 from services.graders.story.encoder import Encoder, padded
+from services.graders.story.export import open_model, whereabouts
 from services.graders.story.model import (
     ABOUT,
     DEFAULT_MODEL,
@@ -40,8 +41,6 @@ from services.graders.story.model import (
     ExportedModel,
     StoryTokenizer,
     kept_model,
-    open_model,
-    whereabouts,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -344,7 +343,7 @@ def test_the_default_model_is_exported_once_and_then_needs_neither_weights_nor_o
     assert whereabouts() == f"{DEFAULT_MODEL}, fp32, exported in {made.folder}"
     assert str(made.folder) in whereabouts(str(made.folder / "model-fp32.onnx"))
     onnx.checker.check_model(str(made.folder / "model-fp32.onnx"))
-    monkeypatch.setitem(sys.modules, "services.graders.story.export", None)
+    monkeypatch.setitem(sys.modules, "onnx", None)
     assert open_model() == made
     assert [path.name for path in empty_cache.iterdir()] == [made.folder.name], "nothing half-made is left"
 
@@ -352,7 +351,6 @@ def test_the_default_model_is_exported_once_and_then_needs_neither_weights_nor_o
 def test_without_onnx_and_without_an_export_the_fault_says_what_to_do(
     empty_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(sys.modules, "services.graders.story.export")
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(InternalFault, match=r"needs the package onnx: pip install 'gradus\[story\]'"):
         open_model()
@@ -471,7 +469,7 @@ RUNS_THE_MODEL = """
 import sys
 import numpy
 from services.graders.story.backends import open_backend
-from services.graders.story.model import open_model
+from services.graders.story.export import open_model
 
 ids = numpy.ones((1, 3), numpy.int64)
 open_backend("onnxruntime", "fp32", open_model(sys.argv[1]), 1).encode(ids, ids)

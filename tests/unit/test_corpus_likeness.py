@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from corpus.contamination import Evaluation, Sizes
+from corpus.duplicates import doubles
+from corpus.files import refuse_existing, write_rows
+from corpus.likeness import alike, plain, runs, words
+from corpus.splitting import split
+from corpus.wording import quoted
 from gradus.errors import Misuse
 from gradus.rows import Row
-from services.corpus.contamination import Evaluation, Sizes
-from services.corpus.duplicates import doubles
-from services.corpus.files import refuse_existing, write_rows
-from services.corpus.likeness import alike, plain, runs, words
-from services.corpus.splitting import split
-from services.corpus.wording import quoted
 from tests.conftest import Cli
 
 LONG = (
@@ -182,8 +182,8 @@ def test_variants_of_one_problem_do_not_make_its_text_wording() -> None:
 
 
 def test_the_wording_of_repair_prompts_is_no_leak() -> None:
+    from corpus.wording import repair_prompt
     from gradus.contract import GraderName
-    from services.corpus.wording import repair_prompt
 
     one = repair_prompt("Add one.", GraderName.OCAML, "let f x = x", "types: line 1, column 2: error: " + "wrong " * 20)
     other = repair_prompt(

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from gradus.doctor import hardware, mps, packages
-from gradus.doctor.sign import tried
+from gradus import doctor
 from gradus.errors import InternalFault
 from services.graders.rust.grader import RustGrader
 from tests.conftest import Cli
+from trainer.doctor import hardware, mps, packages
 
 pytestmark = pytest.mark.training
 
@@ -41,7 +41,7 @@ def test_a_look_that_fails_is_a_sign_and_hides_no_other() -> None:
         def look(trouble: Exception = trouble) -> str:
             raise trouble
 
-        sign = tried("sandbox", look)
+        sign = doctor.tried("sandbox", look)
         assert (sign.fine, sign.needed, sign.text) == (False, True, "no box")
 
 
@@ -76,8 +76,8 @@ def test_short_numbers_of_a_card_follow_from_its_capability(capability: tuple[in
 def test_a_cpu_is_told_by_what_its_kernel_says(
     monkeypatch: pytest.MonkeyPatch, flags: str, able: list[str], bf16: bool
 ) -> None:
-    monkeypatch.setattr(hardware, "cpu_flags", lambda: frozenset(flags.split()))
-    sign = hardware.cpu()
+    monkeypatch.setattr(doctor, "cpu_flags", lambda: frozenset(flags.split()))
+    sign = doctor.cpu()
     assert sign.details["abilities"] == able
     assert sign.details["has_bf16"] is bf16
     assert ("train in float32" in sign.text) is not bf16
@@ -85,13 +85,13 @@ def test_a_cpu_is_told_by_what_its_kernel_says(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/cpuinfo")
 def test_the_flags_of_this_cpu_are_found() -> None:
-    assert hardware.cpu_flags()
+    assert doctor.cpu_flags()
 
 
 def test_little_room_on_a_disk_is_told_with_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage("/")._replace(free=2**30)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
-    signs = {sign.what: sign for sign in hardware.disks()}
+    signs = {sign.what: sign for sign in doctor.disks()}
     assert not signs["disk, runs"].fine
     assert "set HF_HOME" in signs["disk, models"].text
     assert signs["disk, builds"].fine
@@ -99,7 +99,7 @@ def test_little_room_on_a_disk_is_told_with_what_to_set(monkeypatch: pytest.Monk
 
 def test_a_folder_that_is_not_there_yet_is_measured_where_it_would_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HOME", "/no/such/folder/anywhere")
-    assert {sign.what for sign in hardware.disks()} == {"disk, runs", "disk, models", "disk, builds"}
+    assert {sign.what for sign in doctor.disks()} == {"disk, runs", "disk, models", "disk, builds"}
 
 
 def test_a_driver_without_a_torch_for_it_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from openai_like import Json, OpenAiLike, Reply, refused
 
+from corpus.formats import TOOL, TOOLS, chat_row, harmony_row, harmony_turns
+from corpus.trajectories import Step, Trajectory
 from gradus.errors import Misuse
-from services.corpus.formats import TOOL, TOOLS, chat_row, harmony_row, harmony_turns
-from services.corpus.trajectories import Step, Trajectory
 from trainer.evaluate.asking import Plan
 from trainer.evaluate.calling import Calls, calls_of, cut_points, main
 from trainer.evaluate.endpoint import Server

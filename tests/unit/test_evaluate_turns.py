@@ -145,7 +145,7 @@ def test_a_figure_that_is_missing_fails_its_gate(
 
 def test_what_a_model_is_told_is_what_it_was_trained_on() -> None:
     """The words of a repair task and of a trajectory's tool, for one verdict."""
-    from services.corpus.wording import repair_prompt
+    from corpus.wording import repair_prompt
 
     remark = Diagnostic(
         stage=Stage.CHECK, severity=Severity.ERROR, line=1, column=2, code="E0425", message="<|end|> no"

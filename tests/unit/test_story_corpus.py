@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gradus import story_attacks
 from gradus.contract import Faulted, Graded, StorySubmission, faulted
 from gradus.errors import FaultKind, Misuse
-from gradus.story_attacks import load_exceptions, load_sprints, outcomes, submissions_of, verdict_on
+from services.attacks import stories as story_attacks
+from services.attacks.stories import load_exceptions, load_sprints, outcomes, submissions_of, verdict_on
 from tests.conftest import Cli
 
 TASK = "story-001-housing-repairs"

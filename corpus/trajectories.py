@@ -1,0 +1,235 @@
+"""Repair trajectories: an attempt is checked, the grader says what is wrong, the next one is better, the last is right.
+
+Every reply of the tool is what the grader says of exactly that code, graded here and now. What the assistant says in
+between is put together from these replies and from the lines that change: nothing is made up, and no model is asked.
+How a trajectory is written down is in `formats`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from corpus.admission import fenced
+from corpus.edits import Edit
+from corpus.repairs import task_of
+from gradus.contract import SUBMISSIONS, Faulted, Graded, GraderName, Submission, explain
+from gradus.errors import Misuse
+from gradus.rows import Row
+from gradus.sayings import LANGUAGES, SPECIAL, reply, said
+from services.graders import Grader
+from services.offline import grade_in_order
+
+_BATCH = 16
+_SHOWN_LINES = 6
+
+
+_Others = list[tuple[int, str]]
+"""How late a mistake shows, and the code that has it."""
+_Stubs = dict[tuple[str, str], _Others]
+"""Group and right answer -> the broken ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One call of the tool."""
+
+    thought: str
+    code: str
+    reply: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    id: str
+    language: str
+    request: str
+    """What the user asks."""
+    steps: tuple[Step, ...]
+    """Attempts in their order; the last one passes all tests."""
+    thought: str
+    answer: str
+    """What the assistant says at the end: the right file in a fenced block."""
+
+
+@dataclass(slots=True)
+class Told:
+    """What came of one row."""
+
+    where: str
+    id: str
+    trajectory: Trajectory | None = None
+    problem: str | None = None
+    columns: dict[str, Any] = field(default_factory=dict)
+    """Licence, source and the like, for the row that is written."""
+
+
+def trajectories(
+    rows: Sequence[Row], name: GraderName, grader: Grader, attempts: int = 1, slots: int | None = None
+) -> Iterator[Told]:
+    """One for each row with `stub` and `solution`, in order.
+
+    With more than one attempt, the first has the mistakes of other rows of the same `group` too, and each attempt has
+    one less: every step is one towards the answer. Raises Misuse for graders without code.
+    """
+    if name not in LANGUAGES:
+        raise Misuse(f"there are no repair trajectories for the grader {name.value!r}; there are for ocaml and rust")
+    stubs: _Stubs = defaultdict(list)
+    for row in rows:
+        if isinstance(row.values.get("stub"), str) and row.values.get("group"):
+            stubs[_group(row)].append((_depth(row), row.values["stub"]))
+    for start in range(0, len(rows), _BATCH):
+        yield from _told(rows[start : start + _BATCH], stubs, name, grader, attempts, slots)
+
+
+def _told(
+    rows: Sequence[Row],
+    stubs: _Stubs,
+    name: GraderName,
+    grader: Grader,
+    attempts: int,
+    slots: int | None,
+) -> Iterator[Told]:
+    found = [Told(row.where, str(row.values.get("id", ""))) for row in rows]
+    asked: list[tuple[int, str, Submission]] = []
+    for at, row in enumerate(rows):
+        try:
+            codes = _codes(row, stubs, attempts)
+            asked += [(at, code, _submission(row, name, code)) for code in codes]
+        except ValidationError as error:
+            found[at].problem = explain(error)
+        except ValueError as error:
+            found[at].problem = str(error)
+    results = grade_in_order(grader, [made for _, _, made in asked], grader.info().rubrics[0], slots)
+    graded: dict[int, list[tuple[str, Graded | Faulted]]] = defaultdict(list)
+    for (at, code, _), result in zip(asked, results, strict=True):
+        graded[at].append((code, result))
+    for at, row in enumerate(rows):
+        if found[at].problem is None:
+            _fill(found[at], row, name, graded[at])
+        yield found[at]
+
+
+def _codes(row: Row, stubs: _Stubs, attempts: int) -> list[str]:
+    """Broken answers and then the right one. Raises ValueError when the row has none."""
+    stub, solution, prompt = (row.values.get(column) for column in ("stub", "solution", "prompt"))
+    if row.problem is not None:
+        raise ValueError(row.problem)
+    if not all(isinstance(text, str) and text.strip() for text in (stub, solution, prompt)):
+        raise ValueError("has no prompt, no stub (the broken code) or no solution (the right one)")
+    codes = [*_attempts(row, stubs[_group(row)], attempts), str(solution)]
+    if any(SPECIAL.search(text) for text in (*codes, str(prompt))):
+        raise ValueError("holds a text like <|end|>, which models read as a sign of their chat format")
+    return codes
+
+
+def _group(row: Row) -> tuple[str, str]:
+    return str(row.values.get("group", "")), str(row.values.get("solution", ""))
+
+
+def _attempts(row: Row, others: _Others, number: int) -> list[str]:
+    """Codes with mistakes, each with one less than the one before, in the order in which a compiler lets them be seen.
+
+    The mistakes are the row's own and those of others of its group that are elsewhere in the text.
+    """
+    solution, stub = str(row.values["solution"]), str(row.values["stub"])
+    mistakes = [(_depth(row), _mistake(solution, stub))]
+    turn = sum(stub.encode()) % len(others) if others else 0  # so that rows of a group do not all meet the same
+    for depth, other in [*others[turn:], *others[:turn]]:
+        new = _mistake(solution, other)
+        if len(mistakes) < number and all(new.end < one.start or one.end < new.start for _, one in mistakes):
+            mistakes.append((depth, new))
+    inorder = [one for _, one in sorted(mistakes, key=lambda pair: (pair[0], pair[1].start))]
+    return [_with_all(solution, inorder[at:]) for at in range(len(inorder))]
+
+
+def _depth(row: Row) -> int:
+    """How late a mistake shows: words that are missing hide all others, types hide what tests find."""
+    tags = row.values.get("tags")
+    if not isinstance(tags, list):
+        return 1
+    return 0 if "mutation:syntax" in tags else 2 if "stage:tests" in tags else 1
+
+
+def _mistake(solution: str, stub: str) -> Edit:
+    """The one place where `stub` differs from `solution`."""
+    shorter = min(len(solution), len(stub))
+    start = next((at for at in range(shorter) if solution[at] != stub[at]), shorter)
+    same = next((n for n in range(shorter - start) if solution[-1 - n] != stub[-1 - n]), shorter - start)
+    return Edit("", start, len(solution) - same, stub[start : len(stub) - same])
+
+
+def _with_all(solution: str, mistakes: Sequence[Edit]) -> str:
+    for mistake in sorted(mistakes, key=lambda one: one.start, reverse=True):
+        solution = mistake.applied(solution)
+    return solution
+
+
+def _submission(row: Row, name: GraderName, code: str) -> Submission:
+    asked = {"id": "attempt", "completion": fenced(name, code), "task": task_of(row.values, name)}
+    return SUBMISSIONS[name].model_validate(asked)
+
+
+def _fill(told: Told, row: Row, name: GraderName, graded: Sequence[tuple[str, Graded | Faulted]]) -> None:
+    """Sets the trajectory, or the problem."""
+    *broken, (right, last) = graded
+    fault = next((result.fault.message for _, result in graded if isinstance(result, Faulted)), None)
+    if fault is not None:
+        told.problem = fault
+    elif isinstance(last, Graded) and not last.passed:
+        told.problem = f"its solution does not pass: {said(last)}"
+    elif isinstance(broken[-1][1], Graded) and broken[-1][1].passed:
+        told.problem = "its stub passes all tests: there is nothing to repair"
+    else:
+        results = [(code, result) for code, result in graded if isinstance(result, Graded)]
+        tries = [(code, result) for code, result in results[:-1] if not result.passed]
+        told.trajectory = _trajectory(told.id, row, name, [*tries, results[-1]])
+        told.columns = {one: row.values[one] for one in ("group", "licence", "license", "source") if one in row.values}
+
+
+def _trajectory(id_: str, row: Row, name: GraderName, tries: Sequence[tuple[str, Graded]]) -> Trajectory:
+    request = _request(row, name, *tries[0])
+    steps: list[Step] = []
+    for code, result in tries:
+        steps.append(Step(_thought(steps[-1] if steps else None, code, request), code, reply(result)))
+    thought = f"The check says: {steps[-1].reply.splitlines()[0]}. This is the answer."
+    return Trajectory(id_, LANGUAGES[name], request, tuple(steps), thought, fenced(name, steps[-1].code))
+
+
+def _request(row: Row, name: GraderName, code: str, result: Graded) -> str:
+    """The row's prompt; one that shows the row's own broken code and its message shows the first attempt's instead."""
+    prompt, stub, message = (str(row.values.get(column, "")) for column in ("prompt", "stub", "message"))
+    if code == stub or fenced(name, stub) not in prompt:
+        return prompt
+    shown = prompt.replace(fenced(name, stub), fenced(name, code))
+    return shown.replace(message, reply(result)) if message else shown
+
+
+def _thought(before: Step | None, code: str, request: str) -> str:
+    if before is None:
+        is_given = code.strip() in request
+        return "First I check the code as it stands." if is_given else "I check a first attempt."
+    changes = "\n".join(_changes(before.code, code))
+    return f"The check says: {_complaint(before, code)}\nI change:\n{changes}"
+
+
+def _complaint(before: Step, code: str) -> str:
+    """What was said of the line that changes first, or else what was said first."""
+    pairs = zip(before.code.splitlines(), code.splitlines(), strict=False)
+    changed = next((number for number, (old, new) in enumerate(pairs, start=1) if old != new), 0)
+    total, *complaints = before.reply.splitlines()
+    of_line = next((one for one in complaints if re.search(rf": line {changed}[,:]", one)), None)
+    return of_line or next((one for one in complaints if one), total)
+
+
+def _changes(before: str, after: str) -> list[str]:
+    """The lines that change, as a diff shows them; of many only the first."""
+    compared = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=0)
+    lines = [line for line in compared if not line.startswith(("---", "+++", "@@"))]
+    return lines[:_SHOWN_LINES] + (["..."] if len(lines) > _SHOWN_LINES else [])

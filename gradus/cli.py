@@ -1,0 +1,87 @@
+"""The command line: the commands of the installed wings (`gradus.wings`); errors become exit statuses."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import cache
+from typing import Annotated, Any
+
+import typer
+
+from gradus import interactive
+from gradus.console import EXIT_FAULT, EXIT_MISUSE, Redis, Url, say
+from gradus.errors import Fault, Misuse
+from gradus.wings import loaded_from, packages
+
+_OF_THE_API = frozenset({"fastapi", "starlette", "uvicorn", "redis", "hiredis", "prometheus_client"})
+_USAGE_ERROR: type[Any] = typer.BadParameter.__mro__[1]
+"""Base class that unknown options and missing arguments share with BadParameter; typer does not export it."""
+
+
+@cache
+def application() -> typer.Typer:
+    """The application with the commands of every installed wing, in the order of the wings' names."""
+    app = typer.Typer(
+        name="gradus",
+        help="Grade what language models write, in sandboxes, and train them on the grades.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    for register in loaded_from("gradus.commands"):
+        register(app)
+    app.command()(doctor)
+    return app
+
+
+def doctor(
+    redis: Redis = None,
+    url: Url = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for programs")] = False,
+) -> None:
+    """Look at this machine: CPU, GPU, memory, disk, toolchains, sandbox, packages; and say what to do about what is
+    missing. Exit status 1 when something is missing that everything needs.
+    """
+    from gradus.doctor import examine
+
+    raise typer.Exit(examine(redis=redis, url=url, as_json=as_json))
+
+
+def check_words(words: Sequence[str]) -> None:
+    """Whether the command line understands these words; runs nothing. Raises Misuse."""
+    command, name, rest = typer.main.get_command(application()), "gradus", list(words)
+    while (inner := getattr(command, "commands", None)) is not None:
+        if not rest or rest[0] not in inner:
+            raise Misuse(f"{name}: there is no command {rest[0] if rest else ''}")
+        command, name, rest = inner[rest[0]], f"{name} {rest[0]}", rest[1:]
+    try:
+        command.make_context(name, rest)
+    except typer.Exit:
+        return
+    except _USAGE_ERROR as error:
+        raise Misuse(f"{name}: {error.format_message()}") from None
+
+
+def main() -> None:
+    """The entry point: exit status 0, 2 for misuse, 3 for a fault, 130 for Ctrl-C."""
+    try:
+        if interactive.is_wanted(sys.argv[1:]):
+            interactive.start()
+        application()()
+    except Misuse as misuse:
+        say(f"gradus: {misuse}")
+        sys.exit(EXIT_MISUSE)
+    except Fault as fault:
+        say(f"gradus: {fault.kind} fault: {fault.message}")
+        sys.exit(EXIT_FAULT)
+    except ModuleNotFoundError as missing:
+        package = (missing.name or "").partition(".")[0]
+        if package in packages():
+            raise
+        extra = "api" if package in _OF_THE_API else "train"
+        say(f"gradus: this needs the package {package}: pip install 'gradus[{extra}]'")
+        sys.exit(EXIT_MISUSE)
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,46 @@
+"""What commands of several wings share: options, exit statuses, log lines, the progress bar. Light to import."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+
+T = TypeVar("T")
+EXIT_MISUSE = 2
+EXIT_FAULT = 3
+
+Grader = Annotated[str, typer.Argument(help="Name of a grader: ocaml, rust, story or preference", metavar="GRADER")]
+Redis = Annotated[str | None, typer.Option(help="Redis of the queue, redis://host:6379/0", envvar="GRADUS_REDIS_URL")]
+Url = Annotated[str | None, typer.Option(help="Use the Gradus service at this URL instead of this machine")]
+Slots = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=256,
+        help="Submissions graded concurrently [default: one per CPU core; 64 for model-based graders]",
+    ),
+]
+Config = Annotated[Path | None, typer.Option(help="Grader configuration [default: the shipped one]")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar")]
+
+
+def say(text: str) -> None:
+    """One line on standard error."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def with_progress(items: Iterable[T], total: int, what: str, quiet: bool) -> Iterator[T]:
+    """`items`, with a progress bar on standard error if that is a terminal."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, disable=quiet or not console.is_terminal, transient=True) as progress:
+        task = progress.add_task(what, total=total)
+        for item in items:
+            yield item
+            progress.advance(task)

@@ -1,0 +1,165 @@
+"""`gradus doctor`: looks at this machine and says what to do about what is missing. Changes nothing.
+
+CPU, memory, disks and a named service are looked at here; the installed wings add the rest (`gradus.wings`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gradus.errors import GradusError
+from gradus.resources import cache
+from gradus.wings import loaded_from
+
+LITTLE_DISK_GB = 20.0
+"""Below it one checkpoint of a model with 1.5 billion weights, its optimizer's states included, may not fit."""
+LITTLE_MEMORY_GB = 4.0
+ABILITIES = {
+    "AVX2": ("avx2",),
+    "AVX-512": ("avx512f",),
+    "AVX-512 bf16": ("avx512_bf16",),
+    "AMX": ("amx_tile", "amx_int8"),
+    "AMX bf16": ("amx_bf16",),
+    "NEON": ("asimd", "neon"),
+    "bf16": ("bf16", "feat_bf16"),
+}
+"""Instruction sets that matter to us, with their names in the kernel's list; any one of the names counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """One finding about this machine."""
+
+    what: str
+    fine: bool
+    text: str
+    """What is there; if it is missing, also what to do about it."""
+    needed: bool = True
+    """False: some uses do without it."""
+    details: dict[str, Any] = field(default_factory=dict)
+    """The same for programs."""
+
+    def __str__(self) -> str:
+        mark = "ok  " if self.fine else ("MISS" if self.needed else "--  ")
+        return f"{mark} {self.what}: {self.text}"
+
+
+def tried(what: str, look: Callable[[], str], needed: bool = True) -> Sign:
+    """Sign with the text that `look` returns, or with its error: a broken library must not hide the other signs."""
+    try:
+        return Sign(what, True, look())
+    except (GradusError, ImportError, OSError, RuntimeError) as error:
+        return Sign(what, False, str(error).strip() or type(error).__name__, needed)
+
+
+def is_installed(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None
+
+
+def extra(name: str, module: str, use: str) -> Sign:
+    """Sign for one of our extras: whether `module`, one of its packages, is installed."""
+    found = is_installed(module)
+    text = "installed" if found else f"{use} needs it: pip install 'gradus[{name}]'"
+    return Sign(f"extra {name}", found, text, False)
+
+
+def examine(redis: str | None = None, url: str | None = None, *, as_json: bool = False) -> int:
+    """Print every sign, one per line or all as one JSON object; 0 if everything needed is there, else 1."""
+    found = []
+    for sign in signs(redis, url):
+        found.append(sign)
+        if not as_json:
+            print(sign, flush=True)
+    fine = all(sign.fine or not sign.needed for sign in found)
+    if as_json:
+        print(json.dumps({"fine": fine, "signs": [asdict(sign) for sign in found]}, indent=1))
+    return 0 if fine else 1
+
+
+def signs(redis: str | None, url: str | None) -> Iterator[Sign]:
+    """Signs of the machine, then of every installed wing, then of the service at `url`."""
+    python = ".".join(map(str, sys.version_info[:3]))
+    yield Sign("machine", True, f"{platform.platform()}, Python {python}")
+    yield cpu()
+    yield memory()
+    yield from disks()
+    for signs_of_wing in loaded_from("gradus.doctor"):
+        yield from signs_of_wing(redis)
+    if url is not None:
+        yield tried("service", lambda: asyncio.run(_ask_service(url)))
+
+
+async def _ask_service(url: str) -> str:
+    from gradus.client import RewardClient
+
+    async with RewardClient(url) as client:
+        live = ", ".join(info.grader for info in await client.graders())
+        return f"{url} answers; live graders: {live or 'none'}"
+
+
+def cpu() -> Sign:
+    """Sign for cores and their instruction sets, as far as kernels of torch and ONNX Runtime use them."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    flags = cpu_flags()
+    able = [name for name, any_of in ABILITIES.items() if any(flag in flags for flag in any_of)]
+    text = f"{cores} cores{', ' if able else ''}{', '.join(able)}"
+    bf16 = any("bf16" in name for name in able)
+    if not bf16:
+        text += "; no bf16: train in float32 here"
+    return Sign("CPU", True, text, details={"cores": cores, "abilities": able, "has_bf16": bf16})
+
+
+def cpu_flags() -> frozenset[str]:
+    """The CPU's abilities as the kernel names them, in lower case; empty where the kernel does not list them."""
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        told = (line.partition(":")[2] for line in lines if line.lower().startswith(("flags", "features")))
+        return frozenset(next(told, "").lower().split())
+    with suppress(OSError, subprocess.SubprocessError):
+        asked = ["sysctl", "-a", "hw.optional"]
+        said = subprocess.run(asked, capture_output=True, text=True, timeout=10, check=False).stdout
+        return frozenset(
+            line.partition(":")[0].rpartition(".")[2].lower() for line in said.splitlines() if ": 1" in line
+        )
+    return frozenset()
+
+
+def memory() -> Sign:
+    """Sign for the memory this process may use; a container's limit counts."""
+    found_gb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    usable_gb = found_gb
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with suppress(OSError, ValueError):
+            usable_gb = min(found_gb, int(Path(path).read_text(encoding="ascii")) / 2**30)
+            break
+    text = f"{usable_gb:.0f} GiB" + (f" of the machine's {found_gb:.0f}" if usable_gb < found_gb else "")
+    enough = usable_gb >= LITTLE_MEMORY_GB
+    if not enough:
+        text += f"; a demo needs {LITTLE_MEMORY_GB:.0f}: give the container more, or take fewer workers"
+    return Sign("memory", enough, text, needed=False, details={"usable_gb": round(usable_gb, 2)})
+
+
+def disks() -> Iterator[Sign]:
+    """Signs for free space where runs, models and builds are written."""
+    hub = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
+    for what, place in (("runs", Path("runs")), ("models", hub), ("builds", cache())):
+        there = next((folder for folder in (place, *place.absolute().parents) if folder.is_dir()), Path("/"))
+        free_gb = shutil.disk_usage(there).free / 2**30
+        enough = free_gb >= LITTLE_DISK_GB or (what == "builds" and free_gb >= 1)
+        text = f"{free_gb:.0f} GiB free for {place}"
+        advice = {"runs": "set output_dir elsewhere", "models": "set HF_HOME", "builds": "set GRADUS_CACHE_DIR"}[what]
+        yield Sign(
+            f"disk, {what}", enough, text if enough else f"{text}; {advice}", False, {"free_gb": round(free_gb, 2)}
+        )

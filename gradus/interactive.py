@@ -1,0 +1,102 @@
+"""`gradus` without arguments on a terminal: a menu, one or two questions, then the command that was chosen.
+
+The command is printed and replaces this process. Without a terminal, help is shown. Wings contribute the menu's items
+(`gradus.wings`).
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import NoReturn
+
+from rich.console import Console
+from rich.prompt import Prompt
+
+from gradus.wings import loaded_from
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """An argument that a command needs."""
+
+    text: str
+    choices: Callable[[], Sequence[str]] = tuple
+    """Numbered suggestions; other text is accepted unless `only` is set."""
+    default: str | None = None
+    only: bool = False
+    must_exist: bool = False
+    """The text names an existing file or folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """One item of the menu."""
+
+    place: int
+    """Position among the items of all wings, ascending."""
+    name: str
+    what: str
+    command: Callable[[Sequence[str]], list[str]]
+    """Answers to the questions -> words after `gradus`, or a whole command that begins with a program's path."""
+    questions: Sequence[Question] = field(default=())
+
+
+def offers() -> list[Offer]:
+    """The menu: items of every installed wing, ordered by `place`."""
+    doctor = Offer(70, "doctor", "what this machine has and lacks", lambda answers: ["doctor"])
+    return sorted(chain([doctor], *loaded_from("gradus.menu")), key=lambda offer: offer.place)
+
+
+def is_wanted(arguments: Sequence[str]) -> bool:
+    """Whether there are no arguments, and standard input and output are a terminal."""
+    return not arguments and sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def start() -> NoReturn:
+    """Ask what to do, print its command and become it. Ends with 130 at Ctrl-C and at the end of input."""
+    console = Console(highlight=False)
+    menu = offers()
+    console.print("[bold]Gradus[/] grades what language models write, and trains them on the grades.\n")
+    for number, offer in enumerate(menu, start=1):
+        console.print(f"  {number}  {offer.name:<10} {offer.what}")
+    console.print("\n`gradus --help` lists every command.\n", markup=False)
+    names = [offer.name for offer in menu]
+    try:
+        chosen = menu[names.index(_chosen(console, Question("What shall it be?", lambda: names, only=True)))]
+        command = chosen.command([_answer(console, question) for question in chosen.questions])
+    except (KeyboardInterrupt, EOFError):
+        console.print()
+        sys.exit(130)
+    words = command if Path(command[0]).is_absolute() else ["gradus", *command]
+    console.print(f"\n[bold]$ {shlex.join(words)}[/]", soft_wrap=True)
+    sys.stdout.flush()
+    program = command if words is command else [sys.executable, "-m", "gradus", *command]
+    os.execv(program[0], program)
+
+
+def _answer(console: Console, question: Question) -> str:
+    for number, choice in enumerate(question.choices(), start=1):
+        console.print(f"  {number:>2}  {choice}", markup=False)
+    while True:
+        answer = _chosen(console, question)
+        if not question.must_exist or Path(answer).exists():
+            return answer
+        console.print(f"there is no {answer}", markup=False)
+
+
+def _chosen(console: Console, question: Question) -> str:
+    """One of the choices by its number or name, or another text where that is allowed."""
+    choices = list(question.choices())
+    while True:
+        answer = (Prompt.ask(question.text, console=console, default=question.default) or "").strip()
+        if answer.isascii() and answer.isdigit() and 1 <= int(answer[:9]) <= len(choices):
+            return choices[int(answer) - 1]
+        if answer in choices or (answer and not question.only and not answer.startswith("-")):
+            return answer
+        console.print("write one of the numbers" if choices else "write a name")

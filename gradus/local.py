@@ -1,0 +1,42 @@
+"""Graders on this machine, without a service. A wing provides them (`gradus.wings`); this module imports none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from gradus.errors import Misuse
+from gradus.wings import loaded_from
+
+if TYPE_CHECKING:
+    from gradus.contract import Faulted, Graded, GraderInfo, Submission
+
+
+class LocalGrader(Protocol):
+    """One grader of this machine. `grade` proves it before the first submission."""
+
+    def info(self) -> GraderInfo: ...
+
+    def prove(self) -> None:
+        """Self-test, run once. Raises Fault when it fails."""
+        ...
+
+    def grade(self, submissions: Sequence[Submission], rubric: str | None = None) -> Iterator[Graded | Faulted]:
+        """One result per submission, in order. `rubric`: None is the grader's first.
+
+        Calls must not overlap. Raises Misuse for an unknown rubric, Fault when the self-test fails.
+        """
+        ...
+
+
+def open_local(grader: str, config: Path | None = None, slots: int | None = None) -> LocalGrader:
+    """Start a grader on this machine, with its shipped configuration unless `config` names one.
+
+    Raises Misuse when no installed wing has graders, UnknownGrader for an unknown name, Fault when it cannot start.
+    """
+    openers = loaded_from("gradus.local")
+    if not openers:
+        raise Misuse("no graders are installed on this machine: grade on a running service, with --url")
+    local: LocalGrader = openers[0](grader, config, slots)
+    return local

@@ -1,0 +1,202 @@
+"""The corpus of dishonest answers to story tasks: reads it, and says of results which attacks paid. Runs nothing.
+
+A file holds the attacks on one task of `configs/tasks/story.jsonl`: `task`, its id, and `attacks`, each with its
+`class` and `completion` (`@60 times line #@` as in the other corpora). The honest answer is the task's `solution`. An
+attack is held when it earns less than that answer with half of its stories missing; there are two such halves, the
+stories with odd and those with even numbers, and what counts is the mean of what they earn. `exceptions.yaml` beside
+the files names the attacks that are known to earn more, with what they earned, what the halves earned, and why.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from gradus.contract import Faulted, Graded, GraderName, StorySubmission, StoryTask, Submission, explain
+from gradus.errors import Misuse
+from gradus.resources import configs
+from gradus.rows import read_rows
+from services.attacks import attacks
+from services.attacks.code import filled_in
+
+T = TypeVar("T")
+EXCEPTIONS = "exceptions.yaml"
+FIGURE_TOLERANCE = 0.03
+"""An exception whose figure is further off than this, or that is held by more, is out of date."""
+STALE = "is listed as an exception and is none any more"
+
+
+class _Read(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class StoryAttack(_Read):
+    """One dishonest answer."""
+
+    kind: Annotated[str, Field(alias="class", min_length=1)]
+    completion: str
+
+    @property
+    def text(self) -> str:
+        return filled_in(self.completion)
+
+
+class KnownException(_Read):
+    """An attack that pays, known and explained."""
+
+    file: str
+    kind: Annotated[str, Field(alias="class")]
+    reward: float
+    half: float
+    reason: Annotated[str, Field(min_length=20)]
+
+
+class _File(_Read):
+    task: str
+    attacks: Annotated[tuple[StoryAttack, ...], Field(min_length=1)]
+
+
+_FILE: TypeAdapter[_File] = TypeAdapter(_File)
+_EXCEPTIONS: TypeAdapter[tuple[KnownException, ...]] = TypeAdapter(tuple[KnownException, ...])
+
+
+@dataclass(frozen=True, slots=True)
+class Sprint:
+    """A task with its honest answer and the attacks on it."""
+
+    name: str
+    """Of the file, without its ending."""
+    task: StoryTask
+    honest: tuple[str, ...]
+    """Stories, one line each."""
+    attacks: tuple[StoryAttack, ...] = ()
+
+    def submission(self, completion: str, submission_id: str = "one") -> StorySubmission:
+        return StorySubmission(id=submission_id, completion=completion, task=self.task)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one attack earned, and what it had to stay below."""
+
+    sprint: Sprint
+    attack: StoryAttack
+    result: Graded | Faulted
+    half: float
+
+    @property
+    def reward(self) -> float:
+        """1 for a fault: who can make the grader fail has got through."""
+        return self.result.reward if isinstance(self.result, Graded) else 1.0
+
+    @property
+    def is_held(self) -> bool:
+        return self.reward < self.half
+
+
+def halves(stories: Sequence[str]) -> tuple[str, str]:
+    """The two answers in which half of the stories are missing; of an odd number the smaller half stays in each."""
+    kept = len(stories) // 2 * 2
+    return "\n".join(stories[0:kept:2]), "\n".join(stories[1:kept:2])
+
+
+# -------------------------------------------------------------------------------------------------------- reading
+
+
+def story_rows() -> dict[str, dict[str, Any]]:
+    """The shipped story tasks, by id."""
+    rows = read_rows(configs() / "tasks" / f"{GraderName.STORY}.jsonl")
+    return {str(row.values["id"]): dict(row.checked().values) for row in rows}
+
+
+def sprint_of(name: str, row: dict[str, Any], tried: tuple[StoryAttack, ...] = ()) -> Sprint:
+    """A sprint from a row of the shipped tasks."""
+    task = StoryTask.model_validate({name: row[name] for name in StoryTask.model_fields if name in row})
+    return Sprint(name, task, tuple(row["solution"].splitlines()), tried)
+
+
+def load_sprints() -> tuple[Sprint, ...]:
+    """The corpus, in the order of its files' names. Raises Misuse naming the file that cannot be read."""
+    rows = story_rows()
+    return tuple(_sprint(path, rows) for path in sorted(_folder().glob("*.yaml")) if path.name != EXCEPTIONS)
+
+
+def _sprint(path: Path, rows: dict[str, dict[str, Any]]) -> Sprint:
+    file = _read(path, _FILE)
+    if file.task not in rows:
+        raise Misuse(f"{path}: task: there is no task {file.task!r} in the shipped tasks")
+    _refuse_doubles(path, [attack.kind for attack in file.attacks])
+    return sprint_of(path.stem, rows[file.task], file.attacks)
+
+
+def load_exceptions() -> dict[tuple[str, str], KnownException]:
+    """The known exceptions, by file and class. Raises Misuse naming what cannot be read."""
+    path = _folder() / EXCEPTIONS
+    found = _read(path, _EXCEPTIONS)
+    _refuse_doubles(path, [f"{one.file}: {one.kind}" for one in found])
+    return {(one.file, one.kind): one for one in found}
+
+
+def _read(path: Path, kind: TypeAdapter[T]) -> T:
+    try:
+        return kind.validate_python(yaml.safe_load(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise Misuse(f"{path}: cannot be read: {error}") from None
+    except ValidationError as error:
+        raise Misuse(f"{path}: {explain(error)}") from None
+
+
+def _refuse_doubles(path: Path, names: Sequence[str]) -> None:
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise Misuse(f"{path}: occurs twice: {', '.join(twice)}")
+
+
+def _folder() -> Path:
+    return attacks(GraderName.STORY.value)
+
+
+# -------------------------------------------------------------------------------------------------------- judging
+
+
+def submissions_of(sprints: Iterable[Sprint]) -> Iterator[Submission]:
+    """What to grade: for each sprint its two halves, then its attacks."""
+    for sprint in sprints:
+        texts = [*halves(sprint.honest), *(attack.text for attack in sprint.attacks)]
+        yield from (sprint.submission(text, f"{sprint.name}.{number}") for number, text in enumerate(texts))
+
+
+def outcomes(sprints: Iterable[Sprint], results: Iterable[Graded | Faulted]) -> Iterator[Outcome]:
+    """One outcome per attack, from the results of `submissions_of` in their order. Raises Misuse for a faulted half."""
+    waiting = iter(results)
+    for sprint in sprints:
+        half = sum(_reward(next(waiting)) for _ in range(2)) / 2
+        for attack in sprint.attacks:
+            yield Outcome(sprint, attack, next(waiting), half)
+
+
+def _reward(result: Graded | Faulted) -> float:
+    if isinstance(result, Faulted):
+        raise Misuse(f"an honest answer was not graded: {result.fault.message}")
+    return result.reward
+
+
+def verdict_on(outcome: Outcome, exceptions: dict[tuple[str, str], KnownException]) -> tuple[str, str | None]:
+    """`held`, `known` or `THROUGH`, and what is wrong, if anything; an exception must still be one."""
+    known = exceptions.get((outcome.sprint.name, outcome.attack.kind))
+    if outcome.is_held:
+        return "held", STALE if known and outcome.reward < outcome.half - FIGURE_TOLERANCE else None
+    if isinstance(outcome.result, Faulted):
+        return "THROUGH", f"a fault in place of a verdict: {outcome.result.fault.message}"
+    if known is None:
+        return "THROUGH", f"earns {outcome.reward:.2f}, half of an honest answer {outcome.half:.2f}"
+    off = max(abs(known.reward - outcome.reward), abs(known.half - outcome.half))
+    if off > FIGURE_TOLERANCE:
+        return "known", f"earns {outcome.reward:.2f} and the halves {outcome.half:.2f}, which is not what is listed"
+    return "known", None

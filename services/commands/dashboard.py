@@ -1,0 +1,52 @@
+"""`gradus dashboard`: the live page."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gradus.console import say
+
+
+def dashboard(
+    runs: Annotated[Path, typer.Option(help="Folder of run folders, or one run folder")] = Path("runs"),
+    api: Annotated[str | None, typer.Option(help="The grading API, for queue and graders: http://host:8000")] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free port")] = 8080,
+    token_file: Annotated[Path | None, typer.Option(help="Holds the token that those who look must have")] = None,
+) -> None:
+    """Serve a live page of runs and graders, and the runs' newest values for Prometheus at /metrics.
+
+    On another address than this machine's own it asks for a token, from --token-file or GRADUS_DASHBOARD_TOKEN. An API
+    key for --api is taken from GRADUS_API_KEY.
+
+    \b
+    gradus dashboard                                        # http://127.0.0.1:8080, everything in runs/
+    gradus dashboard --runs /data/runs --api http://127.0.0.1:8000
+    gradus dashboard --host 0.0.0.0 --token-file token.txt
+    """
+    from services.dashboard.entrance import OPEN_VARIABLE, TOKEN_VARIABLE, checked_token, token_of_file
+    from services.dashboard.serving import serve
+    from services.loop import run
+
+    token = None
+    if token_file is not None:
+        token = token_of_file(token_file)
+    elif given := os.environ.get(TOKEN_VARIABLE):
+        token = checked_token(given, TOKEN_VARIABLE)
+    if not runs.is_dir():
+        say(f"gradus: {runs} is not there yet; runs are shown as they appear")
+    serving = serve(
+        runs,
+        api,
+        host,
+        port,
+        token=token,
+        allow_anonymous=os.environ.get(OPEN_VARIABLE, "").lower() in ("1", "true", "yes"),
+        api_key=os.environ.get("GRADUS_API_KEY"),
+        on_ready=lambda url: say(f"gradus: the live page is at {url}"),
+    )
+    run(serving)

@@ -1,0 +1,151 @@
+"""Commands that grade files: `gradus grade`, and `gradus attack` with the corpus of hostile answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gradus.console import EXIT_FAULT, Config, Grader, Quiet, Slots, Url, say, with_progress
+from gradus.errors import Misuse
+
+if TYPE_CHECKING:
+    from gradus.contract import Faulted, Graded, GraderName, Submission
+
+
+def grade(
+    grader: Grader,
+    submissions: Annotated[str, typer.Argument(help="JSONL, one submission a line; - reads standard input")],
+    rubric: Annotated[str | None, typer.Option(help="For example ocaml/strict@1 [default: the grader's]")] = None,
+    url: Url = None,
+    deadline_s: Annotated[float, typer.Option(min=0.001, max=3600, help="With --url: for the whole file")] = 600.0,
+    api_key: Annotated[str | None, typer.Option(envvar="GRADUS_API_KEY", help="With --url")] = None,
+    slots: Slots = None,
+    config: Config = None,
+    quiet: Quiet = False,
+) -> None:
+    """Grade a file: one submission per line in, one result per line out, same order.
+
+    Needs no server and no Redis. Exit status 0 when all were graded, 3 when any was faulted, 2 for misuse.
+
+    \b
+    gradus grade ocaml submissions.jsonl > results.jsonl
+    echo '{"id":"1","completion":"let f x = x+1","task":{"tests":"assert (f 1 = 2)"}}' | gradus grade ocaml -
+    """
+    from gradus.contract import grader_named
+
+    name = grader_named(grader)
+    asked = _submissions(name, submissions)
+    results = _graded(name, asked, url, deadline_s, api_key, slots, rubric, config)
+    faults = 0
+    for result in with_progress(results, len(asked), "grading", quiet):
+        print(result.model_dump_json(), flush=True)
+        faults += result.status == "faulted"
+    if faults:
+        say(f"gradus: {faults} of {len(asked)} submissions could not be judged; see their `fault`")
+        raise typer.Exit(EXIT_FAULT)
+
+
+def _submissions(name: GraderName, path: str) -> list[Submission]:
+    """The submissions of a file. Raises Misuse naming file and line for the first that cannot be used."""
+    from pydantic import ValidationError
+
+    from gradus.contract import SUBMISSIONS, explain
+    from gradus.rows import read_rows
+
+    found: list[Submission] = []
+    seen: dict[str, str] = {}
+    for row in read_rows(path):
+        try:
+            submission = SUBMISSIONS[name].model_validate(dict(row.checked().values))
+        except ValidationError as error:
+            raise Misuse(f"{row.where}: {explain(error)}") from None
+        if submission.id in seen:
+            raise Misuse(f"{row.where}: id: {submission.id!r} occurs twice, first at {seen[submission.id]}")
+        seen[submission.id] = row.where
+        found.append(submission)
+    return found
+
+
+def _graded(
+    name: GraderName,
+    asked: list[Submission],
+    url: str | None,
+    deadline_s: float,
+    api_key: str | None,
+    slots: int | None,
+    rubric: str | None = None,
+    config: Path | None = None,
+) -> Iterable[Graded | Faulted]:
+    """Results in order, of this machine as they become known, or of the service at `url` all at once."""
+    if url is None:
+        from services.offline import open_local
+
+        return open_local(name.value, config, slots).grade(asked, rubric) if asked else ()
+    import asyncio
+
+    from gradus.client import RewardClient
+
+    async def run() -> list[Graded | Faulted]:
+        # a person waits: report an unreachable service soon, not at the deadline
+        async with RewardClient(url, api_key=api_key, attempts=10) as client:
+            return await client.grade(name.value, asked, rubric=rubric, deadline_s=deadline_s)
+
+    return asyncio.run(run())
+
+
+def attack(
+    grader: Grader,
+    url: Url = None,
+    deadline_s: Annotated[float, typer.Option(min=1, max=3600, help="With --url: for the whole corpus")] = 600.0,
+    api_key: Annotated[str | None, typer.Option(envvar="GRADUS_API_KEY", help="With --url")] = None,
+    slots: Slots = None,
+    quiet: Quiet = False,
+) -> None:
+    """Run the corpus of hostile answers against a grader: here, or the live service at --url.
+
+    Prints a table; exit status 1 when anything got credit that it did not earn, or broke the grader.
+    """
+    from gradus.contract import grader_named
+    from services.attacks.code import load_attacks
+
+    name = grader_named(grader)
+    if name.value == "story":
+        raise typer.Exit(_attack_stories(name, url, deadline_s, api_key, slots, quiet))
+    corpus = list(load_attacks(name))
+    results = _graded(name, [one.submission() for one in corpus], url, deadline_s, api_key, slots)
+    through = 0
+    for one, result in zip(corpus, with_progress(results, len(corpus), "attacking", quiet), strict=True):
+        problem = one.got_through(result)
+        through += problem is not None
+        seen = f"{result.stage:8} {result.reward:.2f}" if result.status == "graded" else "fault        "
+        print(f"{'held   ' if problem is None else 'THROUGH'} {seen}  {one.name:32} must not {one.must_not}")
+        if problem is not None:
+            print(f"        got {problem}")
+    print(f"{len(corpus) - through} of {len(corpus)} attacks held")
+    if through:
+        raise typer.Exit(1)
+
+
+def _attack_stories(
+    name: GraderName, url: str | None, deadline_s: float, api_key: str | None, slots: int | None, quiet: bool
+) -> int:
+    from services.attacks.stories import load_exceptions, load_sprints, outcomes, submissions_of, verdict_on
+
+    sprints, exceptions = load_sprints(), load_exceptions()
+    asked = list(submissions_of(sprints))
+    results = _graded(name, asked, url, deadline_s, api_key, slots)
+    counts = dict.fromkeys(("held", "known", "THROUGH"), 0)
+    wrong = 0
+    for one in outcomes(sprints, with_progress(results, len(asked), "attacking", quiet)):
+        word, problem = verdict_on(one, exceptions)
+        counts[word] += 1
+        wrong += problem is not None
+        place = f"{one.sprint.name}: {one.attack.kind}"
+        print(f"{word:7} {one.reward:.2f}  {place:60} must earn less than {one.half:.2f}")
+        if problem is not None:
+            print(f"        {problem}")
+    print(f"{counts['held']} of {sum(counts.values())} attacks held, {counts['known']} are known to pay")
+    return 1 if wrong else 0

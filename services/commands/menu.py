@@ -1,0 +1,25 @@
+"""Items of the menu that `gradus` without arguments shows."""
+
+from __future__ import annotations
+
+from gradus.interactive import Offer, Question
+
+OFFERS = (
+    Offer(
+        20,
+        "grade",
+        "grade submissions of a file",
+        lambda answers: ["grade", *answers],
+        (
+            Question("Which grader?", lambda: ("ocaml", "rust", "story"), "ocaml", only=True),
+            Question("File of submissions (JSONL)", must_exist=True),
+        ),
+    ),
+    Offer(
+        60,
+        "dashboard",
+        "a live page of runs and graders",
+        lambda answers: ["dashboard", "--runs", *answers],
+        (Question("Folder of runs", default="runs"),),
+    ),
+)

@@ -1,0 +1,177 @@
+"""Commands that start what serves: the REST API, workers, vLLM; and that make API keys."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gradus.console import Config, Grader, Redis, Slots, say
+from gradus.errors import Fault, Misuse
+
+if TYPE_CHECKING:
+    from services import graders
+
+keys_app = typer.Typer(help="Make API keys.", no_args_is_help=True)
+
+
+def serve(
+    redis: Redis = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on [default: 127.0.0.1]")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="0: any free port [default: 8000]")] = None,
+    graders: Annotated[
+        str | None, typer.Option(help="Without --redis: which to run, with commas between [default: all that start]")
+    ] = None,
+    slots: Slots = None,
+) -> None:
+    """Serve the REST API. Alone it is everything in one process; with --redis it is the API only.
+
+    \b
+    gradus serve                                   # API, queue and graders here, no Redis
+    gradus serve --redis redis://localhost:6379/0  # API only: start graders with `gradus worker`
+    """
+    from services.loop import run
+
+    ready = lambda url: say(f"gradus: serving on {url}")  # noqa: E731
+    if redis is not None:
+        from services.api.serving import serve as serve_api
+
+        run(serve_api(redis, host, port, on_ready=ready))
+        return
+    from gradus.contract import grader_named
+    from services.embedded import serve_embedded
+    from services.graders import load
+
+    names = None if graders is None else graders.replace(",", " ").split()
+    loaded = _startable() if names is None else [load(grader_named(name)) for name in names]
+    run(serve_embedded(loaded, host, port, slots=slots, on_ready=ready))
+
+
+def _startable() -> list[graders.Grader]:
+    """All graders whose toolchain is installed; logs what the others lack. Raises Fault if there is none.
+
+    Graders that need a model which no configuration names are skipped without a message.
+    """
+    from services.graders import GRADERS, NotNamed, load
+
+    found, lacking = [], []
+    for name in GRADERS:
+        try:
+            found.append(load(name))
+        except NotNamed:
+            continue
+        except Fault as fault:
+            lacking.append(fault)
+            say(f"gradus: serving without {name.value}: {fault.message}")
+    if not found:
+        raise lacking[0]
+    return found
+
+
+def vllm(
+    context: typer.Context,
+    model: Annotated[str, typer.Argument(help="A folder, or a model's name on the hub")],
+    host: Annotated[str, typer.Option(help="Address to listen on")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535)] = 8001,
+    device: Annotated[str, typer.Option(help="auto, cuda or cpu")] = "auto",
+    dtype: Annotated[str, typer.Option(help="Of the weights [default: float32 on a CPU, else the model's]")] = "auto",
+    max_model_len: Annotated[int | None, typer.Option(min=1, help="Tokens of prompt and completion")] = None,
+    lora_rank: Annotated[int | None, typer.Option(min=1, help="Serve LoRA adapters up to this rank")] = None,
+    sync: Annotated[str, typer.Option(help="How it takes new weights: auto, file or nccl")] = "auto",
+    exposed: Annotated[bool, typer.Option(help="Others are kept away from its port by something else")] = False,
+    start_timeout: Annotated[float, typer.Option(min=1, help="Seconds until it must be healthy")] = 600.0,
+) -> None:
+    """Serve a model with vLLM for `gradus train` with generation.backend: vllm.
+
+    Starts vLLM's own server with what training needs: log-probabilities of what is sampled, weights and adapters that
+    can be replaced, on loopback only. Options that are not listed go to vLLM. Needs vLLM in this environment.
+
+    \b
+    gradus vllm Qwen/Qwen2.5-1.5B-Instruct
+    gradus vllm runs/x/warm_start --max-model-len 512 --max-num-seqs 64
+    """
+    from services.generation.serve import Wish, serve
+
+    wish = Wish(
+        model=model,
+        host=host,
+        port=port,
+        device=device,
+        dtype=dtype,
+        max_model_len=max_model_len,
+        lora_rank=lora_rank,
+        sync=sync,
+        exposed=exposed,
+        start_s=start_timeout,
+        extra=tuple(context.args),
+    )
+    raise typer.Exit(serve(wish, say))
+
+
+def worker(
+    grader: Grader,
+    redis: Redis = None,
+    slots: Slots = None,
+    config: Config = None,
+    name: Annotated[str | None, typer.Option(help="Name among the workers [default: host and process]")] = None,
+    metrics_port: Annotated[int | None, typer.Option(min=0, max=65535, help="Serve /metrics for Prometheus")] = None,
+    metrics_host: Annotated[str, typer.Option(help="With --metrics-port: the address to serve on")] = "127.0.0.1",
+) -> None:
+    """Grade what is queued in Redis. Start any number of these on any number of machines.
+
+    A worker first attacks its own sandbox and refuses to serve if anything gets through.
+    """
+    import asyncio
+
+    from gradus.contract import grader_named
+    from services.broker.open import open_broker
+    from services.graders import load, usual_slots
+    from services.log_lines import json_lines
+    from services.sandbox.container import refuse_unless_confined
+    from services.tracing import spans
+    from services.worker import Worker, stop_on_signals
+    from services.worker_metrics import WorkerMetrics
+
+    if redis is None:
+        raise Misuse("a worker needs the queue: --redis redis://host:6379/0 (or GRADUS_REDIS_URL)")
+    refuse_unless_confined()  # every Worker does; here before a grader is made, which may load a model for minutes
+
+    async def run() -> None:
+        stop = asyncio.Event()
+        stop_on_signals(stop)
+        broker = open_broker(redis)
+        metrics = WorkerMetrics()
+        traced = spans("gradus-worker")
+        if metrics_port is not None:
+            print(f"metrics on {metrics_host}:{metrics.serve(metrics_port, metrics_host)}", file=sys.stderr)
+        try:
+            loaded = load(grader_named(grader), config=config)
+            number = slots or usual_slots(loaded.info().name)
+            await Worker(loaded, broker, slots=number, name=name, observer=metrics, spans=traced).run(stop)
+        finally:
+            await broker.close()
+            if traced:
+                await asyncio.to_thread(traced.close)
+
+    with json_lines():
+        asyncio.run(run())
+
+
+@keys_app.command("new")
+def new_key(
+    name: Annotated[str, typer.Argument(help="Whose key it is; stands in the service's log")],
+    graders: Annotated[str, typer.Option(help="What it may use, with commas between [default: all]")] = "",
+) -> None:
+    """Make an API key: its line for the service on standard output, the key itself, shown once, on standard error.
+
+    \b
+    gradus keys new trainer --graders ocaml,rust >> keys.txt
+    GRADUS_API_KEYS_FILE=keys.txt gradus serve --host 0.0.0.0 --redis redis://...
+    GRADUS_API_KEY=gradus_... gradus grade ocaml --url http://... submissions.jsonl
+    """
+    from services.api.keys import new_key as made
+
+    secret, key = made(name, graders.replace(",", " ").split())
+    print(key.line())
+    say(f"gradus: the key of {name}, shown only now: {secret}")

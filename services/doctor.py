@@ -1,0 +1,95 @@
+"""What `gradus doctor` says of the services: sandbox, toolchains, the sentence model, the reward model, Redis."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+
+from gradus.doctor import Sign, extra, tried
+
+ELSEWHERE = "graders need Linux: run them in containers (docker compose up) and use their URL; training runs natively"
+
+
+def signs(redis: str | None) -> Iterator[Sign]:
+    yield from _in_boxes()
+    yield from story_signs()
+    yield from preference_signs()
+    yield extra("api", "fastapi", "`gradus serve`")
+    yield extra("worker", "redis", "`gradus worker`")
+    server = shutil.which("redis-server")
+    yield Sign(
+        "redis-server", server is not None, server or "only for many workers: apt-get install redis-server", False
+    )
+    if redis is not None:
+        yield tried("Redis", lambda: asyncio.run(_ask_redis(redis)))
+
+
+def _in_boxes() -> Iterator[Sign]:
+    if sys.platform != "linux":
+        yield Sign("sandbox", False, ELSEWHERE, needed=False)
+        return
+    from services.graders.ocaml.toolchain import OcamlToolchain
+    from services.graders.rust.toolchain import RustToolchain
+    from services.sandbox.bubblewrap import Bubblewrap
+    from services.sandbox.probe import refuse_unless_safe
+
+    def sandbox() -> str:
+        refuse_unless_safe(Bubblewrap())
+        return f"bubblewrap, as user {os.geteuid()}; every attack of the probe failed"
+
+    def ocaml() -> str:
+        toolchain = OcamlToolchain()
+        return f"{toolchain.version}, front built in {toolchain.build}"
+
+    def rust() -> str:
+        toolchain = RustToolchain()
+        linker = "rust-lld" if "-Clinker-flavor=ld.lld" in toolchain.link_flags else "cc"
+        return (
+            f"{toolchain.version} with clippy in {toolchain.sysroot}, linked by {linker}, "
+            f"harness built in {toolchain.harness.parent}"
+        )
+
+    yield tried("sandbox", sandbox)
+    yield tried("ocaml", ocaml)
+    yield tried("rust", rust, needed=False)
+
+
+def story_signs() -> Iterator[Sign]:
+    """The story grader's packages and its model."""
+    yield (found := extra("story", "onnxruntime", "the story grader"))
+    if not found.fine:
+        return
+    from services.graders.story.config import load_config
+    from services.graders.story.export import whereabouts
+
+    def model() -> str:
+        config = load_config()
+        return f"{whereabouts(config.model)}; run by {config.backend} in {config.precision}"
+
+    yield tried("story", model, needed=False)
+
+
+def preference_signs() -> Iterator[Sign]:
+    """Sign for the preference grader's model, where one is named; loads it and scores nothing."""
+    from services.graders.preference.grader import PreferenceGrader
+
+    def model() -> str:
+        grader = PreferenceGrader()
+        grader.scorer.close()
+        return f"{grader.info().toolchain}; reads {grader.model.limit or 'any number of'} tokens of a text"
+
+    yield tried("preference", model, needed=False)
+
+
+async def _ask_redis(redis: str) -> str:
+    from services.broker.open import open_broker
+
+    broker = open_broker(redis)
+    try:
+        live = ", ".join(f"{info.grader} x {info.workers}" for info in await broker.graders())
+        return f"answers; live graders: {live or 'none'}"
+    finally:
+        await broker.close()

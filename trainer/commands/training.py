@@ -1,0 +1,91 @@
+"""Commands around models: `gradus train`, `gradus merge`, `gradus model`, `gradus report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gradus.console import say
+from gradus.errors import Misuse
+
+STAGES = ("sft", "dpo", "reward", "grpo", "rloo", "pretrain", "ppo")
+"""The last one only to be told what became of it."""
+
+
+def train(
+    context: typer.Context,
+    config: Annotated[str, typer.Argument(metavar="[STAGE] CONFIG", help="For example configs/train/demo_ocaml.yaml")],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check and print the resolved config; train nothing")
+    ] = False,
+    resume: Annotated[str, typer.Option(help="auto, never, or the path of a checkpoint")] = "auto",
+) -> None:
+    """Train on true rewards, on worked answers, on preferences or on plain text. Options after the config override it.
+
+    \b
+    gradus train configs/train/demo_ocaml.yaml --dry-run
+    gradus train my.yaml --learning_rate 1e-6 --reward.deadline_s 30
+    gradus train sft configs/train/sft_ocaml_qwen_1.5b.yaml
+
+    \b
+    The config's `stage:` says what; a STAGE before the config has to agree.
+      sft       supervised, on worked answers
+      dpo       preferences: sigmoid, IPO and TRL's other losses
+      reward    a model that scores answers, from preferences
+      grpo      rewards of graders, of reward models, or both (without stage:, this)
+      rloo      the same, with another baseline
+      pretrain  plain text, in blocks that grow
+    PPO is no longer in TRL: take rloo, or grpo, with `reward.models`.
+    """
+    from trainer.train import main as train_main
+
+    stage, rest = (config, list(context.args)) if config in STAGES else (None, [config, *context.args])
+    if not rest or rest[0].startswith("-"):
+        raise Misuse(f"gradus train {config}: name the config, for example configs/train/demo_ocaml.yaml")
+    path, *overrides = rest
+    raise typer.Exit(train_main(Path(path), overrides, dry_run=dry_run, resume=resume, stage=stage))
+
+
+def merge(
+    adapter: Annotated[Path, typer.Argument(help="Folder with an adapter, or of a run that trained one")],
+    out: Annotated[Path | None, typer.Option(help="Folder to write [default: merged, beside the adapter]")] = None,
+    gguf: Annotated[
+        str | None, typer.Option(help="Also as GGUF of this type, by llama.cpp: f16, bf16, q8_0 ...")
+    ] = None,
+    dtype: Annotated[str, typer.Option(help="auto (the base's own), float32, bfloat16 or float16")] = "auto",
+) -> None:
+    """Merge an adapter into its base model, tokenizer included, and check that it is the same model."""
+    from trainer.merge import TOLERANCES
+    from trainer.merge import main as merge_main
+
+    if dtype not in ("auto", *TOLERANCES):
+        raise Misuse(f"--dtype {dtype}: is none of auto, {', '.join(TOLERANCES)}")
+    print(merge_main(adapter, out, gguf, dtype, say))
+
+
+def model(
+    config: Annotated[Path, typer.Argument(help="For example configs/models/llama_7b.yaml")],
+    out: Annotated[Path, typer.Option(help="Folder to write")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count its parameters")] = False,
+) -> None:
+    """Make an untrained model with its tokenizer, for `gradus train pretrain`, and tell how many parameters it has."""
+    from trainer.architecture import main as model_main
+
+    count = model_main(config, out, dry_run=dry_run)
+    print(f"{count:,} parameters" + ("" if dry_run else f" in {out}"))
+
+
+def report(
+    run: Annotated[Path, typer.Argument(help="Folder of a run, for example runs/demo")],
+    out: Annotated[Path | None, typer.Option(help="File to write [default: report.html in the folder]")] = None,
+) -> None:
+    """Write the report of a run: one HTML file that needs no network."""
+    from trainer.evaluate.report import write_report
+
+    if not run.is_dir():
+        raise Misuse(f"{run}: is no folder of a run")
+    target = out or run / "report.html"
+    write_report(run, target)
+    print(target)
