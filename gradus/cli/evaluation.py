@@ -18,7 +18,7 @@ from gradus.cli.application import Config, Quiet, Slots, app, load_grader, say
 from gradus.errors import Misuse
 
 if TYPE_CHECKING:
-    from gradus.contract import Faulted, Graded, GraderInfo
+    from gradus.contract import Faulted, Graded, GraderDescription, GraderInfo
     from trainer.evaluate.endpoint import Server
     from trainer.evaluate.judging import Judge
     from trainer.evaluate.preparing import Asked
@@ -355,6 +355,11 @@ class _Here:
             self._grader = grader
         found: GraderInfo = self._grader.info()
         return found
+
+    async def description(self) -> GraderDescription:
+        from gradus.descriptions import description_of
+
+        return description_of(self._name)
 
     async def grade(self, submissions: Sequence[Mapping[str, Any]], rubric: str | None) -> list[Graded | Faulted]:
         import asyncio

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gradus.contract import Stage
+
 PASSED = "passed"
-_STAGES = frozenset({"extract", "types", "check", "compile", "clippy", "tests", "score"})
 _ENDS = (
     ("ran out of stack", "stack"),
     ("ended with an exception", "exception"),
@@ -35,7 +36,7 @@ def cause_of(record: Mapping[str, Any]) -> str:
             if flag.startswith(prefix):
                 return flag
     stage = record.get("stage")
-    if stage not in _STAGES:
+    if stage not in [*Stage]:
         return "unknown"
     if any(flag.startswith("limit:") for flag in flags):
         return f"{stage}:limit"

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from gradus.client import RewardClient
-from gradus.contract import Faulted, Graded, GraderInfo
+from gradus.contract import Faulted, Graded, GraderDescription, GraderInfo
+from gradus.descriptions import description_of
+from gradus.errors import QueueFault
 
 DEADLINE_S = 600.0
 """For one handful of completions; a service that is away that long makes them faults."""
@@ -18,6 +20,10 @@ class Judge(Protocol):
 
     async def info(self) -> GraderInfo:
         """Who judges. Raises a fault when nobody is there."""
+        ...
+
+    async def description(self) -> GraderDescription:
+        """The stages, rates and components of its verdicts. Raises nothing when nobody is there."""
         ...
 
     async def grade(self, submissions: Sequence[Mapping[str, Any]], rubric: str | None) -> Sequence[Graded | Faulted]:
@@ -36,5 +42,16 @@ class ServiceJudge:
     async def info(self) -> GraderInfo:
         return await self._client.wait_ready(self._grader, self._ready_timeout_s)
 
+    async def description(self) -> GraderDescription:
+        return await announced(self._client, self._grader)
+
     async def grade(self, submissions: Sequence[Mapping[str, Any]], rubric: str | None) -> Sequence[Graded | Faulted]:
         return await self._client.grade(self._grader, submissions, rubric=rubric, deadline_s=DEADLINE_S)
+
+
+async def announced(client: RewardClient, grader: str) -> GraderDescription:
+    """The description that a service announces; where it is older or away, the one that this version knows."""
+    try:
+        return await client.description(grader) or description_of(grader)
+    except QueueFault:
+        return description_of(grader)

@@ -15,7 +15,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gradus.contract import explain
+from gradus.contract import GraderDescription, explain
+from gradus.descriptions import description_of
 from trainer.evaluate.outcome import Evaluation, records_path
 from trainer.evaluate.report.words import counted, finite
 from trainer.run_folder import RunFolder
@@ -105,6 +106,14 @@ class Run:
         """The measurement after training: the one of that name, else the last."""
         others = [name for name in self.evaluations if name != BEFORE]
         return self.evaluations.get(AFTER) or (self.evaluations[others[-1]] if others else None)
+
+    @property
+    def description(self) -> GraderDescription:
+        """The grader's description, as the last evaluation has it, else by the name of a grader in training."""
+        measured = self.after or self.before
+        if measured is not None:
+            return measured.description
+        return description_of(min(self.training.graders, default="").partition("@")[0])
 
 
 def read_run(folder: Path) -> Run:
