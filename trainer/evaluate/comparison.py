@@ -212,6 +212,8 @@ def _figures(
 ) -> dict[str, Any]:
     """What follows from the tasks that were judged both times."""
     changes = [_change(pair, *texts) for pair in pairs]
+    counts = Counter((change.before.stage, change.after.stage) for change in changes)
+    order = sorted({stage for both in counts for stage in both}, key=lambda stage: rank_of(stage, stages))
     return {
         "tasks": len(pairs),
         "pass_rate": _difference([pair.rates for pair in pairs], seed),
@@ -219,8 +221,11 @@ def _figures(
         "test": _test(pairs, seed),
         "turns": {turn.value: sum(change.turn is turn for change in changes) for turn in Turn},
         "net": sum({Turn.IMPROVED: 1, Turn.REGRESSED: -1}.get(change.turn, 0) for change in changes),
-        "migration": _migration(changes, stages),
-        "progression": _progression(changes, stages),
+        "migration": {first: {last: counts[first, last] for last in order} for first in order},
+        "progression": {
+            stage: (sum(counts[stage, last] for last in order), sum(counts[first, stage] for first in order))
+            for stage in order
+        },
         "causes": _causes(changes),
         "frozen": tuple(change.id for change in changes if change.frozen),
         "groups": {
@@ -324,18 +329,6 @@ def _turn(pair: _Pair) -> Turn:
     if abs(after - before) > ROUNDING:
         return Turn.IMPROVED if after > before else Turn.REGRESSED
     return {1.0: Turn.BOTH_PASS, 0.0: Turn.BOTH_FAIL}.get(before, Turn.UNCHANGED)
-
-
-def _migration(changes: Sequence[Change], order: Sequence[str]) -> dict[str, dict[str, int]]:
-    counts = Counter((change.before.stage, change.after.stage) for change in changes)
-    stages = sorted({stage for pair in counts for stage in pair}, key=lambda stage: rank_of(stage, order))
-    return {first: {last: counts[first, last] for last in stages} for first in stages}
-
-
-def _progression(changes: Sequence[Change], order: Sequence[str]) -> dict[str, tuple[int, int]]:
-    before, after = (Counter(getattr(change, side).stage for change in changes) for side in ("before", "after"))
-    stages = sorted({*before, *after}, key=lambda stage: rank_of(stage, order))
-    return {stage: (before[stage], after[stage]) for stage in stages}
 
 
 def _causes(changes: Sequence[Change]) -> dict[str, tuple[int, int]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -116,7 +116,11 @@ def details_of(records: Sequence[Record], description: GraderDescription | None 
             for name, rule in description.rates.items()
             if (rate := _share(verdicts, rate_test(rule, description.stages), seed)) is not None
         },
-        partial_tests=_mean_of(verdicts, partial_of, seed) if any(r.get("tests") for r in verdicts) else None,
+        partial_tests=rate_of(
+            mean_with_interval([fmean(map(partial_of, group)) for group in by_task(verdicts)], seed=seed)
+        )
+        if any(record.get("tests") for record in verdicts)
+        else None,
         causes=dict(Counter(cause for record in records if (cause := cause_of(record)) != PASSED).most_common()),
         truncated=_truncated(written),
         generation_errors=dict(Counter(cause_of(record).partition(":")[2] for record in lost)),
@@ -148,10 +152,6 @@ def partial_of(record: Record) -> float:
 def _share(verdicts: Sequence[Record], test: Test, seed: int) -> Rate | None:
     """The share of verdicts with that property; tasks weigh alike, and the interval is over tasks."""
     return share_over_tasks([[test(record) for record in group] for group in by_task(verdicts)], seed)
-
-
-def _mean_of(verdicts: Sequence[Record], value: Callable[[Record], float], seed: int) -> Rate | None:
-    return rate_of(mean_with_interval([fmean(map(value, group)) for group in by_task(verdicts)], seed=seed))
 
 
 def group_columns(rows: Sequence[Record]) -> list[str]:

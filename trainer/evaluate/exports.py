@@ -120,12 +120,9 @@ def _add_case(suite: ElementTree.Element, record: Record, *, several: bool) -> N
     elif not record["passed"]:
         element = ElementTree.SubElement(case, "failure", type=_clean(cause_of(record)))
         element.set("message", f"reward {record['reward']:g}, stopped at {record['stage']}")
-        element.text = _clean("\n".join(_remarks(record)))
-
-
-def _remarks(record: Record) -> list[str]:
-    shown = record["diagnostics"][:MOST_DIAGNOSTICS]
-    return [f"{remark['stage']}, line {remark['line'] or '-'}: {remark['message']}" for remark in shown]
+        shown = record["diagnostics"][:MOST_DIAGNOSTICS]
+        lines = [f"{remark['stage']}, line {remark['line'] or '-'}: {remark['message']}" for remark in shown]
+        element.text = _clean("\n".join(lines))
 
 
 def _clean(text: str) -> str:

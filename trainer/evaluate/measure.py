@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -196,7 +196,9 @@ class _Round:
         slots = asyncio.Semaphore(CHUNKS_AHEAD)
         grading: list[asyncio.Task[list[Record]]] = []
         try:
-            for start, chunk in self._chunks(problems):
+            size = max(1, self.plan.batch_size // self.k)
+            for start in range(0, len(problems), size):
+                chunk = problems[start : start + size]
                 await slots.acquire()
                 prompts = [problem.prompt for problem in chunk]
                 seed = self.plan.seed + start
@@ -206,11 +208,6 @@ class _Round:
         finally:
             for task in grading:
                 task.cancel()
-
-    def _chunks(self, problems: Sequence[Problem]) -> Iterator[tuple[int, Sequence[Problem]]]:
-        size = max(1, self.plan.batch_size // self.k)
-        for start in range(0, len(problems), size):
-            yield start, problems[start : start + size]
 
     async def _grade(
         self, chunk: Sequence[Problem], written: list[list[str]], slots: asyncio.Semaphore

@@ -102,6 +102,7 @@ def turns_of(
     green = [end for end in ends if isfinite(end)]
     middle = median(ends) if ends else inf
     records = [record for chain in chains for record in chain.records if record["status"] != "generation_error"]
+    timed = [record for record in records if record.get("latency_s") is not None]
     return Turns(
         asked=asked,
         chains=len(chains),
@@ -114,7 +115,7 @@ def turns_of(
         refused=sum(chain.is_refused for chain in chains),
         completion_tokens_per_green=_per_green(_sum(records, "completion_tokens"), len(green)),
         prompt_tokens_per_green=_per_green(_sum(records, "prompt_tokens"), len(green)),
-        seconds_per_green=_per_green(_seconds(records), len(green)),
+        seconds_per_green=_per_green(busy_s(timed) if len(timed) == len(records) else None, len(green)),
     )
 
 
@@ -136,11 +137,6 @@ def _sum(records: Sequence[Record], column: str) -> float | None:
     """None where any is not known."""
     values = [record.get(column) for record in records]
     return None if None in values else float(sum(value for value in values if value is not None))
-
-
-def _seconds(records: Sequence[Record]) -> float | None:
-    timed = [record for record in records if record.get("latency_s") is not None]
-    return busy_s(timed) if len(timed) == len(records) else None
 
 
 def _per_green(total: float | None, green: int) -> float | None:

@@ -83,7 +83,11 @@ def page_of(evaluation: Evaluation, records: Sequence[Json], made: str, later: S
         cards=tuple(_cards(main, words)),
         panels=tuple(panels_of([evaluation])),
         names=tuple(described(found) for found in measured),
-        funnel=tuple(_alike(level) for level in funnel_levels(evaluation.description, measured)),
+        # All bars in one colour: ways of sampling are no before and after.
+        funnel=tuple(
+            replace(level, shares=tuple(replace(share, style="after") for share in level.shares))
+            for level in funnel_levels(evaluation.description, measured)
+        ),
         rates=_rates_table(measured, words),
         causes=tuple(_causes(measured)),
         groups=tuple(_groups(details)),
@@ -201,7 +205,9 @@ def _rates_table(measured: Sequence[Measurement], words: Mapping[str, str]) -> T
             *(rate_in_words(d.partial_tests if (d := m.details) else None) for m in measured),
         )
     )
-    rows.append(("cut off at the limit", *(_cut_off(found) for found in measured)))
+    cuts = [found.details.truncated if found.details else None for found in measured]
+    cut_off = (f"{cut.completions:,}, {cut.passed:,} of them passed" if cut else "not known" for cut in cuts)
+    rows.append(("cut off at the limit", *cut_off))
     imperative = [found.details.imperative if found.details else None for found in measured]
     rows += _invented_rows(measured)
     declined = [found.details.declined if found.details else None for found in measured]
@@ -233,16 +239,6 @@ def _names_table(measured: Sequence[Measurement]) -> Table | None:
     ]
     caption = "Names that do not exist, and the answers that have them"
     return Table(caption, ("name", *_heads(measured)), tuple(rows)) if rows else None
-
-
-def _cut_off(found: Measurement) -> str:
-    cut = found.details.truncated if found.details else None
-    return f"{cut.completions:,}, {cut.passed:,} of them passed" if cut else "not known"
-
-
-def _alike(level: Level) -> Level:
-    """All bars in one colour: ways of sampling are no before and after."""
-    return replace(level, shares=tuple(replace(share, style="after") for share in level.shares))
 
 
 def _causes(measured: Sequence[Measurement]) -> Iterator[Level]:

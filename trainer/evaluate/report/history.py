@@ -218,7 +218,8 @@ def _read_evaluations(folder: Path, run: Run) -> None:
             run.missing.append(
                 f"{path.relative_to(folder)} is no evaluation that this version can read: {explain(error)}"
             )
-    run.evaluations = {evaluation.name: evaluation for evaluation in sorted(found, key=_when)}
+    found.sort(key=lambda one: (one.name == AFTER, one.name != BEFORE, one.created))
+    run.evaluations = {evaluation.name: evaluation for evaluation in found}
     if not found:
         run.missing.append("eval/ holds no evaluation: what the model can do on held-out tasks was not measured.")
     elif run.before is None or run.after is None:
@@ -229,10 +230,6 @@ def completions_of(folder: Path, name: str) -> Path:
     """Where the completions of an evaluation lie: beside its figures, or in the folder that `gradus eval` made."""
     own_folder = folder / "eval" / name / "completions.jsonl"
     return own_folder if own_folder.is_file() else records_path(folder, name)
-
-
-def _when(evaluation: Evaluation) -> tuple[bool, bool, str]:
-    return evaluation.name == AFTER, evaluation.name != BEFORE, evaluation.created
 
 
 def _read_evaluated(path: Path, name: str, run: Run) -> None:
