@@ -31,6 +31,7 @@ from gradus.contract import (
     SUBMISSIONS,
     Faulted,
     Graded,
+    GraderDescription,
     GraderInfo,
     GraderList,
     GraderName,
@@ -235,6 +236,30 @@ class RewardClient:
                 if not isinstance(answer, _Trouble):
                     return answer
                 trouble = answer
+        assert trouble is not None
+        raise QueueFault(trouble.message)
+
+    async def description(self, grader: str) -> GraderDescription | None:
+        """The description of a live grader; None from services of earlier versions, which have none, and where the
+        grader is not running. Raises QueueFault when no service answers, Misuse when refused."""
+        async with self._connections() as here:
+            trouble = None
+            for url in self._urls_in_turn():
+                try:
+                    response = await here.http.get(
+                        f"{url}/v1/graders/{grader}", headers=self._headers, timeout=CONNECT_TIMEOUT_S
+                    )
+                    if response.status_code == 404:
+                        return None
+                    if response.status_code == 200:
+                        return GraderDescription.model_validate_json(response.content)
+                    trouble = self._refused(url, response)
+                except ValidationError:
+                    trouble = _Trouble(
+                        FaultKind.INTERNAL, f"{url} answered something that is no description", final=True
+                    )
+                except httpx.RequestError as error:
+                    trouble = self._unreachable(url, error)
         assert trouble is not None
         raise QueueFault(trouble.message)
 

@@ -393,6 +393,27 @@ class GraderList(_Wire):
     graders: tuple[GraderInfo, ...]
 
 
+class GraderDescription(_Wire):
+    """Facts about one grader that its users need and that do not change while it runs."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
+    task_schema: dict[str, Any]
+    """JSON Schema of `task`."""
+    example: dict[str, Any]
+    """One submission: `id`, `prompt`, `completion`, `task`."""
+    stages: tuple[Stage, ...]
+    """Stages in the order in which an answer passes them; the first is `extract`."""
+    rates: dict[str, str]
+    """Name of a rate of an evaluation -> its rule: `past:STAGE` (the verdict's stage is a later one), `clean:STAGE`
+    (past that stage's predecessor, and no diagnostic of that stage) or `passed`."""
+    components: tuple[str, ...]
+    """Names of the reward's components under the grader's rubrics."""
+    fences: tuple[str, ...]
+    """Info strings of code fences; empty where answers are prose."""
+    reads_prompt: bool
+    """The prompt is part of what is judged, and of the job id."""
+
+
 class Problem(BaseModel):
     """RFC 9457 problem details, `application/problem+json`: every 4xx and 5xx answer."""
 

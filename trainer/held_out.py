@@ -5,10 +5,12 @@ Trains nothing; the figures and their intervals are `trainer.evaluate`'s.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from transformers import TrainerCallback
 
+from trainer.evaluate.judging import announced
 from trainer.evaluate.measure import Evaluated, Plan, Problem, evaluate, local_model
 from trainer.evaluate.outcome import Evaluation, figures_path, write_outcome
 from trainer.prompts import render
@@ -75,6 +77,7 @@ class HeldOut(TrainerCallback):  # type: ignore[misc]
             name=name,
             model=config.model.name,
             tasks=config.data.eval_dataset or config.data.dataset,
+            description=asyncio.run(announced(self._run.client, plan.grader)),
         )
 
 

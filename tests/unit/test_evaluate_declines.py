@@ -15,12 +15,13 @@ from gradus.errors import Misuse
 from gradus.resources import configs
 from gradus.rows import read_rows
 from trainer.config import PromptConfig
-from trainer.evaluate.declining import INSTRUCTION, Declines, asks_in, main
+from trainer.evaluate.declining import Declines, asks_in, main
 from trainer.evaluate.details import details_of
 from trainer.evaluate.endpoint import Server
 from trainer.evaluate.outcome import record_of
 from trainer.evaluate.preparing import Asked
 from trainer.evaluate.refusing import PHRASES, answered, is_declined
+from trainer.languages import DECLINE_INSTRUCTION
 from trainer.rewards import Record
 
 ASKS = configs() / "tasks" / "declines.jsonl"
@@ -148,7 +149,7 @@ def test_the_figures_of_a_model_that_is_right_thrice_are_exactly_these(
     assert (found.asks, found.accuracy.value, found.neither) == (4, 0.75, 1)
     assert (found.declined_when_due.value, found.answered_when_due.value) == (0.5, 1.0)
     assert {kind: rate.value for kind, rate in found.by_kind.items()} == {"crate": 1.0, "language": 0.5}
-    assert all(text.startswith(INSTRUCTION) for text in like.prompts())
+    assert all(text.startswith(DECLINE_INSTRUCTION) for text in like.prompts())
     assert capsys.readouterr().out.splitlines()[-1] == str(tmp_path / "out" / "declines.json")
 
 

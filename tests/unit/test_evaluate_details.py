@@ -14,8 +14,8 @@ from trainer.evaluate.causes import cause_of
 from trainer.evaluate.details import details_of, histogram
 from trainer.evaluate.exports import junit_of, table_of
 from trainer.evaluate.figures import quantiles
-from trainer.evaluate.imperative import is_imperative
 from trainer.evaluate.outcome import Evaluation, measurement_of, record_of, typical_of
+from trainer.languages.ocaml import is_imperative
 from trainer.rewards import Record
 
 

@@ -15,9 +15,11 @@ from trainer.config import DataConfig
 from trainer.data import read_examples
 from trainer.evaluate.details import details_of
 from trainer.evaluate.outcome import record_of
-from trainer.evaluate.sizes import TAGS, changed_lines, code_of
+from trainer.evaluate.sizes import changed_lines, code_of
 from trainer.evaluate.turns import turns_of
 from trainer.rewards import Record
+
+TAGS = frozenset({"ocaml", "ml", "rust", "rs"})
 
 
 def record(completion: str, task: str = "a", turn: int = 1, *, passed: bool = True, **more: Any) -> Record:
@@ -108,12 +110,12 @@ COMPLETIONS = [
 
 @pytest.mark.parametrize("completion", COMPLETIONS)
 def test_the_code_of_a_completion_is_what_graders_take_for_the_answer(completion: str) -> None:
-    assert code_of(completion).strip() == extract(completion, TAGS).text.strip()
+    assert code_of(completion, TAGS).strip() == extract(completion, TAGS).text.strip()
 
 
 @pytest.mark.parametrize("text", ["```" * 100_000, "`" * 200_000, " " * 200_000 + "```", "```ocaml\n" * 50_000])
 def test_fences_made_to_be_slow_are_read_at_once(text: str) -> None:
-    assert isinstance(code_of(text), str)
+    assert isinstance(code_of(text, TAGS), str)
 
 
 @pytest.mark.parametrize(("stub", "read"), [("let f = 0", "let f = 0"), ("  ", None), (None, None), (7, "7")])

@@ -401,6 +401,9 @@ class _Harsh:
     async def info(self) -> Any:
         return await self._inner.info()
 
+    async def description(self) -> Any:
+        return await self._inner.description()
+
     async def grade(self, submissions: Any, rubric: str | None) -> Any:
         return await self._inner.grade([{**one, "completion": "reward 0.5"} for one in submissions], rubric)
 

@@ -6,11 +6,12 @@ is known here is counted by its stage alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from gradus.contract import Stage
+
 PASSED = "passed"
-_STAGES = frozenset({"extract", "types", "check", "compile", "clippy", "tests", "score"})
 _ENDS = (
     ("ran out of stack", "stack"),
     ("ended with an exception", "exception"),
@@ -35,22 +36,18 @@ def cause_of(record: Mapping[str, Any]) -> str:
             if flag.startswith(prefix):
                 return flag
     stage = record.get("stage")
-    if stage not in _STAGES:
+    if stage not in [*Stage]:
         return "unknown"
     if any(flag.startswith("limit:") for flag in flags):
         return f"{stage}:limit"
-    detail = _detail(str(stage), list(_errors(record, str(stage))))
+    remarks = [remark for remark in record.get("diagnostics") or () if isinstance(remark, Mapping)]
+    errors = [remark for remark in remarks if remark.get("severity") == "error" and remark.get("stage") == stage]
+    detail = _detail(str(stage), errors)
     return f"{stage}:{detail}" if detail else str(stage)
 
 
 def _kind(trouble: Any) -> str:
     return str(trouble.get("kind") or "unknown") if isinstance(trouble, Mapping) else "unknown"
-
-
-def _errors(record: Mapping[str, Any], stage: str) -> Iterator[Mapping[str, Any]]:
-    for remark in record.get("diagnostics") or ():
-        if isinstance(remark, Mapping) and remark.get("severity") == "error" and remark.get("stage") == stage:
-            yield remark
 
 
 def _detail(stage: str, errors: list[Mapping[str, Any]]) -> str:

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from gradus.contract import grader_named
+from gradus.contract import GraderDescription, grader_named
+from gradus.descriptions import description_of
 from trainer.config import TrainConfig
 from trainer.evaluate.again import collect_turns, refuse_turns
 from trainer.evaluate.asking import Plan, Source, asks_of
@@ -36,8 +37,9 @@ from trainer.evaluate.preparing import (
     with_model,
 )
 from trainer.evaluate.report.evaluated import write_evaluation_report
+from trainer.evaluate.stages import rate_test
 from trainer.evaluate.store import Completions, opened
-from trainer.evaluate.turns import Turns, turns_of
+from trainer.evaluate.turns import turns_of
 from trainer.rewards import Record
 
 EXIT_GRADED, EXIT_FAULTED = 0, 3
@@ -64,9 +66,11 @@ def main(asked: Asked, tasks: Path, grader: str, judge: Judge, out: Path, rubric
     with opened(folder.completions, plan, fresh=asked.fresh) as store, progress_bar(console) as on_progress:
         write_tasks(folder.tasks, problems)
         source = source_of(asked, plan, trained_with)
-        records, later = asyncio.run(_collected(source, judge, problems, plan, store, folder, on_progress, asked.fresh))
+        description, records, later = asyncio.run(
+            _collected(source, judge, problems, plan, store, folder, on_progress, asked.fresh)
+        )
     took_s = time.monotonic() - started
-    evaluation = evaluation_of(records, plan, name=out.resolve().name, duration_s=took_s, later=later)
+    evaluation = evaluation_of(records, plan, description, name=out.resolve().name, duration_s=took_s, later=later)
     write_results(folder, evaluation, records, later)
     Console().print(table_for_terminal(evaluation))
     for line in troubles([*records, *later]):
@@ -84,25 +88,38 @@ async def _collected(
     folder: EvalFolder,
     on_progress: OnProgress,
     fresh: bool,
-) -> tuple[list[Record], list[Record]]:
-    """The first answers and those of later turns."""
+) -> tuple[GraderDescription, list[Record], list[Record]]:
+    """The grader's description, the first answers, and those of later turns."""
     await judge.info()  # who is away is said before a model is loaded
+    description = await judge.description()
+    for rule in description.rates.values():
+        rate_test(rule, description.stages)  # a rule that cannot be applied is refused before anything is asked
     records = await collect(source, judge, problems, plan, store, on_progress)
     if plan.turns == 1:
-        return records, []
+        return description, records, []
     with opened(folder.turns, plan, fresh=fresh) as turns:
         firsts = list(zip(asks_of(problems, plan), records, strict=True))
-        return records, await collect_turns(source, judge, firsts, plan, turns, on_progress)
+        return description, records, await collect_turns(source, judge, firsts, plan, turns, on_progress)
 
 
 # ------------------------------------------------------------------------------------------------------ what is left
 
 
 def evaluation_of(
-    records: Sequence[Record], plan: Plan, *, name: str, duration_s: float, later: Sequence[Record] = ()
+    records: Sequence[Record],
+    plan: Plan,
+    description: GraderDescription | None = None,
+    *,
+    name: str,
+    duration_s: float,
+    later: Sequence[Record] = (),
 ) -> Evaluation:
-    """The figures of a plan's records; `later` are those of turns after the first."""
+    """The figures of a plan's records; `later` are those of turns after the first.
+
+    `description` is the grader's, by default the one that this version knows.
+    """
     assert plan.grader is not None
+    description = description or description_of(plan.grader)
     judged = [*records, *later]
     return Evaluation(
         name=name,
@@ -125,18 +142,18 @@ def evaluation_of(
                 temperature=temperature,
                 samples=samples,
                 seed=plan.seed,
-                turns=_turns(plan, _of(mode, records), _of(mode, later)),
+                turns=turns_of(_of(mode, records), _of(mode, later), plan.turns, description, seed=plan.seed)
+                if plan.turns > 1
+                else None,
+                description=description,
             )
             for mode, temperature, samples in plan.modes
         ),
         served=plan.served,
         asked_as=plan.asked_as,
         top_p=plan.top_p,
+        grader_description=description,
     )
-
-
-def _turns(plan: Plan, firsts: Sequence[Record], later: Sequence[Record]) -> Turns | None:
-    return turns_of(firsts, later, plan.turns, seed=plan.seed) if plan.turns > 1 else None
 
 
 def _of(mode: str, records: Sequence[Record]) -> list[Record]:

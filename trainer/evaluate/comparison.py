@@ -7,7 +7,7 @@ it has a share, and its stage is the one of its middle completion. Draws no page
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean
@@ -20,9 +20,10 @@ from trainer.evaluate.causes import PASSED
 from trainer.evaluate.comparable import incomparable
 from trainer.evaluate.details import group_columns
 from trainer.evaluate.figures import Part, Rate, rate_of
-from trainer.evaluate.imperative import is_imperative
 from trainer.evaluate.intervals import discordance, mcnemar, paired_difference, sign_flip
-from trainer.evaluate.outcome import Evaluation, Measurement, Mode, ProblemFigures, rank_of, typical_of
+from trainer.evaluate.outcome import Evaluation, Measurement, Mode, ProblemFigures, typical_of
+from trainer.evaluate.stages import rank_of
+from trainer.languages import language_of
 
 SCHEMA: Literal["gradus/comparison@1"] = "gradus/comparison@1"
 MODES: tuple[Mode, ...] = ("sampled", "greedy")
@@ -190,8 +191,10 @@ def compare(
     pairs = list(_pairs(first, last))
     if not pairs:
         raise Misuse(f"{before.name} and {after.name}: no task was judged both times")
-    texts = _typical(records[0], first.mode), _typical(records[1], first.mode)
-    is_ocaml = before.grader == after.grader == "ocaml"
+    of_before, of_after = before.description.stages, after.description.stages
+    texts = _typical(records[0], first.mode, of_before), _typical(records[1], first.mode, of_after)
+    is_same = before.grader == after.grader
+    is_imperative = language_of(after.grader).is_imperative if is_same else None
     return Comparison(
         mode=first.mode,
         before=_side(before, first),
@@ -199,16 +202,18 @@ def compare(
         warnings=tuple(reason.text for reason in reasons),
         only_before=_judged(first) - len(pairs),
         only_after=_judged(last) - len(pairs),
-        imperative=_shift(*texts, pairs) if is_ocaml else None,
-        **_figures(pairs, texts, seed),
+        imperative=_shift(*texts, pairs, is_imperative) if is_imperative else None,
+        **_figures(pairs, texts, of_after if is_same else (), seed),
     )
 
 
 def _figures(
-    pairs: Sequence[_Pair], texts: tuple[Mapping[str, Record], Mapping[str, Record]], seed: int
+    pairs: Sequence[_Pair], texts: tuple[Mapping[str, Record], Mapping[str, Record]], stages: Sequence[str], seed: int
 ) -> dict[str, Any]:
     """What follows from the tasks that were judged both times."""
     changes = [_change(pair, *texts) for pair in pairs]
+    counts = Counter((change.before.stage, change.after.stage) for change in changes)
+    order = sorted({stage for both in counts for stage in both}, key=lambda stage: rank_of(stage, stages))
     return {
         "tasks": len(pairs),
         "pass_rate": _difference([pair.rates for pair in pairs], seed),
@@ -216,8 +221,11 @@ def _figures(
         "test": _test(pairs, seed),
         "turns": {turn.value: sum(change.turn is turn for change in changes) for turn in Turn},
         "net": sum({Turn.IMPROVED: 1, Turn.REGRESSED: -1}.get(change.turn, 0) for change in changes),
-        "migration": _migration(changes),
-        "progression": _progression(changes),
+        "migration": {first: {last: counts[first, last] for last in order} for first in order},
+        "progression": {
+            stage: (sum(counts[stage, last] for last in order), sum(counts[first, stage] for first in order))
+            for stage in order
+        },
         "causes": _causes(changes),
         "frozen": tuple(change.id for change in changes if change.frozen),
         "groups": {
@@ -323,17 +331,6 @@ def _turn(pair: _Pair) -> Turn:
     return {1.0: Turn.BOTH_PASS, 0.0: Turn.BOTH_FAIL}.get(before, Turn.UNCHANGED)
 
 
-def _migration(changes: Sequence[Change]) -> dict[str, dict[str, int]]:
-    counts = Counter((change.before.stage, change.after.stage) for change in changes)
-    stages = sorted({stage for pair in counts for stage in pair}, key=rank_of)
-    return {first: {last: counts[first, last] for last in stages} for first in stages}
-
-
-def _progression(changes: Sequence[Change]) -> dict[str, tuple[int, int]]:
-    before, after = (Counter(getattr(change, side).stage for change in changes) for side in ("before", "after"))
-    return {stage: (before[stage], after[stage]) for stage in sorted({*before, *after}, key=rank_of)}
-
-
 def _causes(changes: Sequence[Change]) -> dict[str, tuple[int, int]]:
     before, after = (
         Counter(cause for change in changes if (cause := getattr(change, side).cause) not in (None, PASSED))
@@ -359,16 +356,21 @@ def _groups(pairs: Sequence[_Pair], column: str, seed: int) -> Iterator[tuple[st
         )
 
 
-def _typical(records: Sequence[Record], mode: Mode) -> dict[str, Record]:
+def _typical(records: Sequence[Record], mode: Mode, stages: Sequence[str]) -> dict[str, Record]:
     """The middle completion of each task."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for record in records:
         if record.get("mode") == mode and record.get("status") == "graded":
             groups.setdefault(str(record["prompt_id"]), []).append(dict(record))
-    return {task: found for task, group in groups.items() if (found := typical_of(group))}
+    return {task: found for task, group in groups.items() if (found := typical_of(group, stages))}
 
 
-def _shift(before: Mapping[str, Record], after: Mapping[str, Record], pairs: Sequence[_Pair]) -> Shift | None:
+def _shift(
+    before: Mapping[str, Record],
+    after: Mapping[str, Record],
+    pairs: Sequence[_Pair],
+    is_imperative: Callable[[str], bool],
+) -> Shift | None:
     ids = [pair.before.id for pair in pairs if pair.before.id in before and pair.before.id in after]
     if not ids:
         return None

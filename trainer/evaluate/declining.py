@@ -23,15 +23,11 @@ from trainer.evaluate.measure import Problem
 from trainer.evaluate.preparing import Asked, config_of, prompt_config, with_model
 from trainer.evaluate.refusing import Answered, answered
 from trainer.evaluate.ungraded import EXIT_UNWRITTEN, EXIT_WRITTEN, Asking, asked_for, named_rows, unwritten_of
+from trainer.languages import DECLINE_INSTRUCTION
 from trainer.prompts import render_text
 from trainer.rewards import Record
 
 SCHEMA: Literal["gradus/declines@1"] = "gradus/declines@1"
-INSTRUCTION = (
-    "You are asked for Rust code: edition 2021, the standard library only, no `unsafe`. If what is asked can be done "
-    "exactly as it stands, answer with one fenced block of code. If it cannot, answer with one line that begins with "
-    "`CANNOT:` and says why, and with no code."
-)
 
 
 class Declines(Part):
@@ -104,7 +100,7 @@ def asks_in(data: Path, limit: int | None, config: PromptConfig) -> Iterator[Wan
             raise Misuse(f"{row.where}: id or prompt: is missing, empty or no text")
         if not isinstance(can, bool):
             raise Misuse(f"{row.where}: can: must say true or false: whether what is asked can be done")
-        problem = Problem(name, render_text(config, f"{INSTRUCTION}\n\n{prompt}"), None, opening=config.opening)
+        problem = Problem(name, render_text(config, f"{DECLINE_INSTRUCTION}\n\n{prompt}"), None, opening=config.opening)
         yield Wanted(problem, _text(row, "pair") or name, _text(row, "kind") or "asks", can)
 
 

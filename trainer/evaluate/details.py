@@ -8,22 +8,24 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 
+from gradus.contract import GraderDescription
+from gradus.descriptions import description_of
 from trainer.evaluate.causes import PASSED, cause_of
 from trainer.evaluate.figures import Part, Quantiles, Rate, by_task, quantiles, rate_of, share_over_tasks
-from trainer.evaluate.imperative import is_imperative
 from trainer.evaluate.intervals import mean_with_interval
 from trainer.evaluate.invented import Invented, invented_of
 from trainer.evaluate.refusing import declined_of
 from trainer.evaluate.sizes import Sizes, sizes_of
+from trainer.evaluate.stages import Test, grader_of, is_passed, rate_test
+from trainer.languages import language_of
 
 Record = Mapping[str, Any]
-Test = Callable[[Record], bool]
 SCORE_BINS = 10
 LENGTH_BINS = 12
 
@@ -69,7 +71,7 @@ class Group(Part):
 
 class Details(Part):
     rates: dict[str, Rate]
-    """How many verdicts got past each stage, in order; the last is that every test passed. For Rust also `clippy`."""
+    """Shares of verdicts by the names and rules of the grader's description, in its order."""
     partial_tests: Rate | None
     """The mean share of tests that passed; an answer that ran none has 0."""
     causes: dict[str, int]
@@ -82,7 +84,7 @@ class Details(Part):
     completion_tokens: Quantiles | None
     completion_chars: Quantiles | None
     imperative: Rate | None
-    """Share of the OCaml completions that assign or loop; None for other graders."""
+    """Share of the completions that assign or loop; None for languages where nothing tells."""
     groups: dict[str, dict[str, Group]]
     """By column, `kind` or `difficulty`, and by its values."""
     rewards: Histogram | None
@@ -90,39 +92,49 @@ class Details(Part):
     """In tokens where they are known, else in characters."""
     lengths_in: str
     invented: Invented | None = None
-    """Names that the compiler did not find; None for graders without one, and in files of earlier versions."""
+    """Names that the compiler did not find; None for graders without a language, and in files of earlier versions."""
     sizes: Sizes | None = None
     """Lines of code; None where answers are none, and in files of earlier versions."""
     declined: Rate | None = None
     """Share of answers that decline a task; None where answers are no code, and in files of earlier versions."""
 
 
-def details_of(records: Sequence[Record], *, seed: int = 0) -> Details:
-    """The finer figures of the records of one way of sampling."""
+def details_of(records: Sequence[Record], description: GraderDescription | None = None, *, seed: int = 0) -> Details:
+    """The finer figures of the records of one way of sampling; by default of the grader that the records name."""
     verdicts = [record for record in records if is_judged(record)]
+    if description is None or not verdicts:
+        description = description_of(grader_of(verdicts))
+    is_imperative = language_of(description.name).is_imperative
     written = [record for record in records if record.get("status") != "generation_error"]
     lost = [record for record in records if record.get("status") == "generation_error"]
     tokens = [record["completion_tokens"] for record in written if record.get("completion_tokens") is not None]
     chars = [len(record["completion"]) for record in written]
-    grader = str(verdicts[0].get("grader") or "").partition("@")[0] if verdicts else ""
     in_tokens = len(tokens) == len(written) > 0
     return Details(
-        rates=dict(_stage_rates(verdicts, grader, seed)),
-        partial_tests=_mean_of(verdicts, partial_of, seed) if any(r.get("tests") for r in verdicts) else None,
+        rates={
+            name: rate
+            for name, rule in description.rates.items()
+            if (rate := _share(verdicts, rate_test(rule, description.stages), seed)) is not None
+        },
+        partial_tests=rate_of(
+            mean_with_interval([fmean(map(partial_of, group)) for group in by_task(verdicts)], seed=seed)
+        )
+        if any(record.get("tests") for record in verdicts)
+        else None,
         causes=dict(Counter(cause for record in records if (cause := cause_of(record)) != PASSED).most_common()),
         truncated=_truncated(written),
         generation_errors=dict(Counter(cause_of(record).partition(":")[2] for record in lost)),
         speed=_speed(written),
         completion_tokens=quantiles(tokens),
         completion_chars=quantiles(chars),
-        imperative=_share(verdicts, lambda r: is_imperative(str(r["completion"])), seed) if grader == "ocaml" else None,
+        imperative=_share(verdicts, lambda r: is_imperative(str(r["completion"])), seed) if is_imperative else None,
         groups={name: dict(_groups(verdicts, name, seed)) for name in group_columns(verdicts)},
         rewards=histogram([record["reward"] for record in verdicts], SCORE_BINS, (0.0, 1.0)),
         lengths=histogram(tokens if in_tokens else chars, LENGTH_BINS),
         lengths_in="tokens" if in_tokens else "characters",
-        invented=invented_of(verdicts, grader, seed),
-        sizes=sizes_of(verdicts, grader),
-        declined=declined_of(verdicts, grader, seed),
+        invented=invented_of(verdicts, description.name, seed),
+        sizes=sizes_of(verdicts, description.fences),
+        declined=declined_of(verdicts, description, seed),
     )
 
 
@@ -137,44 +149,9 @@ def partial_of(record: Record) -> float:
     return tests["passed"] / tests["total"] if tests and tests["total"] else 0.0
 
 
-# ----------------------------------------------------------------------------------------------------------- stages
-
-
-def _reached(*stages: str) -> Test:
-    return lambda record: record.get("stage") in stages
-
-
-def _is_clean(record: Record) -> bool:
-    remarks = record.get("diagnostics") or ()
-    return record.get("stage") in ("clippy", "tests") and not any(remark["stage"] == "clippy" for remark in remarks)
-
-
-def _passed(record: Record) -> bool:
-    return record.get("passed") is True
-
-
-STAGE_TESTS: Mapping[str, Mapping[str, Test]] = {
-    "ocaml": {"types": _reached("compile", "tests"), "compile": _reached("tests"), "tests": _passed},
-    "rust": {"check": _reached("clippy", "tests"), "clippy": _is_clean, "tests": _passed},
-    "story": {"stories": _reached("score"), "complete": _passed},
-}
-"""What each rate of a grader's verdicts asks: types check, the answer compiles, clippy has no word to say ..."""
-
-
-def _stage_rates(verdicts: Sequence[Record], grader: str, seed: int) -> Iterator[tuple[str, Rate]]:
-    for name, test in STAGE_TESTS.get(grader, {"tests": _passed}).items():
-        rate = _share(verdicts, test, seed)
-        if rate is not None:
-            yield name, rate
-
-
 def _share(verdicts: Sequence[Record], test: Test, seed: int) -> Rate | None:
     """The share of verdicts with that property; tasks weigh alike, and the interval is over tasks."""
     return share_over_tasks([[test(record) for record in group] for group in by_task(verdicts)], seed)
-
-
-def _mean_of(verdicts: Sequence[Record], value: Callable[[Record], float], seed: int) -> Rate | None:
-    return rate_of(mean_with_interval([fmean(map(value, group)) for group in by_task(verdicts)], seed=seed))
 
 
 def group_columns(rows: Sequence[Record]) -> list[str]:
@@ -195,8 +172,8 @@ def _groups(verdicts: Sequence[Record], column: str, seed: int) -> Iterator[tupl
             Group(
                 tasks=len(by_task(found)),
                 graded=len(found),
-                passed=sum(map(_passed, found)),
-                rate=_share(found, _passed, seed),
+                passed=sum(map(is_passed, found)),
+                rate=_share(found, is_passed, seed),
                 mean_reward=fmean(record["reward"] for record in found),
                 partial_tests=fmean(map(partial_of, found)) if any(r.get("tests") for r in found) else None,
             ),
@@ -230,7 +207,7 @@ def _truncated(written: Sequence[Record]) -> Truncated | None:
     if all(record.get("finish_reason") is None for record in written):
         return None
     cut = [record for record in written if record.get("finish_reason") == "length"]
-    return Truncated(completions=len(cut), passed=sum(map(_passed, cut)))
+    return Truncated(completions=len(cut), passed=sum(map(is_passed, cut)))
 
 
 def _speed(written: Sequence[Record]) -> Speed:

@@ -14,8 +14,8 @@ from xml.etree import ElementTree
 
 from trainer.evaluate.causes import cause_of
 from trainer.evaluate.details import is_judged
-from trainer.evaluate.imperative import is_imperative
 from trainer.evaluate.outcome import Evaluation
+from trainer.languages import language_of
 
 Record = Mapping[str, Any]
 COLUMNS = (
@@ -62,7 +62,7 @@ def table_of(records: Sequence[Record]) -> str:
 def _cells(record: Record) -> dict[str, Any]:
     tests = record.get("tests") or {}
     tokens, latency_s = record.get("completion_tokens"), record.get("latency_s")
-    ocaml = str(record.get("grader") or "").startswith("ocaml@")
+    is_imperative = language_of(str(record.get("grader") or "")).is_imperative
     same = ("kind", "difficulty", "mode", "sample", "status", "passed", "reward", "stage", "finish_reason")
     numbers = ("prompt_tokens", "completion_tokens", "latency_s", "attempts")
     return {
@@ -73,7 +73,7 @@ def _cells(record: Record) -> dict[str, Any]:
         "tests_total": tests.get("total"),
         "tokens_per_s": round(tokens / latency_s, 3) if tokens is not None and latency_s else None,
         "completion_chars": len(record["completion"]),
-        "imperative": is_imperative(record["completion"]) if ocaml else None,
+        "imperative": is_imperative(record["completion"]) if is_imperative else None,
         "flags": " ".join(record["flags"]),
     }
 
@@ -120,12 +120,9 @@ def _add_case(suite: ElementTree.Element, record: Record, *, several: bool) -> N
     elif not record["passed"]:
         element = ElementTree.SubElement(case, "failure", type=_clean(cause_of(record)))
         element.set("message", f"reward {record['reward']:g}, stopped at {record['stage']}")
-        element.text = _clean("\n".join(_remarks(record)))
-
-
-def _remarks(record: Record) -> list[str]:
-    shown = record["diagnostics"][:MOST_DIAGNOSTICS]
-    return [f"{remark['stage']}, line {remark['line'] or '-'}: {remark['message']}" for remark in shown]
+        shown = record["diagnostics"][:MOST_DIAGNOSTICS]
+        lines = [f"{remark['stage']}, line {remark['line'] or '-'}: {remark['message']}" for remark in shown]
+        element.text = _clean("\n".join(lines))
 
 
 def _clean(text: str) -> str:

@@ -12,7 +12,9 @@ from pydantic import ValidationError
 
 from gradus.client import RewardClient
 from gradus.console import say
-from gradus.contract import SUBMISSIONS, Faulted, Graded, GraderInfo, misuse_of
+from gradus.contract import SUBMISSIONS, Faulted, Graded, GraderDescription, GraderInfo, misuse_of
+from gradus.descriptions import description_of
+from gradus.errors import QueueFault
 from gradus.local import LocalGrader, open_local
 
 DEADLINE_S = 600.0
@@ -25,6 +27,10 @@ class Judge(Protocol):
 
     async def info(self) -> GraderInfo:
         """Who judges. Raises a fault when nobody is there."""
+        ...
+
+    async def description(self) -> GraderDescription:
+        """The stages, rates and components of its verdicts. Raises nothing when nobody is there."""
         ...
 
     async def grade(self, submissions: Sequence[Mapping[str, Any]], rubric: str | None) -> Sequence[Graded | Faulted]:
@@ -43,6 +49,9 @@ class ServiceJudge:
     async def info(self) -> GraderInfo:
         return await self._client.wait_ready(self._grader, self._ready_timeout_s)
 
+    async def description(self) -> GraderDescription:
+        return await announced(self._client, self._grader)
+
     async def grade(self, submissions: Sequence[Mapping[str, Any]], rubric: str | None) -> Sequence[Graded | Faulted]:
         return await self._client.grade(self._grader, submissions, rubric=rubric, deadline_s=DEADLINE_S)
 
@@ -58,6 +67,9 @@ class LocalJudge:
 
     async def info(self) -> GraderInfo:
         return self._started().info()
+
+    async def description(self) -> GraderDescription:
+        return description_of(self._name)
 
     async def grade(self, submissions: Sequence[Mapping[str, Any]], rubric: str | None) -> list[Graded | Faulted]:
         def graded() -> list[Graded | Faulted]:
@@ -78,3 +90,11 @@ class LocalJudge:
             grader.prove()
             self._grader = grader
         return self._grader
+
+
+async def announced(client: RewardClient, grader: str) -> GraderDescription:
+    """The description that a service announces; where it is older or away, the one that this version knows."""
+    try:
+        return await client.description(grader) or description_of(grader)
+    except QueueFault:
+        return description_of(grader)

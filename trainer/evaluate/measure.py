@@ -9,13 +9,14 @@ import asyncio
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from gradus.client import RewardClient
-from gradus.contract import Faulted, Graded, Task
+from gradus.contract import Faulted, Graded, GraderDescription, Task
+from gradus.descriptions import description_of
 from gradus.errors import Misuse
 from trainer.evaluate.details import is_judged
 from trainer.evaluate.machine import machine
@@ -104,9 +105,12 @@ def evaluate(
     name: str,
     model: str,
     tasks: str,
+    description: GraderDescription | None = None,
     on_progress: OnProgress | None = None,
 ) -> Evaluated:
     """Measure a model on `problems`. `name`, `model` and `tasks` only say in the figures what was measured.
+
+    `description` is the grader's, by default the one that this version knows.
 
     Raises Misuse for no problems or two with one id, and for what the contract refuses; a service that is away
     becomes faults.
@@ -114,7 +118,8 @@ def evaluate(
     if not problems or len({problem.id for problem in problems}) != len(problems):
         raise Misuse(f"{tasks}: an evaluation needs at least one task, each with an id of its own")
     started = time.monotonic()
-    records, measurements = asyncio.run(_measure(generate, problems, plan, client, on_progress))
+    description = description or description_of(plan.grader)
+    records, measurements = asyncio.run(_measure(generate, problems, plan, client, description, on_progress))
     evaluation = Evaluation(
         name=name,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -130,6 +135,7 @@ def evaluate(
         duration_s=round(time.monotonic() - started, 3),
         machine=machine(),
         measurements=tuple(measurements),
+        grader_description=description,
     )
     return Evaluated(evaluation, records)
 
@@ -148,7 +154,12 @@ def local_model(model: Any, tokenizer: Any, max_new_tokens: int, batch_size: int
 
 
 async def _measure(
-    generate: Generate, problems: Sequence[Problem], plan: Plan, client: RewardClient, on_progress: OnProgress | None
+    generate: Generate,
+    problems: Sequence[Problem],
+    plan: Plan,
+    client: RewardClient,
+    description: GraderDescription,
+    on_progress: OnProgress | None,
 ) -> tuple[list[Record], list[Measurement]]:
     records: list[Record] = []
     measurements = []
@@ -157,7 +168,11 @@ async def _measure(
             found = await _Round(generate, plan, client, mode, temperature, k, len(problems) * k, on_progress).run(
                 problems
             )
-            measurements.append(measurement_of(found, mode=mode, temperature=temperature, samples=k, seed=plan.seed))
+            measurements.append(
+                measurement_of(
+                    found, mode=mode, temperature=temperature, samples=k, seed=plan.seed, description=description
+                )
+            )
             records += found
     return records, measurements
 
@@ -181,7 +196,9 @@ class _Round:
         slots = asyncio.Semaphore(CHUNKS_AHEAD)
         grading: list[asyncio.Task[list[Record]]] = []
         try:
-            for start, chunk in self._chunks(problems):
+            size = max(1, self.plan.batch_size // self.k)
+            for start in range(0, len(problems), size):
+                chunk = problems[start : start + size]
                 await slots.acquire()
                 prompts = [problem.prompt for problem in chunk]
                 seed = self.plan.seed + start
@@ -191,11 +208,6 @@ class _Round:
         finally:
             for task in grading:
                 task.cancel()
-
-    def _chunks(self, problems: Sequence[Problem]) -> Iterator[tuple[int, Sequence[Problem]]]:
-        size = max(1, self.plan.batch_size // self.k)
-        for start in range(0, len(problems), size):
-            yield start, problems[start : start + size]
 
     async def _grade(
         self, chunk: Sequence[Problem], written: list[list[str]], slots: asyncio.Semaphore

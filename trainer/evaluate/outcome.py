@@ -16,11 +16,13 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field
 
-from gradus.contract import Faulted, Graded, Stage
+from gradus.contract import Faulted, Graded, GraderDescription
+from gradus.descriptions import description_of
 from trainer.evaluate.causes import PASSED, cause_of
 from trainer.evaluate.details import Details, details_of, is_judged
 from trainer.evaluate.figures import Part, Rate, rate_of
 from trainer.evaluate.intervals import mean_with_interval, pass_rate
+from trainer.evaluate.stages import grader_of, rank_of
 from trainer.evaluate.turns import Turns
 from trainer.rewards import Record, outcome_of
 
@@ -110,11 +112,18 @@ class Evaluation(Part):
     asked_as: str | None = None
     """`chat`: messages through a chat template. `text`: one plain text."""
     top_p: float | None = None
+    grader_description: GraderDescription | None = None
+    """The grader's description; None in files of earlier versions."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True)
 
     def measured(self, mode: Mode) -> Measurement | None:
         return next((found for found in self.measurements if found.mode == mode), None)
+
+    @property
+    def description(self) -> GraderDescription:
+        """The grader's description, for files of earlier versions that of this version."""
+        return self.grader_description or description_of(self.grader)
 
     @property
     def faulted(self) -> int:
@@ -152,10 +161,15 @@ def measurement_of(
     samples: int,
     seed: int = 0,
     turns: Turns | None = None,
+    description: GraderDescription | None = None,
 ) -> Measurement:
-    """The figures of one way of sampling from its records, which are first answers."""
+    """The figures of one way of sampling from its records, which are first answers.
+
+    `description` is by default that of the grader which the records name.
+    """
     verdicts = [record for record in records if is_judged(record)]
-    problems = tuple(_by_problem(records))
+    description = description or description_of(grader_of(verdicts))
+    problems = tuple(_by_problem(records, description.stages))
     lengths = [len(record["completion"]) for record in records if record["status"] != "generation_error"]
     return Measurement(
         mode=mode,
@@ -174,18 +188,18 @@ def measurement_of(
         faults=dict(Counter(record["fault"]["kind"] for record in records if record["fault"] is not None)),
         mean_chars=fmean(lengths) if lengths else None,
         problems=problems,
-        details=details_of(records, seed=seed),
+        details=details_of(records, description, seed=seed),
         turns=turns,
     )
 
 
-def _by_problem(records: Iterable[Record]) -> Iterator[ProblemFigures]:
+def _by_problem(records: Iterable[Record], stages: Sequence[str]) -> Iterator[ProblemFigures]:
     groups: dict[str, list[Record]] = {}
     for record in records:
         groups.setdefault(record["prompt_id"], []).append(record)
     for task_id, group in groups.items():
         verdicts = [record for record in group if is_judged(record)]
-        middle = typical_of(verdicts)
+        middle = typical_of(verdicts, stages)
         yield ProblemFigures(
             id=task_id,
             kind=group[0].get("kind"),
@@ -199,23 +213,18 @@ def _by_problem(records: Iterable[Record]) -> Iterator[ProblemFigures]:
         )
 
 
-def typical_of(verdicts: Sequence[Record]) -> Record | None:
-    """The middle one by how far they came, then by reward; the lower of two. None where there is none."""
-    ranked = sorted(verdicts, key=lambda record: (rank_of(outcome_stage(record)), record["reward"]))
+def typical_of(verdicts: Sequence[Record], stages: Sequence[str] = ()) -> Record | None:
+    """The middle one by how far they came, then by reward; the lower of two. None where there is none.
+
+    `stages` are the grader's in their order, by default those of `Stage`.
+    """
+    ranked = sorted(verdicts, key=lambda record: (rank_of(outcome_stage(record), stages), record["reward"]))
     return ranked[(len(ranked) - 1) // 2] if ranked else None
 
 
 def outcome_stage(record: Record) -> str:
     """`passed`, or the furthest stage that was reached."""
     return PASSED if record["passed"] is True else str(record["stage"])
-
-
-STAGE_ORDER = [*(stage.value for stage in Stage), PASSED]
-
-
-def rank_of(stage: str) -> int:
-    """Later stages have higher ranks; `passed` has the highest."""
-    return STAGE_ORDER.index(stage) if stage in STAGE_ORDER else -1
 
 
 def _pass_at(problems: Sequence[ProblemFigures], samples: int, seed: int) -> Iterator[tuple[int, Rate]]:

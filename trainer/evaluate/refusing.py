@@ -9,7 +9,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from gradus.contract import GraderDescription
+from gradus.descriptions import description_of
 from trainer.evaluate.figures import Rate, by_task, share_over_tasks
+from trainer.evaluate.stages import grader_of, stage_order
 
 _LINE = re.compile(r"^[ \t*_`>]*CANNOT:[ \t*_`]*(?P<reason>\S[^\n]*)", re.MULTILINE)
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~)", re.MULTILINE)
@@ -26,7 +29,7 @@ Answered = Literal["code", "declined", "neither"]
 
 
 def answered(completion: str) -> Answered:
-    """What an answer to `INSTRUCTION` is. Both forms at once are neither."""
+    """What an answer to `DECLINE_INSTRUCTION` is. Both forms at once are neither."""
     visible = _visible(completion)
     has_code, declines = bool(_FENCE.search(visible)), bool(_LINE.search(visible))
     return "neither" if has_code is declines else "code" if has_code else "declined"
@@ -37,13 +40,14 @@ def _visible(completion: str) -> str:
     return after if mark else (before + after).partition("<think>")[0]
 
 
-def is_declined(record: Mapping[str, Any]) -> bool:
+def is_declined(record: Mapping[str, Any], description: GraderDescription | None = None) -> bool:
     """Whether a judged answer to a task that can be done declines it.
 
-    It has no fenced block, did not get past the compiler's first stage, and says `CANNOT:` or one of `PHRASES` behind
-    its thoughts.
+    It has no fenced block, did not get past the first stage behind `extract`, and says `CANNOT:` or one of `PHRASES`
+    behind its thoughts.
     """
-    if record["passed"] is True or record.get("stage") not in ("extract", "types", "check"):
+    description = description or description_of(grader_of([record]))
+    if record["passed"] is True or record.get("stage") not in stage_order(description.stages)[:2]:
         return False
     visible = _visible(str(record["completion"]))
     if _FENCE.search(visible):
@@ -52,8 +56,8 @@ def is_declined(record: Mapping[str, Any]) -> bool:
     return bool(_LINE.search(visible)) or any(phrase in said for phrase in PHRASES)
 
 
-def declined_of(verdicts: Sequence[Mapping[str, Any]], grader: str, seed: int) -> Rate | None:
+def declined_of(verdicts: Sequence[Mapping[str, Any]], description: GraderDescription, seed: int) -> Rate | None:
     """The share of judged answers that decline; None where answers are no code."""
-    if grader not in ("ocaml", "rust"):
+    if not description.fences:
         return None
-    return share_over_tasks([[is_declined(record) for record in task] for task in by_task(verdicts)], seed)
+    return share_over_tasks([[is_declined(record, description) for record in task] for task in by_task(verdicts)], seed)

@@ -1,20 +1,20 @@
-"""How much code answers have and how much they change, in lines. Judges nothing, and knows no language but its tag.
+"""How much code answers have and how much they change, in lines.
 
 Of a completion the code is what graders would take for the answer, but for their look at declared names: behind the
-thoughts the last fenced block of the language, else the last without a tag, else the last, else all of it.
+thoughts the last fenced block with an info string of the grader's, else the last without one, else the last, else all
+of it.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from trainer.evaluate.figures import Part, Quantiles, quantiles
 
 Record = Mapping[str, Any]
-TAGS = frozenset({"ocaml", "ml", "rust", "rs"})
 _FENCE = re.compile(r"^[ \t]*+(`{3,}+|~{3,}+)[ \t]*+([^\s`]*+)[^\n`]*+$")
 _INLINE = re.compile(r"```([^\n`]++)```")
 
@@ -28,11 +28,11 @@ class Sizes(Part):
     """Between the task's `stub` and the answer; None where no task has one."""
 
 
-def sizes_of(verdicts: Sequence[Record], grader: str) -> Sizes | None:
-    """The figures of judged answers; None where answers are no code."""
-    if grader not in ("ocaml", "rust"):
+def sizes_of(verdicts: Sequence[Record], fences: Collection[str]) -> Sizes | None:
+    """The figures of judged answers; None where answers are no code, which has no `fences`."""
+    if not fences:
         return None
-    codes = [(code_of(str(record["completion"])), record.get("stub")) for record in verdicts]
+    codes = [(code_of(str(record["completion"]), fences), record.get("stub")) for record in verdicts]
     changes = [changed_lines(stub, code) for code, stub in codes if isinstance(stub, str)]
     return Sizes(answer_lines=quantiles([len(_lines(code)) for code, _ in codes]), changed_lines=quantiles(changes))
 
@@ -50,20 +50,20 @@ def _lines(code: str) -> list[str]:
     return [line for text in code.split("\n") if (line := text.strip())]
 
 
-def code_of(completion: str) -> str:
-    """The code of a completion."""
+def code_of(completion: str, fences: Collection[str]) -> str:
+    """The code of a completion; `fences` are the info strings of the grader's blocks."""
     before, mark, after = completion.replace("\r\n", "\n").rpartition("</think>")
     visible = after if mark else (before + after).partition("<think>")[0]
-    blocks = _blocks(visible)
+    blocks = _blocks(visible, fences)
     if not blocks:
         return visible.strip()
     written = [block for block in blocks if block[1].strip()] or blocks
-    tagged = [text for tag, text in written if tag in TAGS]
+    tagged = [text for tag, text in written if tag in fences]
     bare = [text for tag, text in written if not tag]
     return (tagged or bare or [text for _, text in written])[-1]
 
 
-def _blocks(text: str) -> list[tuple[str, str]]:
+def _blocks(text: str, fences: Collection[str]) -> list[tuple[str, str]]:
     """(tag, text) of each fenced block; the last may lack its end."""
     found: list[tuple[str, str]] = []
     fence, tag, inside = "", "", list[str]()
@@ -71,21 +71,19 @@ def _blocks(text: str) -> list[tuple[str, str]]:
         if not fence:
             if opening := _FENCE.match(line):
                 fence, tag, inside = opening[1], _tag(opening[2]), []
-        elif _closes(line.strip(" \t"), fence):
+        elif len(end := line.strip(" \t")) >= len(fence) and not end.strip(fence[0]):
             found.append((tag, "\n".join(inside)))
             fence = ""
         else:
             inside.append(line)
-    return [*found, (tag, "\n".join(inside))] if fence else found or [_inline(code) for code in _INLINE.findall(text)]
+    if fence:
+        return [*found, (tag, "\n".join(inside))]
+    return found or [_inline(code, fences) for code in _INLINE.findall(text)]
 
 
-def _inline(code: str) -> tuple[str, str]:
+def _inline(code: str, fences: Collection[str]) -> tuple[str, str]:
     word, _, rest = code.partition(" ")
-    return (_tag(word), rest) if rest and _tag(word) in TAGS else ("", code)
-
-
-def _closes(line: str, fence: str) -> bool:
-    return len(line) >= len(fence) and not line.strip(fence[0])
+    return (_tag(word), rest) if rest and _tag(word) in fences else ("", code)
 
 
 def _tag(word: str) -> str:

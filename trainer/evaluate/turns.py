@@ -13,10 +13,13 @@ from math import inf, isfinite
 from statistics import median
 from typing import Any
 
+from gradus.contract import GraderDescription
+from gradus.descriptions import description_of
 from trainer.evaluate.details import busy_s, is_judged
 from trainer.evaluate.figures import Part, Quantiles, Rate, quantiles, rate_of
 from trainer.evaluate.intervals import pass_rate
 from trainer.evaluate.sizes import changed_lines, code_of
+from trainer.evaluate.stages import grader_of
 
 Record = Mapping[str, Any]
 
@@ -84,13 +87,22 @@ def chains_of(firsts: Sequence[Record], later: Sequence[Record]) -> list[Chain]:
     ]
 
 
-def turns_of(firsts: Sequence[Record], later: Sequence[Record], asked: int, *, seed: int = 0) -> Turns:
-    """The figures of one way of sampling."""
+def turns_of(
+    firsts: Sequence[Record],
+    later: Sequence[Record],
+    asked: int,
+    description: GraderDescription | None = None,
+    *,
+    seed: int = 0,
+) -> Turns:
+    """The figures of one way of sampling; by default of the grader that the records name."""
     chains = chains_of(firsts, later)
+    fences = (description or description_of(grader_of([chain.records[0] for chain in chains]))).fences
     ends = [chain.green_at for chain in chains]
     green = [end for end in ends if isfinite(end)]
     middle = median(ends) if ends else inf
     records = [record for chain in chains for record in chain.records if record["status"] != "generation_error"]
+    timed = [record for record in records if record.get("latency_s") is not None]
     return Turns(
         asked=asked,
         chains=len(chains),
@@ -98,12 +110,12 @@ def turns_of(firsts: Sequence[Record], later: Sequence[Record], asked: int, *, s
         never_green=_share(chains, asked, seed, green=False),
         median_turns=middle if isfinite(middle) else None,
         median_turns_of_green=median(green) if green else None,
-        repair_lines=quantiles([_repaired(chain) for chain in chains if 1 < chain.green_at < inf]),
+        repair_lines=quantiles([_repaired(chain, fences) for chain in chains if 1 < chain.green_at < inf]),
         broken=sum(chain.is_broken for chain in chains),
         refused=sum(chain.is_refused for chain in chains),
         completion_tokens_per_green=_per_green(_sum(records, "completion_tokens"), len(green)),
         prompt_tokens_per_green=_per_green(_sum(records, "prompt_tokens"), len(green)),
-        seconds_per_green=_per_green(_seconds(records), len(green)),
+        seconds_per_green=_per_green(busy_s(timed) if len(timed) == len(records) else None, len(green)),
     )
 
 
@@ -116,20 +128,15 @@ def _share(chains: Sequence[Chain], turn: int, seed: int, *, green: bool = True)
     return rate_of(pass_rate(list(counts.values()), seed=seed))
 
 
-def _repaired(chain: Chain) -> int:
-    first, green = chain.records[0], chain.records[int(chain.green_at) - 1]
-    return changed_lines(code_of(str(first["completion"])), code_of(str(green["completion"])))
+def _repaired(chain: Chain, fences: Sequence[str]) -> int:
+    first, green = (code_of(str(chain.records[n]["completion"]), fences) for n in (0, int(chain.green_at) - 1))
+    return changed_lines(first, green)
 
 
 def _sum(records: Sequence[Record], column: str) -> float | None:
     """None where any is not known."""
     values = [record.get(column) for record in records]
     return None if None in values else float(sum(value for value in values if value is not None))
-
-
-def _seconds(records: Sequence[Record]) -> float | None:
-    timed = [record for record in records if record.get("latency_s") is not None]
-    return busy_s(timed) if len(timed) == len(records) else None
 
 
 def _per_green(total: float | None, green: int) -> float | None:

@@ -13,10 +13,10 @@ from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
+from gradus.descriptions import DESCRIPTIONS
 from trainer.evaluate.calling import Calls
 from trainer.evaluate.comparison import Comparison
 from trainer.evaluate.declining import Declines
-from trainer.evaluate.details import STAGE_TESTS
 from trainer.evaluate.outcome import Evaluation
 from trainer.evaluate.perplexity import Perplexity
 from trainer.pipeline.gates import Gate
@@ -123,7 +123,8 @@ def _refuse_unasked(stage: Stage, path: str) -> None:
         raise _Nowhere(f"answers are asked for {turns} times")
     if int(after.get("pass_at") or 1) > max(1, samples):
         raise _Nowhere(f"there are {samples} samples of each task")
-    known = [*STAGE_TESTS.get(stage.grader, ())]
+    described = DESCRIPTIONS.get(stage.grader)
+    known = [*described.rates] if described else []
     if "rates" in after and known and after["rates"] not in known:
         raise _Nowhere(f"the grader {stage.grader} has no rate {after['rates']}; it has {', '.join(known)}")
 

@@ -94,7 +94,7 @@ def page_of(
         frozen=tuple(visible(task) for task in found.frozen),
         changes=_changes(found),
         changes_left_out=max(0, len(_changed(found)) - MOST_ROWS),
-        samples=tuple(_samples(found, records, names)),
+        samples=tuple(_samples(found, records, names, [one.description.stages for one in evaluations])),
         facts=_facts(found, names),
     )
 
@@ -259,10 +259,13 @@ GROUPS: Mapping[Turn, tuple[str, str, PairTurn]] = {
 
 
 def _samples(
-    found: Comparison, records: tuple[Sequence[Json], Sequence[Json]], names: tuple[str, str]
+    found: Comparison,
+    records: tuple[Sequence[Json], Sequence[Json]],
+    names: tuple[str, str],
+    stages: Sequence[Sequence[str]],
 ) -> Iterator[SampleGroup]:
     """The middle completions of both sides, of the tasks that changed most."""
-    sides = [_middle(some, found.mode) for some in records]
+    sides = [_middle(some, found.mode, order) for some, order in zip(records, stages, strict=True)]
     styles = part_styles(name for side in sides for record in side.values() for name in record["components"])
     for turn, (title, style, pair_turn) in GROUPS.items():
         changes = [
@@ -276,9 +279,9 @@ def _samples(
             yield SampleGroup(title, style, f"{counted(len(changes), 'task')}, {len(cards)} shown", cards)
 
 
-def _middle(records: Sequence[Json], mode: str) -> dict[str, Json]:
+def _middle(records: Sequence[Json], mode: str, stages: Sequence[str]) -> dict[str, Json]:
     groups: dict[str, list[Json]] = {}
     for record in records:
         if record.get("mode") == mode and record.get("status") == "graded":
             groups.setdefault(task_of(record), []).append(record)
-    return {task: one for task, group in groups.items() if (one := typical_of(group))}
+    return {task: one for task, group in groups.items() if (one := typical_of(group, stages))}

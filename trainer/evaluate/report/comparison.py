@@ -6,29 +6,16 @@ Computes and chooses; it formats no page. Only verdicts count, and only tasks th
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gradus.contract import Stage
+from gradus.contract import GraderDescription
 from trainer.evaluate.intervals import Discordance, Estimate, discordance, paired_difference
 from trainer.evaluate.outcome import Evaluation, Measurement, Mode, ProblemFigures
 from trainer.evaluate.report.history import Json, is_verdict, task_of
-
-STAGES: Mapping[str, tuple[Stage, ...]] = {
-    "ocaml": (Stage.EXTRACT, Stage.TYPES, Stage.COMPILE, Stage.TESTS),
-    "rust": (Stage.EXTRACT, Stage.CHECK, Stage.CLIPPY, Stage.TESTS),
-    "story": (Stage.EXTRACT, Stage.SCORE),
-}
-"""The stages that a grader takes an answer through; others are added where they occur."""
-GOT_PAST: Mapping[str, str] = {
-    "extract": "an answer was found",
-    "types": "it type-checks",
-    "check": "it compiles",
-    "compile": "it compiles",
-    "clippy": "the tests fit it",
-}
-SHARED_ORDER = [stage.value for stage in Stage]
+from trainer.evaluate.stages import rank_of
+from trainer.languages import language_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,20 +92,19 @@ def _sides(
 # ------------------------------------------------------------------------------------------------- funnel and kinds
 
 
-def funnel(grader: str, measurements: Sequence[Measurement]) -> list[tuple[str, list[int]]]:
+def funnel(description: GraderDescription, measurements: Sequence[Measurement]) -> list[tuple[str, list[int]]]:
     """(how far, how many of each measurement's verdicts came so far), from all verdicts to all tests passed."""
     seen = {stage for found in measurements for stage in found.stopped_at}
-    stages = sorted(seen | {stage.value for stage in STAGES.get(grader, ())}, key=_rank)
+    stages = sorted(
+        {*map(str, description.stages), *seen}, key=lambda stage: (rank_of(stage, description.stages), stage)
+    )
+    words = {"extract": "an answer was found", **language_of(description.name).stage_words}
     levels = [("verdicts", [found.graded for found in measurements])]
     for n, stage in enumerate(stages[:-1]):
         later = stages[n + 1 :]
         got_past = [found.passed + sum(found.stopped_at.get(name, 0) for name in later) for found in measurements]
-        levels.append((GOT_PAST.get(stage, f"it got past {stage}"), got_past))
+        levels.append((words.get(stage, f"it got past {stage}"), got_past))
     return [*levels, ("every test passes", [found.passed for found in measurements])]
-
-
-def _rank(stage: str) -> int:
-    return SHARED_ORDER.index(stage) if stage in SHARED_ORDER else len(SHARED_ORDER)
 
 
 def kinds(measurement: Measurement) -> dict[str, tuple[int, int, int]]:

@@ -22,6 +22,7 @@ from trainer.evaluate.report.charts import (
 )
 from trainer.evaluate.report.history import AFTER, BEFORE, PASSED, Json, Run
 from trainer.evaluate.report.words import duration, number, percent
+from trainer.evaluate.stages import stage_order
 
 FULL = (0.0, 1.0)
 
@@ -58,16 +59,8 @@ SMALL = (
 )
 SHOWN_ONLY_IF_NOT_ZERO = frozenset({"gradus/faulted", "completions/clipped_ratio", "kl"})
 PART_STYLES = tuple(f"part-{n}" for n in range(6))
-OUTCOME_STYLES = {
-    PASSED: "part-2",
-    "tests": "part-1",
-    "clippy": "part-0",
-    "compile": "part-4",
-    "check": "part-3",
-    "types": "part-3",
-    "extract": "part-5",
-}
-"""From the bottom of the pile to its top."""
+OUTCOME_STYLES = ("part-2", "part-1", "part-4", "part-3", "part-5", "part-0")
+"""From the bottom of the pile to its top: passed, then the grader's stages from the last to the first."""
 TIME_PARTS = (("time/generate_s", "generate"), ("time/grade_s", "grade"), ("time/update_s", "update"))
 
 
@@ -120,7 +113,8 @@ def outcome_chart(run: Run) -> Chart | None:
         for step, sums in sorted(run.training.steps.items())
     ]
     seen = {name for _, parts in rows for name in parts}
-    shown = {name: style for name, style in OUTCOME_STYLES.items() if name in seen}
+    pile = (PASSED, *reversed(stage_order(run.description.stages)))
+    shown = {name: style for name, style in zip(pile, itertools.cycle(OUTCOME_STYLES), strict=False) if name in seen}
     shown |= dict.fromkeys(sorted(seen - set(shown)), "part-0")
     named = [
         (x, {f"stopped at {name}" if name != PASSED else name: parts.get(name, 0.0) for name in shown})

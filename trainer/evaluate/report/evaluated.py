@@ -21,22 +21,13 @@ from trainer.evaluate.report.samples import Card, SampleGroup, card_of_one, part
 from trainer.evaluate.report.tables import FaultRow, Level, Share, Table, funnel_levels
 from trainer.evaluate.report.turns import turns_table
 from trainer.evaluate.report.words import NOTHING, counted, duration, number, percent, shortened, visible
+from trainer.languages import language_of
 
 MOST_CAUSES, MOST_GROUPS, MOST_TROUBLES = 24, 40, 40
 SHOWN_FAILED, SHOWN_PASSED = 24, 8
 CUT_OFF_WARNING = 0.05
 """A larger share of completions that were cut off deserves a word at the top."""
 MESSAGE_CHARS, MESSAGE_LINES = 600, 10
-
-RATE_WORDS: Mapping[str, str] = {
-    "types": "type-checks",
-    "compile": "compiles",
-    "tests": "every test passes",
-    "check": "cargo check passes",
-    "clippy": "clippy has nothing to say",
-    "stories": "stories were found",
-    "complete": "every reference is answered",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +73,22 @@ def page_of(evaluation: Evaluation, records: Sequence[Json], made: str, later: S
     measured = evaluation.measurements
     main = next((found for mode in MODES if (found := evaluation.measured(mode))), None)
     details = [found.details for found in measured if found.details]
+    words = {"tests": "every test passes", **language_of(evaluation.grader).rate_words}
     return EvaluatedPage(
         title=evaluation.name,
         made=made,
         headline=_headline(evaluation, main),
         lead=_lead(main),
         warnings=tuple(_warnings(evaluation)),
-        cards=tuple(_cards(main)),
+        cards=tuple(_cards(main, words)),
         panels=tuple(panels_of([evaluation])),
         names=tuple(described(found) for found in measured),
-        funnel=tuple(_alike(level) for level in funnel_levels(evaluation.grader, measured)),
-        rates=_rates_table(measured),
+        # All bars in one colour: ways of sampling are no before and after.
+        funnel=tuple(
+            replace(level, shares=tuple(replace(share, style="after") for share in level.shares))
+            for level in funnel_levels(evaluation.description, measured)
+        ),
+        rates=_rates_table(measured, words),
         causes=tuple(_causes(measured)),
         groups=tuple(_groups(details)),
         rewards=tuple(_bins([d.rewards for d in details], number)),
@@ -101,9 +97,9 @@ def page_of(evaluation: Evaluation, records: Sequence[Json], made: str, later: S
         speed=_speed_table(measured),
         turns=turns_table(measured),
         names_invented=_names_table(measured),
-        parts=_parts_table(measured),
+        parts=_parts_table(measured, evaluation.description.components),
         flags=_flags_table(measured),
-        samples=tuple(_samples(records, main.mode if main else "sampled")),
+        samples=tuple(_samples(records, main.mode if main else "sampled", evaluation.description.stages)),
         troubles=tuple(_troubles([*records, *later])),
         facts=tuple(_facts(evaluation)),
     )
@@ -150,14 +146,14 @@ def _warnings(evaluation: Evaluation) -> Iterator[str]:
             yield f"Judged without a sandbox: {judged_by}."
 
 
-def _cards(main: Measurement | None) -> Iterator[Fact]:
+def _cards(main: Measurement | None, words: Mapping[str, str]) -> Iterator[Fact]:
     if main is None or main.details is None:
         return
     yield Fact("Tasks", f"{len(main.problems):,}")
     for k in sorted({1, max(main.pass_at, default=1)} & set(main.pass_at)):
         yield Fact(f"pass@{k}", percent(main.pass_at[k].value))
     for name, rate in main.details.rates.items():
-        yield Fact(RATE_WORDS.get(name, name).capitalize(), percent(rate.value))
+        yield Fact(words.get(name, name).capitalize(), percent(rate.value))
     if main.details.partial_tests:
         yield Fact("Tests that pass, on average", percent(main.details.partial_tests.value))
     yield Fact("Mean reward", number(main.mean_reward.value) if main.mean_reward else NOTHING)
@@ -194,11 +190,11 @@ def _heads(measured: Sequence[Measurement]) -> tuple[str, ...]:
     return tuple(described(found) for found in measured)
 
 
-def _rates_table(measured: Sequence[Measurement]) -> Table:
+def _rates_table(measured: Sequence[Measurement], words: Mapping[str, str]) -> Table:
     names = dict.fromkeys(name for found in measured if found.details for name in found.details.rates)
     rows = [
         (
-            RATE_WORDS.get(name, name),
+            words.get(name, name),
             *(rate_in_words(found.details.rates.get(name) if found.details else None) for found in measured),
         )
         for name in names
@@ -209,7 +205,9 @@ def _rates_table(measured: Sequence[Measurement]) -> Table:
             *(rate_in_words(d.partial_tests if (d := m.details) else None) for m in measured),
         )
     )
-    rows.append(("cut off at the limit", *(_cut_off(found) for found in measured)))
+    cuts = [found.details.truncated if found.details else None for found in measured]
+    cut_off = (f"{cut.completions:,}, {cut.passed:,} of them passed" if cut else "not known" for cut in cuts)
+    rows.append(("cut off at the limit", *cut_off))
     imperative = [found.details.imperative if found.details else None for found in measured]
     rows += _invented_rows(measured)
     declined = [found.details.declined if found.details else None for found in measured]
@@ -241,16 +239,6 @@ def _names_table(measured: Sequence[Measurement]) -> Table | None:
     ]
     caption = "Names that do not exist, and the answers that have them"
     return Table(caption, ("name", *_heads(measured)), tuple(rows)) if rows else None
-
-
-def _cut_off(found: Measurement) -> str:
-    cut = found.details.truncated if found.details else None
-    return f"{cut.completions:,}, {cut.passed:,} of them passed" if cut else "not known"
-
-
-def _alike(level: Level) -> Level:
-    """All bars in one colour: ways of sampling are no before and after."""
-    return replace(level, shares=tuple(replace(share, style="after") for share in level.shares))
 
 
 def _causes(measured: Sequence[Measurement]) -> Iterator[Level]:
@@ -324,8 +312,10 @@ def _speed_table(measured: Sequence[Measurement]) -> Table:
     return Table("Means, and in brackets p50 · p90 · p99", ("", *_heads(measured)), tuple(rows))
 
 
-def _parts_table(measured: Sequence[Measurement]) -> Table | None:
-    names = dict.fromkeys(name for found in measured for name in found.components)
+def _parts_table(measured: Sequence[Measurement], components: Sequence[str]) -> Table | None:
+    """Components in the order of the grader's description; those that no verdict has are left out."""
+    seen = dict.fromkeys(name for found in measured for name in found.components)
+    names = [*(name for name in components if name in seen), *(name for name in seen if name not in components)]
     rows = [(visible(name), *(number(found.components.get(name)) for found in measured)) for name in names]
     return Table("Parts of the reward, means over verdicts", ("part", *_heads(measured)), tuple(rows)) if rows else None
 
@@ -339,13 +329,13 @@ def _flags_table(measured: Sequence[Measurement]) -> Table | None:
 # ------------------------------------------------------------------------------------------------------- completions
 
 
-def _samples(records: Sequence[Json], mode: str) -> Iterator[SampleGroup]:
+def _samples(records: Sequence[Json], mode: str, stages: Sequence[str]) -> Iterator[SampleGroup]:
     """The middle completion of each task, in the order of the task file."""
     by_task: dict[str, list[Json]] = {}
     for record in records:
         if record.get("mode") == mode and is_judged(record):
             by_task.setdefault(task_of(record), []).append(record)
-    middle = [one for group in by_task.values() if (one := typical_of(group))]
+    middle = [one for group in by_task.values() if (one := typical_of(group, stages))]
     styles = part_styles(name for record in middle for name in record["components"])
     for title, style, passed, most in (
         ("Did not pass", "down", False, SHOWN_FAILED),

@@ -15,7 +15,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gradus.contract import explain
+from gradus.contract import GraderDescription, explain
+from gradus.descriptions import description_of
 from trainer.evaluate.outcome import Evaluation, records_path
 from trainer.evaluate.report.words import counted, finite
 from trainer.run_folder import RunFolder
@@ -105,6 +106,14 @@ class Run:
         """The measurement after training: the one of that name, else the last."""
         others = [name for name in self.evaluations if name != BEFORE]
         return self.evaluations.get(AFTER) or (self.evaluations[others[-1]] if others else None)
+
+    @property
+    def description(self) -> GraderDescription:
+        """The grader's description, as the last evaluation has it, else by the name of a grader in training."""
+        measured = self.after or self.before
+        if measured is not None:
+            return measured.description
+        return description_of(min(self.training.graders, default="").partition("@")[0])
 
 
 def read_run(folder: Path) -> Run:
@@ -209,7 +218,8 @@ def _read_evaluations(folder: Path, run: Run) -> None:
             run.missing.append(
                 f"{path.relative_to(folder)} is no evaluation that this version can read: {explain(error)}"
             )
-    run.evaluations = {evaluation.name: evaluation for evaluation in sorted(found, key=_when)}
+    found.sort(key=lambda one: (one.name == AFTER, one.name != BEFORE, one.created))
+    run.evaluations = {evaluation.name: evaluation for evaluation in found}
     if not found:
         run.missing.append("eval/ holds no evaluation: what the model can do on held-out tasks was not measured.")
     elif run.before is None or run.after is None:
@@ -220,10 +230,6 @@ def completions_of(folder: Path, name: str) -> Path:
     """Where the completions of an evaluation lie: beside its figures, or in the folder that `gradus eval` made."""
     own_folder = folder / "eval" / name / "completions.jsonl"
     return own_folder if own_folder.is_file() else records_path(folder, name)
-
-
-def _when(evaluation: Evaluation) -> tuple[bool, bool, str]:
-    return evaluation.name == AFTER, evaluation.name != BEFORE, evaluation.created
 
 
 def _read_evaluated(path: Path, name: str, run: Run) -> None:

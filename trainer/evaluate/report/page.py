@@ -116,7 +116,7 @@ def _held_out(run: Run, evaluations: Sequence[Evaluation], measured: Sequence[Me
         panels=tuple(panels_of(evaluations)),
         names=tuple(evaluation.name for evaluation in evaluations),
         how=described(measured[-1]) if measured else "",
-        funnel=tuple(funnel_levels(evaluations[-1].grader, measured)) if measured else (),
+        funnel=tuple(funnel_levels(evaluations[-1].description, measured)) if measured else (),
         kinds=tuple(by_kind[:MOST_KINDS]),
         kinds_left_out=max(0, len(by_kind) - MOST_KINDS),
     )

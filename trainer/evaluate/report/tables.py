@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from gradus.contract import GraderDescription
 from trainer.evaluate.outcome import Measurement
 from trainer.evaluate.report.comparison import funnel, kinds
 from trainer.evaluate.report.history import FaultKey, FaultSums, Json, Run
@@ -54,9 +55,9 @@ def _styled(measured: Sequence[Measurement]) -> tuple[str, ...]:
     return STYLES[-len(measured) :] if measured else ()
 
 
-def funnel_levels(grader: str, measured: Sequence[Measurement]) -> Iterator[Level]:
+def funnel_levels(description: GraderDescription, measured: Sequence[Measurement]) -> Iterator[Level]:
     """How far answers come: one row per level, one bar per measurement."""
-    for name, counts in funnel(grader, measured) if measured else ():
+    for name, counts in funnel(description, measured) if measured else ():
         shares = []
         for found, count, style in zip(measured, counts, _styled(measured), strict=True):
             share = count / found.graded if found.graded else None

@@ -1,12 +1,14 @@
-"""Whether an OCaml completion is written with assignments and loops. It reads words; it parses and judges nothing.
+"""OCaml: whether code assigns or loops, names that do not exist, and the words of reports. Reads words; parses nothing.
 
-Counts as imperative: `ref`, `:=`, `for`, `while`, `Array.set`, `Bytes.set`, outside comments and strings. Where there
+`ref`, `:=`, `for`, `while`, `Array.set` and `Bytes.set` count as imperative outside comments and strings. Where there
 are fenced code blocks only those are read.
 """
 
 from __future__ import annotations
 
 import re
+
+from trainer.languages.language import Language
 
 _FENCED = re.compile(r"```[^\n`]*\n(.*?)(?:```|\Z)", re.DOTALL)
 # A string that is never closed goes to the end: looking for its end once more from every quote would take for ever.
@@ -36,3 +38,27 @@ def _assigns_or_loops(code: str) -> bool:
         elif depth == 0 and (kind == "assign" or (kind == "word" and token["word"].removeprefix("Stdlib.") in _WORDS)):
             return True
     return False
+
+
+_KINDS = "value|module type|module|constructor|record field|type constructor|class type|class|instance variable"
+NAME_ERRORS = (
+    re.compile(rf'Unbound (?:{_KINDS}) "?(?P<name>[^\s"]+)'),
+    re.compile(r'There is no (?:field|constructor) "?(?P<name>[^\s"]+)"? within type'),
+    re.compile(r'It has no method "?(?P<name>[^\s"]+)'),
+)
+_LACKS_REC = "If this is a recursive definition"
+
+
+def missing_name(message: str, code: str | None) -> str | None:
+    """The name that an error of the compiler reports as missing; a function that only lacks `rec` has none."""
+    match = next((found for pattern in NAME_ERRORS if (found := pattern.search(message))), None)
+    return match["name"] if match and _LACKS_REC not in message else None
+
+
+LANGUAGE = Language(
+    rate_words={"types": "type-checks", "compile": "compiles"},
+    stage_words={"types": "it type-checks", "compile": "it compiles"},
+    names_stage="types",
+    missing_name=missing_name,
+    is_imperative=is_imperative,
+)

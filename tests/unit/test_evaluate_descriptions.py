@@ -1,0 +1,190 @@
+"""Evaluations of a grader that nothing here knows: its stages, rates and components come from its description alone."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from report_runs import MACHINE, verdict
+
+from gradus.client import RewardClient
+from gradus.contract import Diagnostic, Graded, GraderDescription, GraderName, Severity, Stage
+from gradus.descriptions import DESCRIPTIONS, description_of
+from gradus.errors import Misuse
+from trainer.evaluate.comparison import compare
+from trainer.evaluate.details import details_of
+from trainer.evaluate.folder import read_evaluation
+from trainer.evaluate.judging import announced
+from trainer.evaluate.outcome import Evaluation, measurement_of, record_of, typical_of
+from trainer.evaluate.report.evaluated import page_of, write_evaluation_report
+from trainer.evaluate.stages import rank_of, rate_test, stage_order
+from trainer.rewards import Record
+
+ROOT = Path(__file__).parents[2]
+TOY = GraderDescription(
+    name="toy",
+    task_schema={"type": "object"},
+    example={"id": "a", "prompt": "", "completion": "x", "task": {}},
+    stages=(Stage.EXTRACT, Stage.SCORE, Stage.CHECK),
+    rates={"scored": "past:score", "tidy": "clean:check", "right": "passed"},
+    components=("sound", "tidiness"),
+    fences=("toy",),
+    reads_prompt=False,
+)
+"""A grader that scores before it checks, unlike the order of the contract."""
+ANSWER = "```toy\nx\nz\n```\n```\ny\n```"
+
+
+def toy(stage: Stage, *, passed: bool = False, untidy: bool = False, **components: float) -> Graded:
+    remarks = (Diagnostic(stage=Stage.CHECK, severity=Severity.WARNING, message="untidy"),) if untidy else ()
+    return verdict(
+        sum(components.values()),
+        passed=passed,
+        stage=stage,
+        components=components,
+        diagnostics=remarks,
+        tests=None,
+        grader="toy@1",
+        rubric="toy/plain@1",
+    )
+
+
+RESULTS = {
+    "a": toy(Stage.CHECK, passed=True, tidiness=0.2, sound=0.8),
+    "b": toy(Stage.CHECK, untidy=True, tidiness=0.0, sound=0.4),
+    "c": toy(Stage.SCORE, sound=0.2),
+    "d": toy(Stage.EXTRACT, sound=0.0),
+}
+
+
+def records(results: dict[str, Graded] = RESULTS) -> list[Record]:
+    return [
+        record_of(result, mode="greedy", task_id=task, kind=None, sample=0, prompt="?", completion=ANSWER)
+        for task, result in results.items()
+    ]
+
+
+def evaluation(made: list[Record], **changed: Any) -> Evaluation:
+    given: dict[str, Any] = {
+        "name": "toy",
+        "created": "2026-01-01T00:00:00+00:00",
+        "model": "m",
+        "tasks": "toy.jsonl",
+        "tasks_sha256": "ab" * 32,
+        "grader": "toy",
+        "graders": ("toy@1",),
+        "rubrics": ("toy/plain@1",),
+        "toolchains": (),
+        "seed": 0,
+        "max_new_tokens": 8,
+        "duration_s": 1.0,
+        "machine": MACHINE,
+        "measurements": (measurement_of(made, mode="greedy", temperature=0.0, samples=1, description=TOY),),
+        "grader_description": TOY,
+    }
+    return Evaluation(**{**given, **changed})
+
+
+def test_rates_follow_the_rules_of_the_description() -> None:
+    found = details_of(records(), TOY)
+    assert {name: rate.value for name, rate in found.rates.items()} == {"scored": 0.5, "tidy": 0.25, "right": 0.25}
+
+
+@pytest.mark.parametrize("rule", ["", "past", "past:types", "clean:", "before:check", "passed:check"])
+def test_a_rule_that_cannot_be_applied_is_refused(rule: str) -> None:
+    with pytest.raises(Misuse, match="no rule of a rate"):
+        rate_test(rule, TOY.stages)
+
+
+def test_the_page_shows_stages_rates_and_components_of_the_description(tmp_path: Path) -> None:
+    made = records()
+    page = page_of(evaluation(made), made, "today")
+    assert [(level.name, level.shares[0].text) for level in page.funnel] == [
+        ("verdicts", "4 (100.0%)"),
+        ("an answer was found", "3 (75.0%)"),
+        ("it got past score", "2 (50.0%)"),
+        ("every test passes", "1 (25.0%)"),
+    ]
+    assert [row[0] for row in page.rates.rows[:3]] == ["scored", "tidy", "right"]
+    assert page.rates.rows[0][1].startswith("50.0%")
+    assert page.parts is not None
+    assert page.parts.rows == (("sound", "0.35"), ("tidiness", "0.05")), "in the order of the description"
+    html = write_evaluation_report(evaluation(made), made, tmp_path / "report.html").read_text()
+    assert all(word in html for word in ("it got past score", "scored", "tidy", "sound", "tidiness"))
+
+
+def test_what_only_a_language_can_tell_is_left_out_for_a_grader_without_one() -> None:
+    found = details_of(records(), TOY)
+    assert (found.imperative, found.invented) == (None, None)
+    assert found.sizes is not None
+    assert found.sizes.answer_lines is not None
+    assert found.sizes.answer_lines.max == 2, "the block with the grader's info string is the answer"
+    prose = TOY.model_copy(update={"fences": ()})
+    assert (details_of(records(), prose).sizes, details_of(records(), prose).declined) == (None, None)
+
+
+def test_the_middle_completion_is_found_in_the_order_of_the_description() -> None:
+    scored, checked = records({"a": RESULTS["c"], "b": RESULTS["b"]})
+    assert typical_of([scored, checked], TOY.stages) is scored
+    assert typical_of([scored, checked]) is checked, "without one, in the order of the contract"
+    assert stage_order(TOY.stages)[:3] == ["extract", "score", "check"]
+    assert rank_of("nonsense", TOY.stages) < rank_of("extract", TOY.stages) < rank_of("passed", TOY.stages)
+
+
+def test_a_stored_evaluation_brings_its_description(tmp_path: Path) -> None:
+    made = evaluation(records())
+    (tmp_path / "results.json").write_text(made.model_dump_json(by_alias=True))
+    read = read_evaluation(tmp_path).evaluation
+    assert read.description == TOY
+    after = evaluation(records({**RESULTS, "d": RESULTS["c"]}))
+    assert list(compare(read, after).progression) == ["extract", "score", "check", "passed"]
+
+
+def test_an_evaluation_without_a_description_is_read_in_the_order_of_the_contract(tmp_path: Path) -> None:
+    stored = json.loads(evaluation(records()).model_dump_json(by_alias=True))
+    del stored["grader_description"]
+    (tmp_path / "results.json").write_text(json.dumps(stored))
+    read = read_evaluation(tmp_path).evaluation
+    assert [level.name for level in page_of(read, [], "today").funnel] == [
+        "verdicts",
+        "an answer was found",
+        "it got past check",
+        "every test passes",
+    ]
+
+
+@pytest.mark.parametrize("name", [name.value for name in GraderName])
+def test_every_built_in_grader_is_described(name: str) -> None:
+    found = DESCRIPTIONS[name]
+    assert found.name == name
+    assert found.stages[0] is Stage.EXTRACT
+    assert all(rate_test(rule, found.stages) for rule in found.rates.values())
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        (lambda _: httpx.Response(200, text=TOY.model_dump_json()), TOY),
+        (lambda _: httpx.Response(404, json={"detail": "Not Found"}), description_of("toy")),
+        (lambda _: httpx.Response(503), description_of("toy")),
+        (lambda _: httpx.Response(200, text="<html>"), description_of("toy")),
+    ],
+    ids=["announced", "older", "away", "something else"],
+)
+async def test_a_service_is_asked_for_the_description(
+    reply: Callable[[httpx.Request], httpx.Response], expected: GraderDescription
+) -> None:
+    client = RewardClient("http://service", transport=httpx.MockTransport(reply))
+    assert await announced(client, "toy") == expected
+
+
+def test_evaluations_name_no_language() -> None:
+    named = re.compile(r"\b(ocaml|rust|rustc|cargo)\b", re.IGNORECASE)
+    files = [path for path in (ROOT / "trainer" / "evaluate").rglob("*") if path.suffix in (".py", ".j2", ".css")]
+    assert files
+    assert not [path.name for path in files if named.search(path.read_text(encoding="utf-8"))]
