@@ -1,7 +1,8 @@
 """Hostile OCaml answers, one file each: no unearned credit, the host as it was, the grader as able as before.
 
-What the comment at the head of a file means is in `services/attacks/code.py`. The attacks are graded in several slots at once,
-each on a host of its own, and a right answer after each of them: honest answers beside hostile ones lose nothing.
+What the comment at the head of a file means is in `services/attacks/code.py`. The attacks are graded in several slots
+at once, each on a host of its own, and a right answer after each of them: honest answers beside hostile ones lose
+nothing.
 """
 
 from __future__ import annotations
