@@ -18,7 +18,7 @@ import pytest
 
 from gradus.contract import RESULT, Faulted, Graded
 from services.api.keys import key_ring
-from services.doctor import grading_signs
+from services.doctor import signs
 from services.graders.ocaml.grader import OcamlGrader
 from services.graders.rust.grader import RustGrader
 from services.graders.story.grader import StoryGrader
@@ -246,7 +246,7 @@ def test_doctor_counts_missing_rust_as_nothing_that_everybody_needs(
     no_rust: str, ocaml_grader: OcamlGrader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", no_rust + os.environ["PATH"])
-    found = {sign.what: str(sign) for sign in grading_signs()}
+    found = {sign.what: str(sign) for sign in signs(None)}
     assert found["ocaml"].startswith("ok   ocaml: ")
     assert re.match(r"--   rust: .*no toolchain is installed", found["rust"])
 
