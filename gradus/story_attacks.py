@@ -19,10 +19,11 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from gradus.attacks import filled_in
-from gradus.contract import Faulted, Graded, GraderName, StorySubmission, StoryTask, Submission, explain
+from gradus.contract import Faulted, Graded, StorySubmission, Submission, TaskSubmission, explain
 from gradus.errors import Misuse
 from gradus.resources import attacks, configs
 from gradus.rows import read_rows
+from gradus.tasks.story import StoryTask
 
 T = TypeVar("T")
 EXCEPTIONS = "exceptions.yaml"
@@ -76,7 +77,7 @@ class Sprint:
     """Stories, one line each."""
     attacks: tuple[StoryAttack, ...] = ()
 
-    def submission(self, completion: str, submission_id: str = "one") -> StorySubmission:
+    def submission(self, completion: str, submission_id: str = "one") -> TaskSubmission[StoryTask]:
         return StorySubmission(id=submission_id, completion=completion, task=self.task)
 
 
@@ -110,7 +111,7 @@ def halves(stories: Sequence[str]) -> tuple[str, str]:
 
 def story_rows() -> dict[str, dict[str, Any]]:
     """The shipped story tasks, by id."""
-    rows = read_rows(configs() / "tasks" / f"{GraderName.STORY}.jsonl")
+    rows = read_rows(configs() / "tasks" / "story.jsonl")
     return {str(row.values["id"]): dict(row.checked().values) for row in rows}
 
 
@@ -158,7 +159,7 @@ def _refuse_doubles(path: Path, names: Sequence[str]) -> None:
 
 
 def _folder() -> Path:
-    return attacks(GraderName.STORY.value)
+    return attacks("story")
 
 
 # -------------------------------------------------------------------------------------------------------- judging

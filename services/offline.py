@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
 
 from gradus.contract import Faulted, Graded, Submission, job_id_of, with_id
-from services.graders import Grader, usual_slots
+from services.graders.base import Grader, usual_slots
 from services.worker import grade_safely
 
 
@@ -18,7 +18,7 @@ def grade_in_order(
     grader: Grader, submissions: Iterable[Submission], rubric: str, slots: int | None = None
 ) -> Iterator[Graded | Faulted]:
     """One result per submission, in order, as soon as it and those before it are there."""
-    slots = slots or usual_slots(grader.info().name)
+    slots = slots or usual_slots(grader)
     free: SimpleQueue[int] = SimpleQueue()
     for slot in range(slots):
         free.put(slot)

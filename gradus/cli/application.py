@@ -45,10 +45,9 @@ def say(text: str) -> None:
 
 
 def load_grader(name: str, config: Path | None = None) -> Any:
-    from gradus.contract import grader_named
-    from services.graders import load
+    from services.graders.base import load
 
-    return load(grader_named(name), config=config)
+    return load(name, config=config)
 
 
 def startable() -> list[Any]:
@@ -56,17 +55,17 @@ def startable() -> list[Any]:
 
     A grader that judges by what somebody has to name, and nobody did, is not missed.
     """
-    from services.graders import GRADERS, NotNamed
+    from services.graders.base import NotNamed, installed
 
     found, lacking = [], []
-    for name in GRADERS:
+    for name in installed():
         try:
             found.append(load_grader(name))
         except NotNamed:
             continue
         except Fault as fault:
             lacking.append(fault)
-            say(f"gradus: serving without {name.value}: {fault.message}")
+            say(f"gradus: serving without {name}: {fault.message}")
     if not found:
         raise lacking[0]
     return found

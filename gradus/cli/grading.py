@@ -85,10 +85,10 @@ def _graded_here(
 
     if not asked:
         return iter(())
-    loaded = load_grader(name.value, config)
+    loaded = load_grader(name, config)
     offered = loaded.info().rubrics
     if rubric is not None and rubric not in offered:
-        raise Misuse(f"grader {name.value!r} has no rubric {rubric!r}; it has: {', '.join(offered)}")
+        raise Misuse(f"grader {name!r} has no rubric {rubric!r}; it has: {', '.join(offered)}")
     loaded.prove()
     return grade_in_order(loaded, asked, rubric or offered[0], slots)
 
@@ -103,7 +103,7 @@ def _graded_there(
     async def run() -> list[Graded | Faulted]:
         # Somebody sits in front of this: a service that is not there is told soon, not at the deadline.
         async with RewardClient(url, api_key=api_key, attempts=10) as client:
-            return await client.grade(name.value, asked, rubric=rubric, deadline_s=deadline_s)
+            return await client.grade(name, asked, rubric=rubric, deadline_s=deadline_s)
 
     return asyncio.run(run())
 
@@ -125,7 +125,7 @@ def attack(
     from gradus.contract import grader_named
 
     name = grader_named(grader)
-    if name.value == "story":
+    if name == "story":
         raise typer.Exit(_attack_stories(name, url, deadline_s, api_key, slots, quiet))
     corpus = list(load_attacks(name))
     asked: list[Submission] = [one.submission() for one in corpus]

@@ -220,7 +220,7 @@ def _grader(name: GraderName, wish: _Wish) -> Any:
     if wish.validate is False:
         return None
     try:
-        grader = load_grader(name.value, wish.config)
+        grader = load_grader(name, wish.config)
         grader.prove()
         return grader
     except Fault as fault:

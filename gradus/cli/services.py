@@ -99,7 +99,7 @@ def worker(
     import asyncio
 
     from services.broker.open import open_broker
-    from services.graders import usual_slots
+    from services.graders.base import usual_slots
     from services.log_lines import json_lines
     from services.sandbox.container import refuse_unless_confined
     from services.tracing import spans
@@ -120,7 +120,7 @@ def worker(
             print(f"metrics on {metrics_host}:{metrics.serve(metrics_port, metrics_host)}", file=sys.stderr)
         try:
             loaded = load_grader(grader, config)
-            number = slots or usual_slots(loaded.info().name)
+            number = slots or usual_slots(loaded)
             await Worker(loaded, broker, slots=number, name=name, observer=metrics, spans=traced).run(stop)
         finally:
             await broker.close()

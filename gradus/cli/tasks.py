@@ -35,17 +35,17 @@ def validate_tasks(
     less; no reference stands in the prompt. Prints one line per problem. Exit status 0 when all are usable, 1 when
     some are not.
     """
-    from gradus.contract import GraderName, grader_named
+    from gradus.contract import grader_named
     from gradus.rows import read_rows
     from services.admission import validate
 
     name = grader_named(grader)
-    if name is GraderName.PREFERENCE:
+    if name == "preference":
         raise Misuse("a reward model needs no tasks, so there is nothing to check: any prompt will do")
     rows = list(read_rows(file))
     if not rows:
         raise Misuse(f"{file}: holds no rows")
-    loaded = load_grader(name.value, config)
+    loaded = load_grader(name, config)
     loaded.prove()
     bad = 0
     for finding in with_progress(validate(rows, name, loaded, slots), len(rows), "validating", quiet):
@@ -90,7 +90,7 @@ def mutate_tasks(
     name = grader_named(grader)
     refuse_existing([out, beside(out, "survivors")], force=force, sources=[file])
     rows = checked_rows(file)
-    loaded = load_grader(name.value, config)
+    loaded = load_grader(name, config)
     mutations = mutations_for(name, loaded, engine)
     loaded.prove()
     say(f"gradus: breaking answers by {mutations.engine}")
@@ -144,7 +144,7 @@ def write_trajectories(
     name = grader_named(grader)
     refuse_existing([out, beside(out, "rejected")], force=force, sources=[file])
     rows = checked_rows(file)
-    loaded = load_grader(name.value, config)
+    loaded = load_grader(name, config)
     loaded.prove()
     told = list(with_progress(trajectories(rows, name, loaded, attempts, slots), len(rows), "grading", quiet))
     bad = [{"where": one.where, "id": one.id, "reasons": [one.problem]} for one in told if one.problem is not None]

@@ -12,11 +12,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gradus.contract import SUBMISSIONS, TASKS, Faulted, Graded, GraderName, Stage, Submission, explain
+from gradus.contract import SUBMISSIONS, Faulted, Graded, GraderName, Stage, Submission, explain
 from gradus.rows import Row
+from gradus.tasks import TASKS
 from services.admission import Rules, fenced, validate
 from services.corpus.drafts import Draft
-from services.graders import Grader
+from services.graders.base import Grader
 from services.offline import grade_in_order
 
 UNPROVEN = "has no reference answer, so nothing shows that its tests can be passed"
@@ -120,7 +121,7 @@ def _stub_submission(draft: Draft, name: GraderName) -> Submission | None:
 
 
 def _is_proven(draft: Draft, name: GraderName) -> bool:
-    return name is GraderName.STORY or bool(draft.values.get("solution"))
+    return name == "story" or bool(draft.values.get("solution"))
 
 
 def _task(values: Mapping[str, Any], name: GraderName) -> dict[str, Any]:

@@ -12,17 +12,18 @@ from typing import Any, Protocol
 
 from pydantic import ValidationError
 
-from gradus.contract import SUBMISSIONS, TASKS, Faulted, Graded, GraderName, Submission, explain
+from gradus.contract import SUBMISSIONS, Faulted, Graded, GraderName, Submission, explain
 from gradus.errors import Fault, Misuse
 from gradus.rows import Row
 from gradus.sayings import said
+from gradus.tasks import TASKS
 from services.admission import fenced
 from services.corpus.cargo_mutants import CargoMutants, is_installed
 from services.corpus.edits import Edit, chosen
 from services.corpus.ocaml_mutations import OcamlMutations
 from services.corpus.rust_mutations import RustMutations
 from services.corpus.wording import repair_prompt
-from services.graders import Grader
+from services.graders.base import Grader
 from services.graders.ocaml.grader import OcamlGrader
 from services.offline import grade_in_order
 
@@ -70,13 +71,13 @@ def mutations_for(name: GraderName, grader: Grader, engine: str = "auto") -> Mut
     """What breaks answers of this grader's tasks. Raises Misuse where there is nothing that can."""
     if engine not in ENGINES:
         raise Misuse(f"--engine {engine}: is none of {', '.join(ENGINES)}")
-    if engine == "cargo-mutants" and not (name is GraderName.RUST and is_installed()):
+    if engine == "cargo-mutants" and not (name == "rust" and is_installed()):
         raise Misuse("--engine cargo-mutants: is for Rust, and needs `cargo install cargo-mutants` on PATH")
-    if name is GraderName.RUST:
+    if name == "rust":
         return RustMutations() if engine == "own" or not is_installed() else CargoMutants()
     if isinstance(grader, OcamlGrader):
         return OcamlMutations(grader.toolchain, grader.sandbox)
-    raise Misuse(f"answers to tasks of the grader {name.value!r} cannot be broken; those of ocaml and rust can")
+    raise Misuse(f"answers to tasks of the grader {name!r} cannot be broken; those of ocaml and rust can")
 
 
 def break_tasks(

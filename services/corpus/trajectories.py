@@ -23,7 +23,7 @@ from gradus.sayings import LANGUAGES, SPECIAL, reply, said
 from services.admission import fenced
 from services.corpus.edits import Edit
 from services.corpus.repairs import task_of
-from services.graders import Grader
+from services.graders.base import Grader
 from services.offline import grade_in_order
 
 _BATCH = 16
@@ -79,7 +79,7 @@ def trajectories(
     one less: every step is one towards the answer. Raises Misuse for graders without code.
     """
     if name not in LANGUAGES:
-        raise Misuse(f"there are no repair trajectories for the grader {name.value!r}; there are for ocaml and rust")
+        raise Misuse(f"there are no repair trajectories for the grader {name!r}; there are for ocaml and rust")
     stubs: _Stubs = defaultdict(list)
     for row in rows:
         if isinstance(row.values.get("stub"), str) and row.values.get("group"):

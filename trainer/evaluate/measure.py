@@ -15,8 +15,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gradus.client import RewardClient
-from gradus.contract import Faulted, Graded, Task
+from gradus.contract import Faulted, Graded
 from gradus.errors import Misuse
+from gradus.tasks.base import Task
 from trainer.evaluate.details import is_judged
 from trainer.evaluate.machine import machine
 from trainer.evaluate.outcome import Evaluation, Measurement, Mode, measurement_of, record_of
