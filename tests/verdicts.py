@@ -11,7 +11,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict
 
 from gradus.contract import Graded, Severity, Stage
-from services.graders.cases import Expected
+from services.graders.base.cases import Expected
 
 CASES = Path(__file__).parent / "cases"
 

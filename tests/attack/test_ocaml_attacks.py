@@ -14,7 +14,7 @@ import yaml
 
 from gradus.attacks import OCAML, Attack, load_attacks
 from gradus.contract import Graded
-from services.facts import Facts
+from services.graders.base.code import CodeFacts as Facts
 from services.graders.ocaml.grader import OcamlGrader
 from services.graders.ocaml.trial import Trial
 from tests.attack.host import descendants, watched

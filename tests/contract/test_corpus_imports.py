@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from gradus.contract import GraderName
 from services.admission import validate
 from services.corpus.columns import LAYOUTS
 from services.corpus.exercism import exercism_drafts
@@ -202,13 +201,13 @@ def test_a_rust_exercise_has_a_signature_where_stub_and_example_agree(tmp_path: 
     }.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
-    [draft] = exercism_drafts(tmp_path, GraderName.RUST)
+    [draft] = exercism_drafts(tmp_path, "rust")
     assert draft.problem is None
     assert (draft.values["crate"], draft.values["edition"]) == ("add_one", "2024")
     assert draft.values["signature"] == "pub fn add(x: i64) -> i64;\n"
     assert draft.values["dependencies"] == ["rand"]
     (folder / ".meta/e.rs").write_text("pub fn add<T: Into<i64>>(x: T) -> i64 {\n    x.into() + 1\n}\n")
-    [draft] = exercism_drafts(tmp_path, GraderName.RUST)
+    [draft] = exercism_drafts(tmp_path, "rust")
     assert "signature" not in draft.values
 
 
@@ -486,7 +485,7 @@ def test_the_rules_of_validation_are_strict_unless_told_otherwise(ocaml_grader: 
     from gradus.rows import Row
 
     row = {"id": "a", "prompt": "p", "tests": "let () = assert (f 1 = 2)", "signature": "val f : int -> int"}
-    [finding] = validate([Row("x:1", row)], GraderName.OCAML, ocaml_grader, 2)
+    [finding] = validate([Row("x:1", row)], "ocaml", ocaml_grader, 2)
     assert finding.problems == ["solution: is missing or empty"]
 
 

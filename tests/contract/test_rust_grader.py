@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from gradus.contract import Graded, RustSubmission, Stage
 from gradus.errors import InternalFault, Misuse, SandboxFault
-from services.graders import cases as own_cases
+from services.graders.base import cases as own_cases
 from services.graders.rust import grader as grader_module
 from services.graders.rust.config import load_config
 from services.graders.rust.grader import RustGrader

@@ -12,14 +12,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gradus.contract import StorySubmission, StoryTask
+from gradus.contract import StorySubmission
 from gradus.errors import InternalFault, Misuse
 from gradus.resources import configs
+from gradus.tasks.story import StoryTask
 from services.graders.story.entailment import Entailment
 from services.graders.story.grader import StoryGrader
 from services.graders.story.judging import asked_by, judged
 from services.graders.story.reading import read
-from services.rubric import rubrics_of
+from tests.rubrics import rubrics_of
 
 ASKED = ("As a shopper, I want to pay by card.", "As an owner, I want to see the sales of the day.")
 LABELS = {0: "CONTRADICTION", 1: "ENTAILMENT", 2: "NEUTRAL"}

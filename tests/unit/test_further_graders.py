@@ -13,7 +13,8 @@ import pytest
 from pydantic import ValidationError
 
 from gradus.client import RewardClient
-from gradus.contract import OcamlTask, PreferenceSubmission
+from gradus.contract import PreferenceSubmission
+from gradus.tasks.ocaml import OcamlTask
 from tests.echo import HIDDEN, Service
 from trainer.completions_file import CompletionsFile
 from trainer.config import RewardConfig
