@@ -19,6 +19,9 @@ from gradus.tasks.base import MAX_TEXT_CHARS, TOO_LONG, clean
 
 log = logging.getLogger("gradus.api")
 
+MAX_ESCAPED = 1000
+"""Escaped quotes that are passed over in the search for the end of a text."""
+
 Path = tuple[str | int, ...]
 
 
@@ -91,13 +94,25 @@ def compiled(schema: Mapping[str, Any]) -> TaskSchema:
 
 
 def _may_hold_bad_text(body: bytes) -> bool:
-    r"""Whether a text in `body` may be too long or hold NUL, which JSON writes as `\u0000` only.
+    r"""Whether a text in `body` may be too long or hold NUL, which JSON writes as `\u0000` only."""
+    return _may_hold_long_text(body) or b"\\u0000" in body
 
-    Of a string literal, all quotes within are escaped: with those replaced, it is one part between quotes.
-    """
-    if len(body) > MAX_TEXT_CHARS and max(map(len, body.replace(b'\\"', b"xx").split(b'"'))) > MAX_TEXT_CHARS:
-        return True
-    return b"\\u0000" in body
+
+def _may_hold_long_text(body: bytes) -> bool:
+    """Whether some `MAX_TEXT_CHARS` bytes hold no quote that could end a text: looks at a few quotes per megabyte."""
+    start = 0
+    while start + MAX_TEXT_CHARS < len(body):
+        at = body.rfind(b'"', start, start + MAX_TEXT_CHARS + 1)
+        for _ in range(MAX_ESCAPED):
+            if at <= start or body[at - 1 : at] != b"\\":
+                break
+            at = body.rfind(b'"', start, at)
+        else:
+            return True
+        if at < start:
+            return True
+        start = at + 1
+    return False
 
 
 def _bad_texts(value: Any, at: Path) -> Iterator[Mistake]:

@@ -23,7 +23,11 @@ from tests.echo import Service, submission
 
 SECRET, KEY = new_key("schemathesis", [])
 SENT = {"authorization": f"Bearer {SECRET}"}
-DOCUMENT = schemathesis.openapi.from_dict(create_app(MemoryBroker(), ApiSettings()).openapi())
+REFUSED = {"checks": {"negative_data_rejection": {"expected-statuses": ["4xx", "5xx"]}}}
+"""By default 413, for too many submissions, is no refusal to schemathesis."""
+DOCUMENT = schemathesis.openapi.from_dict(
+    create_app(MemoryBroker(), ApiSettings()).openapi(), config=schemathesis.Config.from_dict(REFUSED)
+)
 
 
 @pytest.fixture(scope="module")
