@@ -15,10 +15,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from corpus.story_tasks import LAZY, Bar, answers_to, look_at
-from gradus.contract import SUBMISSIONS, TASKS, Faulted, Graded, GraderName, StorySubmission, Submission, explain
+from gradus.contract import Faulted, Graded, GraderName, StorySubmission, Submission, explain, submission_class
 from gradus.rows import Row
 from gradus.sprints import as_task_row, sprint_columns
-from services.graders import Grader
+from gradus.tasks import TASKS
+from services.graders.base import Grader
 from services.offline import grade_in_order
 
 DESCRIBING = frozenset(
@@ -102,7 +103,7 @@ def _read(row: Row, name: GraderName, seen: dict[str, str], rules: Rules) -> tup
         finding.problems.append(f"unknown fields: {', '.join(sorted(unknown))}")
     _check_texts(row, finding, name, seen, rules)
     task = row.values.get("task") or {key: value for key, value in row.values.items() if key in columns and value}
-    if name is GraderName.STORY:
+    if name == "story":
         return finding, _story_trials(row, finding, task, seen)
     answers = {"solution": row.values.get("solution"), "stub": row.values.get("stub"), "an empty answer": EMPTY}
     trials = []
@@ -117,7 +118,7 @@ def _read(row: Row, name: GraderName, seen: dict[str, str], rules: Rules) -> tup
 
 def _story_trials(row: Row, finding: Finding, given: Any, seen: dict[str, str]) -> list[_Trial]:
     task = {key: value for key, value in given.items() if key not in UNJUDGED} if isinstance(given, dict) else given
-    empty = _submission(finding, GraderName.STORY, "an empty answer", EMPTY, task)
+    empty = _submission(finding, "story", "an empty answer", EMPTY, task)
     if not isinstance(empty, StorySubmission):
         return []
     problems, warnings = look_at(row.values, empty.task)
@@ -126,14 +127,14 @@ def _story_trials(row: Row, finding: Finding, given: Any, seen: dict[str, str]) 
     _check_new(row, finding.warnings, "references", " ".join(sorted(empty.task.references)), seen)
     trials = [_Trial(finding, "an empty answer", empty, False, LAZY)]
     for which, text, bar in answers_to(row.values, empty.task):
-        if submission := _submission(finding, GraderName.STORY, which, text, task):
+        if submission := _submission(finding, "story", which, text, task):
             trials.append(_Trial(finding, which, submission, False, bar))
     return trials
 
 
 def _check_texts(row: Row, finding: Finding, name: GraderName, seen: dict[str, str], rules: Rules) -> None:
     values = row.values
-    is_code = name is not GraderName.STORY
+    is_code = name != "story"
     for column in ("id", "prompt", "solution") if is_code and rules.needs_solution else ("id", "prompt"):
         if not isinstance(values.get(column), str) or not values[column].strip():
             finding.problems.append(f"{column}: is missing or empty")
@@ -155,7 +156,7 @@ def _check_new(row: Row, told: list[str], what: str, text: str, seen: dict[str, 
 
 def _submission(finding: Finding, name: GraderName, which: str, text: str, task: Any) -> Submission | None:
     try:
-        return SUBMISSIONS[name].model_validate({"id": which, "completion": fenced(name, text), "task": task})
+        return submission_class(name).model_validate({"id": which, "completion": fenced(name, text), "task": task})
     except ValidationError as error:
         finding.problems.append(explain(error))
         return None
@@ -165,7 +166,7 @@ def fenced(name: GraderName, code: str) -> str:
     """`code` as a model would write it, behind a fence that is longer than any in the code."""
     if not code:
         return EMPTY
-    if name is GraderName.STORY:
+    if name == "story":
         return code
     fence = "`" * (max([2, *map(len, re.findall("`+", code))]) + 1)
     return f"{fence}{name}\n{code}\n{fence}"

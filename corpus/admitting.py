@@ -14,9 +14,10 @@ from pydantic import ValidationError
 
 from corpus.admission import Rules, fenced, validate
 from corpus.drafts import Draft
-from gradus.contract import SUBMISSIONS, TASKS, Faulted, Graded, GraderName, Stage, Submission, explain
+from gradus.contract import Faulted, Graded, GraderName, Stage, Submission, explain, submission_class
 from gradus.rows import Row
-from services.graders import Grader
+from gradus.tasks import TASKS
+from services.graders.base import Grader
 from services.offline import grade_in_order
 
 UNPROVEN = "has no reference answer, so nothing shows that its tests can be passed"
@@ -116,11 +117,11 @@ def _stub_submission(draft: Draft, name: GraderName) -> Submission | None:
     if not isinstance(stub, str) or not stub:
         return None
     asked = {"id": "stub", "completion": fenced(name, stub), "task": _task(draft.values, name)}
-    return SUBMISSIONS[name].model_validate(asked)
+    return submission_class(name).model_validate(asked)
 
 
 def _is_proven(draft: Draft, name: GraderName) -> bool:
-    return name is GraderName.STORY or bool(draft.values.get("solution"))
+    return name == "story" or bool(draft.values.get("solution"))
 
 
 def _task(values: Mapping[str, Any], name: GraderName) -> dict[str, Any]:

@@ -92,7 +92,7 @@ def _rust_agent(values: _Values) -> dict[str, Any]:
 
 
 def _sprint(values: _Values) -> dict[str, Any]:
-    row = as_task_row(values, GraderName.STORY)
+    row = as_task_row(values, "story")
     goal = text_of(row, "sprint_goal", "prompt")
     issues = row.get("references") or text_of(row, "formatted_issues")
     context = row.get("team_context")
@@ -115,9 +115,9 @@ def _listed(issues: Any) -> list[str]:
 
 
 LAYOUTS: Mapping[str, Layout] = {
-    "ocamler": Layout(_ocamler, GraderName.OCAML),
-    "ocamler-eval": Layout(_ocamler_eval, GraderName.OCAML),
+    "ocamler": Layout(_ocamler, "ocaml"),
+    "ocamler-eval": Layout(_ocamler_eval, "ocaml"),
     "ocamler-sft": Layout(_worked_example, None),
-    "b": Layout(_rust_agent, GraderName.RUST, ("id", "task_id")),
-    "scrum": Layout(_sprint, GraderName.STORY, ("id", "sprint_name")),
+    "b": Layout(_rust_agent, "rust", ("id", "task_id")),
+    "scrum": Layout(_sprint, "story", ("id", "sprint_name")),
 }

@@ -16,11 +16,12 @@ from typing import Any
 
 from corpus.drafts import Draft, Unusable
 from corpus.rust_text import signature
-from gradus.contract import MAX_TEXT_CHARS, GraderName
+from gradus.contract import GraderName
 from gradus.errors import Misuse
+from gradus.tasks.base import MAX_TEXT_CHARS
 from services.graders.rust.lexer import Kind, code
 
-SOURCES = {GraderName.OCAML: "https://github.com/exercism/ocaml", GraderName.RUST: "https://github.com/exercism/rust"}
+SOURCES = {"ocaml": "https://github.com/exercism/ocaml", "rust": "https://github.com/exercism/rust"}
 _DOCS = ("introduction.md", "introduction.append.md", "instructions.md", "instructions.append.md")
 _IN_PRELUDE = frozenset({"Vec", "String", "Option", "Result", "Box"})
 _DUNE_WORDS = re.compile(r"\((?:libraries|pps)\s+([^()]*)\)")
@@ -29,7 +30,7 @@ _DUNE_WORDS = re.compile(r"\((?:libraries|pps)\s+([^()]*)\)")
 def exercism_drafts(root: Path, language: GraderName) -> Iterator[Draft]:
     """One draft per exercise, by slug. Raises Misuse when the folder holds no exercises or no such language has any."""
     if language not in SOURCES:
-        raise Misuse(f"there are no Exercism tasks for the grader {language.value!r}; there are for ocaml and rust")
+        raise Misuse(f"there are no Exercism tasks for the grader {language!r}; there are for ocaml and rust")
     folders = sorted(path.parent.parent for path in root.glob("exercises/*/*/.meta/config.json"))
     if not folders:
         raise Misuse(f"{root}: holds no exercises/*/*/.meta/config.json; give the root of a track's checkout")
@@ -60,13 +61,13 @@ class _Track:
         except Unusable as problem:
             raise Misuse(str(problem)) from None
         said = config.get("language")
-        if isinstance(said, str) and said.lower() != language.value:
-            raise Misuse(f"{root}: is the track of {said}, not of {language.value}")
+        if isinstance(said, str) and said.lower() != language:
+            raise Misuse(f"{root}: is the track of {said}, not of {language}")
         files = config.get("files")
         return cls(root, language, files if isinstance(files, dict) else {}, about, licence)
 
     def draft(self, folder: Path) -> Draft:
-        name = f"exercism-{self.language.value}-{folder.name}"
+        name = f"exercism-{self.language}-{folder.name}"
         try:
             exercise = _Exercise(self.root, folder, _json(self.root, folder / ".meta" / "config.json"), self.files)
             fields = _FIELDS[self.language](exercise)
@@ -228,8 +229,8 @@ def _crates(manifest: Mapping[str, Any]) -> list[str]:
 
 
 _FIELDS: Mapping[GraderName, Callable[[_Exercise], dict[str, Any]]] = {
-    GraderName.OCAML: _ocaml,
-    GraderName.RUST: _rust,
+    "ocaml": _ocaml,
+    "rust": _rust,
 }
 
 

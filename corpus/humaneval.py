@@ -18,21 +18,21 @@ from gradus.errors import Misuse
 from gradus.rows import Row
 from services.graders.rust.lexer import Kind, source_text, tokens
 
-LANGUAGES = {"ml": GraderName.OCAML, "ocaml": GraderName.OCAML, "rs": GraderName.RUST, "rust": GraderName.RUST}
+LANGUAGES = {"ml": "ocaml", "ocaml": "ocaml", "rs": "rust", "rust": "rust"}
 _NOT_IMPLEMENTED = "    todo!()\n}\n"
 _Values = Mapping[str, Any]
 
 
 def multipl_e_drafts(rows: Iterable[Row], language: GraderName) -> Iterator[Draft]:
     """Records with `name`, `language`, `prompt` and `tests`; there are no reference answers among them."""
-    makers = {GraderName.OCAML: _ocaml_of_multipl_e, GraderName.RUST: _rust_of_multipl_e}
+    makers = {"ocaml": _ocaml_of_multipl_e, "rust": _rust_of_multipl_e}
     for row in rows:
         yield _draft(row, language, "name", makers[language])
 
 
 def humaneval_drafts(rows: Iterable[Row], language: GraderName) -> Iterator[Draft]:
     """Records with `task_id`, `prompt`, perhaps `declaration`, `canonical_solution`, `test`, perhaps `entry_point`."""
-    makers = {GraderName.OCAML: _ocaml, GraderName.RUST: _rust}
+    makers = {"ocaml": _ocaml, "rust": _rust}
     for row in rows:
         yield _draft(row, language, "task_id", makers[language])
 
@@ -68,7 +68,7 @@ def _draft(row: Row, language: GraderName, named: str, make: Callable[[_Values],
     try:
         said = _said(row.values)
         if said is not None and LANGUAGES.get(said, language if "language" not in row.values else None) is not language:
-            raise Unusable(f"language: is {said}, not {language.value}")
+            raise Unusable(f"language: is {said}, not {language}")
         group = group_of(name) or _group(str(row.values[named]))
         extra = {"group": group} if group else {}
         return Draft(row.where, name, {"id": name, **make(row.values), **kept(row.values), **extra})

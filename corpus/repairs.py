@@ -18,11 +18,12 @@ from corpus.edits import Edit, chosen
 from corpus.ocaml_mutations import OcamlMutations
 from corpus.rust_mutations import RustMutations
 from corpus.wording import repair_prompt
-from gradus.contract import SUBMISSIONS, TASKS, Faulted, Graded, GraderName, Submission, explain
+from gradus.contract import Faulted, Graded, GraderName, Submission, explain, submission_class
 from gradus.errors import Fault, Misuse
 from gradus.rows import Row
 from gradus.sayings import said
-from services.graders import Grader
+from gradus.tasks import TASKS
+from services.graders.base import Grader
 from services.graders.ocaml.grader import OcamlGrader
 from services.offline import grade_in_order
 
@@ -70,13 +71,13 @@ def mutations_for(name: GraderName, grader: Grader, engine: str = "auto") -> Mut
     """What breaks answers of this grader's tasks. Raises Misuse where there is nothing that can."""
     if engine not in ENGINES:
         raise Misuse(f"--engine {engine}: is none of {', '.join(ENGINES)}")
-    if engine == "cargo-mutants" and not (name is GraderName.RUST and is_installed()):
+    if engine == "cargo-mutants" and not (name == "rust" and is_installed()):
         raise Misuse("--engine cargo-mutants: is for Rust, and needs `cargo install cargo-mutants` on PATH")
-    if name is GraderName.RUST:
+    if name == "rust":
         return RustMutations() if engine == "own" or not is_installed() else CargoMutants()
     if isinstance(grader, OcamlGrader):
         return OcamlMutations(grader.toolchain, grader.sandbox)
-    raise Misuse(f"answers to tasks of the grader {name.value!r} cannot be broken; those of ocaml and rust can")
+    raise Misuse(f"answers to tasks of the grader {name!r} cannot be broken; those of ocaml and rust can")
 
 
 def break_tasks(
@@ -147,7 +148,7 @@ def _mutants(
 
 def _submission(values: Mapping[str, Any], name: GraderName, code: str) -> Submission:
     asked = {"id": "answer", "completion": fenced(name, code), "task": task_of(values, name)}
-    return SUBMISSIONS[name].model_validate(asked)
+    return submission_class(name).model_validate(asked)
 
 
 def task_of(values: Mapping[str, Any], name: GraderName) -> dict[str, Any]:

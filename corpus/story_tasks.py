@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from gradus.contract import Graded, StoryTask
+from gradus.contract import Graded
+from gradus.tasks.story import StoryTask
 from services.graders.story.reading import Rejected, Story, read_story
 from services.graders.story.words import content
 

@@ -19,11 +19,11 @@ from pydantic import ValidationError
 from corpus.admission import fenced
 from corpus.edits import Edit
 from corpus.repairs import task_of
-from gradus.contract import SUBMISSIONS, Faulted, Graded, GraderName, Submission, explain
+from gradus.contract import Faulted, Graded, GraderName, Submission, explain, submission_class
 from gradus.errors import Misuse
 from gradus.rows import Row
 from gradus.sayings import LANGUAGES, SPECIAL, reply, said
-from services.graders import Grader
+from services.graders.base import Grader
 from services.offline import grade_in_order
 
 _BATCH = 16
@@ -79,7 +79,7 @@ def trajectories(
     one less: every step is one towards the answer. Raises Misuse for graders without code.
     """
     if name not in LANGUAGES:
-        raise Misuse(f"there are no repair trajectories for the grader {name.value!r}; there are for ocaml and rust")
+        raise Misuse(f"there are no repair trajectories for the grader {name!r}; there are for ocaml and rust")
     stubs: _Stubs = defaultdict(list)
     for row in rows:
         if isinstance(row.values.get("stub"), str) and row.values.get("group"):
@@ -173,7 +173,7 @@ def _with_all(solution: str, mistakes: Sequence[Edit]) -> str:
 
 def _submission(row: Row, name: GraderName, code: str) -> Submission:
     asked = {"id": "attempt", "completion": fenced(name, code), "task": task_of(row.values, name)}
-    return SUBMISSIONS[name].model_validate(asked)
+    return submission_class(name).model_validate(asked)
 
 
 def _fill(told: Told, row: Row, name: GraderName, graded: Sequence[tuple[str, Graded | Faulted]]) -> None:

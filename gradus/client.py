@@ -11,6 +11,7 @@ import asyncio
 import itertools
 import json
 import random
+import re
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
@@ -21,10 +22,11 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Self
 
 import httpx
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from gradus.contract import (
     DEFAULT_DEADLINE_S,
+    GRADER_NAME,
     MAX_BATCH,
     MAX_DEADLINE_S,
     RESULT,
@@ -36,13 +38,14 @@ from gradus.contract import (
     GraderList,
     GraderName,
     Submission,
+    TaskSubmission,
     faulted,
-    grader_named,
     job_id_of,
     misuse_of,
+    submission_class,
     with_id,
 )
-from gradus.errors import FaultKind, Misuse, QueueFault, TooLarge
+from gradus.errors import FaultKind, Misuse, QueueFault, TooLarge, UnknownGrader
 
 OnResult = Callable[[int, Graded | Faulted], None]
 
@@ -215,7 +218,7 @@ class RewardClient:
         `on_result` is called with (index, result) once for each, as it arrives. Raises Misuse for submissions or
         options that the contract refuses; everything else that goes wrong is a `Faulted` in the list.
         """
-        name = grader_named(grader)
+        name = _checked_name(grader)
         if not 0 < deadline_s <= MAX_DEADLINE_S:
             raise Misuse(f"deadline_s must be over 0 and at most {MAX_DEADLINE_S:.0f}, not {deadline_s}")
         items = _encoded(name, submissions, rubric)
@@ -265,11 +268,11 @@ class RewardClient:
 
     async def wait_ready(self, grader: str, timeout_s: float = 60.0) -> GraderInfo:
         """The grader's announcement, as soon as a worker for it is alive. Raises QueueFault after `timeout_s`."""
-        name = grader_named(grader)
+        name = _checked_name(grader)
         give_up_at = time.monotonic() + timeout_s
         while True:
             try:
-                found = [info for info in await self.graders() if info.name is name]
+                found = [info for info in await self.graders() if info.name == name]
                 if found:
                     return found[0]
                 why = f"no {name} grader is running at {self._named()}: start one with `gradus worker {name}`"
@@ -352,7 +355,7 @@ class RewardClient:
         try:
             async with here.http.stream(
                 "POST",
-                f"{url}/v1/grade/{call.grader.value}/stream",
+                f"{url}/v1/grade/{call.grader}/stream",
                 content=call.body(waiting.values()),
                 headers=self._headers | {"content-type": "application/json"},
             ) as response:
@@ -490,6 +493,12 @@ def _checked_urls(urls: Sequence[str]) -> tuple[str, ...]:
     return tuple(url.rstrip("/") for url in urls)
 
 
+def _checked_name(grader: str) -> str:
+    if not re.fullmatch(GRADER_NAME, grader):
+        raise UnknownGrader(f"{grader!r} cannot be the name of a grader; there are: {', '.join(SUBMISSIONS)}")
+    return grader
+
+
 def _encoded(
     grader: GraderName, submissions: Sequence[Submission | Mapping[str, Any]], rubric: str | None
 ) -> list[_Item]:
@@ -506,7 +515,7 @@ def _encoded(
 def _item(grader: GraderName, index: int, given: Submission | Mapping[str, Any], rubric: str) -> _Item:
     where = f"submissions.{index}"
     try:
-        submission = SUBMISSIONS[grader].model_validate(given)
+        submission = _typed(grader, given)
         return _Item(submission.id, job_id_of(grader, rubric, submission), submission.model_dump_json().encode())
     except ValidationError as error:
         misuse = misuse_of(error)
@@ -514,6 +523,13 @@ def _item(grader: GraderName, index: int, given: Submission | Mapping[str, Any],
     except ValueError as error:
         # team_context may hold anything, and not everything can be written as JSON.
         raise Misuse(f"{where}: cannot be written as JSON: {type(error).__name__}") from None
+
+
+def _typed(grader: str, given: Submission | Mapping[str, Any]) -> TaskSubmission[Any]:
+    """Raises ValidationError."""
+    kind = submission_class(grader)
+    is_other = isinstance(given, BaseModel) and not isinstance(given, kind)
+    return kind.model_validate(dict(given) if is_other else given)
 
 
 def _batches(items: Iterable[_Item], batch_size: int) -> list[list[_Item]]:

@@ -1,226 +1,78 @@
-"""What crosses a process boundary: tasks, submissions, results. Judges nothing and talks to nobody.
+"""What crosses a process boundary: submissions, results, announcements. Tasks are in `gradus.tasks`.
 
-Who makes it and who eats it: trainers and the CLI make `GradeRequest`, the API validates it and answers
-`GradeResponse`; a worker turns one submission into one `Result`. Unknown fields are refused everywhere, so that a
-misspelt field is an error and not a silent default. The JSON Schema is committed in `tests/contract/`.
+Trainers and the CLI send submissions, the API answers `GradeResponse`; a worker turns one submission into one `Result`.
+Unknown fields are refused everywhere, so that a misspelt field is an error and not a silent default. The JSON Schema is
+committed in `tests/contract/`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from importlib.metadata import entry_points
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     TypeAdapter,
     ValidationError,
+    create_model,
     model_validator,
 )
 
 from gradus.errors import FaultKind, Misuse, TooLarge, UnknownGrader
+from gradus.tasks import TASKS
+from gradus.tasks.base import TOO_LONG, AnyTask, Task, Text, Wire, clean
 
-MAX_TEXT_CHARS = 1_000_000
-"""A longer text than this in any field is refused (413): no language model writes one, and graders would choke."""
 MAX_BATCH = 4096
 """Submissions in one request."""
 MAX_DEADLINE_S = 3600.0
 DEFAULT_DEADLINE_S = 60.0
+GRADER_NAME = r"^[a-z][a-z0-9_]{0,31}$"
 
-TOO_LONG = f"longer than {MAX_TEXT_CHARS} characters"
-
-
-def _clean(text: str) -> str:
-    if len(text) > MAX_TEXT_CHARS:
-        raise ValueError(TOO_LONG)
-    if "\0" in text:
-        raise ValueError("contains a NUL character (U+0000), which no compiler or tokenizer accepts; remove it")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ValueError("is not valid Unicode (a lone surrogate)") from None
-    return text
-
-
-Text = Annotated[str, AfterValidator(_clean)]
-"""A text without NUL and lone surrogates, at most `MAX_TEXT_CHARS` long."""
-SubmissionId = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_clean)]
-RelativePath = Annotated[
-    str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*(/[A-Za-z0-9_][A-Za-z0-9_.\-]*)*$", max_length=128)
-]
-"""A path that stays below its folder and names no hidden file."""
+GraderName = Annotated[str, Field(pattern=GRADER_NAME)]
+SubmissionId = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(clean)]
 RubricName = Annotated[str, Field(pattern=r"^[a-z_]+/[a-z_]+@[0-9]+$", max_length=64)]
-
-
-class _Wire(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-# ---------------------------------------------------------------------------------------------------------- tasks
-
-
-class GraderName(StrEnum):
-    OCAML = "ocaml"
-    RUST = "rust"
-    STORY = "story"
-    PREFERENCE = "preference"
-
-
-class Framework(StrEnum):
-    ASSERT = "assert"
-    OUNIT2 = "ounit2"
-
-
-class RunLimits(_Wire):
-    """How much a submission's own run may use; the grader's configuration caps both."""
-
-    cpu_s: Annotated[float, Field(gt=0, le=600, allow_inf_nan=False)] | None = None
-    memory_mb: Annotated[int, Field(ge=16, le=16384)] | None = None
-
-
-class OcamlLimits(RunLimits):
-    compile_cpu_s: Annotated[float, Field(gt=0, le=600, allow_inf_nan=False)] | None = None
-    """For the compiler, on the answer and on tests that are compiled with it."""
-
-
-class OcamlTask(_Wire):
-    """Judged by compiling the answer as module `module` and running `tests` against it."""
-
-    tests: Annotated[Text, Field(min_length=1)]
-    """Plain `assert`s, or an OUnit2 suite."""
-    signature: Text | None = None
-    """What the answer must define, as in an `.mli`: `val f : int -> int`. Tests see nothing else of the answer."""
-    module: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_']*$", max_length=64)] = "solution"
-    framework: Framework | None = None
-    """None: `ounit2` if the tests name OUnit2, else `assert`."""
-    packages: tuple[Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_.\-]*$", max_length=64)], ...] = ()
-    """findlib packages that the answer and the tests may use."""
-    files: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*\.mli?$", max_length=64)], Text] = {}
-    """Support modules of the task (`tree.ml`, `tree.mli`), compiled before the answer."""
-    limits: OcamlLimits = OcamlLimits()
-
-
-class StdioCase(_Wire):
-    """One run of a program: what it reads and what it must write."""
-
-    stdin: Text = ""
-    stdout: Text
-    """Compared without white space at the ends of lines and without empty lines at the end."""
-
-
-class RustTask(_Wire):
-    """Judged by check, clippy and `tests`, a test file that names the crate, or by `cases` of a program."""
-
-    tests: Text = ""
-    cases: Annotated[tuple[StdioCase, ...], Field(max_length=100)] = ()
-    """In place of `tests`: the answer is a whole program, `src/main.rs`."""
-    signature: Text | None = None
-    """What the answer must define: `pub fn f(x: i64) -> i64;`, `pub struct S;`, `impl S { pub fn g(&self); }`.
-    Tests see these types and no others."""
-    crate: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=64)] = "solution"
-    edition: Literal["2015", "2018", "2021", "2024"] = "2021"
-    files: dict[RelativePath, Text] = {}
-    """The crate as it is given, path -> text; files of the answer replace those of the same path."""
-    dependencies: tuple[Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_\-]*$", max_length=64)], ...] = ()
-    """Crates that answer and tests may use, of those that the grader was configured with."""
-    limits: RunLimits = RunLimits()
-
-    @model_validator(mode="after")
-    def _has_tests_or_cases(self) -> RustTask:
-        if bool(self.tests.strip()) == bool(self.cases):
-            raise ValueError("give either `tests`, an integration test file, or `cases` of standard input and output")
-        return self
-
-
-def _split_issues(value: Any) -> Any:
-    if isinstance(value, str):
-        return [part.strip() for part in value.split("|||||") if part.strip()]
-    return value
-
-
-class StoryTask(_Wire):
-    """Judged by comparing the written user stories with `references`."""
-
-    sprint_goal: Text = ""
-    references: Annotated[tuple[Text, ...], BeforeValidator(_split_issues), Field(min_length=1)]
-    """Reference stories; one string with ` ||||| ` between them is accepted, also under the name `formatted_issues`."""
-    team_context: dict[str, Any] = {}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _accept_formatted_issues(cls, value: Any) -> Any:
-        if isinstance(value, dict) and "formatted_issues" in value and "references" not in value:
-            value = dict(value)
-            value["references"] = value.pop("formatted_issues")
-        return value
-
-
-class Message(_Wire):
-    """One turn of a conversation."""
-
-    role: Annotated[str, Field(pattern=r"^[a-z_]+$", max_length=32)]
-    """`system`, `user`, `assistant` or whatever else the model's chat template knows."""
-    content: Text
-
-
-class PreferenceTask(_Wire):
-    """Judged by a reward model, which needs nothing but the prompt."""
-
-    messages: Annotated[tuple[Message, ...], Field(max_length=1000)] = ()
-    """The conversation that the completion answers, in place of `prompt`; the model's chat template writes it out."""
-
-
-Task = OcamlTask | RustTask | StoryTask | PreferenceTask
-TASKS: dict[GraderName, type[OcamlTask] | type[RustTask] | type[StoryTask] | type[PreferenceTask]] = {
-    GraderName.OCAML: OcamlTask,
-    GraderName.RUST: RustTask,
-    GraderName.STORY: StoryTask,
-    GraderName.PREFERENCE: PreferenceTask,
-}
 
 
 # ---------------------------------------------------------------------------------------------------- submissions
 
+TaskT = TypeVar("TaskT", bound=Task)
 
-class _Submission(_Wire):
+
+class _Submission(Wire):
     id: SubmissionId
     prompt: Text = ""
     completion: Text
     """The raw text that the model wrote; the grader extracts the answer."""
 
 
-class OcamlSubmission(_Submission):
-    task: OcamlTask
+class RawSubmission(_Submission):
+    """A submission on its way to a grader: only the grader knows the type of `task`."""
+
+    task: dict[str, Any]
 
 
-class RustSubmission(_Submission):
-    task: RustTask
+class TaskSubmission(_Submission, Generic[TaskT]):
+    """A submission to a grader whose task class is known."""
 
-
-class StorySubmission(_Submission):
-    task: StoryTask
-
-
-class PreferenceSubmission(_Submission):
-    task: PreferenceTask
+    task: TaskT
 
     @model_validator(mode="after")
-    def _has_one_prompt(self) -> PreferenceSubmission:
-        if self.prompt and self.task.messages:
-            raise ValueError("give either `prompt`, a text, or `task.messages`, a conversation")
+    def _has_one_prompt(self) -> TaskSubmission[TaskT]:
+        self.task.refuse_prompt(self.prompt)
         return self
 
 
-Submission = OcamlSubmission | RustSubmission | StorySubmission | PreferenceSubmission
+Submission = RawSubmission | TaskSubmission[Any]
 
 
-class _GradeRequest(_Wire):
+class _GradeRequest(Wire):
     rubric: RubricName | None = None
     """None: the grader's default."""
     deadline_s: Annotated[float, Field(gt=0, le=MAX_DEADLINE_S, allow_inf_nan=False)] = DEFAULT_DEADLINE_S
@@ -235,40 +87,39 @@ class _GradeRequest(_Wire):
         return self
 
 
-class OcamlGradeRequest(_GradeRequest):
-    submissions: Annotated[tuple[OcamlSubmission, ...], Field(max_length=MAX_BATCH)]
+class GradeRequest(_GradeRequest):
+    """A request as the API reads it, whatever the grader."""
+
+    submissions: Annotated[tuple[RawSubmission, ...], Field(max_length=MAX_BATCH)]
 
 
-class RustGradeRequest(_GradeRequest):
-    submissions: Annotated[tuple[RustSubmission, ...], Field(max_length=MAX_BATCH)]
+def _title(task: type[Task]) -> str:
+    return task.__name__.removesuffix("Task")
 
 
-class StoryGradeRequest(_GradeRequest):
-    submissions: Annotated[tuple[StorySubmission, ...], Field(max_length=MAX_BATCH)]
-
-
-class PreferenceGradeRequest(_GradeRequest):
-    submissions: Annotated[tuple[PreferenceSubmission, ...], Field(max_length=MAX_BATCH)]
-
-
-GradeRequest = OcamlGradeRequest | RustGradeRequest | StoryGradeRequest | PreferenceGradeRequest
-REQUESTS: dict[
-    GraderName,
-    type[OcamlGradeRequest] | type[RustGradeRequest] | type[StoryGradeRequest] | type[PreferenceGradeRequest],
-] = {
-    GraderName.OCAML: OcamlGradeRequest,
-    GraderName.RUST: RustGradeRequest,
-    GraderName.STORY: StoryGradeRequest,
-    GraderName.PREFERENCE: PreferenceGradeRequest,
+SUBMISSIONS: Mapping[str, type[TaskSubmission[Any]]] = {
+    name: create_model(f"{_title(task)}Submission", __base__=TaskSubmission[task], __module__=__name__)  # type: ignore[valid-type]
+    for name, task in TASKS.items()
 }
-SUBMISSIONS: dict[
-    GraderName, type[OcamlSubmission] | type[RustSubmission] | type[StorySubmission] | type[PreferenceSubmission]
-] = {
-    GraderName.OCAML: OcamlSubmission,
-    GraderName.RUST: RustSubmission,
-    GraderName.STORY: StorySubmission,
-    GraderName.PREFERENCE: PreferenceSubmission,
+OcamlSubmission = SUBMISSIONS["ocaml"]
+RustSubmission = SUBMISSIONS["rust"]
+StorySubmission = SUBMISSIONS["story"]
+PreferenceSubmission = SUBMISSIONS["preference"]
+REQUESTS: Mapping[str, type[_GradeRequest]] = {
+    name: create_model(
+        f"{_title(TASKS[name])}GradeRequest",
+        __base__=_GradeRequest,
+        __module__=__name__,
+        submissions=(Annotated[tuple[submission, ...], Field(max_length=MAX_BATCH)], ...),  # type: ignore[valid-type, arg-type]
+    )
+    for name, submission in SUBMISSIONS.items()
 }
+"""The wire's documented requests; `GradeRequest` and the announced schema of the task accept the same."""
+
+
+def submission_class(grader: str) -> type[TaskSubmission[Any]]:
+    """The grader's submission class; of one that this SDK has no task class for, with any task."""
+    return SUBMISSIONS.get(grader, TaskSubmission[AnyTask])
 
 
 # -------------------------------------------------------------------------------------------------------- results
@@ -291,7 +142,7 @@ class Severity(StrEnum):
     WARNING = "warning"
 
 
-class Diagnostic(_Wire):
+class Diagnostic(Wire):
     """One remark of a compiler, linter or grader about the answer; never contains test text."""
 
     stage: Stage
@@ -304,13 +155,13 @@ class Diagnostic(_Wire):
     message: str
 
 
-class TestCount(_Wire):
+class TestCount(Wire):
     __test__ = False  # not a test class, whatever pytest thinks of its name
     passed: Annotated[int, Field(ge=0)]
     total: Annotated[int, Field(ge=0)]
 
 
-class Graded(_Wire):
+class Graded(Wire):
     """A verdict: the model's doing."""
 
     id: SubmissionId
@@ -334,13 +185,13 @@ class Graded(_Wire):
     wall_ms: float
 
 
-class FaultReport(_Wire):
+class FaultReport(Wire):
     kind: FaultKind
     message: str
     retryable: bool
 
 
-class Faulted(_Wire):
+class Faulted(Wire):
     """Our failure to judge. Has no reward, on purpose: taking it for a zero is a type error."""
 
     id: SubmissionId
@@ -352,7 +203,7 @@ Result = Annotated[Graded | Faulted, Field(discriminator="status")]
 RESULT: TypeAdapter[Graded | Faulted] = TypeAdapter(Result)
 
 
-class GradeResponse(_Wire):
+class GradeResponse(Wire):
     results: tuple[Result, ...]
 
 
@@ -362,7 +213,7 @@ class JobState(StrEnum):
     DONE = "done"
 
 
-class JobStatus(_Wire):
+class JobStatus(Wire):
     """Answer of `GET /v1/jobs/{id}`; `results` are there once every submission has one."""
 
     id: str
@@ -372,7 +223,7 @@ class JobStatus(_Wire):
     results: tuple[Result, ...] | None = None
 
 
-class GraderInfo(_Wire):
+class GraderInfo(Wire):
     """One live grader as its workers announce it; `GET /v1/graders` lists them."""
 
     name: GraderName
@@ -386,32 +237,32 @@ class GraderInfo(_Wire):
 
     @property
     def grader(self) -> str:
-        return f"{self.name.value}@{self.revision}"
+        return f"{self.name}@{self.revision}"
 
 
-class GraderList(_Wire):
+class GraderList(Wire):
     graders: tuple[GraderInfo, ...]
 
 
-class GraderDescription(_Wire):
-    """Facts about one grader that its users need and that do not change while it runs."""
+class GraderDescription(Wire):
+    """What others need to know to use a grader without naming it; `GET /v1/graders/{name}` returns it."""
 
-    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
+    name: GraderName
     task_schema: dict[str, Any]
-    """JSON Schema of `task`."""
+    """JSON Schema (2020-12) of `task`."""
     example: dict[str, Any]
-    """One submission: `id`, `prompt`, `completion`, `task`."""
+    """A submission `{id, prompt, completion, task}`."""
     stages: tuple[Stage, ...]
-    """Stages in the order in which an answer passes them; the first is `extract`."""
-    rates: dict[str, str]
-    """Name of a rate of an evaluation -> its rule: `past:STAGE` (the verdict's stage is a later one), `clean:STAGE`
-    (past that stage's predecessor, and no diagnostic of that stage) or `passed`."""
+    """In the order in which an answer passes them; the first is `extract`."""
+    rates: dict[str, Annotated[str, Field(pattern=r"^((past|clean):[a-z]+|passed)$")]]
+    """Rates of an evaluation, in order: name -> rule over verdicts. `past:STAGE`: the verdict's stage is a later one.
+    `clean:STAGE`: past the stage before, and no diagnostic of that stage. `passed`."""
     components: tuple[str, ...]
-    """Names of the reward's components under the grader's rubrics."""
-    fences: tuple[str, ...]
-    """Info strings of code fences; empty where answers are prose."""
-    reads_prompt: bool
-    """The prompt is part of what is judged, and of the job id."""
+    """Names of the components of rewards under the grader's rubrics."""
+    fences: tuple[str, ...] = ()
+    """Info strings of code fences around answers, the usual one first; empty where answers are prose."""
+    reads_prompt: bool = False
+    """The prompt is part of what is judged, and of the job's id."""
 
 
 class Problem(BaseModel):
@@ -428,13 +279,12 @@ class Problem(BaseModel):
 # ---------------------------------------------------------------------------------------------------- conversions
 
 
-def grader_named(name: str) -> GraderName:
-    """The grader of that name. Raises UnknownGrader, naming those there are."""
-    try:
-        return GraderName(name)
-    except ValueError:
-        known = ", ".join(grader.value for grader in GraderName)
-        raise UnknownGrader(f"there is no grader {name!r}; there are: {known}") from None
+def grader_named(name: str) -> str:
+    """`name`. Raises UnknownGrader, naming those there are, for a grader that neither ships nor is installed here."""
+    known = [*TASKS, *sorted({point.name for point in entry_points(group="gradus.graders")} - TASKS.keys())]
+    if name not in known:
+        raise UnknownGrader(f"there is no grader {name!r}; there are: {', '.join(known)}")
+    return name
 
 
 def explain(error: ValidationError) -> str:
@@ -455,13 +305,15 @@ def misuse_of(error: ValidationError) -> Misuse:
     return (TooLarge if sizes and all(sizes) else Misuse)(explain(error))
 
 
-def job_id_of(grader: str, rubric: str, submission: Submission) -> str:
-    """The content hash under which identical work is done once. `grader` is name@revision.
+def job_id_of(grader: str, rubric: str, submission: Submission, *, reads_prompt: bool = False) -> str:
+    """The content hash under which identical work is done once, 40 hex digits. `grader` is name@revision.
 
-    The submission's id does not count, nor its prompt but for a reward model: they cannot change the verdict.
+    The submission's id does not count. Its prompt counts only where the grader reads it: by `reads_prompt`, or by the
+    task's class.
     """
-    asked = [grader, rubric, submission.task.model_dump(mode="json"), submission.completion]
-    if isinstance(submission, PreferenceSubmission):
+    task = submission.task
+    asked = [grader, rubric, task if isinstance(task, dict) else task.model_dump(mode="json"), submission.completion]
+    if reads_prompt or getattr(task, "READS_PROMPT", False):
         asked.append(submission.prompt)
     text = json.dumps(asked, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()[:40]

@@ -10,13 +10,15 @@ from gradus.errors import Misuse
 from gradus.wings import loaded_from
 
 if TYPE_CHECKING:
-    from gradus.contract import Faulted, Graded, GraderInfo, Submission
+    from gradus.contract import Faulted, Graded, GraderDescription, GraderInfo, Submission
 
 
 class LocalGrader(Protocol):
     """One grader of this machine. `grade` proves it before the first submission."""
 
     def info(self) -> GraderInfo: ...
+
+    def description(self) -> GraderDescription: ...
 
     def prove(self) -> None:
         """Self-test, run once. Raises Fault when it fails."""

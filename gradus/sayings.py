@@ -11,7 +11,7 @@ import re
 from gradus.contract import Diagnostic, Graded, GraderName
 
 MAX_CHARS = 4000
-LANGUAGES = {GraderName.OCAML: "OCaml", GraderName.RUST: "Rust"}
+LANGUAGES = {"ocaml": "OCaml", "rust": "Rust"}
 """Graders whose answers are code, which can be repaired."""
 MISTAKE = "code has a mistake. Find it, and answer with the whole corrected file."
 SAID = "# What the compiler and the tests say"

@@ -25,7 +25,7 @@ def as_task_row(values: Mapping[str, Any], grader: GraderName) -> Mapping[str, A
 
     Lists and mappings in the cells of a CSV file are read.
     """
-    if grader is not GraderName.STORY:
+    if grader != "story":
         return values
     filled = {ours: values.get(theirs) for ours, theirs in _STANDS_FOR.items() if _is_missing(values.get(ours))}
     read = {name: _unpacked(values[name]) for name in _IN_JSON if isinstance(values.get(name), str)}
@@ -34,7 +34,7 @@ def as_task_row(values: Mapping[str, Any], grader: GraderName) -> Mapping[str, A
 
 def sprint_columns(grader: GraderName) -> tuple[str, ...]:
     """The columns of sprint data sets that this grader's rows may have."""
-    return SPRINT_COLUMNS if grader is GraderName.STORY else ()
+    return SPRINT_COLUMNS if grader == "story" else ()
 
 
 def _unpacked(cell: str) -> Any:

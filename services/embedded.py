@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from services.api.serving import serve
 from services.broker.open import open_broker
-from services.graders import Grader, usual_slots
+from services.graders.base import Grader, usual_slots
 from services.tracing import spans
 from services.worker import Worker, stop_on_signals
 
@@ -30,8 +30,7 @@ async def serve_embedded(
     stop_on_signals(stop)
     broker, traced = open_broker(None), spans("gradus-worker")
     workers = [
-        Worker(grader, broker, slots=slots or usual_slots(grader.info().name), proven=True, spans=traced)
-        for grader in graders
+        Worker(grader, broker, slots=slots or usual_slots(grader), proven=True, spans=traced) for grader in graders
     ]
     working = [asyncio.create_task(worker.run(stop)) for worker in workers]
     try:

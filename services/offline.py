@@ -10,9 +10,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
 
-from gradus.contract import Faulted, Graded, GraderInfo, Submission, grader_named, job_id_of, with_id
+from gradus.contract import Faulted, Graded, GraderDescription, GraderInfo, Submission, job_id_of, with_id
 from gradus.errors import Misuse
-from services.graders import Grader, load, usual_slots
+from services.graders.base import Grader, load, usual_slots
 from services.worker import grade_safely
 
 
@@ -20,7 +20,7 @@ def grade_in_order(
     grader: Grader, submissions: Iterable[Submission], rubric: str, slots: int | None = None
 ) -> Iterator[Graded | Faulted]:
     """One result per submission, in order, as soon as it and those before it are there."""
-    slots = slots or usual_slots(grader.info().name)
+    slots = slots or usual_slots(grader)
     free: SimpleQueue[int] = SimpleQueue()
     for slot in range(slots):
         free.put(slot)
@@ -64,6 +64,9 @@ class OfflineGrader:
             self._grader.prove()
             self._is_proven = True
 
+    def description(self) -> GraderDescription:
+        return self._grader.description()
+
     def grade(self, submissions: Sequence[Submission], rubric: str | None = None) -> Iterator[Graded | Faulted]:
         info = self.info()
         if rubric is not None and rubric not in info.rubrics:
@@ -74,4 +77,4 @@ class OfflineGrader:
 
 def open_local(grader: str, config: Path | None = None, slots: int | None = None) -> OfflineGrader:
     """Raises UnknownGrader, and Fault when the grader cannot start."""
-    return OfflineGrader(load(grader_named(grader), config=config), slots)
+    return OfflineGrader(load(grader, config=config), slots)

@@ -28,7 +28,8 @@ from gradus.contract import Faulted, Graded, Submission, faulted, job_id_of
 from gradus.errors import Fault, FaultKind, GradusError, InternalFault, QueueFault
 from services.broker import MAX_STARTS, Broker, Claim
 from services.broker.payload import JobPayload
-from services.graders import Grader
+from services.broker.registry import remember_description
+from services.graders.base import Grader
 from services.sandbox.container import refuse_unless_confined
 from services.sandbox.stop import Stop, stoppable
 from services.tracing import Spans
@@ -125,6 +126,7 @@ class Worker:
         self._spans = spans
         self.name = name or f"{socket.gethostname()}-{os.getpid()}-{grader.info().name}"
         self._info = grader.info().model_copy(update={"slots": slots})
+        self._description = grader.description()
         self._free = list(range(slots))
         self._active: dict[str, _Work] = {}
         self._pool = ThreadPoolExecutor(slots, thread_name_prefix=f"grade-{self._info.name}")
@@ -196,8 +198,10 @@ class Worker:
 
         While workers of two revisions share a queue, a verdict of one must not be kept as the other's.
         """
-        asked = work.payload
-        return asked is not None and work.claim.job.id == job_id_of(self._info.grader, asked.rubric, asked.submission)
+        asked, reads_prompt = work.payload, self._description.reads_prompt
+        return asked is not None and work.claim.job.id == job_id_of(
+            self._info.grader, asked.rubric, asked.submission, reads_prompt=reads_prompt
+        )
 
     async def _finish(self, claim: Claim, text: str, cache: bool, bury: bool) -> None:
         await self.broker.finish(claim, text, cache=cache, bury=bury)
@@ -223,8 +227,12 @@ class Worker:
 
     async def _announcing(self) -> None:
         while True:
-            await self._tolerating(lambda: self.broker.announce(self.name, self._info, ANNOUNCE_TTL_S))
+            await self._tolerating(self._announce)
             await asyncio.sleep(ANNOUNCE_TTL_S / 3)
+
+    async def _announce(self) -> None:
+        await self.broker.announce(self.name, self._info, ANNOUNCE_TTL_S)
+        await remember_description(self.broker, self._info.grader, self._description, 2 * ANNOUNCE_TTL_S)
 
     async def _renewing(self) -> None:
         while True:

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
-from gradus.contract import Diagnostic, Faulted, Graded, GraderInfo, GraderName, Stage, TestCount, faulted
+from gradus.contract import Diagnostic, Faulted, Graded, GraderInfo, Stage, TestCount, faulted
 from gradus.errors import FaultKind
 from services.api.serving import serve
 from services.api.settings import ApiSettings
@@ -25,7 +25,7 @@ from services.broker.payload import JobPayload
 from services.loop import run
 
 INFO = GraderInfo(
-    name=GraderName.OCAML,
+    name="ocaml",
     revision="r1",
     toolchain="echo 1",
     rubrics=("ocaml/graduated@1", "ocaml/binary@1"),
@@ -69,7 +69,7 @@ class EchoWorker:
     async def _work(self) -> None:
         async with asyncio.TaskGroup() as group:
             while True:
-                for claim in await self.broker.claim(self.info.name.value, "echo", 16, 1.0):
+                for claim in await self.broker.claim(self.info.name, "echo", 16, 1.0):
                     group.create_task(self._finish(claim))
 
     async def _finish(self, claim: Claim) -> None:

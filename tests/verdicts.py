@@ -11,8 +11,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict
 
 from gradus.contract import Graded, Severity, Stage
-from services.facts import Facts
-from services.graders.cases import Expected
+from services.graders.base.cases import Expected
+from services.graders.base.code import CodeFacts as Facts
 from services.graders.ocaml.grader import OcamlGrader
 from services.graders.ocaml.trial import Trial
 

@@ -68,7 +68,7 @@ class Grading:
         submissions = [
             self._submission(prompt_id, text, f"{id_prefix}{index}") for index, (prompt_id, text) in enumerate(asked)
         ]
-        grader, rubric = self._config.judge.value, self._config.rubric
+        grader, rubric = self._config.judge, self._config.rubric
         return await self._client.grade(grader, submissions, rubric=rubric, deadline_s=deadline_s)
 
 

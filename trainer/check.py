@@ -123,7 +123,7 @@ def ready_grader(config: RewardConfig, timeout_s: float, place: str = "reward") 
 
     `place`: where the configuration names it.
     """
-    info = asyncio.run(client_of(config).wait_ready(config.judge.value, timeout_s))
+    info = asyncio.run(client_of(config).wait_ready(config.judge, timeout_s))
     if config.rubric is not None and config.rubric not in info.rubrics:
         raise Misuse(f"{place}.rubric: {info.grader} has no {config.rubric}; it has: {', '.join(info.rubrics)}")
     rubric = config.rubric or info.rubrics[0]

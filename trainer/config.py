@@ -208,7 +208,7 @@ class ServiceConfig(Section):
 
     @property
     def label(self) -> str:
-        return self.name or self.grader.value
+        return self.name or self.grader
 
 
 class RewardConfig(Section):
@@ -260,15 +260,13 @@ class RewardConfig(Section):
 
     @model_validator(mode="after")
     def _asks_each_for_what_it_can_judge(self) -> RewardConfig:
-        if self.grader is GraderName.PREFERENCE:
+        if self.grader == "preference":
             raise ValueError(
                 "a reward model judges no tasks: write services: [{grader: preference}] in place of grader"
             )
         for service in self.services:
-            if service.grader not in (GraderName.PREFERENCE, self.grader):
-                raise ValueError(
-                    f"services: {service.grader.value}: the rows have no tasks for it, only for the grader"
-                )
+            if service.grader not in ("preference", self.grader):
+                raise ValueError(f"services: {service.grader}: the rows have no tasks for it, only for the grader")
         return self
 
 
@@ -446,7 +444,7 @@ class TrainConfig(RunConfig):
 
     @model_validator(mode="after")
     def _shows_the_task(self) -> TrainConfig:
-        if "{prompt}" not in self.prompt.template and self.reward.grader is not GraderName.STORY:
+        if "{prompt}" not in self.prompt.template and self.reward.grader != "story":
             raise ValueError("prompt.template has no {prompt}; {sprint_goal} alone is for grader: story")
         return self
 

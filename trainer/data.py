@@ -16,11 +16,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gradus.contract import TASKS, GraderName, Task, explain
+from gradus.contract import GraderName, explain
 from gradus.errors import Misuse
 from gradus.rows import SUFFIXES, Row
 from gradus.rows import read_rows as read_file
 from gradus.sprints import as_task_row, sprint_columns
+from gradus.tasks import TASKS
+from gradus.tasks.base import Task
 from trainer.config import DataConfig, RowSource, WarmStart, nearest
 
 DESCRIBING = (
@@ -29,7 +31,7 @@ DESCRIBING = (
 )
 """Columns that describe a task; kept out of prompts and grading, known so that nobody has to ignore them."""
 
-ALIASES = {GraderName.STORY: ("formatted_issues",)}
+ALIASES = {"story": ("formatted_issues",)}
 """Other names that the contract knows for fields of a task."""
 
 _STRUCTURED = ("packages", "dependencies", "cases", "files", "limits", "team_context", "references")

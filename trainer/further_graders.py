@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from gradus.client import RewardClient
-from gradus.contract import Graded, GraderName, PreferenceSubmission, Submission
+from gradus.contract import Graded, PreferenceSubmission, Submission
 from trainer.asked_early import Asked, Grading, Result
 from trainer.config import RewardConfig, ServiceConfig
 from trainer.data import Example
@@ -54,7 +54,7 @@ class FurtherGrader:
 
     def _submission(self, prompt_id: str, text: str, submission_id: str) -> Submission:
         example = self._examples[prompt_id]
-        if self._config.grader is GraderName.PREFERENCE:
+        if self._config.grader == "preference":
             return preference_of(self._prompt_of(example), text, submission_id)
         return submission_of(self._config, example, text, submission_id, self._opening)
 

@@ -59,7 +59,7 @@ class HeldOut(TrainerCallback):  # type: ignore[misc]
     def _evaluated(self, model: Any, name: str) -> Evaluated:
         config = self._run.config
         plan = Plan(
-            grader=config.reward.judge.value,
+            grader=config.reward.judge,
             samples=config.evaluation.samples,
             temperature=config.evaluation.temperature,
             greedy=config.evaluation.greedy,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gradus.contract import StoryTask
+from gradus.tasks.story import StoryTask
 from trainer.config import PromptConfig
 from trainer.data import Example
 

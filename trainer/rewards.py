@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from gradus.client import RewardClient
-from gradus.contract import MAX_TEXT_CHARS, SUBMISSIONS, Faulted, Graded, Submission
+from gradus.contract import Faulted, Graded, Submission, submission_class
 from gradus.errors import GradusError
+from gradus.tasks.base import MAX_TEXT_CHARS
 from trainer.asked_early import Asked, Grading, Result
 from trainer.config import FaultBudget, RewardConfig
 from trainer.data import Example
@@ -41,7 +42,7 @@ def submission_of(
     """One completion for one task, ready for the wire, with what its prompt has already written of it."""
     text = clean(with_opening(opening, completion))
     given = {"id": submission_id, "prompt": example.prompt, "completion": text, "task": example.task}
-    return SUBMISSIONS[config.judge].model_validate(given)
+    return submission_class(config.judge).model_validate(given)
 
 
 class Rewarder:
@@ -142,7 +143,7 @@ def advice(config: RewardConfig, faults: Sequence[Record]) -> str:
 def what_to_start(config: RewardConfig) -> str:
     return (
         f"Graders were asked for at {', '.join(config.urls)}. If nothing runs there, start `gradus serve`; if it runs "
-        f"without workers of its own, start `gradus worker {config.judge.value} --redis redis://HOST:6379` on its "
+        f"without workers of its own, start `gradus worker {config.judge} --redis redis://HOST:6379` on its "
         f"Redis; if it is only slow, raise reward.deadline_s ({config.deadline_s:g} s) or start more workers."
     )
 

@@ -217,7 +217,7 @@ def _completed(draft: Draft, wish: _Wish) -> Draft:
 
 def _grader(name: GraderName, wish: _Wish) -> Any:
     """The grader to validate with; None where none is wanted, or none can start and none was asked for."""
-    from services.graders import load
+    from services.graders.base import load
 
     if wish.validate is False:
         return None

@@ -38,12 +38,12 @@ def validate_tasks(
     some are not.
     """
     from corpus.admission import validate
-    from gradus.contract import GraderName, grader_named
+    from gradus.contract import grader_named
     from gradus.rows import read_rows
-    from services.graders import load
+    from services.graders.base import load
 
     name = grader_named(grader)
-    if name is GraderName.PREFERENCE:
+    if name == "preference":
         raise Misuse("a reward model needs no tasks, so there is nothing to check: any prompt will do")
     rows = list(read_rows(file))
     if not rows:
@@ -89,7 +89,7 @@ def mutate_tasks(
     from corpus.files import beside, checked_rows, refuse_existing, write_rows
     from corpus.repairs import Wish, break_tasks, mutations_for
     from gradus.contract import grader_named
-    from services.graders import load
+    from services.graders.base import load
 
     name = grader_named(grader)
     refuse_existing([out, beside(out, "survivors")], force=force, sources=[file])
@@ -140,7 +140,7 @@ def write_trajectories(
     from corpus.formats import Format
     from corpus.trajectories import trajectories
     from gradus.contract import grader_named
-    from services.graders import load
+    from services.graders.base import load
 
     if format_ not in {one.value for one in Format}:
         raise Misuse(f"--format {format_}: is none of {', '.join(Format)}")

@@ -13,26 +13,25 @@ from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
 
 from gradus.contract import (
+    GRADER_NAME,
     Faulted,
     Graded,
     GradeRequest,
     GradeResponse,
     GraderList,
-    GraderName,
-    Submission,
-    grader_named,
+    RawSubmission,
 )
 from gradus.errors import QueueFault
 from services.api import problems, schema
 from services.api.access import Access
 from services.api.auth import check_key, check_scope
 from services.api.bodies import read_request
+from services.api.grader_registry import GraderRegistry, Known
 from services.api.grading import Batch, Grading
 from services.api.jobs import Jobs
 from services.api.lanes import lane_of
 from services.api.metrics import Metrics
 from services.api.problems import MAX_NAME_CHARS
-from services.api.roster import Roster
 from services.api.routes import BareApp, BareRoute
 from services.api.settings import ApiSettings
 from services.api.traced import Traced
@@ -50,17 +49,17 @@ class Api:
         self.settings = settings
         self.keys = settings.key_ring()
         self.metrics = Metrics()
-        self.roster = Roster(broker, settings.roster_fresh_s, settings.worker_grace_s)
-        self.grading = Grading(broker, self.roster, self.metrics)
+        self.registry = GraderRegistry(broker, settings.roster_fresh_s, settings.worker_grace_s)
+        self.grading = Grading(broker, self.registry, self.metrics)
         self.jobs = Jobs(broker, self.grading, settings.job_ttl_s)
 
     def lacking(self, live: Container[str]) -> str | None:
         """Why this service is not ready; None when it is."""
         required = self.settings.required_graders
-        missing = [grader.value for grader in required or GraderName if grader.value not in live]
-        if missing and (required or len(missing) == len(GraderName)):
+        missing = [grader for grader in required or self.registry.names if grader not in live]
+        if missing and (required or not live):
             return f"no live worker that has proved its sandbox for: {', '.join(missing)}"
-        stalled = [name.value for name in GraderName if self.grading.waiting(name).stalled_s > self.settings.stall_s]
+        stalled = [name for name in self.registry.names if self.grading.waiting(name).stalled_s > self.settings.stall_s]
         if stalled:
             return f"submissions wait and no result came for {self.settings.stall_s:g} s from: {', '.join(stalled)}"
         return None
@@ -84,7 +83,7 @@ def create_app(broker: Broker, settings: ApiSettings) -> FastAPI:
     if api.spans:
         app.add_middleware(Traced, spans=api.spans)
     problems.install(app, settings.retry_after_s)
-    schema.install(app)
+    schema.install(app, api.registry)
     return app
 
 
@@ -110,16 +109,17 @@ class KeyedRoute(BareRoute):
 graded = APIRouter(prefix="/v1", route_class=KeyedRoute, responses=schema.PROBLEMS)
 watched = APIRouter(route_class=BareRoute)
 
-GraderPath = Annotated[str, Path(json_schema_extra={"enum": [grader.value for grader in GraderName]})]
+GraderPath = Annotated[str, Path(pattern=GRADER_NAME)]
 
 
-async def _request(grader: str, request: Request) -> tuple[GraderName, GradeRequest]:
-    name = grader_named(grader[:MAX_NAME_CHARS])
+async def _request(name: str, request: Request) -> tuple[Known, GradeRequest]:
+    api = _api(request)
+    grader = await api.registry.known(name[:MAX_NAME_CHARS])
     check_scope(request.state.key, name)
-    asked = await read_request(name, request, _api(request).settings)
-    fields = {"grader": name.value, "n_submissions": len(asked.submissions)}
+    asked = await read_request(request, grader.schema, api.settings)
+    fields = {"grader": name, "n_submissions": len(asked.submissions)}
     request.state.log_fields = getattr(request.state, "log_fields", {}) | fields
-    return name, asked
+    return grader, asked
 
 
 def _lane(request: Request) -> Lane:
@@ -138,13 +138,13 @@ def _json(model: BaseModel, status: int = 200, headers: dict[str, str] | None = 
 async def grade(grader: GraderPath, request: Request) -> Response:
     """One result per submission, in order; faults are items, not errors."""
     api = _api(request)
-    name, asked = await _request(grader, request)
-    batch = await api.grading.begin(name, asked, _lane(request))
+    known, asked = await _request(grader, request)
+    batch = await api.grading.begin(known, asked, _lane(request))
     results = await unless_gone(request.receive, _settled(api, batch, asked.submissions))
     return problems.left() if results is None else _json(GradeResponse(results=tuple(results)))
 
 
-async def _settled(api: Api, batch: Batch, submissions: tuple[Submission, ...]) -> list[Graded | Faulted]:
+async def _settled(api: Api, batch: Batch, submissions: tuple[RawSubmission, ...]) -> list[Graded | Faulted]:
     found: dict[str, Graded | Faulted] = {}
 
     def keep(result: Graded | Faulted) -> None:
@@ -165,8 +165,8 @@ async def _settled(api: Api, batch: Batch, submissions: tuple[Submission, ...]) 
 async def stream(grader: GraderPath, request: Request) -> Response:
     """The same results as NDJSON, each as soon as it is there, in order of completion."""
     api = _api(request)
-    name, asked = await _request(grader, request)
-    batch = await api.grading.begin(name, asked, _lane(request))
+    known, asked = await _request(grader, request)
+    batch = await api.grading.begin(known, asked, _lane(request))
 
     async def produce(put: Callable[[bytes], None]) -> None:
         def send(result: Graded | Faulted) -> None:
@@ -189,15 +189,15 @@ async def stream(grader: GraderPath, request: Request) -> Response:
 async def start_job(name: GraderPath, request: Request) -> Response:
     """Grade in the background; `name` is the grader's. Ask for the results at the address in `Location`."""
     api = _api(request)
-    grader, asked = await _request(name, request)
-    job_id = await api.jobs.start(grader, asked, _lane(request))
+    known, asked = await _request(name, request)
+    job_id = await api.jobs.start(known, asked, _lane(request))
     return _json(schema.Accepted(id=job_id), 202, {"location": f"/v1/jobs/{job_id}"})
 
 
 @graded.get("/jobs/{name}", responses={200: schema.STATUS})
 async def job_status(name: str, request: Request) -> Response:
     """How far it is; `name` is the job's id. With the results, in order, once all are there."""
-    return _json(await _api(request).jobs.status(name, request.state.key.graders))
+    return _json(await _api(request).jobs.status(name, request.state.key.may_use))
 
 
 # ------------------------------------------------------------------------------------------------------ operations
@@ -206,7 +206,13 @@ async def job_status(name: str, request: Request) -> Response:
 @graded.get("/graders", responses={200: schema.GRADERS})
 async def graders(request: Request) -> Response:
     """The graders that have a live worker."""
-    return _json(GraderList(graders=tuple(await _api(request).roster.live())))
+    return _json(GraderList(graders=tuple(await _api(request).registry.live())))
+
+
+@graded.get("/graders/{grader}", responses={200: schema.DESCRIPTION})
+async def described(grader: GraderPath, request: Request) -> Response:
+    """What a live grader says of itself: the schema of its tasks, stages, rates and components."""
+    return _json(await _api(request).registry.description(grader[:MAX_NAME_CHARS]))
 
 
 @watched.get("/healthz")
@@ -219,7 +225,7 @@ async def healthz(request: Request) -> Response:
 async def readyz(request: Request) -> Response:
     """The broker answers, the graders that are required have proved themselves and live, and results come."""
     api = _api(request)
-    live = sorted({info.name.value for info in await api.roster.live()})
+    live = sorted({info.name for info in await api.registry.live()})
     if lacking := api.lacking(live):
         return problems.problem(503, lacking, headers={"retry-after": str(api.settings.retry_after_s)})
     return JSONResponse({"status": "ready", "graders": live})
@@ -229,4 +235,5 @@ async def readyz(request: Request) -> Response:
 async def metrics(request: Request) -> Response:
     """For Prometheus."""
     api = _api(request)
-    return Response(await api.metrics.exposition(api.broker, api.roster, api.grading), media_type=CONTENT_TYPE_LATEST)
+    waits = {name: api.grading.waiting(name) for name in api.registry.names}
+    return Response(await api.metrics.exposition(api.broker, api.registry, waits), media_type=CONTENT_TYPE_LATEST)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import islice
 from typing import ClassVar
 
 import pydantic_core
 from fastapi import Request
 from pydantic import ValidationError
 
-from gradus.contract import REQUESTS, GradeRequest, GraderName
+from gradus.contract import GradeRequest
 from gradus.errors import Misuse, TooLarge
-from services.api.problems import Refused, refuse
+from services.api.problems import MAX_ERRORS, Refused, refuse, shown
 from services.api.settings import ApiSettings
+from services.api.task_schema import TaskSchema
 
 
 class NotJson(Misuse):
@@ -27,14 +29,15 @@ class TooSlow(Misuse):
     status: ClassVar[int] = 408
 
 
-async def read_request(grader: GraderName, request: Request, settings: ApiSettings) -> GradeRequest:
+async def read_request(request: Request, schema: TaskSchema, settings: ApiSettings) -> GradeRequest:
     """Raises a Misuse that fits: 415, 413, 408, 400, 422."""
     _check_type(request)
     body = await _read(request, settings)
     try:
-        asked = REQUESTS[grader].model_validate_json(body)
+        asked = GradeRequest.model_validate_json(body)
     except ValidationError as error:
         refuse(error)
+    _check_tasks(asked, schema, body)
     _check_numbers(body)
     return asked
 
@@ -74,6 +77,16 @@ def _check_length(n_bytes: int, settings: ApiSettings) -> None:
         raise TooLarge(
             f"the body is larger than {settings.max_body_bytes} bytes; send the submissions in several requests"
         )
+
+
+def _check_tasks(asked: GradeRequest, schema: TaskSchema, body: bytes) -> None:
+    mistakes = schema.mistakes(asked.submissions, body)
+    first = list(islice(mistakes, MAX_ERRORS))
+    if first:
+        errors = [{"field": shown(one.at), "message": one.message} for one in first]
+        rest = list(mistakes)
+        status = TooLarge.status if all(one.is_size for one in (*first, *rest)) else Misuse.status
+        raise Refused(status, errors, len(rest))
 
 
 def _check_numbers(body: bytes) -> None:

@@ -10,7 +10,6 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple
 from weakref import WeakSet
 
 from pydantic import ValidationError
@@ -21,16 +20,15 @@ from gradus.contract import (
     Graded,
     GradeRequest,
     GraderInfo,
-    GraderName,
-    Submission,
+    RawSubmission,
     faulted,
     ids_of,
     job_id_of,
     with_id,
 )
 from gradus.errors import FaultKind, QueueFault
-from services.api.metrics import Metrics
-from services.api.roster import Roster
+from services.api.grader_registry import GraderRegistry, Known
+from services.api.metrics import Metrics, Waiting
 from services.broker import DEFAULT_LANE, Broker, Job, Lane, QueueFull
 from services.broker.payload import JobPayload
 from services.tracing import TRACEPARENT
@@ -47,7 +45,7 @@ LOOK_S = 1.0
 class Batch:
     """One request on its way."""
 
-    grader: GraderName
+    grader: str
     deadline_s: float
     ends_at: float
     """Of `time.monotonic`."""
@@ -78,46 +76,38 @@ class Batch:
         return [faulted(one, kind, f"{self.grader} submission {one!r}: {message}", retryable=True) for one in waiting]
 
 
-class Waiting(NamedTuple):
-    """Of one grader, in this process."""
-
-    jobs: int
-    oldest_s: float
-    stalled_s: float
-    """For how long something waited and nothing came; 0 when nothing waits."""
-
-
 class Grading:
-    def __init__(self, broker: Broker, roster: Roster, metrics: Metrics) -> None:
+    def __init__(self, broker: Broker, registry: GraderRegistry, metrics: Metrics) -> None:
         self._broker = broker
-        self._roster = roster
+        self._registry = registry
         self._metrics = metrics
         self._open: WeakSet[Batch] = WeakSet()
-        self._last_result_at: dict[GraderName, float] = {}
+        self._last_result_at: dict[str, float] = {}
 
-    async def begin(self, grader: GraderName, request: GradeRequest, lane: Lane = DEFAULT_LANE) -> Batch:
+    async def begin(self, grader: Known, request: GradeRequest, lane: Lane = DEFAULT_LANE) -> Batch:
         """Queue what has no cached verdict. Raises Misuse for the rubric, QueueFull, QueueFault: then nothing is.
 
         Without a live grader, after a grace period, nothing is queued either and `settle` says so.
         """
-        batch = Batch(grader, request.deadline_s, time.monotonic() + request.deadline_s, lane)
+        name = grader.description.name
+        batch = Batch(name, request.deadline_s, time.monotonic() + request.deadline_s, lane)
         if not request.submissions:
             return batch
-        info = await self._roster.find(grader, request.rubric, request.deadline_s)
+        info = await self._registry.find(name, request.rubric, request.deadline_s)
         if info is None:
             batch.unqueued = ids_of(request.submissions)
             return batch
-        _make_jobs(batch, info, request)
+        _make_jobs(batch, info, request, grader.description.reads_prompt)
         if len(batch.jobs) > ASK_FIRST:
             _take_cached(batch, await self._broker.results(list(batch.jobs)))
         self._open.add(batch)
         _take_cached(batch, await self._broker.submit(list(batch.jobs.values()), lane))
         return batch
 
-    def waiting(self, grader: GraderName) -> Waiting:
+    def waiting(self, grader: str) -> Waiting:
         """What this process waits for now."""
         now = time.monotonic()
-        batches = [batch for batch in self._open if batch.grader is grader and batch.jobs]
+        batches = [batch for batch in self._open if batch.grader == grader and batch.jobs]
         oldest = min((batch.began_at for batch in batches), default=now)
         # A burst is served in its turn: as long as results come, the one that waits longest is no sign of anything.
         stalled_since = max(oldest, self._last_result_at.get(grader, oldest))
@@ -133,7 +123,7 @@ class Grading:
         lost = bool(batch.unqueued)
         while batch.jobs and batch.remaining_s() and not lost:
             await self._collect(batch, deliver)
-            lost = bool(batch.jobs) and await self._roster.is_lost(batch.grader)
+            lost = bool(batch.jobs) and await self._registry.is_lost(batch.grader)
         if batch.jobs or batch.unqueued:
             await self._end(batch, deliver)
 
@@ -171,10 +161,10 @@ class Grading:
     async def _end(self, batch: Batch, deliver: Deliver) -> None:
         if batch.jobs:
             await self._broker.cancel(batch.grader, list(batch.jobs))
-        if await self._roster.is_absent(batch.grader):
+        if await self._registry.is_absent(batch.grader):
             kind, message = FaultKind.QUEUE, _nobody_grades(batch.grader)
         else:
-            depth = await self._broker.depth(batch.grader.value)
+            depth = await self._broker.depth(batch.grader)
             kind, message = FaultKind.DEADLINE, _too_late(batch, depth)
         self._give(batch, batch.faults(kind, message), deliver)
 
@@ -193,17 +183,17 @@ def _take_cached(batch: Batch, texts: dict[str, str]) -> None:
             del batch.jobs[job_id]
 
 
-def _make_jobs(batch: Batch, info: GraderInfo, request: GradeRequest) -> None:
+def _make_jobs(batch: Batch, info: GraderInfo, request: GradeRequest, reads_prompt: bool) -> None:
     rubric = request.rubric or info.rubrics[0]
     deadline = time.time() + request.deadline_s
     for submission in request.submissions:
-        job_id = job_id_of(info.grader, rubric, submission)
+        job_id = job_id_of(info.grader, rubric, submission, reads_prompt=reads_prompt)
         batch.submission_ids.setdefault(job_id, []).append(submission.id)
         if job_id not in batch.jobs:
-            batch.jobs[job_id] = Job(job_id, batch.grader.value, _payload(submission, rubric, deadline))
+            batch.jobs[job_id] = Job(job_id, batch.grader, _payload(submission, rubric, deadline))
 
 
-def _payload(submission: Submission, rubric: str, deadline: float) -> str:
+def _payload(submission: RawSubmission, rubric: str, deadline: float) -> str:
     return JobPayload(submission=submission, rubric=rubric, deadline=deadline, traceparent=TRACEPARENT.get()).encode()
 
 
@@ -221,7 +211,7 @@ def _is_somebody_elses_deadline(batch: Batch, job_id: str, result: Graded | Faul
     return late and job_id not in batch.renewed and batch.remaining_s() > 0
 
 
-def _nobody_grades(grader: GraderName) -> str:
+def _nobody_grades(grader: str) -> str:
     return f"no {grader} grader is running: start one with `gradus worker {grader} --redis redis://...`"
 
 

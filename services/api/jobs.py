@@ -11,7 +11,7 @@ import asyncio
 import re
 import secrets
 import time
-from collections.abc import Container
+from collections.abc import Callable
 from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict
@@ -29,6 +29,7 @@ from gradus.contract import (
     with_id,
 )
 from gradus.errors import FaultKind, Misuse, QueueFault
+from services.api.grader_registry import Known
 from services.api.grading import Batch, Grading, result_of
 from services.broker import DEFAULT_LANE, Broker, Lane
 
@@ -63,12 +64,12 @@ class Jobs:
         self._ttl_s = ttl_s
         self._watchers: set[asyncio.Task[None]] = set()
 
-    async def start(self, grader: GraderName, request: GradeRequest, lane: Lane = DEFAULT_LANE) -> str:
+    async def start(self, grader: Known, request: GradeRequest, lane: Lane = DEFAULT_LANE) -> str:
         """Queue the request and return the id to ask for. Raises what `Grading.begin` raises."""
         batch = await self._grading.begin(grader, request, lane)
         job_of = {one: job_id for job_id, asked in batch.submission_ids.items() for one in asked}
         items = tuple((one, job_of.get(one, "")) for one in ids_of(request.submissions))
-        group = _Group(grader=grader, deadline=time.time() + batch.remaining_s(), items=items)
+        group = _Group(grader=batch.grader, deadline=time.time() + batch.remaining_s(), items=items)
         group_id = secrets.token_urlsafe(24)
         await self._remember(group_id, group)
         watcher = asyncio.create_task(self._watch(group_id, group, batch))
@@ -93,13 +94,13 @@ class Jobs:
         ttl_s = max(group.deadline - time.time(), 0) + self._ttl_s
         await self._broker.remember(f"job:{group_id}", group.model_dump_json(), ttl_s)
 
-    async def status(self, group_id: str, graders: Container[GraderName]) -> JobStatus:
-        """Raises UnknownJob, also for a job of another grader than `graders`."""
+    async def status(self, group_id: str, may_use: Callable[[str], bool]) -> JobStatus:
+        """Raises UnknownJob, also for a job of a grader that the caller may not use."""
         text = None
         if re.fullmatch(r"[A-Za-z0-9_-]{32}", group_id):
             text = await self._broker.recall(f"job:{group_id}")
         group = _Group.model_validate_json(text) if text is not None else None
-        if group is None or group.grader not in graders:
+        if group is None or not may_use(group.grader):
             raise UnknownJob("there is no job with this id, or its time is over; submit it again")
         results = group.results or await self._found(group)
         state = JobState.DONE if len(results) == len(group.items) else JobState.RUNNING if results else JobState.QUEUED

@@ -14,10 +14,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from gradus.contract import GraderName, grader_named
+from gradus.contract import GRADER_NAME
 from gradus.errors import Misuse
 
-ALL = frozenset(GraderName)
 _LINE = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9_.\-]{0,63})\s+sha256:(?P<hash>[0-9a-fA-F]{64})\s+(?P<graders>\S+)")
 
 
@@ -30,10 +29,14 @@ class Key:
     name: str
     """For logs."""
     key_hash: str
-    graders: frozenset[GraderName] = ALL
+    graders: frozenset[str] | None = None
+    """None: all."""
+
+    def may_use(self, grader: str) -> bool:
+        return self.graders is None or grader in self.graders
 
     def line(self) -> str:
-        graders = "*" if self.graders == ALL else ",".join(sorted(grader.value for grader in self.graders))
+        graders = "*" if self.graders is None else ",".join(sorted(self.graders))
         return f"{self.name} sha256:{self.key_hash} {graders}"
 
 
@@ -65,10 +68,10 @@ def key_of(line: str, where: str) -> Key:
             f"{where}: a key is `NAME sha256:HEX GRADERS`, a name of letters, digits, `_`, `.` and `-`, 64 hex digits, "
             "and graders with commas between or `*`; `gradus keys new NAME` prints one"
         )
-    try:
-        graders = ALL if found["graders"] == "*" else frozenset(map(grader_named, found["graders"].split(",")))
-    except Misuse as misuse:
-        raise Misuse(f"{where}: key {found['name']}: {misuse}") from None
+    graders = None if found["graders"] == "*" else frozenset(found["graders"].split(","))
+    for grader in graders or ():
+        if not re.fullmatch(GRADER_NAME, grader):
+            raise Misuse(f"{where}: key {found['name']}: {grader!r} cannot be the name of a grader")
     return Key(found["name"], found["hash"].lower(), graders)
 
 

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from gradus.contract import Faulted, Graded, GraderName
+from gradus.contract import Faulted, Graded
 from gradus.errors import FaultKind, QueueFault
-from services.api.roster import Roster
+from services.api.grader_registry import GraderRegistry
 from services.broker import Broker
-
-if TYPE_CHECKING:
-    from services.api.grading import Grading
 
 REWARDS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.999, 1.0)
 GRADE_SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 MAX_FLAGS = 100
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 SECONDS = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 120, 300, 600)
+
+
+class Waiting(NamedTuple):
+    """What this process waits for from one grader."""
+
+    jobs: int
+    oldest_s: float
+    stalled_s: float
+    """Seconds for which something waited and no result came; 0 when nothing waits."""
 
 
 class Metrics:
@@ -29,8 +35,6 @@ class Metrics:
         self._make_metrics_of_requests()
         self._make_metrics_of_results()
         self._make_metrics_of_the_queue()
-        for grader in GraderName:
-            self._start_at_zero(grader.value)
 
     def _counter(self, name: str, about: str, *labels: str) -> Counter:
         return Counter(f"gradus_{name}", about, labels, registry=self.registry)
@@ -81,20 +85,20 @@ class Metrics:
         self._requests.labels(method, route, str(status)).inc()
         self._seconds.labels(method, route).observe(seconds)
 
-    def result(self, grader: GraderName, result: Graded | Faulted) -> None:
-        self._results.labels(grader.value, result.status).inc()
+    def result(self, grader: str, result: Graded | Faulted) -> None:
+        self._results.labels(grader, result.status).inc()
         if isinstance(result, Faulted):
-            self._faults.labels(grader.value, result.fault.kind.value).inc()
+            self._faults.labels(grader, result.fault.kind.value).inc()
             return
-        self._rewards.labels(grader.value).observe(result.reward)
-        self._stages.labels(grader.value, result.stage.value).inc()
+        self._rewards.labels(grader).observe(result.reward)
+        self._stages.labels(grader, result.stage.value).inc()
         for flag in result.flags:
-            self._flags.labels(grader.value, self._flag(flag)).inc()
+            self._flags.labels(grader, self._flag(flag)).inc()
         if result.cached:
-            self._cached.labels(grader.value).inc()
+            self._cached.labels(grader).inc()
         else:
-            self._grading.labels(grader.value, result.stage.value).observe(result.wall_ms / 1000)
-            self._cpu.labels(grader.value).inc(max(result.cpu_ms, 0) / 1000)
+            self._grading.labels(grader, result.stage.value).observe(result.wall_ms / 1000)
+            self._cpu.labels(grader).inc(max(result.cpu_ms, 0) / 1000)
 
     def _flag(self, flag: str) -> str:
         """Flags are the graders' words, a dozen; a grader that makes them up as it goes must not fill the memory."""
@@ -102,18 +106,18 @@ class Metrics:
             self._known_flags.add(flag)
         return flag if flag in self._known_flags else "other"
 
-    async def exposition(self, broker: Broker, roster: Roster, grading: Grading) -> bytes:
-        """The text for Prometheus; the queue is asked while it is written."""
-        for grader in GraderName:
-            waiting = grading.waiting(grader)
-            self._waiting.labels(grader.value).set(waiting.jobs)
-            self._oldest.labels(grader.value).set(waiting.oldest_s)
-            self._stalled.labels(grader.value).set(waiting.stalled_s)
+    async def exposition(self, broker: Broker, registry: GraderRegistry, waits: Mapping[str, Waiting]) -> bytes:
+        """The text for Prometheus; the queue is asked while it is written. `waits`: of each known grader."""
+        for grader, waiting in waits.items():
+            self._start_at_zero(grader)
+            self._waiting.labels(grader).set(waiting.jobs)
+            self._oldest.labels(grader).set(waiting.oldest_s)
+            self._stalled.labels(grader).set(waiting.stalled_s)
         try:
-            live = await roster.live()
-            for grader in GraderName:
-                await self._count(broker, grader.value)
-                self._workers.labels(grader.value).set(sum(info.workers for info in live if info.name is grader))
+            live = await registry.live()
+            for grader in waits:
+                await self._count(broker, grader)
+                self._workers.labels(grader).set(sum(info.workers for info in live if info.name == grader))
             self._broker_up.set(1)
         except QueueFault:
             self._broker_up.set(0)

@@ -40,13 +40,14 @@ def refuse(error: ValidationError) -> NoReturn:
     found = error.errors(include_url=False, include_context=False, include_input=False)
     status = 400 if found[0]["type"] == "json_invalid" else misuse_of(error).status
     errors = [
-        {"field": _path(item["loc"]), "message": item["msg"].removeprefix("Value error, ")}
+        {"field": shown(item["loc"]), "message": item["msg"].removeprefix("Value error, ")}
         for item in found[:MAX_ERRORS]
     ]
     raise Refused(status, errors, max(len(found) - MAX_ERRORS, 0)) from None
 
 
-def _path(loc: tuple[int | str, ...]) -> str:
+def shown(loc: tuple[int | str, ...]) -> str:
+    """The path of a field, with names cut and made printable: they are the caller's text."""
     parts = [str(part) for part in loc]
     shown = [part if len(part) <= MAX_NAME_CHARS else part[:MAX_NAME_CHARS] + "…" for part in parts]
     return ".".join("".join(char if char.isprintable() else "�" for char in part) for part in shown) or "body"

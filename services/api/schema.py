@@ -1,8 +1,12 @@
-"""What `/openapi.json` says beyond what FastAPI sees by itself: request bodies, examples, keys. Validates nothing."""
+"""What `/openapi.json` says beyond what FastAPI sees by itself: request bodies, examples, keys.
+
+Requests are described by what the known graders announced, so the document grows with the graders that join.
+"""
 
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from http import HTTPStatus
 from typing import Any
 
@@ -13,15 +17,17 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from gradus.contract import (
-    REQUESTS,
     Faulted,
     Graded,
+    GraderDescription,
+    GradeRequest,
     GradeResponse,
     GraderList,
-    GraderName,
     JobStatus,
     Problem,
+    RawSubmission,
 )
+from services.api.grader_registry import GraderRegistry
 from services.api.lanes import PARAMETERS
 
 VERSION = "1"
@@ -35,58 +41,6 @@ class Accepted(BaseModel):
     id: str
 
 
-EXAMPLES: dict[GraderName, dict[str, Any]] = {
-    GraderName.OCAML: {
-        "submissions": [
-            {
-                "id": "a1",
-                "prompt": "Write double : int -> int.",
-                "completion": "```ocaml\nlet double x = 2 * x\n```",
-                "task": {"tests": "let () = assert (double 2 = 4)", "signature": "val double : int -> int"},
-            }
-        ],
-        "rubric": "ocaml/graduated@1",
-        "deadline_s": 60,
-    },
-    GraderName.RUST: {
-        "submissions": [
-            {
-                "id": "a1",
-                "prompt": "Write pub fn double(x: i64) -> i64.",
-                "completion": "```rust\npub fn double(x: i64) -> i64 { 2 * x }\n```",
-                "task": {
-                    "tests": "#[test]\nfn doubles() { assert_eq!(solution::double(2), 4); }",
-                    "signature": "pub fn double(x: i64) -> i64;",
-                },
-            }
-        ],
-        "rubric": "rust/graduated@1",
-        "deadline_s": 60,
-    },
-    GraderName.STORY: {
-        "submissions": [
-            {
-                "id": "a1",
-                "prompt": "Write the user stories for this sprint.",
-                "completion": "As a shopper, I want to save my basket, so that I can buy later.",
-                "task": {
-                    "sprint_goal": "Shoppers keep their baskets",
-                    "references": ["As a shopper, I want my basket kept, so that I need not fill it again."],
-                },
-            }
-        ]
-    },
-    GraderName.PREFERENCE: {
-        "submissions": [
-            {
-                "id": "a1",
-                "completion": "Blue.",
-                "task": {"messages": [{"role": "user", "content": "Name a colour."}]},
-            }
-        ]
-    },
-}
-
 GRADED: dict[str, Any] = {
     "id": "a1",
     "status": "graded",
@@ -99,9 +53,9 @@ GRADED: dict[str, Any] = {
     "diagnostics": [
         {"stage": "types", "severity": "warning", "line": 3, "column": 9, "code": None, "message": "unused variable x."}
     ],
-    "rubric": "ocaml/graduated@1",
-    "grader": "ocaml@34536bc79c07",
-    "toolchain": "ocaml 4.14.2",
+    "rubric": "example/graduated@1",
+    "grader": "example@34536bc79c07",
+    "toolchain": "example 4.14.2",
     "cached": False,
     "cpu_ms": 9.1,
     "wall_ms": 14.0,
@@ -109,7 +63,7 @@ GRADED: dict[str, Any] = {
 FAULTED: dict[str, Any] = {
     "id": "b2",
     "status": "faulted",
-    "fault": {"kind": "deadline", "message": "ocaml submission 'b2': no verdict within 60 s", "retryable": True},
+    "fault": {"kind": "deadline", "message": "example submission 'b2': no verdict within 60 s", "retryable": True},
 }
 JOB_ID = "ZQ4tZ6nqVxk3c1yUuG0a8h2sPjB7LwDf"
 
@@ -126,10 +80,10 @@ GRADERS = _shown(
     {
         "graders": [
             {
-                "name": "ocaml",
+                "name": "example",
                 "revision": "34536bc79c07",
-                "toolchain": "ocaml 4.14.2",
-                "rubrics": ["ocaml/graduated@1", "ocaml/binary@1"],
+                "toolchain": "example 4.14.2",
+                "rubrics": ["example/graduated@1", "example/strict@1"],
                 "sandbox": "bubblewrap",
                 "workers": 2,
                 "slots": 8,
@@ -140,16 +94,23 @@ GRADERS = _shown(
 
 GRADE_BODY: dict[str, Any] = {
     "parameters": PARAMETERS,
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {
-                "schema": {"oneOf": [{"$ref": REF.format(model=model.__name__)} for model in REQUESTS.values()]},
-                "examples": {grader.value: {"value": example} for grader, example in EXAMPLES.items()},
-            }
-        },
-    },
+    "requestBody": {"required": True, "content": {"application/json": {}}},
 }
+"""What the body is depends on the graders that are known when the document is written."""
+
+DESCRIPTION = _shown(
+    GraderDescription,
+    {
+        "name": "example",
+        "task_schema": {"type": "object", "properties": {"tests": {"type": "string"}}, "required": ["tests"]},
+        "example": {"id": "a1", "prompt": "...", "completion": "...", "task": {"tests": "..."}},
+        "stages": ["extract", "compile", "tests"],
+        "rates": {"compile": "past:compile", "tests": "passed"},
+        "components": ["compile", "tests"],
+        "fences": ["example"],
+        "reads_prompt": False,
+    },
+)
 
 STREAM: dict[str, Any] = {
     "description": "One result per line. An empty line, now and then, says that the service is still at work.",
@@ -185,7 +146,7 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     "429": _problem(
         429,
         "Too Many Requests",
-        "the queue of grader 'ocaml' is full; try again in 5 s",
+        "the queue of grader 'example' is full; try again in 5 s",
         "The queue is full: come back after Retry-After.",
     ),
     "500": _problem(
@@ -203,23 +164,63 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def install(app: FastAPI) -> None:
+def install(app: FastAPI, registry: GraderRegistry) -> None:
     """Serve the completed document."""
+    written_for: list[GraderDescription] = []
 
     def document() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            app.openapi_schema = _document(app)
+        known = registry.descriptions()
+        if app.openapi_schema is None or known != written_for:
+            app.openapi_schema, written_for[:] = _document(app, known), known
         return app.openapi_schema
 
     app.openapi = document  # type: ignore[method-assign]
 
 
-def _document(app: FastAPI) -> dict[str, Any]:
+def _document(app: FastAPI, known: list[GraderDescription]) -> dict[str, Any]:
     document = get_openapi(title=app.title, version=app.version, description=ABOUT, routes=app.routes)
-    models = [*REQUESTS.values(), Graded, Faulted, Problem]
+    models: list[type[BaseModel]] = [GradeRequest, RawSubmission, Graded, Faulted, Problem]
     _, definitions = models_json_schema([(model, "validation") for model in models], ref_template=REF)
     components = document.setdefault("components", {})
     components["schemas"] = definitions["$defs"] | components.get("schemas", {})
+    requests = [_add_request(components["schemas"], one) for one in known]
+    body = {
+        "schema": {"oneOf": [{"$ref": REF.format(model=request)} for request in requests]},
+        "examples": {one.name: {"value": {"submissions": [one.example]}} for one in known},
+    }
+    for path in document["paths"].values():
+        for operation in path.values():
+            if "requestBody" in operation:
+                operation["requestBody"]["content"]["application/json"] = body
+            for parameter in operation.get("parameters", ()):
+                if parameter["in"] == "path" and "pattern" in parameter["schema"]:
+                    parameter["schema"] = {"type": "string", "enum": [one.name for one in known]}
     components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
     document["security"] = [{}, {"key": []}]
     return document
+
+
+def _add_request(schemas: dict[str, Any], grader: GraderDescription) -> str:
+    """Add what a request to `grader` is to `schemas`; its name there."""
+    title = "".join(part.title() for part in grader.name.split("_"))
+    task, submission, request = f"{title}Task", f"{title}Submission", f"{title}GradeRequest"
+    described = _moved(grader.task_schema, REF.format(model=task))
+    schemas |= {f"{task}.{name}": inner for name, inner in described.pop("$defs", {}).items()}
+    schemas[task] = described
+    schemas[submission] = deepcopy(schemas[RawSubmission.__name__]) | {"title": submission}
+    schemas[submission]["properties"]["task"] = {"$ref": REF.format(model=task)}
+    schemas[request] = deepcopy(schemas[GradeRequest.__name__]) | {"title": request}
+    schemas[request]["properties"]["submissions"]["items"] = {"$ref": REF.format(model=submission)}
+    return request
+
+
+def _moved(node: Any, to: str) -> Any:
+    """A schema with references to its own definitions as they are when `$defs/NAME` stands at `to`.NAME."""
+    if isinstance(node, list):
+        return [_moved(one, to) for one in node]
+    if not isinstance(node, dict):
+        return node
+    return {
+        key: value.replace("#/$defs/", f"{to}.") if key == "$ref" and isinstance(value, str) else _moved(value, to)
+        for key, value in node.items()
+    }

@@ -48,7 +48,7 @@ class Language:
 
 
 OCAML = Language(
-    grader=GraderName.OCAML,
+    grader="ocaml",
     suffix=".ml",
     head=re.compile(r"\(\*(.*?)\*\)", re.DOTALL),
     signature="val double : int -> int",
@@ -71,7 +71,7 @@ let () = run_test_tt_main ("double" >::: List.map (fun (i, o) -> one i o) [ (2, 
 )
 
 RUST = Language(
-    grader=GraderName.RUST,
+    grader="rust",
     suffix=".rs",
     head=re.compile(r"((?://.*\n)+)"),
     signature="pub fn double(x: i64) -> i64;",
@@ -178,7 +178,7 @@ class Attack:
 
 def load_attacks(grader: GraderName) -> Iterator[Attack]:
     """The corpus of that grader, by name. Raises Misuse when there is none, and for a header that cannot be read."""
-    folder = attacks(grader.value)
+    folder = attacks(grader)
     language = LANGUAGES[grader]
     for path in sorted(folder.glob(f"*{language.suffix}")):
         source = path.read_text()

@@ -18,10 +18,11 @@ from typing import Annotated, Any, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from gradus.contract import Faulted, Graded, GraderName, StorySubmission, StoryTask, Submission, explain
+from gradus.contract import Faulted, Graded, StorySubmission, Submission, TaskSubmission, explain
 from gradus.errors import Misuse
 from gradus.resources import configs
 from gradus.rows import read_rows
+from gradus.tasks.story import StoryTask
 from services.attacks import attacks
 from services.attacks.code import filled_in
 
@@ -77,7 +78,7 @@ class Sprint:
     """Stories, one line each."""
     attacks: tuple[StoryAttack, ...] = ()
 
-    def submission(self, completion: str, submission_id: str = "one") -> StorySubmission:
+    def submission(self, completion: str, submission_id: str = "one") -> TaskSubmission[StoryTask]:
         return StorySubmission(id=submission_id, completion=completion, task=self.task)
 
 
@@ -111,7 +112,7 @@ def halves(stories: Sequence[str]) -> tuple[str, str]:
 
 def story_rows() -> dict[str, dict[str, Any]]:
     """The shipped story tasks, by id."""
-    rows = read_rows(configs() / "tasks" / f"{GraderName.STORY}.jsonl")
+    rows = read_rows(configs() / "tasks" / "story.jsonl")
     return {str(row.values["id"]): dict(row.checked().values) for row in rows}
 
 
@@ -159,7 +160,7 @@ def _refuse_doubles(path: Path, names: Sequence[str]) -> None:
 
 
 def _folder() -> Path:
-    return attacks(GraderName.STORY.value)
+    return attacks("story")
 
 
 # -------------------------------------------------------------------------------------------------------- judging

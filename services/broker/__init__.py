@@ -140,7 +140,7 @@ class Broker(Protocol):
         ...
 
     async def remember(self, key: str, text: str, ttl_s: float) -> None:
-        """Keep a small text of the asking side, such as which jobs one asynchronous request stands for.
+        """Keep a small text: which jobs one asynchronous request stands for, what a grader is.
 
         The keys are a name space of their own. What was under `key` is replaced.
         """

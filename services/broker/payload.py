@@ -6,16 +6,16 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from gradus.contract import RubricName, Submission
+from gradus.contract import RawSubmission, RubricName
 
 
 class JobPayload(BaseModel):
-    """One submission to judge, by which rubric, and until when somebody waits for it."""
+    """One submission to judge, by which rubric, and the time until which a client waits for it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    submission: Submission
-    """Every field is written out, so that its type is known from its fields."""
+    submission: RawSubmission
+    """As it was sent: the grader alone knows the type of its task."""
     rubric: RubricName
     deadline: Annotated[float, Field(allow_inf_nan=False)]
     """Unix seconds. Work that starts later serves nobody: the worker answers with a `deadline` fault."""

@@ -1,10 +1,13 @@
-"""What live workers announced, summed up per grader. Keeps nothing: each broker does that itself."""
+"""Announcements of live workers: summed up per grader, and the descriptions of graders, kept by the broker."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gradus.contract import GraderInfo
+from pydantic import ValidationError
+
+from gradus.contract import GraderDescription, GraderInfo
+from services.broker import Broker
 
 
 def summed(announced: Iterable[tuple[str, GraderInfo]]) -> list[GraderInfo]:
@@ -18,3 +21,20 @@ def summed(announced: Iterable[tuple[str, GraderInfo]]) -> list[GraderInfo]:
 
 def _added(known: GraderInfo, info: GraderInfo) -> GraderInfo:
     return known.model_copy(update={"workers": known.workers + info.workers, "slots": known.slots + info.slots})
+
+
+async def remember_description(broker: Broker, grader: str, description: GraderDescription, ttl_s: float) -> None:
+    """Keep the description of `grader`, which is name@revision. Raises QueueFault."""
+    await broker.remember(f"grader:{grader}", description.model_dump_json(), ttl_s)
+
+
+async def recall_description(broker: Broker, grader: str) -> GraderDescription | None:
+    """The description of name@revision; None where none is kept, or one that this release cannot read.
+
+    Raises QueueFault.
+    """
+    text = await broker.recall(f"grader:{grader}")
+    try:
+        return None if text is None else GraderDescription.model_validate_json(text)
+    except ValidationError:
+        return None

@@ -52,14 +52,14 @@ def _submissions(name: GraderName, path: str) -> list[Submission]:
     """The submissions of a file. Raises Misuse naming file and line for the first that cannot be used."""
     from pydantic import ValidationError
 
-    from gradus.contract import SUBMISSIONS, explain
+    from gradus.contract import explain, submission_class
     from gradus.rows import read_rows
 
     found: list[Submission] = []
     seen: dict[str, str] = {}
     for row in read_rows(path):
         try:
-            submission = SUBMISSIONS[name].model_validate(dict(row.checked().values))
+            submission = submission_class(name).model_validate(dict(row.checked().values))
         except ValidationError as error:
             raise Misuse(f"{row.where}: {explain(error)}") from None
         if submission.id in seen:
@@ -83,7 +83,7 @@ def _graded(
     if url is None:
         from services.offline import open_local
 
-        return open_local(name.value, config, slots).grade(asked, rubric) if asked else ()
+        return open_local(name, config, slots).grade(asked, rubric) if asked else ()
     import asyncio
 
     from gradus.client import RewardClient
@@ -91,7 +91,7 @@ def _graded(
     async def run() -> list[Graded | Faulted]:
         # a person waits: report an unreachable service soon, not at the deadline
         async with RewardClient(url, api_key=api_key, attempts=10) as client:
-            return await client.grade(name.value, asked, rubric=rubric, deadline_s=deadline_s)
+            return await client.grade(name, asked, rubric=rubric, deadline_s=deadline_s)
 
     return asyncio.run(run())
 
@@ -112,7 +112,7 @@ def attack(
     from services.attacks.code import load_attacks
 
     name = grader_named(grader)
-    if name.value == "story":
+    if name == "story":
         raise typer.Exit(_attack_stories(name, url, deadline_s, api_key, slots, quiet))
     corpus = list(load_attacks(name))
     results = _graded(name, [one.submission() for one in corpus], url, deadline_s, api_key, slots)

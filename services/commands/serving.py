@@ -11,7 +11,7 @@ from gradus.console import Config, Grader, Redis, Slots, say
 from gradus.errors import Fault, Misuse
 
 if TYPE_CHECKING:
-    from services import graders
+    from services.graders.base import Grader as LoadedGrader
 
 keys_app = typer.Typer(help="Make API keys.", no_args_is_help=True)
 
@@ -39,31 +39,30 @@ def serve(
 
         run(serve_api(redis, host, port, on_ready=ready))
         return
-    from gradus.contract import grader_named
     from services.embedded import serve_embedded
-    from services.graders import load
+    from services.graders.base import load
 
     names = None if graders is None else graders.replace(",", " ").split()
-    loaded = _startable() if names is None else [load(grader_named(name)) for name in names]
+    loaded = _startable() if names is None else [load(name) for name in names]
     run(serve_embedded(loaded, host, port, slots=slots, on_ready=ready))
 
 
-def _startable() -> list[graders.Grader]:
+def _startable() -> list[LoadedGrader]:
     """All graders whose toolchain is installed; logs what the others lack. Raises Fault if there is none.
 
     Graders that need a model which no configuration names are skipped without a message.
     """
-    from services.graders import GRADERS, NotNamed, load
+    from services.graders.base import NotNamed, installed, load
 
     found, lacking = [], []
-    for name in GRADERS:
+    for name in installed():
         try:
             found.append(load(name))
         except NotNamed:
             continue
         except Fault as fault:
             lacking.append(fault)
-            say(f"gradus: serving without {name.value}: {fault.message}")
+            say(f"gradus: serving without {name}: {fault.message}")
     if not found:
         raise lacking[0]
     return found
@@ -124,9 +123,8 @@ def worker(
     """
     import asyncio
 
-    from gradus.contract import grader_named
     from services.broker.open import open_broker
-    from services.graders import load, usual_slots
+    from services.graders.base import load, usual_slots
     from services.log_lines import json_lines
     from services.sandbox.container import refuse_unless_confined
     from services.tracing import spans
@@ -146,8 +144,8 @@ def worker(
         if metrics_port is not None:
             print(f"metrics on {metrics_host}:{metrics.serve(metrics_port, metrics_host)}", file=sys.stderr)
         try:
-            loaded = load(grader_named(grader), config=config)
-            number = slots or usual_slots(loaded.info().name)
+            loaded = load(grader, config=config)
+            number = slots or usual_slots(loaded)
             await Worker(loaded, broker, slots=number, name=name, observer=metrics, spans=traced).run(stop)
         finally:
             await broker.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gradus.contract import Stage
 from services.dashboard.evaluations import MODES, Evaluation, Figures
 from services.dashboard.follow import Json
 from services.dashboard.groups import BUCKETS, Group, Groups, records_of
@@ -14,7 +15,7 @@ from services.dashboard.walled import Walled
 
 DIGITS = 6
 """Significant ones, of what is drawn."""
-STAGES = ("extract", "types", "check", "compile", "clippy", "tests", "score")
+STAGES = tuple(stage.value for stage in Stage)
 """In the order in which an answer reaches them."""
 MAX_COMPLETION_CHARS = 20_000
 MAX_PROMPT_CHARS = 8_000

@@ -16,12 +16,13 @@ import time
 from pathlib import Path
 
 import services.worker
-from gradus.contract import Graded, GraderInfo, GraderName, Stage, Submission, TestCount
+from gradus.contract import Graded, GraderDescription, GraderInfo, Stage, Submission, TestCount
 from services.broker import Terms
 from services.broker.open import open_broker
+from tests.graders import described
 
 RUBRIC = "ocaml/graduated@1"
-INFO = GraderInfo(name=GraderName.OCAML, revision="chaos", toolchain="burner 1", rubrics=(RUBRIC,), sandbox="none")
+INFO = GraderInfo(name="ocaml", revision="chaos", toolchain="burner 1", rubrics=(RUBRIC,), sandbox="none")
 TESTS = 16
 _BLOCK = bytes(65536)
 
@@ -50,6 +51,11 @@ class Burner:
 
     def __init__(self, journal: Path | None) -> None:
         self._journal = None if journal is None else os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    waiting_slots = None
+
+    def description(self) -> GraderDescription:
+        return described(self.info())
 
     def info(self) -> GraderInfo:
         return INFO

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from corpus.admission import Finding, validate
-from gradus.contract import GraderName
 from gradus.resources import configs
 from gradus.rows import Row, read_rows
 from services.graders.ocaml.grader import OcamlGrader
@@ -36,7 +35,7 @@ def changed(**changes: Any) -> dict[str, Any]:
 
 def findings(grader: OcamlGrader, rows: Iterable[dict[str, Any] | Row]) -> list[Finding]:
     placed = [row if isinstance(row, Row) else Row(f"tasks.jsonl:{n}", row) for n, row in enumerate(rows, start=1)]
-    return list(validate(placed, GraderName.OCAML, grader, 2))
+    return list(validate(placed, "ocaml", grader, 2))
 
 
 def finding(grader: OcamlGrader, **changes: Any) -> Finding:
@@ -150,7 +149,7 @@ def test_the_command_tells_every_problem_and_has_exit_status_1(gradus: Cli, tmp_
 
 def test_every_task_that_ships_is_usable_and_has_a_stub_and_a_signature(ocaml_grader: OcamlGrader) -> None:
     rows = list(read_rows(configs() / "tasks" / "ocaml.jsonl"))
-    found = list(validate(rows, GraderName.OCAML, ocaml_grader, 2))
+    found = list(validate(rows, "ocaml", ocaml_grader, 2))
     assert len(found) == len(rows) >= 100
     assert [one for one in found if one.problems or one.warnings] == []
 
@@ -172,7 +171,7 @@ def test_every_rust_task_that_ships_is_usable_and_has_a_stub(rust_grader_with_cr
     assert len(rows) >= 60
     known = set(rust_grader_with_crates.crates.names)
     here = [row for row in rows[part::3] if set(row.values.get("dependencies", ())) <= known]
-    found = list(validate(here, GraderName.RUST, rust_grader_with_crates, 2))
+    found = list(validate(here, "rust", rust_grader_with_crates, 2))
     assert [one for one in found if one.problems] == []
     assert {w for one in found for w in one.warnings} <= {"has no signature, so tests see whatever the answer defines"}
 
@@ -197,7 +196,7 @@ RUST_TASKS: dict[str, dict[str, Any]] = {
 
 def rust_finding(grader: RustGrader, what: str, **changes: Any) -> Finding:
     row = {"id": what, "prompt": "Add one.", **RUST_TASKS[what], **changes}
-    [found] = validate([Row("tasks.jsonl:1", row)], GraderName.RUST, grader, 2)
+    [found] = validate([Row("tasks.jsonl:1", row)], "rust", grader, 2)
     return found
 
 
@@ -253,7 +252,7 @@ REFERENCES: list[str] = STORIES["references"]
 
 def story_findings(grader: StoryGrader, *rows: dict[str, Any]) -> list[Finding]:
     placed = [Row(f"sprints.jsonl:{n}", row) for n, row in enumerate(rows, start=1)]
-    return list(validate(placed, GraderName.STORY, grader, 4))
+    return list(validate(placed, "story", grader, 4))
 
 
 def story_finding(grader: StoryGrader, **changes: Any) -> Finding:
@@ -268,7 +267,7 @@ def test_a_good_story_task_has_no_problem(story_grader: StoryGrader) -> None:
 
 def test_every_story_task_that_ships_is_usable(story_grader: StoryGrader) -> None:
     rows = list(read_rows(configs() / "tasks" / "story.jsonl"))
-    found = list(validate(rows, GraderName.STORY, story_grader, 8))
+    found = list(validate(rows, "story", story_grader, 8))
     assert len(found) == len(rows) >= 60
     assert [one for one in found if one.problems or one.warnings] == []
     assert all(row.values.get("solution") and row.values.get("stub") for row in rows)

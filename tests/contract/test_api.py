@@ -13,8 +13,9 @@ from typing import Any
 import httpx
 import pytest
 
-from gradus.contract import MAX_BATCH, MAX_TEXT_CHARS, RESULT, GradeResponse, GraderList, JobStatus, Problem
+from gradus.contract import MAX_BATCH, RESULT, GraderDescription, GradeResponse, GraderList, JobStatus, Problem
 from gradus.errors import Misuse, QueueFault
+from gradus.tasks.base import MAX_TEXT_CHARS
 from services.api.app import create_app
 from services.api.auth import refuse_open_service
 from services.api.grading import ASK_FIRST
@@ -678,7 +679,7 @@ async def test_keys_come_from_a_file_and_the_log_names_who_asked(
         "# nobody",
         "trainer gradus_a-key-in-the-clear *",
         f"trainer sha256:{hash_of('k')}",
-        f"trainer sha256:{hash_of('k')} ocaml,cobol",
+        f"trainer sha256:{hash_of('k')} ocaml,Cobol",
         f"trainer sha256:{hash_of('k')[:-1]} ocaml",
         f"one sha256:{hash_of('k')} *\none sha256:{hash_of('l')} *",
         f"one sha256:{hash_of('k')} *\ntwo sha256:{hash_of('k')} ocaml",
@@ -845,7 +846,7 @@ async def test_a_request_is_logged_in_one_line_without_its_texts(caplog: pytest.
 
 
 async def test_openapi_shows_an_example_of_every_answer_and_each_is_one() -> None:
-    models = {200: (GradeResponse, JobStatus, GraderList), 202: (Accepted,)}
+    models = {200: (GradeResponse, JobStatus, GraderList, GraderDescription), 202: (Accepted,)}
     async with service() as (client, _):
         document = (await client.get("/openapi.json")).json()
     n_shown = 0
@@ -862,7 +863,7 @@ async def test_openapi_shows_an_example_of_every_answer_and_each_is_one() -> Non
                 else:
                     model = content["schema"]["$ref"].rpartition("/")[2]
                     {one.__name__: one for one in models[int(status)]}[model].model_validate(content["example"])
-    assert n_shown == 5 * 5
+    assert n_shown == 6 * 5
 
 
 async def test_openapi_shows_an_example_for_every_grader_and_every_reference_resolves() -> None:

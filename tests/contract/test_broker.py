@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
-from gradus.contract import GraderInfo, GraderName
+from gradus.contract import GraderInfo
 from gradus.errors import Misuse, QueueFault
 from services.broker import MAX_LANES, MAX_STARTS, Broker, Census, Claim, Job, Lane, Priority, QueueFull, Terms
 from services.broker.memory import MemoryBroker
@@ -33,7 +33,7 @@ SOON_S = 20.0
 SHORT_LEASE = Terms(lease_s=0.3)
 
 OCAML = GraderInfo(
-    name=GraderName.OCAML, revision="r1", toolchain="ocaml 4.14.1", rubrics=("ocaml/graduated@1",), sandbox="bubblewrap"
+    name="ocaml", revision="r1", toolchain="ocaml 4.14.1", rubrics=("ocaml/graduated@1",), sandbox="bubblewrap"
 )
 
 

@@ -21,7 +21,7 @@ from corpus.humaneval import humaneval_drafts, multipl_e_drafts
 from gradus.contract import GraderName, OcamlSubmission
 from gradus.errors import Misuse
 from gradus.rows import Row
-from services.graders import Grader
+from services.graders.base import Grader
 from services.graders.ocaml.grader import OcamlGrader
 from services.graders.rust.grader import RustGrader
 from services.graders.story.grader import StoryGrader
@@ -153,7 +153,7 @@ def spoiled(
         shutil.copytree(TRACK / ADD_ONE, folder)
         (folder / ".docs/instructions.md").write_text(f"Add one, with {what}.")
         spoil(folder)
-    return decided(exercism_drafts(track, GraderName.OCAML), GraderName.OCAML, ocaml_grader)
+    return decided(exercism_drafts(track, "ocaml"), "ocaml", ocaml_grader)
 
 
 def slug(what: str) -> str:
@@ -214,13 +214,13 @@ def test_a_rust_exercise_has_a_signature_where_stub_and_example_agree(tmp_path: 
     }.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
-    [draft] = exercism_drafts(tmp_path, GraderName.RUST)
+    [draft] = exercism_drafts(tmp_path, "rust")
     assert draft.problem is None
     assert (draft.values["crate"], draft.values["edition"]) == ("add_one", "2024")
     assert draft.values["signature"] == "pub fn add(x: i64) -> i64;\n"
     assert draft.values["dependencies"] == ["rand"]
     (folder / ".meta/e.rs").write_text("pub fn add<T: Into<i64>>(x: T) -> i64 {\n    x.into() + 1\n}\n")
-    [draft] = exercism_drafts(tmp_path, GraderName.RUST)
+    [draft] = exercism_drafts(tmp_path, "rust")
     assert "signature" not in draft.values
 
 
@@ -334,15 +334,15 @@ def test_humaneval_x_in_rust(imported: Import, rust_grader: RustGrader) -> None:
     assert "    x\n" in by_id["Rust-901"]["stub"], "a buggy solution is what does not pass"
     assert "at stage tests" in reason(rejected, "Rust-902")
     assert "hold no #[test] function" in reason(rejected, "Rust-903")
-    drafts = humaneval_drafts(rows_of(CASES / "humaneval.jsonl"), GraderName.RUST)
-    strict, rejected = decided(drafts, GraderName.RUST, rust_grader)
+    drafts = humaneval_drafts(rows_of(CASES / "humaneval.jsonl"), "rust")
+    strict, rejected = decided(drafts, "rust", rust_grader)
     assert [task["id"] for task in strict] == ["Rust-900"]
     assert "unneeded `return`" in reason(rejected, "Rust-901")
 
 
 def test_humaneval_in_ocaml(ocaml_grader: OcamlGrader) -> None:
-    drafts = humaneval_drafts(rows_of(CASES / "humaneval_ocaml.jsonl"), GraderName.OCAML)
-    tasks, rejected = decided(drafts, GraderName.OCAML, ocaml_grader)
+    drafts = humaneval_drafts(rows_of(CASES / "humaneval_ocaml.jsonl"), "ocaml")
+    tasks, rejected = decided(drafts, "ocaml", ocaml_grader)
     assert rejected == []
     assert tasks[0]["solution"].startswith("let rec add_all (numbers : int list) : int =\n  match numbers with")
     assert tasks[1]["solution"] == "let is_even x = x mod 2 = 0\n"
@@ -365,7 +365,7 @@ def test_columns_of_ocaml_training_data(imported: Import, ocaml_grader: OcamlGra
 
 def test_columns_of_ocaml_evaluation_data(ocaml_grader: OcamlGrader) -> None:
     drafts = column_drafts(rows_of(CASES / "ocamler_eval.jsonl"), LAYOUTS["ocamler-eval"])
-    [task], rejected = decided(drafts, GraderName.OCAML, ocaml_grader)
+    [task], rejected = decided(drafts, "ocaml", ocaml_grader)
     assert (task["id"], task["difficulty"]) == ("1", "easy")
     assert task["solution"] == "let add (x : int) : int =\nx + 1\n"
     assert "reference answer gets" in reason(rejected, "2"), "its solution is a stub"
@@ -432,8 +432,8 @@ def test_broken_lines_are_told_by_line(tmp_path: Path, ocaml_grader: OcamlGrader
     file = tmp_path / "rows.jsonl"
     good = (CASES / "multipl_e.jsonl").read_text().splitlines()[0]
     file.write_text(f"{good}\n{{oops\n[1]\n{good}\n" + '{"name": "a", "name": "b"}\n{"prompt": NaN}\n')
-    drafts = multipl_e_drafts(rows_of(file), GraderName.OCAML)
-    tasks, rejected = decided(drafts, GraderName.OCAML, ocaml_grader)
+    drafts = multipl_e_drafts(rows_of(file), "ocaml")
+    tasks, rejected = decided(drafts, "ocaml", ocaml_grader)
     assert len(tasks) == 1
     told = [(row["where"].rpartition(":")[2], row["reasons"][0][:24]) for row in rejected]
     assert [line for line, _ in told] == ["2", "3", "4", "5", "6"]
@@ -491,5 +491,5 @@ def test_without_validation_only_the_form_is_looked_at(imported: Import) -> None
 
 def test_the_rules_of_validation_are_strict_unless_told_otherwise(ocaml_grader: OcamlGrader) -> None:
     row = {"id": "a", "prompt": "p", "tests": "let () = assert (f 1 = 2)", "signature": "val f : int -> int"}
-    [finding] = validate([Row("x:1", row)], GraderName.OCAML, ocaml_grader, 2)
+    [finding] = validate([Row("x:1", row)], "ocaml", ocaml_grader, 2)
     assert finding.problems == ["solution: is missing or empty"]

@@ -18,7 +18,7 @@ from corpus.ocaml_mutations import OcamlMutations
 from corpus.repairs import Wish, break_tasks, mutations_for
 from corpus.rust_mutations import RustMutations
 from corpus.trajectories import trajectories
-from gradus.contract import Graded, GraderName, OcamlSubmission
+from gradus.contract import Graded, OcamlSubmission
 from gradus.errors import InternalFault, Misuse
 from gradus.rows import Row
 from gradus.sayings import said
@@ -268,7 +268,7 @@ def test_every_repair_task_fails_as_it_says_and_code_that_passes_all_tests_is_ke
         assert one["stub"].strip() in one["prompt"]
         assert TASK["prompt"] in one["prompt"]
         assert one["solution"] == TASK["solution"] != one["stub"]
-    found = validate(rows_of(*repairs), GraderName.OCAML, ocaml_grader, 2)
+    found = validate(rows_of(*repairs), "ocaml", ocaml_grader, 2)
     assert [finding.problems for finding in found if finding.problems] == []
 
     survivors = [one for one in read(tmp_path / "repairs.survivors.jsonl") if one["id"] == "weak"]
@@ -278,14 +278,14 @@ def test_every_repair_task_fails_as_it_says_and_code_that_passes_all_tests_is_ke
     assert all(one["line"] in (1, 2, 3, 4) for one in survivors)
 
     def again(seed: int) -> list[Mapping[str, Any]]:
-        [broken] = break_tasks([row()], GraderName.OCAML, ocaml_grader, ocaml_mutations, Wish(6, 40, seed), 2)
+        [broken] = break_tasks([row()], "ocaml", ocaml_grader, ocaml_mutations, Wish(6, 40, seed), 2)
         return list(broken.repairs)
 
     assert again(7) == repairs != again(8), "the same seed makes the same tasks"
 
 
 def test_the_message_is_what_the_grader_says(ocaml_grader: OcamlGrader, ocaml_mutations: OcamlMutations) -> None:
-    [broken] = break_tasks([row()], GraderName.OCAML, ocaml_grader, ocaml_mutations, Wish(tries=8), 2)
+    [broken] = break_tasks([row()], "ocaml", ocaml_grader, ocaml_mutations, Wish(tries=8), 2)
     for one in broken.repairs:
         task = {name: TASK[name] for name in ("tests", "signature")}
         asked = OcamlSubmission.model_validate({"id": "a", "completion": f"```ocaml\n{one['stub']}\n```", "task": task})
@@ -308,7 +308,7 @@ def test_a_task_that_cannot_be_broken_says_why(
     ocaml_grader: OcamlGrader, ocaml_mutations: OcamlMutations, changes: dict[str, Any], problem: str
 ) -> None:
     rows = [row(**changes), row(id="good")]
-    bad, good = break_tasks(rows, GraderName.OCAML, ocaml_grader, ocaml_mutations, Wish(tries=4), 2)
+    bad, good = break_tasks(rows, "ocaml", ocaml_grader, ocaml_mutations, Wish(tries=4), 2)
     assert bad.repairs == []
     assert problem in str(bad.problem)
     assert good.problem is None
@@ -320,7 +320,7 @@ def test_an_answer_that_breaks_the_parser_harms_no_other_task(
 ) -> None:
     deep = "let sum _ = " + "(" * 9000 + "1" + ")" * 9000
     rows = [row(solution=deep), row(id="good")]
-    bad, good = break_tasks(rows, GraderName.OCAML, ocaml_grader, ocaml_mutations, Wish(tries=4), 2)
+    bad, good = break_tasks(rows, "ocaml", ocaml_grader, ocaml_mutations, Wish(tries=4), 2)
     assert bad.repairs == []
     assert bad.problem
     assert good.repairs
@@ -344,13 +344,13 @@ def test_rust_answers_are_broken_and_told_by_the_rust_grader(
 
 def test_stories_cannot_be_broken(story_grader: StoryGrader) -> None:
     with pytest.raises(Misuse, match="'story' cannot be broken"):
-        mutations_for(GraderName.STORY, story_grader)
+        mutations_for("story", story_grader)
 
 
 @pytest.mark.parametrize("engine", ["gcc", "cargo-mutants"])
 def test_an_engine_that_is_not_there_is_misuse(ocaml_grader: OcamlGrader, engine: str) -> None:
     with pytest.raises(Misuse, match=f"--engine {engine}"):
-        mutations_for(GraderName.OCAML, ocaml_grader, engine)
+        mutations_for("ocaml", ocaml_grader, engine)
 
 
 # ------------------------------------------------------------------------------------------------------ trajectories
@@ -441,7 +441,7 @@ def test_turns_of_harmony_put_together_are_the_whole(
     written: Callable[..., list[dict[str, Any]]], ocaml_grader: OcamlGrader
 ) -> None:
     turns = written("--format", "harmony", "--by-turn", columns={"prompt", "completion"})
-    [told] = trajectories(rows_of(REPAIR), GraderName.OCAML, ocaml_grader, 1, 2)
+    [told] = trajectories(rows_of(REPAIR), "ocaml", ocaml_grader, 1, 2)
     assert told.trajectory is not None
     assert turns[-1]["prompt"] + turns[-1]["completion"] == harmony_row(told.trajectory)["text"]
     assert [turn["completion"].count("<|call|>") for turn in turns] == [1, 1, 0]
@@ -449,7 +449,7 @@ def test_turns_of_harmony_put_together_are_the_whole(
 
 
 def test_each_attempt_has_one_mistake_less_and_what_hides_others_goes_first(ocaml_grader: OcamlGrader) -> None:
-    told, _ = trajectories(rows_of(REPAIR, SECOND), GraderName.OCAML, ocaml_grader, 3, 2)
+    told, _ = trajectories(rows_of(REPAIR, SECOND), "ocaml", ocaml_grader, 3, 2)
     assert told.trajectory is not None
     codes = [step.code for step in told.trajectory.steps]
     both = TASK["solution"].replace("x + sum", "x - sum").replace("[] ->", "[] ")
@@ -461,8 +461,8 @@ def test_each_attempt_has_one_mistake_less_and_what_hides_others_goes_first(ocam
 def test_a_prompt_that_shows_the_code_shows_the_first_attempt(
     ocaml_grader: OcamlGrader, ocaml_mutations: OcamlMutations
 ) -> None:
-    [broken] = break_tasks([row()], GraderName.OCAML, ocaml_grader, ocaml_mutations, Wish(6, 40), 2)
-    for told in trajectories(rows_of(*broken.repairs), GraderName.OCAML, ocaml_grader, 2, 2):
+    [broken] = break_tasks([row()], "ocaml", ocaml_grader, ocaml_mutations, Wish(6, 40), 2)
+    for told in trajectories(rows_of(*broken.repairs), "ocaml", ocaml_grader, 2, 2):
         assert told.trajectory is not None
         first = told.trajectory.steps[0]
         assert first.code.strip() in told.trajectory.request
@@ -483,7 +483,7 @@ def test_a_prompt_that_shows_the_code_shows_the_first_attempt(
     ],
 )
 def test_a_row_without_a_trajectory_says_why(ocaml_grader: OcamlGrader, changes: dict[str, Any], problem: str) -> None:
-    bad, good = trajectories(rows_of(REPAIR | changes, REPAIR), GraderName.OCAML, ocaml_grader, 1, 2)
+    bad, good = trajectories(rows_of(REPAIR | changes, REPAIR), "ocaml", ocaml_grader, 1, 2)
     assert bad.trajectory is None
     assert problem in str(bad.problem)
     assert good.trajectory is not None

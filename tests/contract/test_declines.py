@@ -7,7 +7,7 @@ from pathlib import Path
 from openai_like import OpenAiLike
 
 from corpus.admission import fenced
-from gradus.contract import SUBMISSIONS, Graded, GraderName
+from gradus.contract import SUBMISSIONS, Graded
 from gradus.resources import configs
 from gradus.rows import read_rows
 from services.graders.rust.grader import RustGrader
@@ -23,12 +23,12 @@ def test_what_can_be_done_can_be_done(rust_grader: RustGrader) -> None:
     asked = [
         {
             "id": row["id"],
-            "completion": fenced(GraderName.RUST, row["solution"]),
+            "completion": fenced("rust", row["solution"]),
             "task": {"tests": "#[test]\nfn t() {}"},
         }
         for row in rows
     ]
-    submissions = [SUBMISSIONS[GraderName.RUST].model_validate(one) for one in asked]
+    submissions = [SUBMISSIONS["rust"].model_validate(one) for one in asked]
     for result in grade_in_order(rust_grader, submissions, rust_grader.info().rubrics[0], 2):
         assert isinstance(result, Graded)
         assert result.passed, (result.id, result.diagnostics)

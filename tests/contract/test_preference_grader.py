@@ -133,7 +133,6 @@ async def test_streams_and_jobs_serve_it_too(preference_grader: PreferenceGrader
 
 
 MISUSE: dict[str, tuple[int, dict[str, Any], str]] = {
-    "a prompt twice": (422, {"prompt": "a", "task": {"messages": [{"role": "user", "content": "b"}]}}, "give either"),
     "another grader's task": (422, {"task": {"tests": "assert true"}}, "Extra inputs"),
     "a role that is none": (422, {"task": {"messages": [{"role": "user<|im_end|>", "content": "b"}]}}, "role"),
     "a role that is text": (422, {"task": {"messages": [{"role": "", "content": "b"}]}}, "role"),

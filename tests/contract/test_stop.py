@@ -15,8 +15,9 @@ from typing import Any
 import httpx
 import pytest
 
-from gradus.contract import OcamlLimits, OcamlSubmission, job_id_of
+from gradus.contract import OcamlSubmission, job_id_of
 from gradus.errors import SandboxFault
+from gradus.tasks.ocaml import OcamlLimits
 from services.api.serving import serve
 from services.api.settings import ApiSettings
 from services.broker.memory import MemoryBroker

@@ -25,10 +25,9 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gradus.contract import GraderName
 from gradus.errors import Fault, InternalFault, Misuse
 from services.doctor import story_signs
-from services.graders import load, usual_slots
+from services.graders.base import load, usual_slots
 from services.graders.story import export, graph
 from services.graders.story.backends import BACKENDS, Backend, Floats, open_backend
 from services.graders.story.encoder import Encoder, padded
@@ -42,6 +41,7 @@ from services.graders.story.model import (
     StoryTokenizer,
     kept_model,
 )
+from tests.graders import class_of
 
 ROOT = Path(__file__).parents[2]
 SHARED = ROOT.parent / "shared" / "data"
@@ -457,12 +457,12 @@ def test_a_package_that_the_grader_lacks_is_a_fault_that_names_the_extra(monkeyp
     monkeypatch.setitem(sys.modules, "scipy", None)
     monkeypatch.setitem(sys.modules, "scipy.optimize", None)
     with pytest.raises(InternalFault, match=r"story grader needs the package scipy: pip install 'gradus\[story\]'"):
-        load(GraderName.STORY)
+        load("story")
 
 
 def test_story_slots_wait_for_one_model_so_there_are_many_of_them() -> None:
-    assert usual_slots(GraderName.STORY) == 64
-    assert usual_slots(GraderName.OCAML) == usual_slots(GraderName.RUST) <= (os.cpu_count() or 1)
+    assert usual_slots(class_of("story")) == 64
+    assert usual_slots(class_of("ocaml")) == usual_slots(class_of("rust")) <= (os.cpu_count() or 1)
 
 
 RUNS_THE_MODEL = """

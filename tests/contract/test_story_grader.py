@@ -13,17 +13,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gradus.contract import Graded, OcamlSubmission, Stage, StorySubmission, StoryTask
+from gradus.contract import Graded, OcamlSubmission, Stage, StorySubmission
 from gradus.errors import Fault, InternalFault, Misuse
 from gradus.resources import configs
 from gradus.rows import read_rows
-from services.graders import load
+from gradus.tasks.story import StoryTask
+from services.graders.base import load
 from services.graders.story.config import load_config
 from services.graders.story.encoder import Embedded, Encoder
 from services.graders.story.grader import StoryGrader
 from services.graders.story.judging import asked_by, judged
 from services.graders.story.reading import read
-from services.rubric import rubrics_of
+from tests.rubrics import rubrics_of
 
 WEIGHTED, SCRUM = rubrics_of("story")
 ASKED = (

@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gradus.contract import Graded, GraderInfo, Submission
+from gradus.contract import Graded, GraderDescription, GraderInfo, Submission
 from gradus.errors import Misuse, SandboxFault
 from services.api.app import create_app
 from services.api.settings import ApiSettings
@@ -28,6 +28,7 @@ from services.worker import Worker
 from tests.chaos.worker import verdict
 from tests.conftest import RedisServer, free_port
 from tests.echo import HIDDEN, INFO, PROMPT, SETTINGS, submission
+from tests.graders import described
 
 trace_service = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2")
 
@@ -127,6 +128,11 @@ def sent(*submissions: dict[str, Any]) -> dict[str, Any]:
 
 class Grades:
     """A grader that knows its own answer, and breaks on every other."""
+
+    waiting_slots = None
+
+    def description(self) -> GraderDescription:
+        return described(self.info())
 
     def info(self) -> GraderInfo:
         return INFO

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from gradus.contract import OcamlTask
 from gradus.errors import InternalFault
 from gradus.resources import configs
+from gradus.tasks.ocaml import OcamlTask
 from services.graders.ocaml.cold import ColdWay
 from services.graders.ocaml.grader import OcamlGrader
 from services.graders.ocaml.trial import Trial

@@ -26,9 +26,8 @@ from gradus.contract import (
     RESULT,
     Faulted,
     Graded,
+    GraderDescription,
     GraderInfo,
-    GraderName,
-    OcamlLimits,
     OcamlSubmission,
     Stage,
     Submission,
@@ -36,6 +35,7 @@ from gradus.contract import (
     job_id_of,
 )
 from gradus.errors import FaultKind, InternalFault, Misuse, QueueFault, SandboxFault
+from gradus.tasks.ocaml import OcamlLimits
 from services.broker import MAX_STARTS, Broker, Claim, Job, Terms
 from services.broker.memory import MemoryBroker
 from services.broker.open import open_broker
@@ -45,13 +45,12 @@ from services.graders.ocaml.grader import OcamlGrader
 from services.offline import grade_in_order
 from services.worker import MAX_ATTEMPTS, Worker, grade_safely
 from tests.conftest import RedisServer
+from tests.graders import described
 
 RUBRIC = "ocaml/graduated@1"
 SOON_S = 60.0
 """Longer than anything here takes on a busy machine; nothing waits for it to pass."""
-INFO = GraderInfo(
-    name=GraderName.OCAML, revision="t1", toolchain="tiny 1", rubrics=(RUBRIC, "ocaml/strict@1"), sandbox="none"
-)
+INFO = GraderInfo(name="ocaml", revision="t1", toolchain="tiny 1", rubrics=(RUBRIC, "ocaml/strict@1"), sandbox="none")
 
 
 @pytest.fixture(autouse=True)
@@ -72,6 +71,11 @@ class TinyGrader:
         self.most_at_once = 0
         self.let_go = threading.Event()
         self._lock = threading.Lock()
+
+    waiting_slots = None
+
+    def description(self) -> GraderDescription:
+        return described(self.info())
 
     def info(self) -> GraderInfo:
         return INFO
@@ -134,7 +138,7 @@ def submission(completion: str, submission_id: str | None = None) -> OcamlSubmis
 def job(completion: str, *, deadline_s: float = 600.0, info: GraderInfo = INFO, **task: Any) -> Job:
     made = submission(completion)
     made = made.model_copy(update={"task": made.task.model_copy(update=task)})
-    payload = JobPayload(submission=made, rubric=RUBRIC, deadline=time.time() + deadline_s)
+    payload = JobPayload(submission=made.model_dump(mode="json"), rubric=RUBRIC, deadline=time.time() + deadline_s)
     return Job(job_id_of(info.grader, RUBRIC, made), "ocaml", payload.encode())
 
 
@@ -621,6 +625,8 @@ def test_offline_grading_that_nobody_wants_any_more_ends() -> None:
 
 
 def test_a_payload_survives_its_journey() -> None:
-    payload = JobPayload(submission=submission("let f x = x\u2028"), rubric=RUBRIC, deadline=1.5)
+    payload = JobPayload(
+        submission=submission("let f x = x\u2028").model_dump(mode="json"), rubric=RUBRIC, deadline=1.5
+    )
     assert JobPayload.decode(payload.encode()) == payload
     assert json.loads(payload.encode())["deadline"] == 1.5

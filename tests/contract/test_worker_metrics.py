@@ -7,7 +7,7 @@ import urllib.request
 
 import pytest
 
-from gradus.contract import Graded, GraderInfo, Stage, Submission, job_id_of
+from gradus.contract import Graded, GraderDescription, GraderInfo, Stage, Submission, job_id_of
 from gradus.errors import Misuse, SandboxFault
 from services.broker import Job
 from services.broker.memory import MemoryBroker
@@ -15,12 +15,18 @@ from services.broker.payload import JobPayload
 from services.worker import Worker
 from services.worker_metrics import MAX_FLAGS, WorkerMetrics
 from tests.echo import INFO, submission
+from tests.graders import described
 
 RUBRIC = INFO.rubrics[0]
 
 
 class Grader:
     """`right`, `wrong` or `fault`, as the completion says."""
+
+    waiting_slots = None
+
+    def description(self) -> GraderDescription:
+        return described(self.info())
 
     def info(self) -> GraderInfo:
         return INFO

@@ -17,8 +17,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gradus.contract import RustSubmission, RustTask, Severity, Stage, StdioCase
+from gradus.contract import RustSubmission, Severity, Stage
 from gradus.errors import Fault
+from gradus.tasks.rust import RustTask, StdioCase
 from services.graders.rust.grader import RustGrader
 from services.graders.rust.run import Ran, Runner
 from tests.e2e.real_cargo import Seen, by_cargo

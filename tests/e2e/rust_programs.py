@@ -16,8 +16,8 @@ from typing import Any
 
 import yaml
 
-from gradus.contract import RustTask
 from gradus.resources import configs
+from gradus.tasks.rust import RustTask
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT.parent / "shared" / "data"

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 import yaml
 
-from services.graders import GRADERS as TABLE
 from services.sandbox.container import missing_walls
+from tests.graders import GRADERS as TABLE
 
 ROOT = Path(__file__).parents[2]
 DOCKER = ROOT / "deploy" / "docker"

@@ -21,8 +21,8 @@ from prometheus_client import CollectorRegistry
 from services.api.metrics import Metrics
 from services.dashboard.exposition import FAMILIES, LABELLED, OF_ANY_STEP, PLAIN, exposition
 from services.dashboard.runs import Runs
-from services.graders import GRADERS
 from services.worker_metrics import WorkerMetrics
+from tests.graders import GRADERS
 from tests.report_runs import rich_run
 
 ROOT = Path(__file__).parents[2]

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from gradus.client import MAX_DEFECTS, RewardClient
-from gradus.contract import SUBMISSIONS, Faulted, Graded, GraderName
+from gradus.contract import SUBMISSIONS, Faulted, Graded
 from gradus.errors import FaultKind, Misuse, QueueFault, TooLarge
 from services.api.app import create_app
 from services.api.settings import ApiSettings
@@ -122,7 +122,7 @@ async def test_results_have_the_order_and_the_length_of_the_submissions_across_b
 
 async def test_submissions_may_be_models_or_mappings() -> None:
     async with over_asgi() as (client, _):
-        model = SUBMISSIONS[GraderName.OCAML].model_validate(submission("a"))
+        model = SUBMISSIONS["ocaml"].model_validate(submission("a"))
         assert rewards_of(await client.grade("ocaml", [model, submission("b", "reward 0")])) == [1.0, 0.0]
 
 
@@ -385,7 +385,7 @@ async def test_a_batch_that_the_service_finds_too_large_raises_too_large() -> No
 
 
 BAD_CALLS: dict[str, tuple[str, list[Any], dict[str, Any], str]] = {
-    "unknown grader": ("haskell", [], {}, "ocaml, rust, story"),
+    "unknown grader": ("Haskell", [], {}, "ocaml, rust, story"),
     "missing tests": ("ocaml", [submission("a"), {"id": "b", "completion": "", "task": {}}], {}, "submissions.1: task"),
     "another grader's": ("story", [submission("a")], {}, "submissions.0: task.references"),
     "duplicate id": ("ocaml", [submission("a"), submission("a", "reward 0")], {}, "'a' occurs twice"),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gradus.contract import Graded, GraderInfo, Submission
+from gradus.contract import Graded, GraderDescription, GraderInfo, Submission
 from gradus.errors import Misuse, SandboxFault
 from services.broker.memory import MemoryBroker
 from services.broker.open import open_broker
@@ -16,6 +16,7 @@ from services.sandbox.container import VARIABLE, Surroundings, missing_walls
 from services.worker import Worker
 from tests.conftest import Cli
 from tests.echo import INFO
+from tests.graders import described
 
 GOOD = Path(__file__).parents[1] / "cases/container"
 ALL = "user,capabilities,privileges,seccomp,root,tmp,memory,processes,network"
@@ -85,6 +86,11 @@ def test_a_misspelt_wall_is_not_one_that_stands(asked: str) -> None:
 
 class NeverAsked:
     """A grader that must not be reached."""
+
+    waiting_slots = None
+
+    def description(self) -> GraderDescription:
+        return described(self.info())
 
     def info(self) -> GraderInfo:
         return INFO

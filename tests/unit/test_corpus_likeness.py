@@ -183,16 +183,13 @@ def test_variants_of_one_problem_do_not_make_its_text_wording() -> None:
 
 def test_the_wording_of_repair_prompts_is_no_leak() -> None:
     from corpus.wording import repair_prompt
-    from gradus.contract import GraderName
 
-    one = repair_prompt("Add one.", GraderName.OCAML, "let f x = x", "types: line 1, column 2: error: " + "wrong " * 20)
-    other = repair_prompt(
-        "Turn it.", GraderName.OCAML, "let g y = y", "types: line 1, column 2: error: " + "wrong " * 20
-    )
+    one = repair_prompt("Add one.", "ocaml", "let f x = x", "types: line 1, column 2: error: " + "wrong " * 20)
+    other = repair_prompt("Turn it.", "ocaml", "let g y = y", "types: line 1, column 2: error: " + "wrong " * 20)
     message = "types: line 1, column 2: error: " + "wrong " * 20
     assert leaks(task("x", one, message=message), task("a", other, message=message)) == []
     assert quoted("Just a prompt.", "") == ["Just a prompt."]
-    long = repair_prompt(LONG, GraderName.OCAML, "let f x = x", "m")
+    long = repair_prompt(LONG, "ocaml", "let f x = x", "m")
     assert leaks(task("x", long, message="m"), task("a", LONG)) != []
 
 

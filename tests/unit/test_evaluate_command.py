@@ -14,8 +14,8 @@ from echo import Service
 from openai_like import Json, OpenAiLike, Reply, refused, said
 
 from gradus.client import RewardClient
-from gradus.contract import OcamlTask
 from gradus.errors import Misuse, QueueFault
+from gradus.tasks.ocaml import OcamlTask
 from trainer.config import PromptConfig, TrainConfig
 from trainer.data import Example
 from trainer.evaluate.command import main

@@ -13,9 +13,10 @@ import pytest
 from report_runs import MACHINE, verdict
 
 from gradus.client import RewardClient
-from gradus.contract import Diagnostic, Graded, GraderDescription, GraderName, Severity, Stage
-from gradus.descriptions import DESCRIPTIONS, description_of
+from gradus.contract import Diagnostic, Graded, GraderDescription, Severity, Stage
+from gradus.descriptions import description_of
 from gradus.errors import Misuse
+from gradus.tasks import TASKS
 from trainer.evaluate.comparison import compare
 from trainer.evaluate.details import details_of
 from trainer.evaluate.folder import read_evaluation
@@ -158,9 +159,9 @@ def test_an_evaluation_without_a_description_is_read_in_the_order_of_the_contrac
     ]
 
 
-@pytest.mark.parametrize("name", [name.value for name in GraderName])
+@pytest.mark.parametrize("name", list(TASKS))
 def test_every_built_in_grader_is_described(name: str) -> None:
-    found = DESCRIPTIONS[name]
+    found = description_of(name)
     assert found.name == name
     assert found.stages[0] is Stage.EXTRACT
     assert all(rate_test(rule, found.stages) for rule in found.rates.values())

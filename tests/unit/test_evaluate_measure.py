@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from gradus.client import RewardClient
-from gradus.contract import OcamlTask
 from gradus.errors import Misuse
+from gradus.tasks.ocaml import OcamlTask
 from trainer.evaluate.measure import Evaluated, Plan, Problem, evaluate
 from trainer.evaluate.outcome import Evaluation, figures_path, records_path, write_outcome
 from trainer.prompts import Prompt

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from gradus.contract import GraderName
 from gradus.errors import Misuse
 from trainer.config import TrainConfig
 from trainer.config_file import load
@@ -49,7 +48,7 @@ def test_columns_of_a_run_s_rows_say_nothing_about_tasks(tmp_path: Path) -> None
     config = SftStage.model_validate({"model": "fresh:qwen3", "output_dir": str(tmp_path), **ROWS})
     tasks = tmp_path / "tasks.jsonl"
     tasks.write_text(json.dumps({"id": "a", "prompt": "p", "tests": "let () = assert true"}) + "\n")
-    (found,) = examples_of(tasks, GraderName.OCAML, Asked(model="m"), config)
+    (found,) = examples_of(tasks, "ocaml", Asked(model="m"), config)
     assert found.prompt == "p"
 
 

@@ -15,7 +15,7 @@ from openai_like import Json, OpenAiLike, Reply, refused
 from report_runs import RIGHT, STUCK, WRONG
 
 from gradus.client import RewardClient
-from gradus.contract import Diagnostic, Faulted, Graded, GraderName, Severity, Stage, TestCount
+from gradus.contract import Diagnostic, Faulted, Graded, Severity, Stage, TestCount
 from gradus.errors import Misuse
 from gradus.sayings import asked_to_repair, reply
 from trainer.evaluate.again import continued, without_thoughts
@@ -151,8 +151,8 @@ def test_what_a_model_is_told_is_what_it_was_trained_on() -> None:
         stage=Stage.CHECK, severity=Severity.ERROR, line=1, column=2, code="E0425", message="<|end|> no"
     )
     verdict = WRONG.model_copy(update={"diagnostics": (remark,), "tests": TestCount(passed=1, total=3)})
-    told = asked_to_repair(GraderName.RUST, reply(verdict))
-    repair = repair_prompt("Add.", GraderName.RUST, "fn f() {}", reply(verdict))
+    told = asked_to_repair("rust", reply(verdict))
+    repair = repair_prompt("Add.", "rust", "fn f() {}", reply(verdict))
     first, _, shown = told.partition("\n\n")
     assert repair.startswith(first)
     assert repair.endswith(shown)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradus.contract import TestCount
-from services.graders.judge import Proof, judge
+from services.graders.base.judge import Proof, judge
 
 SECRET = "5f" * 16
 

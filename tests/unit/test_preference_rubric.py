@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from gradus.contract import Stage
 from gradus.errors import Misuse
-from services.facts import Facts, PreferenceFacts
-from services.rubric import rubrics_of, score
+from services.graders.preference.facts import PreferenceFacts
+from services.graders.rust.facts import RustFacts as Facts
+from tests.rubrics import SHIPPED, rubrics_of, score
 
 [SIGMOID] = rubrics_of("preference")
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -57,7 +58,7 @@ def test_a_score_passes_nothing() -> None:
 
 
 def test_the_rubric_is_for_these_facts_only() -> None:
-    with pytest.raises(Misuse, match="another grader's"):
-        score(Facts(Stage.TESTS), SIGMOID)
-    with pytest.raises(Misuse, match="another grader's"):
-        score(PreferenceFacts(0.0, 0.0, 1.0), "ocaml/strict@1")
+    with pytest.raises(Misuse, match="there is no rubric"):
+        SHIPPED["rust"].score(Facts(Stage.TESTS), SIGMOID)
+    with pytest.raises(Misuse, match="there is no rubric"):
+        SHIPPED["preference"].score(PreferenceFacts(0.0, 0.0, 1.0), "ocaml/strict@1")

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from gradus.contract import Stage, TestCount
 from gradus.errors import Misuse
-from services.facts import Facts
-from services.rubric import CODE_RUBRICS, Score, rubrics_of, score
+from services.graders.rust.facts import RustFacts as Facts
+from tests.rubrics import CODE_RUBRICS, Score, rubrics_of, score
 
 GRADUATED = "ocaml/graduated@1"
 STRICT = "ocaml/strict@1"

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradus.contract import RustTask, Severity
+from gradus.contract import Severity
+from gradus.tasks.rust import RustTask
 from services.graders.rust.answer import read_answer
 from services.graders.rust.compile import Remark
 from services.graders.rust.imports import hijacked, names_missed, names_to_import

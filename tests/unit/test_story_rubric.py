@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from gradus.contract import Stage
 from gradus.errors import InternalFault, Misuse
-from services.facts import Facts, ScrumFacts, Senses, StoryFacts
-from services.rubric import CODE_RUBRICS, SCRUM_WEIGHTS, STORY_RUBRICS, rubrics_of, score
+from services.graders.rust.facts import RustFacts as Facts
+from services.graders.story.facts import ScrumFacts, Senses, StoryFacts
+from tests.rubrics import CODE_RUBRICS, SCRUM_WEIGHTS, SHIPPED, STORY_RUBRICS, rubrics_of, score
 
 WEIGHTED, SCRUM = "story/weighted@1", "story/scrum@1"
 FULL = StoryFacts(
@@ -154,10 +155,10 @@ def test_scrum_without_its_facts_is_a_fault() -> None:
 
 
 def test_a_rubric_of_another_grader_is_misuse() -> None:
-    with pytest.raises(Misuse, match="another grader"):
-        score(FULL, next(iter(CODE_RUBRICS)))
-    with pytest.raises(Misuse, match="another grader"):
-        score(Facts(Stage.TESTS), WEIGHTED)
+    with pytest.raises(Misuse, match="there is no rubric"):
+        SHIPPED["story"].score(FULL, next(iter(CODE_RUBRICS)))
+    with pytest.raises(Misuse, match="there is no rubric"):
+        SHIPPED["rust"].score(Facts(Stage.TESTS), WEIGHTED)
 
 
 def test_weighted_is_the_default() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.facts import ScrumFacts
+from services.graders.story.facts import ScrumFacts
 from services.graders.story.scrum import scrum_facts, scrum_texts
 
 STORY = "As a shopper, I want to pay by card, so that I need no cash."

@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
-from gradus.contract import GraderName, OcamlTask, RustTask, StdioCase, StoryTask
+from gradus.contract import GraderName
 from gradus.errors import Misuse
 from gradus.resources import configs
+from gradus.tasks.ocaml import OcamlTask
+from gradus.tasks.rust import RustTask, StdioCase
+from gradus.tasks.story import StoryTask
 from trainer.config import DataConfig, FewShot, PromptConfig, WarmStart
 from trainer.config_file import load_config
 from trainer.data import Example, Tasks, load_tasks, read_worked_examples
@@ -30,7 +33,7 @@ def jsonl(path: Path, *rows: Any) -> str:
     return str(path)
 
 
-def load(dataset: str, grader: GraderName = GraderName.OCAML, **options: Any) -> Tasks:
+def load(dataset: str, grader: GraderName = "ocaml", **options: Any) -> Tasks:
     return load_tasks(DataConfig(dataset=dataset, **options), grader)
 
 
@@ -53,13 +56,13 @@ def test_csv_cells_hold_lists_as_json_or_words(tmp_path: Path) -> None:
     packages = [example.task.packages for example in load(str(path)).train if isinstance(example.task, OcamlTask)]
     assert packages == [("base", "zarith"), ("str",)]
     path.write_text('id,prompt,cases,dependencies\na,p,"[{""stdin"": ""1"", ""stdout"": ""2""}]",rand regex\n')
-    [example] = load(str(path), GraderName.RUST).train
+    [example] = load(str(path), "rust").train
     assert example.task == RustTask(cases=(StdioCase(stdin="1", stdout="2"),), dependencies=("rand", "regex"))
 
 
 def test_stories_may_come_with_separators(tmp_path: Path) -> None:
     rows = {"id": "s", "prompt": "p", "formatted_issues": "As a user ||||| As an admin"}
-    task = load(jsonl(tmp_path / "s.jsonl", rows), GraderName.STORY).train[0].task
+    task = load(jsonl(tmp_path / "s.jsonl", rows), "story").train[0].task
     assert isinstance(task, StoryTask)
     assert len(task.references) == 2
 
@@ -74,7 +77,7 @@ SPRINT = {
 
 
 def test_rows_of_a_sprint_data_set_are_tasks_as_they_are(tmp_path: Path) -> None:
-    found = load(jsonl(tmp_path / "s.jsonl", SPRINT), GraderName.STORY).train[0]
+    found = load(jsonl(tmp_path / "s.jsonl", SPRINT), "story").train[0]
     assert (found.id, found.prompt) == ("Sprint 7", SPRINT["sprint_goal"])
     assert found.task == StoryTask(
         sprint_goal=str(SPRINT["sprint_goal"]),
@@ -84,7 +87,7 @@ def test_rows_of_a_sprint_data_set_are_tasks_as_they_are(tmp_path: Path) -> None
 
 
 def test_an_id_and_a_prompt_of_a_sprint_win_over_its_name_and_goal(tmp_path: Path) -> None:
-    found = load(jsonl(tmp_path / "s.jsonl", SPRINT | {"id": "s7", "prompt": "Plan it."}), GraderName.STORY).train[0]
+    found = load(jsonl(tmp_path / "s.jsonl", SPRINT | {"id": "s7", "prompt": "Plan it."}), "story").train[0]
     assert (found.id, found.prompt) == ("s7", "Plan it.")
 
 
@@ -92,7 +95,7 @@ def test_sprints_in_csv_have_their_context_as_json(tmp_path: Path) -> None:
     path = tmp_path / "s.csv"
     columns = "sprint_name,sprint_goal,formatted_issues,num_issues,team_context"
     path.write_text(columns + '\nS1,Ship it.,a ||||| b,2,"{""sprint_focus"": ""speed""}"\n')
-    task = load(str(path), GraderName.STORY).train[0].task
+    task = load(str(path), "story").train[0].task
     assert task == StoryTask(sprint_goal="Ship it.", references=("a", "b"), team_context={"sprint_focus": "speed"})
 
 
@@ -111,7 +114,7 @@ def test_sprints_in_csv_have_their_context_as_json(tmp_path: Path) -> None:
 def test_a_bad_sprint_is_refused_by_file_and_line(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
     dataset = jsonl(tmp_path / "s.jsonl", SPRINT | changes)
     with pytest.raises(Misuse) as caught:
-        load(dataset, GraderName.STORY)
+        load(dataset, "story")
     assert f"{dataset}{says}" in str(caught.value)
 
 
@@ -119,7 +122,7 @@ def test_other_graders_know_no_columns_of_sprints(tmp_path: Path) -> None:
     assert "unknown columns: num_issues" in refused(jsonl(tmp_path / "t.jsonl", row(1, num_issues=2)))
 
 
-@pytest.mark.parametrize("grader", [GraderName.OCAML, GraderName.RUST, GraderName.STORY])
+@pytest.mark.parametrize("grader", ["ocaml", "rust", "story"])
 def test_the_shipped_tasks_load(grader: GraderName) -> None:
     tasks = load(str(configs() / "tasks" / f"{grader}.jsonl"), grader, held_out=0.2)
     assert len(tasks.train) > len(tasks.held_out) > 0
@@ -195,7 +198,7 @@ def test_worked_examples_take_completion_or_solution(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------------------------- the demo
 
 
-@pytest.mark.parametrize("grader", [GraderName.OCAML, GraderName.RUST])
+@pytest.mark.parametrize("grader", ["ocaml", "rust"])
 def test_the_demo_never_trains_on_a_held_out_pair(grader: GraderName) -> None:
     demo = f"demo:{grader}"
     tasks = load_tasks(DataConfig(dataset=demo, eval_dataset=f"{demo}/held-out"), grader)
@@ -208,7 +211,7 @@ def test_the_demo_never_trains_on_a_held_out_pair(grader: GraderName) -> None:
 
 
 def test_the_demo_of_stories_never_trains_on_a_held_out_pair() -> None:
-    tasks = load_tasks(DataConfig(dataset="demo:story", eval_dataset="demo:story/held-out"), GraderName.STORY)
+    tasks = load_tasks(DataConfig(dataset="demo:story", eval_dataset="demo:story/held-out"), "story")
     worked = read_worked_examples(WarmStart(dataset="demo:story/warm-start"))
 
     def pairs(prompts: Iterable[str]) -> set[tuple[str, str]]:

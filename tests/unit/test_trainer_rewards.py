@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from gradus.client import RewardClient
-from gradus.contract import Faulted, Graded, OcamlTask
+from gradus.contract import Faulted, Graded
 from gradus.errors import FaultKind
+from gradus.tasks.ocaml import OcamlTask
 from tests.echo import HIDDEN, Service
 from trainer.config import FaultBudget, RewardConfig
 from trainer.data import Example

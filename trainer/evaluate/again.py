@@ -27,7 +27,7 @@ from trainer.rewards import NO_VERDICT, Record, clean
 def refuse_turns(grader: GraderName, turns: int) -> None:
     """Raises Misuse where there is nothing to repair."""
     if turns > 1 and grader not in LANGUAGES:
-        raise Misuse(f"--turns {turns}: answers of the grader {grader.value!r} are no code, which could be repaired")
+        raise Misuse(f"--turns {turns}: answers of the grader {grader!r} are no code, which could be repaired")
 
 
 async def collect_turns(

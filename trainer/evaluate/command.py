@@ -59,7 +59,7 @@ def main(asked: Asked, tasks: Path, grader: str, judge: Judge, out: Path, rubric
     problems = problems_of(examples_of(tasks, name, asked, trained_with), prompt)
     if rubric is None and isinstance(trained_with, TrainConfig) and trained_with.reward.grader is name:
         rubric = trained_with.reward.rubric
-    plan = plan_of(asked, tasks.name, problems, prompt, grader=name.value, rubric=rubric)
+    plan = plan_of(asked, tasks.name, problems, prompt, grader=name, rubric=rubric)
     refuse_turns(name, plan.turns)
     folder = EvalFolder(out)
     console = Console(stderr=True)

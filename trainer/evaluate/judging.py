@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from gradus.client import RewardClient
 from gradus.console import say
-from gradus.contract import SUBMISSIONS, Faulted, Graded, GraderDescription, GraderInfo, misuse_of
+from gradus.contract import Faulted, Graded, GraderDescription, GraderInfo, misuse_of, submission_class
 from gradus.descriptions import description_of
 from gradus.errors import QueueFault
 from gradus.local import LocalGrader, open_local
@@ -69,13 +69,13 @@ class LocalJudge:
         return self._started().info()
 
     async def description(self) -> GraderDescription:
-        return description_of(self._name)
+        return self._started().description()
 
     async def grade(self, submissions: Sequence[Mapping[str, Any]], rubric: str | None) -> list[Graded | Faulted]:
         def graded() -> list[Graded | Faulted]:
             grader = self._started()
             try:
-                asked = [SUBMISSIONS[grader.info().name].model_validate(dict(one)) for one in submissions]
+                asked = [submission_class(grader.info().name).model_validate(dict(one)) for one in submissions]
             except ValidationError as error:
                 raise misuse_of(error) from None
             with self._lock:

@@ -15,9 +15,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gradus.client import RewardClient
-from gradus.contract import Faulted, Graded, GraderDescription, Task
+from gradus.contract import Faulted, Graded, GraderDescription
 from gradus.descriptions import description_of
 from gradus.errors import Misuse
+from gradus.tasks.base import Task
 from trainer.evaluate.details import is_judged
 from trainer.evaluate.machine import machine
 from trainer.evaluate.outcome import Evaluation, Measurement, Mode, measurement_of, record_of

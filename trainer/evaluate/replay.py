@@ -16,9 +16,11 @@ from pydantic import ConfigDict, Field, ValidationError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from gradus.contract import TASKS, Faulted, Graded, GraderName, Task, explain, grader_named
+from gradus.contract import Faulted, Graded, GraderName, explain, grader_named
 from gradus.errors import Misuse
 from gradus.rows import read_rows
+from gradus.tasks import TASKS
+from gradus.tasks.base import Task
 from trainer.config import TrainConfig
 from trainer.evaluate.asking import Plan
 from trainer.evaluate.causes import cause_of
@@ -94,7 +96,7 @@ def replay(folder: Path, grader: str | None, judge_of: Callable[[str], Judge], o
     Raises Misuse for a folder without completions or tasks, and for a grader that its files do not name.
     """
     stored = _Folder(folder, grader)
-    judge = judge_of(stored.grader.value)
+    judge = judge_of(stored.grader)
     return asyncio.run(_replayed(stored, judge, on_progress))
 
 
@@ -180,7 +182,7 @@ class _Folder:
         named, self._opening = _settings(path)
         if grader is None and named is None:
             raise Misuse(f"{path}: holds neither plan.json nor config.resolved.json with a grader; name it by --grader")
-        if grader is not None and named is not None and grader_named(grader).value != named:
+        if grader is not None and named is not None and grader_named(grader) != named:
             raise Misuse(f"{path}: was judged by the grader {named}, not {grader}")
         self.grader = grader_named(grader or named or "")
         self._tasks = dict(_tasks(path, self.grader))
@@ -232,7 +234,7 @@ def _settings(path: Path) -> tuple[str | None, str]:
             return plan.grader, plan.opening
         if run.resolved_config.exists():
             config = TrainConfig.model_validate_json(run.resolved_config.read_bytes())
-            return config.reward.grader.value if config.reward.grader else None, config.prompt.opening
+            return config.reward.grader if config.reward.grader else None, config.prompt.opening
     except ValidationError as error:
         raise Misuse(f"{path}: its settings cannot be read by this version: {explain(error)}") from None
     return None, ""

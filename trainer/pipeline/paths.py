@@ -13,7 +13,8 @@ from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from gradus.descriptions import DESCRIPTIONS
+from gradus.descriptions import description_of
+from gradus.tasks import TASKS
 from trainer.evaluate.calling import Calls
 from trainer.evaluate.comparison import Comparison
 from trainer.evaluate.declining import Declines
@@ -123,8 +124,7 @@ def _refuse_unasked(stage: Stage, path: str) -> None:
         raise _Nowhere(f"answers are asked for {turns} times")
     if int(after.get("pass_at") or 1) > max(1, samples):
         raise _Nowhere(f"there are {samples} samples of each task")
-    described = DESCRIPTIONS.get(stage.grader)
-    known = [*described.rates] if described else []
+    known = [*description_of(stage.grader).rates] if stage.grader in TASKS else []
     if "rates" in after and known and after["rates"] not in known:
         raise _Nowhere(f"the grader {stage.grader} has no rate {after['rates']}; it has {', '.join(known)}")
 

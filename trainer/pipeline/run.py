@@ -104,7 +104,7 @@ def main(
     with signals.heard(), folder.locked(screen.say) as lock:
         run = _run_of(pipeline, path, start, screen, signals, folder)
         try:
-            with Embedded(folder.log("service"), lock, [g.value for g in pipeline.graders], pipeline.slots) as service:
+            with Embedded(folder.log("service"), lock, [g for g in pipeline.graders], pipeline.slots) as service:
                 _checked(run, overrides, check_command, lock)
                 _run_all(run, service, lock)
         except StageEnded as ended:

@@ -10,7 +10,7 @@ All under one prefix, so that one Redis can be shared and one ACL pattern covers
     result:<id>       string   the result of a finished job, to cache
     uncached:<id>     string   the same, only for those who wait already
     inbox:<asker>     stream   answers on their way to one broker instance: id, result
-    note:<key>        string   what the asking side wants remembered
+    note:<key>        string   what processes want remembered
     dead:<grader>     stream   dead letters: id, payload, history
     workers           zset     live workers by the time at which they are forgotten
     worker:<name>     string   what that worker announced

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from gradus.errors import InternalFault, SandboxFault
-from services.facts import Facts
-from services.graders.judge import judge
+from services.graders.base.code import CodeFacts
+from services.graders.base.judge import judge
 from services.graders.ocaml.config import OcamlConfig
 from services.graders.ocaml.toolchain import MOUNT, SEAL, OcamlToolchain
 from services.graders.ocaml.trial import (
@@ -41,7 +41,7 @@ class ColdWay:
         self._toolchain = toolchain
         self._config = config
 
-    def facts(self, trial: Trial) -> Facts:
+    def facts(self, trial: Trial) -> CodeFacts:
         """What the boxes show of this answer. Raises Fault for what is not its doing."""
         request = {**self._request(trial), "answer": trial.code.encode(), "view": _VIEW}
         outcome = self._front(trial, "answer", request)
@@ -52,7 +52,7 @@ class ColdWay:
         facts = facts_of(said)
         return self._tested(trial, facts, reply) if said["compiled"] else facts
 
-    def _gave_up(self, trial: Trial, outcome: Outcome) -> Facts:
+    def _gave_up(self, trial: Trial, outcome: Outcome) -> CodeFacts:
         """The front said nothing. Was it this answer, or is the box broken? A toy answer in the same box tells."""
         _refuse_starved(outcome, "the compiler")
         limit = outcome.ending is Ending.CPU_LIMIT
@@ -62,7 +62,7 @@ class ColdWay:
                 raise SandboxFault(f"the compiler does not run in its box: {_said(outcome)}")
         return gave_up(limit=limit)
 
-    def _tested(self, trial: Trial, facts: Facts, compiled: Mapping[str, bytes]) -> Facts:
+    def _tested(self, trial: Trial, facts: CodeFacts, compiled: Mapping[str, bytes]) -> CodeFacts:
         inputs = {f"in/{name.removeprefix('out/')}": data for name, data in compiled.items() if name != "facts"}
         request = {**self._request(trial), **inputs, "tests": trial.task.tests.encode()}
         request["includes"] += f"\n{MOUNT}".encode()  # the harness, which answers never see
@@ -76,7 +76,7 @@ class ColdWay:
             return misfit(facts, plan["mismatch"])
         return self._ran(trial, facts, reply["out/program"], plan["total"])
 
-    def _ran(self, trial: Trial, facts: Facts, program: bytes, expected: int) -> Facts:
+    def _ran(self, trial: Trial, facts: CodeFacts, program: bytes, expected: int) -> CodeFacts:
         limits = self._config.run_limits(trial.task.limits)
         cpu_ms = self._config.run_cpu_ms(trial.task.limits)
         packages = "false" if fits(trial.task) else "true"

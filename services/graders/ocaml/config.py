@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gradus.contract import OcamlLimits, RubricName, RunLimits
-from services.graders.settings import BoxLimits, Positive, Section, read_settings
+from gradus.tasks.base import RunLimits
+from gradus.tasks.ocaml import OcamlLimits
+from services.graders.base.settings import BoxLimits, GraderConfig, Positive, read_settings
 from services.sandbox import Limits
 
 
-class OcamlConfig(Section):
-    rubric: RubricName
+class OcamlConfig(GraderConfig):
     compile: BoxLimits
     """Of the compile server's children."""
     cold_compile: BoxLimits

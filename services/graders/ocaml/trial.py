@@ -11,10 +11,11 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from gradus.contract import Diagnostic, Framework, OcamlTask, Stage, TestCount
+from gradus.contract import Diagnostic, Stage, TestCount
 from gradus.errors import InternalFault
-from services.facts import Facts
-from services.graders.judge import Proof
+from gradus.tasks.ocaml import Framework, OcamlTask
+from services.graders.base.code import CodeFacts
+from services.graders.base.judge import Proof
 
 TOY = b"let toy = 1\n"
 """Compiles wherever anything compiles: tells an answer that breaks the compiler from a box that is broken."""
@@ -89,9 +90,9 @@ def read(reply: Mapping[str, bytes], section: str) -> dict[str, Any]:
     return said
 
 
-def facts_of(said: Mapping[str, Any]) -> Facts:
+def facts_of(said: Mapping[str, Any]) -> CodeFacts:
     """What the front saw of the answer."""
-    return Facts(
+    return CodeFacts(
         stage=Stage.COMPILE if said["typed"] == said["total"] > 0 else Stage.TYPES,
         typed_share=said["typed"] / said["total"] if said["total"] else 0.0,
         flags=tuple(f"forbidden:{what.lower()}" for what in said["forbidden"]),
@@ -99,21 +100,21 @@ def facts_of(said: Mapping[str, Any]) -> Facts:
     )
 
 
-def gave_up(*, limit: bool) -> Facts:
+def gave_up(*, limit: bool) -> CodeFacts:
     """The compiler came to no end on this answer, or broke on it."""
     message = "the compiler did not come to an end within its limits" if limit else "the answer breaks the compiler"
     flag = "limit:compile" if limit else "compiler:crash"
-    return Facts(Stage.TYPES, flags=(flag,), diagnostics=(Diagnostic(stage=Stage.TYPES, message=message),))
+    return CodeFacts(Stage.TYPES, flags=(flag,), diagnostics=(Diagnostic(stage=Stage.TYPES, message=message),))
 
 
-def misfit(facts: Facts, why: str) -> Facts:
+def misfit(facts: CodeFacts, why: str) -> CodeFacts:
     """The tests do not fit this answer."""
     return replace(
         facts, stage=Stage.COMPILE, diagnostics=(*facts.diagnostics, Diagnostic(stage=Stage.COMPILE, message=why))
     )
 
 
-def ran(facts: Facts, proof: Proof, limit: str | None, reason: str | None) -> Facts:
+def ran(facts: CodeFacts, proof: Proof, limit: str | None, reason: str | None) -> CodeFacts:
     """The tests ran: what was proven, and the limit that ended the run if one did."""
     # A suite that came to nothing proves nothing: it counts as one test that did not pass.
     tests = proof.tests if proof.tests.total else TestCount(passed=0, total=1)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from gradus.errors import SandboxFault
-from services.facts import Facts
-from services.graders.judge import judge
+from services.graders.base.code import CodeFacts
+from services.graders.base.judge import judge
 from services.graders.ocaml.config import OcamlConfig
 from services.graders.ocaml.toolchain import MOUNT, OcamlToolchain
 from services.graders.ocaml.trial import (
@@ -154,13 +154,13 @@ class WarmWay:
         self._slots: dict[int, Slot] = {}
         self._tests = TestsCache()
 
-    def facts(self, trial: Trial) -> Facts:
+    def facts(self, trial: Trial) -> CodeFacts:
         """What the boxes show of this answer. Raises NeedsCold, or Fault for what is not the answer's doing."""
         slot = self._slots.setdefault(trial.slot, Slot(self._sandbox, self._toolchain, self._config.max_memory_mb))
         key = _key(trial) if trial.task.signature is not None else None
         known = self._tests.get(key) if key else None
         reply = self._compiled(slot, trial, with_tests=known is None)
-        if isinstance(reply, Facts):
+        if isinstance(reply, CodeFacts):
             return reply
         facts = facts_of(said := read(reply, "facts"))
         if not said["compiled"]:
@@ -174,7 +174,7 @@ class WarmWay:
                 self._tests.put(key, known)
         return self._ran(slot, trial, facts, reply["code/answer"], known)
 
-    def _compiled(self, slot: Slot, trial: Trial, *, with_tests: bool) -> Facts | Sections:
+    def _compiled(self, slot: Slot, trial: Trial, *, with_tests: bool) -> CodeFacts | Sections:
         sections = {**trial.sections(), "answer": trial.code.encode(), "harness": MOUNT.encode()}
         if with_tests:
             sections["tests"] = trial.task.tests.encode()
@@ -199,7 +199,7 @@ class WarmWay:
         trial.cpu_s += done.cpu_s
         return done
 
-    def _ran(self, slot: Slot, trial: Trial, facts: Facts, answer: bytes, tests: CompiledTests) -> Facts:
+    def _ran(self, slot: Slot, trial: Trial, facts: CodeFacts, answer: bytes, tests: CompiledTests) -> CodeFacts:
         limits = self._config.run_limits(trial.task.limits)
         cpu_ms = self._config.run_cpu_ms(trial.task.limits)
         done = slot.run(trial.secret, answer, tests.code, cpu_ms, limits.memory_mb, limits.wall_s)

@@ -13,16 +13,15 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field, ValidationError
 
-from gradus.contract import RubricName, explain
+from gradus.contract import explain
 from gradus.errors import Misuse
-from services.graders.settings import Positive, Section, read_settings
+from services.graders.base.settings import GraderConfig, Positive, read_settings
 
 PREFIX = "GRADUS_PREFERENCE_"
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
-class PreferenceConfig(Section):
-    rubric: RubricName
+class PreferenceConfig(GraderConfig):
     model: str | None = None
     """The final folder of a run of `gradus train reward`, any such folder, or a name on the hub."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"

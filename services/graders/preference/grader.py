@@ -5,21 +5,21 @@ Runs nothing that a model wrote, so it needs no box. Many slots share one model,
 
 from __future__ import annotations
 
-import hashlib
 import math
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gradus.contract import Graded, GraderInfo, GraderName, PreferenceSubmission, Submission
+from gradus.contract import TaskSubmission
 from gradus.errors import InternalFault
 from gradus.reward_model.weights import fingerprint, found, label_of
-from services.facts import PreferenceFacts
-from services.graders import NotNamed
-from services.graders.cases import prove_cases
+from gradus.tasks.preference import PreferenceTask
+from services.graders.base import NotNamed
+from services.graders.base.grader import BaseGrader
 from services.graders.preference.config import PREFIX, WITHOUT_EFFECT, PreferenceConfig, load_config
+from services.graders.preference.facts import PreferenceFacts
+from services.graders.preference.rubric import RUBRICS
 from services.graders.preference.scorer import Scorer
-from services.graders.verdict import offered_rubrics, verdict
 
 if TYPE_CHECKING:
     from gradus.reward_model.texts import Prompt, Read
@@ -32,7 +32,13 @@ NO_MODEL = (
 CUT, CONTROL_TOKENS = "preference:cut", "preference:control_tokens"
 
 
-class PreferenceGrader:
+class PreferenceGrader(BaseGrader[PreferenceTask, PreferenceFacts]):
+    name = "preference"
+    task = PreferenceTask
+    shipped = RUBRICS
+    waiting_slots = 64
+    without_effect = WITHOUT_EFFECT
+
     def __init__(self, config: Path | None = None) -> None:
         """Raises NotNamed without a model, InternalFault when torch is missing, Misuse for one that cannot be used."""
         self.config = load_config(config)
@@ -41,27 +47,23 @@ class PreferenceGrader:
         self.model, self.precision = _opened(self.config, self.config.model)
         self.scorer = Scorer(self.model, batch_tokens=self.config.batch_tokens, hang_s=self.config.hang_s)
         files = fingerprint(found(self.config.model))
-        self._info = GraderInfo(
-            name=GraderName.PREFERENCE,
-            revision=self._revision(files),
+        self.identify(
+            self.config,
+            config,
             toolchain=f"{label_of(self.config.model)} {files[:12]} in {self.precision}",
-            rubrics=offered_rubrics(GraderName.PREFERENCE, self.config.rubric),
-            sandbox="none",
+            versions=(files, self.precision),
         )
-
-    def info(self) -> GraderInfo:
-        return self._info
 
     def prove(self) -> None:
         from services.graders.preference.probes import refuse_unfit
 
         refuse_unfit(self.model, self.precision)
-        prove_cases(self, PreferenceSubmission, Path(__file__).parent / "cases.yaml")
+        super().prove()
 
-    def grade(self, submission: Submission, rubric: str, slot: int) -> Graded:
-        if not isinstance(submission, PreferenceSubmission):
-            raise InternalFault(f"the preference grader was given a {type(submission).__name__}", retryable=False)
-        started, cpu_s = time.monotonic(), time.thread_time()
+    def facts(
+        self, submission: TaskSubmission[PreferenceTask], slot: int = 0, rubric: str = ""
+    ) -> tuple[PreferenceFacts, float]:
+        cpu_s = time.thread_time()
         read = self.model.read(_prompt_of(submission), submission.completion)
         scored = self.scorer.score(read.ids)
         if not math.isfinite(scored.score):
@@ -70,19 +72,7 @@ class PreferenceGrader:
             )
             raise InternalFault(message, retryable=False)
         facts = PreferenceFacts(scored.score, self.config.centre, self.config.scale, _flags(read))
-        used_s = scored.cpu_s + time.thread_time() - cpu_s
-        return verdict(submission, facts, rubric, self._info, used_s, started)
-
-    def _revision(self, files: str) -> str:
-        """Everything that can change a verdict but rubrics, which have versions of their own."""
-        folder, services = Path(__file__).parent, Path(__file__).parents[2]
-        shared = (services / "facts.py", services / "graders/settings.py", services / "graders/verdict.py")
-        reading = sorted((services.parent / "gradus/reward_model").glob("*.py"))
-        digest = hashlib.sha256(f"{files}|{self.precision}".encode())
-        for path in (*sorted(folder.glob("*.py")), *reading, *shared):
-            digest.update(path.read_bytes())
-        digest.update(self.config.model_dump_json(exclude=set(WITHOUT_EFFECT)).encode())
-        return digest.hexdigest()[:12]
+        return facts, scored.cpu_s + time.thread_time() - cpu_s
 
 
 def _opened(config: PreferenceConfig, name: str) -> tuple[Model, str]:
@@ -95,7 +85,7 @@ def _opened(config: PreferenceConfig, name: str) -> tuple[Model, str]:
     return open_model(config, name)
 
 
-def _prompt_of(submission: PreferenceSubmission) -> Prompt:
+def _prompt_of(submission: TaskSubmission[PreferenceTask]) -> Prompt:
     if not submission.task.messages:
         return submission.prompt
     return [{"role": message.role, "content": message.content} for message in submission.task.messages]

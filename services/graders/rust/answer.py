@@ -7,18 +7,17 @@ own crate expands, and a macro that tests call expands in theirs.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from gradus.contract import Diagnostic, RustTask, Stage
+from gradus.contract import Diagnostic, Stage
+from gradus.tasks.rust import RustTask
 from services.extract import Answer, Layout, extract
 from services.graders.rust.lexer import Item, Kind, Token, code, items, macro_bodies
 from services.graders.rust.outlives import assumed_bounds
 from services.graders.rust.signature import Signature
 
-TAGS = frozenset({"rust", "rs"})
 _PATH = re.compile(r"src/(?:[a-z0-9_]{1,64}/){0,4}[a-z0-9_]{1,64}\.rs")
 FORBIDDEN: Mapping[str, str] = {
     "unsafe": "an answer may not use `unsafe`",
@@ -93,10 +92,6 @@ class RustAnswer:
         if not self.own_equality:
             yield from ((token, _OWN_EQUALITY) for token in _own_equality(found))
 
-    @property
-    def unsafe_count(self) -> int:
-        return sum(token.text == "unsafe" for found in self.tokens.values() for token in found)
-
     @cached_property
     def items(self) -> Mapping[str, tuple[Item, ...]]:
         """Path -> its items at the top level."""
@@ -105,12 +100,6 @@ class RustAnswer:
     def located(self, path: str, message: str) -> str:
         """`message` about a place in `path`; the usual file need not be named."""
         return message if path == self.entry else f"{path}: {message}"
-
-    def lines_changed(self, given: Mapping[str, str]) -> int | None:
-        """Lines that only one of the answer and the files that the task gave has; None when it gave none of these."""
-        if not given.keys() & self.written.keys():
-            return None
-        return sum(_lines_changed(given.get(path, ""), text) for path, text in self.written.items())
 
 
 def _is_safe_extern(following: Sequence[Token]) -> bool:
@@ -131,15 +120,9 @@ def _own_equality(found: Sequence[Token]) -> Iterator[Token]:
                 yield token
 
 
-def _lines_changed(before: str, after: str) -> int:
-    """Lines taken away plus lines added; a line that only moved is neither."""
-    old, new = Counter(before.splitlines()), Counter(after.splitlines())
-    return (old - new).total() + (new - old).total()
-
-
 def read_answer(completion: str, task: RustTask, signature: Signature | None) -> RustAnswer:
     entry = "src/main.rs" if task.cases else "src/lib.rs"
-    form = extract(completion, TAGS, _definition_of(task, signature), Layout(entry, _PATH, "src/"))
+    form = extract(completion, task.FENCES, _definition_of(task, signature), Layout(entry, _PATH, "src/"))
     written = {entry: form.text, **form.files}
     own_equality = "PartialEq" in (task.signature or "")
     return RustAnswer(form, entry, {**task.files, **written}, written, task.edition, own_equality)

@@ -15,8 +15,9 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
-from gradus.contract import Diagnostic, RustTask, Severity, Stage
+from gradus.contract import Diagnostic, Severity, Stage
 from gradus.errors import SandboxFault
+from gradus.tasks.rust import RustTask
 from services.graders.rust.answer import RustAnswer
 from services.graders.rust.config import RustConfig
 from services.graders.rust.crates import Prebuilt

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gradus.contract import RubricName, RunLimits
+from gradus.tasks.base import RunLimits
+from services.graders.base.settings import BoxLimits, GraderConfig, Positive, read_settings
 from services.graders.rust.crates import Crates
-from services.graders.settings import BoxLimits, Positive, Section, read_settings
 from services.sandbox import Limits
 
 
-class RustConfig(Section):
-    rubric: RubricName
+class RustConfig(GraderConfig):
     compile: BoxLimits
     """Of each of the two compiling boxes: the answer with its lints, and the tests against it."""
     run: BoxLimits

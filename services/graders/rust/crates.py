@@ -26,11 +26,11 @@ from pydantic import Field, field_validator
 
 from gradus.errors import InternalFault, Misuse
 from gradus.resources import cache
+from services.graders.base.settings import Section
 from services.graders.rust import cargo as cargo_project
 from services.graders.rust import macros
 from services.graders.rust.cargo import Library, Project
 from services.graders.rust.macros import Source
-from services.graders.settings import Section
 
 MOUNT = "/opt/gradus-crates"
 """Where boxes see the build, read-only."""

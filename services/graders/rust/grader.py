@@ -6,38 +6,27 @@ Believes nothing that the answer's process says without the run's secret.
 
 from __future__ import annotations
 
-import hashlib
-import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gradus.contract import (
-    Diagnostic,
-    Graded,
-    GraderInfo,
-    GraderName,
-    RustSubmission,
-    RustTask,
-    Stage,
-    Submission,
-    TestCount,
-)
+from gradus.contract import Diagnostic, Stage, TaskSubmission, TestCount
 from gradus.errors import InternalFault, SandboxFault
-from services.degenerate import degenerate_flags, is_stub
-from services.facts import Facts
-from services.graders.cases import prove_cases
+from gradus.tasks.rust import RustTask
+from services.graders.base.code import with_form
+from services.graders.base.grader import BaseGrader
 from services.graders.rust.answer import RustAnswer, read_answer
 from services.graders.rust.compile import TOY, Came, Compiled, Compiler
 from services.graders.rust.config import load_config
+from services.graders.rust.facts import RustFacts
 from services.graders.rust.imports import globs, hijacked, names_missed, names_to_import
 from services.graders.rust.lexer import without_comments
+from services.graders.rust.rubric import RUBRICS
 from services.graders.rust.run import NotStarted, Ran, Runner
 from services.graders.rust.share import checked_share
 from services.graders.rust.signature import Signature, parse_signature
 from services.graders.rust.tests_file import TestsFile, write_tests_file
-from services.graders.rust.toolchain import HARNESS, HARNESS_CRATE, SERVER_SOURCE, RustToolchain
-from services.graders.verdict import offered_rubrics, verdict
+from services.graders.rust.toolchain import HARNESS_CRATE, RustToolchain
 from services.sandbox import Sandbox
 from services.sandbox.bubblewrap import Bubblewrap
 from services.sandbox.probe import refuse_unless_safe
@@ -57,7 +46,11 @@ class _Trial:
     cpu_s: float = 0.0
 
 
-class RustGrader:
+class RustGrader(BaseGrader[RustTask, RustFacts]):
+    name = "rust"
+    task = RustTask
+    shipped = RUBRICS
+
     def __init__(self, config: Path | None = None, sandbox: Sandbox | None = None) -> None:
         self.config = load_config(config)
         self.sandbox = sandbox or Bubblewrap()
@@ -65,46 +58,36 @@ class RustGrader:
         self.crates = self.toolchain.crates(self.config.crates)
         self.compiler = Compiler(self.sandbox, self.toolchain, self.crates, self.config)
         self.runner = Runner(self.sandbox, self.toolchain, self.config)
-        self._info = GraderInfo(
-            name=GraderName.RUST,
-            revision=self._revision(),
+        self.identify(
+            self.config,
+            config,
             toolchain=f"rust {self.toolchain.version}",
-            rubrics=offered_rubrics(GraderName.RUST, self.config.rubric),
             sandbox=self.sandbox.name,
+            versions=(self.toolchain.commit, self.crates.revision),
         )
-
-    def info(self) -> GraderInfo:
-        return self._info
 
     def prove(self) -> None:
         refuse_unless_safe(self.sandbox)
-        prove_cases(self, RustSubmission, Path(__file__).parent / "cases.yaml")
-
-    def grade(self, submission: Submission, rubric: str, slot: int) -> Graded:
-        if not isinstance(submission, RustSubmission):
-            raise InternalFault(f"the Rust grader was given a {type(submission).__name__}", retryable=False)
-        started = time.monotonic()
-        facts, cpu_s = self.facts(submission, slot)
-        return verdict(submission, facts, rubric, self._info, cpu_s, started)
+        super().prove()
 
     def close(self) -> None:
         self.compiler.close()
 
-    def facts(self, submission: RustSubmission, slot: int = 0) -> tuple[Facts, float]:
-        """What was seen of the submission, and the CPU seconds that it used in boxes."""
+    def facts(self, submission: TaskSubmission[RustTask], slot: int = 0, rubric: str = "") -> tuple[RustFacts, float]:
         task = submission.task
         signature = parse_signature(task.signature, task.crate) if task.signature else None
         _refuse_unusable(task, signature)
-        trial = _Trial(task, signature, read_answer(submission.completion, task, signature), slot)
-        return _with_form(self._judged(trial), trial), trial.cpu_s
+        answer = read_answer(submission.completion, task, signature)
+        trial = _Trial(task, signature, answer, slot)
+        return with_form(self._judged(trial), answer.form, without_comments(answer.form.text)), trial.cpu_s
 
-    def _judged(self, trial: _Trial) -> Facts:
+    def _judged(self, trial: _Trial) -> RustFacts:
         answer = trial.answer
         if answer.empty:
             return _only(Stage.EXTRACT, "there is no code in the completion")
         if answer.forbidden:
             names = dict.fromkeys(f"forbidden:{diagnostic.code}" for diagnostic in answer.forbidden)
-            return Facts(Stage.CHECK, flags=tuple(names), diagnostics=answer.forbidden)
+            return RustFacts(Stage.CHECK, flags=tuple(names), diagnostics=answer.forbidden)
         compiled, cpu_s = self.compiler.answer(answer, trial.task, trial.slot)
         trial.cpu_s += cpu_s
         if compiled.came is Came.BROKE:
@@ -124,7 +107,7 @@ class RustGrader:
         except NotStarted as broken:
             raise SandboxFault(f"programs do not start in their box: {broken}") from None
 
-    def _tested(self, trial: _Trial, facts: Facts, product: bytes) -> Facts:
+    def _tested(self, trial: _Trial, facts: RustFacts, product: bytes) -> RustFacts:
         task = trial.task
         if task.cases:
             ran = self.runner.cases(product, task)
@@ -158,7 +141,7 @@ class RustGrader:
             self._refuse_broken_box(trial.slot)
         return compiled, tests
 
-    def _ran(self, trial: _Trial, facts: Facts, ran: Ran) -> Facts:
+    def _ran(self, trial: _Trial, facts: RustFacts, ran: Ran) -> RustFacts:
         trial.cpu_s += ran.cpu_s
         return replace(
             _remarked(facts, ran.reasons),
@@ -169,46 +152,27 @@ class RustGrader:
             flags=(*facts.flags, *((f"limit:{ran.limit}",) if ran.limit else ())),
         )
 
-    def _revision(self) -> str:
-        """Everything that can change a verdict but rubrics, which have versions of their own."""
-        services = Path(__file__).parents[2]
-        shared = ("extract.py", "degenerate.py", "graders/judge.py", "graders/settings.py", "graders/verdict.py")
-        own = [
-            *sorted(Path(__file__).parent.glob("*.py")),
-            *sorted(Path(__file__).parent.glob("*.txt")),
-            HARNESS,
-            SERVER_SOURCE,
-        ]
-        digest = hashlib.sha256()
-        for path in [*own, *(services / name for name in shared)]:
-            digest.update(path.read_bytes())
-        names = (self.sandbox.name, self.toolchain.commit, self.crates.revision)
-        digest.update("|".join((self.config.model_dump_json(), *names)).encode())
-        return digest.hexdigest()[:12]
-
 
 def _refuse_unusable(task: RustTask, signature: Signature | None) -> None:
     why = None
     if task.crate in _TAKEN or task.crate in (name.replace("-", "_") for name in task.dependencies):
         why = f"no answer can be a crate {task.crate!r}"
-    elif task.crate in [name.replace("-", "_") for name in task.dependencies]:
-        why = f"an answer cannot be the crate {task.crate!r} that it depends on"
     elif signature is not None and not (signature.names or signature.pins):
         why = "its signature declares nothing; write `pub fn f(x: i64) -> i64;` or the like"
     if why:
         raise InternalFault(f"this task cannot be judged: {why}", retryable=False)
 
 
-def _only(stage: Stage, message: str) -> Facts:
-    return Facts(stage, diagnostics=(Diagnostic(stage=stage, message=message),))
+def _only(stage: Stage, message: str) -> RustFacts:
+    return RustFacts(stage, diagnostics=(Diagnostic(stage=stage, message=message),))
 
 
-def _facts_of(compiled: Compiled, trial: _Trial) -> Facts:
+def _facts_of(compiled: Compiled, trial: _Trial) -> RustFacts:
     """What the compiler and the linter said of the answer."""
     diagnostics = tuple(compiled.diagnostics(trial.answer))
     if compiled.came in (Came.COMPILED, Came.REFUSED):
         unsafe = any(error.code == "unsafe_code" for error in compiled.errors)
-        return Facts(
+        return RustFacts(
             Stage.CLIPPY if compiled.came is Came.COMPILED else Stage.CHECK,
             typed_share=0.0 if unsafe else checked_share(trial.answer, trial.signature, compiled.errors),
             flags=("forbidden:unsafe",) if unsafe else (),
@@ -220,7 +184,7 @@ def _facts_of(compiled: Compiled, trial: _Trial) -> Facts:
     return replace(_only(Stage.CHECK, why), flags=("limit:compile" if limit else "compiler:crash",))
 
 
-def _misfit(facts: Facts, trial: _Trial, compiled: Compiled, tests: TestsFile) -> Facts:
+def _misfit(facts: RustFacts, trial: _Trial, compiled: Compiled, tests: TestsFile) -> RustFacts:
     """The tests do not compile against this answer. Says what is declared and missing, and nothing of the tests."""
     unfit = dict.fromkeys(pin.name for error in compiled.errors if (pin := tests.pins.get(error.line)))
     if compiled.came is Came.LIMIT:
@@ -231,23 +195,6 @@ def _misfit(facts: Facts, trial: _Trial, compiled: Compiled, tests: TestsFile) -
     return replace(_remarked(facts, why), typed_share=share)
 
 
-def _remarked(facts: Facts, why: Sequence[str]) -> Facts:
+def _remarked(facts: RustFacts, why: Sequence[str]) -> RustFacts:
     more = (Diagnostic(stage=Stage.TESTS, message=text) for text in why)
     return replace(facts, diagnostics=(*facts.diagnostics, *more))
-
-
-def _with_form(facts: Facts, trial: _Trial) -> Facts:
-    """The facts with what the form of the completion adds to them."""
-    form, answer = trial.answer.form, trial.answer
-    uncommented = without_comments(form.text)
-    flags = (*form.flags, *degenerate_flags(form, uncommented=uncommented))
-    if not facts.passed and is_stub(form.text, uncommented=uncommented):
-        flags = (*flags, "degenerate:stub")
-    return replace(
-        facts,
-        flags=(*flags, *facts.flags),
-        blocks=form.blocks,
-        trailing_chars=form.trailing_chars,
-        unsafe_count=answer.unsafe_count,
-        lines_changed=answer.lines_changed(trial.task.files),
-    )

@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
-from gradus.contract import RustTask
+from gradus.tasks.rust import RustTask
 from services.graders.rust.answer import RustAnswer
 from services.graders.rust.lexer import Item, Kind, Token, code, items, macro_bodies
 

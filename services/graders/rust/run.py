@@ -6,9 +6,10 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from gradus.contract import RustTask, StdioCase, TestCount
+from gradus.contract import TestCount
 from gradus.errors import SandboxFault
-from services.graders.judge import judge
+from gradus.tasks.rust import RustTask, StdioCase
+from services.graders.base.judge import judge
 from services.graders.rust.config import RustConfig
 from services.graders.rust.toolchain import RustToolchain
 from services.sandbox import Command, Ending, Limits, Outcome, Sandbox

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from gradus.contract import RustTask
+from gradus.tasks.rust import RustTask
 from services.graders.rust.imports import globs, is_plain
 from services.graders.rust.lexer import Kind, Token, code, tokens
 from services.graders.rust.signature import Pin, Signature

@@ -7,8 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from gradus.contract import RubricName
-from services.graders.settings import Positive, Section, read_settings
+from services.graders.base.settings import GraderConfig, Positive, Section, read_settings
 from services.graders.story.matching import Gate
 from services.graders.story.model import DEFAULT_MODEL
 from services.graders.story.reading import ReadingLimits
@@ -44,8 +43,7 @@ class StoryLimits(Section):
         return ReadingLimits(self.characters, self.lines)
 
 
-class StoryConfig(Section):
-    rubric: RubricName
+class StoryConfig(GraderConfig):
     model: str = DEFAULT_MODEL
     backend: str
     precision: str

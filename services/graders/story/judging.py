@@ -11,10 +11,11 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from gradus.contract import Diagnostic, Severity, Stage, StoryTask
-from services.facts import Senses, StoryFacts
+from gradus.contract import Diagnostic, Severity, Stage
+from gradus.tasks.story import StoryTask
 from services.graders.story import meaning
 from services.graders.story.encoder import Embedded
+from services.graders.story.facts import Senses, StoryFacts
 from services.graders.story.matching import (
     ANSWERED,
     Floats,

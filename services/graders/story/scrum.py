@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from services.facts import ScrumFacts
+from services.graders.story.facts import ScrumFacts
 
 Vectors = NDArray[np.float32]
 

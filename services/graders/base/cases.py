@@ -11,8 +11,9 @@ from typing import Any, Protocol
 import yaml
 from pydantic import BaseModel, ConfigDict
 
-from gradus.contract import Graded, Stage, Submission
+from gradus.contract import Graded, GraderInfo, Stage, Submission, TaskSubmission
 from gradus.errors import InternalFault
+from gradus.tasks.base import Task
 
 BASIC = ("pass", "fail", "compile_error", "timeout", "crash")
 """Every grader has a case of each of these names."""
@@ -39,7 +40,7 @@ class Case(BaseModel):
 class _Grades(Protocol):
     def grade(self, submission: Submission, rubric: str, slot: int) -> Graded: ...
 
-    def info(self) -> Any: ...
+    def info(self) -> GraderInfo: ...
 
 
 def load_cases(path: Path) -> list[Case]:
@@ -61,12 +62,12 @@ def mismatch(case: Case, result: Graded) -> str | None:
     return f"case {case.name!r} got {'; '.join(wrong)} ({result.diagnostics})" if wrong else None
 
 
-def prove_cases(grader: _Grades, submission: type[Any], path: Path) -> None:
+def prove_cases(grader: _Grades, task: type[Task], path: Path) -> None:
     """Raises InternalFault naming every case whose verdict is not the expected one."""
     rubric = grader.info().rubrics[0]
     problems = []
     for case in load_cases(path):
-        made = submission.model_validate({"id": case.name, "completion": case.completion, "task": case.task})
+        made = TaskSubmission[Any](id=case.name, completion=case.completion, task=task.model_validate(case.task))
         if problem := mismatch(case, grader.grade(made, rubric, 0)):
             problems.append(problem)
     if problems:

@@ -1,17 +1,18 @@
-"""How `configs/graders/*.yaml` is read, and the limits of boxes that stand there. Knows no grader."""
+"""How `configs/graders/*.yaml` is read, and what every grader's configuration has: rubrics, limits of boxes."""
 
 from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Self, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from gradus.contract import RunLimits, explain
+from gradus.contract import RubricName, explain
 from gradus.errors import Misuse
 from gradus.resources import configs
+from gradus.tasks.base import RunLimits
 from services.sandbox import Limits
 
 Positive = Annotated[int, Field(gt=0, le=100_000)]
@@ -19,6 +20,32 @@ Positive = Annotated[int, Field(gt=0, le=100_000)]
 
 class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class RubricSettings(Section):
+    """A rubric that the configuration defines: weights, or a function."""
+
+    weights: dict[str, Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]] | None = None
+    """Weight of each of the grader's components, which are in [0, 1]; they add up to 1 at most."""
+    shaping: bool = True
+    """With `weights`: what the form of a completion costs under the shipped rubrics, it costs under this one too."""
+    function: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")] | None = None
+    """`package.module:function`, from facts to components that add up to 0 to 1."""
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Self:
+        if (self.weights is None) == (self.function is None):
+            raise ValueError("give either `weights` or `function`")
+        if sum((self.weights or {}).values()) > 1 + 1e-9:
+            raise ValueError("`weights` add up to more than 1")
+        return self
+
+
+class GraderConfig(Section):
+    rubric: RubricName
+    """The default."""
+    rubrics: dict[RubricName, RubricSettings] = {}
+    """Rubrics beside those that ship with the grader."""
 
 
 class BoxLimits(Section):
@@ -53,9 +80,14 @@ class BoxLimits(Section):
 Settings = TypeVar("Settings", bound=Section)
 
 
+def settings_file(grader: str, path: Path | None) -> Path:
+    """`path`, or the grader's shipped file."""
+    return path or configs() / "graders" / f"{grader}.yaml"
+
+
 def read_settings(model: type[Settings], grader: str, path: Path | None = None) -> Settings:
     """Read `path`, or the grader's shipped file. Raises Misuse naming the file and the key."""
-    path = path or configs() / "graders" / f"{grader}.yaml"
+    path = settings_file(grader, path)
     try:
         return model.model_validate(yaml.safe_load(path.read_text()))
     except OSError as error:

@@ -1,0 +1,93 @@
+"""What the task classes of all graders share: texts, paths, limits, and `Task` itself. pydantic and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, ClassVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+MAX_TEXT_CHARS = 1_000_000
+"""Longest text in any field. A longer one is refused (413): no language model writes one, and graders would choke."""
+TOO_LONG = f"longer than {MAX_TEXT_CHARS} characters"
+
+
+def clean(text: str) -> str:
+    """`text` itself. Raises ValueError for NUL, a lone surrogate, and more than `MAX_TEXT_CHARS` characters."""
+    if len(text) > MAX_TEXT_CHARS:
+        raise ValueError(TOO_LONG)
+    if "\0" in text:
+        raise ValueError("contains a NUL character (U+0000), which no compiler or tokenizer accepts; remove it")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("is not valid Unicode (a lone surrogate)") from None
+    return text
+
+
+Text = Annotated[str, AfterValidator(clean)]
+"""A text without NUL and lone surrogates, at most `MAX_TEXT_CHARS` long."""
+RelativePath = Annotated[
+    str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*(/[A-Za-z0-9_][A-Za-z0-9_.\-]*)*$", max_length=128)
+]
+"""A path that stays below its folder and names no hidden file."""
+
+
+class Wire(BaseModel):
+    """Base of everything that crosses a process boundary. Unknown fields are refused; values are frozen."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class RunLimits(Wire):
+    """How much a submission's own run may use; the grader's configuration caps both."""
+
+    cpu_s: Annotated[float, Field(gt=0, le=600, allow_inf_nan=False)] | None = None
+    memory_mb: Annotated[int, Field(ge=16, le=16384)] | None = None
+
+
+class Task(Wire):
+    """What one grader's submissions ask. A subclass is the SDK's typed form of a grader's `task`."""
+
+    EXAMPLE: ClassVar[Mapping[str, Any]] = {}
+    """A submission `{id, prompt, completion, task}` that gets full marks, for documents."""
+    READS_PROMPT: ClassVar[bool] = False
+    """The prompt is part of what is judged, and so of the job's id."""
+    STAGES: ClassVar[tuple[str, ...]] = ()
+    """Stages of grading (`gradus.contract.Stage`) in the order in which an answer passes them."""
+    RATES: ClassVar[Mapping[str, str]] = {"tests": "passed"}
+    """Rates of an evaluation: name -> rule, see `gradus.contract.GraderDescription.rates`."""
+    FENCES: ClassVar[tuple[str, ...]] = ()
+    """Info strings of code fences around answers, the usual one first; empty where answers are prose."""
+
+    def refuse_prompt(self, prompt: str) -> None:
+        """Raises ValueError where this task and `prompt` exclude each other."""
+
+    @classmethod
+    def announced_schema(cls) -> dict[str, Any]:
+        """JSON Schema (2020-12) of what `model_validate` accepts as a task, for validation before it is queued.
+
+        It may accept more than the class, which has the last word, and refuses nothing that the class accepts as JSON.
+        """
+        schema = cls.model_json_schema()
+        for node in _nodes(schema):
+            if "patternProperties" in node:  # of dict[pattern, ...]: pydantic refuses other names
+                node.setdefault("additionalProperties", False)
+        return schema
+
+
+class AnyTask(Task):
+    """The task of a grader that this SDK has no class for; the service validates it."""
+
+    READS_PROMPT: ClassVar[bool] = True
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+
+def _nodes(schema: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(schema, dict):
+        yield schema
+        for value in schema.values():
+            yield from _nodes(value)
+    elif isinstance(schema, list):
+        for value in schema:
+            yield from _nodes(value)

@@ -1,0 +1,85 @@
+"""What a grader is: `Grader`, the contract that workers rely on, and `load`, which finds one by its name.
+
+A grader is one folder with `grader.py` and `cases.yaml`, registered as an entry point of the group `gradus.graders`:
+`name = package.module:Class`. Nothing else names it. `grader.BaseGrader` is what the class usually derives from.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Protocol
+
+from gradus.contract import Graded, GraderDescription, GraderInfo, Submission
+from gradus.errors import InternalFault, UnknownGrader
+from gradus.tasks import TASKS
+
+GROUP = "gradus.graders"
+_OURS = ("gradus", "services")
+
+
+class Grader(Protocol):
+    @property
+    def waiting_slots(self) -> int | None:
+        """Usual slots of a grader whose slots wait most of the time for a model that they share. None: one per core."""
+        ...
+
+    def info(self) -> GraderInfo:
+        """What this grader is, for `GET /v1/graders` and the result's `grader` and `toolchain`."""
+        ...
+
+    def description(self) -> GraderDescription:
+        """What others need to know to use this grader, for `GET /v1/graders/{name}`."""
+        ...
+
+    def prove(self) -> None:
+        """Attack the own sandbox and grade the own cases. Raises Fault, naming what is missing, unless all hold."""
+        ...
+
+    def grade(self, submission: Submission, rubric: str, slot: int) -> Graded:
+        """The verdict on `submission`; blocks. Calls with different slots may overlap.
+
+        Raises Fault for a failure of ours, never for anything that the model wrote.
+        """
+        ...
+
+
+class NotNamed(InternalFault):
+    """Nobody named what this grader is to judge by, and none ships with it."""
+
+
+def usual_slots(grader: Grader) -> int:
+    """How many submissions a worker grades concurrently by default: one per core that it may use, or as it says."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return grader.waiting_slots or cores
+
+
+def installed() -> dict[str, EntryPoint]:
+    """Entry points of the graders that are installed here, by name; those that ship with Gradus first."""
+    found = {point.name: point for point in entry_points(group=GROUP)}
+    return {name: found[name] for name in [*(one for one in TASKS if one in found), *sorted(found.keys() - TASKS)]}
+
+
+def load(name: str, **settings: Any) -> Grader:
+    """Make the grader `name`. Raises UnknownGrader when none of that name is installed, Fault when it cannot start."""
+    found = installed()
+    if not found:
+        raise InternalFault("no grader is registered: install gradus anew (pip install -e .)", retryable=False)
+    if name not in found:
+        raise UnknownGrader(f"there is no grader {name!r}; there are: {', '.join(found)}")
+    try:
+        grader: Grader = found[name].load()(**settings)
+    except ModuleNotFoundError as missing:
+        package = (missing.name or "").partition(".")[0]
+        if package in _OURS:
+            raise
+        message = f"the {name} grader needs the package {package}: pip install {_providing(found[name], package)}"
+        raise InternalFault(message, retryable=False) from None
+    return grader
+
+
+def _providing(grader: EntryPoint, package: str) -> str:
+    """What to install for `package`: an extra of the grader's distribution, called after the grader or `worker`."""
+    extras = grader.dist.metadata.get_all("Provides-Extra", []) if grader.dist else []
+    chosen = next((extra for extra in (grader.name, "worker") if extra in extras), None)
+    return f"'{grader.dist.name}[{chosen}]'" if grader.dist and chosen else package

@@ -1,0 +1,83 @@
+"""What graders of code share: the facts of an answer that is compiled and tested, and what its form costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from gradus.contract import Diagnostic, Stage, TestCount
+from services.degenerate import degenerate_flags, is_stub
+from services.extract import Answer
+from services.graders.base.rubric import Components
+
+DEGENERATE_FACTOR = 0.3
+MAX_STYLE = 0.10
+STYLE_PER_BLOCK = 0.02
+STYLE_TRAILING = 0.03
+TRAILING_CHARS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class CodeFacts:
+    stage: Stage
+    """The furthest stage that was reached."""
+    typed_share: float = 0.0
+    """Share of the answer's top-level items and of the declared names that type, in [0, 1]; 0 for a syntax error."""
+    compiled: bool = False
+    """The answer compiles, against what the task declares, and the tests fit it."""
+    tests: TestCount | None = None
+    """None when the tests did not run."""
+    flags: tuple[str, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+    blocks: int = 1
+    """Code blocks in the completion; 0 when the whole completion was taken for code."""
+    trailing_chars: int = 0
+    """Characters of prose behind the last code block."""
+
+    @property
+    def passed(self) -> bool:
+        """Every test passed, and there was one."""
+        return self.tests is not None and 0 < self.tests.total == self.tests.passed
+
+    @property
+    def tests_share(self) -> float:
+        return self.tests.passed / self.tests.total if self.tests and self.tests.total else 0.0
+
+    @property
+    def degenerate(self) -> bool:
+        return any(flag.startswith("degenerate:") for flag in self.flags)
+
+
+FactsT = TypeVar("FactsT", bound=CodeFacts)
+
+
+def with_form(facts: FactsT, answer: Answer, uncommented: str) -> FactsT:
+    """The facts with what the form of the completion adds. `uncommented`: the answer's text without comments."""
+    flags = (*answer.flags, *degenerate_flags(answer, uncommented=uncommented))
+    if not facts.passed and is_stub(answer.text, uncommented=uncommented):
+        flags = (*flags, "degenerate:stub")
+    return replace(facts, flags=(*flags, *facts.flags), blocks=answer.blocks, trailing_chars=answer.trailing_chars)
+
+
+def shaped(parts: Components, facts: CodeFacts) -> Components:
+    """`parts` and what the form of the completion takes from them.
+
+    `style` is taken from answers that pass only, `MAX_STYLE` at most: it orders right answers and never hides one.
+    """
+    if facts.degenerate:
+        parts["degenerate"] = -(1 - DEGENERATE_FACTOR) * sum(parts.values())
+    elif facts.passed:
+        extra_blocks = STYLE_PER_BLOCK * max(0, facts.blocks - 1)
+        trailing = STYLE_TRAILING if facts.trailing_chars > TRAILING_CHARS else 0.0
+        parts["style"] = -min(MAX_STYLE, extra_blocks + trailing)
+    return parts
+
+
+def strict(facts: CodeFacts) -> Components:
+    return {"tests": 1.0 if facts.passed else 0.0}
+
+
+TESTS: Mapping[str, Callable[[CodeFacts], float]] = {"tests": lambda facts: facts.tests_share}
+SHAPING = ("degenerate", "style")
+QUIET = frozenset({"style"})

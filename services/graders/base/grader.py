@@ -1,0 +1,151 @@
+"""`BaseGrader`: what the graders of this package share, from announcement to verdict."""
+
+from __future__ import annotations
+
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from pydantic import ValidationError
+
+from gradus.contract import (
+    Diagnostic,
+    Graded,
+    GraderDescription,
+    GraderInfo,
+    Stage,
+    Submission,
+    TaskSubmission,
+    TestCount,
+    explain,
+)
+from gradus.descriptions import describe
+from gradus.errors import InternalFault
+from gradus.tasks.base import Task
+from services.graders.base.cases import prove_cases
+from services.graders.base.revision import revision
+from services.graders.base.rubric import Rubrics
+from services.graders.base.settings import GraderConfig, settings_file
+
+TaskT = TypeVar("TaskT", bound=Task)
+
+
+class Facts(Protocol):
+    """What a grader saw of one submission. No opinion: a rubric makes a reward of it."""
+
+    @property
+    def stage(self) -> Stage:
+        """The furthest stage that was reached."""
+        ...
+
+    @property
+    def passed(self) -> bool: ...
+
+    @property
+    def tests(self) -> TestCount | None:
+        """None when no tests ran."""
+        ...
+
+    @property
+    def flags(self) -> tuple[str, ...]: ...
+
+    @property
+    def diagnostics(self) -> tuple[Diagnostic, ...]: ...
+
+
+FactsT = TypeVar("FactsT", bound=Facts)
+
+
+class BaseGrader(ABC, Generic[TaskT, FactsT]):
+    """Judges one kind of task. A subclass sets the class variables, calls `identify` and implements `facts`."""
+
+    name: ClassVar[str]
+    task: ClassVar[type[Task]]
+    shipped: ClassVar[Rubrics[Any]]
+    """The rubrics of this grader; the configuration may add others."""
+    waiting_slots: ClassVar[int | None] = None
+    without_effect: ClassVar[frozenset[str]] = frozenset()
+    """Keys of the configuration that change no verdict, or are in the revision in another way."""
+
+    def identify(
+        self,
+        config: GraderConfig,
+        file: Path | None,
+        *,
+        toolchain: str,
+        sandbox: str = "none",
+        versions: Iterable[str] = (),
+    ) -> None:
+        """Settle revision and rubrics. `versions`: what else can change a verdict, a compiler's or a model's.
+
+        Raises Misuse naming the file and the key of a rubric that cannot be used.
+        """
+        self.rubrics: Rubrics[FactsT] = self.shipped.configured(config, settings_file(self.name, file))
+        settings = config.model_dump_json(exclude=set(self.without_effect))
+        self._info = GraderInfo(
+            name=self.name,
+            revision=revision(self._home(), settings, sandbox, *versions, *self.rubrics.sources),
+            toolchain=toolchain,
+            rubrics=self.rubrics.names,
+            sandbox=sandbox,
+        )
+
+    def info(self) -> GraderInfo:
+        return self._info
+
+    def description(self) -> GraderDescription:
+        return describe(self.name, self.task, self.rubrics.components)
+
+    def prove(self) -> None:
+        """Grade the cases beside the grader. Raises Fault, naming what is wrong, unless all verdicts are as expected.
+
+        Graders that run what a model wrote attack their own sandbox first.
+        """
+        module = sys.modules[self._home()]
+        prove_cases(self, self.task, Path(str(module.__file__)).parent / "cases.yaml")
+
+    def grade(self, submission: Submission, rubric: str, slot: int) -> Graded:
+        started = time.monotonic()
+        facts, cpu_s = self.facts(self._typed(submission), slot, rubric)
+        score = self.rubrics.score(facts, rubric)
+        return Graded(
+            id=submission.id,
+            reward=score.reward,
+            passed=facts.passed,
+            stage=facts.stage,
+            components=score.components,
+            tests=facts.tests,
+            flags=facts.flags,
+            diagnostics=facts.diagnostics,
+            rubric=rubric,
+            grader=self._info.grader,
+            toolchain=self._info.toolchain,
+            cpu_ms=round(cpu_s * 1e3, 3),
+            wall_ms=round((time.monotonic() - started) * 1e3, 3),
+        )
+
+    @abstractmethod
+    def facts(self, submission: TaskSubmission[TaskT], slot: int = 0, rubric: str = "") -> tuple[FactsT, float]:
+        """What was seen of the submission, and the CPU seconds that it used in boxes or in a model."""
+
+    def _typed(self, submission: Submission) -> TaskSubmission[TaskT]:
+        if isinstance(submission, TaskSubmission):
+            if not isinstance(submission.task, self.task):
+                message = f"the {self.name} grader was given a {type(submission).__name__}"
+                raise InternalFault(message, retryable=False)
+            return submission
+        try:
+            task = self.task.model_validate(submission.task)
+            return TaskSubmission[Any](
+                id=submission.id, prompt=submission.prompt, completion=submission.completion, task=task
+            )
+        except ValidationError as error:
+            raise InternalFault(f"this task cannot be judged: {explain(error)}", retryable=False) from None
+
+    @classmethod
+    def _home(cls) -> str:
+        """The module of the class that defines the grader, not of one that a test derives from it."""
+        return next(one.__module__ for one in cls.__mro__ if "name" in vars(one))

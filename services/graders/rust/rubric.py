@@ -1,0 +1,40 @@
+"""Rubrics of the Rust grader."""
+
+from collections.abc import Callable, Mapping
+
+from gradus.contract import Stage
+from services.graders.base.code import QUIET, SHAPING, TESTS, shaped, strict
+from services.graders.base.rubric import Components, Rubrics, weighted
+from services.graders.rust.facts import RustFacts
+
+
+def _tiered(facts: RustFacts) -> Components:
+    """No code -1, does not compile -0.3, tests fail 0.1, tests pass 0.7, and without a warning 1; as (tier + 1) / 2.
+
+    The tiers are those that trainers of Rust know; shifting all of them by one line keeps every advantage in GRPO.
+    """
+    if facts.passed:
+        tier = 0.7 if facts.lints else 1.0
+    elif facts.compiled:
+        tier = 0.1
+    else:
+        tier = -1.0 if facts.stage is Stage.EXTRACT else -0.3
+    return {"tier": (tier + 1) / 2}
+
+
+MEASURES: Mapping[str, Callable[[RustFacts], float]] = {
+    "check": lambda facts: facts.typed_share,
+    "clippy": lambda facts: 1 / (1 + facts.warnings) if facts.compiled else 0.0,
+    **TESTS,
+}
+RUBRICS: Rubrics[RustFacts] = Rubrics(
+    {
+        "rust/graduated@1": weighted(MEASURES, {"check": 0.25, "clippy": 0.10, "tests": 0.65}, shaped),
+        "rust/tiered@1": _tiered,
+        "rust/strict@1": strict,
+    },
+    components=(*MEASURES, *SHAPING, "tier"),
+    measures=MEASURES,
+    shape=shaped,
+    quiet=QUIET,
+)
