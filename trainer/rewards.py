@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gradus.client import RewardClient
-from gradus.contract import SUBMISSIONS, Faulted, Graded, Submission
+from gradus.contract import Faulted, Graded, Submission, submission_class
 from gradus.errors import GradusError
 from gradus.tasks.base import MAX_TEXT_CHARS
 from trainer.asked_early import Asked, Grading, Result
@@ -42,7 +42,7 @@ def submission_of(
     """One completion for one task, ready for the wire, with what its prompt has already written of it."""
     text = clean(with_opening(opening, completion))
     given = {"id": submission_id, "prompt": example.prompt, "completion": text, "task": example.task}
-    return SUBMISSIONS[config.judge].model_validate(given)
+    return submission_class(config.judge).model_validate(given)
 
 
 class Rewarder:

@@ -364,14 +364,14 @@ class _Here:
     def _graded(self, submissions: Sequence[Mapping[str, Any]], rubric: str | None) -> list[Graded | Faulted]:
         from pydantic import ValidationError
 
-        from gradus.contract import SUBMISSIONS, misuse_of
+        from gradus.contract import misuse_of, submission_class
         from services.offline import grade_in_order
 
         info = self._grader.info()
         if rubric is not None and rubric not in info.rubrics:
             raise Misuse(f"grader {self._name!r} has no rubric {rubric!r}; it has: {', '.join(info.rubrics)}")
         try:
-            asked = [SUBMISSIONS[info.name].model_validate(dict(one)) for one in submissions]
+            asked = [submission_class(info.name).model_validate(dict(one)) for one in submissions]
         except ValidationError as error:
             raise misuse_of(error) from None
         with self._lock:

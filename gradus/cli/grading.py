@@ -57,14 +57,14 @@ def _submissions(name: GraderName, path: str) -> list[Submission]:
     """The submissions of a file. Raises Misuse naming file and line for the first that cannot be used."""
     from pydantic import ValidationError
 
-    from gradus.contract import SUBMISSIONS, explain
+    from gradus.contract import explain, submission_class
     from gradus.rows import read_rows
 
     found: list[Submission] = []
     seen: dict[str, str] = {}
     for row in read_rows(path):
         try:
-            submission = SUBMISSIONS[name].model_validate(dict(row.checked().values))
+            submission = submission_class(name).model_validate(dict(row.checked().values))
         except ValidationError as error:
             raise Misuse(f"{row.where}: {explain(error)}") from None
         if submission.id in seen:

@@ -321,6 +321,6 @@ def test_a_new_key_is_shown_once_and_its_line_lets_it_in(gradus: Cli) -> None:
     assert gradus("keys", "new", "trainer").err.split()[-1] != secret
 
 
-@pytest.mark.parametrize("argv", [["two words"], [""], ["trainer", "--graders", "cobol"]])
+@pytest.mark.parametrize("argv", [["two words"], [""], ["trainer", "--graders", "Cobol"]])
 def test_a_key_that_no_service_would_take_is_misuse(gradus: Cli, argv: list[str]) -> None:
     assert gradus("keys", "new", *argv).status == 2

@@ -264,15 +264,11 @@ def test_the_strict_rubric_is_all_or_nothing(rust_grader: RustGrader) -> None:
     assert grade(rust_grader, "pub fn f(_: i64) -> i64 { 2 }", rubric="rust/strict@1").reward == 0.0
 
 
-def test_facts_know_names_of_lints_unsafe_words_and_lines_changed(rust_grader: RustGrader) -> None:
+def test_facts_know_names_of_lints(rust_grader: RustGrader) -> None:
     task = {**INC, "files": {"src/lib.rs": "pub fn f(x: i64) -> i64 {\n    todo!()\n}"}}
     submission = {"id": "a", "completion": "pub fn f(x: i64) -> i64 {\n    return x + 1;\n}", "task": task}
     facts, _ = rust_grader.facts(RustSubmission.model_validate(submission))
     assert (dict(facts.lints), facts.warnings) == ({"clippy::needless_return": 1}, 1)
-    assert (facts.unsafe_count, facts.lines_changed) == (0, 2)
-    submission["completion"] = "pub fn f(x: i64) -> i64 { unsafe { unsafe { x } } }"
-    facts, _ = rust_grader.facts(RustSubmission.model_validate(submission))
-    assert facts.unsafe_count == 2
 
 
 def test_a_result_survives_the_wire(rust_grader: RustGrader) -> None:
@@ -375,5 +371,5 @@ def test_a_rubric_of_another_grader_is_no_default(tmp_path: Path) -> None:
     settings["rubric"] = "ocaml/strict@1"
     file = tmp_path / "rust.yaml"
     file.write_text(yaml.safe_dump(settings))
-    with pytest.raises(InternalFault, match="no rubric 'ocaml/strict@1'"):
+    with pytest.raises(Misuse, match="rubric: no rubric 'ocaml/strict@1'"):
         RustGrader(file)

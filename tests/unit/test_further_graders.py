@@ -110,7 +110,7 @@ def test_a_service_of_its_own_is_asked_where_it_is(url: str) -> None:
     elsewhere, here = map(config.as_asked_of, config.services)
     assert (elsewhere.urls, here.urls) == ([url], ["http://a:1"])
     assert (elsewhere.rubric, here.rubric) == ("ocaml/strict@1", None)
-    assert (here.judge.value, here.services, here.models) == ("preference", [], [])
+    assert (here.judge, here.services, here.models) == ("preference", [], [])
 
 
 def test_a_reward_model_is_asked_as_the_prompt_is_rendered() -> None:
@@ -129,7 +129,7 @@ def test_a_reward_model_is_asked_as_the_prompt_is_rendered() -> None:
         ({"grader": "preference"}, "a reward model judges no tasks: write services"),
         ({"grader": "ocaml", "services": [{"grader": "rust"}]}, "services: rust: the rows have no tasks for it"),
         ({"services": [{"grader": "ocaml"}]}, "services: ocaml: the rows have no tasks for it"),
-        ({"services": [{"grader": "haskell"}]}, "services.0.grader"),
+        ({"services": [{"grader": "Haskell"}]}, "services.0.grader"),
         ({"services": [{"grader": "preference"}] * 2}, "two sources of reward are called preference"),
         ({"grader": "ocaml", "services": [{**STRICTER, "name": "gradus"}]}, "two sources of reward are called gradus"),
         (
