@@ -21,7 +21,7 @@ from gradus.errors import Misuse
 from gradus.rows import SUFFIXES, Row
 from gradus.rows import read_rows as read_file
 from gradus.sprints import as_task_row, sprint_columns
-from gradus.tasks import TASKS
+from gradus.tasks import task_class
 from gradus.tasks.base import Task
 from trainer.config import DataConfig, RowSource, WarmStart, nearest
 
@@ -89,7 +89,7 @@ def load_tasks(config: DataConfig, grader: GraderName | None, seed: int = 42) ->
 
 def read_examples(config: DataConfig, dataset: str, grader: GraderName) -> tuple[Example, ...]:
     """All tasks of one dataset, in its order."""
-    known = ["id", "prompt", "task", "solution", *TASKS[grader].model_fields, *sprint_columns(grader), *DESCRIBING]
+    known = ["id", "prompt", "task", "solution", *task_class(grader).model_fields, *sprint_columns(grader), *DESCRIBING]
     named = named_rows(dataset, config, known)
     rows = [Row(row.where, as_task_row(row.values, grader)) for row in named]
     if not rows:
@@ -130,11 +130,11 @@ def read_worked_examples(config: WarmStart) -> list[dict[str, str]]:
 
 def _example(row: Row, grader: GraderName) -> Example:
     values = row.values
-    fields = (*TASKS[grader].model_fields, *ALIASES.get(grader, ()))
+    fields = (*task_class(grader).model_fields, *ALIASES.get(grader, ()))
     given = dict(values["task"]) if isinstance(values.get("task"), Mapping) else {}
     given |= {name: _cell(name, values[name]) for name in fields if not _is_empty(values.get(name))}
     try:
-        task = TASKS[grader].model_validate(given)
+        task = task_class(grader).model_validate(given)
     except ValidationError as error:
         raise Misuse(f"{row.where}: {explain(error)}") from None
     label = values.get("kind") or values.get("difficulty")

@@ -20,7 +20,6 @@ fi
 unset GRADUS_CONFINED
 exec python -c '
 import sys
-from gradus.contract import grader_named
-from services.graders import load
-load(grader_named(sys.argv[1])).prove()
+from services.graders.base import load
+load(sys.argv[1]).prove()
 print(sys.argv[1], "holds: own cases graded as expected, every attack on its boxes failed")' "$grader"

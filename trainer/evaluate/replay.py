@@ -19,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from gradus.contract import Faulted, Graded, GraderName, explain, grader_named
 from gradus.errors import Misuse
 from gradus.rows import read_rows
-from gradus.tasks import TASKS
+from gradus.tasks import task_class
 from gradus.tasks.base import Task
 from trainer.config import TrainConfig
 from trainer.evaluate.asking import Plan
@@ -246,7 +246,7 @@ def _tasks(path: Path, grader: GraderName) -> Iterator[tuple[str, Task]]:
         for row in read_rows(file) if file.exists() else ():
             values = row.checked().values
             try:
-                yield str(values["id"]), TASKS[grader].model_validate(values["task"])
+                yield str(values["id"]), task_class(grader).model_validate(values["task"])
             except KeyError as missing:
                 raise Misuse(f"{row.where}: {missing.args[0]}: is missing") from None
             except ValidationError as error:
