@@ -25,12 +25,10 @@ import httpx
 from redis.asyncio import Redis
 
 from gradus.contract import OcamlSubmission, job_id_of
-from services.broker import Job
+from services.broker import Job, streams
 from services.broker.payload import JobPayload
-from services.broker.streams import StreamsBroker
-from services.broker.streams.asking import Asker
+from services.broker.streams import StreamsBroker, asking, working
 from services.broker.streams.link import Script
-from services.broker.streams.working import Worker
 from tests.bench.ocaml import cpu_of_tree, machine
 from tests.chaos.town import Town
 from tests.chaos.worker import INFO, RUBRIC
@@ -344,8 +342,8 @@ async def crowds(sizes: Sequence[int], seconds: float) -> dict[str, Any]:
 
 def scripts() -> dict[str, Script]:
     """Those of the queue, by name."""
-    members = [member for owner in (Asker, Worker, StreamsBroker) for member in vars(owner).items()]
-    return {name.strip("_").lower(): script for name, script in members if isinstance(script, Script)}
+    members = [member for owner in (asking, streams, working) for member in vars(owner).values()]
+    return {member.name: member for member in members if isinstance(member, Script)}
 
 
 async def costs(redis: Redis) -> dict[str, dict[str, float]]:

@@ -21,6 +21,8 @@ from services.broker.streams.working import Worker
 
 log = logging.getLogger(__name__)
 
+HEARTBEAT, DEPTH, STATS = Script("heartbeat"), Script("depth"), Script("stats")
+
 
 class StreamsBroker:
     """See `services.broker.Broker`. Belongs to one event loop; connects when first used."""
@@ -87,25 +89,10 @@ class StreamsBroker:
     async def give_back(self, claim: Claim) -> None:
         await self._worker.give_back(claim)
 
-    _ANNOUNCE = Script("""
-        local workers, worker, name, info, ttl = KEYS[1], KEYS[2], ARGV[1], ARGV[2], tonumber(ARGV[3])
-        local time = redis.call('TIME')
-        local now = time[1] * 1000 + math.floor(time[2] / 1000)
-        if ttl > 0 then
-          redis.call('SET', worker, info, 'PX', ttl)
-          redis.call('ZADD', workers, now + ttl, name)
-        else
-          redis.call('DEL', worker)
-          redis.call('ZREM', workers, name)
-        end
-        redis.call('ZREMRANGEBYSCORE', workers, '-inf', now)
-        redis.call('PEXPIRE', workers, ARGV[4])
-    """)
-
     async def announce(self, worker: str, info: GraderInfo, ttl_s: float) -> None:
         ttl_ms = ms(ttl_s) if ttl_s > 0 else 0
         keys = [self._keys.workers, self._keys.worker(worker)]
-        await self._link.run(self._ANNOUNCE, keys, worker, info.model_dump_json(), ttl_ms, ms(JOB_TTL_S))
+        await self._link.run(HEARTBEAT, keys, worker, info.model_dump_json(), ttl_ms, ms(JOB_TTL_S))
 
     async def graders(self) -> list[GraderInfo]:
         names: list[str] = await self._link.call("ZRANGE", self._keys.workers, 0, -1)
@@ -115,23 +102,12 @@ class StreamsBroker:
         announced = [(name, _info(name, text)) for name, text in zip(names, texts, strict=True) if text is not None]
         return summed((name, info) for name, info in announced if info is not None)
 
-    _DEPTH = Script("return redis.call('ZCARD', KEYS[1]) + redis.call('XLEN', KEYS[2])")
-
     async def depth(self, grader: str) -> int:
-        return int(await self._link.run(self._DEPTH, [self._keys.queue(grader), self._keys.jobs(grader)]))
-
-    _CENSUS = Script("""
-        local queue, jobs, dead = unpack(KEYS)
-        local restarted, pending = 0, redis.pcall('XPENDING', jobs, ARGV[1], '-', '+', 1000)
-        for _, entry in ipairs(pending.err and {} or pending) do
-          if entry[4] > 1 then restarted = restarted + 1 end
-        end
-        return {redis.call('ZCARD', queue), redis.call('XLEN', jobs), restarted, redis.call('XLEN', dead)}
-    """)
+        return int(await self._link.run(DEPTH, [self._keys.queue(grader), self._keys.jobs(grader)]))
 
     async def census(self, grader: str) -> Census:
         keys = [self._keys.queue(grader), self._keys.jobs(grader), self._keys.dead(grader)]
-        return Census(*await self._link.run(self._CENSUS, keys, GROUP))
+        return Census(*await self._link.run(STATS, keys, GROUP))
 
     async def buried(self, grader: str) -> list[DeadLetter]:
         letters = await self._link.call("XRANGE", self._keys.dead(grader), "-", "+")

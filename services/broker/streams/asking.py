@@ -28,6 +28,9 @@ LISTEN_S = 5.0
 """At most this long, and the link's patience, until a Redis that vanished without a word is noticed."""
 SWEEP_S = 30.0
 
+ADMIT, SUBMIT, LOOK_UP = Script("admit"), Script("submit"), Script("look_up")
+CANCEL, OPEN_INBOX = Script("cancel"), Script("open_inbox")
+
 
 @dataclass(slots=True)
 class _Pending:
@@ -113,81 +116,11 @@ class Asker:
             answered.update(await self._queue(grader, lane, chunk, None))
         return answered
 
-    _ADMIT = Script("""
-        local new = 0
-        for i = 2, #ARGV do
-          if redis.call('EXISTS', ARGV[1]..'result:'..ARGV[i], ARGV[1]..'job:'..ARGV[i]) == 0 then new = new + 1 end
-        end
-        return {new, redis.call('ZCARD', KEYS[1]) + redis.call('XLEN', KEYS[2])}
-    """)
-
     async def _admit(self, grader: str, job_ids: list[str]) -> None:
         keys = [self._keys.queue(grader), self._keys.jobs(grader)]
-        new, depth = await self._link.run(self._ADMIT, keys, self._keys.prefix, *job_ids)
+        new, depth = await self._link.run(ADMIT, keys, self._keys.prefix, *job_ids)
         if new and depth + new > self._terms.max_depth:
             raise QueueFull(grader, self._terms.retry_after_s)
-
-    # A job record alone says little: a Redis that lost its last writes may have kept it without its place in line.
-    _SUBMIT = Script(f"""
-        local queue, turns, bell, stream, inbox = unpack(KEYS)
-        local prefix, bound, ttl, grader, run = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
-        local from, answered, known, new = ARGV[6], {{}}, {{}}, {{}}
-        local n_queued, n_running = redis.call('ZCARD', queue), redis.call('XLEN', stream)
-        local function is_known(id)
-          local entry = redis.call('HGET', prefix..'job:'..id, 'entry')
-          if entry == '' then return redis.call('ZSCORE', queue, id) end
-          return entry and redis.call('XRANGE', stream, entry, entry)[1]
-        end
-        for i = 7, #ARGV, 2 do
-          local result = redis.call('GET', prefix..'result:'..ARGV[i])
-          if result then
-            answered[#answered + 1] = ARGV[i]
-            answered[#answered + 1] = result
-          elseif is_known(ARGV[i]) then known[#known + 1] = i
-          else new[#new + 1] = i end
-        end
-        if bound >= 0 and #new > 0 and n_queued + n_running + #new > bound then return 'full' end
-
-        if n_queued == 0 then redis.call('DEL', turns) end
-        local lane = 'last '..from..' '..run
-        local now = tonumber(redis.call('HGET', turns, 'now '..from) or from)
-        local turn = math.max(now, tonumber(redis.call('HGET', turns, lane) or from))
-        for _, i in ipairs(known) do
-          redis.call('HSET', prefix..'job:'..ARGV[i], inbox, 1)
-          local has = redis.call('ZSCORE', queue, ARGV[i])
-          if has and tonumber(has) > turn + 1 then
-            turn = turn + 1
-            redis.call('ZADD', queue, turn, ARGV[i])
-          end
-        end
-        local places, tokens, old = {{}}, {{}}, {{}}
-        for n, i in ipairs(new) do
-          local job = prefix..'job:'..ARGV[i]
-          turn = turn + 1
-          redis.call('HSET', job, 'grader', grader, 'payload', ARGV[i + 1], 'entry', '', 'starts', 0, 'turn', turn,
-            'history', '', inbox, 1)
-          redis.call('PEXPIRE', job, ttl)
-          places[2 * n - 1], places[2 * n], tokens[n], old[n] = turn, ARGV[i], 1, prefix..'uncached:'..ARGV[i]
-        end
-        if redis.call('HLEN', turns) > {MAX_LANES} then
-          local all = redis.call('HGETALL', turns)
-          local floor = {{['0'] = redis.call('HGET', turns, 'now 0') or 0}}
-          floor['{TRAINING_FROM}'] = redis.call('HGET', turns, 'now {TRAINING_FROM}') or {TRAINING_FROM}
-          for i = 1, #all, 2 do
-            local of = string.match(all[i], '^last (%d+) ')
-            if of and tonumber(all[i + 1]) <= tonumber(floor[of]) then redis.call('HDEL', turns, all[i]) end
-          end
-        end
-        redis.call('HSET', turns, lane, turn)
-        if #new > 0 then
-          redis.call('ZADD', queue, unpack(places))
-          redis.call('DEL', unpack(old))
-          redis.call('RPUSH', bell, unpack(tokens))
-          redis.call('LTRIM', bell, 0, {MAX_TOKENS - 1})
-        end
-        for i = 1, 4 do redis.call('PEXPIRE', KEYS[i], ttl) end
-        return answered
-    """)
 
     async def _queue(self, grader: str, lane: Lane, jobs: Sequence[Job], bound: int | None) -> dict[str, str]:
         """The results of those that are answered already."""
@@ -196,7 +129,8 @@ class Asker:
         limit = -1 if bound is None else bound
         turns_from = 0 if lane.priority is Priority.EVALUATION else TRAINING_FROM
         args = (self._keys.prefix, limit, ms(JOB_TTL_S), grader, lane.run, turns_from)
-        answered = await self._link.run(self._SUBMIT, keys, *args, *pairs)
+        bounds = (TRAINING_FROM, MAX_LANES, MAX_TOKENS)
+        answered = await self._link.run(SUBMIT, keys, *args, *bounds, *pairs)
         if answered == "full":
             raise QueueFull(grader, self._terms.retry_after_s)
         return dict(zip(answered[::2], answered[1::2], strict=True))
@@ -216,35 +150,11 @@ class Asker:
         finally:
             self._waiters.leave(waiter, wanted)
 
-    _LOOK_UP = Script("""
-        local inbox, prefix, found = KEYS[1], ARGV[1], {}
-        for i = 2, #ARGV do
-          local id = ARGV[i]
-          local result = redis.call('GET', prefix..'result:'..id) or redis.call('GET', prefix..'uncached:'..id)
-          if result then found[#found + 1] = result
-          else
-            local job = prefix..'job:'..id
-            local entry, grader = unpack(redis.call('HMGET', job, 'entry', 'grader'))
-            local known = false
-            if entry == '' then known = redis.call('ZSCORE', prefix..'queue:'..grader, id)
-            elseif entry then known = redis.call('XRANGE', prefix..'jobs:'..grader, entry, entry)[1] end
-            if known then
-              redis.call('HSET', job, inbox, 1)
-              found[#found + 1] = 1
-            else
-              redis.call('DEL', job)
-              found[#found + 1] = 0
-            end
-          end
-        end
-        return found
-    """)
-
     async def _look_up(self, job_ids: Sequence[str]) -> list[str]:
         """Deliver what is answered, have the rest sent to this inbox; the ids that Redis knows nothing of."""
         lost = []
         for chunk in chunked(job_ids):
-            found = await self._link.run(self._LOOK_UP, [self._inbox], self._keys.prefix, *chunk)
+            found = await self._link.run(LOOK_UP, [self._inbox], self._keys.prefix, *chunk)
             for job_id, result in zip(chunk, found, strict=True):
                 if isinstance(result, str):
                     self._deliver(job_id, result)
@@ -258,22 +168,11 @@ class Asker:
 
     # --------------------------------------------------------------------------------------------------- cancel
 
-    _CANCEL = Script(f"""
-        for i = 2, #ARGV do
-          local job = ARGV[1]..'job:'..ARGV[i]
-          redis.call('HDEL', job, KEYS[2])
-          if redis.call('HGET', job, 'entry') == '' and redis.call('HLEN', job) == {N_JOB_FIELDS} then
-            redis.call('ZREM', KEYS[1], ARGV[i])
-            redis.call('DEL', job)
-          end
-        end
-    """)
-
     async def cancel(self, grader: str, job_ids: Iterable[str]) -> None:
         unwanted = self._withdraw(job_ids)
         for chunk in chunked(unwanted):
             keys = [self._keys.queue(grader), self._inbox]
-            await self._link.run(self._CANCEL, keys, self._keys.prefix, *chunk)
+            await self._link.run(CANCEL, keys, self._keys.prefix, N_JOB_FIELDS, *chunk)
 
     # --------------------------------------------------------------------------------------------------- listen
 
@@ -307,18 +206,12 @@ class Asker:
     async def _refresh(self) -> None:
         """Keep the inbox alive, make it anew if it is gone, and look up whatever is still waited for."""
         if not await self._link.call("PEXPIRE", self._inbox, ms(INBOX_TTL_S)):
-            self._last_id = await self._link.run(self._MAKE_INBOX, [self._inbox], ms(INBOX_TTL_S))
+            self._last_id = await self._link.run(OPEN_INBOX, [self._inbox], ms(INBOX_TTL_S))
         too_old = time.monotonic() - JOB_TTL_S
         self._pending = {job_id: pending for job_id, pending in self._pending.items() if pending.since > too_old}
         lost = await self._look_up([*self._queued_here(), *self._waiters.jobs() - self._pending.keys()])
         for grader, lane, chunk in _by_lane(self._pending[job_id] for job_id in lost if job_id in self._pending):
             await self._queue(grader, lane, chunk, None)
-
-    _MAKE_INBOX = Script("""
-        local first = redis.call('XADD', KEYS[1], '*', 'opened', 1)
-        redis.call('PEXPIRE', KEYS[1], ARGV[1])
-        return first
-    """)
 
     def _queued_here(self) -> list[str]:
         return [job_id for job_id, pending in self._pending.items() if pending.queued]

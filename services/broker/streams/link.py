@@ -12,6 +12,7 @@ import hashlib
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -23,6 +24,7 @@ from services.broker.streams import sentinel
 from services.broker.streams.connections import Argument, Connections
 from services.broker.streams.sentinel import Sentinels
 
+LUA = Path(__file__).parents[1] / "lua"
 COMMAND_CONNECTIONS = 64
 READER_CONNECTIONS = 256
 """Blocking reads at the same time: one per worker and one per asking process."""
@@ -39,11 +41,13 @@ class NoGroup(Exception):
 
 
 class Script:
-    """A Lua script, sent in full only to a Redis that has not seen it."""
+    """A Lua script of `services/broker/lua`, sent in full only to a Redis that has not seen it."""
 
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+    def __init__(self, name: str, *, prelude: str = "") -> None:
+        """`prelude`: another file, of functions, that is joined in front."""
+        self.name = name
+        self.text = "".join((LUA / f"{part}.lua").read_text("utf-8") for part in (prelude, name) if part)
+        self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
 
 class Link:

@@ -1,0 +1,78 @@
+-- Queue the jobs that are neither queued, running nor answered, in the next turns of one run; all of them or, past the
+-- bound, none. A job that another run queued already moves up if this run's next turn is sooner.
+--
+-- KEYS: 1 queue  2 virtual times  3 wake-up list  4 stream of running jobs  5 inbox of this process
+-- ARGV: 1 key prefix
+--       2 bound of jobs queued and running, -1 for none
+--       3 time to live of everything written, in ms
+--       4 grader
+--       5 run
+--       6 first virtual time of the priority of these jobs
+--       7 first virtual time of training
+--       8 number of fair shares from which on idle ones are forgotten
+--       9 wake-up tokens kept
+--       10, 11 ...: id and payload of each job
+-- Reply: 'full', or id and result, in turns, of each job that has a cached result
+
+local queue, times, wakeup, stream, inbox = unpack(KEYS)
+local prefix, bound, ttl, grader, run = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
+local from, training_from, max_shares, max_tokens = ARGV[6], ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9])
+local answered, known, new = {}, {}, {}
+local n_queued, n_running = redis.call('ZCARD', queue), redis.call('XLEN', stream)
+
+-- A job record alone says little: a Redis that lost its last writes may have kept it without its place in the queue.
+local function is_known(id)
+  local entry = redis.call('HGET', prefix..'job:'..id, 'entry')
+  if entry == '' then return redis.call('ZSCORE', queue, id) end
+  return entry and redis.call('XRANGE', stream, entry, entry)[1]
+end
+
+for i = 10, #ARGV, 2 do
+  local result = redis.call('GET', prefix..'result:'..ARGV[i])
+  if result then
+    answered[#answered + 1] = ARGV[i]
+    answered[#answered + 1] = result
+  elseif is_known(ARGV[i]) then known[#known + 1] = i
+  else new[#new + 1] = i end
+end
+if bound >= 0 and #new > 0 and n_queued + n_running + #new > bound then return 'full' end
+
+if n_queued == 0 then redis.call('DEL', times) end
+local share = 'last '..from..' '..run
+local now = tonumber(redis.call('HGET', times, 'now '..from) or from)
+local time = math.max(now, tonumber(redis.call('HGET', times, share) or from))
+for _, i in ipairs(known) do
+  redis.call('HSET', prefix..'job:'..ARGV[i], inbox, 1)
+  local has = redis.call('ZSCORE', queue, ARGV[i])
+  if has and tonumber(has) > time + 1 then
+    time = time + 1
+    redis.call('ZADD', queue, time, ARGV[i])
+  end
+end
+local places, tokens, old = {}, {}, {}
+for n, i in ipairs(new) do
+  local job = prefix..'job:'..ARGV[i]
+  time = time + 1
+  redis.call('HSET', job, 'grader', grader, 'payload', ARGV[i + 1], 'entry', '', 'starts', 0, 'turn', time,
+    'history', '', inbox, 1)
+  redis.call('PEXPIRE', job, ttl)
+  places[2 * n - 1], places[2 * n], tokens[n], old[n] = time, ARGV[i], 1, prefix..'uncached:'..ARGV[i]
+end
+if redis.call('HLEN', times) > max_shares then
+  local all = redis.call('HGETALL', times)
+  local floor = {['0'] = redis.call('HGET', times, 'now 0') or 0}
+  floor[training_from] = redis.call('HGET', times, 'now '..training_from) or training_from
+  for i = 1, #all, 2 do
+    local of = string.match(all[i], '^last (%d+) ')
+    if of and tonumber(all[i + 1]) <= tonumber(floor[of]) then redis.call('HDEL', times, all[i]) end
+  end
+end
+redis.call('HSET', times, share, time)
+if #new > 0 then
+  redis.call('ZADD', queue, unpack(places))
+  redis.call('DEL', unpack(old))
+  redis.call('RPUSH', wakeup, unpack(tokens))
+  redis.call('LTRIM', wakeup, 0, max_tokens - 1)
+end
+for i = 1, 4 do redis.call('PEXPIRE', KEYS[i], ttl) end
+return answered

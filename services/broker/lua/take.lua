@@ -1,0 +1,62 @@
+-- Move the next jobs from the queue to the stream, and there to one worker.
+--
+-- KEYS: 1 queue  2 virtual times  3 wake-up list  4 stream of running jobs
+-- ARGV: 1 key prefix  2 consumer group  3 worker  4 most jobs to take  5 time to live in ms
+--       6 '1' if the worker took a wake-up token  7 first virtual time of training
+-- Reply: for each job {stream entry, deliveries of that entry, job id, payload, starts of the job}
+-- Error: NOGROUP, before anything was moved
+
+local queue, times, wakeup, stream = unpack(KEYS)
+local prefix, group, worker, limit, ttl, training_from = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[7]
+local n_queued = redis.call('ZCARD', queue)
+if n_queued == 0 and redis.call('XLEN', stream) == 0 then  -- the usual case of an idle worker: be brief
+  if ARGV[6] == '1' then redis.call('DEL', wakeup) end
+  return {}
+end
+local taken = {}
+
+local function read(count)
+  local reply = redis.call('XREADGROUP', 'GROUP', group, worker, 'COUNT', count, 'STREAMS', stream, '>')
+  return reply and reply[1][2] or {}
+end
+
+local function pick_up(entry)
+  local id = entry[2][1] == 'id' and entry[2][2] or ''
+  local job = prefix..'job:'..id
+  if redis.call('HGET', job, 'entry') == entry[1] then
+    local starts = redis.call('HINCRBY', job, 'starts', 1)
+    taken[#taken + 1] = {entry[1], 1, id, redis.call('HGET', job, 'payload') or '', starts}
+  else  -- no job: it could never be finished, and its entry would be redelivered for ever
+    redis.call('XACK', stream, group, entry[1])
+    redis.call('XDEL', stream, entry[1])
+  end
+end
+
+local now = {}
+local function move(id, time)
+  local job = prefix..'job:'..id
+  local payload, starts = unpack(redis.call('HMGET', job, 'payload', 'starts'))
+  if not starts then return end
+  local entry = redis.call('XADD', stream, '*', 'id', id)
+  redis.call('HSET', job, 'turn', time, 'entry', entry, 'starts', starts + 1)
+  now['now '..(tonumber(time) > tonumber(training_from) and training_from or 0)] = time
+  taken[#taken + 1] = {entry, 1, id, payload or '', starts + 1}
+end
+
+-- Reading comes first: it finds whether the group is there before anything leaves the queue, and it picks up what
+-- entered the stream but reached no worker, because the group was lost.
+for _, entry in ipairs(read(limit)) do pick_up(entry) end
+if n_queued > 0 and #taken < limit then
+  local popped, before = redis.call('ZPOPMIN', queue, limit - #taken), #taken
+  for i = 1, #popped, 2 do move(popped[i], popped[i + 1]) end
+  if #taken > before then read(#taken - before) end
+  for name, time in pairs(now) do
+    if tonumber(time) > tonumber(redis.call('HGET', times, name) or 0) then
+      redis.call('HSET', times, name, time)
+    end
+  end
+  redis.call('PEXPIRE', times, ttl)
+  if #popped == 2 * n_queued then redis.call('DEL', wakeup) end
+end
+redis.call('PEXPIRE', stream, ttl)
+return taken

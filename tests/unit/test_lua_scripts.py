@@ -1,0 +1,42 @@
+"""The broker's Lua scripts are files: documented, each used, and free of values that Python has filled in."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from services.broker import streams
+from services.broker.streams import asking, working
+from services.broker.streams.link import LUA, Script
+
+SCRIPTS = [value for module in (streams, asking, working) for value in vars(module).values() if type(value) is Script]
+PRELUDES = {"history"}
+
+
+def test_every_file_is_a_script_or_joined_in_front_of_one() -> None:
+    files = {file.stem for file in LUA.iterdir()}
+    assert files == {script.name for script in SCRIPTS} | PRELUDES
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
+def test_the_header_lists_the_keys_and_arguments_that_the_script_uses_and_its_reply(script: Script) -> None:
+    text = (LUA / f"{script.name}.lua").read_text("utf-8")
+    header, _, code = text.partition("\n\n")
+    listed: dict[str, set[int]] = {"KEYS": set(), "ARGV": set()}
+    of = ""
+    for line in header.splitlines():
+        assert line.startswith("--"), line
+        named, colon, _ = line[3:].partition(":")
+        of = named if colon and re.fullmatch("[A-Z][A-Za-z]+", named) else of
+        if of in listed:
+            listed[of] |= {int(number) for number in re.findall(r"(?:^-- (?:KEYS|ARGV)?:? *|  |, )(\d+)\b", line)}
+    assert "-- Reply: " in header
+    for table, numbers in listed.items():
+        assert {int(number) for number in re.findall(rf"{table}\[(\d+)\]", code)} <= numbers, table
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
+def test_a_script_with_a_prelude_begins_with_it(script: Script) -> None:
+    prelude = (LUA / "history.lua").read_text("utf-8")
+    assert script.text.startswith(prelude) == ("note(" in (LUA / f"{script.name}.lua").read_text("utf-8"))
