@@ -29,10 +29,10 @@ from services.api.bodies import read_request
 from services.api.grader_registry import GraderRegistry, Known
 from services.api.grading import Batch, Grading
 from services.api.jobs import Jobs
-from services.api.lanes import lane_of
 from services.api.metrics import Metrics
 from services.api.problems import MAX_NAME_CHARS
 from services.api.routes import BareApp, BareRoute
+from services.api.scheduling_headers import lane_of
 from services.api.settings import ApiSettings
 from services.api.traced import Traced
 from services.api.waiting import LineStream, unless_gone

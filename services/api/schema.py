@@ -28,7 +28,7 @@ from gradus.contract import (
     RawSubmission,
 )
 from services.api.grader_registry import GraderRegistry
-from services.api.lanes import PARAMETERS
+from services.api.scheduling_headers import PARAMETERS
 
 VERSION = "1"
 ABOUT = "Grades what language models write. Every 4xx and 5xx answer is `application/problem+json`."

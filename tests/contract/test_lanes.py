@@ -1,4 +1,4 @@
-"""The headers `run` and `priority`, from the request to the order of the queue. The order itself: `test_broker.py`."""
+"""The headers `Gradus-Run` and `Gradus-Priority`, from the request to the queue (`test_broker.py`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from services.api.app import create_app
-from services.api.lanes import lane_of
+from services.api.scheduling_headers import lane_of
 from services.api.settings import ApiSettings
 from services.broker import DEFAULT_LANE, Broker, Lane, Priority
 from services.broker.memory import MemoryBroker
@@ -28,7 +28,9 @@ async def service() -> AsyncIterator[tuple[httpx.AsyncClient, Broker]]:
     await app.state.api.jobs.close()
 
 
-@pytest.mark.parametrize("headers", [{"run": ""}, {"run": "a b"}, {"run": "x" * 65}, {"priority": "high"}])
+@pytest.mark.parametrize(
+    "headers", [{"Gradus-Run": ""}, {"Gradus-Run": "a b"}, {"Gradus-Run": "x" * 65}, {"Gradus-Priority": "high"}]
+)
 async def test_a_header_that_names_no_run_or_priority_is_misuse(headers: dict[str, str]) -> None:
     async with service() as (client, broker):
         for route in ("/v1/grade/ocaml", "/v1/grade/ocaml/stream", "/v1/jobs/ocaml"):
@@ -42,7 +44,7 @@ async def test_the_headers_decide_whose_turn_it_is() -> None:
     async with service() as (client, broker):
         for run, priority, n_jobs in (("big", "training", 5), ("small", "training", 2), ("nightly", "evaluation", 1)):
             asked = {"submissions": [submission(f"{run}{n}", f"{run} {n}") for n in range(n_jobs)]}
-            await client.post("/v1/jobs/ocaml", json=asked, headers={"run": run, "priority": priority})
+            await client.post("/v1/jobs/ocaml", json=asked, headers={"Gradus-Run": run, "Gradus-Priority": priority})
         claims = await broker.claim("ocaml", "w", 8, 1)
     order = "".join(JobPayload.decode(claim.job.payload).submission.id[0] for claim in claims)
     assert order[0] == "n"
@@ -51,8 +53,8 @@ async def test_the_headers_decide_whose_turn_it_is() -> None:
 
 
 def test_the_runs_of_two_keys_are_different() -> None:
-    asked: tuple[dict[str, str], ...] = ({}, {"run": "r"})
+    asked: tuple[dict[str, str], ...] = ({}, {"gradus-run": "r"})
     lanes = [lane_of(headers, key) for key in (None, "ann", "bob") for headers in asked]
     assert len(set(lanes)) == 6
     assert lanes[0] == DEFAULT_LANE
-    assert lane_of({"priority": "evaluation"}, "ann") == Lane("ann", Priority.EVALUATION)
+    assert lane_of({"gradus-priority": "evaluation"}, "ann") == Lane("ann", Priority.EVALUATION)

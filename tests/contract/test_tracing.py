@@ -212,7 +212,7 @@ def listed(url: str) -> bool:
 
 async def test_a_span_tells_outcomes_and_no_texts(collector: Collector) -> None:
     wrong = submission("secret-id", "a secret answer", task={"tests": f"secret {HIDDEN}"})
-    [answer] = await ask((GRADE, sent(wrong)), headers={"run": "secret"})
+    [answer] = await ask((GRADE, sent(wrong)), headers={"Gradus-Run": "secret"})
     assert answer.json()["results"][0]["status"] == "faulted"
     request, grade = collector.named("POST /v1/grade/{grader}"), collector.named("grade ocaml")
     assert request["http.response.status_code"] == 200

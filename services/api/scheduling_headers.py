@@ -1,0 +1,62 @@
+"""The request headers `Gradus-Run` and `Gradus-Priority`: the fair share that a request's submissions belong to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from gradus.errors import Misuse
+from services.broker import DEFAULT_LANE, Lane, Priority
+
+_RUN = r"[A-Za-z0-9][A-Za-z0-9_.:/@+\-]{0,63}"
+_PRIORITIES = [priority.value for priority in Priority]
+PARAMETERS: list[dict[str, Any]] = [
+    {
+        "name": "Gradus-Run",
+        "in": "header",
+        "description": "Runs take turns in the queue. Default: the name of the API key.",
+        "schema": {"type": "string", "pattern": f"^{_RUN}$"},
+    },
+    {
+        "name": "Gradus-Priority",
+        "in": "header",
+        "description": "Evaluation comes before training.",
+        "schema": {"type": "string", "enum": _PRIORITIES, "default": "training"},
+    },
+    *(
+        {
+            "name": name.lower(),
+            "in": "header",
+            "deprecated": True,
+            "description": f"Old name of `Gradus-{name}`, for one release. Ignored where it holds something else.",
+            "schema": {"type": "string"},
+        }
+        for name in ("Run", "Priority")
+    ),
+]
+"""For `/openapi.json`."""
+
+
+def lane_of(headers: Mapping[str, str], key_name: str | None) -> Lane:
+    """The fair share that `headers` name. `key_name`: of the API key, None where no keys are asked for.
+
+    The same run under two keys is two runs. The headers' old names, `run` and `priority`, count where their values are
+    valid: RFC 9218 has a `Priority` of its own. Raises Misuse for an invalid value of a new name.
+    """
+    owner = key_name or DEFAULT_LANE.run
+    run = headers.get("gradus-run")
+    if run is None and re.fullmatch(_RUN, headers.get("run", "")):
+        run = headers["run"]
+    if run is not None and not re.fullmatch(_RUN, run):
+        raise Misuse(
+            "header `Gradus-Run`: a name of 1 to 64 letters, digits and `_.:/@+-`, starting with a letter or digit"
+        )
+    priority = headers.get("gradus-priority")
+    if priority is None and headers.get("priority") in _PRIORITIES:
+        priority = headers["priority"]
+    if priority is not None and priority not in _PRIORITIES:
+        raise Misuse("header `Gradus-Priority`: `evaluation` or `training`")
+    return Lane(
+        owner if run is None else f"{owner} {run}", DEFAULT_LANE.priority if priority is None else Priority(priority)
+    )

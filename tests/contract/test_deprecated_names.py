@@ -1,0 +1,54 @@
+"""Old names that clients and deployments may still use for one release: each means what its new name means."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from gradus.errors import Misuse
+from services.api.app import create_app
+from services.api.scheduling_headers import lane_of
+from services.api.settings import ApiSettings
+from services.broker import DEFAULT_LANE, Lane, Priority
+from services.broker.memory import MemoryBroker
+from tests.echo import INFO, submission
+
+NIGHTLY = Lane("default nightly", Priority.EVALUATION)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"gradus-run": "nightly", "gradus-priority": "evaluation"},
+        {"run": "nightly", "priority": "evaluation"},
+        {"gradus-run": "nightly", "priority": "evaluation"},
+        {"gradus-run": "nightly", "gradus-priority": "evaluation", "run": "other", "priority": "training"},
+    ],
+)
+def test_both_spellings_of_the_scheduling_headers_count_and_the_new_one_wins(headers: dict[str, str]) -> None:
+    assert lane_of(headers, None) == NIGHTLY
+
+
+@pytest.mark.parametrize("headers", [{"priority": "u=1, i"}, {"priority": ""}, {"run": ""}, {"run": "a b"}])
+async def test_a_foreign_header_of_an_old_name_is_ignored(headers: dict[str, str]) -> None:
+    assert lane_of(headers, None) == DEFAULT_LANE
+    broker = MemoryBroker()
+    await broker.announce("w", INFO, 60)
+    app = create_app(broker, ApiSettings())
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+        answer = await client.post("/v1/jobs/ocaml", json={"submissions": [submission("a")]}, headers=headers)
+    await app.state.api.jobs.close()
+    assert answer.status_code == 202
+
+
+@pytest.mark.parametrize("headers", [{"gradus-priority": "u=1, i"}, {"gradus-run": "a b"}])
+def test_a_malformed_header_of_a_new_name_is_misuse(headers: dict[str, str]) -> None:
+    with pytest.raises(Misuse, match="header `Gradus-"):
+        lane_of(headers, None)
+
+
+def test_the_document_lists_the_old_headers_as_deprecated() -> None:
+    document = create_app(MemoryBroker(), ApiSettings()).openapi()
+    listed = {one["name"]: one for one in document["paths"]["/v1/grade/{grader}"]["post"]["parameters"]}
+    assert [name for name, one in listed.items() if one.get("deprecated")] == ["run", "priority"]
+    assert {"Gradus-Run", "Gradus-Priority"} < listed.keys()
