@@ -19,10 +19,10 @@ from gradus.contract import Diagnostic, Faulted, Graded, GraderInfo, Stage, Test
 from gradus.errors import FaultKind
 from services.api.serving import serve
 from services.api.settings import ApiSettings
-from services.broker import Broker, Claim, Terms
+from services.broker import Broker, BrokerSettings, Claim
 from services.broker.memory import MemoryBroker
 from services.broker.payload import JobPayload
-from services.loop import run
+from services.event_loop import run
 
 INFO = GraderInfo(
     name="ocaml",
@@ -33,7 +33,7 @@ INFO = GraderInfo(
 )
 HIDDEN = "let () = assert (secret_oracle 42)"
 PROMPT = "please write the secret prompt"
-SETTINGS: dict[str, Any] = {"roster_fresh_s": 0.0, "worker_grace_s": 0.0}
+SETTINGS: dict[str, Any] = {"registry_ttl_s": 0.0, "worker_grace_s": 0.0}
 
 
 def submission(submission_id: str, completion: str = "reward 1", **changes: Any) -> dict[str, Any]:
@@ -55,7 +55,7 @@ class EchoWorker:
 
     @asynccontextmanager
     async def working(self) -> AsyncIterator[EchoWorker]:
-        await self.broker.announce("echo", self.info, 600)
+        await self.broker.heartbeat("echo", self.info, 600)
         loop = asyncio.create_task(self._work())
         try:
             yield self
@@ -64,7 +64,7 @@ class EchoWorker:
             loop.cancel()
             with suppress(asyncio.CancelledError):
                 await loop
-            await self.broker.announce("echo", self.info, 0)
+            await self.broker.heartbeat("echo", self.info, 0)
 
     async def _work(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -110,8 +110,10 @@ class EchoWorker:
 class Service:
     """A server with its own broker and worker in another thread, on a free port of this machine."""
 
-    def __init__(self, terms: Terms | None = None, *, worker: bool = True, port: int = 0, **settings: Any) -> None:
-        self._terms = terms
+    def __init__(
+        self, broker_settings: BrokerSettings | None = None, *, worker: bool = True, port: int = 0, **settings: Any
+    ) -> None:
+        self._broker_settings = broker_settings
         self._has_worker = worker
         self._port = port
         self._settings = ApiSettings(**(SETTINGS | settings))
@@ -152,7 +154,7 @@ class Service:
 
     async def _run(self) -> None:
         self.loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
-        self.broker = MemoryBroker(self._terms)
+        self.broker = MemoryBroker(self._broker_settings)
         self.worker = EchoWorker(self.broker)
         serving = serve(
             self.broker, "127.0.0.1", self._port, settings=self._settings, stop=self._stopping, on_ready=self._on_ready

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from services.dashboard.serving import serve
-from services.loop import run
+from services.event_loop import run
 
 
 @contextmanager

@@ -29,9 +29,9 @@ from services.api.bodies import read_request
 from services.api.grader_registry import GraderRegistry, Known
 from services.api.grading import Batch, Grading
 from services.api.jobs import Jobs
+from services.api.lean_routing import LeanRoute
 from services.api.metrics import Metrics
 from services.api.problems import MAX_NAME_CHARS
-from services.api.routes import BareApp, BareRoute
 from services.api.scheduling_headers import lane_of
 from services.api.settings import ApiSettings
 from services.api.traced import Traced
@@ -49,7 +49,7 @@ class Api:
         self.settings = settings
         self.keys = settings.key_ring()
         self.metrics = Metrics()
-        self.registry = GraderRegistry(broker, settings.roster_fresh_s, settings.worker_grace_s)
+        self.registry = GraderRegistry(broker, settings.registry_ttl_s, settings.worker_grace_s)
         self.grading = Grading(broker, self.registry, self.metrics)
         self.jobs = Jobs(broker, self.grading, settings.job_ttl_s)
 
@@ -59,9 +59,9 @@ class Api:
         missing = [grader for grader in required or self.registry.names if grader not in live]
         if missing and (required or not live):
             return f"no live worker that has proved its sandbox for: {', '.join(missing)}"
-        stalled = [name for name in self.registry.names if self.grading.waiting(name).stalled_s > self.settings.stall_s]
-        if stalled:
-            return f"submissions wait and no result came for {self.settings.stall_s:g} s from: {', '.join(stalled)}"
+        limit_s = self.settings.ready_stall_timeout_s
+        if stalled := [name for name in self.registry.names if self.grading.waiting(name).stalled_s > limit_s]:
+            return f"submissions wait and no result came for {limit_s:g} s from: {', '.join(stalled)}"
         return None
 
 
@@ -76,7 +76,7 @@ def create_app(broker: Broker, settings: ApiSettings) -> FastAPI:
         if api.spans:
             await asyncio.to_thread(api.spans.close)
 
-    app = BareApp(title="Gradus", version=schema.VERSION, lifespan=lifespan, docs_url=None, redoc_url=None)
+    app = FastAPI(title="Gradus", version=schema.VERSION, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.api = api
     app.router.routes.extend([*graded.routes, *watched.routes])
     app.add_middleware(Access, metrics=api.metrics)
@@ -98,7 +98,7 @@ def _needs_key(request: Request) -> None:
         request.state.log_fields = {"key": request.state.key.name}
 
 
-class KeyedRoute(BareRoute):
+class KeyedRoute(LeanRoute):
     """Asks for a key first."""
 
     async def answer(self, request: Request, path_params: dict[str, str]) -> Response:
@@ -107,7 +107,7 @@ class KeyedRoute(BareRoute):
 
 
 graded = APIRouter(prefix="/v1", route_class=KeyedRoute, responses=schema.PROBLEMS)
-watched = APIRouter(route_class=BareRoute)
+watched = APIRouter(route_class=LeanRoute)
 
 GraderPath = Annotated[str, Path(pattern=GRADER_NAME)]
 

@@ -12,7 +12,7 @@ from fastapi import FastAPI
 
 from services.api.app import create_app
 from services.api.auth import refuse_open_service
-from services.api.patience import PatientProtocol, let_go_of_silent_peers
+from services.api.connection_timeouts import HeaderTimeoutProtocol, set_send_timeout
 from services.api.settings import ApiSettings
 from services.broker import Broker
 from services.broker.open import open_broker
@@ -31,7 +31,7 @@ async def serve(
 ) -> None:
     """Serve until SIGTERM or SIGINT; with `stop`, until that is set, and signals are the caller's.
 
-    Requests under way may finish for `settings.shutdown_s`; cancelling this stops in the same way.
+    Requests under way may finish for `settings.shutdown_grace_s`; cancelling this stops in the same way.
     `broker`: one that stays the caller's; or a URL, or None for a queue inside this process, and then it is closed at
     the end. `host` and `port` go before the settings. `on_ready` is called with the URL once it is listening.
     Raises Misuse for an open address without keys, and when it cannot listen.
@@ -42,7 +42,7 @@ async def serve(
     used = open_broker(broker) if broker is None or isinstance(broker, str) else broker
     try:
         found = listener(host, port)
-        let_go_of_silent_peers(found, settings.send_timeout_s)
+        set_send_timeout(found, settings.send_timeout_s)
         if on_ready is not None:
             on_ready(url_of(found))
         with json_lines():
@@ -54,8 +54,8 @@ async def serve(
 
 def _config(app: FastAPI, settings: ApiSettings) -> uvicorn.Config:
     protocol = partial(
-        PatientProtocol,
-        head_timeout_s=settings.head_timeout_s,
+        HeaderTimeoutProtocol,
+        header_timeout_s=settings.header_timeout_s,
         connections_open=app.state.api.metrics.connections,
     )
     return uvicorn.Config(
@@ -67,6 +67,6 @@ def _config(app: FastAPI, settings: ApiSettings) -> uvicorn.Config:
         server_header=False,
         proxy_headers=False,
         timeout_keep_alive=settings.keep_alive_s,
-        timeout_graceful_shutdown=settings.shutdown_s,
+        timeout_graceful_shutdown=settings.shutdown_grace_s,
         lifespan="on",
     )

@@ -1,4 +1,4 @@
-"""What an API process is told by its environment. Reads it once; nothing here is a module-level instance."""
+"""Settings of an API process, from its environment. Read once."""
 
 from __future__ import annotations
 
@@ -16,6 +16,14 @@ from services.api.keys import KeyRing, key_ring
 PREFIX = "GRADUS_API_"
 OF_CLIENTS = frozenset({"GRADUS_API_KEY"})
 """What clients read may stand in the same environment. It protects no service: `GRADUS_API_KEYS_FILE` does."""
+
+RENAMED = {
+    "GRADUS_API_HEAD_TIMEOUT_S": "header_timeout_s",
+    "GRADUS_API_ROSTER_FRESH_S": "registry_ttl_s",
+    "GRADUS_API_STALL_S": "ready_stall_timeout_s",
+    "GRADUS_API_SHUTDOWN_S": "shutdown_grace_s",
+}
+"""Old names of variables, accepted for one release, with the fields that they set unless the new name does."""
 
 KeyHash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
@@ -38,29 +46,29 @@ class ApiSettings(BaseSettings):
     """Serve without keys on an address that others can reach: only inside a network that is closed already."""
     max_body_bytes: Annotated[int, Field(gt=0)] = 64 * 2**20
     body_timeout_s: Annotated[float, Field(gt=0)] = 60.0
-    """A body must have arrived by then."""
-    head_timeout_s: Annotated[float, Field(gt=0)] = 10.0
-    """The head of a request must have arrived by then."""
+    """Seconds in which the body of a request must arrive."""
+    header_timeout_s: Annotated[float, Field(gt=0)] = 10.0
+    """Seconds in which the header section of a request must arrive."""
     keep_alive_s: Annotated[int, Field(ge=1)] = 75
-    """A connection may idle for this long between requests."""
+    """Seconds that a connection may idle between requests."""
     send_timeout_s: Annotated[float, Field(gt=0)] = 60.0
-    """A client that takes nothing of its answer for this long is let go."""
+    """Seconds after which a client that acknowledges nothing of its response is disconnected."""
     heartbeat_s: Annotated[float, Field(gt=0)] = 5.0
-    """A stream without news sends an empty line after this long, which tells the client that somebody is there."""
-    roster_fresh_s: Annotated[float, Field(ge=0)] = 1.0
-    """For this long the list of live graders is not asked for again."""
+    """Seconds between keep-alive lines on an idle NDJSON stream. Clients use them to detect a dead server."""
+    registry_ttl_s: Annotated[float, Field(ge=0)] = 1.0
+    """Seconds for which the list of live graders is cached."""
     worker_grace_s: Annotated[float, Field(ge=0)] = 5.0
     """A grader without a live worker for this long is answered for with faults, without waiting for the deadline."""
     required_graders: Annotated[tuple[GraderName, ...], NoDecode] = ()
     """Graders without which this service is not ready, with commas between. Empty: any one will do."""
-    stall_s: Annotated[float, Field(gt=0)] = 300.0
-    """Not ready while a submission waits and its grader brought no result for this long."""
+    ready_stall_timeout_s: Annotated[float, Field(gt=0)] = 300.0
+    """Seconds without a result of a grader, while a submission waits for it, after which the service is not ready."""
     retry_after_s: Annotated[int, Field(ge=1)] = 5
     """What a 503 advises; a 429 advises what the broker says."""
     job_ttl_s: Annotated[float, Field(gt=0)] = 3600.0
     """An asynchronous job can be asked about for this long after its deadline."""
-    shutdown_s: Annotated[int, Field(ge=1)] = 30
-    """Requests under way may finish for this long after SIGTERM."""
+    shutdown_grace_s: Annotated[int, Field(ge=1)] = 30
+    """Seconds in which requests under way may finish after SIGTERM."""
 
     @field_validator("key_hashes", "required_graders", mode="before")
     @classmethod
@@ -69,11 +77,13 @@ class ApiSettings(BaseSettings):
 
     @model_validator(mode="before")
     @classmethod
-    def _refuse_unknown_names(cls, values: Any) -> Any:
+    def _check_names(cls, values: Any) -> Any:
         # pydantic-settings ignores a misspelt variable, `extra="forbid"` or not: the default would be used in silence.
         known = {f"{PREFIX}{name.upper()}" for name in cls.model_fields}
         for name in os.environ:
-            if name.upper().startswith(PREFIX) and name.upper() not in known | OF_CLIENTS:
+            if (field := RENAMED.get(name.upper())) and os.environ[name]:
+                values.setdefault(field, os.environ[name])
+            elif name.upper().startswith(PREFIX) and name.upper() not in known | OF_CLIENTS | RENAMED.keys():
                 close = difflib.get_close_matches(name.upper(), sorted(known), n=1)
                 hint = f"; did you mean {close[0]}?" if close else f"; there are: {', '.join(sorted(known))}"
                 raise ValueError(f"the environment variable {name} is no setting{hint}")

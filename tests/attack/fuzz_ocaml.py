@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from gradus.contract import Faulted, Graded, OcamlSubmission
 from gradus.resources import configs
 from services.graders.ocaml.grader import OcamlGrader
-from services.offline import grade_in_order
+from services.local_grading import grade_in_order
 
 TOKENS = (
     *("let", "rec", "in", "fun", "function", "match", "with", "->", "|", ";;", ";", "(", ")", "[", "]", "[|", "|]"),

@@ -10,7 +10,7 @@ from itertools import islice
 from gradus.contract import Faulted, Graded
 from services.attacks.stories import FIGURE_TOLERANCE, STALE, KnownException, Sprint, halves, sprint_of, story_rows
 from services.graders.story.grader import StoryGrader
-from services.offline import grade_in_order
+from services.local_grading import grade_in_order
 from tests.attack.story_twists import ATTACKS, LAYOUTS, Given, parts_of
 
 RUBRIC = "story/weighted@1"

@@ -25,7 +25,7 @@ from services.attacks.stories import (
     verdict_on,
 )
 from services.graders.story.grader import StoryGrader
-from services.offline import grade_in_order
+from services.local_grading import grade_in_order
 from tests.attack.story_field import ALL, RUBRIC, SAMPLE, SOURCES, Field, measured
 from tests.attack.story_twists import ATTACKS, LAYOUTS
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gradus.contract import OcamlSubmission
 from services.attacks.code import OCAML
 from services.graders.ocaml.grader import OcamlGrader
-from services.offline import grade_in_order
+from services.local_grading import grade_in_order
 from tests.attack.fuzz_ocaml import fuzz
 
 BURNS = {

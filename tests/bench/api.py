@@ -40,7 +40,7 @@ VERDICT = Graded(
 class Answered(MemoryBroker):
     """A broker that has a verdict for every job."""
 
-    async def submit(self, jobs: Any, lane: Any = None) -> dict[str, str]:
+    async def submit(self, jobs: Any, fair_share: Any = None) -> dict[str, str]:
         return {job.id: VERDICT for job in jobs}
 
     async def results(self, job_ids: Any) -> dict[str, str]:
@@ -69,7 +69,7 @@ async def main() -> None:
         broker = Answered()
         rubrics = (f"{grader}/graduated@1",)
         info = GraderInfo(name=grader, revision="r1", toolchain="none", rubrics=rubrics, sandbox="none")
-        await broker.announce("bench", info, 600)
+        await broker.heartbeat("bench", info, 600)
         app = create_app(broker, ApiSettings())
         for number in (1, 64, 512):
             one = {"prompt": "write " * 50, "completion": "let f x = x\n" * 150, "task": task}

@@ -26,7 +26,7 @@ import httpx
 
 from gradus.contract import OcamlSubmission
 from services.graders.ocaml.grader import OcamlGrader
-from services.offline import grade_in_order
+from services.local_grading import grade_in_order
 from tests.bench.answers import Written, answers
 
 _TICKS = os.sysconf("SC_CLK_TCK")

@@ -19,7 +19,7 @@ from typing import Any
 
 from gradus.contract import RustSubmission
 from services.graders.rust.grader import RustGrader
-from services.offline import grade_in_order
+from services.local_grading import grade_in_order
 from tests.bench.answers import Written
 from tests.bench.ocaml import machine, measure, measure_posts, median_of, present, ratios, services
 from tests.bench.rust_answers import answers, with_crates, without_crates

@@ -40,7 +40,7 @@ from services.graders.story.encoder import MAX_PASS_TOKENS, Encoder, _Wanted, pa
 from services.graders.story.export import export, weights_of
 from services.graders.story.grader import StoryGrader
 from services.graders.story.model import DEFAULT_MODEL, ExportedModel
-from services.offline import grade_in_order
+from services.local_grading import grade_in_order
 from tests.bench.ocaml import machine, ratios
 from tests.bench.story_answers import G, groups
 

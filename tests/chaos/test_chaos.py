@@ -14,8 +14,8 @@ from contextlib import ExitStack, asynccontextmanager, suppress
 
 import pytest
 
-from services.broker import MAX_STARTS, Job
-from services.broker.open import open_broker
+from services.broker import MAX_DELIVERIES, Job
+from services.broker.from_url import open_broker
 from services.broker.payload import JobPayload
 from tests.chaos.disturbances import Chaos, cut_the_cable, freeze_worker, kill_redis, lose_power, one_after_the_other
 from tests.chaos.island import Island, NoIsland
@@ -184,15 +184,15 @@ async def test_poison_is_buried_after_three_workers_and_takes_nobody_along(town:
     deaths = sum(worker.deaths for worker in town.workers)
     async with asking(town, [*innocents[:30], killer, *innocents[30:]]) as ledger:
         pass
-    assert runs(town, [killer]) == {killer: MAX_STARTS}
-    assert sum(worker.deaths for worker in town.workers) - deaths == MAX_STARTS
+    assert runs(town, [killer]) == {killer: MAX_DELIVERIES}
+    assert sum(worker.deaths for worker in town.workers) - deaths == MAX_DELIVERIES
     assert ledger.counts["innocents whose workers died three times"] == 0
     assert killer in [submission_in(letter) for letter in await letters(town)]
 
 
 async def letters(town: Town) -> list[Job]:
     broker = open_broker(town.redis.url)
-    buried = [letter.job for letter in await broker.buried("ocaml")]
+    buried = [letter.job for letter in await broker.dead_letters("ocaml")]
     await broker.close()
     return buried
 

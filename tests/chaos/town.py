@@ -18,7 +18,7 @@ from pathlib import Path
 
 import httpx
 
-from services.worker import ANNOUNCE_TTL_S
+from services.worker import HEARTBEAT_TTL_S
 from tests.chaos.island import Island
 from tests.conftest import RedisServer, free_port
 
@@ -79,7 +79,7 @@ class Town:
         workers: int = 3,
         slots: int = 4,
         lease_s: float = 2.0,
-        announcement_s: float = ANNOUNCE_TTL_S,
+        announcement_s: float = HEARTBEAT_TTL_S,
         island: Island | None = None,
         journal: bool = True,
     ) -> None:

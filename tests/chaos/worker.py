@@ -17,8 +17,8 @@ from pathlib import Path
 
 import services.worker
 from gradus.contract import Graded, GraderDescription, GraderInfo, Stage, Submission, TestCount
-from services.broker import Terms
-from services.broker.open import open_broker
+from services.broker import BrokerSettings
+from services.broker.from_url import open_broker
 from tests.graders import described
 
 RUBRIC = "ocaml/graduated@1"
@@ -60,7 +60,7 @@ class Burner:
     def info(self) -> GraderInfo:
         return INFO
 
-    def prove(self) -> None:
+    def self_test(self) -> None:
         """There is no sandbox to prove: nothing that a model wrote is run."""
 
     def grade(self, submission: Submission, rubric: str, slot: int) -> Graded:
@@ -84,8 +84,8 @@ def _burn(cpu_s: float) -> None:
 async def run(arguments: argparse.Namespace) -> None:
     stop = asyncio.Event()
     services.worker.stop_on_signals(stop)
-    services.worker.ANNOUNCE_TTL_S = arguments.announcement
-    broker = open_broker(arguments.redis, Terms(lease_s=arguments.lease))
+    services.worker.HEARTBEAT_TTL_S = arguments.announcement
+    broker = open_broker(arguments.redis, BrokerSettings(lease_s=arguments.lease))
     worker = services.worker.Worker(Burner(arguments.journal), broker, slots=arguments.slots, name=arguments.name)
     await worker.run(stop)
     await broker.close()
@@ -95,7 +95,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--redis", required=True)
     parser.add_argument("--lease", type=float, default=2.0, help="seconds")
-    parser.add_argument("--announcement", type=float, default=services.worker.ANNOUNCE_TTL_S, help="seconds it holds")
+    parser.add_argument("--announcement", type=float, default=services.worker.HEARTBEAT_TTL_S, help="seconds it holds")
     parser.add_argument("--slots", type=int, default=4)
     parser.add_argument("--name")
     parser.add_argument("--journal", type=Path)

@@ -22,7 +22,7 @@ from services.api.grading import ASK_FIRST
 from services.api.keys import hash_of, new_key
 from services.api.schema import Accepted
 from services.api.settings import ApiSettings
-from services.broker import Broker, Census, Terms
+from services.broker import Broker, BrokerSettings, QueueStats
 from services.broker.memory import MemoryBroker
 from tests.echo import HIDDEN, INFO, PROMPT, SETTINGS, EchoWorker, Service, submission
 
@@ -242,11 +242,11 @@ async def test_a_worker_that_comes_within_the_grace_period_is_waited_for() -> No
 async def test_jobs_whose_workers_all_left_are_answered_without_waiting_for_the_deadline() -> None:
     broker = MemoryBroker()
     async with service(broker, worker=False) as (client, _):
-        await broker.announce("gone", INFO, 60)
+        await broker.heartbeat("gone", INFO, 60)
         asking = asyncio.create_task(client.post(GRADE, json=body(submission("a"), deadline_s=600)))
         while not await broker.depth("ocaml"):  # noqa: ASYNC110 - the broker tells nobody who only looks
             await asyncio.sleep(0.01)
-        await broker.announce("gone", INFO, 0)
+        await broker.heartbeat("gone", INFO, 0)
         response = await asking
         assert await broker.depth("ocaml") == 0
     assert response.json()["results"][0]["fault"]["kind"] == "queue"
@@ -291,7 +291,7 @@ async def test_a_stream_without_news_sends_empty_lines() -> None:
 
 
 async def test_a_stream_that_cannot_begin_is_a_problem() -> None:
-    async with service(MemoryBroker(Terms(max_depth=1)), worker=True) as (client, _):
+    async with service(MemoryBroker(BrokerSettings(max_depth=1)), worker=True) as (client, _):
         response = await client.post(f"{GRADE}/stream", json=body(submission("a", "reward 0"), submission("b")))
     is_problem(response, 429)
 
@@ -302,7 +302,7 @@ async def test_a_stream_that_cannot_begin_is_a_problem() -> None:
 @pytest.mark.parametrize("route", [GRADE, f"{GRADE}/stream"])
 def test_a_client_that_leaves_gives_its_queued_jobs_up(route: str) -> None:
     with Service(worker=False).running() as here:
-        asyncio.run_coroutine_threadsafe(here.broker.announce("busy", INFO, 600), here.loop).result(20)
+        asyncio.run_coroutine_threadsafe(here.broker.heartbeat("busy", INFO, 600), here.loop).result(20)
         request = httpx.Request("POST", f"{here.url}{route}", json=body(submission("a"), deadline_s=600))
         with httpx.Client(timeout=0.3) as client, pytest.raises(httpx.ReadTimeout):
             client.send(request)
@@ -454,7 +454,7 @@ async def test_bad_input_is_a_problem_that_says_where_and_nothing_is_queued(case
     grader = "story" if "team_context" in case else "ocaml"
     routes = (f"/v1/grade/{grader}", f"/v1/grade/{grader}/stream", f"/v1/jobs/{grader}")
     async with service(broker, worker=False, max_body_bytes=4_000_000) as (client, _):
-        await broker.announce("busy", INFO, 600)
+        await broker.heartbeat("busy", INFO, 600)
         for route in routes if case in ON_EVERY_ROUTE else routes[:1]:
             response = await client.post(route, content=content, headers={"content-type": "application/json"})
             problem = is_problem(response, status)
@@ -550,9 +550,9 @@ async def test_a_body_that_does_not_come_is_a_408() -> None:
 
 
 async def test_a_full_queue_is_a_429_with_retry_after_and_nothing_is_queued() -> None:
-    broker = MemoryBroker(Terms(max_depth=2, retry_after_s=7))
+    broker = MemoryBroker(BrokerSettings(max_depth=2, retry_after_s=7))
     async with service(broker, worker=False) as (client, _):
-        await broker.announce("busy", INFO, 600)
+        await broker.heartbeat("busy", INFO, 600)
         response = await client.post(GRADE, json=body(*(submission(f"s{i}", f"reward {i}") for i in range(3))))
         assert await broker.depth("ocaml") == 0
     is_problem(response, 429)
@@ -611,13 +611,13 @@ async def test_a_broker_that_goes_away_while_somebody_waits(route: str) -> None:
 
 async def test_a_defect_is_a_500_without_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
     class BrokenBroker(MemoryBroker):
-        async def census(self, grader: str) -> Census:
+        async def queue_stats(self, grader: str) -> QueueStats:
             raise RuntimeError(HIDDEN)
 
     async with service(BrokenBroker()) as (client, _):
         is_problem(await client.get("/metrics"), 500)
     logged = " ".join(str(record.__dict__) for record in caplog.records)
-    assert "RuntimeError at census" in logged
+    assert "RuntimeError at queue_stats" in logged
     assert HIDDEN not in logged
 
 
@@ -819,7 +819,7 @@ async def test_a_service_is_ready_when_a_grader_lives_or_all_those_that_are_requ
 
 
 async def test_a_service_whose_queue_stands_still_is_not_ready_until_results_come_again() -> None:
-    async with service(stall_s=0.05) as (client, echo):
+    async with service(ready_stall_timeout_s=0.05) as (client, echo):
         accepted = await client.post("/v1/jobs/ocaml", json=body(submission("a", "hold")))
         await echo.holding.wait()
         await asyncio.sleep(0.1)

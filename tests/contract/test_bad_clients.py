@@ -16,8 +16,8 @@ from gradus.contract import Problem
 from tests.bad_clients import KINDS, ROUTE, Kind, a_crowd, hanging, head, request
 from tests.echo import Service, submission
 
-LITTLE_PATIENCE = {"head_timeout_s": 1.0, "body_timeout_s": 1.0, "send_timeout_s": 1.0}
-MUCH_PATIENCE = {"head_timeout_s": 600.0, "body_timeout_s": 600.0, "send_timeout_s": 600.0}
+LITTLE_PATIENCE = {"header_timeout_s": 1.0, "body_timeout_s": 1.0, "send_timeout_s": 1.0}
+MUCH_PATIENCE = {"header_timeout_s": 600.0, "body_timeout_s": 600.0, "send_timeout_s": 600.0}
 
 
 def connections(client: httpx.Client, url: str) -> int:
@@ -88,7 +88,7 @@ def ask_over(connection: socket.socket, sent: bytes) -> bytes:
 
 
 def test_a_connection_may_idle_for_longer_than_a_head_may_take_and_not_for_ever() -> None:
-    with Service(head_timeout_s=0.5, keep_alive_s=2).running() as here:
+    with Service(header_timeout_s=0.5, keep_alive_s=2).running() as here:
         address = httpx.URL(here.url)
         with socket.create_connection((address.host, address.port)) as connection:
             assert ask_over(connection, request("reward 1")).startswith(b"HTTP/1.1 200 ")
@@ -98,7 +98,7 @@ def test_a_connection_may_idle_for_longer_than_a_head_may_take_and_not_for_ever(
 
 
 def test_the_next_head_of_a_connection_must_come_in_time_too() -> None:
-    with Service(head_timeout_s=0.3, keep_alive_s=600).running() as here:
+    with Service(header_timeout_s=0.3, keep_alive_s=600).running() as here:
         address = httpx.URL(here.url)
         with socket.create_connection((address.host, address.port)) as connection:
             assert ask_over(connection, request("reward 1")).startswith(b"HTTP/1.1 200 ")

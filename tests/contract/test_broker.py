@@ -22,15 +22,26 @@ from redis.asyncio import Redis
 
 from gradus.contract import GraderInfo
 from gradus.errors import Misuse, QueueFault
-from services.broker import MAX_LANES, MAX_STARTS, Broker, Census, Claim, Job, Lane, Priority, QueueFull, Terms
+from services.broker import (
+    MAX_DELIVERIES,
+    MAX_FAIR_SHARES,
+    Broker,
+    BrokerSettings,
+    Claim,
+    FairShare,
+    Job,
+    Priority,
+    QueueFull,
+    QueueStats,
+)
+from services.broker.from_url import open_broker
 from services.broker.memory import MemoryBroker
-from services.broker.open import open_broker
 from services.broker.streams import StreamsBroker
-from services.broker.streams.link import redacted
+from services.broker.streams.redis_client import redacted
 
 SOON_S = 20.0
 """Longer than anything here takes on a busy machine; nothing waits for it to pass."""
-SHORT_LEASE = Terms(lease_s=0.3)
+SHORT_LEASE = BrokerSettings(lease_s=0.3)
 
 OCAML = GraderInfo(
     name="ocaml", revision="r1", toolchain="ocaml 4.14.1", rubrics=("ocaml/graduated@1",), sandbox="bubblewrap"
@@ -45,12 +56,12 @@ class Place:
         self.prefix = f"test-{uuid.uuid4().hex}:"
         self.opened: list[Broker] = []
 
-    def open(self, terms: Terms | None = None) -> Broker:
+    def open(self, broker_settings: BrokerSettings | None = None) -> Broker:
         """Another API or worker process, as it were."""
         if self.redis_url is not None:
-            self.opened.append(StreamsBroker(self.redis_url, terms, prefix=self.prefix))
+            self.opened.append(StreamsBroker(self.redis_url, broker_settings, prefix=self.prefix))
         elif not self.opened:
-            self.opened.append(MemoryBroker(terms))
+            self.opened.append(MemoryBroker(broker_settings))
         return self.opened[-1]
 
     async def close(self) -> None:
@@ -227,8 +238,8 @@ async def test_every_waiter_of_a_job_is_answered(broker: Broker) -> None:
 
 
 async def test_a_batch_of_4096_is_refused_answered_and_delivered_from_the_cache_in_full(place: Place) -> None:
-    terms = Terms(max_depth=4200)
-    asking, grading = place.open(terms), place.open(terms)
+    broker_settings = BrokerSettings(max_depth=4200)
+    asking, grading = place.open(broker_settings), place.open(broker_settings)
     batch, before = jobs(4096), jobs(105, "before")
     await asking.submit(before)
     with pytest.raises(QueueFull):
@@ -242,7 +253,7 @@ async def test_a_batch_of_4096_is_refused_answered_and_delivered_from_the_cache_
     assert sorted(job_id for job_id, _ in answered) == sorted(ids(batch))
     assert set(ids_of(seen)) >= set(ids(batch))
     assert len(seen) == len(set(ids_of(seen)))
-    assert await place.open(terms).submit(batch) == dict(answered)
+    assert await place.open(broker_settings).submit(batch) == dict(answered)
 
 
 @pytest.mark.parametrize("text", ["żółć 🐫 \u2028 \x01", "x" * 1_000_000], ids=["unicode", "long"])
@@ -299,7 +310,7 @@ async def test_a_fault_reaches_its_waiters_and_is_not_cached(place: Place) -> No
 
 
 async def test_results_are_forgotten_after_their_time(place: Place) -> None:
-    broker = place.open(Terms(result_ttl_s=0.1, uncached_ttl_s=0.1))
+    broker = place.open(BrokerSettings(result_ttl_s=0.1, uncached_ttl_s=0.1))
     await broker.submit(jobs(2))
     verdict, fault = await take(broker, 2)
     await broker.finish(verdict, "{}", cache=True)
@@ -314,15 +325,15 @@ async def test_results_are_forgotten_after_their_time(place: Place) -> None:
 
 
 async def test_notes_are_kept_for_their_time(broker: Broker) -> None:
-    await broker.remember("request", "jobs", 60)
-    await broker.remember("brief", "jobs", 0.05)
-    assert await broker.recall("request") == "jobs"
+    await broker.put_note("request", "jobs", 60)
+    await broker.put_note("brief", "jobs", 0.05)
+    assert await broker.get_note("request") == "jobs"
 
     async def forgotten() -> bool:
-        return await broker.recall("brief") is None
+        return await broker.get_note("brief") is None
 
     await wait_until(forgotten)
-    assert await broker.recall("other") is None
+    assert await broker.get_note("other") is None
 
 
 # ------------------------------------------------------------------------------------------------- leases and crashes
@@ -339,20 +350,20 @@ async def test_a_lapsed_lease_is_claimed_by_another_worker(place: Place) -> None
 
 
 async def test_a_dead_workers_job_is_with_another_within_twice_the_lease(on_redis: Place) -> None:
-    terms = Terms(lease_s=1.5)
-    dead, alive = on_redis.open(terms), on_redis.open(terms)
+    broker_settings = BrokerSettings(lease_s=1.5)
+    dead, alive = on_redis.open(broker_settings), on_redis.open(broker_settings)
     await alive.submit(jobs(1))
     await take_one(dead, "dead")
-    assert ids_of(await alive.claim("ocaml", "alive", 1, 2 * terms.lease_s)) == ["job-0"]
+    assert ids_of(await alive.claim("ocaml", "alive", 1, 2 * broker_settings.lease_s)) == ["job-0"]
 
 
 async def test_a_dead_letter_tells_who_had_the_job_and_how_it_ended(place: Place) -> None:
     broker = place.open(SHORT_LEASE)
     await broker.submit(jobs(1))
-    await broker.give_back(await take_one(broker, "leaving"))
+    await broker.release(await take_one(broker, "leaving"))
     await take_one(broker, "dead")
-    await broker.finish(await take_one(broker, "last"), "{}", cache=False, bury=True)
-    [letter] = await broker.buried("ocaml")
+    await broker.finish(await take_one(broker, "last"), "{}", cache=False, dead_letter=True)
+    [letter] = await broker.dead_letters("ocaml")
     assert [line.split(" ", 1)[1] for line in letter.history] == ["leaving gave it back", "dead let its lease lapse"]
     assert all(abs(float(line.split(" ")[0]) - time.time()) < SOON_S for line in letter.history)
 
@@ -365,8 +376,8 @@ async def test_a_job_under_a_lease_is_nobody_elses(place: Place) -> None:
 
 
 async def test_a_renewed_lease_does_not_lapse(place: Place) -> None:
-    terms = Terms(lease_s=1.0)
-    slow, other = place.open(terms), place.open(terms)
+    broker_settings = BrokerSettings(lease_s=1.0)
+    slow, other = place.open(broker_settings), place.open(broker_settings)
     await slow.submit(jobs(1))
     claim = await take_one(slow, "slow")
     stealing = asyncio.create_task(other.claim("ocaml", "other", 1, 1.4))
@@ -412,7 +423,7 @@ async def test_a_job_given_back_is_claimable_at_once(place: Place) -> None:
     await leaving.submit(jobs(1))
     claim = await take_one(leaving, "leaving")
     claiming = asyncio.create_task(staying.claim("ocaml", "staying", 1, SOON_S))
-    await leaving.give_back(claim)
+    await leaving.release(claim)
     [again] = await claiming
     assert (again.job.id, again.deliveries) == ("job-0", 2)
     assert not await leaving.finish(claim, "{}", cache=True)
@@ -425,7 +436,7 @@ async def test_a_lapsed_claim_cannot_be_given_back(place: Place) -> None:
     await first.submit(jobs(1))
     lapsed = await take_one(first, "first")
     claim = await take_one(second, "second")
-    await first.give_back(lapsed)
+    await first.release(lapsed)
     assert await second.finish(claim, "{}", cache=True)
     assert await first.depth("ocaml") == 0
 
@@ -442,17 +453,17 @@ async def test_two_workers_never_get_the_same_job(place: Place) -> None:
 
 async def test_the_census_says_how_many_jobs_are_where(place: Place) -> None:
     asking, dying, other = place.open(SHORT_LEASE), place.open(SHORT_LEASE), place.open(SHORT_LEASE)
-    assert await asking.census("ocaml") == Census(queued=0, running=0, restarted=0, buried=0)
+    assert await asking.queue_stats("ocaml") == QueueStats(queued=0, running=0, restarted=0, dead_letters=0)
     await asking.submit(jobs(3))
     await take(dying, 1, "dying")
-    assert await asking.census("ocaml") == Census(queued=2, running=1, restarted=0, buried=0)
+    assert await asking.queue_stats("ocaml") == QueueStats(queued=2, running=1, restarted=0, dead_letters=0)
     claims = await take(other, 3, "other")
     again = next(claim for claim in claims if claim.deliveries > 1)
-    census = await asking.census("ocaml")
-    assert (census.queued, census.running, census.buried) == (0, 3, 0)
-    assert census.restarted >= 1
-    await other.finish(again, "{}", cache=False, bury=True)
-    assert (await asking.census("ocaml")).buried == 1
+    queue_stats = await asking.queue_stats("ocaml")
+    assert (queue_stats.queued, queue_stats.running, queue_stats.dead_letters) == (0, 3, 0)
+    assert queue_stats.restarted >= 1
+    await other.finish(again, "{}", cache=False, dead_letter=True)
+    assert (await asking.queue_stats("ocaml")).dead_letters == 1
 
 
 async def test_a_job_that_kills_its_workers_is_buried_and_the_others_are_graded(place: Place) -> None:
@@ -464,51 +475,53 @@ async def test_a_job_that_kills_its_workers_is_buried_and_the_others_are_graded(
     worker = place.open(SHORT_LEASE)
     while not waiting.done():
         claims = await worker.claim("ocaml", f"w{deaths}", 8, 0.5)
-        if any(claim.job.id == "killer" and claim.deliveries <= MAX_STARTS for claim in claims):
+        if any(claim.job.id == "killer" and claim.deliveries <= MAX_DELIVERIES for claim in claims):
             deaths += 1
             worker = place.open(SHORT_LEASE)  # whatever the dead one held is left to lapse
             continue
         for claim in claims:
-            bury = claim.deliveries > MAX_STARTS
-            await worker.finish(claim, '"fault"' if bury else '"verdict"', cache=not bury, bury=bury)
+            dead_letter = claim.deliveries > MAX_DELIVERIES
+            await worker.finish(
+                claim, '"fault"' if dead_letter else '"verdict"', cache=not dead_letter, dead_letter=dead_letter
+            )
     expected = {job.id: '"verdict"' for job in batch} | {"killer": '"fault"'}
-    assert (dict(await waiting), deaths) == (expected, MAX_STARTS)
-    [letter] = await asking.buried("ocaml")
+    assert (dict(await waiting), deaths) == (expected, MAX_DELIVERIES)
+    [letter] = await asking.dead_letters("ocaml")
     assert letter.job == batch[-1]
-    assert len(letter.history) == MAX_STARTS
+    assert len(letter.history) == MAX_DELIVERIES
     assert all("let its lease lapse" in line for line in letter.history)
 
 
 async def test_the_last_start_of_a_job_happens_alone(place: Place) -> None:
-    broker = place.open(Terms(lease_s=600))
+    broker = place.open(BrokerSettings(lease_s=600))
     await broker.submit(jobs(1))
     for worker in ("first", "second"):
-        await broker.give_back(await take_one(broker, worker))
+        await broker.release(await take_one(broker, worker))
     await broker.submit(jobs(2, "other"))
     suspect = await take_one(broker)
-    assert (suspect.job.id, suspect.deliveries) == ("job-0", MAX_STARTS)
+    assert (suspect.job.id, suspect.deliveries) == ("job-0", MAX_DELIVERIES)
     assert await nothing_to_take(broker)
     await broker.finish(suspect, "{}", cache=True)
     assert len(await take(broker, 2)) == 2
 
 
 async def test_a_busy_worker_takes_no_suspect(place: Place) -> None:
-    broker = place.open(Terms(lease_s=2.0))  # an idle worker looks for a suspect every quarter of it
+    broker = place.open(BrokerSettings(lease_s=2.0))  # an idle worker looks for a suspect every quarter of it
     await broker.submit(jobs(1, "other"))
     held = await take_one(broker, "busy")
     await broker.submit(jobs(1))
     for worker in ("first", "second"):
-        await broker.give_back(await take_one(broker, worker))
+        await broker.release(await take_one(broker, worker))
     assert await broker.claim("ocaml", "busy", 1, 0.3) == []
     await broker.finish(held, "{}", cache=True)
-    assert (await take_one(broker, "busy")).deliveries == MAX_STARTS
+    assert (await take_one(broker, "busy")).deliveries == MAX_DELIVERIES
 
 
 # ------------------------------------------------------------------------------------------------ bounds and cancelling
 
 
 async def test_a_full_queue_refuses_the_whole_submission(place: Place) -> None:
-    broker = place.open(Terms(max_depth=5, retry_after_s=7))
+    broker = place.open(BrokerSettings(max_depth=5, retry_after_s=7))
     await broker.submit(jobs(3))
     with pytest.raises(QueueFull, match="'ocaml' is full") as refused:
         await broker.submit(jobs(3, "more"))
@@ -518,7 +531,7 @@ async def test_a_full_queue_refuses_the_whole_submission(place: Place) -> None:
 
 
 async def test_a_full_queue_still_serves_known_work(place: Place) -> None:
-    broker = place.open(Terms(max_depth=1))
+    broker = place.open(BrokerSettings(max_depth=1))
     await broker.submit(jobs(1))
     await broker.finish(await take_one(broker), "{}", cache=True)
     await broker.submit(jobs(1, "other"))
@@ -606,7 +619,7 @@ async def test_a_cancelled_job_that_is_given_back_is_dropped(broker: Broker) -> 
     await broker.submit(jobs(1))
     claim = await take_one(broker)
     await broker.cancel("ocaml", ["job-0"])
-    await broker.give_back(claim)
+    await broker.release(claim)
     assert await broker.depth("ocaml") == 0
     await broker.submit(jobs(1))
     assert (await take_one(broker)).deliveries == 1
@@ -614,7 +627,7 @@ async def test_a_cancelled_job_that_is_given_back_is_dropped(broker: Broker) -> 
 
 # ------------------------------------------------------------------------------------------------------- taking turns
 
-EVALUATION = Lane("nightly", Priority.EVALUATION)
+EVALUATION = FairShare("nightly", Priority.EVALUATION)
 
 
 async def order(broker: Broker, n_jobs: int) -> str:
@@ -624,49 +637,49 @@ async def order(broker: Broker, n_jobs: int) -> str:
 
 async def test_runs_take_turns_however_much_each_has_queued(place: Place) -> None:
     broker = place.open()
-    await broker.submit(jobs(10_000, "big"), Lane("big"))
-    await broker.submit(jobs(10, "small"), Lane("small"))
+    await broker.submit(jobs(10_000, "big"), FairShare("big"))
+    await broker.submit(jobs(10, "small"), FairShare("small"))
     assert await order(broker, 20) in ("bs" * 10, "sb" * 10)
     assert await order(broker, 5) == "bbbbb"
 
 
 async def test_a_run_that_comes_late_waits_for_nobodys_backlog_and_catches_up_on_nothing(broker: Broker) -> None:
-    await broker.submit(jobs(40, "a"), Lane("a"))
+    await broker.submit(jobs(40, "a"), FairShare("a"))
     assert await order(broker, 20) == "a" * 20
-    await broker.submit(jobs(20, "b"), Lane("b"))
+    await broker.submit(jobs(20, "b"), FairShare("b"))
     assert sorted(await order(broker, 10)) == sorted("ab" * 5)
 
 
 async def test_three_runs_share_alike_whatever_the_size_of_a_claim(broker: Broker) -> None:
     for run in "abc":
-        await broker.submit(jobs(30, run), Lane(run))
+        await broker.submit(jobs(30, run), FairShare(run))
     taken = await order(broker, 7) + await order(broker, 1) + await order(broker, 22)
     assert [taken.count(run) for run in "abc"] == [10, 10, 10]
 
 
 async def test_jobs_of_one_run_keep_their_order(broker: Broker) -> None:
     for name in ("first", "second"):
-        await broker.submit(jobs(3, name), Lane("a"))
-        await broker.submit(jobs(3, f"other-{name}"), Lane("b"))
+        await broker.submit(jobs(3, name), FairShare("a"))
+        await broker.submit(jobs(3, f"other-{name}"), FairShare("b"))
     mine = [job_id for job_id in ids_of(await take(broker, 12)) if not job_id.startswith("other")]
     assert mine == [*ids(jobs(3, "first")), *ids(jobs(3, "second"))]
 
 
 async def test_evaluation_comes_before_training(broker: Broker) -> None:
-    await broker.submit(jobs(5, "training"), Lane("a"))
+    await broker.submit(jobs(5, "training"), FairShare("a"))
     await broker.submit(jobs(3, "evaluation"), EVALUATION)
     assert await order(broker, 8) == "eeettttt"
 
 
 async def test_evaluations_take_turns_too(broker: Broker) -> None:
-    await broker.submit(jobs(6, "a"), Lane("a", Priority.EVALUATION))
-    await broker.submit(jobs(2, "b"), Lane("b", Priority.EVALUATION))
+    await broker.submit(jobs(6, "a"), FairShare("a", Priority.EVALUATION))
+    await broker.submit(jobs(2, "b"), FairShare("b", Priority.EVALUATION))
     assert sorted(await order(broker, 4)) == list("aabb")
 
 
 async def test_a_job_that_two_runs_want_comes_when_it_is_the_first_ones_turn(broker: Broker) -> None:
-    await broker.submit([*jobs(50, "big"), Job("shared", "ocaml", "{}")], Lane("big"))
-    await broker.submit([Job("shared", "ocaml", "{}")], Lane("small"))
+    await broker.submit([*jobs(50, "big"), Job("shared", "ocaml", "{}")], FairShare("big"))
+    await broker.submit([Job("shared", "ocaml", "{}")], FairShare("small"))
     assert "shared" in ids_of(await take(broker, 2))
     await broker.submit(jobs(40, "big")[-1:], EVALUATION)
     assert ids_of(await take(broker, 1)) == ["big-39"]
@@ -674,32 +687,32 @@ async def test_a_job_that_two_runs_want_comes_when_it_is_the_first_ones_turn(bro
 
 async def test_a_job_given_back_is_the_next(broker: Broker) -> None:
     await broker.submit(jobs(5))
-    await broker.give_back(await take_one(broker))
+    await broker.release(await take_one(broker))
     assert ids_of(await take(broker, 5)) == ids(jobs(5))
 
 
 async def test_what_a_run_cancelled_is_not_held_against_it(broker: Broker) -> None:
-    await broker.submit(jobs(50, "a"), Lane("a"))
+    await broker.submit(jobs(50, "a"), FairShare("a"))
     await broker.cancel("ocaml", ids(jobs(50, "a")))
     for run in "ab":
-        await broker.submit(jobs(4, f"{run}-new"), Lane(run))
+        await broker.submit(jobs(4, f"{run}-new"), FairShare(run))
     assert sorted(await order(broker, 4)) == list("aabb")
 
 
 async def test_the_name_of_a_run_can_be_anything(broker: Broker) -> None:
     for run in ("", "now 0", "last 0 x", "1000000000000", "ż 🐫"):
-        await broker.submit(jobs(2, f"of {run}"), Lane(run))
+        await broker.submit(jobs(2, f"of {run}"), FairShare(run))
     assert len(await take(broker, 10)) == 10
 
 
 async def test_runs_beyond_number_are_forgotten_and_those_with_a_backlog_are_not(place: Place) -> None:
     broker = place.open()
-    await broker.submit(jobs(100, "big"), Lane("big"))
-    for n in range(MAX_LANES + 50):
-        await broker.submit([Job(f"one-{n}", "ocaml", "{}")], Lane(f"run-{n}"))
-    await take(broker, MAX_LANES + 52)  # a turn of everybody, and one more
-    await broker.submit([Job("late", "ocaml", "{}")], Lane("late"))
-    await broker.submit(jobs(1, "more-of-big"), Lane("big"))
+    await broker.submit(jobs(100, "big"), FairShare("big"))
+    for n in range(MAX_FAIR_SHARES + 50):
+        await broker.submit([Job(f"one-{n}", "ocaml", "{}")], FairShare(f"run-{n}"))
+    await take(broker, MAX_FAIR_SHARES + 52)  # a turn of everybody, and one more
+    await broker.submit([Job("late", "ocaml", "{}")], FairShare("late"))
+    await broker.submit(jobs(1, "more-of-big"), FairShare("big"))
     assert ids_of(await take(broker, 99))[-1] == "big-99"
     assert ids_of(await take(broker, 1)) == ["more-of-big-0"]
 
@@ -709,23 +722,23 @@ async def test_runs_beyond_number_are_forgotten_and_those_with_a_backlog_are_not
 
 async def test_slots_of_workers_of_one_revision_are_summed(place: Place) -> None:
     broker, other = place.open(), place.open()
-    await broker.announce("a", OCAML.model_copy(update={"slots": 4}), 60)
-    await other.announce("b", OCAML.model_copy(update={"slots": 2}), 60)
-    await other.announce("c", OCAML.model_copy(update={"revision": "r2"}), 60)
-    await other.announce("c", OCAML.model_copy(update={"revision": "r2"}), 60)
+    await broker.heartbeat("a", OCAML.model_copy(update={"slots": 4}), 60)
+    await other.heartbeat("b", OCAML.model_copy(update={"slots": 2}), 60)
+    await other.heartbeat("c", OCAML.model_copy(update={"revision": "r2"}), 60)
+    await other.heartbeat("c", OCAML.model_copy(update={"revision": "r2"}), 60)
     summary = [(info.grader, info.workers, info.slots) for info in await broker.graders()]
     assert summary == [("ocaml@r1", 2, 6), ("ocaml@r2", 1, 1)]
 
 
 async def test_a_worker_that_leaves_is_forgotten_at_once(broker: Broker) -> None:
-    await broker.announce("a", OCAML, 60)
-    await broker.announce("a", OCAML, 0)
+    await broker.heartbeat("a", OCAML, 60)
+    await broker.heartbeat("a", OCAML, 0)
     assert await broker.graders() == []
 
 
 async def test_a_worker_that_falls_silent_is_forgotten(broker: Broker) -> None:
-    await broker.announce("silent", OCAML, 0.05)
-    await broker.announce("alive", OCAML, 60)
+    await broker.heartbeat("silent", OCAML, 0.05)
+    await broker.heartbeat("alive", OCAML, 60)
 
     async def one_left() -> bool:
         return [info.workers for info in await broker.graders()] == [1]
@@ -735,12 +748,12 @@ async def test_a_worker_that_falls_silent_is_forgotten(broker: Broker) -> None:
 
 # ------------------------------------------------------------------------------------------------------- both the same
 
-LANES = [Lane(run, priority) for run in "ab" for priority in Priority]
+FAIR_SHARES = [FairShare(run, priority) for run in "ab" for priority in Priority]
 STEPS = st.one_of(
-    st.tuples(st.just("submit"), st.tuples(st.sets(st.integers(0, 5), min_size=1), st.sampled_from(LANES))),
+    st.tuples(st.just("submit"), st.tuples(st.sets(st.integers(0, 5), min_size=1), st.sampled_from(FAIR_SHARES))),
     st.tuples(st.just("cancel"), st.integers(0, 5)),
     st.tuples(st.just("claim"), st.integers(1, 4)),
-    st.tuples(st.sampled_from(["finish", "fail", "give_back", "renew"]), st.integers(0, 20)),
+    st.tuples(st.sampled_from(["finish", "fail", "release", "renew"]), st.integers(0, 20)),
 )
 
 
@@ -766,9 +779,9 @@ async def told(broker: Broker, steps: list[tuple[str, Any]]) -> list[object]:
 async def told_of(broker: Broker, verb: str, claim: Claim) -> object:
     if verb == "renew":
         return ids_of(await broker.renew([claim]))
-    if verb == "give_back":  # not a second time: when a suspect is handed out again differs
-        return await broker.give_back(claim) if claim.deliveries == 1 else None
-    return await broker.finish(claim, json.dumps(verb), cache=verb == "finish", bury=verb == "fail")
+    if verb == "release":  # not a second time: when a suspect is handed out again differs
+        return await broker.release(claim) if claim.deliveries == 1 else None
+    return await broker.finish(claim, json.dumps(verb), cache=verb == "finish", dead_letter=verb == "fail")
 
 
 @settings(max_examples=50, deadline=None)
@@ -789,7 +802,7 @@ def test_both_brokers_tell_the_same_story(redis_url: str, steps: list[tuple[str,
 
 async def test_killed_redis_loses_nothing(redis_server: Callable[..., Any]) -> None:
     server = redis_server(append_only=True)
-    asking, grading = (StreamsBroker(server.url, Terms(lease_s=1.0), patience_s=SOON_S) for _ in range(2))
+    asking, grading = (StreamsBroker(server.url, BrokerSettings(lease_s=1.0), patience_s=SOON_S) for _ in range(2))
     batch = jobs(200)
     await asking.submit(batch)
     waiting = await answering(asking, ids(batch))
@@ -907,7 +920,7 @@ async def no_faults(url: str) -> list[object]:
             broker.renew([Claim(jobs(1)[0], "1-1 1 w", 1)]),
             broker.finish(Claim(jobs(1)[0], "1-1 1 w", 1), "{}", cache=True),
             broker.graders(),
-            broker.census("ocaml"),
+            broker.queue_stats("ocaml"),
         ]
         found = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), SOON_S)
         return [one for one in found if not isinstance(one, QueueFault)]
@@ -951,7 +964,7 @@ async def test_looking_for_lapsed_leases_does_not_look_at_every_worker_each_time
     redis_server: Callable[..., Any],
 ) -> None:
     server = redis_server()
-    broker = StreamsBroker(server.url, Terms(lease_s=0.1))
+    broker = StreamsBroker(server.url, BrokerSettings(lease_s=0.1))
     await broker.claim("ocaml", "w", 1, 1.0)
     async with Redis.from_url(server.url) as redis:
         stats = await redis.info("commandstats")
@@ -1092,8 +1105,8 @@ async def test_answers_of_an_asker_that_died_are_not_kept_for_it(on_redis: Place
 
 async def test_an_announcement_of_another_release_does_not_hide_the_others(on_redis: Place, redis: Redis) -> None:
     broker = on_redis.open()
-    await broker.announce("old", OCAML, 60)
-    await broker.announce("new", OCAML, 60)
+    await broker.heartbeat("old", OCAML, 60)
+    await broker.heartbeat("new", OCAML, 60)
     await redis.set(f"{on_redis.prefix}worker:new", '{"name": "cobol"}', ex=60)
     assert [info.workers for info in await broker.graders()] == [1]
 
@@ -1106,7 +1119,7 @@ async def test_no_url_opens_a_queue_in_this_process() -> None:
 
 
 async def test_a_redis_url_opens_streams_with_the_given_terms() -> None:
-    broker = open_broker("rediss://example.test:6380/2", Terms(lease_s=4))
+    broker = open_broker("rediss://example.test:6380/2", BrokerSettings(lease_s=4))
     assert isinstance(broker, StreamsBroker)
     assert broker.lease_s == 4
     await broker.close()

@@ -14,12 +14,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from services.broker import Broker, Claim, Job, QueueFull, Terms
+from services.broker import Broker, BrokerSettings, Claim, Job, QueueFull
 from tests.contract.test_broker import Place, assert_every_key_expires
 
 T = TypeVar("T")
 JOBS = {name: Job(name, "ocaml", json.dumps({"of": name})) for name in "abcdef"}
-TERMS = Terms(lease_s=600, max_depth=4)
+TERMS = BrokerSettings(lease_s=600, max_depth=4)
 SOON_S = 20.0
 
 
@@ -91,11 +91,13 @@ class AgainstTheModel(RuleBasedStateMachine):
             self.claims.append(self.running[claim.job.id])
 
     @precondition(lambda self: self.claims)
-    @rule(which=st.integers(0, 50), cache=st.booleans(), bury=st.booleans())
-    def finish(self, which: int, cache: bool, bury: bool) -> None:
+    @rule(which=st.integers(0, 50), cache=st.booleans(), dead_letter=st.booleans())
+    def finish(self, which: int, cache: bool, dead_letter: bool) -> None:
         held = self.claims[which % len(self.claims)]
         name, text = held.claim.job.id, json.dumps([which, cache])
-        assert self.do(self.workers[which % 2].finish(held.claim, text, cache=cache, bury=bury)) == held.good
+        assert (
+            self.do(self.workers[which % 2].finish(held.claim, text, cache=cache, dead_letter=dead_letter)) == held.good
+        )
         if not held.good:
             return
         held.good = False
@@ -107,12 +109,12 @@ class AgainstTheModel(RuleBasedStateMachine):
 
     @precondition(lambda self: self.claims)
     @rule(which=st.integers(0, 50))
-    def give_back(self, which: int) -> None:
+    def release(self, which: int) -> None:
         held = self.claims[which % len(self.claims)]
         name = held.claim.job.id
         if held.claim.deliveries > 1:  # a job's last start is another story
             return
-        self.do(self.workers[which % 2].give_back(held.claim))
+        self.do(self.workers[which % 2].release(held.claim))
         if held.good:
             held.good = False
             del self.running[name]
@@ -129,8 +131,8 @@ class AgainstTheModel(RuleBasedStateMachine):
     def tells_what_the_model_tells(self) -> None:
         for broker in self.askers:
             assert self.do(broker.results(sorted(JOBS))) == self.uncached | self.cached
-        census = self.do(self.workers[0].census("ocaml"))
-        assert (census.queued, census.running) == (len(self.queued), len(self.running))
+        queue_stats = self.do(self.workers[0].queue_stats("ocaml"))
+        assert (queue_stats.queued, queue_stats.running) == (len(self.queued), len(self.running))
         assert self.do(self.askers[0].depth("ocaml")) == len(self.queued) + len(self.running)
 
     def teardown(self) -> None:

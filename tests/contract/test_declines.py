@@ -11,7 +11,7 @@ from gradus.contract import SUBMISSIONS, Graded
 from gradus.resources import configs
 from gradus.rows import read_rows
 from services.graders.rust.grader import RustGrader
-from services.offline import grade_in_order
+from services.local_grading import grade_in_order
 from tests.conftest import Cli
 
 ASKS = configs() / "tasks" / "declines.jsonl"

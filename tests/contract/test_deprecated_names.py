@@ -7,13 +7,13 @@ import pytest
 
 from gradus.errors import Misuse
 from services.api.app import create_app
-from services.api.scheduling_headers import lane_of
-from services.api.settings import ApiSettings
-from services.broker import DEFAULT_LANE, Lane, Priority
+from services.api.scheduling_headers import parse_fair_share
+from services.api.settings import RENAMED, ApiSettings
+from services.broker import DEFAULT_FAIR_SHARE, FairShare, Priority
 from services.broker.memory import MemoryBroker
 from tests.echo import INFO, submission
 
-NIGHTLY = Lane("default nightly", Priority.EVALUATION)
+NIGHTLY = FairShare("default nightly", Priority.EVALUATION)
 
 
 @pytest.mark.parametrize(
@@ -26,14 +26,14 @@ NIGHTLY = Lane("default nightly", Priority.EVALUATION)
     ],
 )
 def test_both_spellings_of_the_scheduling_headers_count_and_the_new_one_wins(headers: dict[str, str]) -> None:
-    assert lane_of(headers, None) == NIGHTLY
+    assert parse_fair_share(headers, None) == NIGHTLY
 
 
 @pytest.mark.parametrize("headers", [{"priority": "u=1, i"}, {"priority": ""}, {"run": ""}, {"run": "a b"}])
 async def test_a_foreign_header_of_an_old_name_is_ignored(headers: dict[str, str]) -> None:
-    assert lane_of(headers, None) == DEFAULT_LANE
+    assert parse_fair_share(headers, None) == DEFAULT_FAIR_SHARE
     broker = MemoryBroker()
-    await broker.announce("w", INFO, 60)
+    await broker.heartbeat("w", INFO, 60)
     app = create_app(broker, ApiSettings())
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
         answer = await client.post("/v1/jobs/ocaml", json={"submissions": [submission("a")]}, headers=headers)
@@ -44,7 +44,7 @@ async def test_a_foreign_header_of_an_old_name_is_ignored(headers: dict[str, str
 @pytest.mark.parametrize("headers", [{"gradus-priority": "u=1, i"}, {"gradus-run": "a b"}])
 def test_a_malformed_header_of_a_new_name_is_misuse(headers: dict[str, str]) -> None:
     with pytest.raises(Misuse, match="header `Gradus-"):
-        lane_of(headers, None)
+        parse_fair_share(headers, None)
 
 
 def test_the_document_lists_the_old_headers_as_deprecated() -> None:
@@ -52,3 +52,13 @@ def test_the_document_lists_the_old_headers_as_deprecated() -> None:
     listed = {one["name"]: one for one in document["paths"]["/v1/grade/{grader}"]["post"]["parameters"]}
     assert [name for name, one in listed.items() if one.get("deprecated")] == ["run", "priority"]
     assert {"Gradus-Run", "Gradus-Priority"} < listed.keys()
+
+
+@pytest.mark.parametrize(("old", "field"), RENAMED.items())
+def test_both_spellings_of_a_setting_of_the_api_count_and_the_new_one_wins(
+    old: str, field: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(old, "7")
+    assert getattr(ApiSettings(), field) == 7
+    monkeypatch.setenv(f"GRADUS_API_{field.upper()}", "8")
+    assert getattr(ApiSettings(), field) == 8

@@ -58,7 +58,7 @@ class CobolGrader:
             fences=("cobol",),
         )
 
-    def prove(self) -> None: ...
+    def self_test(self) -> None: ...
 
     def grade(self, submission: Submission, rubric: str, slot: int) -> Graded:
         assert isinstance(submission, RawSubmission)
@@ -89,7 +89,7 @@ async def working(grader: Grader, broker: MemoryBroker) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def api(broker: MemoryBroker) -> AsyncIterator[httpx.AsyncClient]:
-    app = create_app(broker, ApiSettings(roster_fresh_s=0.0, worker_grace_s=0.0))
+    app = create_app(broker, ApiSettings(registry_ttl_s=0.0, worker_grace_s=0.0))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
         yield client
 

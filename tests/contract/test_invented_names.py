@@ -12,7 +12,7 @@ from gradus.contract import SUBMISSIONS, Graded, GraderName
 from services.graders.base import Grader
 from services.graders.ocaml.grader import OcamlGrader
 from services.graders.rust.grader import RustGrader
-from services.offline import grade_in_order
+from services.local_grading import grade_in_order
 from trainer.evaluate.invented import invented_name, invented_of
 from trainer.languages.rust import NAME_ERRORS
 from trainer.rewards import Record, outcome_of

@@ -9,9 +9,9 @@ import httpx
 import pytest
 
 from services.api.app import create_app
-from services.api.scheduling_headers import lane_of
+from services.api.scheduling_headers import parse_fair_share
 from services.api.settings import ApiSettings
-from services.broker import DEFAULT_LANE, Broker, Lane, Priority
+from services.broker import DEFAULT_FAIR_SHARE, Broker, FairShare, Priority
 from services.broker.memory import MemoryBroker
 from services.broker.payload import JobPayload
 from tests.echo import INFO, submission
@@ -21,7 +21,7 @@ from tests.echo import INFO, submission
 async def service() -> AsyncIterator[tuple[httpx.AsyncClient, Broker]]:
     """A worker is announced; what it would claim is left to the test."""
     broker = MemoryBroker()
-    await broker.announce("w", INFO, 60)
+    await broker.heartbeat("w", INFO, 60)
     app = create_app(broker, ApiSettings())
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
         yield client, broker
@@ -54,7 +54,7 @@ async def test_the_headers_decide_whose_turn_it_is() -> None:
 
 def test_the_runs_of_two_keys_are_different() -> None:
     asked: tuple[dict[str, str], ...] = ({}, {"gradus-run": "r"})
-    lanes = [lane_of(headers, key) for key in (None, "ann", "bob") for headers in asked]
-    assert len(set(lanes)) == 6
-    assert lanes[0] == DEFAULT_LANE
-    assert lane_of({"gradus-priority": "evaluation"}, "ann") == Lane("ann", Priority.EVALUATION)
+    fair_shares = [parse_fair_share(headers, key) for key in (None, "ann", "bob") for headers in asked]
+    assert len(set(fair_shares)) == 6
+    assert fair_shares[0] == DEFAULT_FAIR_SHARE
+    assert parse_fair_share({"gradus-priority": "evaluation"}, "ann") == FairShare("ann", Priority.EVALUATION)

@@ -21,7 +21,7 @@ from gradus.tasks.ocaml import OcamlTask
 from services.graders.base import cases as own_cases
 from services.graders.ocaml import grader as grader_module
 from services.graders.ocaml.grader import OcamlGrader
-from services.offline import grade_in_order
+from services.local_grading import grade_in_order
 from services.sandbox.bubblewrap import Bubblewrap
 from services.sandbox.seccomp import ALLOWED
 from tests.verdicts import OnlyCold, WrittenCase, written_cases
@@ -297,7 +297,7 @@ def test_a_result_survives_the_wire(ocaml_grader: OcamlGrader) -> None:
 def test_the_grader_proves_itself_with_cases_of_every_basic_kind(ocaml_grader: OcamlGrader) -> None:
     file = Path(grader_module.__file__).parent / "cases.yaml"
     assert {case.name for case in own_cases.load_cases(file)} >= set(own_cases.BASIC)
-    ocaml_grader.prove()
+    ocaml_grader.self_test()
 
 
 def test_a_grader_that_fails_its_own_cases_refuses_to_serve(ocaml_grader: OcamlGrader, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from services.doctor import preference_signs
 from services.graders.preference.config import load_config
 from services.graders.preference.grader import PreferenceGrader
 from services.graders.preference.scorer import Scorer
-from services.worker import Worker, grade_safely
+from services.worker import Worker, grade_with_retries
 from tests.conftest import Cli
 from tests.tiny_models import make_model
 from trainer.config import RewardModelConfig
@@ -88,7 +88,7 @@ async def broker(redis_url: str) -> AsyncIterator[Broker]:
 async def served(grader: PreferenceGrader, broker: Broker) -> AsyncIterator[httpx.AsyncClient]:
     """The API and a worker with that grader."""
     stop = asyncio.Event()
-    app = create_app(broker, ApiSettings(roster_fresh_s=0.0))
+    app = create_app(broker, ApiSettings(registry_ttl_s=0.0))
     working = asyncio.create_task(Worker(grader, broker, slots=8).run(stop))
     try:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test", timeout=60) as client:
@@ -195,7 +195,7 @@ def test_of_a_huge_text_the_end_is_scored_and_it_is_told(preference_grader: Pref
 @pytest.mark.parametrize("broken", [float("nan"), float("inf"), float("-inf")])
 def test_a_score_that_is_no_number_is_a_fault_and_no_zero(preference_grader: PreferenceGrader, broken: float) -> None:
     preference_grader.model.model.score.weight.data.fill_(broken)  # type: ignore[attr-defined]
-    result = grade_safely(preference_grader, submission("a", "b"), SIGMOID, 0)
+    result = grade_with_retries(preference_grader, submission("a", "b"), SIGMOID, 0)
     assert (result.status, result.id) == ("faulted", "one")
     assert result.fault.message.startswith("the reward model scores ")
     assert not result.fault.retryable
@@ -211,7 +211,7 @@ def test_another_graders_submission_is_a_fault(preference_grader: PreferenceGrad
 
 
 def test_a_fit_model_is_proved(preference_grader: PreferenceGrader) -> None:
-    preference_grader.prove()
+    preference_grader.self_test()
     info = preference_grader.info()
     assert (info.sandbox, info.rubrics) == ("none", (SIGMOID,))
     assert info.toolchain.startswith("judge ")
@@ -227,7 +227,7 @@ def test_a_model_whose_head_is_broken_is_not_served(
 ) -> None:
     preference_grader.model.model.score.weight.data.fill_(value)  # type: ignore[attr-defined]
     with pytest.raises(InternalFault, match=said):
-        preference_grader.prove()
+        preference_grader.self_test()
 
 
 def test_a_model_that_reads_its_padding_is_not_served(preference_grader: PreferenceGrader) -> None:
@@ -235,13 +235,13 @@ def test_a_model_that_reads_its_padding_is_not_served(preference_grader: Prefere
     with pytest.raises(
         InternalFault, match=r"a score changes by .* with what is scored beside it: it reads its padding"
     ):
-        preference_grader.prove()
+        preference_grader.self_test()
 
 
 def test_a_chat_whose_template_lets_turns_be_forged_is_not_served(preference_grader: PreferenceGrader) -> None:
     preference_grader.model._reader._control = frozenset()  # type: ignore[attr-defined]
     with pytest.raises(InternalFault, match="a completion can write the tokens that end its turn"):
-        preference_grader.prove()
+        preference_grader.self_test()
 
 
 def test_a_model_without_a_head_is_misuse_that_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

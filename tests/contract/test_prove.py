@@ -1,4 +1,4 @@
-"""deploy/docker/prove.sh, the last step of a grader's image: it fails unless the grader holds, or says why not."""
+"""deploy/docker/self_test.sh, the last step of a grader's image: it fails unless the grader holds, or says why not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "deploy/docker/prove.sh"
+SCRIPT = Path(__file__).parents[2] / "deploy/docker/self_test.sh"
 
 
 @pytest.fixture
@@ -46,12 +46,12 @@ def test_a_mode_that_is_none_is_no_way_around(programs: Path, mode: str) -> None
     forbid_namespaces(programs)
     done = prove(programs, "ocaml", mode)
     assert done.returncode == 2
-    assert "PROOF is required or auto" in done.stderr
+    assert "SELF_TEST is required or auto" in done.stderr
 
 
 @pytest.mark.usefixtures("ocaml_grader")  # skips where its toolchain is missing
 def test_a_grader_that_holds_is_proven_whatever_the_image_asks_of_its_container(programs: Path) -> None:
-    done = prove(programs, "ocaml", "required", GRADUS_CONFINED="network,root")
+    done = prove(programs, "ocaml", "required", GRADUS_REQUIRE_HARDENING="network,root")
     assert done.returncode == 0, done.stderr
     assert done.stdout == "ocaml holds: own cases graded as expected, every attack on its boxes failed\n"
 

@@ -15,8 +15,8 @@ from redis.asyncio import Redis
 from redis.exceptions import NoPermissionError, RedisError
 
 from gradus.errors import Misuse, QueueFault
-from services.broker import DEFAULT_LANE, MAX_LANES, MAX_STARTS, Broker, Job, Lane, Terms
-from services.broker.open import open_broker
+from services.broker import DEFAULT_FAIR_SHARE, MAX_DELIVERIES, MAX_FAIR_SHARES, Broker, BrokerSettings, FairShare, Job
+from services.broker.from_url import open_broker
 from services.broker.streams import StreamsBroker
 from tests.conftest import free_port
 from tests.echo import INFO
@@ -46,8 +46,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 @asynccontextmanager
-async def opened(*urls: str, terms: Terms | None = None) -> AsyncIterator[list[Broker]]:
-    brokers = [open_broker(url, terms) for url in urls]
+async def opened(*urls: str, broker_settings: BrokerSettings | None = None) -> AsyncIterator[list[Broker]]:
+    brokers = [open_broker(url, broker_settings) for url in urls]
     try:
         async with asyncio.timeout(SOON_S):
             while not await answers(brokers[0]):  # noqa: ASYNC110  (another process starts)
@@ -103,28 +103,28 @@ def address(start: Start, tmp_path: Path) -> str:
 
 async def test_the_rights_of_each_role_are_enough_for_everything_it_does(address: str) -> None:
     urls = [f"redis://{role}:{role}@{address}/0" for role in ("api", "worker")]
-    async with opened(*urls, terms=Terms(lease_s=0.3)) as (asking, working):
-        await working.announce("w", INFO, 60)
+    async with opened(*urls, broker_settings=BrokerSettings(lease_s=0.3)) as (asking, working):
+        await working.heartbeat("w", INFO, 60)
         assert [info.grader for info in await asking.graders()] == [INFO.grader]
         await graded(asking, working, jobs(300))
-        await asking.submit(jobs(300), Lane("again"))
-        for n in range(MAX_LANES + 2):
-            await asking.submit(jobs(1, f"one-{n}"), Lane(f"run-{n}"))
-        await asking.cancel("ocaml", [f"one-{n}-0" for n in range(MAX_LANES + 2)])
+        await asking.submit(jobs(300), FairShare("again"))
+        for n in range(MAX_FAIR_SHARES + 2):
+            await asking.submit(jobs(1, f"one-{n}"), FairShare(f"run-{n}"))
+        await asking.cancel("ocaml", [f"one-{n}-0" for n in range(MAX_FAIR_SHARES + 2)])
         await asking.submit(jobs(1, "returned"))
-        await asking.submit(jobs(1, "returned"), DEFAULT_LANE)
+        await asking.submit(jobs(1, "returned"), DEFAULT_FAIR_SHARE)
         [claim] = await working.claim("ocaml", "w", 1, SOON_S)
-        await working.give_back(claim)
-        for n in range(MAX_STARTS - 1):
+        await working.release(claim)
+        for n in range(MAX_DELIVERIES - 1):
             async with asyncio.timeout(SOON_S):
                 while not (claims := await working.claim("ocaml", f"w{n}", 1, 1.0)):
                     pass
-        assert await working.finish(claims[0], "{}", cache=False, bury=True)
-        assert [letter.job.id for letter in await asking.buried("ocaml")] == ["returned-0"]
-        await asking.remember("key", "text", 60)
-        assert await asking.recall("key") == "text"
-        assert (await asking.census("ocaml")).buried == 1
-        await working.announce("w", INFO, 0)
+        assert await working.finish(claims[0], "{}", cache=False, dead_letter=True)
+        assert [letter.job.id for letter in await asking.dead_letters("ocaml")] == ["returned-0"]
+        await asking.put_note("key", "text", 60)
+        assert await asking.get_note("key") == "text"
+        assert (await asking.queue_stats("ocaml")).dead_letters == 1
+        await working.heartbeat("w", INFO, 0)
     async with Redis.from_url(f"redis://admin:admin@{address}/0", decode_responses=True) as admin:
         assert await admin.acl_log() == []
 

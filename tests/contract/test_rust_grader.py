@@ -19,7 +19,7 @@ from services.graders.base import cases as own_cases
 from services.graders.rust import grader as grader_module
 from services.graders.rust.config import load_config
 from services.graders.rust.grader import RustGrader
-from services.sandbox import Command, Outcome, StandingBox
+from services.sandbox import Command, Outcome, PersistentBox
 from services.sandbox.bubblewrap import Bubblewrap
 from tests.verdicts import WrittenCase, written_cases
 
@@ -281,7 +281,7 @@ def test_a_result_survives_the_wire(rust_grader: RustGrader) -> None:
 
 
 def test_the_grader_proves_itself_with_cases_of_every_basic_kind(rust_grader: RustGrader) -> None:
-    rust_grader.prove()
+    rust_grader.self_test()
     names = {case.name for case in own_cases.load_cases(Path(grader_module.__file__).parent / "cases.yaml")}
     assert set(own_cases.BASIC) <= names
 
@@ -293,7 +293,7 @@ class BrokenCompiler(Bubblewrap):
         super().__init__()
         self.how = how
 
-    def open(self, command: Command) -> StandingBox:
+    def open(self, command: Command) -> PersistentBox:
         match self.how:
             case "unseen":
                 return super().open(replace(command, mounts={}))
@@ -324,7 +324,7 @@ class BrokenAfterTheAnswer(Bubblewrap):
         super().__init__()
         self.where = where
 
-    def open(self, command: Command) -> StandingBox:
+    def open(self, command: Command) -> PersistentBox:
         here = self.where == "tests" and command.argv[-1].endswith("rustc")
         return super().open(replace(command, mounts={}) if here else command)
 

@@ -23,10 +23,10 @@ from typing import Any
 import pytest
 
 from gradus.errors import SandboxFault
-from services.sandbox import BoxLost, Command, Ending, Limits, Outcome, StandingBox
+from services.sandbox import BoxLost, Command, ExitReason, Limits, Outcome, PersistentBox
 from services.sandbox.bubblewrap import Bubblewrap
-from services.sandbox.cgroup import Groups
-from services.sandbox.probe import Finding, probe, refuse_unless_safe
+from services.sandbox.cgroup import CgroupManager
+from services.sandbox.escape_probe import Finding, probe, refuse_unless_safe
 from services.worker_metrics import WorkerMetrics
 
 PYTHON = os.path.realpath(sys.executable)
@@ -271,7 +271,7 @@ def as_an_ordinary_user(script: str) -> str:
 def test_an_ordinary_user_gets_boxes_that_hold_as_well() -> None:
     script = (
         "from services.sandbox.bubblewrap import Bubblewrap\n"
-        "from services.sandbox.probe import probe\n"
+        "from services.sandbox.escape_probe import probe\n"
         "print(probe(Bubblewrap()))"
     )
     assert as_an_ordinary_user(script) == "[]"
@@ -289,7 +289,7 @@ def test_standard_input_arrives_whole_and_ends(sandbox: Bubblewrap) -> None:
 def test_output_errors_and_report_come_apart(sandbox: Bubblewrap) -> None:
     outcome = sandbox.run(python("import os; os.write(1, b'out'); os.write(2, b'err'); os.write(3, bytes(range(256)))"))
     assert (outcome.stdout, outcome.stderr, outcome.report) == (b"out", b"err", bytes(range(256)))
-    assert (outcome.ending, outcome.exit_code) == (Ending.EXITED, 0)
+    assert (outcome.exit_reason, outcome.exit_code) == (ExitReason.EXITED, 0)
 
 
 def test_the_exit_code_is_passed_on(sandbox: Bubblewrap) -> None:
@@ -361,7 +361,7 @@ def test_sandboxes_of_one_process_give_no_two_boxes_the_same_user_or_group(sandb
     if sandbox.privileged:
         users = [said(other.run(python("import os; print(os.getuid())"))) for other in others]
         assert users[0] != users[1]
-    with Groups().box(64, 8) as one, Groups().box(64, 8) as another:
+    with CgroupManager().box(64, 8) as one, CgroupManager().box(64, 8) as another:
         assert not {*one.folders} & {*another.folders}
 
 
@@ -386,39 +386,39 @@ def test_a_box_has_four_descriptors_whatever_its_worker_has_open(sandbox: Bubble
 
 def test_time_used_up_is_the_cpu_limit_and_is_accounted_for(sandbox: Bubblewrap) -> None:
     outcome = sandbox.run(python("while True: pass", limits=replace(LIMITS, cpu_s=1)))
-    assert outcome.ending is Ending.CPU_LIMIT
+    assert outcome.exit_reason is ExitReason.CPU_LIMIT
     assert 0.5 < outcome.cpu_s < 3
 
 
 def test_time_used_up_by_children_is_the_cpu_limit_as_well(sandbox: Bubblewrap) -> None:
     script = "import os\nos.fork()\nwhile True: pass"
     outcome = sandbox.run(python(script, limits=replace(LIMITS, cpu_s=1, wall_s=30.0)))
-    assert outcome.ending is Ending.CPU_LIMIT
+    assert outcome.exit_reason is ExitReason.CPU_LIMIT
 
 
 def test_a_program_that_waits_for_input_that_never_comes_is_idle_and_not_starved(sandbox: Bubblewrap) -> None:
     script = "import os; r, w = os.pipe(); os.read(r, 1)"
     outcome = sandbox.run(python(script, limits=replace(LIMITS, wall_s=2.5)))
-    assert outcome.ending is Ending.WALL_IDLE
+    assert outcome.exit_reason is ExitReason.WALL_IDLE
     assert outcome.cpu_s < 1.5
 
 
 @pytest.mark.parametrize("descriptor", [1, 2])
 def test_too_much_output_is_the_output_limit_and_the_beginning_is_kept(sandbox: Bubblewrap, descriptor: int) -> None:
     outcome = sandbox.run(python(f"import os\nwhile True: os.write({descriptor}, b'x' * 4096)"))
-    assert outcome.ending is Ending.OUTPUT_LIMIT
+    assert outcome.exit_reason is ExitReason.OUTPUT_LIMIT
     assert len((b"", outcome.stdout, outcome.stderr)[descriptor]) == LIMITS.output_kb << 10
 
 
 def test_too_much_report_is_the_output_limit(sandbox: Bubblewrap) -> None:
     outcome = sandbox.run(python("import os\nwhile True: os.write(3, b'x' * 4096)"))
-    assert outcome.ending is Ending.OUTPUT_LIMIT
+    assert outcome.exit_reason is ExitReason.OUTPUT_LIMIT
     assert len(outcome.report) == LIMITS.report_kb << 10
 
 
 def test_output_up_to_twice_the_limit_is_cut_and_no_offence(sandbox: Bubblewrap) -> None:
     outcome = sandbox.run(python(f"import os; os.write(1, b'x' * {LIMITS.output_kb << 10}); os.write(1, b'y')"))
-    assert (outcome.ending, outcome.exit_code) == (Ending.EXITED, 0)
+    assert (outcome.exit_reason, outcome.exit_code) == (ExitReason.EXITED, 0)
     assert outcome.stdout == b"x" * (LIMITS.output_kb << 10)
 
 
@@ -490,17 +490,17 @@ DAEMON = (
 @pytest.mark.parametrize(
     ("ending", "then"),
     [
-        (Ending.EXITED, "os.write(3, b'done')"),
-        (Ending.OUTPUT_LIMIT, "\nwhile True: os.write(1, b'x' * 4096)"),
-        (Ending.CPU_LIMIT, "\nwhile True: pass"),
-        (Ending.WALL_IDLE, "time.sleep(300)"),
+        (ExitReason.EXITED, "os.write(3, b'done')"),
+        (ExitReason.OUTPUT_LIMIT, "\nwhile True: os.write(1, b'x' * 4096)"),
+        (ExitReason.CPU_LIMIT, "\nwhile True: pass"),
+        (ExitReason.WALL_IDLE, "time.sleep(300)"),
     ],
 )
-def test_nobody_survives_a_box(sandbox: Bubblewrap, ending: Ending, then: str) -> None:
+def test_nobody_survives_a_box(sandbox: Bubblewrap, ending: ExitReason, then: str) -> None:
     marker = f"survivor-{os.urandom(8).hex()}"
-    wall_s = 3.0 if ending is Ending.WALL_IDLE else 60.0
+    wall_s = 3.0 if ending is ExitReason.WALL_IDLE else 60.0
     outcome = sandbox.run(python(DAEMON + then, marker, limits=replace(LIMITS, cpu_s=1, wall_s=wall_s)))
-    assert outcome.ending is ending
+    assert outcome.exit_reason is ending
     assert soon(lambda: processes_with(marker) == [])
 
 
@@ -534,7 +534,7 @@ def test_what_a_killed_worker_leaves_is_gone_with_it_or_when_the_next_one_starts
     assert soon(gone)
 
 
-def test_a_starting_worker_leaves_the_boxes_of_others_alone(standing: StandingBox) -> None:
+def test_a_starting_worker_leaves_the_boxes_of_others_alone(standing: PersistentBox) -> None:
     Bubblewrap()
     assert standing.ask(b"reply(b'here')\n", SOON_S).words == ("here",)
 
@@ -577,20 +577,20 @@ for line in sys.stdin.buffer:
 
 
 @pytest.fixture
-def standing(sandbox: Bubblewrap) -> Iterator[StandingBox]:
+def standing(sandbox: Bubblewrap) -> Iterator[PersistentBox]:
     box = sandbox.open(python(SERVE, limits=replace(LIMITS, cpu_s=None)))
     yield box
     box.close()
 
 
-def test_a_standing_box_answers_again_and_again(standing: StandingBox) -> None:
+def test_a_standing_box_answers_again_and_again(standing: PersistentBox) -> None:
     for number in range(5):
         exchange = standing.ask(f"os.write(3, b'r{number}'); reply(b'a b', b'{number}' * 3)\n".encode(), SOON_S)
         assert (exchange.words, exchange.payload) == (("a", "b"), f"{number}".encode() * 3)
         assert exchange.report == f"r{number}".encode()
 
 
-def test_a_standing_box_takes_long_questions_and_gives_long_answers(standing: StandingBox) -> None:
+def test_a_standing_box_takes_long_questions_and_gives_long_answers(standing: PersistentBox) -> None:
     question = b"x = len('" + b"y" * 1_000_000 + b"'); reply(b'ok', b'z' * x)\n"
     assert standing.ask(question, SOON_S).payload == b"z" * 1_000_000
 
@@ -606,7 +606,7 @@ def test_a_standing_box_takes_long_questions_and_gives_long_answers(standing: St
     ],
 )
 def test_a_standing_box_that_misbehaves_is_lost(
-    standing: StandingBox, misbehaves: str, wall_s: float, why: str
+    standing: PersistentBox, misbehaves: str, wall_s: float, why: str
 ) -> None:
     with pytest.raises(BoxLost, match=why):
         standing.ask(misbehaves.encode() + b"\n", wall_s)
@@ -682,7 +682,7 @@ def test_a_standing_box_outlives_the_last_mention_of_its_sandbox() -> None:
     assert as_an_ordinary_user(script) == "here"
 
 
-def test_questions_of_many_threads_get_their_own_answers(standing: StandingBox) -> None:
+def test_questions_of_many_threads_get_their_own_answers(standing: PersistentBox) -> None:
     def one(number: int) -> bool:
         return standing.ask(f"reply(b'n', b'{number}')\n".encode(), SOON_S).payload == f"{number}".encode()
 

@@ -24,7 +24,7 @@ from services.broker.memory import MemoryBroker
 from services.graders.ocaml.grader import OcamlGrader
 from services.sandbox import BoxLost, Command, Limits
 from services.sandbox.bubblewrap import Bubblewrap
-from services.sandbox.stop import Stop, current_stop, stoppable
+from services.sandbox.cancellation import CancelToken, cancellable, current_token
 from services.worker import Worker
 
 SOON_S = 60.0
@@ -74,17 +74,17 @@ def until(happened: Callable[[], Any]) -> None:
         time.sleep(0.01)
 
 
-def under(stop: Stop, act: Callable[[], Any]) -> Any:
-    with stoppable(stop):
+def under(stop: CancelToken, act: Callable[[], Any]) -> Any:
+    with cancellable(stop):
         return act()
 
 
 def test_a_box_that_burns_is_killed_when_its_attempt_is_stopped(sandbox: Bubblewrap) -> None:
-    stop, marker = Stop(), f"burning-{os.getpid()}-run"
+    stop, marker = CancelToken(), f"burning-{os.getpid()}-run"
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(under, stop, lambda: sandbox.run(python(BURNS, marker)))
         until(lambda: lives(marker))
-        stop.pull()
+        stop.cancel()
         with pytest.raises(SandboxFault, match="was stopped"):
             running.result(SOON_S)
     until(lambda: not lives(marker))
@@ -92,12 +92,12 @@ def test_a_box_that_burns_is_killed_when_its_attempt_is_stopped(sandbox: Bubblew
 
 
 def test_a_standing_box_is_killed_with_the_question_that_was_stopped(sandbox: Bubblewrap) -> None:
-    stop, marker = Stop(), f"burning-{os.getpid()}-standing"
+    stop, marker = CancelToken(), f"burning-{os.getpid()}-standing"
     box = sandbox.open(python(SERVES, marker))
     assert box.ask(b"well\n", SOON_S).words == ("well",)
     with ThreadPoolExecutor(1) as pool:
         asking = pool.submit(under, stop, lambda: box.ask(b"burn\n", 300))
-        stop.pull()
+        stop.cancel()
         with pytest.raises(BoxLost, match="was stopped"):
             asking.result(SOON_S)
     until(lambda: not lives(marker))
@@ -105,37 +105,37 @@ def test_a_standing_box_is_killed_with_the_question_that_was_stopped(sandbox: Bu
 
 
 def test_what_is_stopped_before_it_starts_comes_to_nothing(sandbox: Bubblewrap) -> None:
-    stop = Stop()
-    stop.pull()
-    with stoppable(stop), pytest.raises(SandboxFault):
+    stop = CancelToken()
+    stop.cancel()
+    with cancellable(stop), pytest.raises(SandboxFault):
         sandbox.run(python(BURNS, "never"))
-    with stoppable(stop), pytest.raises(SandboxFault):
+    with cancellable(stop), pytest.raises(SandboxFault):
         sandbox.open(python(SERVES, "never"))
     stop.close()
 
 
 def test_a_stop_is_for_the_thread_that_runs_under_it_alone(sandbox: Bubblewrap) -> None:
-    mine, neighbours, ready = Stop(), Stop(), threading.Barrier(2)
+    mine, neighbours, ready = CancelToken(), CancelToken(), threading.Barrier(2)
 
-    def answers(stop: Stop) -> bytes:
-        with stoppable(stop):
+    def answers(stop: CancelToken) -> bytes:
+        with cancellable(stop):
             ready.wait(SOON_S)
             return sandbox.run(python("print('well')", "neighbour")).stdout
 
-    with ThreadPoolExecutor(1) as pool, stoppable(mine):
-        mine.pull()
+    with ThreadPoolExecutor(1) as pool, cancellable(mine):
+        mine.cancel()
         answering = pool.submit(answers, neighbours)
         ready.wait(SOON_S)
         assert answering.result(SOON_S) == b"well\n"
-        assert current_stop() is mine
-    assert current_stop() is None
+        assert current_token() is mine
+    assert current_token() is None
 
 
 def test_a_stop_that_is_closed_may_still_be_pulled() -> None:
-    stop = Stop()
+    stop = CancelToken()
     stop.close()
-    stop.pull()
-    assert stop.pulled
+    stop.cancel()
+    assert stop.is_cancelled
 
 
 # ------------------------------------------------------------------------------------------------ a client that leaves
@@ -161,7 +161,7 @@ async def test_when_the_last_client_leaves_its_running_box_is_killed(
     limits = OcamlLimits(cpu_s=250).model_dump(exclude_none=True)
     burning = asked("burning", BURNING, limits=limits, packages=package)
     broker, stop = MemoryBroker(), asyncio.Event()
-    worker = Worker(ocaml_grader, broker, slots=1, name="w", proven=True)
+    worker = Worker(ocaml_grader, broker, slots=1, name="w", self_tested=True)
     found: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(
         serve(broker, "127.0.0.1", 0, settings=ApiSettings(), stop=stop, on_ready=found.set_result)
@@ -172,7 +172,7 @@ async def test_when_the_last_client_leaves_its_running_box_is_killed(
             client.post("/v1/grade/ocaml", json={"submissions": [burning], "deadline_s": 600})
         )
         async with asyncio.timeout(SOON_S):
-            while not (await broker.census("ocaml")).running:  # noqa: ASYNC110
+            while not (await broker.queue_stats("ocaml")).running:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             await asyncio.sleep(0.5)  # into the burning run
         leaving.cancel()

@@ -137,7 +137,7 @@ class Grades:
     def info(self) -> GraderInfo:
         return INFO
 
-    def prove(self) -> None:
+    def self_test(self) -> None:
         """Nothing is run here."""
 
     def grade(self, submission: Submission, rubric: str, slot: int) -> Graded:
@@ -286,7 +286,7 @@ async def test_without_a_collector_there_are_no_spans_and_jobs_carry_none(
         monkeypatch.setenv(name, value)
     assert spans("x") is None
     broker = MemoryBroker()
-    await broker.announce("w", INFO, 60)
+    await broker.heartbeat("w", INFO, 60)
     app = create_app(broker, ApiSettings(**SETTINGS))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
         await client.post("/v1/jobs/ocaml", json=sent(submission("a")), headers={"traceparent": TRACEPARENT})

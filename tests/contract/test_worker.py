@@ -36,14 +36,14 @@ from gradus.contract import (
 )
 from gradus.errors import FaultKind, InternalFault, Misuse, QueueFault, SandboxFault
 from gradus.tasks.ocaml import OcamlLimits
-from services.broker import MAX_STARTS, Broker, Claim, Job, Terms
+from services.broker import MAX_DELIVERIES, Broker, BrokerSettings, Claim, Job
+from services.broker.from_url import open_broker
 from services.broker.memory import MemoryBroker
-from services.broker.open import open_broker
 from services.broker.payload import JobPayload
 from services.broker.streams import StreamsBroker
 from services.graders.ocaml.grader import OcamlGrader
-from services.offline import grade_in_order
-from services.worker import MAX_ATTEMPTS, Worker, grade_safely
+from services.local_grading import grade_in_order
+from services.worker import MAX_ATTEMPTS, Worker, grade_with_retries
 from tests.conftest import RedisServer
 from tests.graders import described
 
@@ -80,7 +80,7 @@ class TinyGrader:
     def info(self) -> GraderInfo:
         return INFO
 
-    def prove(self) -> None:
+    def self_test(self) -> None:
         if self.unable:
             raise SandboxFault("no box holds here", retryable=False)
 
@@ -150,7 +150,7 @@ class Place:
         self.prefix = f"worker-{uuid.uuid4().hex}:"
         self.opened: list[Broker] = []
 
-    def open(self, terms: Terms | None = None) -> Broker:
+    def open(self, terms: BrokerSettings | None = None) -> Broker:
         if self._redis_url is not None:
             self.opened.append(StreamsBroker(self._redis_url, terms, prefix=self.prefix))
         elif not self.opened:
@@ -200,7 +200,7 @@ async def until(happened: Callable[[], Any]) -> None:
 
 def attempt(what: str) -> tuple[Graded | Faulted, int]:
     grader = TinyGrader()
-    return grade_safely(grader, submission(what), RUBRIC, 0), grader.calls[what]
+    return grade_with_retries(grader, submission(what), RUBRIC, 0), grader.calls[what]
 
 
 def test_a_verdict_is_a_verdict() -> None:
@@ -310,10 +310,10 @@ async def test_what_comes_after_its_deadline_is_a_fault_and_is_not_graded(place:
 
 
 async def test_a_job_that_killed_its_workers_is_buried_and_not_started_again() -> None:
-    broker, grader = MemoryBroker(Terms(lease_s=0.2)), TinyGrader()
+    broker, grader = MemoryBroker(BrokerSettings(lease_s=0.2)), TinyGrader()
     killer, good = job("right killer"), job("right")
     await broker.submit([killer])
-    for n in range(MAX_STARTS):
+    for n in range(MAX_DELIVERIES):
         async with asyncio.timeout(SOON_S):
             while not await broker.claim("ocaml", f"dead-{n}", 1, 1.0):
                 pass
@@ -324,7 +324,7 @@ async def test_a_job_that_killed_its_workers_is_buried_and_not_started_again() -
     assert isinstance(fault, Faulted)
     assert (fault.fault.kind, fault.fault.retryable) == (FaultKind.WORKER, False)
     assert grader.calls["right killer"] == 0
-    assert [letter.job for letter in await broker.buried("ocaml")] == [killer]
+    assert [letter.job for letter in await broker.dead_letters("ocaml")] == [killer]
 
 
 @pytest.mark.parametrize("payload", ["{}", "[]", "no json", '{"submission": {"id": "x"}}'])
@@ -337,7 +337,7 @@ async def test_a_job_that_cannot_be_read_is_a_fault_and_buried(place: Place, pay
     fault = results[odd.id]
     assert isinstance(fault, Faulted)
     assert "different versions" in fault.fault.message
-    assert [letter.job for letter in await broker.buried("ocaml")] == [odd]
+    assert [letter.job for letter in await broker.dead_letters("ocaml")] == [odd]
 
 
 class _Executed:
@@ -387,7 +387,7 @@ async def test_hostile_bytes_in_redis_become_faults_and_stop_no_worker(redis_url
 
 
 async def test_work_that_lasts_longer_than_a_lease_is_done_once(place: Place) -> None:
-    terms = Terms(lease_s=1.0)
+    terms = BrokerSettings(lease_s=1.0)
     broker, other_broker, grader = place.open(terms), place.open(terms), TinyGrader()
     held = job("hold")
     async with working(grader, broker), working(grader, other_broker, name="other"):
@@ -402,11 +402,11 @@ async def test_work_that_lasts_longer_than_a_lease_is_done_once(place: Place) ->
 
 async def given_up(worker: Worker) -> None:
     [work] = worker._active.values()
-    await until(lambda: work.stop.pulled)
+    await until(lambda: work.cancel_token.is_cancelled)
 
 
 async def test_a_running_job_that_nobody_wants_any_more_is_not_tried_again_and_its_slot_is_free(place: Place) -> None:
-    broker, grader, stop = place.open(Terms(lease_s=0.4)), TinyGrader(), asyncio.Event()
+    broker, grader, stop = place.open(BrokerSettings(lease_s=0.4)), TinyGrader(), asyncio.Event()
     worker = Worker(grader, broker, slots=1, name="w")
     running = asyncio.create_task(worker.run(stop))
     await broker.submit([job("break")])
@@ -424,7 +424,7 @@ async def test_a_running_job_that_nobody_wants_any_more_is_not_tried_again_and_i
 
 
 async def test_the_verdict_of_a_job_that_nobody_wants_any_more_is_kept_for_the_next(place: Place) -> None:
-    broker, grader, stop = place.open(Terms(lease_s=0.4)), TinyGrader(), asyncio.Event()
+    broker, grader, stop = place.open(BrokerSettings(lease_s=0.4)), TinyGrader(), asyncio.Event()
     worker = Worker(grader, broker, slots=1, name="w")
     running = asyncio.create_task(worker.run(stop))
     await broker.submit([job("hold")])
@@ -438,7 +438,7 @@ async def test_the_verdict_of_a_job_that_nobody_wants_any_more_is_kept_for_the_n
 
 
 async def test_a_job_that_somebody_wants_again_is_done_after_all(place: Place) -> None:
-    broker, grader, stop = place.open(Terms(lease_s=0.4)), TinyGrader(), asyncio.Event()
+    broker, grader, stop = place.open(BrokerSettings(lease_s=0.4)), TinyGrader(), asyncio.Event()
     worker = Worker(grader, broker, slots=1, name="w")
     running = asyncio.create_task(worker.run(stop))
     await broker.submit([job("break")])
@@ -472,19 +472,19 @@ class Recording(MemoryBroker):
         self._check("claim")
         return await super().claim(grader, worker, limit, wait_s)
 
-    async def finish(self, claim: Claim, result: str, *, cache: bool, bury: bool = False) -> bool:
+    async def finish(self, claim: Claim, result: str, *, cache: bool, dead_letter: bool = False) -> bool:
         self._check("finish")
         self.finished[RESULT.validate_json(result).id] = cache
-        return await super().finish(claim, result, cache=cache, bury=bury)
+        return await super().finish(claim, result, cache=cache, dead_letter=dead_letter)
 
-    async def announce(self, worker: str, info: GraderInfo, ttl_s: float) -> None:
-        self._check("announce")
-        await super().announce(worker, info, ttl_s)
+    async def heartbeat(self, worker: str, info: GraderInfo, ttl_s: float) -> None:
+        self._check("heartbeat")
+        await super().heartbeat(worker, info, ttl_s)
 
 
 async def test_a_queue_that_is_away_for_a_while_costs_no_result() -> None:
     broker, grader = Recording(), TinyGrader()
-    broker.away.update(claim=1, finish=2, announce=1)
+    broker.away.update(claim=1, finish=2, heartbeat=1)
     async with working(grader, broker):
         await broker.submit([job("right")])
         assert isinstance((await answers(broker, [job("right")]))["right"], Graded)
@@ -524,7 +524,7 @@ async def test_what_a_stopping_worker_cannot_finish_goes_back_and_is_done_by_ano
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("services.worker.DRAIN_S", 0.1)
-    terms = Terms(lease_s=10 * SOON_S)  # longer than anybody waits: it has to be given back
+    terms = BrokerSettings(lease_s=10 * SOON_S)  # longer than anybody waits: it has to be given back
     broker, slow, quick, stop = place.open(terms), TinyGrader(), TinyGrader(), asyncio.Event()
     quick.let_go.set()
     running = asyncio.create_task(Worker(slow, broker, slots=1, name="slow").run(stop))
@@ -588,7 +588,7 @@ async def test_a_worker_process_that_is_told_to_stop_finishes_what_it_began_with
 
 async def began(broker: Broker, running: subprocess.Popen[bytes]) -> bool:
     assert running.poll() is None, running.communicate()[1]
-    return (await broker.census("ocaml")).running == 1
+    return (await broker.queue_stats("ocaml")).running == 1
 
 
 def test_a_worker_process_without_a_queue_says_how_to_name_one() -> None:

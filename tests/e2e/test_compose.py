@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import yaml
 
-from services.sandbox.container import missing_walls
+from services.sandbox.container_hardening import missing_protections
 from tests.graders import GRADERS as TABLE
 
 ROOT = Path(__file__).parents[2]
@@ -123,8 +123,8 @@ def test_there_is_a_service_for_each_grader_of_the_table_and_no_other() -> None:
 
 @pytest.mark.parametrize("name", GRADERS)
 def test_a_graders_worker_looks_for_every_wall_that_its_service_has(name: str) -> None:
-    asked = str(SERVICES[name]["environment"]["GRADUS_CONFINED"])
-    missing_walls(asked)  # no name is misspelt
+    asked = str(SERVICES[name]["environment"]["GRADUS_REQUIRE_HARDENING"])
+    missing_protections(asked)  # no name is misspelt
     walls = {
         "user": SERVICES[name]["user"],
         "capabilities": SERVICES[name]["cap_drop"],
@@ -145,7 +145,7 @@ def test_every_setting_that_holds_a_grader_is_taken_away_once_where_containers_r
     walls: ModuleType, name: str
 ) -> None:
     given = walls.walls(SERVICES[name], "closed")
-    asked = str(SERVICES[name]["environment"]["GRADUS_CONFINED"]).split(",")
+    asked = str(SERVICES[name]["environment"]["GRADUS_REQUIRE_HARDENING"]).split(",")
     assert {f"  - {wall}: " for wall in asked} <= {wall.says for wall in given}
     tried = [wall for wall in given if wall.says]
     assert {wall.setting for wall in given} - {wall.setting for wall in tried} <= {"apparmor=unconfined"}
@@ -329,7 +329,7 @@ def test_the_story_grader_ships_without_torch_and_has_passed_its_own_cases() -> 
     assert "torch" not in " ".join(values(found, "RUN"))
     story = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["story"]
     assert not [package for package in story if re.match(r"(torch|transformers|sentence-transformers)\b", package)]
-    assert any("StoryGrader().prove()" in run for run in values(last_stage(dockerfile_of("grader-story")), "RUN"))
+    assert any("StoryGrader().self_test()" in run for run in values(last_stage(dockerfile_of("grader-story")), "RUN"))
 
 
 def test_the_preference_grader_ships_without_a_model_and_names_the_place_where_one_is_mounted() -> None:
@@ -342,8 +342,8 @@ def test_the_preference_grader_ships_without_a_model_and_names_the_place_where_o
 @pytest.mark.parametrize("name", BOXED)
 def test_a_grader_of_code_is_attacked_in_its_own_build_as_the_user_that_it_runs_as(name: str) -> None:
     found = last_stage(dockerfile_of(name))
-    proof = next(i for i, (word, rest) in enumerate(found) if word == "RUN" and "prove.sh" in rest)
-    assert f"prove.sh {name.removeprefix('grader-')} " in found[proof][1]
+    proof = next(i for i, (word, rest) in enumerate(found) if word == "RUN" and "self_test.sh" in rest)
+    assert f"self_test.sh {name.removeprefix('grader-')} " in found[proof][1]
     assert ("USER", SERVICES[name]["user"]) in found[:proof]
     assert ("ARG", "PROOF=auto") in found[:proof]
     assert SERVICES[name]["build"]["args"]["PROOF"] == "${GRADUS_PROOF:-auto}"

@@ -22,7 +22,7 @@ import pytest
 import yaml
 
 from gradus.contract import GraderName
-from services.sandbox.container import missing_walls
+from services.sandbox.container_hardening import missing_protections
 from tests.graders import GRADERS, WAITING_SLOTS
 
 ROOT = Path(__file__).parents[2]
@@ -219,12 +219,16 @@ def test_a_grader_of_code_has_our_seccomp_profile_and_others_the_runtimes(name: 
 @pytest.mark.parametrize("name", list(GRADERS))
 def test_workers_ask_for_every_wall_that_a_pod_can_see(name: GraderName) -> None:
     dockerfile = (ROOT / f"deploy/docker/grader-{name}.Dockerfile").read_text()
-    [asked] = [line.partition("GRADUS_CONFINED=")[2] for line in dockerfile.splitlines() if "GRADUS_CONFINED=" in line]
+    [asked] = [
+        line.partition("GRADUS_REQUIRE_HARDENING=")[2]
+        for line in dockerfile.splitlines()
+        if "GRADUS_REQUIRE_HARDENING=" in line
+    ]
     named = set(asked.split(","))
-    everything = set(str(COMPOSE[f"grader-{name}"]["environment"]["GRADUS_CONFINED"]).split(","))
+    everything = set(str(COMPOSE[f"grader-{name}"]["environment"]["GRADUS_REQUIRE_HARDENING"]).split(","))
     # a pod's limit of processes is its parent's group, and every pod has a route: policies are what keeps it in
     assert named == everything - {"processes", "network"}
-    missing_walls(asked)  # no name is misspelt
+    missing_protections(asked)  # no name is misspelt
 
 
 def test_a_grader_of_code_can_have_an_apparmor_profile(tmp_path: Path) -> None:

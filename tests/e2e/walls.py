@@ -92,7 +92,7 @@ def command(grader: str, service: dict[str, Any], given: list[Wall], without: Wa
     options = dict.fromkeys(wall.option for wall in given if wall.option and wall.option != without.option)
     place = [without.instead] if without.instead else []
     image = f"gradus-grader-{grader}:{os.environ.get('GRADUS_TAG', 'e2e')}"
-    confined = f"--env=GRADUS_CONFINED={service['environment']['GRADUS_CONFINED']}"
+    confined = f"--env=GRADUS_REQUIRE_HARDENING={service['environment']['GRADUS_REQUIRE_HARDENING']}"
     worker = ["gradus", "worker", grader, "--redis", "redis://nobody:6379/0"]
     return ["timeout", "120", "podman", "run", "--rm", *options, *place, confined, image, *worker]
 

@@ -18,7 +18,7 @@ from gradus.contract import SUBMISSIONS, Faulted, Graded
 from gradus.errors import FaultKind, Misuse, QueueFault, TooLarge
 from services.api.app import create_app
 from services.api.settings import ApiSettings
-from services.broker import Terms
+from services.broker import BrokerSettings
 from services.broker.memory import MemoryBroker
 from tests.echo import INFO, SETTINGS, EchoWorker, Service, submission
 
@@ -338,7 +338,7 @@ async def test_a_service_with_a_defect_is_passed_over() -> None:
 
 
 async def test_a_full_service_is_asked_again_until_there_is_room() -> None:
-    with Service(Terms(max_depth=1, retry_after_s=0)).running() as here:
+    with Service(BrokerSettings(max_depth=1, retry_after_s=0)).running() as here:
         client = RewardClient(here.url, batch_size=1)
         results = await client.grade("ocaml", [submission(f"s{i}", f"reward {i / 4}") for i in range(4)])
     assert rewards_of(results) == [0.0, 0.25, 0.5, 0.75]
@@ -358,7 +358,7 @@ def test_a_cancelled_call_gives_its_jobs_up() -> None:
         return await asyncio.wrap_future(found)
 
     with Service(worker=False).running() as here:
-        asyncio.run_coroutine_threadsafe(here.broker.announce("busy", INFO, 600), here.loop).result(20)
+        asyncio.run_coroutine_threadsafe(here.broker.heartbeat("busy", INFO, 600), here.loop).result(20)
         asyncio.run(ask_and_leave(here))
 
 
@@ -469,7 +469,7 @@ async def test_wait_ready_returns_as_soon_as_a_worker_is_alive() -> None:
     client = RewardClient(transport=httpx.ASGITransport(create_app(broker, ApiSettings(**SETTINGS))))
     waiting: Awaitable[Any] = asyncio.create_task(client.wait_ready("ocaml"))
     await asyncio.sleep(0)
-    await broker.announce("one", INFO, 60)
+    await broker.heartbeat("one", INFO, 60)
     assert await waiting == INFO
 
 

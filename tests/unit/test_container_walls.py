@@ -10,9 +10,9 @@ import pytest
 
 from gradus.contract import Graded, GraderDescription, GraderInfo, Submission
 from gradus.errors import Misuse, SandboxFault
+from services.broker.from_url import open_broker
 from services.broker.memory import MemoryBroker
-from services.broker.open import open_broker
-from services.sandbox.container import VARIABLE, Surroundings, missing_walls
+from services.sandbox.container_hardening import VARIABLE, ContainerState, missing_protections
 from services.worker import Worker
 from tests.conftest import Cli
 from tests.echo import INFO
@@ -31,7 +31,7 @@ def around(tmp_path: Path) -> Path:
 
 
 def lacking(root: Path) -> list[str]:
-    return [line.partition(":")[0] for line in missing_walls(ALL, Surroundings(root))]
+    return [line.partition(":")[0] for line in missing_protections(ALL, ContainerState(root))]
 
 
 def test_a_container_as_compose_makes_it_lacks_nothing(around: Path) -> None:
@@ -74,14 +74,16 @@ def test_what_cannot_be_seen_does_not_stand(tmp_path: Path) -> None:
 
 
 def test_only_what_is_asked_for_is_looked_at(tmp_path: Path) -> None:
-    assert missing_walls("", Surroundings(tmp_path)) == []
-    assert missing_walls(" seccomp , ", Surroundings(tmp_path))[0].startswith("seccomp: no filter is in force; set ")
+    assert missing_protections("", ContainerState(tmp_path)) == []
+    assert missing_protections(" seccomp , ", ContainerState(tmp_path))[0].startswith(
+        "seccomp: no filter is in force; set "
+    )
 
 
 @pytest.mark.parametrize("asked", ["seccomb", "seccomp;root", "user,,ALL"])
 def test_a_misspelt_wall_is_not_one_that_stands(asked: str) -> None:
-    with pytest.raises(SandboxFault, match="GRADUS_CONFINED names .*; there are: user, capabilities"):
-        missing_walls(asked, Surroundings(GOOD))
+    with pytest.raises(SandboxFault, match="GRADUS_REQUIRE_HARDENING names .*; there are: user, capabilities"):
+        missing_protections(asked, ContainerState(GOOD))
 
 
 class NeverAsked:
@@ -95,7 +97,7 @@ class NeverAsked:
     def info(self) -> GraderInfo:
         return INFO
 
-    def prove(self) -> None:
+    def self_test(self) -> None:
         raise AssertionError("the container does not hold, and the grader was asked all the same")
 
     def grade(self, submission: Submission, rubric: str, slot: int) -> Graded:

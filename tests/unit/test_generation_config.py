@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from gradus.errors import Misuse
 from gradus.resources import configs
-from services.generation.serve import Wish, command_of, environment_of, serve
+from services.generation.serve import VllmServerOptions, command_of, environment_of, serve
 from trainer.config import GenerationConfig
 from trainer.config_file import load_config
 from trainer.device import Device
@@ -189,7 +189,7 @@ def options_of(command: list[str]) -> dict[str, str]:
 
 
 def test_a_server_on_a_cpu_gets_what_keeps_it_alive() -> None:
-    command = command_of(Wish(model="m"), "cpu")
+    command = command_of(VllmServerOptions(model="m"), "cpu")
     options = options_of(command)
     assert options["--host"] == "127.0.0.1"
     assert options["--logprobs-mode"] == "processed_logprobs"
@@ -200,7 +200,9 @@ def test_a_server_on_a_cpu_gets_what_keeps_it_alive() -> None:
 
 
 def test_a_server_on_cuda_is_left_its_own_settings() -> None:
-    command = command_of(Wish(model="m", lora_rank=16, max_model_len=512, extra=("--dtype", "half")), "cuda")
+    command = command_of(
+        VllmServerOptions(model="m", lora_rank=16, max_model_len=512, extra=("--dtype", "half")), "cuda"
+    )
     options = options_of(command)
     assert yaml.safe_load(options["--weight-transfer-config"]) == {"backend": "nccl"}
     assert (options["--max-lora-rank"], options["--max-model-len"]) == ("16", "512")
@@ -220,11 +222,11 @@ def test_development_endpoints_cannot_be_switched_off_from_outside(monkeypatch: 
 @pytest.mark.parametrize(
     ("wish", "complaint"),
     [
-        (Wish(model="m", device="abacus"), "--device abacus"),
-        (Wish(model="m", sync="http"), "--sync http"),
-        (Wish(model="m"), "make vllm"),
+        (VllmServerOptions(model="m", device="abacus"), "--device abacus"),
+        (VllmServerOptions(model="m", sync="http"), "--sync http"),
+        (VllmServerOptions(model="m"), "make vllm"),
     ],
 )
-def test_what_cannot_be_started_is_told_before_anything_is(wish: Wish, complaint: str) -> None:
+def test_what_cannot_be_started_is_told_before_anything_is(wish: VllmServerOptions, complaint: str) -> None:
     with pytest.raises(Misuse, match=complaint):
         serve(wish, print)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from services.listening import listener
+from services.http_server import listener
 
 
 def test_small_answers_leave_at_once() -> None:

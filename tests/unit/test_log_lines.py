@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from services.log_lines import json_lines
+from services.json_logging import json_lines
 
 
 def test_every_record_is_one_json_object_on_one_line_whatever_it_says(capsys: pytest.CaptureFixture[str]) -> None:

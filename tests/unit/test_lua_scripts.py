@@ -7,10 +7,12 @@ import re
 import pytest
 
 from services.broker import streams
-from services.broker.streams import asking, working
-from services.broker.streams.link import LUA, Script
+from services.broker.streams import consumer, producer
+from services.broker.streams.redis_client import LUA, Script
 
-SCRIPTS = [value for module in (streams, asking, working) for value in vars(module).values() if type(value) is Script]
+SCRIPTS = [
+    value for module in (consumer, producer, streams) for value in vars(module).values() if type(value) is Script
+]
 PRELUDES = {"history"}
 
 

@@ -189,7 +189,7 @@ def grader() -> Iterator[str]:
     """The URL of a real API whose worker rewards by length, for longer than a vLLM server takes to start anew."""
     with Service().running() as running:
         running.worker.__class__ = LengthWorker
-        running.call(lambda: asyncio.ensure_future(running.worker.broker.announce("echo", INFO, 1800)))
+        running.call(lambda: asyncio.ensure_future(running.worker.broker.heartbeat("echo", INFO, 1800)))
         yield running.url
 
 
