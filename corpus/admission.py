@@ -20,7 +20,7 @@ from gradus.rows import Row
 from gradus.sprints import as_task_row, sprint_columns
 from gradus.tasks import TASKS
 from services.graders.base import Grader
-from services.offline import grade_in_order
+from services.local_grading import grade_in_order
 
 DESCRIBING = frozenset(
     {"difficulty", "topics", "kind", "source", "licence", "license", "tags", "title", "notes", "group", "message"}

@@ -18,7 +18,7 @@ from gradus.contract import Faulted, Graded, GraderName, Stage, Submission, expl
 from gradus.rows import Row
 from gradus.tasks import TASKS
 from services.graders.base import Grader
-from services.offline import grade_in_order
+from services.local_grading import grade_in_order
 
 UNPROVEN = "has no reference answer, so nothing shows that its tests can be passed"
 

@@ -49,7 +49,9 @@ class OcamlMutations:
             reply = json.loads(outcome.report)
         except ValueError:
             said = outcome.stderr.decode(errors="replace").strip()[-500:]
-            raise InternalFault(f"the program that breaks OCaml code said nothing: {outcome.ending}: {said}") from None
+            raise InternalFault(
+                f"the program that breaks OCaml code said nothing: {outcome.exit_reason}: {said}"
+            ) from None
         return [_edit(one, data) for one in reply] if isinstance(reply, list) else []
 
 

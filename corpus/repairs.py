@@ -25,7 +25,7 @@ from gradus.sayings import said
 from gradus.tasks import TASKS
 from services.graders.base import Grader
 from services.graders.ocaml.grader import OcamlGrader
-from services.offline import grade_in_order
+from services.local_grading import grade_in_order
 
 MAX_SOURCE_CHARS = 20_000
 """A longer reference answer is not broken: what finds the places takes time that grows with its square."""

@@ -24,7 +24,7 @@ from gradus.errors import Misuse
 from gradus.rows import Row
 from gradus.sayings import LANGUAGES, SPECIAL, reply, said
 from services.graders.base import Grader
-from services.offline import grade_in_order
+from services.local_grading import grade_in_order
 
 _BATCH = 16
 _SHOWN_LINES = 6

@@ -20,7 +20,7 @@ class LocalGrader(Protocol):
 
     def description(self) -> GraderDescription: ...
 
-    def prove(self) -> None:
+    def self_test(self) -> None:
         """Self-test, run once. Raises Fault when it fails."""
         ...
 

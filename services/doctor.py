@@ -34,7 +34,7 @@ def _in_boxes() -> Iterator[Sign]:
     from services.graders.ocaml.toolchain import OcamlToolchain
     from services.graders.rust.toolchain import RustToolchain
     from services.sandbox.bubblewrap import Bubblewrap
-    from services.sandbox.probe import refuse_unless_safe
+    from services.sandbox.escape_probe import refuse_unless_safe
 
     def sandbox() -> str:
         refuse_unless_safe(Bubblewrap())
@@ -85,7 +85,7 @@ def preference_signs() -> Iterator[Sign]:
 
 
 async def _ask_redis(redis: str) -> str:
-    from services.broker.open import open_broker
+    from services.broker.from_url import open_broker
 
     broker = open_broker(redis)
     try:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from services.api.serving import serve
-from services.broker.open import open_broker
+from services.broker.from_url import open_broker
 from services.graders.base import Grader, usual_slots
 from services.tracing import spans
 from services.worker import Worker, stop_on_signals
@@ -25,12 +25,12 @@ async def serve_embedded(
     Raises the Fault of a grader that cannot prove itself, before listening.
     """
     for grader in graders:
-        await asyncio.to_thread(grader.prove)
+        await asyncio.to_thread(grader.self_test)
     stop = asyncio.Event()
     stop_on_signals(stop)
     broker, traced = open_broker(None), spans("gradus-worker")
     workers = [
-        Worker(grader, broker, slots=slots or usual_slots(grader), proven=True, spans=traced) for grader in graders
+        Worker(grader, broker, slots=slots or usual_slots(grader), self_tested=True, spans=traced) for grader in graders
     ]
     working = [asyncio.create_task(worker.run(stop)) for worker in workers]
     try:

@@ -13,7 +13,7 @@ from queue import SimpleQueue
 from gradus.contract import Faulted, Graded, GraderDescription, GraderInfo, Submission, job_id_of, with_id
 from gradus.errors import Misuse
 from services.graders.base import Grader, load, usual_slots
-from services.worker import grade_safely
+from services.worker import grade_with_retries
 
 
 def grade_in_order(
@@ -29,7 +29,7 @@ def grade_in_order(
     def grade(submission: Submission) -> Graded | Faulted:
         slot = free.get()
         try:
-            return grade_safely(grader, submission, rubric, slot)
+            return grade_with_retries(grader, submission, rubric, slot)
         finally:
             free.put(slot)
 
@@ -59,9 +59,9 @@ class OfflineGrader:
     def info(self) -> GraderInfo:
         return self._grader.info()
 
-    def prove(self) -> None:
+    def self_test(self) -> None:
         if not self._is_proven:
-            self._grader.prove()
+            self._grader.self_test()
             self._is_proven = True
 
     def description(self) -> GraderDescription:
@@ -71,7 +71,7 @@ class OfflineGrader:
         info = self.info()
         if rubric is not None and rubric not in info.rubrics:
             raise Misuse(f"grader '{info.name}' has no rubric {rubric!r}; it has: {', '.join(info.rubrics)}")
-        self.prove()
+        self.self_test()
         return grade_in_order(self._grader, submissions, rubric or info.rubrics[0], self._slots)
 
 

@@ -26,12 +26,12 @@ from pydantic import ValidationError
 
 from gradus.contract import Faulted, Graded, Submission, faulted, job_id_of
 from gradus.errors import Fault, FaultKind, GradusError, InternalFault, QueueFault
-from services.broker import MAX_STARTS, Broker, Claim
+from services.broker import MAX_DELIVERIES, Broker, Claim
 from services.broker.payload import JobPayload
-from services.broker.registry import remember_description
+from services.broker.worker_summary import remember_description
 from services.graders.base import Grader
-from services.sandbox.container import refuse_unless_confined
-from services.sandbox.stop import Stop, stoppable
+from services.sandbox.cancellation import CancelToken, cancellable
+from services.sandbox.container_hardening import require_container_hardening
 from services.tracing import Spans
 
 log = logging.getLogger("gradus.worker")
@@ -39,7 +39,7 @@ log = logging.getLogger("gradus.worker")
 MAX_ATTEMPTS = 3
 """How often a retryable fault is tried on this worker before it is reported."""
 RETRY_PAUSE_S = 0.2
-ANNOUNCE_TTL_S = 15.0
+HEARTBEAT_TTL_S = 15.0
 RENEW_S = 1.0
 """At most; with it a worker learns which of its jobs nobody wants any more."""
 CLAIM_WAIT_S = 2.0
@@ -53,26 +53,26 @@ class Observer(Protocol):
 
     def claimed(self, claims: Sequence[Claim]) -> None: ...
 
-    def answered(self, result: Graded | Faulted, seconds: float, *, buried: bool) -> None: ...
+    def answered(self, result: Graded | Faulted, seconds: float, *, dead_letter: bool) -> None: ...
 
     def dropped(self) -> None:
         """Nobody wanted the job any more, and it had no verdict."""
         ...
 
 
-def grade_safely(
-    grader: Grader, submission: Submission, rubric: str, slot: int, stop: Stop | None = None
+def grade_with_retries(
+    grader: Grader, submission: Submission, rubric: str, slot: int, stop: CancelToken | None = None
 ) -> Graded | Faulted:
     """The verdict, or the fault after bounded retries. Never raises: one bad job must not take its neighbours along.
 
     Once `stop` is pulled, the boxes of the attempt are killed and there is no other one.
     """
     for attempt in count(1):
-        with stoppable(stop):
+        with cancellable(stop):
             result = _try(grader, submission, rubric, slot)
         if isinstance(result, Graded):
             return result
-        if stop and stop.pulled:
+        if stop and stop.is_cancelled:
             return faulted(submission.id, result.kind, result.message, retryable=True)
         log.warning("submission %s, attempt %d: %s fault: %s", submission.id, attempt, result.kind, result.message)
         if not result.retryable or attempt == MAX_ATTEMPTS:
@@ -100,12 +100,12 @@ class _Work:
     task: asyncio.Task[None] | None = None
     payload: JobPayload | None = None
     """Once it was read."""
-    stop: Stop = field(default_factory=Stop)
+    cancel_token: CancelToken = field(default_factory=CancelToken)
     """Pulled when nobody wants the job any more."""
 
 
 class Worker:
-    """Runs until told to stop. `grader.prove()` is called before anything is announced, unless it was (`proven`)."""
+    """Runs until told to stop. `grader.self_test()` is called before anything is announced, unless it was (`self_tested`)."""
 
     def __init__(
         self,
@@ -114,14 +114,14 @@ class Worker:
         *,
         slots: int,
         name: str | None = None,
-        proven: bool = False,
+        self_tested: bool = False,
         observer: Observer | None = None,
         spans: Spans | None = None,
     ) -> None:
         self.grader = grader
         self.broker = broker
         self.slots = slots
-        self.proven = proven
+        self.self_tested = self_tested
         self._observer = observer
         self._spans = spans
         self.name = name or f"{socket.gethostname()}-{os.getpid()}-{grader.info().name}"
@@ -134,9 +134,9 @@ class Worker:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set, then drain. Raises Fault when container or grader do not hold."""
-        refuse_unless_confined()
-        if not self.proven:
-            await asyncio.to_thread(self.grader.prove)
+        require_container_hardening()
+        if not self.self_tested:
+            await asyncio.to_thread(self.grader.self_test)
         beats = [asyncio.create_task(self._announcing()), asyncio.create_task(self._renewing())]
         log.info("grading %s with %d slots as %s", self._info.grader, self.slots, self.name)
         try:
@@ -146,7 +146,7 @@ class Worker:
         finally:
             for beat in beats:
                 beat.cancel()
-            await self._tolerating(lambda: self.broker.announce(self.name, self._info, 0))
+            await self._tolerating(lambda: self.broker.heartbeat(self.name, self._info, 0))
             self._pool.shutdown(wait=False, cancel_futures=True)
 
     # ------------------------------------------------------------------------------------------------------- claiming
@@ -167,31 +167,31 @@ class Worker:
     async def _do(self, work: _Work) -> None:
         started_at = time.monotonic()
         try:
-            result, bury = await self._result_of(work)
-            if work.stop.pulled and isinstance(result, Faulted):
+            result, dead_letter = await self._result_of(work)
+            if work.cancel_token.is_cancelled and isinstance(result, Faulted):
                 await self._drop(work)
             else:
-                await self._answer(work, result, bury)
+                await self._answer(work, result, dead_letter)
                 if self._observer:
-                    self._observer.answered(result, time.monotonic() - started_at, buried=bury)
+                    self._observer.answered(result, time.monotonic() - started_at, dead_letter=dead_letter)
                 if self._spans:
                     self._spans.graded(work.claim, result, time.monotonic() - started_at)
         finally:
             self._active.pop(work.claim.token, None)
-            work.stop.close()
+            work.cancel_token.close()
             self._free.append(work.slot)
             self._slot_freed.set()
 
     async def _drop(self, work: _Work) -> None:
         """To give it back is to drop it, unless somebody came to want it again."""
-        await self._persistently(lambda: self.broker.give_back(work.claim))
+        await self._persistently(lambda: self.broker.release(work.claim))
         if self._observer:
             self._observer.dropped()
 
-    async def _answer(self, work: _Work, result: Graded | Faulted, bury: bool) -> None:
+    async def _answer(self, work: _Work, result: Graded | Faulted, dead_letter: bool) -> None:
         text = result.model_dump_json()
         cache = isinstance(result, Graded) and self._is_own(work)
-        await self._persistently(lambda: self._finish(work.claim, text, cache, bury))
+        await self._persistently(lambda: self._finish(work.claim, text, cache, dead_letter))
 
     def _is_own(self, work: _Work) -> bool:
         """The job's id is the hash of a grader's revision among others: is it ours?
@@ -203,8 +203,8 @@ class Worker:
             self._info.grader, asked.rubric, asked.submission, reads_prompt=reads_prompt
         )
 
-    async def _finish(self, claim: Claim, text: str, cache: bool, bury: bool) -> None:
-        await self.broker.finish(claim, text, cache=cache, bury=bury)
+    async def _finish(self, claim: Claim, text: str, cache: bool, dead_letter: bool) -> None:
+        await self.broker.finish(claim, text, cache=cache, dead_letter=dead_letter)
 
     async def _result_of(self, work: _Work) -> tuple[Graded | Faulted, bool]:
         """The result of a claim, and whether the job belongs among the dead letters."""
@@ -214,25 +214,25 @@ class Worker:
             message = "the job cannot be read: were API and worker installed from different versions?"
             return faulted(work.claim.job.id, FaultKind.INTERNAL, message, retryable=False), True
         submission = payload.submission
-        if work.claim.deliveries > MAX_STARTS:
-            message = f"this submission was started {MAX_STARTS} times and its worker died each time"
+        if work.claim.deliveries > MAX_DELIVERIES:
+            message = f"this submission was started {MAX_DELIVERIES} times and its worker died each time"
             return faulted(submission.id, FaultKind.WORKER, message, retryable=False), True
         if time.time() > payload.deadline:
             message = "nobody came to grade this before its deadline: add workers or slots, or allow more time"
             return faulted(submission.id, FaultKind.DEADLINE, message, retryable=True), False
-        args = (self.grader, submission, payload.rubric, work.slot, work.stop)
-        return await asyncio.get_running_loop().run_in_executor(self._pool, grade_safely, *args), False
+        args = (self.grader, submission, payload.rubric, work.slot, work.cancel_token)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, grade_with_retries, *args), False
 
     # ------------------------------------------------------------------------------------------------- beats and ends
 
     async def _announcing(self) -> None:
         while True:
             await self._tolerating(self._announce)
-            await asyncio.sleep(ANNOUNCE_TTL_S / 3)
+            await asyncio.sleep(HEARTBEAT_TTL_S / 3)
 
     async def _announce(self) -> None:
-        await self.broker.announce(self.name, self._info, ANNOUNCE_TTL_S)
-        await remember_description(self.broker, self._info.grader, self._description, 2 * ANNOUNCE_TTL_S)
+        await self.broker.heartbeat(self.name, self._info, HEARTBEAT_TTL_S)
+        await remember_description(self.broker, self._info.grader, self._description, 2 * HEARTBEAT_TTL_S)
 
     async def _renewing(self) -> None:
         while True:
@@ -243,7 +243,7 @@ class Worker:
     async def _renew(self) -> None:
         for claim in await self.broker.renew([work.claim for work in self._active.values()]):
             if work := self._active.get(claim.token):  # not finished meanwhile
-                work.stop.pull()
+                work.cancel_token.cancel()
 
     async def _drain(self) -> None:
         """Let running grades end; what is not done by then goes back to the queue, and its boxes end."""
@@ -252,8 +252,8 @@ class Worker:
             log.info("stopping: %d submissions are still being graded", len(tasks))
             await asyncio.wait(tasks, timeout=DRAIN_S)
         for work in list(self._active.values()):
-            await self._tolerating(lambda work=work: self.broker.give_back(work.claim))  # type: ignore[misc]
-            work.stop.pull()
+            await self._tolerating(lambda work=work: self.broker.release(work.claim))  # type: ignore[misc]
+            work.cancel_token.cancel()
 
     async def _tolerating(self, act: Callable[[], Awaitable[None]]) -> None:
         """The queue may be away for a while: say so, wait, go on."""

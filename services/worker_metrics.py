@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 from gradus.contract import Faulted, Graded, Stage
 from gradus.errors import FaultKind, Misuse
 from services.broker import Claim
-from services.sandbox.standing import LOSSES
+from services.sandbox.persistent_box import BOX_RESETS
 
 SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 REWARDS = tuple(n / 10 for n in range(11))
@@ -24,7 +24,7 @@ class _Resets(Collector):
 
     def collect(self) -> Iterator[CounterMetricFamily]:
         about = "Standing boxes that were lost and made anew"
-        yield CounterMetricFamily("gradus_worker_box_resets", about, value=LOSSES.number)
+        yield CounterMetricFamily("gradus_worker_box_resets", about, value=BOX_RESETS.number)
 
 
 class WorkerMetrics:
@@ -63,7 +63,7 @@ class WorkerMetrics:
     def claimed(self, claims: Sequence[Claim]) -> None:
         self._redelivered.inc(sum(claim.deliveries > 1 for claim in claims))
 
-    def answered(self, result: Graded | Faulted, seconds: float, *, buried: bool) -> None:
+    def answered(self, result: Graded | Faulted, seconds: float, *, dead_letter: bool) -> None:
         self._buried.inc(buried)
         if isinstance(result, Faulted):
             self._jobs.labels("faulted").inc()

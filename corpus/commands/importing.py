@@ -223,7 +223,7 @@ def _grader(name: GraderName, wish: _Wish) -> Any:
         return None
     try:
         grader = load(name, config=wish.config)
-        grader.prove()
+        grader.self_test()
         return grader
     except Fault as fault:
         if wish.validate:

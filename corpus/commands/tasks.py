@@ -49,7 +49,7 @@ def validate_tasks(
     if not rows:
         raise Misuse(f"{file}: holds no rows")
     loaded = load(name, config=config)
-    loaded.prove()
+    loaded.self_test()
     bad = 0
     for finding in with_progress(validate(rows, name, loaded, slots), len(rows), "validating", quiet):
         for problem in finding.problems:
@@ -96,7 +96,7 @@ def mutate_tasks(
     rows = checked_rows(file)
     loaded = load(name, config=config)
     mutations = mutations_for(name, loaded, engine)
-    loaded.prove()
+    loaded.self_test()
     say(f"gradus: breaking answers by {mutations.engine}")
     tasks = break_tasks(rows, name, loaded, mutations, Wish(per_task, tries, seed), slots)
     found = list(with_progress(tasks, len(rows), "breaking", quiet))
@@ -150,7 +150,7 @@ def write_trajectories(
     refuse_existing([out, beside(out, "rejected")], force=force, sources=[file])
     rows = checked_rows(file)
     loaded = load(name, config=config)
-    loaded.prove()
+    loaded.self_test()
     told = list(with_progress(trajectories(rows, name, loaded, attempts, slots), len(rows), "grading", quiet))
     bad = [{"where": one.where, "id": one.id, "reasons": [one.problem]} for one in told if one.problem is not None]
     number = write_rows(out, [row for one in told for row in _written(one, format_, by_turn)])

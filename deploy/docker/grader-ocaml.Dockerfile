@@ -48,7 +48,7 @@ USER 1000:1000
 WORKDIR /tmp
 # auto: where this builder cannot make boxes it is said, and left to the worker's own start; required: no such image
 ARG PROOF=auto
-RUN --mount=type=bind,from=build,source=/src/deploy/docker/prove.sh,target=/run/prove.sh sh /run/prove.sh ocaml "${PROOF}"
+RUN --mount=type=bind,from=build,source=/src/deploy/docker/self_test.sh,target=/run/self_test.sh sh /run/self_test.sh ocaml "${PROOF}"
 # what a worker must find around itself before it serves; compose asks for more
 ENV GRADUS_CONFINED=user,capabilities,privileges,seccomp,root,tmp,memory
 EXPOSE 9100

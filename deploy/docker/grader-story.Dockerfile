@@ -43,7 +43,7 @@ ENV PATH=/opt/gradus/venv/bin:$PATH GRADUS_CACHE_DIR=/opt/gradus/cache HF_HUB_OF
 USER 1000:1000
 WORKDIR /tmp
 # an image that fails the grader's own cases is none
-RUN python -c "from services.graders.story.grader import StoryGrader; StoryGrader().prove()"
+RUN python -c "from services.graders.story.grader import StoryGrader; StoryGrader().self_test()"
 ENV GRADUS_CONFINED=user,capabilities,privileges,seccomp,root,tmp,memory
 EXPOSE 9100
 HEALTHCHECK --interval=30s --timeout=5s --start-period=60s --retries=3 \

@@ -2,13 +2,13 @@
 # The last step of a grader's image build: its own cases, and the attacks on its own boxes, as its worker runs them at
 # every start. An image that fails them is not made.
 #
-# usage: prove.sh GRADER required|auto
+# usage: self_test.sh GRADER required|auto
 # Boxes need namespaces, and not every builder lets a build step make them: podman and buildah do, BuildKit does not by
 # default. `required` fails there. `auto` says that nothing was proven and goes on: the worker still proves itself at
 # every start and serves nobody until it has.
 set -eu
 grader=$1 mode=$2
-case $mode in required | auto) ;; *) echo "prove.sh: PROOF is required or auto, not '$mode'" >&2; exit 2 ;; esac
+case $mode in required | auto) ;; *) echo "self_test.sh: PROOF is required or auto, not '$mode'" >&2; exit 2 ;; esac
 
 if ! said=$(unshare --user --map-root-user --mount --pid --fork true 2>&1); then
   echo "NOT PROVEN HERE: this builder lets a build step make no namespaces ($said)." >&2
@@ -21,5 +21,5 @@ unset GRADUS_CONFINED
 exec python -c '
 import sys
 from services.graders.base import load
-load(sys.argv[1]).prove()
+load(sys.argv[1]).self_test()
 print(sys.argv[1], "holds: own cases graded as expected, every attack on its boxes failed")' "$grader"

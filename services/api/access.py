@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gradus.errors import Fault, InternalFault, boundary
 from services.api.metrics import Metrics
 from services.api.problems import problem
-from services.log_lines import where
+from services.json_logging import where
 
 log = logging.getLogger("gradus.api")
 

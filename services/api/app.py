@@ -32,11 +32,11 @@ from services.api.jobs import Jobs
 from services.api.lean_routing import LeanRoute
 from services.api.metrics import Metrics
 from services.api.problems import MAX_NAME_CHARS
-from services.api.scheduling_headers import lane_of
+from services.api.scheduling_headers import parse_fair_share
 from services.api.settings import ApiSettings
 from services.api.traced import Traced
 from services.api.waiting import LineStream, unless_gone
-from services.broker import Broker, Lane
+from services.broker import Broker, FairShare
 from services.tracing import spans
 
 
@@ -122,9 +122,9 @@ async def _request(name: str, request: Request) -> tuple[Known, GradeRequest]:
     return grader, asked
 
 
-def _lane(request: Request) -> Lane:
+def _fair_share(request: Request) -> FairShare:
     key_name = request.state.key.name if _api(request).keys.keys else None
-    return lane_of(request.headers, key_name)
+    return parse_fair_share(request.headers, key_name)
 
 
 def _json(model: BaseModel, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -139,7 +139,7 @@ async def grade(grader: GraderPath, request: Request) -> Response:
     """One result per submission, in order; faults are items, not errors."""
     api = _api(request)
     known, asked = await _request(grader, request)
-    batch = await api.grading.begin(known, asked, _lane(request))
+    batch = await api.grading.begin(known, asked, _fair_share(request))
     results = await unless_gone(request.receive, _settled(api, batch, asked.submissions))
     return problems.left() if results is None else _json(GradeResponse(results=tuple(results)))
 
@@ -166,7 +166,7 @@ async def stream(grader: GraderPath, request: Request) -> Response:
     """The same results as NDJSON, each as soon as it is there, in order of completion."""
     api = _api(request)
     known, asked = await _request(grader, request)
-    batch = await api.grading.begin(known, asked, _lane(request))
+    batch = await api.grading.begin(known, asked, _fair_share(request))
 
     async def produce(put: Callable[[bytes], None]) -> None:
         def send(result: Graded | Faulted) -> None:
@@ -190,7 +190,7 @@ async def start_job(name: GraderPath, request: Request) -> Response:
     """Grade in the background; `name` is the grader's. Ask for the results at the address in `Location`."""
     api = _api(request)
     known, asked = await _request(name, request)
-    job_id = await api.jobs.start(known, asked, _lane(request))
+    job_id = await api.jobs.start(known, asked, _fair_share(request))
     return _json(schema.Accepted(id=job_id), 202, {"location": f"/v1/jobs/{job_id}"})
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 from gradus.errors import Misuse
 from services.api.keys import Key, KeyRing
 from services.api.settings import ApiSettings
-from services.listening import is_loopback
+from services.http_server import is_loopback
 
 ANYBODY = Key("anybody", "")
 """Who asks a service without keys."""

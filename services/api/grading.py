@@ -29,7 +29,7 @@ from gradus.contract import (
 from gradus.errors import FaultKind, QueueFault
 from services.api.grader_registry import GraderRegistry, Known
 from services.api.metrics import Metrics, Waiting
-from services.broker import DEFAULT_LANE, Broker, Job, Lane, QueueFull
+from services.broker import DEFAULT_FAIR_SHARE, Broker, FairShare, Job, QueueFull
 from services.broker.payload import JobPayload
 from services.tracing import TRACEPARENT
 
@@ -50,7 +50,7 @@ class Batch:
     ends_at: float
     """Of `time.monotonic`."""
     began_at: float = field(default_factory=time.monotonic, kw_only=True)
-    lane: Lane = DEFAULT_LANE
+    fair_share: FairShare = DEFAULT_FAIR_SHARE
     submission_ids: dict[str, list[str]] = field(default_factory=dict)
     """By job: who asked for it."""
     jobs: dict[str, Job] = field(default_factory=dict)
@@ -84,13 +84,13 @@ class Grading:
         self._open: WeakSet[Batch] = WeakSet()
         self._last_result_at: dict[str, float] = {}
 
-    async def begin(self, grader: Known, request: GradeRequest, lane: Lane = DEFAULT_LANE) -> Batch:
+    async def begin(self, grader: Known, request: GradeRequest, fair_share: FairShare = DEFAULT_FAIR_SHARE) -> Batch:
         """Queue what has no cached verdict. Raises Misuse for the rubric, QueueFull, QueueFault: then nothing is.
 
         Without a live grader, after a grace period, nothing is queued either and `settle` says so.
         """
         name = grader.description.name
-        batch = Batch(name, request.deadline_s, time.monotonic() + request.deadline_s, lane)
+        batch = Batch(name, request.deadline_s, time.monotonic() + request.deadline_s, fair_share)
         if not request.submissions:
             return batch
         info = await self._registry.find(name, request.rubric, request.deadline_s)
@@ -101,7 +101,7 @@ class Grading:
         if len(batch.jobs) > ASK_FIRST:
             _take_cached(batch, await self._broker.results(list(batch.jobs)))
         self._open.add(batch)
-        _take_cached(batch, await self._broker.submit(list(batch.jobs.values()), lane))
+        _take_cached(batch, await self._broker.submit(list(batch.jobs.values()), fair_share))
         return batch
 
     def waiting(self, grader: str) -> Waiting:
@@ -153,7 +153,7 @@ class Grading:
     async def _submit_again(self, batch: Batch, job_id: str) -> bool:
         batch.renewed.add(job_id)
         try:
-            await self._broker.submit([batch.jobs[job_id]], batch.lane)
+            await self._broker.submit([batch.jobs[job_id]], batch.fair_share)
         except QueueFull:
             return False
         return True

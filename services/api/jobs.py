@@ -31,7 +31,7 @@ from gradus.contract import (
 from gradus.errors import FaultKind, Misuse, QueueFault
 from services.api.grader_registry import Known
 from services.api.grading import Batch, Grading, result_of
-from services.broker import DEFAULT_LANE, Broker, Lane
+from services.broker import DEFAULT_FAIR_SHARE, Broker, FairShare
 
 WATCH_SLACK_S = 10.0
 """This long after the deadline the watching process must have said how it ended; else it has died."""
@@ -64,9 +64,9 @@ class Jobs:
         self._ttl_s = ttl_s
         self._watchers: set[asyncio.Task[None]] = set()
 
-    async def start(self, grader: Known, request: GradeRequest, lane: Lane = DEFAULT_LANE) -> str:
+    async def start(self, grader: Known, request: GradeRequest, fair_share: FairShare = DEFAULT_FAIR_SHARE) -> str:
         """Queue the request and return the id to ask for. Raises what `Grading.begin` raises."""
-        batch = await self._grading.begin(grader, request, lane)
+        batch = await self._grading.begin(grader, request, fair_share)
         job_of = {one: job_id for job_id, asked in batch.submission_ids.items() for one in asked}
         items = tuple((one, job_of.get(one, "")) for one in ids_of(request.submissions))
         group = _Group(grader=batch.grader, deadline=time.time() + batch.remaining_s(), items=items)
@@ -92,13 +92,13 @@ class Jobs:
 
     async def _remember(self, group_id: str, group: _Group) -> None:
         ttl_s = max(group.deadline - time.time(), 0) + self._ttl_s
-        await self._broker.remember(f"job:{group_id}", group.model_dump_json(), ttl_s)
+        await self._broker.put_note(f"job:{group_id}", group.model_dump_json(), ttl_s)
 
     async def status(self, group_id: str, may_use: Callable[[str], bool]) -> JobStatus:
         """Raises UnknownJob, also for a job of a grader that the caller may not use."""
         text = None
         if re.fullmatch(r"[A-Za-z0-9_-]{32}", group_id):
-            text = await self._broker.recall(f"job:{group_id}")
+            text = await self._broker.get_note(f"job:{group_id}")
         group = _Group.model_validate_json(text) if text is not None else None
         if group is None or not may_use(group.grader):
             raise UnknownJob("there is no job with this id, or its time is over; submit it again")

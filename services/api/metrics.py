@@ -124,7 +124,8 @@ class Metrics:
         return generate_latest(self.registry)
 
     async def _count(self, broker: Broker, grader: str) -> None:
-        census = await broker.census(grader)
-        self._depth.labels(grader).set(census.queued + census.running)
-        for state in ("queued", "running", "restarted", "buried"):
-            self._jobs.labels(grader, state).set(getattr(census, state))
+        queue_stats = await broker.queue_stats(grader)
+        self._depth.labels(grader).set(queue_stats.queued + queue_stats.running)
+        for state in ("queued", "running", "restarted"):
+            self._jobs.labels(grader, state).set(getattr(queue_stats, state))
+        self._jobs.labels(grader, "buried").set(queue_stats.dead_letters)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gradus.errors import Misuse
-from services.broker import DEFAULT_LANE, Lane, Priority
+from services.broker import DEFAULT_FAIR_SHARE, FairShare, Priority
 
 _RUN = r"[A-Za-z0-9][A-Za-z0-9_.:/@+\-]{0,63}"
 _PRIORITIES = [priority.value for priority in Priority]
@@ -38,13 +38,13 @@ PARAMETERS: list[dict[str, Any]] = [
 """For `/openapi.json`."""
 
 
-def lane_of(headers: Mapping[str, str], key_name: str | None) -> Lane:
+def parse_fair_share(headers: Mapping[str, str], key_name: str | None) -> FairShare:
     """The fair share that `headers` name. `key_name`: of the API key, None where no keys are asked for.
 
     The same run under two keys is two runs. The headers' old names, `run` and `priority`, count where their values are
     valid: RFC 9218 has a `Priority` of its own. Raises Misuse for an invalid value of a new name.
     """
-    owner = key_name or DEFAULT_LANE.run
+    owner = key_name or DEFAULT_FAIR_SHARE.run
     run = headers.get("gradus-run")
     if run is None and re.fullmatch(_RUN, headers.get("run", "")):
         run = headers["run"]
@@ -57,6 +57,7 @@ def lane_of(headers: Mapping[str, str], key_name: str | None) -> Lane:
         priority = headers["priority"]
     if priority is not None and priority not in _PRIORITIES:
         raise Misuse("header `Gradus-Priority`: `evaluation` or `training`")
-    return Lane(
-        owner if run is None else f"{owner} {run}", DEFAULT_LANE.priority if priority is None else Priority(priority)
+    return FairShare(
+        owner if run is None else f"{owner} {run}",
+        DEFAULT_FAIR_SHARE.priority if priority is None else Priority(priority),
     )

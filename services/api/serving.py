@@ -15,9 +15,9 @@ from services.api.auth import refuse_open_service
 from services.api.connection_timeouts import HeaderTimeoutProtocol, set_send_timeout
 from services.api.settings import ApiSettings
 from services.broker import Broker
-from services.broker.open import open_broker
-from services.listening import listener, serve_on, url_of
-from services.log_lines import json_lines
+from services.broker.from_url import open_broker
+from services.http_server import listener, serve_on, url_of
+from services.json_logging import json_lines
 
 
 async def serve(

@@ -15,20 +15,20 @@ from typing import Protocol
 
 from gradus.contract import GraderInfo
 
-MAX_STARTS = 3
+MAX_DELIVERIES = 3
 """A job that was started this often without an answer kills its workers and must not be started again.
 
-A claim with more `deliveries` is to be finished at once, with a fault and `bury=True`. The last permitted start is
+A claim with more `deliveries` is to be finished at once, with a fault and `dead_letter=True`. The last permitted start is
 handed out by itself, to a worker that holds nothing else: that tells the killer from jobs that only shared its workers.
 """
 
 
-MAX_LANES = 1000
+MAX_FAIR_SHARES = 1000
 """Lanes of one queue whose last turns are kept; beyond it those that have none to come are forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class BrokerSettings:
     """How long a broker keeps things, and how many."""
 
     lease_s: float = 30.0
@@ -38,7 +38,7 @@ class Terms:
     """Of results to cache."""
     uncached_ttl_s: float = 300.0
     """Of the others: long enough for whoever waits to read them."""
-    max_buried: int = 100
+    max_dead_letters: int = 100
     """Dead letters per grader."""
     retry_after_s: float = 5.0
     """What a QueueFull advises."""
@@ -64,14 +64,14 @@ class Priority(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class FairShare:
     """Which turns a submission takes. Runs of one priority take turns, job by job, however many each has queued."""
 
     run: str = "default"
     priority: Priority = Priority.TRAINING
 
 
-DEFAULT_LANE = Lane()
+DEFAULT_FAIR_SHARE = FairShare()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Claim:
     token: str
     """What the broker needs to renew and finish; opaque."""
     deliveries: int
-    """1 for the first time; more after a worker died or gave the job back. See `MAX_STARTS`."""
+    """1 for the first time; more after a worker died or gave the job back. See `MAX_DELIVERIES`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class DeadLetter:
 
 
 @dataclass(frozen=True, slots=True)
-class Census:
+class QueueStats:
     """How many jobs of one grader are where."""
 
     queued: int
@@ -115,11 +115,11 @@ class Broker(Protocol):
         """An unrenewed claim is claimable by others after this long. Renew at a quarter of it."""
         ...
 
-    async def submit(self, jobs: Sequence[Job], lane: Lane = DEFAULT_LANE) -> dict[str, str]:
+    async def submit(self, jobs: Sequence[Job], fair_share: FairShare = DEFAULT_FAIR_SHARE) -> dict[str, str]:
         """Queue `jobs` whose id is neither queued, running nor answered already; all of one grader.
 
         Returns the cached results, by job id, of those that were answered already. A job that another run queued
-        already moves up if it is this lane's turn sooner. Raises QueueFull when the queue would pass its bound; then
+        already moves up if it is this fair_share's turn sooner. Raises QueueFull when the queue would pass its bound; then
         nothing was queued.
         """
         ...
@@ -139,14 +139,14 @@ class Broker(Protocol):
         """`result` of many at once: by job id, without those that have none."""
         ...
 
-    async def remember(self, key: str, text: str, ttl_s: float) -> None:
+    async def put_note(self, key: str, text: str, ttl_s: float) -> None:
         """Keep a small text: which jobs one asynchronous request stands for, what a grader is.
 
         The keys are a name space of their own. What was under `key` is replaced.
         """
         ...
 
-    async def recall(self, key: str) -> str | None:
+    async def get_note(self, key: str) -> str | None:
         """What was remembered under `key`; None once its time is over."""
         ...
 
@@ -170,38 +170,38 @@ class Broker(Protocol):
         """Start the leases of `claims` anew; those whose job nobody wants any more."""
         ...
 
-    async def finish(self, claim: Claim, result: str, *, cache: bool, bury: bool = False) -> bool:
+    async def finish(self, claim: Claim, result: str, *, cache: bool, dead_letter: bool = False) -> bool:
         """Answer the job to everyone who waits. `cache` keeps the result for later askers (verdicts yes, faults no).
 
-        `bury` also keeps the job itself among the dead letters, for people to look at.
+        `dead_letter` also keeps the job itself among the dead letters, for people to look at.
         False: the claim had lapsed and somebody else finished the job; nothing was changed.
         """
         ...
 
-    async def give_back(self, claim: Claim) -> None:
+    async def release(self, claim: Claim) -> None:
         """Return the job unfinished: another worker may claim it at once. Its turn is still to come: it is the next.
 
         A job that nobody wants any more is dropped.
         """
         ...
 
-    async def announce(self, worker: str, info: GraderInfo, ttl_s: float) -> None:
+    async def heartbeat(self, worker: str, info: GraderInfo, ttl_s: float) -> None:
         """A live worker tells what it grades; forgotten after `ttl_s` without another call. ttl_s = 0: it leaves."""
         ...
 
     async def graders(self) -> list[GraderInfo]:
-        """What live workers announced, one entry per grader revision, with `workers` and `slots` summed."""
+        """What live workers announced, one entry per grader revision, with `workers` and `slots` summarize_workers."""
         ...
 
     async def depth(self, grader: str) -> int:
         """Jobs queued or running."""
         ...
 
-    async def census(self, grader: str) -> Census:
+    async def queue_stats(self, grader: str) -> QueueStats:
         """For operators."""
         ...
 
-    async def buried(self, grader: str) -> list[DeadLetter]:
+    async def dead_letters(self, grader: str) -> list[DeadLetter]:
         """The dead letters of `grader`, oldest first; only the newest are kept."""
         ...
 

@@ -6,18 +6,18 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from gradus.errors import Misuse
-from services.broker import Broker, Terms
+from services.broker import Broker, BrokerSettings
 from services.broker.memory import MemoryBroker
 
 
-def open_broker(url: str | None, terms: Terms | None = None) -> Broker:
+def open_broker(url: str | None, settings: BrokerSettings | None = None) -> Broker:
     """None: a queue inside this process. redis://, rediss:// (TLS) or redis+sentinel://: one shared through that Redis.
 
     file:/path: the URL stands in that file, where a password is nobody else's to see, as it is on a command line.
     Raises Misuse for any other URL, for a file that cannot be used, and when redis-py is not installed.
     """
     if url is None:
-        return MemoryBroker(terms)
+        return MemoryBroker(settings)
     if url.startswith("file:"):
         url = _url_in(Path(url.removeprefix("file:")))
     scheme = urlsplit(url).scheme
@@ -30,7 +30,7 @@ def open_broker(url: str | None, terms: Terms | None = None) -> Broker:
     except ModuleNotFoundError as error:
         raise Misuse(f"{scheme}:// needs the package {error.name}: pip install 'gradus[api]'") from error
     try:
-        return StreamsBroker(url, terms)
+        return StreamsBroker(url, settings)
     except ValueError as error:
         raise Misuse(f"the broker URL cannot be read: {error}") from error
 

@@ -15,21 +15,21 @@ from itertools import count, islice
 
 from gradus.contract import GraderInfo
 from services.broker import (
-    DEFAULT_LANE,
-    MAX_LANES,
-    MAX_STARTS,
-    Census,
+    DEFAULT_FAIR_SHARE,
+    MAX_DELIVERIES,
+    MAX_FAIR_SHARES,
+    BrokerSettings,
     Claim,
     DeadLetter,
+    FairShare,
     Job,
-    Lane,
     Priority,
     QueueFull,
-    Terms,
+    QueueStats,
     grader_of,
 )
-from services.broker.registry import summed
-from services.broker.waiters import Waiters, answers
+from services.broker.waiters import ResultWaiters, answers
+from services.broker.worker_summary import summarize_workers
 
 MAX_RESULTS = 100_000
 """Results are dropped oldest first beyond this many, whatever their time to live."""
@@ -53,7 +53,7 @@ class _Entry:
 
     @property
     def last_start_is_next(self) -> bool:
-        return self.starts + 1 == MAX_STARTS
+        return self.starts + 1 == MAX_DELIVERIES
 
 
 Place = tuple[bool, int, str]
@@ -61,7 +61,7 @@ Place = tuple[bool, int, str]
 
 
 @dataclass(slots=True)
-class _Line:
+class _FairQueue:
     """The queued jobs of one grader, in the order of their turns.
 
     A run's next job gets the turn after its last one, or after the one that is being handed out now, whichever is
@@ -73,28 +73,32 @@ class _Line:
     _heap: list[Place] = field(default_factory=list)
     """With what is left of entries that moved or were removed; they are skipped."""
     _now: dict[Priority, int] = field(default_factory=dict)
-    _last: dict[Lane, int] = field(default_factory=dict)
+    _last: dict[FairShare, int] = field(default_factory=dict)
 
-    def next_turn(self, lane: Lane) -> int:
-        return max(self._now.get(lane.priority, 0), self._last.get(lane, 0)) + 1
+    def next_turn(self, fair_share: FairShare) -> int:
+        return max(self._now.get(fair_share.priority, 0), self._last.get(fair_share, 0)) + 1
 
-    def join(self, entry: _Entry, lane: Lane) -> None:
-        """At the lane's next turn."""
-        entry.priority, entry.turn = lane.priority, self.next_turn(lane)
-        if len(self._last) > MAX_LANES:
-            self._last = {lane: turn for lane, turn in self._last.items() if turn > self._now.get(lane.priority, 0)}
-        self._last[lane] = entry.turn
+    def join(self, entry: _Entry, fair_share: FairShare) -> None:
+        """At the fair_share's next turn."""
+        entry.priority, entry.turn = fair_share.priority, self.next_turn(fair_share)
+        if len(self._last) > MAX_FAIR_SHARES:
+            self._last = {
+                fair_share: turn
+                for fair_share, turn in self._last.items()
+                if turn > self._now.get(fair_share.priority, 0)
+            }
+        self._last[fair_share] = entry.turn
         self.put(entry)
 
     def put(self, entry: _Entry) -> None:
         self.entries[entry.job.id] = entry
         heapq.heappush(self._heap, _place(entry))
 
-    def move_up(self, job_id: str, lane: Lane) -> None:
-        """If the lane's next turn is sooner than what the job has."""
+    def move_up(self, job_id: str, fair_share: FairShare) -> None:
+        """If the fair_share's next turn is sooner than what the job has."""
         entry = self.entries.get(job_id)
-        if entry is not None and _rank(lane.priority, self.next_turn(lane)) < _place(entry)[:2]:
-            self.join(entry, lane)
+        if entry is not None and _rank(fair_share.priority, self.next_turn(fair_share)) < _place(entry)[:2]:
+            self.join(entry, fair_share)
 
     def forget_turns_if_empty(self) -> None:
         if not self.entries:
@@ -131,10 +135,10 @@ class _Lease:
 class _Queue:
     """Everything about one grader. An entry is in exactly one of `queued`, `returned` and `leases`."""
 
-    terms: Terms
+    settings: BrokerSettings
     entries: dict[str, _Entry]
     """Those of every queue, by job."""
-    queued: _Line = field(default_factory=_Line)
+    queued: _FairQueue = field(default_factory=_FairQueue)
     returned: dict[str, _Entry] = field(default_factory=dict)
     """Lapsed, or given back to be run alone; handed out before `queued`."""
     leases: dict[str, _Lease] = field(default_factory=dict)
@@ -148,7 +152,7 @@ class _Queue:
     def take(self, worker: str, limit: int) -> list[Claim]:
         self._sweep()
         held = [lease.entry for lease in self.leases.values() if lease.worker == worker]
-        if any(entry.starts == MAX_STARTS for entry in held):
+        if any(entry.starts == MAX_DELIVERIES for entry in held):
             return []
         alone = next((entry for entry in self.returned.values() if entry.last_start_is_next), None)
         if alone is not None:
@@ -172,7 +176,7 @@ class _Queue:
     def _hand_out(self, entry: _Entry, worker: str) -> Claim:
         self.remove(entry)
         entry.starts += 1
-        self.leases[entry.serial] = _Lease(entry, worker, time.monotonic() + self.terms.lease_s)
+        self.leases[entry.serial] = _Lease(entry, worker, time.monotonic() + self.settings.lease_s)
         return Claim(entry.job, f"{entry.serial} {entry.starts}", entry.starts)
 
     def remove(self, entry: _Entry) -> None:
@@ -187,7 +191,7 @@ class _Queue:
         if lease is None:
             return True
         del self.leases[lease.entry.serial]
-        lease.until = time.monotonic() + self.terms.lease_s
+        lease.until = time.monotonic() + self.settings.lease_s
         self.leases[lease.entry.serial] = lease
         return lease.entry.wishes > 0
 
@@ -196,10 +200,10 @@ class _Queue:
         lease = self.leases.get(_serial_of(claim))
         return lease if lease is not None and lease.entry.starts == claim.deliveries else None
 
-    def bury(self, entry: _Entry) -> None:
-        self.buried.append(DeadLetter(entry.job, tuple(entry.history)))
-        if len(self.buried) > self.terms.max_buried:
-            self.buried.popleft()
+    def dead_letter(self, entry: _Entry) -> None:
+        self.dead_letters.append(DeadLetter(entry.job, tuple(entry.history)))
+        if len(self.dead_letters) > self.settings.max_dead_letters:
+            self.dead_letters.popleft()
 
     async def rest(self, until: float) -> None:
         """Until there may be something to take: news, a lapsing lease, or `until` is over."""
@@ -217,7 +221,7 @@ def _serial_of(claim: Claim) -> str:
     return claim.token.split(" ")[0]
 
 
-class _Shelf:
+class _ResultCache:
     """Results with one time to live."""
 
     def __init__(self, ttl_s: float) -> None:
@@ -249,27 +253,27 @@ class _Shelf:
 class MemoryBroker:
     """See `services.broker.Broker`. Belongs to one event loop; nothing in it awaits but `wait` and `claim`."""
 
-    def __init__(self, terms: Terms | None = None) -> None:
-        self._terms = terms or Terms()
+    def __init__(self, settings: BrokerSettings | None = None) -> None:
+        self._settings = settings or BrokerSettings()
         self._queues: dict[str, _Queue] = {}
         self._entries: dict[str, _Entry] = {}
-        self._cached = _Shelf(self._terms.result_ttl_s)
-        self._uncached = _Shelf(self._terms.uncached_ttl_s)
+        self._cached = _ResultCache(self._settings.result_ttl_s)
+        self._uncached = _ResultCache(self._settings.uncached_ttl_s)
         self._workers: dict[str, tuple[GraderInfo, float]] = {}
         self._notes: dict[str, tuple[str, float]] = {}
-        self._waiters = Waiters()
+        self._waiters = ResultWaiters()
         self._serials = count(1)
 
     @property
     def lease_s(self) -> float:
-        return self._terms.lease_s
+        return self._settings.lease_s
 
     def _queue(self, grader: str) -> _Queue:
-        return self._queues.setdefault(grader, _Queue(self._terms, self._entries))
+        return self._queues.setdefault(grader, _Queue(self._settings, self._entries))
 
     # ------------------------------------------------------------------------------------------------- who asks
 
-    async def submit(self, jobs: Sequence[Job], lane: Lane = DEFAULT_LANE) -> dict[str, str]:
+    async def submit(self, jobs: Sequence[Job], fair_share: FairShare = DEFAULT_FAIR_SHARE) -> dict[str, str]:
         if not jobs:
             return {}
         answered = {job.id: text for job in jobs if (text := self._cached.get(job.id)) is not None}
@@ -280,17 +284,17 @@ class MemoryBroker:
         queue.queued.forget_turns_if_empty()
         for job_id in [job_id for job_id in wanted if job_id in self._entries]:
             self._entries[job_id].wishes += 1
-            queue.queued.move_up(job_id, lane)
+            queue.queued.move_up(job_id, fair_share)
         for job in new:
             self._uncached.drop(job.id)
-            self._entries[job.id] = _Entry(job, self._serial(), lane.priority, 0)
-            queue.queued.join(self._entries[job.id], lane)
+            self._entries[job.id] = _Entry(job, self._serial(), fair_share.priority, 0)
+            queue.queued.join(self._entries[job.id], fair_share)
         queue.news.set()
         return answered
 
     def _admit(self, grader: str, n_jobs: int) -> None:
-        if n_jobs and len(self._queue(grader)) + n_jobs > self._terms.max_depth:
-            raise QueueFull(grader, self._terms.retry_after_s)
+        if n_jobs and len(self._queue(grader)) + n_jobs > self._settings.max_depth:
+            raise QueueFull(grader, self._settings.retry_after_s)
 
     def _serial(self) -> str:
         return str(next(self._serials))
@@ -316,12 +320,12 @@ class MemoryBroker:
         found = {job_id: self._stored(job_id) for job_id in job_ids}
         return {job_id: result for job_id, result in found.items() if result is not None}
 
-    async def remember(self, key: str, text: str, ttl_s: float) -> None:
+    async def put_note(self, key: str, text: str, ttl_s: float) -> None:
         now = time.monotonic()
         self._notes = {other: note for other, note in self._notes.items() if note[1] > now}
         self._notes[key] = (text, now + ttl_s)
 
-    async def recall(self, key: str) -> str | None:
+    async def get_note(self, key: str) -> str | None:
         text, until = self._notes.get(key, ("", 0.0))
         return text if until > time.monotonic() else None
 
@@ -343,11 +347,11 @@ class MemoryBroker:
     async def depth(self, grader: str) -> int:
         return len(self._queue(grader))
 
-    async def census(self, grader: str) -> Census:
+    async def queue_stats(self, grader: str) -> QueueStats:
         queue = self._queue(grader)
         running = [*queue.returned.values(), *(lease.entry for lease in queue.leases.values())]
         restarted = sum(entry.starts > 1 for entry in running)
-        return Census(len(queue.queued.entries), len(running), restarted, len(queue.buried))
+        return QueueStats(len(queue.queued.entries), len(running), restarted, len(queue.dead_letters))
 
     # ------------------------------------------------------------------------------------------------ who works
 
@@ -363,7 +367,7 @@ class MemoryBroker:
     async def renew(self, claims: Sequence[Claim]) -> list[Claim]:
         return [claim for claim in claims if not self._queue(claim.job.grader).renew(claim)]
 
-    async def finish(self, claim: Claim, result: str, *, cache: bool, bury: bool = False) -> bool:
+    async def finish(self, claim: Claim, result: str, *, cache: bool, dead_letter: bool = False) -> bool:
         job, queue = claim.job, self._queue(claim.job.grader)
         entry = self._entries.get(job.id)
         if entry is None or entry.serial != _serial_of(claim):
@@ -371,13 +375,13 @@ class MemoryBroker:
         queue.remove(entry)
         queue.news.set()  # a job that must run alone may have waited for this worker to hold nothing
         del self._entries[job.id]
-        if bury:
-            queue.bury(entry)
+        if dead_letter:
+            queue.dead_letter(entry)
         (self._cached if cache else self._uncached).put(job.id, result)
-        self._waiters.tell(job.id, result)
+        self._waiters.deliver(job.id, result)
         return True
 
-    async def give_back(self, claim: Claim) -> None:
+    async def release(self, claim: Claim) -> None:
         queue = self._queue(claim.job.grader)
         lease = queue.lease_of(claim)
         if lease is None:
@@ -394,10 +398,10 @@ class MemoryBroker:
         else:
             queue.queued.put(lease.entry)
 
-    async def buried(self, grader: str) -> list[DeadLetter]:
-        return list(self._queue(grader).buried)
+    async def dead_letters(self, grader: str) -> list[DeadLetter]:
+        return list(self._queue(grader).dead_letters)
 
-    async def announce(self, worker: str, info: GraderInfo, ttl_s: float) -> None:
+    async def heartbeat(self, worker: str, info: GraderInfo, ttl_s: float) -> None:
         self._workers[worker] = (info, time.monotonic() + ttl_s)
         if ttl_s <= 0:
             del self._workers[worker]
@@ -405,7 +409,7 @@ class MemoryBroker:
     async def graders(self) -> list[GraderInfo]:
         now = time.monotonic()
         self._workers = {worker: (info, until) for worker, (info, until) in self._workers.items() if until > now}
-        return summed((worker, info) for worker, (info, _) in self._workers.items())
+        return summarize_workers((worker, info) for worker, (info, _) in self._workers.items())
 
     async def close(self) -> None:
         self._waiters.fail("the broker was closed while somebody waited")

@@ -13,7 +13,7 @@ Answer = tuple[str, str]
 Waiter = asyncio.Queue[Answer | QueueFault]
 
 
-class Waiters:
+class ResultWaiters:
     """Fans every answer out to those who wait for it, each of them once."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Waiters:
             if others:
                 self._by_job[job_id] = others
 
-    def tell(self, job_id: str, result: str) -> None:
+    def deliver(self, job_id: str, result: str) -> None:
         """Nobody waits any more for what was told: a second answer to the same job goes nowhere."""
         for waiter in self._by_job.pop(job_id, ()):
             waiter.put_nowait((job_id, result))

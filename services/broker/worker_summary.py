@@ -1,4 +1,4 @@
-"""Announcements of live workers: summed up per grader, and the descriptions of graders, kept by the broker."""
+"""Announcements of live workers: summarize_workers up per grader, and the descriptions of graders, kept by the broker."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gradus.contract import GraderDescription, GraderInfo
 from services.broker import Broker
 
 
-def summed(announced: Iterable[tuple[str, GraderInfo]]) -> list[GraderInfo]:
+def summarize_workers(announced: Iterable[tuple[str, GraderInfo]]) -> list[GraderInfo]:
     """One entry per grader revision out of (worker, info) pairs, `workers` and `slots` added up, sorted by name."""
     found: dict[str, GraderInfo] = {}
     for _, info in sorted(announced, key=lambda pair: (pair[1].grader, pair[0])):
@@ -25,7 +25,7 @@ def _added(known: GraderInfo, info: GraderInfo) -> GraderInfo:
 
 async def remember_description(broker: Broker, grader: str, description: GraderDescription, ttl_s: float) -> None:
     """Keep the description of `grader`, which is name@revision. Raises QueueFault."""
-    await broker.remember(f"grader:{grader}", description.model_dump_json(), ttl_s)
+    await broker.put_note(f"grader:{grader}", description.model_dump_json(), ttl_s)
 
 
 async def recall_description(broker: Broker, grader: str) -> GraderDescription | None:
@@ -33,7 +33,7 @@ async def recall_description(broker: Broker, grader: str) -> GraderDescription |
 
     Raises QueueFault.
     """
-    text = await broker.recall(f"grader:{grader}")
+    text = await broker.get_note(f"grader:{grader}")
     try:
         return None if text is None else GraderDescription.model_validate_json(text)
     except ValidationError:

@@ -30,7 +30,7 @@ def dashboard(
     """
     from services.dashboard.entrance import OPEN_VARIABLE, TOKEN_VARIABLE, checked_token, token_of_file
     from services.dashboard.serving import serve
-    from services.loop import run
+    from services.event_loop import run
 
     token = None
     if token_file is not None:

@@ -81,7 +81,7 @@ def _graded(
 ) -> Iterable[Graded | Faulted]:
     """Results in order, of this machine as they become known, or of the service at `url` all at once."""
     if url is None:
-        from services.offline import open_local
+        from services.local_grading import open_local
 
         return open_local(name, config, slots).grade(asked, rubric) if asked else ()
     import asyncio

@@ -31,7 +31,7 @@ def serve(
     gradus serve                                   # API, queue and graders here, no Redis
     gradus serve --redis redis://localhost:6379/0  # API only: start graders with `gradus worker`
     """
-    from services.loop import run
+    from services.event_loop import run
 
     ready = lambda url: say(f"gradus: serving on {url}")  # noqa: E731
     if redis is not None:
@@ -90,9 +90,9 @@ def vllm(
     gradus vllm Qwen/Qwen2.5-1.5B-Instruct
     gradus vllm runs/x/warm_start --max-model-len 512 --max-num-seqs 64
     """
-    from services.generation.serve import Wish, serve
+    from services.generation.serve import VllmServerOptions, serve
 
-    wish = Wish(
+    wish = VllmServerOptions(
         model=model,
         host=host,
         port=port,
@@ -123,17 +123,17 @@ def worker(
     """
     import asyncio
 
-    from services.broker.open import open_broker
+    from services.broker.from_url import open_broker
     from services.graders.base import load, usual_slots
-    from services.log_lines import json_lines
-    from services.sandbox.container import refuse_unless_confined
+    from services.json_logging import json_lines
+    from services.sandbox.container_hardening import require_container_hardening
     from services.tracing import spans
     from services.worker import Worker, stop_on_signals
     from services.worker_metrics import WorkerMetrics
 
     if redis is None:
         raise Misuse("a worker needs the queue: --redis redis://host:6379/0 (or GRADUS_REDIS_URL)")
-    refuse_unless_confined()  # every Worker does; here before a grader is made, which may load a model for minutes
+    require_container_hardening()  # every Worker does; here before a grader is made, which may load a model for minutes
 
     async def run() -> None:
         stop = asyncio.Event()

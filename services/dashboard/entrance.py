@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gradus.errors import Misuse
-from services.listening import is_loopback
+from services.http_server import is_loopback
 
 TOKEN_VARIABLE = "GRADUS_DASHBOARD_TOKEN"  # noqa: S105
 OPEN_VARIABLE = "GRADUS_DASHBOARD_ALLOW_ANONYMOUS"

@@ -12,8 +12,8 @@ from services.dashboard.app import create_app
 from services.dashboard.entrance import refuse_open_page
 from services.dashboard.graders import GradingApi
 from services.dashboard.watching import Watch
-from services.listening import is_loopback, listener, serve_on, url_of
-from services.log_lines import json_lines
+from services.http_server import is_loopback, listener, serve_on, url_of
+from services.json_logging import json_lines
 
 SHUTDOWN_S = 2
 

@@ -44,7 +44,7 @@ _DEVELOPMENT = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING":
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class VllmServerOptions:
     """What server is wanted."""
 
     model: str
@@ -70,29 +70,29 @@ class Wish:
         return f"http://{host}:{self.port}"
 
 
-def command_of(wish: Wish, device: str) -> list[str]:
+def command_of(options: VllmServerOptions, device: str) -> list[str]:
     """How vLLM is started. Its module and not its script: the script looks for a package that its CPU build lacks."""
-    sync = ("nccl" if device == "cuda" else "file") if wish.sync == "auto" else wish.sync
-    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", wish.model]
-    command += ["--host", wish.host, "--port", str(wish.port), "--dtype", _dtype(wish, device)]
+    sync = ("nccl" if device == "cuda" else "file") if options.sync == "auto" else options.sync
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", options.model]
+    command += ["--host", options.host, "--port", str(options.port), "--dtype", _dtype(options, device)]
     command += ["--logprobs-mode", "processed_logprobs", "--max-logprobs", "-1"]
     command += ["--weight-transfer-config", json.dumps({"backend": sync})]
-    if wish.max_model_len is not None:
-        command += ["--max-model-len", str(wish.max_model_len)]
-    if wish.lora_rank is not None:
+    if options.max_model_len is not None:
+        command += ["--max-model-len", str(options.max_model_len)]
+    if options.lora_rank is not None:
         # the adapter in use, the one before it, and one that is being loaded
-        command += ["--enable-lora", "--max-lora-rank", str(wish.lora_rank), "--max-loras", "3"]
+        command += ["--enable-lora", "--max-lora-rank", str(options.lora_rank), "--max-loras", "3"]
     if device == "cpu":
         command += ["--enforce-eager", "--gpu-memory-utilization", "0.3"]
         command += ["--kv-cache-memory-bytes", str(CPU_KV_CACHE_MB << 20)]
         # vLLM 0.32 dies on a CPU of a request with a seed whose prompt is read in chunks
         command += ["--no-enable-chunked-prefill", "--max-num-batched-tokens", "8192"]
-    return [*command, *wish.extra]
+    return [*command, *options.extra]
 
 
-def _dtype(wish: Wish, device: str) -> str:
-    if wish.dtype != "auto":
-        return wish.dtype
+def _dtype(options: VllmServerOptions, device: str) -> str:
+    if options.dtype != "auto":
+        return options.dtype
     return "float32" if device == "cpu" else "auto"
 
 
@@ -100,24 +100,24 @@ def environment_of() -> dict[str, str]:
     return {**_QUIET, **os.environ, **_DEVELOPMENT}
 
 
-def serve(wish: Wish, say: Callable[[str], None]) -> int:
+def serve(options: VllmServerOptions, say: Callable[[str], None]) -> int:
     """Run the server until it ends or a signal ends it; its exit status. Raises Misuse or Fault when it is unfit."""
-    _refuse_unusable(wish)
-    device = _device(wish)
-    with subprocess.Popen(command_of(wish, device), env=environment_of(), preexec_fn=_dies_with_us()) as server:  # noqa: PLW1509
+    _refuse_unusable(options)
+    device = _device(options)
+    with subprocess.Popen(command_of(options, device), env=environment_of(), preexec_fn=_dies_with_us()) as server:  # noqa: PLW1509
         _pass_signals_on(server)
         try:
-            _await_health(wish, server)
-            _prove(wish)
-            say(f"gradus: vLLM serves {wish.model} on {wish.url} ({device})")
+            _await_health(options, server)
+            _self_test(options)
+            say(f"gradus: vLLM serves {options.model} on {options.url} ({device})")
             status = server.wait()
             return status if status >= 0 else SIGNALLED - status
         finally:
             _end(server)
 
 
-def _refuse_unusable(wish: Wish) -> None:
-    for name, value, known in (("--device", wish.device, DEVICES), ("--sync", wish.sync, SYNCS)):
+def _refuse_unusable(options: VllmServerOptions) -> None:
+    for name, value, known in (("--device", options.device, DEVICES), ("--sync", options.sync, SYNCS)):
         if value not in known:
             raise Misuse(f"{name} {value}: it is one of {', '.join(known)}")
     if importlib.util.find_spec("vllm") is None:
@@ -125,9 +125,9 @@ def _refuse_unusable(wish: Wish) -> None:
             "this environment has no vLLM. It wants one of its own: `make vllm` makes .venv-vllm for a CPU; with CUDA, "
             "pip install 'gradus[vllm]' into a fresh environment"
         )
-    if wish.host not in LOOPBACK and not wish.exposed:
+    if options.host not in LOOPBACK and not options.exposed:
         raise Misuse(
-            f"--host {wish.host}: whoever reaches that port can replace the model's weights. Keep it on 127.0.0.1, or "
+            f"--host {options.host}: whoever reaches that port can replace the model's weights. Keep it on 127.0.0.1, or "
             "add --exposed where something else keeps others away, such as a network of its own"
         )
 
@@ -139,9 +139,9 @@ def _dies_with_us() -> Callable[[], Any] | None:
     return partial(ctypes.CDLL(None).prctl, PR_SET_PDEATHSIG, int(signal.SIGTERM))  # looked up before the fork
 
 
-def _device(wish: Wish) -> str:
-    if wish.device != "auto":
-        return wish.device
+def _device(options: VllmServerOptions) -> str:
+    if options.device != "auto":
+        return options.device
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
@@ -155,28 +155,28 @@ def _pass_signals_on(server: subprocess.Popen[bytes]) -> None:
         signal.signal(number, stop)
 
 
-def _await_health(wish: Wish, server: subprocess.Popen[bytes]) -> None:
-    give_up_at = time.monotonic() + wish.start_s
+def _await_health(options: VllmServerOptions, server: subprocess.Popen[bytes]) -> None:
+    give_up_at = time.monotonic() + options.start_s
     while time.monotonic() < give_up_at:
         if (status := server.poll()) is not None:
             raise InternalFault(f"vLLM ended with status {status} before it served; it said why above", retryable=False)
         try:
-            if httpx.get(f"{wish.url}/health", timeout=5).status_code == 200:
+            if httpx.get(f"{options.url}/health", timeout=5).status_code == 200:
                 return
         except httpx.HTTPError:
             pass
         time.sleep(POLL_S)
-    raise QueueFault(f"vLLM was not healthy after {wish.start_s:g} s (--start-timeout)")
+    raise QueueFault(f"vLLM was not healthy after {options.start_s:g} s (--start-timeout)")
 
 
-def _prove(wish: Wish) -> None:
+def _self_test(options: VllmServerOptions) -> None:
     """Raises InternalFault when the server is not what training needs, or others can reach it."""
-    info = httpx.get(f"{wish.url}/server_info", params={"config_format": "json"}, timeout=30)
+    info = httpx.get(f"{options.url}/server_info", params={"config_format": "json"}, timeout=30)
     settings: Any = info.json()["vllm_config"] if info.status_code == 200 else {}
     mode = (settings.get("model_config") or {}).get("logprobs_mode")
     if mode != "processed_logprobs":
         raise InternalFault(f"vLLM came up with logprobs mode {mode}, not processed_logprobs", retryable=False)
-    if not wish.exposed and (reached := reachable_from_outside(wish.port)):
+    if not options.exposed and (reached := reachable_from_outside(options.port)):
         raise InternalFault(
             f"vLLM's port answers on {', '.join(reached)}: whoever reaches it can replace the model's weights",
             retryable=False,

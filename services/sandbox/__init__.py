@@ -4,7 +4,7 @@
 `bubblewrap.Bubblewrap` is the implementation; `probe.probe()` attacks it at start-up.
 
 What a box does *not* protect against: bugs of the kernel; hardware side channels; a command that talks over its own
-report channel (so nothing unauthenticated on it is evidence); a machine that is starved as a whole (see `Ending`).
+report channel (so nothing unauthenticated on it is evidence); a machine that is starved as a whole (see `ExitReason`).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Command:
     """Beside PATH, which is all that a box has otherwise."""
 
 
-class Ending(StrEnum):
+class ExitReason(StrEnum):
     """Why the command is no longer running."""
 
     EXITED = "exited"
@@ -73,7 +73,7 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    ending: Ending
+    exit_reason: ExitReason
     exit_code: int
     cpu_s: float
     """User + system time of everything that ran in the box, its own set-up included."""
@@ -99,7 +99,7 @@ class Exchange:
     """What was written to descriptor 3 meanwhile."""
 
 
-class StandingBox(Protocol):
+class PersistentBox(Protocol):
     """A box whose command serves many questions, each in a child that it confines and outlives.
 
     The command says "0 ready" once it can serve. A reply is "<length> <words>\\n" and `length` bytes.
@@ -125,7 +125,7 @@ class Sandbox(Protocol):
         """
         ...
 
-    def open(self, command: Command) -> StandingBox:
+    def open(self, command: Command) -> PersistentBox:
         """A standing box around `command`. Raises SandboxFault when it does not become ready."""
         ...
 

@@ -22,13 +22,13 @@ from itertools import count
 from pathlib import Path
 
 from gradus.errors import SandboxFault
-from services.sandbox import Command, Ending, Limits, Outcome, StandingBox
-from services.sandbox.cgroup import Groups
-from services.sandbox.init import kill_orphans, pid_of_init
+from services.sandbox import Command, ExitReason, Limits, Outcome, PersistentBox
+from services.sandbox.cancellation import STOPPED, current_token
+from services.sandbox.cgroup import CgroupManager
+from services.sandbox.persistent_box import BwrapPersistentBox
+from services.sandbox.pid1 import kill_orphans, pid_of_init
 from services.sandbox.pipes import Pipe
 from services.sandbox.seccomp import allow_all, filter_program
-from services.sandbox.standing import Standing
-from services.sandbox.stop import STOPPED, current_stop
 
 _FIRST_UID = 1 << 28
 """As root, every box has a user of its own: process limits count per user, over all boxes of this machine. Nobody
@@ -83,7 +83,7 @@ class Bubblewrap:
                 retryable=False,
             )
         self._tools = {tool: path for tool, path in found.items() if path is not None}
-        self._groups = Groups()
+        self._groups = CgroupManager()
         # --die-with-parent means the parent *thread*: standing boxes are children of one that lives as long as we do
         self._parent = ThreadPoolExecutor(1, thread_name_prefix="boxes")
         self._filter = filter_program() if filtered else allow_all()
@@ -107,7 +107,7 @@ class Bubblewrap:
             watch = _Watch(command.limits, pid, status.read, started)
             return watch.until_end(out.read, err.read, report.read)
 
-    def open(self, command: Command) -> StandingBox:
+    def open(self, command: Command) -> PersistentBox:
         with ExitStack() as stack:
             group = stack.enter_context(self._groups.box(command.limits.memory_mb, command.limits.processes))
 
@@ -117,7 +117,7 @@ class Bubblewrap:
                 group.add(pid)
                 return pid
 
-            return Standing(spawn, command.limits, stack.pop_all().close)
+            return BwrapPersistentBox(spawn, command.limits, stack.pop_all().close)
 
     def unfiltered(self) -> Bubblewrap:
         return type(self)(filtered=False)
@@ -256,35 +256,35 @@ class _Watch:
             report_fd: _Capture(report, report, bytearray()),
         }
         try:
-            ending = self._read(dict(captures))
+            exit_reason = self._read(dict(captures))
         except BaseException:
-            self._kill(Ending.EXITED)
+            self._kill(ExitReason.EXITED)
             os.waitpid(self.pid, 0)
             raise
         _, status, usage = os.wait4(self.pid, 0)
         cpu_s = usage.ru_utime + usage.ru_stime
         code = os.waitstatus_to_exitcode(status)
-        if ending is Ending.EXITED and code == _KILLED and self._used_up(cpu_s, 0.5):
+        if exit_reason is ExitReason.EXITED and code == _KILLED and self._used_up(cpu_s, 0.5):
             # The kernel counts towards RLIMIT_CPU in whole ticks: on a busy machine it kills well before the exact
             # time, which rusage knows, has come to the limit.
-            ending = Ending.CPU_LIMIT
-        elif ending is Ending.WALL_IDLE and self._used_up(cpu_s, 0.9):
-            ending = Ending.CPU_LIMIT  # the limit is per process; together they used it up
+            exit_reason = ExitReason.CPU_LIMIT
+        elif exit_reason is ExitReason.WALL_IDLE and self._used_up(cpu_s, 0.9):
+            exit_reason = ExitReason.CPU_LIMIT  # the limit is per process; together they used it up
         wall_s = time.monotonic() - self.started
         data = [bytes(capture.data) for capture in captures.values()]
-        return Outcome(ending, code if code >= 0 else 128 - code, cpu_s, wall_s, *data)
+        return Outcome(exit_reason, code if code >= 0 else 128 - code, cpu_s, wall_s, *data)
 
     def _used_up(self, cpu_s: float, share: float) -> bool:
         return self.limits.cpu_s is not None and cpu_s >= share * self.limits.cpu_s
 
-    def _read(self, open_fds: dict[int, _Capture]) -> Ending:
+    def _read(self, open_fds: dict[int, _Capture]) -> ExitReason:
         """Read until the box is gone and its pipes are empty, or a limit is passed and it was killed.
 
         Raises SandboxFault when the attempt was stopped: what is left of the box is no outcome.
         """
         poll = select.poll()
         gone = os.pidfd_open(self.pid)
-        stop = current_stop()
+        stop = current_token()
         try:
             for fd in (*open_fds, gone, *([stop.fd] if stop else [])):
                 poll.register(fd, select.POLLIN)
@@ -294,7 +294,7 @@ class _Watch:
                 events = poll.poll(max(0, math.ceil(left_s * 1000)))
                 if not events and left_s <= 0:
                     return self._kill(self._why_late())
-                if stop and stop.pulled:
+                if stop and stop.is_cancelled:
                     raise SandboxFault(STOPPED)
                 for fd, _ in events:
                     done = fd == gone or self._drained(fd, open_fds[fd])
@@ -302,8 +302,8 @@ class _Watch:
                         poll.unregister(fd)
                         waiting.discard(fd)
                     elif open_fds[fd].overflowed:
-                        return self._kill(Ending.OUTPUT_LIMIT)
-            return Ending.EXITED
+                        return self._kill(ExitReason.OUTPUT_LIMIT)
+            return ExitReason.EXITED
         finally:
             os.close(gone)
 
@@ -313,7 +313,7 @@ class _Watch:
         capture.add(chunk)
         return not chunk
 
-    def _kill(self, why: Ending) -> Ending:
+    def _kill(self, why: ExitReason) -> ExitReason:
         # Killing the box's own PID 1 ends its whole namespace and lets bubblewrap collect the CPU time that was used.
         # Without its number, bubblewrap itself is killed, and PID 1 dies with it (--die-with-parent).
         try:
@@ -322,10 +322,10 @@ class _Watch:
             os.kill(self.pid, signal.SIGKILL)  # not reaped yet, so the number is still ours
         return why
 
-    def _why_late(self) -> Ending:
+    def _why_late(self) -> ExitReason:
         """Did the box sleep, or did nobody let it run? The scheduler counts how long it stood in line."""
         waited_s = _run_delay_s(self._init_pid)
-        return Ending.WALL_IDLE if waited_s < 0.25 * self.limits.wall_s else Ending.WALL_STARVED
+        return ExitReason.WALL_IDLE if waited_s < 0.25 * self.limits.wall_s else ExitReason.WALL_STARVED
 
     @cached_property
     def _init_pid(self) -> int | None:

@@ -1,4 +1,4 @@
-"""A way to end an attempt from outside: the boxes of a thread that runs under a pulled `Stop` are killed.
+"""A way to end an attempt from outside: the boxes of a thread that runs under a pulled `CancelToken` are killed.
 
 Kills nothing itself: boxes watch for it while they wait (`bubblewrap`, `standing`), and what ran in them becomes a
 fault, never an outcome. Code that runs in no box is not stopped.
@@ -14,16 +14,16 @@ from contextvars import ContextVar
 STOPPED = "the attempt was stopped: nobody waits for it any more"
 
 
-class Stop:
+class CancelToken:
     """Pulled once, it stays so. One thread pulls and closes it, another runs under it."""
 
     def __init__(self) -> None:
         self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         """Readable once it is pulled."""
-        self.pulled = False
+        self.is_cancelled = False
 
-    def pull(self) -> None:
-        self.pulled = True
+    def cancel(self) -> None:
+        self.is_cancelled = True
         if self.fd >= 0:
             os.eventfd_write(self.fd, 1)
 
@@ -33,11 +33,11 @@ class Stop:
         os.close(fd)
 
 
-_CURRENT: ContextVar[Stop | None] = ContextVar("stop", default=None)
+_CURRENT: ContextVar[CancelToken | None] = ContextVar("stop", default=None)
 
 
 @contextmanager
-def stoppable(stop: Stop | None) -> Iterator[None]:
+def cancellable(stop: CancelToken | None) -> Iterator[None]:
     """What this thread runs in the block ends when `stop` is pulled."""
     token = _CURRENT.set(stop)
     try:
@@ -46,5 +46,5 @@ def stoppable(stop: Stop | None) -> Iterator[None]:
         _CURRENT.reset(token)
 
 
-def current_stop() -> Stop | None:
+def current_token() -> CancelToken | None:
     return _CURRENT.get()

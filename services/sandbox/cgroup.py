@@ -19,7 +19,7 @@ _NUMBERS = itertools.count()
 """Of all groups that this process makes: it may have several sandboxes."""
 
 
-class Groups:
+class CgroupManager:
     """Finds out once what can be made here; then one group per box."""
 
     def __init__(self, root: Path = _ROOT) -> None:
@@ -30,10 +30,10 @@ class Groups:
         return bool(self._parents)
 
     @contextmanager
-    def box(self, memory_mb: int, processes: int) -> Iterator[Group]:
+    def box(self, memory_mb: int, processes: int) -> Iterator[Cgroup]:
         """A group with these limits, gone afterwards. Where none can be made it is empty and does nothing."""
         name = f"gradus-{os.getpid()}-{next(_NUMBERS)}"
-        group = Group([parent / name for parent in self._parents])
+        group = Cgroup([parent / name for parent in self._parents])
         try:
             group.make(_limits(memory_mb, processes))
             yield group
@@ -41,7 +41,7 @@ class Groups:
             group.remove()
 
 
-class Group:
+class Cgroup:
     def __init__(self, folders: list[Path]) -> None:
         self.folders = folders
 

@@ -2,7 +2,7 @@
 
 Images of graders ask by GRADUS_CONFINED, so that a setting lost on the way to production stops the worker and not the
 next hostile answer. A worker outside of containers is asked for nothing. Looks at settings only: that boxes hold is
-`services.sandbox.probe`'s.
+`services.sandbox.escape_probe`'s.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _DEFAULT_ROUTE = "00000000"
 _SECCOMP_FILTER = "2"
 
 
-class Surroundings:
+class ContainerState:
     """What the kernel tells a process of its container; `root` is where /proc and /sys are found."""
 
     def __init__(self, root: Path = Path("/")) -> None:
@@ -63,23 +63,23 @@ class Surroundings:
             return ""
 
 
-def _has_no_capabilities(around: Surroundings) -> bool:
+def _has_no_capabilities(around: ContainerState) -> bool:
     """Neither now nor by any program that it may start."""
     bounding = around.status("CapBnd")
     return bounding != "" and int(bounding, 16) == 0
 
 
-def _has_small_tmp(around: Surroundings) -> bool:
+def _has_small_tmp(around: ContainerState) -> bool:
     _, kind, options = around.mount("/tmp")
     return kind == "tmpfs" and any(option.startswith("size=") for option in options)
 
 
-def _has_memory_limit(around: Surroundings) -> bool:
+def _has_memory_limit(around: ContainerState) -> bool:
     limit = around.limit("memory.max", "memory/memory.limit_in_bytes")
     return limit is not None and limit < NO_LIMIT_BYTES
 
 
-_WALLS: Mapping[str, tuple[Callable[[Surroundings], bool], str]] = {
+_PROTECTIONS: Mapping[str, tuple[Callable[[ContainerState], bool], str]] = {
     "user": (lambda a: a.status("Uid") not in ("", "0"), "it runs as user 0; set user: 1000:1000"),
     "capabilities": (_has_no_capabilities, "set cap_drop: [ALL]"),
     "privileges": (lambda a: a.status("NoNewPrivs") == "1", "set security_opt: no-new-privileges=true"),
@@ -99,20 +99,22 @@ _WALLS: Mapping[str, tuple[Callable[[Surroundings], bool], str]] = {
 """Name -> whether it stands, and what to do if not, in compose's words."""
 
 
-def missing_walls(asked: str, around: Surroundings | None = None) -> list[str]:
+def missing_protections(asked: str, around: ContainerState | None = None) -> list[str]:
     """What of `asked` (names with commas between) does not stand, each with what to set.
 
     Raises SandboxFault for a name that is none: a misspelt one would be a wall that nobody looks at.
     """
     names = [name.strip() for name in asked.split(",") if name.strip()]
-    if unknown := [name for name in names if name not in _WALLS]:
-        raise SandboxFault(f"{VARIABLE} names {', '.join(unknown)}; there are: {', '.join(_WALLS)}", retryable=False)
-    around = around or Surroundings()
-    return [f"{name}: {_WALLS[name][1]}" for name in names if not _WALLS[name][0](around)]
+    if unknown := [name for name in names if name not in _PROTECTIONS]:
+        raise SandboxFault(
+            f"{VARIABLE} names {', '.join(unknown)}; there are: {', '.join(_PROTECTIONS)}", retryable=False
+        )
+    around = around or ContainerState()
+    return [f"{name}: {_PROTECTIONS[name][1]}" for name in names if not _PROTECTIONS[name][0](around)]
 
 
-def refuse_unless_confined() -> None:
+def require_container_hardening() -> None:
     """Raises SandboxFault, naming each setting that the container lacks of those that GRADUS_CONFINED asks for."""
-    if missing := missing_walls(os.environ.get(VARIABLE, "")):
+    if missing := missing_protections(os.environ.get(VARIABLE, "")):
         lines = "\n".join(f"  - {line}" for line in missing)
         raise SandboxFault(f"the container does not hold, so this worker refuses to serve:\n{lines}", retryable=False)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gradus.errors import SandboxFault
-from services.sandbox import Command, Ending, Limits, Outcome, Sandbox
+from services.sandbox import Command, ExitReason, Limits, Outcome, Sandbox
 
 _LIMITS = Limits(
     cpu_s=2, wall_s=20.0, memory_mb=256, processes=12, scratch_mb=8, scratch_files=1000, file_mb=4, output_kb=64
@@ -205,8 +205,8 @@ def probe(sandbox: Sandbox) -> list[Finding]:
     findings = [Finding(name, got) for name, got in found.items()]
     findings += [Finding("survivors", f"process {pid}") for pid in _processes_with(marker)]
     patient = replace(_LIMITS, cpu_s=1, wall_s=60.0)  # on a busy machine a second of CPU is a while
-    findings += _unless(Ending.CPU_LIMIT, "cpu", lambda: sandbox.run(_python(_SPIN, limits=patient)))
-    findings += _unless(Ending.OUTPUT_LIMIT, "output", lambda: sandbox.run(_python(_FLOOD)))
+    findings += _unless(ExitReason.CPU_LIMIT, "cpu", lambda: sandbox.run(_python(_SPIN, limits=patient)))
+    findings += _unless(ExitReason.OUTPUT_LIMIT, "output", lambda: sandbox.run(_python(_FLOOD)))
     return findings
 
 
@@ -256,9 +256,13 @@ def _hint(said: str) -> str:
     return "See docs/operations.md, «The sandbox does not start»."
 
 
-def _unless(wanted: Ending, attack: str, run: Callable[[], Outcome]) -> list[Finding]:
+def _unless(wanted: ExitReason, attack: str, run: Callable[[], Outcome]) -> list[Finding]:
     outcome = run()
-    return [] if outcome.ending is wanted else [Finding(attack, f"{outcome.ending}, exit code {outcome.exit_code}")]
+    return (
+        []
+        if outcome.exit_reason is wanted
+        else [Finding(attack, f"{outcome.exit_reason}, exit code {outcome.exit_code}")]
+    )
 
 
 @contextmanager

@@ -14,16 +14,16 @@ from contextlib import suppress
 
 from gradus.errors import SandboxFault
 from services.sandbox import BoxLost, Exchange, Limits
-from services.sandbox.init import kill_box, pid_of_init
+from services.sandbox.cancellation import STOPPED, current_token
+from services.sandbox.pid1 import kill_box, pid_of_init
 from services.sandbox.pipes import Pipe
-from services.sandbox.stop import STOPPED, current_stop
 
 START_S = 60.0
 _CHUNK = 1 << 16
 MAX_REPLY = 1 << 26
 
 
-class Losses:
+class BoxResetCounter:
     """How many standing boxes of this process were lost, whosever they were: each had to be made anew."""
 
     def __init__(self) -> None:
@@ -35,10 +35,10 @@ class Losses:
             self.number += 1
 
 
-LOSSES = Losses()
+BOX_RESETS = BoxResetCounter()
 
 
-class Standing:
+class BwrapPersistentBox:
     """`spawn` starts the box with these descriptors as its 0, 1, 2 ... and returns its process id; `gone` is called
     once the box is no more."""
 
@@ -79,7 +79,7 @@ class Standing:
         except (BoxLost, OSError, ValueError) as error:
             said = self._last_words()
             self.close()
-            LOSSES.note()
+            BOX_RESETS.note()
             raise BoxLost(f"{error}{said}") from None
 
     def _exchange(self, question: memoryview, deadline: float) -> Exchange:
@@ -89,13 +89,13 @@ class Standing:
         poll.register(self._report, select.POLLIN)
         if question:
             poll.register(self._stdin, select.POLLOUT)
-        if stop := current_stop():
+        if stop := current_token():
             poll.register(stop.fd, select.POLLIN)
         while (frame := _frame(reply)) is None:
             events = poll.poll(max(0, (deadline - time.monotonic()) * 1000))
             if not events:
                 raise BoxLost("it did not answer in time")
-            if stop and stop.pulled:
+            if stop and stop.is_cancelled:
                 raise BoxLost(STOPPED)
             for fd, _ in events:
                 if fd == self._stdin:

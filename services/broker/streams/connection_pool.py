@@ -1,4 +1,4 @@
-"""Connections to one Redis, each lent to one exchange at a time. Retries nothing and translates no error.
+"""ConnectionPool to one Redis, each lent to one exchange at a time. Retries nothing and translates no error.
 
 Only redis-py's connections are used, which log in, speak TLS and parse replies: its client and its pools cost as much
 CPU per command again.
@@ -23,10 +23,10 @@ _ANONYMOUS: dict[str, Any] = (
     if "driver_info" in signature(AbstractConnection.__init__).parameters
     else {"lib_name": None, "lib_version": None}
 )
-"""Connections do not say which library they are of: our roles may not, and Redis 7.2 and later log that as refused."""
+"""ConnectionPool do not say which library they are of: our roles may not, and Redis 7.2 and later log that as refused."""
 
 
-class Connections:
+class ConnectionPool:
     """At most `limit` at one time; who comes when all are lent waits. Connects when first used."""
 
     def __init__(self, where: dict[str, Any], limit: int, connect_timeout_s: float) -> None:
@@ -93,7 +93,7 @@ class Connections:
         await connection.disconnect(nowait=True)
         self._closed.append(connection)
 
-    async def let_go(self) -> None:
+    async def close_idle(self) -> None:
         """Close those that are not lent: they lead to the wrong place."""
         idle, self._idle = self._idle, []
         for connection in idle:

@@ -12,9 +12,18 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from services.broker import MAX_STARTS, Claim, Job, Terms
-from services.broker.streams.keys import DEAD_TTL_S, GROUP, JOB_TTL_S, MAX_INBOX, N_JOB_FIELDS, TRAINING_FROM, Keys, ms
-from services.broker.streams.link import Link, NoGroup, Script
+from services.broker import MAX_DELIVERIES, BrokerSettings, Claim, Job
+from services.broker.streams.redis_client import NoGroup, RetryingRedis, Script
+from services.broker.streams.redis_keys import (
+    DEAD_TTL_S,
+    GROUP,
+    JOB_TTL_S,
+    MAX_INBOX,
+    N_JOB_FIELDS,
+    TRAINING_FROM,
+    Keys,
+    ms,
+)
 
 _Taken = tuple[str, int, str, str, int]
 """Id of a stream entry, how often that was delivered, and of the job: id, payload, starts."""
@@ -29,7 +38,7 @@ HEAL_ENTRIES = 100
 
 
 @dataclass(slots=True)
-class _Hands:
+class _InFlight:
     """What one worker of this process holds, and when it should look for lapsed leases again."""
 
     lease_s: float
@@ -64,7 +73,7 @@ class _Hands:
         return not self.held
 
     def runs_alone(self) -> bool:
-        return not self.empty() and any(claim.deliveries == MAX_STARTS for claim, _ in self.held.values())
+        return not self.empty() and any(claim.deliveries == MAX_DELIVERIES for claim, _ in self.held.values())
 
     async def rest(self, until: float) -> None:
         """Until everything held is finished, or `until` is over."""
@@ -78,92 +87,100 @@ TAKE, CREATE_GROUP, RENEW, FINISH = Script("take"), Script("create_group"), Scri
 RECLAIM, RELEASE = Script("reclaim", prelude="history"), Script("release", prelude="history")
 
 
-class Worker:
+class StreamConsumer:
     """The working side of one broker instance, under as many worker names as its callers use."""
 
-    def __init__(self, link: Link, keys: Keys, terms: Terms) -> None:
-        self._link = link
+    def __init__(self, redis_client: RetryingRedis, keys: Keys, settings: BrokerSettings) -> None:
+        self._redis = redis_client
         self._keys = keys
-        self._terms = terms
-        self._hands: dict[tuple[str, str], _Hands] = {}
+        self._settings = settings
+        self._in_flight: dict[tuple[str, str], _InFlight] = {}
 
-    def _hands_of(self, grader: str, worker: str) -> _Hands:
-        return self._hands.setdefault((grader, worker), _Hands(self._terms.lease_s))
+    def _in_flight_of(self, grader: str, worker: str) -> _InFlight:
+        return self._in_flight.setdefault((grader, worker), _InFlight(self._settings.lease_s))
 
     # ---------------------------------------------------------------------------------------------------- claim
 
     async def claim(self, grader: str, worker: str, limit: int, wait_s: float) -> list[Claim]:
         if limit < 1:  # to Redis, 0 means all
             return []
-        hands = self._hands_of(grader, worker)
+        in_flight = self._in_flight_of(grader, worker)
         until = time.monotonic() + wait_s
         while True:
             claims = await self._claim_once(grader, worker, limit, until)
-            hands.take(claims)
+            in_flight.take(claims)
             if claims or time.monotonic() >= until:
                 return claims
 
     async def _claim_once(self, grader: str, worker: str, limit: int, until: float) -> list[Claim]:
         """Maybe nothing although `until` is not over."""
-        hands = self._hands_of(grader, worker)
-        if hands.runs_alone():
-            await hands.rest(until)
+        in_flight = self._in_flight_of(grader, worker)
+        if in_flight.runs_alone():
+            await in_flight.rest(until)
             return []
-        if time.monotonic() >= hands.reclaim_at or (hands.suspect_waits and hands.empty()):
-            hands.reclaim_at = time.monotonic() + self._terms.lease_s / 4
+        if time.monotonic() >= in_flight.reclaim_at or (in_flight.suspect_waits and in_flight.empty()):
+            in_flight.reclaim_at = time.monotonic() + self._settings.lease_s / 4
             claims = await self._reclaim(grader, worker, limit)
             if claims:
                 return claims
-        wake_at = min(until, hands.reclaim_at)
-        if hands.suspect_waits:
-            await hands.rest(wake_at)
+        wake_at = min(until, in_flight.reclaim_at)
+        if in_flight.suspect_waits:
+            await in_flight.rest(wake_at)
             return []
         return await self._read(grader, worker, limit, wake_at - time.monotonic())
 
     async def _read(self, grader: str, worker: str, limit: int, block_s: float) -> list[Claim]:
-        hands = self._hands_of(grader, worker)
-        if hands.more_wait or block_s <= 0 or time.monotonic() >= hands.look_at:
+        in_flight = self._in_flight_of(grader, worker)
+        if in_flight.more_wait or block_s <= 0 or time.monotonic() >= in_flight.look_at:
             claims = await self._take(grader, worker, limit)
             if claims or block_s <= 0:
                 return claims
-        if await self._link.persist(lambda: self._rung(grader, block_s)):
+        if await self._redis.persist(lambda: self._rung(grader, block_s)):
             return await self._take(grader, worker, limit, rung=True)
         return []
 
     async def _rung(self, grader: str, block_s: float) -> bool:
         """Whether a job was queued within `block_s`. For a token whose reply is lost, looking without one makes up."""
-        return await self._link.read(block_s, "BLPOP", self._keys.bell(grader), max(block_s, 0.01)) is not None
+        return await self._redis.read(block_s, "BLPOP", self._keys.bell(grader), max(block_s, 0.01)) is not None
 
     async def _take(self, grader: str, worker: str, limit: int, *, rung: bool = False) -> list[Claim]:
         """The next jobs in line, without waiting."""
         args = (self._keys.prefix, GROUP, worker, limit, ms(JOB_TTL_S), int(rung), TRAINING_FROM)
         try:
-            taken = await self._link.run(TAKE, self._keys.waiting(grader), *args)
+            taken = await self._redis.run(TAKE, self._keys.waiting(grader), *args)
         except NoGroup:
             await self._make_group(grader)
-            taken = await self._link.run(TAKE, self._keys.waiting(grader), *args)
-        hands = self._hands_of(grader, worker)
-        hands.more_wait, hands.look_at = len(taken) == limit, time.monotonic() + LOOK_S
+            taken = await self._redis.run(TAKE, self._keys.waiting(grader), *args)
+        in_flight = self._in_flight_of(grader, worker)
+        in_flight.more_wait, in_flight.look_at = len(taken) == limit, time.monotonic() + LOOK_S
         return [_claim(grader, worker, *one) for one in taken]
 
     async def _make_group(self, grader: str) -> None:
-        await self._link.run(CREATE_GROUP, [self._keys.jobs(grader)], GROUP, ms(JOB_TTL_S))
+        await self._redis.run(CREATE_GROUP, [self._keys.jobs(grader)], GROUP, ms(JOB_TTL_S))
 
     async def _reclaim(self, grader: str, worker: str, limit: int) -> list[Claim]:
-        """Claims of others that lapsed; a suspect by itself, or none at all while a suspect waits for empty hands."""
-        hands = self._hands_of(grader, worker)
+        """Claims of others that lapsed; a suspect by itself, or none at all while a suspect waits for empty in_flight."""
+        in_flight = self._in_flight_of(grader, worker)
         # Every worker looks at all others then: each time, a thousand workers would take a tenth of Redis.
-        sweeps = time.monotonic() >= hands.sweep_at
-        args = (self._keys.prefix, GROUP, worker, ms(self._terms.lease_s), limit, MAX_STARTS, int(hands.empty()))
+        sweeps = time.monotonic() >= in_flight.sweep_at
+        args = (
+            self._keys.prefix,
+            GROUP,
+            worker,
+            ms(self._settings.lease_s),
+            limit,
+            MAX_DELIVERIES,
+            int(in_flight.empty()),
+        )
         bounds = (ms(JOB_TTL_S), ms(IDLE_CONSUMER_S) if sweeps else 0, N_JOB_FIELDS, HEAL_ENTRIES)
         try:
-            suspect_waits, taken = await self._link.run(RECLAIM, self._keys.waiting(grader), *args, *bounds)
+            suspect_waits, taken = await self._redis.run(RECLAIM, self._keys.waiting(grader), *args, *bounds)
         except NoGroup:
             await self._make_group(grader)
             return []
-        hands.suspect_waits = bool(suspect_waits)
+        in_flight.suspect_waits = bool(suspect_waits)
         if sweeps:
-            hands.sweep_at = time.monotonic() + IDLE_CONSUMER_S
+            in_flight.sweep_at = time.monotonic() + IDLE_CONSUMER_S
         return [_claim(grader, worker, *one) for one in taken]
 
     # ---------------------------------------------------------------------------------------------------- renew
@@ -175,17 +192,17 @@ class Worker:
             tokens = [part for claim in mine for part in (claim.job.id, *_parts(claim))]
             try:
                 args = (self._keys.prefix, GROUP, N_JOB_FIELDS, *tokens)
-                given_up = await self._link.run(RENEW, [self._keys.jobs(grader)], *args)
+                given_up = await self._redis.run(RENEW, [self._keys.jobs(grader)], *args)
             except NoGroup:
                 continue  # there is nothing left to renew; `claim` makes the group anew
             for claim in mine:
-                self._hands_of(grader, _worker_of(claim)).extend([claim])
+                self._in_flight_of(grader, _worker_of(claim)).extend([claim])
             unwanted += (claim for claim in mine if _parts(claim)[0] in given_up)
         return unwanted
 
     # --------------------------------------------------------------------------------------------------- finish
 
-    async def finish(self, claim: Claim, result: str, *, cache: bool, bury: bool) -> bool:
+    async def finish(self, claim: Claim, result: str, *, cache: bool, dead_letter: bool) -> bool:
         job = claim.job
         entry_id, _, worker = _parts(claim)
         keys = [
@@ -194,20 +211,24 @@ class Worker:
             self._keys.dead(job.grader),
             self._keys.job(job.id),
         ]
-        ttl_s = self._terms.result_ttl_s if cache else self._terms.uncached_ttl_s
-        letter = (self._terms.max_buried if bury else 0, job.payload if bury else "", ms(DEAD_TTL_S))
+        ttl_s = self._settings.result_ttl_s if cache else self._settings.uncached_ttl_s
+        letter = (
+            self._settings.max_dead_letters if dead_letter else 0,
+            job.payload if dead_letter else "",
+            ms(DEAD_TTL_S),
+        )
         args = (entry_id, job.id, result, ms(ttl_s), MAX_INBOX, *letter, self._keys.inbox(""))
-        done = await self._link.run(FINISH, keys, GROUP, *args)
-        self._hands_of(job.grader, worker).drop(claim)
+        done = await self._redis.run(FINISH, keys, GROUP, *args)
+        self._in_flight_of(job.grader, worker).drop(claim)
         return bool(done)
 
-    async def give_back(self, claim: Claim) -> None:
+    async def release(self, claim: Claim) -> None:
         job = claim.job
         keys = [*self._keys.waiting(job.grader), self._keys.job(job.id)]
-        terms = (MAX_STARTS, ms(self._terms.lease_s), job.id, ms(JOB_TTL_S), N_JOB_FIELDS)
+        settings = (MAX_DELIVERIES, ms(self._settings.lease_s), job.id, ms(JOB_TTL_S), N_JOB_FIELDS)
         with suppress(NoGroup):  # whoever waits for the job finds that it is lost, and submits it again
-            await self._link.run(RELEASE, keys, GROUP, *_parts(claim), *terms)
-        self._hands_of(job.grader, _worker_of(claim)).drop(claim)
+            await self._redis.run(RELEASE, keys, GROUP, *_parts(claim), *settings)
+        self._in_flight_of(job.grader, _worker_of(claim)).drop(claim)
 
 
 def _claim(grader: str, worker: str, entry_id: str, times: int, job_id: str, payload: str, starts: int) -> Claim:

@@ -15,17 +15,17 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from gradus.errors import QueueFault
-from services.broker import MAX_LANES, Job, Lane, Priority, QueueFull, Terms, grader_of
-from services.broker.streams.keys import INBOX_TTL_S, JOB_TTL_S, MAX_TOKENS, N_JOB_FIELDS, TRAINING_FROM, Keys, ms
-from services.broker.streams.link import LAST_PAUSE_S, Link, Script, fields
-from services.broker.waiters import Waiters, answers
+from services.broker import MAX_FAIR_SHARES, BrokerSettings, FairShare, Job, Priority, QueueFull, grader_of
+from services.broker.streams.redis_client import LAST_PAUSE_S, RetryingRedis, Script, fields
+from services.broker.streams.redis_keys import INBOX_TTL_S, JOB_TTL_S, MAX_TOKENS, N_JOB_FIELDS, TRAINING_FROM, Keys, ms
+from services.broker.waiters import ResultWaiters, answers
 
 CHUNK_JOBS = 256
 CHUNK_CHARS = 4_000_000
 """Redis serves nobody else while it takes in one chunk."""
 READ_ANSWERS = 512
 LISTEN_S = 5.0
-"""At most this long, and the link's patience, until a Redis that vanished without a word is noticed."""
+"""At most this long, and the redis_client's patience, until a Redis that vanished without a word is noticed."""
 SWEEP_S = 30.0
 
 ADMIT, SUBMIT, LOOK_UP = Script("admit"), Script("submit"), Script("look_up")
@@ -35,7 +35,7 @@ CANCEL, OPEN_INBOX = Script("cancel"), Script("open_inbox")
 @dataclass(slots=True)
 class _Pending:
     job: Job
-    lane: Lane
+    fair_share: FairShare
     wishes: int = 0
     """Submissions in this process that have not been cancelled."""
     queued: bool = False
@@ -43,19 +43,21 @@ class _Pending:
     since: float = field(default_factory=time.monotonic)
 
 
-class Asker:
+class StreamProducer:
     """Belongs to one event loop. `wait_patience_s`: how long Redis may be away before waits end with a QueueFault."""
 
-    def __init__(self, link: Link, keys: Keys, terms: Terms, *, wait_patience_s: float) -> None:
-        self._link = link
+    def __init__(
+        self, redis_client: RetryingRedis, keys: Keys, settings: BrokerSettings, *, wait_patience_s: float
+    ) -> None:
+        self._redis = redis_client
         self._keys = keys
-        self._terms = terms
+        self._settings = settings
         self._wait_patience_s = wait_patience_s
         self._name = uuid.uuid4().hex[:16]
         self._inbox = keys.inbox(self._name)
         self._last_id = "0-0"
         self._pending: dict[str, _Pending] = {}
-        self._waiters = Waiters()
+        self._waiters = ResultWaiters()
         self._listener: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()
 
@@ -67,15 +69,15 @@ class Asker:
 
     # --------------------------------------------------------------------------------------------------- submit
 
-    async def submit(self, jobs: Sequence[Job], lane: Lane) -> dict[str, str]:
+    async def submit(self, jobs: Sequence[Job], fair_share: FairShare) -> dict[str, str]:
         if not jobs:
             return {}
         grader = grader_of(jobs)
         wanted = {job.id: job for job in jobs}
         await self._open()
-        self._wish(wanted.values(), lane)  # before Redis knows them: the answer may come before the reply
+        self._wish(wanted.values(), fair_share)  # before Redis knows them: the answer may come before the reply
         try:
-            answered = await self._queue_within_bound(grader, lane, list(wanted.values()))
+            answered = await self._queue_within_bound(grader, fair_share, list(wanted.values()))
         except (QueueFault, QueueFull, asyncio.CancelledError):
             self._withdraw(wanted)
             raise
@@ -84,9 +86,9 @@ class Asker:
             pending.queued = True
         return answered
 
-    def _wish(self, jobs: Iterable[Job], lane: Lane) -> None:
+    def _wish(self, jobs: Iterable[Job], fair_share: FairShare) -> None:
         for job in jobs:
-            self._pending.setdefault(job.id, _Pending(job, lane)).wishes += 1
+            self._pending.setdefault(job.id, _Pending(job, fair_share)).wishes += 1
 
     def _withdraw(self, job_ids: Iterable[str]) -> list[str]:
         """Take one wish each back; the ids that nobody in this process wants any more."""
@@ -101,7 +103,7 @@ class Asker:
                 unwanted.append(job_id)
         return unwanted
 
-    async def _queue_within_bound(self, grader: str, lane: Lane, jobs: list[Job]) -> dict[str, str]:
+    async def _queue_within_bound(self, grader: str, fair_share: FairShare, jobs: list[Job]) -> dict[str, str]:
         """The results of those that are answered already. One chunk is checked and queued in one step.
 
         More than one are checked first and queued then, so that as many processes as submit large batches at the same
@@ -109,30 +111,32 @@ class Asker:
         """
         chunks = list(_chunks(jobs))
         if len(chunks) == 1:
-            return await self._queue(grader, lane, chunks[0], self._terms.max_depth)
+            return await self._queue(grader, fair_share, chunks[0], self._settings.max_depth)
         await self._admit(grader, [job.id for job in jobs])
         answered: dict[str, str] = {}
         for chunk in chunks:
-            answered.update(await self._queue(grader, lane, chunk, None))
+            answered.update(await self._queue(grader, fair_share, chunk, None))
         return answered
 
     async def _admit(self, grader: str, job_ids: list[str]) -> None:
         keys = [self._keys.queue(grader), self._keys.jobs(grader)]
-        new, depth = await self._link.run(ADMIT, keys, self._keys.prefix, *job_ids)
-        if new and depth + new > self._terms.max_depth:
-            raise QueueFull(grader, self._terms.retry_after_s)
+        new, depth = await self._redis.run(ADMIT, keys, self._keys.prefix, *job_ids)
+        if new and depth + new > self._settings.max_depth:
+            raise QueueFull(grader, self._settings.retry_after_s)
 
-    async def _queue(self, grader: str, lane: Lane, jobs: Sequence[Job], bound: int | None) -> dict[str, str]:
+    async def _queue(
+        self, grader: str, fair_share: FairShare, jobs: Sequence[Job], bound: int | None
+    ) -> dict[str, str]:
         """The results of those that are answered already."""
         pairs = [text for job in jobs for text in (job.id, job.payload)]
         keys = [*self._keys.waiting(grader), self._inbox]
         limit = -1 if bound is None else bound
-        turns_from = 0 if lane.priority is Priority.EVALUATION else TRAINING_FROM
-        args = (self._keys.prefix, limit, ms(JOB_TTL_S), grader, lane.run, turns_from)
-        bounds = (TRAINING_FROM, MAX_LANES, MAX_TOKENS)
-        answered = await self._link.run(SUBMIT, keys, *args, *bounds, *pairs)
+        turns_from = 0 if fair_share.priority is Priority.EVALUATION else TRAINING_FROM
+        args = (self._keys.prefix, limit, ms(JOB_TTL_S), grader, fair_share.run, turns_from)
+        bounds = (TRAINING_FROM, MAX_FAIR_SHARES, MAX_TOKENS)
+        answered = await self._redis.run(SUBMIT, keys, *args, *bounds, *pairs)
         if answered == "full":
-            raise QueueFull(grader, self._terms.retry_after_s)
+            raise QueueFull(grader, self._settings.retry_after_s)
         return dict(zip(answered[::2], answered[1::2], strict=True))
 
     # ----------------------------------------------------------------------------------------------------- wait
@@ -154,7 +158,7 @@ class Asker:
         """Deliver what is answered, have the rest sent to this inbox; the ids that Redis knows nothing of."""
         lost = []
         for chunk in chunked(job_ids):
-            found = await self._link.run(LOOK_UP, [self._inbox], self._keys.prefix, *chunk)
+            found = await self._redis.run(LOOK_UP, [self._inbox], self._keys.prefix, *chunk)
             for job_id, result in zip(chunk, found, strict=True):
                 if isinstance(result, str):
                     self._deliver(job_id, result)
@@ -164,7 +168,7 @@ class Asker:
 
     def _deliver(self, job_id: str, result: str) -> None:
         self._pending.pop(job_id, None)
-        self._waiters.tell(job_id, result)
+        self._waiters.deliver(job_id, result)
 
     # --------------------------------------------------------------------------------------------------- cancel
 
@@ -172,7 +176,7 @@ class Asker:
         unwanted = self._withdraw(job_ids)
         for chunk in chunked(unwanted):
             keys = [self._keys.queue(grader), self._inbox]
-            await self._link.run(CANCEL, keys, self._keys.prefix, N_JOB_FIELDS, *chunk)
+            await self._redis.run(CANCEL, keys, self._keys.prefix, N_JOB_FIELDS, *chunk)
 
     # --------------------------------------------------------------------------------------------------- listen
 
@@ -205,13 +209,15 @@ class Asker:
 
     async def _refresh(self) -> None:
         """Keep the inbox alive, make it anew if it is gone, and look up whatever is still waited for."""
-        if not await self._link.call("PEXPIRE", self._inbox, ms(INBOX_TTL_S)):
-            self._last_id = await self._link.run(OPEN_INBOX, [self._inbox], ms(INBOX_TTL_S))
+        if not await self._redis.call("PEXPIRE", self._inbox, ms(INBOX_TTL_S)):
+            self._last_id = await self._redis.run(OPEN_INBOX, [self._inbox], ms(INBOX_TTL_S))
         too_old = time.monotonic() - JOB_TTL_S
         self._pending = {job_id: pending for job_id, pending in self._pending.items() if pending.since > too_old}
         lost = await self._look_up([*self._queued_here(), *self._waiters.jobs() - self._pending.keys()])
-        for grader, lane, chunk in _by_lane(self._pending[job_id] for job_id in lost if job_id in self._pending):
-            await self._queue(grader, lane, chunk, None)
+        for grader, fair_share, chunk in _by_fair_share(
+            self._pending[job_id] for job_id in lost if job_id in self._pending
+        ):
+            await self._queue(grader, fair_share, chunk, None)
 
     def _queued_here(self) -> list[str]:
         return [job_id for job_id, pending in self._pending.items() if pending.queued]
@@ -222,14 +228,14 @@ class Asker:
         while (left_s := until - time.monotonic()) > 0:
             block_s = min(left_s, LISTEN_S)
             command = ("XREAD", "COUNT", READ_ANSWERS, "BLOCK", ms(block_s), "STREAMS", self._inbox, self._last_id)
-            for _, entries in await self._link.read(block_s, *command) or ():
+            for _, entries in await self._redis.read(block_s, *command) or ():
                 for self._last_id, told in entries:
                     if "result" in (answer := fields(told)):
                         self._deliver(answer["id"], answer["result"])
                 n_read += len(entries)
             await asyncio.sleep(0)  # who was answered goes on first: to ask for more takes a tenth of a ms
             if n_read >= READ_ANSWERS:
-                await self._link.call("XTRIM", self._inbox, "MINID", "~", self._last_id)
+                await self._redis.call("XTRIM", self._inbox, "MINID", "~", self._last_id)
                 n_read = 0
 
 
@@ -251,9 +257,9 @@ def _chunks(jobs: Iterable[Job]) -> Iterator[list[Job]]:
         yield chunk
 
 
-def _by_lane(pending: Iterable[_Pending]) -> Iterator[tuple[str, Lane, list[Job]]]:
-    together: dict[tuple[str, Lane], list[Job]] = {}
+def _by_fair_share(pending: Iterable[_Pending]) -> Iterator[tuple[str, FairShare, list[Job]]]:
+    together: dict[tuple[str, FairShare], list[Job]] = {}
     for one in pending:
-        together.setdefault((one.job.grader, one.lane), []).append(one.job)
-    for (grader, lane), jobs in together.items():
-        yield from ((grader, lane, chunk) for chunk in _chunks(jobs))
+        together.setdefault((one.job.grader, one.fair_share), []).append(one.job)
+    for (grader, fair_share), jobs in together.items():
+        yield from ((grader, fair_share, chunk) for chunk in _chunks(jobs))

@@ -1,7 +1,7 @@
 """The connection to one Redis: retries, scripts, and QueueFault where redis-py has an error. Knows no key and no job.
 
 redis-py's own retries stay off: they nest (every command retry reconnects with retries of its own), so nobody can say
-how long they last. `Link` tries again for `patience_s` instead. Its socket timeout stays off too: it sends through
+how long they last. `RetryingRedis` tries again for `patience_s` instead. Its socket timeout stays off too: it sends through
 `asyncio.wait_for`, which on Python 3.11 can swallow a cancellation, so that a cancelled task runs on for ever.
 """
 
@@ -21,7 +21,7 @@ from redis.asyncio.connection import parse_url
 
 from gradus.errors import QueueFault
 from services.broker.streams import sentinel
-from services.broker.streams.connections import Argument, Connections
+from services.broker.streams.connection_pool import Argument, ConnectionPool
 from services.broker.streams.sentinel import Sentinels
 
 LUA = Path(__file__).parents[1] / "lua"
@@ -32,7 +32,7 @@ FIRST_PAUSE_S = 0.02
 LAST_PAUSE_S = 0.5
 
 
-class LinkLost(QueueFault):
+class RedisUnavailable(QueueFault):
     """Redis cannot be reached at this moment; the next attempt may succeed."""
 
 
@@ -50,15 +50,15 @@ class Script:
         self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
 
-class Link:
+class RetryingRedis:
     def __init__(self, url: str, *, patience_s: float) -> None:
         """Raises ValueError when `url` cannot be read. Connects when first used."""
         self.patience_s = patience_s
         self._shown = redacted(url)
         self._sentinels = Sentinels(url) if urlsplit(url).scheme == sentinel.SCHEME else None
         where = self._sentinels.master_options if self._sentinels else dict(parse_url(url))
-        self._commands = Connections(where, COMMAND_CONNECTIONS, patience_s)
-        self._readers = Connections(where, READER_CONNECTIONS, patience_s)
+        self._commands = ConnectionPool(where, COMMAND_CONNECTIONS, patience_s)
+        self._readers = ConnectionPool(where, READER_CONNECTIONS, patience_s)
 
     async def call(self, *command: Argument) -> Any:
         """The reply. Tries again while Redis is away; raises QueueFault once that has lasted `patience_s`."""
@@ -69,17 +69,17 @@ class Link:
         return await self.persist(lambda: self._run_once(script, keys, args))
 
     async def read(self, block_s: float, *command: Argument) -> Any:
-        """One attempt at a command that Redis answers within `block_s`. Raises LinkLost and NoGroup."""
+        """One attempt at a command that Redis answers within `block_s`. Raises RedisUnavailable and NoGroup."""
         return await self._attempt(self._readers, block_s + self.patience_s, *command)
 
     async def persist(self, attempt: Callable[[], Awaitable[Any]]) -> Any:
-        """The outcome of `attempt`, made again after each LinkLost for `patience_s`."""
+        """The outcome of `attempt`, made again after each RedisUnavailable for `patience_s`."""
         give_up_at = time.monotonic() + self.patience_s
         pause_s = FIRST_PAUSE_S
         while True:
             try:
                 return await attempt()
-            except LinkLost:
+            except RedisUnavailable:
                 if time.monotonic() + pause_s > give_up_at:
                     raise
             await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
@@ -97,7 +97,7 @@ class Link:
         except redis_errors.NoScriptError:
             return await self._attempt(self._commands, self.patience_s, "EVAL", script.text, len(keys), *keys, *args)
 
-    async def _attempt(self, connections: Connections, timeout_s: float, *command: Argument) -> Any:
+    async def _attempt(self, connections: ConnectionPool, timeout_s: float, *command: Argument) -> Any:
         try:
             async with asyncio.timeout(timeout_s):
                 return await connections.ask(command)
@@ -107,7 +107,7 @@ class Link:
             raise self._refused(error) from error
         except redis_errors.ReadOnlyError as error:
             # It was the master once: what is connected to it must go where the master is now.
-            await connections.let_go()
+            await connections.close_idle()
             raise self._lost(str(error)) from error
         except (redis_errors.ConnectionError, redis_errors.TimeoutError, OSError, EOFError) as error:
             # redis-py lets the system's own errors through from some of the places where a connection can break.
@@ -121,8 +121,8 @@ class Link:
         except redis_errors.RedisError as error:
             raise self._refused(error) from error
 
-    def _lost(self, why: str) -> LinkLost:
-        return LinkLost(
+    def _lost(self, why: str) -> RedisUnavailable:
+        return RedisUnavailable(
             f"cannot reach Redis at {self._shown} ({why}): check that it runs and that the URL is right, then try again"
         )
 

@@ -3,7 +3,7 @@
 All under one prefix, so that one Redis can be shared and one ACL pattern covers it:
 
     queue:<grader>    zset     queued jobs by turn
-    turns:<grader>    hash     the turn that is being handed out, and the last one of every lane
+    turns:<grader>    hash     the turn that is being handed out, and the last one of every fair_share
     bell:<grader>     list     one token per job that was queued: wakes one worker that waits
     jobs:<grader>     stream   running jobs: id; group `workers`
     job:<id>          hash     a job between submission and answer (`JOB_FIELDS`), one field per inbox that waits

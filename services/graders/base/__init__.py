@@ -32,7 +32,7 @@ class Grader(Protocol):
         """What others need to know to use this grader, for `GET /v1/graders/{name}`."""
         ...
 
-    def prove(self) -> None:
+    def self_test(self) -> None:
         """Attack the own sandbox and grade the own cases. Raises Fault, naming what is missing, unless all hold."""
         ...
 

@@ -99,7 +99,7 @@ class BaseGrader(ABC, Generic[TaskT, FactsT]):
     def description(self) -> GraderDescription:
         return describe(self.name, self.task, self.rubrics.components)
 
-    def prove(self) -> None:
+    def self_test(self) -> None:
         """Grade the cases beside the grader. Raises Fault, naming what is wrong, unless all verdicts are as expected.
 
         Graders that run what a model wrote attack their own sandbox first.

@@ -28,7 +28,7 @@ from services.graders.ocaml.trial import (
     read,
     unpacked,
 )
-from services.sandbox import Command, Ending, Limits, Outcome, Sandbox
+from services.sandbox import Command, ExitReason, Limits, Outcome, Sandbox
 
 _VIEW = f"{MOUNT}/view".encode()
 _STOPPED_BY_ITS_TIMER = 128 + signal.SIGPROF
@@ -55,7 +55,7 @@ class ColdWay:
     def _gave_up(self, trial: Trial, outcome: Outcome) -> CodeFacts:
         """The front said nothing. Was it this answer, or is the box broken? A toy answer in the same box tells."""
         _refuse_starved(outcome, "the compiler")
-        limit = outcome.ending is Ending.CPU_LIMIT
+        limit = outcome.exit_reason is ExitReason.CPU_LIMIT
         if not limit:
             toy = {"ocamlc": self._toolchain.ocamlc.encode(), "view": _VIEW, "module": b"toy", "answer": TOY}
             if unpacked(self._front(trial, "answer", toy).report) is None:
@@ -70,7 +70,7 @@ class ColdWay:
         reply = unpacked(outcome.report)
         if reply is None:
             _refuse_starved(outcome, "the compiler")
-            raise InternalFault(f"the tests could not be compiled: {outcome.ending}: {_said(outcome)}")
+            raise InternalFault(f"the tests could not be compiled: {outcome.exit_reason}: {_said(outcome)}")
         plan = read(reply, "plan")
         if plan["mismatch"]:
             return misfit(facts, plan["mismatch"])
@@ -91,7 +91,7 @@ class ColdWay:
         outcome = self._run(trial, command)
         _refuse_starved(outcome, "the answer")
         proof = judge(outcome.report, trial.secret, expected)
-        if not proof.started and outcome.ending is Ending.EXITED:
+        if not proof.started and outcome.exit_reason is ExitReason.EXITED:
             raise SandboxFault(f"the program did not start: {_said(outcome)}")
         return ran(facts, proof, *_limit_hit(outcome, cpu_ms, limits))
 
@@ -129,7 +129,7 @@ class ColdWay:
 
 
 def _refuse_starved(outcome: Outcome, what: str) -> None:
-    if outcome.ending is Ending.WALL_STARVED:
+    if outcome.exit_reason is ExitReason.WALL_STARVED:
         raise SandboxFault(f"{what} got no CPU: this machine is overloaded")
 
 
@@ -139,16 +139,16 @@ def _said(outcome: Outcome) -> str:
 
 
 def _limit_hit(outcome: Outcome, cpu_ms: int, limits: Limits) -> tuple[str | None, str | None]:
-    ending = outcome.ending
+    exit_reason = outcome.exit_reason
     used_up = outcome.cpu_s * 1e3 >= 0.5 * cpu_ms  # its own account, and that of the clock's ticks, differ
-    if ending is Ending.EXITED and outcome.exit_code == _STOPPED_BY_ITS_TIMER and used_up:
-        ending = Ending.CPU_LIMIT
-    match ending:
-        case Ending.CPU_LIMIT:
+    if exit_reason is ExitReason.EXITED and outcome.exit_code == _STOPPED_BY_ITS_TIMER and used_up:
+        exit_reason = ExitReason.CPU_LIMIT
+    match exit_reason:
+        case ExitReason.CPU_LIMIT:
             return "cpu", f"the answer was stopped after {cpu_ms / 1e3:g} s of CPU time"
-        case Ending.WALL_IDLE:
+        case ExitReason.WALL_IDLE:
             return "wall", f"the answer was stopped: it slept for {limits.wall_s:.0f} s"
-        case Ending.OUTPUT_LIMIT:
+        case ExitReason.OUTPUT_LIMIT:
             return "output", f"the answer was stopped: it wrote more than {2 * limits.output_kb} kB"
         case _:
             return None, None

@@ -23,7 +23,7 @@ from services.graders.ocaml.trial import Trial, fits
 from services.graders.ocaml.warm import NeedsCold, WarmWay
 from services.sandbox import Sandbox
 from services.sandbox.bubblewrap import Bubblewrap
-from services.sandbox.probe import refuse_unless_safe
+from services.sandbox.escape_probe import refuse_unless_safe
 
 COMMENT = re.compile(r"\(\*.*?(?:\*\)|\Z)", re.DOTALL)  # to the end when unclosed: looked for once, not from every "(*"
 _VALUE = re.compile(r"^[ \t]*+val\s++(?:\(\s*(\S+)\s*\)|([a-z_][\w']*))", re.MULTILINE)
@@ -58,9 +58,9 @@ class OcamlGrader(BaseGrader[OcamlTask, CodeFacts]):
             versions=(self.toolchain.version,),
         )
 
-    def prove(self) -> None:
+    def self_test(self) -> None:
         refuse_unless_safe(self.sandbox)
-        super().prove()
+        super().self_test()
 
     def facts(self, submission: TaskSubmission[OcamlTask], slot: int = 0, rubric: str = "") -> tuple[CodeFacts, float]:
         task = submission.task

@@ -29,7 +29,7 @@ from services.graders.ocaml.trial import (
     read,
     unpacked,
 )
-from services.sandbox import BoxLost, Command, Exchange, Limits, Sandbox, StandingBox
+from services.sandbox import BoxLost, Command, Exchange, Limits, PersistentBox, Sandbox
 
 _CACHED_TASKS = 512
 # Huge pages and no collection in children: page faults are most of what a fork costs.
@@ -64,8 +64,8 @@ class Slot:
         self._sandbox = sandbox
         self._toolchain = toolchain
         self._memory_mb = memory_mb
-        self._compiler: StandingBox | None = None
-        self._runner: StandingBox | None = None
+        self._compiler: PersistentBox | None = None
+        self._runner: PersistentBox | None = None
 
     def compile(self, sections: bytes, cpu_ms: int, memory_mb: int, wall_s: float) -> Done:
         """Raises SandboxFault when the box is lost over this question."""
@@ -87,7 +87,7 @@ class Slot:
             self._runner = None
             raise SandboxFault(f"the runner was lost: {lost}") from None
 
-    def _open(self, *argv: str) -> StandingBox:
+    def _open(self, *argv: str) -> PersistentBox:
         # Their children get tighter limits of their own, up to the most that a task may ask for.
         memory_mb = self._memory_mb + self._toolchain.reserved_mb
         limits = Limits(cpu_s=None, memory_mb=memory_mb, processes=8, scratch_mb=0, file_mb=1)

@@ -54,11 +54,11 @@ class PreferenceGrader(BaseGrader[PreferenceTask, PreferenceFacts]):
             versions=(files, self.precision),
         )
 
-    def prove(self) -> None:
+    def self_test(self) -> None:
         from services.graders.preference.probes import refuse_unfit
 
         refuse_unfit(self.model, self.precision)
-        super().prove()
+        super().self_test()
 
     def facts(
         self, submission: TaskSubmission[PreferenceTask], slot: int = 0, rubric: str = ""

@@ -29,7 +29,7 @@ from services.graders.rust.tests_file import TestsFile, write_tests_file
 from services.graders.rust.toolchain import HARNESS_CRATE, RustToolchain
 from services.sandbox import Sandbox
 from services.sandbox.bubblewrap import Bubblewrap
-from services.sandbox.probe import refuse_unless_safe
+from services.sandbox.escape_probe import refuse_unless_safe
 
 _TAKEN = frozenset({"std", "core", "alloc", "test", "proc_macro", "gradus_tests", HARNESS_CRATE})
 """Crates that tests use beside the answer's: one that was called so could not be told apart."""
@@ -66,9 +66,9 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
             versions=(self.toolchain.commit, self.crates.revision),
         )
 
-    def prove(self) -> None:
+    def self_test(self) -> None:
         refuse_unless_safe(self.sandbox)
-        super().prove()
+        super().self_test()
 
     def close(self) -> None:
         self.compiler.close()

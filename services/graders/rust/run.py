@@ -12,7 +12,7 @@ from gradus.tasks.rust import RustTask, StdioCase
 from services.graders.base.judge import judge
 from services.graders.rust.config import RustConfig
 from services.graders.rust.toolchain import RustToolchain
-from services.sandbox import Command, Ending, Limits, Outcome, Sandbox
+from services.sandbox import Command, ExitReason, Limits, Outcome, Sandbox
 
 _PROGRAM = "/box/program"
 _OF_THE_BOX = frozenset({1, 126, 127})
@@ -48,7 +48,7 @@ class Runner:
         secret = secrets.token_hex(16)
         outcome, limits = self._run(program, task, secret + "\n")
         proof = judge(outcome.report, secret, expected=0)
-        if not proof.started and outcome.ending is Ending.EXITED:
+        if not proof.started and outcome.exit_reason is ExitReason.EXITED:
             said = outcome.stderr.decode(errors="replace").strip()[-500:]
             raise NotStarted(f"exit code {outcome.exit_code}: {said or 'nothing said'}")
         limit, why = _limit_hit(outcome, limits)
@@ -83,7 +83,7 @@ class Runner:
             mounts=self._toolchain.run_mounts,
         )
         outcome = self._sandbox.run(command)
-        if outcome.ending is Ending.WALL_STARVED:
+        if outcome.exit_reason is ExitReason.WALL_STARVED:
             raise SandboxFault("the answer got no CPU: this machine is overloaded")
         return outcome, limits
 
@@ -102,12 +102,12 @@ def _lines(text: str) -> list[str]:
 
 
 def _limit_hit(outcome: Outcome, limits: Limits) -> tuple[str | None, tuple[str, ...]]:
-    match outcome.ending:
-        case Ending.CPU_LIMIT:
+    match outcome.exit_reason:
+        case ExitReason.CPU_LIMIT:
             return "cpu", (f"the answer was stopped after {limits.cpu_s} s of CPU time",)
-        case Ending.WALL_IDLE:
+        case ExitReason.WALL_IDLE:
             return "wall", (f"the answer was stopped: it slept for {limits.wall_s:.0f} s",)
-        case Ending.OUTPUT_LIMIT:
+        case ExitReason.OUTPUT_LIMIT:
             return "output", (f"the answer was stopped: it wrote more than {2 * limits.output_kb} kB",)
         case _:
             return None, ()

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from gradus.errors import SandboxFault
 from services.graders.rust.toolchain import SERVER
-from services.sandbox import BoxLost, Command, Limits, Sandbox, StandingBox
+from services.sandbox import BoxLost, Command, Limits, PersistentBox, Sandbox
 
 PLACE = "/tmp"  # noqa: S108 - inside of a box
 PRODUCT = f"{PLACE}/out"
@@ -56,7 +56,7 @@ class CompileServer:
             argv=("/usr/bin/env", f"LD_PRELOAD={SERVER}", *command.argv),
             limits=replace(command.limits, cpu_s=None, file_mb=_MAX_FILE_MB, report_kb=1),
         )
-        self._box: StandingBox | None = None
+        self._box: PersistentBox | None = None
 
     def compile(self, argv: Sequence[str], environment: Mapping[str, str], files: Mapping[str, bytes]) -> Done:
         """Compile in the folder of the first file. Raises SandboxFault when the box is lost over this question."""
