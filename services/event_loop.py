@@ -1,4 +1,4 @@
-"""The event loop of a service: uvloop where it is installed, asyncio's own elsewhere. Starts nothing by itself."""
+"""The event loop of a service: uvloop if installed, else asyncio's."""
 
 from __future__ import annotations
 
@@ -10,14 +10,11 @@ T = TypeVar("T")
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """What `asyncio.run` does. uvloop takes 0.15 ms off a request: it is faster, and writes head and body at once."""
-    with asyncio.Runner(loop_factory=_factory()) as runner:
-        return runner.run(main)
-
-
-def _factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Drop-in for `asyncio.run` with uvloop if installed, which saves 0.15 ms of CPU per request."""
+    factory: Callable[[], asyncio.AbstractEventLoop] | None
     try:
-        import uvloop
-    except ModuleNotFoundError:  # Windows has none
-        return None
-    return uvloop.new_event_loop
+        from uvloop import new_event_loop as factory
+    except ModuleNotFoundError:  # there is none for Windows
+        factory = None
+    with asyncio.Runner(loop_factory=factory) as runner:
+        return runner.run(main)

@@ -1,4 +1,4 @@
-"""What every HTTP service here listens with: a socket, and a uvicorn server that stops in order. Knows no routes."""
+"""Listening socket and uvicorn server of every HTTP service."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gradus.errors import Misuse
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach what listens there."""
+    """Whether only this machine can reach a service that listens on `host`."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -24,7 +24,7 @@ def is_loopback(host: str) -> bool:
 
 
 def listener(host: str, port: int) -> socket.socket:
-    """A socket that listens; port 0 is any free one. Raises Misuse where that is not possible."""
+    """A listening socket; port 0 is any free one. Raises Misuse when it cannot listen there."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         found = socket.create_server((host, port), family=family, backlog=2048)
@@ -44,13 +44,13 @@ async def serve_on(
     config: uvicorn.Config,
     found: socket.socket,
     stop: asyncio.Event | None,
-    ending: Callable[[], None] = lambda: None,
+    on_shutdown: Callable[[], None] = lambda: None,
 ) -> None:
     """Serve until SIGTERM or SIGINT; with `stop`, until that is set, and signals are the caller's.
 
-    `ending` is called before answers under way are waited for: streams that never end by themselves end there.
+    `on_shutdown` is called before requests under way are waited for; it must end endless streams.
     """
-    server = (_Server if stop is None else _StoppedServer)(config, ending)
+    server = (_Server if stop is None else _StoppedServer)(config, on_shutdown)
     serving = asyncio.create_task(server.serve([found]))
     stopping = asyncio.create_task((stop or asyncio.Event()).wait())
     try:
@@ -62,14 +62,14 @@ async def serve_on(
 
 
 class _Server(uvicorn.Server):
-    """Stops on a signal and returns. uvicorn's own would then raise the signal again, before others could clean up."""
+    """Stops on a signal and returns; uvicorn's own then raises the signal again, before the caller can clean up."""
 
-    def __init__(self, config: uvicorn.Config, ending: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, on_shutdown: Callable[[], None]) -> None:
         super().__init__(config)
-        self._ending = ending
+        self._on_shutdown = on_shutdown
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._ending()
+        self._on_shutdown()
         await super().shutdown(sockets)
 
     @contextmanager
@@ -86,7 +86,7 @@ class _Server(uvicorn.Server):
 
 
 class _StoppedServer(_Server):
-    """Leaves signals alone: somebody else says when to stop."""
+    """Handles no signals: the caller stops it."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""What services log: one JSON object per line on standard error. Decides nothing about what is worth a line."""
+"""Logging of services: one JSON object per line on standard error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOGGERS = {
     "uvicorn": logging.WARNING,
     "opentelemetry": logging.WARNING,
 }
-"""Whose lines are shown, from which level on."""
+"""Loggers that are shown, and their levels."""
 
 
 class JsonLines(logging.Formatter):
@@ -37,7 +37,7 @@ class JsonLines(logging.Formatter):
 
 @contextmanager
 def json_lines() -> Iterator[None]:
-    """Send what services and the libraries under them have to say to standard error, one JSON object per line."""
+    """Log `LOGGERS` to standard error as JSON lines while the block runs."""
     before = []
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())

@@ -19,7 +19,7 @@ from services.worker import grade_with_retries
 def grade_in_order(
     grader: Grader, submissions: Iterable[Submission], rubric: str, slots: int | None = None
 ) -> Iterator[Graded | Faulted]:
-    """One result per submission, in order, as soon as it and those before it are there."""
+    """One result per submission, in order, as soon as all before it are there. Identical ones are graded once."""
     slots = slots or usual_slots(grader)
     free: SimpleQueue[int] = SimpleQueue()
     for slot in range(slots):

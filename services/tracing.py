@@ -1,7 +1,7 @@
-"""Spans of requests and grades, for the OpenTelemetry collector that the environment names (`OTEL_*`), if it names one.
+"""Spans of requests and grades, for the OpenTelemetry collector that the environment (`OTEL_*`) names.
 
-A span of a grade is a child of the request that queued it: the job carries its `traceparent`. Spans tell names, counts,
-outcomes and times; nothing that a caller sent or a model wrote. Imports no OpenTelemetry unless it is asked for.
+The span of a grade is a child of the span of its request: the job carries its `traceparent`. Spans hold names, counts,
+outcomes and times; no text of a caller or a model. Without a collector OpenTelemetry is not imported.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
 TRACEPARENT: ContextVar[str | None] = ContextVar("traceparent", default=None)
-"""Of the request under way, for the jobs that it queues."""
+"""Trace context of the request under way, for the jobs that it queues."""
 _PACKAGES_MISSING = (
     "the environment asks for traces (OTEL_...), which need OpenTelemetry: pip install 'gradus[otel]', or set "
     "OTEL_TRACES_EXPORTER=none"

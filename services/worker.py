@@ -1,11 +1,10 @@
-"""A worker: prove, announce, claim, grade, finish; on SIGTERM it takes nothing new and finishes or gives back the rest.
+"""A worker: self-test, heartbeat, claim, grade, finish. On SIGTERM it stops claiming and finishes or releases the rest.
 
 One worker has one grader and a number of slots; each slot grades one submission at a time in a thread of its own. What
-the grader raises becomes a fault here, after bounded retries; what it returns is a verdict. Does not know how boxes or
-rubrics work, nor who asked.
+the grader raises becomes a fault here, after bounded retries; what it returns is a verdict.
 
-When nobody wants a job any more its boxes are killed. That never makes a verdict: the job is dropped, unless its grade
-was complete already, and then it is kept for whoever asks next.
+When the last client of a job leaves, its boxes are killed. That never makes a verdict: the job is dropped, unless its
+grade was complete already, which is then cached.
 """
 
 from __future__ import annotations
@@ -37,42 +36,42 @@ from services.tracing import Spans
 log = logging.getLogger("gradus.worker")
 
 MAX_ATTEMPTS = 3
-"""How often a retryable fault is tried on this worker before it is reported."""
+"""Attempts on this worker before a retryable fault is reported."""
 RETRY_PAUSE_S = 0.2
 HEARTBEAT_TTL_S = 15.0
 RENEW_S = 1.0
-"""At most; with it a worker learns which of its jobs nobody wants any more."""
+"""Longest interval of renewals, which report the jobs that are unwanted."""
 CLAIM_WAIT_S = 2.0
-"""A worker that is told to stop while it idles leaves after this long at most."""
+"""Longest wait for a job, and so the time in which an idle worker stops."""
 DRAIN_S = 30.0
-"""How long running grades may go on after the worker was told to stop."""
+"""Time in which running grades may finish after SIGTERM."""
 
 
 class Observer(Protocol):
-    """Is told what becomes of jobs, as it happens. See `services.worker_metrics`."""
+    """Callbacks for the fate of jobs. See `services.worker_metrics`."""
 
     def claimed(self, claims: Sequence[Claim]) -> None: ...
 
     def answered(self, result: Graded | Faulted, seconds: float, *, dead_letter: bool) -> None: ...
 
     def dropped(self) -> None:
-        """Nobody wanted the job any more, and it had no verdict."""
+        """The job was unwanted and had no verdict."""
         ...
 
 
 def grade_with_retries(
-    grader: Grader, submission: Submission, rubric: str, slot: int, stop: CancelToken | None = None
+    grader: Grader, submission: Submission, rubric: str, slot: int, token: CancelToken | None = None
 ) -> Graded | Faulted:
     """The verdict, or the fault after bounded retries. Never raises: one bad job must not take its neighbours along.
 
-    Once `stop` is pulled, the boxes of the attempt are killed and there is no other one.
+    Once `token` is cancelled, the boxes of the attempt are killed and it is not retried.
     """
     for attempt in count(1):
-        with cancellable(stop):
+        with cancellable(token):
             result = _try(grader, submission, rubric, slot)
         if isinstance(result, Graded):
             return result
-        if stop and stop.is_cancelled:
+        if token and token.is_cancelled:
             return faulted(submission.id, result.kind, result.message, retryable=True)
         log.warning("submission %s, attempt %d: %s fault: %s", submission.id, attempt, result.kind, result.message)
         if not result.retryable or attempt == MAX_ATTEMPTS:
@@ -101,11 +100,11 @@ class _Work:
     payload: JobPayload | None = None
     """Once it was read."""
     cancel_token: CancelToken = field(default_factory=CancelToken)
-    """Pulled when nobody wants the job any more."""
+    """Cancelled when the job is unwanted."""
 
 
 class Worker:
-    """Runs until told to stop. `grader.self_test()` is called before anything is announced, unless it was (`self_tested`)."""
+    """One grader, its slots and their jobs. `self_tested`: `grader.self_test()` was called already."""
 
     def __init__(
         self,
@@ -137,7 +136,7 @@ class Worker:
         require_container_hardening()
         if not self.self_tested:
             await asyncio.to_thread(self.grader.self_test)
-        beats = [asyncio.create_task(self._announcing()), asyncio.create_task(self._renewing())]
+        beats = [asyncio.create_task(self._sending_heartbeats()), asyncio.create_task(self._renewing())]
         log.info("grading %s with %d slots as %s", self._info.grader, self.slots, self.name)
         try:
             while not stop.is_set():
@@ -169,9 +168,15 @@ class Worker:
         try:
             result, dead_letter = await self._result_of(work)
             if work.cancel_token.is_cancelled and isinstance(result, Faulted):
-                await self._drop(work)
+                # releasing an unwanted job drops it, unless it was submitted again meanwhile
+                await self._persistently(lambda: self.broker.release(work.claim))
+                if self._observer:
+                    self._observer.dropped()
             else:
-                await self._answer(work, result, dead_letter)
+                text, cache = result.model_dump_json(), isinstance(result, Graded) and self._is_own(work)
+                await self._persistently(
+                    lambda: self.broker.finish(work.claim, text, cache=cache, dead_letter=dead_letter)
+                )
                 if self._observer:
                     self._observer.answered(result, time.monotonic() - started_at, dead_letter=dead_letter)
                 if self._spans:
@@ -182,29 +187,15 @@ class Worker:
             self._free.append(work.slot)
             self._slot_freed.set()
 
-    async def _drop(self, work: _Work) -> None:
-        """To give it back is to drop it, unless somebody came to want it again."""
-        await self._persistently(lambda: self.broker.release(work.claim))
-        if self._observer:
-            self._observer.dropped()
-
-    async def _answer(self, work: _Work, result: Graded | Faulted, dead_letter: bool) -> None:
-        text = result.model_dump_json()
-        cache = isinstance(result, Graded) and self._is_own(work)
-        await self._persistently(lambda: self._finish(work.claim, text, cache, dead_letter))
-
     def _is_own(self, work: _Work) -> bool:
-        """The job's id is the hash of a grader's revision among others: is it ours?
+        """Whether the job's id, a hash of the grader's revision among others, is of this worker's revision.
 
-        While workers of two revisions share a queue, a verdict of one must not be kept as the other's.
+        While workers of two revisions share a queue, a verdict of one must not be cached as the other's.
         """
         asked, reads_prompt = work.payload, self._description.reads_prompt
         return asked is not None and work.claim.job.id == job_id_of(
             self._info.grader, asked.rubric, asked.submission, reads_prompt=reads_prompt
         )
-
-    async def _finish(self, claim: Claim, text: str, cache: bool, dead_letter: bool) -> None:
-        await self.broker.finish(claim, text, cache=cache, dead_letter=dead_letter)
 
     async def _result_of(self, work: _Work) -> tuple[Graded | Faulted, bool]:
         """The result of a claim, and whether the job belongs among the dead letters."""
@@ -225,7 +216,7 @@ class Worker:
 
     # ------------------------------------------------------------------------------------------------- beats and ends
 
-    async def _announcing(self) -> None:
+    async def _sending_heartbeats(self) -> None:
         while True:
             await self._tolerating(self._announce)
             await asyncio.sleep(HEARTBEAT_TTL_S / 3)
@@ -246,7 +237,7 @@ class Worker:
                 work.cancel_token.cancel()
 
     async def _drain(self) -> None:
-        """Let running grades end; what is not done by then goes back to the queue, and its boxes end."""
+        """Let running grades end; release those that are not done in `DRAIN_S`, and kill their boxes."""
         tasks = [work.task for work in self._active.values() if work.task]
         if tasks:
             log.info("stopping: %d submissions are still being graded", len(tasks))
@@ -256,22 +247,22 @@ class Worker:
             work.cancel_token.cancel()
 
     async def _tolerating(self, act: Callable[[], Awaitable[None]]) -> None:
-        """The queue may be away for a while: say so, wait, go on."""
+        """Run `act`; a QueueFault is logged, followed by a pause."""
         try:
             await act()
         except QueueFault as fault:
             log.warning("the queue is away, trying again: %s", fault.message)
             await asyncio.sleep(1.0)
 
-    async def _persistently(self, act: Callable[[], Awaitable[None]]) -> None:
-        """A result is worth waiting for the queue; past the lease somebody else grades the job anyway."""
+    async def _persistently(self, act: Callable[[], Awaitable[object]]) -> None:
+        """Retry `act` for 30 s while the queue is unreachable; by then another worker has the job."""
         for _ in range(60):
             try:
-                return await act()
+                await act()
+                return
             except QueueFault as fault:
                 log.warning("a result waits for the queue: %s", fault.message)
                 await asyncio.sleep(0.5)
-        return None
 
 
 def stop_on_signals(stop: asyncio.Event) -> None:

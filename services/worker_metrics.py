@@ -1,4 +1,4 @@
-"""What one worker counts, for Prometheus. Grades nothing. No label comes from a caller or a model."""
+"""Prometheus metrics of one worker. No label comes from a caller or a model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _Resets(Collector):
     """Of all graders of this process: a worker has one."""
 
     def collect(self) -> Iterator[CounterMetricFamily]:
-        about = "Standing boxes that were lost and made anew"
+        about = "Persistent boxes that were lost and replaced"
         yield CounterMetricFamily("gradus_worker_box_resets", about, value=BOX_RESETS.number)
 
 
@@ -39,7 +39,7 @@ class WorkerMetrics:
         self._faults = self._counter("faults", "Faults", "kind")
         self._cpu = self._counter("cpu_seconds", "CPU time of verdicts in their boxes")
         self._redelivered = self._counter("redeliveries", "Jobs claimed that had been started before")
-        self._buried = self._counter("dead_letters", "Jobs buried")
+        self._dead_letters = self._counter("dead_letters", "Jobs that became dead letters")
         self._seconds = self._histogram("grade_seconds", "From claim to answer", SECONDS, "stage")
         self._rewards = self._histogram("reward", "Rewards of verdicts", REWARDS)
         self.registry.register(_Resets())
@@ -64,7 +64,7 @@ class WorkerMetrics:
         self._redelivered.inc(sum(claim.deliveries > 1 for claim in claims))
 
     def answered(self, result: Graded | Faulted, seconds: float, *, dead_letter: bool) -> None:
-        self._buried.inc(buried)
+        self._dead_letters.inc(dead_letter)
         if isinstance(result, Faulted):
             self._jobs.labels("faulted").inc()
             self._faults.labels(result.fault.kind.value).inc()

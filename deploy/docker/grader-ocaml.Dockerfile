@@ -47,10 +47,12 @@ ENV PATH=/opt/gradus/venv/bin:$PATH GRADUS_CACHE_DIR=/opt/gradus/cache PYTHONDON
 USER 1000:1000
 WORKDIR /tmp
 # auto: where this builder cannot make boxes it is said, and left to the worker's own start; required: no such image
+ARG SELF_TEST
+# the old name, for one release
 ARG PROOF=auto
-RUN --mount=type=bind,from=build,source=/src/deploy/docker/self_test.sh,target=/run/self_test.sh sh /run/self_test.sh ocaml "${PROOF}"
+RUN --mount=type=bind,from=build,source=/src/deploy/docker/self_test.sh,target=/run/self_test.sh sh /run/self_test.sh ocaml "${SELF_TEST:-${PROOF}}"
 # what a worker must find around itself before it serves; compose asks for more
-ENV GRADUS_CONFINED=user,capabilities,privileges,seccomp,root,tmp,memory
+ENV GRADUS_REQUIRE_HARDENING=user,capabilities,privileges,seccomp,root,tmp,memory
 EXPOSE 9100
 HEALTHCHECK --interval=30s --timeout=5s --start-period=60s --retries=3 \
   CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:9100/metrics', timeout=3)"]

@@ -39,7 +39,7 @@ ENV PATH=/opt/gradus/venv/bin:$PATH HF_HOME=/tmp/huggingface HF_HUB_OFFLINE=1 \
 USER 1000:1000
 WORKDIR /tmp
 ENV GRADUS_PREFERENCE_MODEL=/model \
-    GRADUS_CONFINED=user,capabilities,privileges,seccomp,root,tmp,memory
+    GRADUS_REQUIRE_HARDENING=user,capabilities,privileges,seccomp,root,tmp,memory
 EXPOSE 9100
 # a large model takes minutes to load and to hash
 HEALTHCHECK --interval=30s --timeout=5s --start-period=600s --retries=3 \

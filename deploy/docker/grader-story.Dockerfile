@@ -44,7 +44,7 @@ USER 1000:1000
 WORKDIR /tmp
 # an image that fails the grader's own cases is none
 RUN python -c "from services.graders.story.grader import StoryGrader; StoryGrader().self_test()"
-ENV GRADUS_CONFINED=user,capabilities,privileges,seccomp,root,tmp,memory
+ENV GRADUS_REQUIRE_HARDENING=user,capabilities,privileges,seccomp,root,tmp,memory
 EXPOSE 9100
 HEALTHCHECK --interval=30s --timeout=5s --start-period=60s --retries=3 \
   CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:9100/metrics', timeout=3)"]

@@ -4,20 +4,20 @@
 #
 # usage: self_test.sh GRADER required|auto
 # Boxes need namespaces, and not every builder lets a build step make them: podman and buildah do, BuildKit does not by
-# default. `required` fails there. `auto` says that nothing was proven and goes on: the worker still proves itself at
-# every start and serves nobody until it has.
+# default. `required` fails there. `auto` says that nothing was tested and continues: the worker tests itself at every
+# start and serves nothing before it has passed.
 set -eu
 grader=$1 mode=$2
-case $mode in required | auto) ;; *) echo "self_test.sh: PROOF is required or auto, not '$mode'" >&2; exit 2 ;; esac
+case $mode in required | auto) ;; *) echo "self_test.sh: SELF_TEST is required or auto, not '$mode'" >&2; exit 2 ;; esac
 
 if ! said=$(unshare --user --map-root-user --mount --pid --fork true 2>&1); then
   echo "NOT PROVEN HERE: this builder lets a build step make no namespaces ($said)." >&2
-  echo "The $grader worker proves itself when it starts. PROOF=required and podman build prove it now." >&2
+  echo "The $grader worker tests itself when it starts. SELF_TEST=required and podman build test it now." >&2
   [ "$mode" = auto ]
   exit
 fi
-# the walls of the container are asked for where it runs; a build step has others
-unset GRADUS_CONFINED
+# required of the container that it runs in; a build step has other protections
+unset GRADUS_REQUIRE_HARDENING GRADUS_CONFINED
 exec python -c '
 import sys
 from services.graders.base import load

@@ -41,7 +41,7 @@ class ApiSettings(BaseSettings):
     keys: str = ""
     """Keys as lines of `services.api.keys`, or with semicolons between."""
     keys_file: Path | None = None
-    """A file with such lines, read at start. No key in any of the three: nobody is asked for one."""
+    """A file with such lines, read at start. No key in any of the three: none is required."""
     allow_anonymous: bool = False
     """Serve without keys on an address that others can reach: only inside a network that is closed already."""
     max_body_bytes: Annotated[int, Field(gt=0)] = 64 * 2**20

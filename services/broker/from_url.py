@@ -1,4 +1,4 @@
-"""From a URL to a broker. Knows which there are; connects to nothing yet."""
+"""URL -> broker."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from services.broker.memory import MemoryBroker
 
 
 def open_broker(url: str | None, settings: BrokerSettings | None = None) -> Broker:
-    """None: a queue inside this process. redis://, rediss:// (TLS) or redis+sentinel://: one shared through that Redis.
+    """The broker for `url`; connects when first used.
 
-    file:/path: the URL stands in that file, where a password is nobody else's to see, as it is on a command line.
+    None: a queue inside this process. redis://, rediss:// (TLS), redis+sentinel://: a queue shared through that Redis.
+    file:/path: that file holds the URL, which keeps its password off command lines.
     Raises Misuse for any other URL, for a file that cannot be used, and when redis-py is not installed.
     """
     if url is None:
@@ -41,5 +42,5 @@ def _url_in(file: Path) -> str:
     except (OSError, ValueError) as error:
         raise Misuse(f"the file with the broker URL, {file}, cannot be read: {type(error).__name__}") from None
     if not url or len(url.split()) > 1 or url.startswith("file:"):
-        raise Misuse(f"{file}: one broker URL is wanted in it, and nothing else")
+        raise Misuse(f"{file}: the file must contain exactly one broker URL")
     return url

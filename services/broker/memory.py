@@ -1,6 +1,6 @@
-"""The queue of one process: `gradus serve` without Redis, `gradus grade`, tests. Survives and shares nothing.
+"""The queue of one process, for `gradus serve` without Redis and for tests. Nothing survives the process.
 
-Leases, redelivery and dead letters work as in `streams`, so that a worker cannot tell which broker it has.
+Leases, redelivery and dead letters work as in `streams`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from services.broker.waiters import ResultWaiters, answers
 from services.broker.worker_summary import summarize_workers
 
 MAX_RESULTS = 100_000
-"""Results are dropped oldest first beyond this many, whatever their time to live."""
+"""Results kept; beyond it the oldest are dropped before their time to live."""
 
 
 @dataclass(slots=True)
@@ -42,9 +42,9 @@ class _Entry:
     job: Job
     serial: str
     priority: Priority
-    turn: int
+    virtual_time: int
     wishes: int = 1
-    """Submissions that have not been cancelled."""
+    """Submits that have not been cancelled."""
     starts: int = 0
     history: list[str] = field(default_factory=list)
 
@@ -57,37 +57,32 @@ class _Entry:
 
 
 Place = tuple[bool, int, str]
-"""Of a job in line: evaluation first, then by turn, then by id."""
+"""Sort key of a queued job: evaluation first, then virtual time, then id."""
 
 
 @dataclass(slots=True)
 class _FairQueue:
-    """The queued jobs of one grader, in the order of their turns.
+    """The queued jobs of one grader under start-time fair queuing.
 
-    A run's next job gets the turn after its last one, or after the one that is being handed out now, whichever is
-    later: runs take turns, and one that comes late waits for nobody's backlog and catches up on nothing.
+    A run's next job gets the virtual time after that of its last one, or after that of the job claimed last, whichever
+    is later: runs alternate, and a late one neither waits for another's backlog nor catches up on its own.
     """
 
     entries: dict[str, _Entry] = field(default_factory=dict)
-    """By job."""
+    """By job id."""
     _heap: list[Place] = field(default_factory=list)
-    """With what is left of entries that moved or were removed; they are skipped."""
+    """Includes old places of entries that moved or were removed, which `take` skips."""
     _now: dict[Priority, int] = field(default_factory=dict)
     _last: dict[FairShare, int] = field(default_factory=dict)
 
-    def next_turn(self, fair_share: FairShare) -> int:
+    def next_virtual_time(self, fair_share: FairShare) -> int:
         return max(self._now.get(fair_share.priority, 0), self._last.get(fair_share, 0)) + 1
 
     def join(self, entry: _Entry, fair_share: FairShare) -> None:
-        """At the fair_share's next turn."""
-        entry.priority, entry.turn = fair_share.priority, self.next_turn(fair_share)
+        entry.priority, entry.virtual_time = fair_share.priority, self.next_virtual_time(fair_share)
         if len(self._last) > MAX_FAIR_SHARES:
-            self._last = {
-                fair_share: turn
-                for fair_share, turn in self._last.items()
-                if turn > self._now.get(fair_share.priority, 0)
-            }
-        self._last[fair_share] = entry.turn
+            self._last = {one: time for one, time in self._last.items() if time > self._now.get(one.priority, 0)}
+        self._last[fair_share] = entry.virtual_time
         self.put(entry)
 
     def put(self, entry: _Entry) -> None:
@@ -95,12 +90,12 @@ class _FairQueue:
         heapq.heappush(self._heap, _place(entry))
 
     def move_up(self, job_id: str, fair_share: FairShare) -> None:
-        """If the fair_share's next turn is sooner than what the job has."""
+        """Give the job the fair share's next virtual time if that is earlier than its own."""
         entry = self.entries.get(job_id)
-        if entry is not None and _rank(fair_share.priority, self.next_turn(fair_share)) < _place(entry)[:2]:
+        if entry is not None and _rank(fair_share.priority, self.next_virtual_time(fair_share)) < _place(entry)[:2]:
             self.join(entry, fair_share)
 
-    def forget_turns_if_empty(self) -> None:
+    def reset_if_empty(self) -> None:
         if not self.entries:
             self._heap, self._now, self._last = [], {}, {}
 
@@ -111,17 +106,17 @@ class _FairQueue:
             entry = self.entries.get(place[2])
             if entry is not None and _place(entry) == place:
                 del self.entries[entry.job.id]
-                self._now[entry.priority] = max(self._now.get(entry.priority, 0), entry.turn)
+                self._now[entry.priority] = max(self._now.get(entry.priority, 0), entry.virtual_time)
                 taken.append(entry)
         return taken
 
 
-def _rank(priority: Priority, turn: int) -> tuple[bool, int]:
-    return priority is not Priority.EVALUATION, turn
+def _rank(priority: Priority, virtual_time: int) -> tuple[bool, int]:
+    return priority is not Priority.EVALUATION, virtual_time
 
 
 def _place(entry: _Entry) -> Place:
-    return *_rank(entry.priority, entry.turn), entry.job.id
+    return *_rank(entry.priority, entry.virtual_time), entry.job.id
 
 
 @dataclass(slots=True)
@@ -133,18 +128,18 @@ class _Lease:
 
 @dataclass(slots=True)
 class _Queue:
-    """Everything about one grader. An entry is in exactly one of `queued`, `returned` and `leases`."""
+    """The jobs of one grader. An entry is in exactly one of `queued`, `returned` and `leases`."""
 
     settings: BrokerSettings
     entries: dict[str, _Entry]
-    """Those of every queue, by job."""
+    """Entries of every queue, by job id."""
     queued: _FairQueue = field(default_factory=_FairQueue)
     returned: dict[str, _Entry] = field(default_factory=dict)
-    """Lapsed, or given back to be run alone; handed out before `queued`."""
+    """Lapsed, or released to be run alone; claimed before `queued`."""
     leases: dict[str, _Lease] = field(default_factory=dict)
-    """In order of expiry, since every lease is equally long and renewing moves it to the end."""
-    news: asyncio.Event = field(default_factory=asyncio.Event)
-    buried: deque[DeadLetter] = field(default_factory=deque)
+    """In order of expiry: every lease is equally long, and renewing moves it to the end."""
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    dead_letters: deque[DeadLetter] = field(default_factory=deque)
 
     def __len__(self) -> int:
         return len(self.queued.entries) + len(self.returned) + len(self.leases)
@@ -186,7 +181,7 @@ class _Queue:
         self.leases.pop(entry.serial, None)
 
     def renew(self, claim: Claim) -> bool:
-        """False: nobody wants the job any more."""
+        """False: the job is unwanted."""
         lease = self.lease_of(claim)
         if lease is None:
             return True
@@ -196,23 +191,18 @@ class _Queue:
         return lease.entry.wishes > 0
 
     def lease_of(self, claim: Claim) -> _Lease | None:
-        """None when somebody else holds the job by now."""
+        """None when another worker holds the job by now."""
         lease = self.leases.get(_serial_of(claim))
         return lease if lease is not None and lease.entry.starts == claim.deliveries else None
 
-    def dead_letter(self, entry: _Entry) -> None:
-        self.dead_letters.append(DeadLetter(entry.job, tuple(entry.history)))
-        if len(self.dead_letters) > self.settings.max_dead_letters:
-            self.dead_letters.popleft()
-
     async def rest(self, until: float) -> None:
-        """Until there may be something to take: news, a lapsing lease, or `until` is over."""
-        self.news.clear()
+        """Wait until there may be something to take: a change, a lapsing lease, or `until` is over."""
+        self.changed.clear()
         first = next(iter(self.leases.values()), None)
         wake_at = until if first is None else min(until, first.until)
         try:
             async with asyncio.timeout(max(0.0, wake_at - time.monotonic())):
-                await self.news.wait()
+                await self.changed.wait()
         except TimeoutError:
             pass
 
@@ -271,7 +261,7 @@ class MemoryBroker:
     def _queue(self, grader: str) -> _Queue:
         return self._queues.setdefault(grader, _Queue(self._settings, self._entries))
 
-    # ------------------------------------------------------------------------------------------------- who asks
+    # ------------------------------------------------------------------------------------------------- producer
 
     async def submit(self, jobs: Sequence[Job], fair_share: FairShare = DEFAULT_FAIR_SHARE) -> dict[str, str]:
         if not jobs:
@@ -279,9 +269,10 @@ class MemoryBroker:
         answered = {job.id: text for job in jobs if (text := self._cached.get(job.id)) is not None}
         wanted = {job.id: job for job in jobs if job.id not in answered}
         new = [job for job in wanted.values() if job.id not in self._entries]
-        self._admit(grader_of(jobs), len(new))
-        queue = self._queue(grader_of(jobs))
-        queue.queued.forget_turns_if_empty()
+        queue = self._queue(grader := grader_of(jobs))
+        if new and len(queue) + len(new) > self._settings.max_depth:
+            raise QueueFull(grader, self._settings.retry_after_s)
+        queue.queued.reset_if_empty()
         for job_id in [job_id for job_id in wanted if job_id in self._entries]:
             self._entries[job_id].wishes += 1
             queue.queued.move_up(job_id, fair_share)
@@ -289,12 +280,8 @@ class MemoryBroker:
             self._uncached.drop(job.id)
             self._entries[job.id] = _Entry(job, self._serial(), fair_share.priority, 0)
             queue.queued.join(self._entries[job.id], fair_share)
-        queue.news.set()
+        queue.changed.set()
         return answered
-
-    def _admit(self, grader: str, n_jobs: int) -> None:
-        if n_jobs and len(self._queue(grader)) + n_jobs > self._settings.max_depth:
-            raise QueueFull(grader, self._settings.retry_after_s)
 
     def _serial(self) -> str:
         return str(next(self._serials))
@@ -353,7 +340,7 @@ class MemoryBroker:
         restarted = sum(entry.starts > 1 for entry in running)
         return QueueStats(len(queue.queued.entries), len(running), restarted, len(queue.dead_letters))
 
-    # ------------------------------------------------------------------------------------------------ who works
+    # ------------------------------------------------------------------------------------------------- consumer
 
     async def claim(self, grader: str, worker: str, limit: int, wait_s: float) -> list[Claim]:
         queue = self._queue(grader)
@@ -373,10 +360,12 @@ class MemoryBroker:
         if entry is None or entry.serial != _serial_of(claim):
             return False
         queue.remove(entry)
-        queue.news.set()  # a job that must run alone may have waited for this worker to hold nothing
+        queue.changed.set()  # a job that must run alone may have waited for this worker to hold nothing
         del self._entries[job.id]
         if dead_letter:
-            queue.dead_letter(entry)
+            queue.dead_letters.append(DeadLetter(entry.job, tuple(entry.history)))
+            if len(queue.dead_letters) > self._settings.max_dead_letters:
+                queue.dead_letters.popleft()
         (self._cached if cache else self._uncached).put(job.id, result)
         self._waiters.deliver(job.id, result)
         return True
@@ -387,12 +376,12 @@ class MemoryBroker:
         if lease is None:
             return
         queue.remove(lease.entry)
-        queue.news.set()
+        queue.changed.set()
         if not lease.entry.wishes:
             del self._entries[claim.job.id]
             return
         lease.entry.note(lease.worker, "gave it back")
-        lease.entry.serial = self._serial()  # whoever gave it back can no longer finish it
+        lease.entry.serial = self._serial()  # the worker that released it can no longer finish it
         if lease.entry.last_start_is_next:
             queue.returned[lease.entry.serial] = lease.entry
         else:
@@ -412,4 +401,4 @@ class MemoryBroker:
         return summarize_workers((worker, info) for worker, (info, _) in self._workers.items())
 
     async def close(self) -> None:
-        self._waiters.fail("the broker was closed while somebody waited")
+        self._waiters.fail("the broker was closed while a client waited")

@@ -1,4 +1,4 @@
-"""What travels in `Job.payload`: the API encodes it, a worker decodes it. The broker itself never looks inside."""
+"""Content of `Job.payload`: encoded by the API, decoded by a worker, opaque to the broker."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from gradus.contract import RawSubmission, RubricName
 
 
 class JobPayload(BaseModel):
-    """One submission to judge, by which rubric, and the time until which a client waits for it."""
+    """One submission, its rubric and its deadline."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     submission: RawSubmission
-    """As it was sent: the grader alone knows the type of its task."""
+    """The submission as it was sent; only the grader knows the type of its task."""
     rubric: RubricName
     deadline: Annotated[float, Field(allow_inf_nan=False)]
-    """Unix seconds. Work that starts later serves nobody: the worker answers with a `deadline` fault."""
+    """Unix seconds. A job that is claimed later ends in a `deadline` fault."""
     traceparent: Annotated[str, Field(pattern=r"^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$")] | None = None
     """W3C trace context of the request that queued the job, when requests are traced."""
 

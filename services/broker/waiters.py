@@ -1,4 +1,4 @@
-"""Which coroutines of this process wait for which job. Talks to no queue: a broker tells it what was answered."""
+"""Coroutines of this process that wait for results of jobs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Waiter = asyncio.Queue[Answer | QueueFault]
 
 
 class ResultWaiters:
-    """Fans every answer out to those who wait for it, each of them once."""
+    """Delivers each result once to every coroutine that waits for it."""
 
     def __init__(self) -> None:
         self._by_job: dict[str, list[Waiter]] = {}
@@ -35,7 +35,7 @@ class ResultWaiters:
                 self._by_job[job_id] = others
 
     def deliver(self, job_id: str, result: str) -> None:
-        """Nobody waits any more for what was told: a second answer to the same job goes nowhere."""
+        """Ends the waits for this job: a second result goes nowhere."""
         for waiter in self._by_job.pop(job_id, ()):
             waiter.put_nowait((job_id, result))
 
@@ -47,7 +47,7 @@ class ResultWaiters:
 
 
 async def answers(waiter: Waiter, wanted: set[str], deadline: float) -> AsyncIterator[Answer]:
-    """What `waiter` is told until `wanted` is empty or `deadline` (of `time.monotonic`) is over; empties `wanted`."""
+    """Results of `wanted`, until all came or `deadline` (`time.monotonic`) is over; removes each from `wanted`."""
     while wanted:
         answer = await _next(waiter, deadline)
         if answer is None:

@@ -1,4 +1,4 @@
-"""Announcements of live workers: summarize_workers up per grader, and the descriptions of graders, kept by the broker."""
+"""Registrations of live workers, summed per grader revision, and the descriptions of graders."""
 
 from __future__ import annotations
 
@@ -10,17 +10,14 @@ from gradus.contract import GraderDescription, GraderInfo
 from services.broker import Broker
 
 
-def summarize_workers(announced: Iterable[tuple[str, GraderInfo]]) -> list[GraderInfo]:
-    """One entry per grader revision out of (worker, info) pairs, `workers` and `slots` added up, sorted by name."""
-    found: dict[str, GraderInfo] = {}
-    for _, info in sorted(announced, key=lambda pair: (pair[1].grader, pair[0])):
-        known = found.get(info.grader)
-        found[info.grader] = info if known is None else _added(known, info)
-    return list(found.values())
-
-
-def _added(known: GraderInfo, info: GraderInfo) -> GraderInfo:
-    return known.model_copy(update={"workers": known.workers + info.workers, "slots": known.slots + info.slots})
+def summarize_workers(registered: Iterable[tuple[str, GraderInfo]]) -> list[GraderInfo]:
+    """One entry per grader revision out of (worker, info) pairs, `workers` and `slots` added up, sorted by revision."""
+    summary: dict[str, GraderInfo] = {}
+    for _, info in sorted(registered, key=lambda pair: (pair[1].grader, pair[0])):
+        if known := summary.get(info.grader):
+            info = info.model_copy(update={"workers": known.workers + info.workers, "slots": known.slots + info.slots})
+        summary[info.grader] = info
+    return list(summary.values())
 
 
 async def remember_description(broker: Broker, grader: str, description: GraderDescription, ttl_s: float) -> None:

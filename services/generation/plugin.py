@@ -1,4 +1,4 @@
-"""What vLLM is told of us when it starts: an entry point of the group `vllm.general_plugins`, in all its processes."""
+"""vLLM plug-in: an entry point of the group `vllm.general_plugins`, in all its processes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""`gradus vllm`: vLLM's own server with the options that training needs, and proof that it came up as wanted.
+"""`gradus vllm`: vLLM's own server with the options that training needs, checked once it is up.
 
-Whoever reaches its port can replace its weights, so it listens on loopback, and it ends if it can be reached from
-elsewhere. Generates nothing itself; needs vLLM in this environment.
+Clients of its port can replace its weights, so it listens on loopback, and it ends if it can be reached from
+elsewhere. Needs vLLM in this environment.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ POLL_S = 0.5
 PR_SET_PDEATHSIG = 1
 STOP_S = 30.0
 SIGNALLED = 128
-"""What shells add to the number of the signal that ended a program."""
+"""Exit status of a program that a signal ended: this plus the signal's number, as in shells."""
 CPU_KV_CACHE_MB = 256
 
 _QUIET = {
@@ -45,7 +45,7 @@ _DEVELOPMENT = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING":
 
 @dataclass(frozen=True, slots=True)
 class VllmServerOptions:
-    """What server is wanted."""
+    """Command-line options of `gradus vllm`."""
 
     model: str
     """A folder, or a name on the hub."""
@@ -59,7 +59,7 @@ class VllmServerOptions:
     sync: str = "auto"
     """How it takes new weights: `file`, `nccl`; auto: file on a CPU, nccl on CUDA."""
     exposed: bool = False
-    """Something else keeps others away from its port."""
+    """Other hosts are kept off its port by other means."""
     start_s: float = 600.0
     extra: tuple[str, ...] = ()
     """Options for vLLM itself, last."""
@@ -73,8 +73,9 @@ class VllmServerOptions:
 def command_of(options: VllmServerOptions, device: str) -> list[str]:
     """How vLLM is started. Its module and not its script: the script looks for a package that its CPU build lacks."""
     sync = ("nccl" if device == "cuda" else "file") if options.sync == "auto" else options.sync
+    dtype = "float32" if options.dtype == "auto" and device == "cpu" else options.dtype
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", options.model]
-    command += ["--host", options.host, "--port", str(options.port), "--dtype", _dtype(options, device)]
+    command += ["--host", options.host, "--port", str(options.port), "--dtype", dtype]
     command += ["--logprobs-mode", "processed_logprobs", "--max-logprobs", "-1"]
     command += ["--weight-transfer-config", json.dumps({"backend": sync})]
     if options.max_model_len is not None:
@@ -88,12 +89,6 @@ def command_of(options: VllmServerOptions, device: str) -> list[str]:
         # vLLM 0.32 dies on a CPU of a request with a seed whose prompt is read in chunks
         command += ["--no-enable-chunked-prefill", "--max-num-batched-tokens", "8192"]
     return [*command, *options.extra]
-
-
-def _dtype(options: VllmServerOptions, device: str) -> str:
-    if options.dtype != "auto":
-        return options.dtype
-    return "float32" if device == "cpu" else "auto"
 
 
 def environment_of() -> dict[str, str]:
@@ -127,7 +122,7 @@ def _refuse_unusable(options: VllmServerOptions) -> None:
         )
     if options.host not in LOOPBACK and not options.exposed:
         raise Misuse(
-            f"--host {options.host}: whoever reaches that port can replace the model's weights. Keep it on 127.0.0.1, or "
+            f"--host {options.host}: clients of that port can replace the model's weights. Keep it on 127.0.0.1, or "
             "add --exposed where something else keeps others away, such as a network of its own"
         )
 
@@ -178,7 +173,7 @@ def _self_test(options: VllmServerOptions) -> None:
         raise InternalFault(f"vLLM came up with logprobs mode {mode}, not processed_logprobs", retryable=False)
     if not options.exposed and (reached := reachable_from_outside(options.port)):
         raise InternalFault(
-            f"vLLM's port answers on {', '.join(reached)}: whoever reaches it can replace the model's weights",
+            f"vLLM's port answers on {', '.join(reached)}: its clients can replace the model's weights",
             retryable=False,
         )
 

@@ -20,7 +20,7 @@ class Limits:
     """What one box may use. CPU counts all its processes; memory is address space, per process."""
 
     cpu_s: int | None = 5
-    """None: no limit of the box's own. For standing boxes, which set one for each of their children."""
+    """None: no limit of the box's own. For persistent boxes, which set one for each of their children."""
     wall_s: float = 20.0
     memory_mb: int = 512
     processes: int = 16
@@ -85,12 +85,12 @@ class Outcome:
 
 
 class BoxLost(Exception):
-    """A standing box is gone: it died, spoke out of turn, or did not answer in time. The next one is a new one."""
+    """A persistent box is gone: it died, spoke out of turn, or did not answer in time. The next one is a new one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One question to a standing box and what came of it."""
+    """One request to a persistent box and its reply."""
 
     words: tuple[str, ...]
     """The rest of the reply's first line."""
@@ -126,7 +126,7 @@ class Sandbox(Protocol):
         ...
 
     def open(self, command: Command) -> PersistentBox:
-        """A standing box around `command`. Raises SandboxFault when it does not become ready."""
+        """A persistent box around `command`. Raises SandboxFault when it does not become ready."""
         ...
 
     def unfiltered(self) -> Sandbox:

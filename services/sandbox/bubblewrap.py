@@ -23,7 +23,7 @@ from pathlib import Path
 
 from gradus.errors import SandboxFault
 from services.sandbox import Command, ExitReason, Limits, Outcome, PersistentBox
-from services.sandbox.cancellation import STOPPED, current_token
+from services.sandbox.cancellation import CANCELLED, current_token
 from services.sandbox.cgroup import CgroupManager
 from services.sandbox.persistent_box import BwrapPersistentBox
 from services.sandbox.pid1 import kill_orphans, pid_of_init
@@ -84,7 +84,7 @@ class Bubblewrap:
             )
         self._tools = {tool: path for tool, path in found.items() if path is not None}
         self._groups = CgroupManager()
-        # --die-with-parent means the parent *thread*: standing boxes are children of one that lives as long as we do
+        # --die-with-parent means the parent *thread*: persistent boxes are children of one that lives as long as we do
         self._parent = ThreadPoolExecutor(1, thread_name_prefix="boxes")
         self._filter = filter_program() if filtered else allow_all()
         _let_no_descriptor_be_inherited()
@@ -284,9 +284,9 @@ class _Watch:
         """
         poll = select.poll()
         gone = os.pidfd_open(self.pid)
-        stop = current_token()
+        token = current_token()
         try:
-            for fd in (*open_fds, gone, *([stop.fd] if stop else [])):
+            for fd in (*open_fds, gone, *([token.fd] if token else [])):
                 poll.register(fd, select.POLLIN)
             waiting = {gone, *open_fds}
             while waiting:
@@ -294,8 +294,8 @@ class _Watch:
                 events = poll.poll(max(0, math.ceil(left_s * 1000)))
                 if not events and left_s <= 0:
                     return self._kill(self._why_late())
-                if stop and stop.is_cancelled:
-                    raise SandboxFault(STOPPED)
+                if token and token.is_cancelled:
+                    raise SandboxFault(CANCELLED)
                 for fd, _ in events:
                     done = fd == gone or self._drained(fd, open_fds[fd])
                     if done:
@@ -323,7 +323,7 @@ class _Watch:
         return why
 
     def _why_late(self) -> ExitReason:
-        """Did the box sleep, or did nobody let it run? The scheduler counts how long it stood in line."""
+        """Idle or starved, by the time that the scheduler let the box wait for a CPU."""
         waited_s = _run_delay_s(self._init_pid)
         return ExitReason.WALL_IDLE if waited_s < 0.25 * self.limits.wall_s else ExitReason.WALL_STARVED
 

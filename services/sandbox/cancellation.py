@@ -1,7 +1,7 @@
-"""A way to end an attempt from outside: the boxes of a thread that runs under a pulled `CancelToken` are killed.
+"""Cancels attempts from another thread: the boxes of a thread under a cancelled token are killed.
 
-Kills nothing itself: boxes watch for it while they wait (`bubblewrap`, `standing`), and what ran in them becomes a
-fault, never an outcome. Code that runs in no box is not stopped.
+Boxes watch the token while they wait (`bubblewrap`, `persistent_box`). A cancelled attempt is a fault, no outcome.
+Code that runs in no box is not stopped.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-STOPPED = "the attempt was stopped: nobody waits for it any more"
+CANCELLED = "the attempt was stopped: no client waits for it any more"
 
 
 class CancelToken:
-    """Pulled once, it stays so. One thread pulls and closes it, another runs under it."""
+    """Cancelled once and for all. One thread cancels and closes it, another runs under it."""
 
     def __init__(self) -> None:
         self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        """Readable once it is pulled."""
+        """Readable once it is cancelled."""
         self.is_cancelled = False
 
     def cancel(self) -> None:
@@ -28,22 +28,22 @@ class CancelToken:
             os.eventfd_write(self.fd, 1)
 
     def close(self) -> None:
-        """Nothing runs under it any more."""
+        """Call once nothing runs under it any more."""
         fd, self.fd = self.fd, -1
         os.close(fd)
 
 
-_CURRENT: ContextVar[CancelToken | None] = ContextVar("stop", default=None)
+_CURRENT: ContextVar[CancelToken | None] = ContextVar("token", default=None)
 
 
 @contextmanager
-def cancellable(stop: CancelToken | None) -> Iterator[None]:
-    """What this thread runs in the block ends when `stop` is pulled."""
-    token = _CURRENT.set(stop)
+def cancellable(token: CancelToken | None) -> Iterator[None]:
+    """Boxes that this thread uses in the block are killed when `token` is cancelled."""
+    before = _CURRENT.set(token)
     try:
         yield
     finally:
-        _CURRENT.reset(token)
+        _CURRENT.reset(before)
 
 
 def current_token() -> CancelToken | None:

@@ -14,13 +14,13 @@ from pathlib import Path
 
 _ROOT = Path("/sys/fs/cgroup")
 _MEMORY_FACTOR = 2
-"""Of the limit per process: page cache of the box's files and the box's own start count, too."""
+"""Limit of a box / limit of a process: page cache of the box's files and the box's own start count, too."""
 _NUMBERS = itertools.count()
-"""Of all groups that this process makes: it may have several sandboxes."""
+"""Serial numbers, shared by all sandboxes of this process."""
 
 
 class CgroupManager:
-    """Finds out once what can be made here; then one group per box."""
+    """Makes one control group per box, where this process may."""
 
     def __init__(self, root: Path = _ROOT) -> None:
         self._parents = _v2_parent(root) or _v1_parents(root)
@@ -31,7 +31,7 @@ class CgroupManager:
 
     @contextmanager
     def box(self, memory_mb: int, processes: int) -> Iterator[Cgroup]:
-        """A group with these limits, gone afterwards. Where none can be made it is empty and does nothing."""
+        """A group with these limits, removed at the end of the block. Where none can be made it does nothing."""
         name = f"gradus-{os.getpid()}-{next(_NUMBERS)}"
         group = Cgroup([parent / name for parent in self._parents])
         try:

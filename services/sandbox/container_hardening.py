@@ -1,8 +1,7 @@
-"""The container around a worker, looked at from inside: what it was asked to be and is not is named, one by one.
+"""Checks that the container around a worker has the protections that GRADUS_REQUIRE_HARDENING names.
 
-Images of graders ask by GRADUS_CONFINED, so that a setting lost on the way to production stops the worker and not the
-next hostile answer. A worker outside of containers is asked for nothing. Looks at settings only: that boxes hold is
-`services.sandbox.escape_probe`'s.
+Images of graders set the variable, so that a setting that was lost on the way to production stops the worker. A worker
+outside of containers leaves it empty. Only settings are checked; `services.sandbox.escape_probe` attacks the boxes.
 """
 
 from __future__ import annotations
@@ -13,21 +12,23 @@ from pathlib import Path
 
 from gradus.errors import SandboxFault
 
-VARIABLE = "GRADUS_CONFINED"
+VARIABLE = "GRADUS_REQUIRE_HARDENING"
+OLD_VARIABLE = "GRADUS_CONFINED"
+"""Accepted for one release. Where a deployment sets it, it replaces what the image requires."""
 NO_LIMIT_BYTES = 1 << 60
-"""A memory limit from here on is how control groups of version 1 say that there is none."""
+"""Control groups of version 1 report a missing memory limit as a number from here on."""
 _DEFAULT_ROUTE = "00000000"
 _SECCOMP_FILTER = "2"
 
 
 class ContainerState:
-    """What the kernel tells a process of its container; `root` is where /proc and /sys are found."""
+    """Readings of /proc and /sys below `root`."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._root = root
 
     def status(self, name: str) -> str:
-        """The first word of a line of /proc/self/status, empty if there is no such line."""
+        """The first word of a line of /proc/self/status; empty if there is no such line."""
         for line in self._text("proc/self/status").splitlines():
             field, _, value = line.partition(":")
             if field == name:
@@ -35,7 +36,7 @@ class ContainerState:
         return ""
 
     def mount(self, point: str) -> tuple[list[str], str, list[str]]:
-        """Options of the mount, type, and options of the file system that is mounted at `point` last."""
+        """Mount options, type and file system options of what is mounted at `point` last."""
         found: tuple[list[str], str, list[str]] = ([], "", [])
         for line in self._text("proc/self/mountinfo").splitlines():
             place, _, system = line.partition(" - ")
@@ -45,7 +46,7 @@ class ContainerState:
         return found
 
     def limit(self, *files: str) -> int | None:
-        """The limit in the first of these files of the control group that is there; None if there is none."""
+        """The limit in the first of these control group files that holds one; None if none does."""
         for file in files:
             said = self._text(f"sys/fs/cgroup/{file}").strip()
             if said.isdecimal():
@@ -63,19 +64,19 @@ class ContainerState:
             return ""
 
 
-def _has_no_capabilities(around: ContainerState) -> bool:
-    """Neither now nor by any program that it may start."""
-    bounding = around.status("CapBnd")
+def _has_no_capabilities(state: ContainerState) -> bool:
+    """Neither for this process nor for any program that it starts."""
+    bounding = state.status("CapBnd")
     return bounding != "" and int(bounding, 16) == 0
 
 
-def _has_small_tmp(around: ContainerState) -> bool:
-    _, kind, options = around.mount("/tmp")
+def _has_small_tmp(state: ContainerState) -> bool:
+    _, kind, options = state.mount("/tmp")
     return kind == "tmpfs" and any(option.startswith("size=") for option in options)
 
 
-def _has_memory_limit(around: ContainerState) -> bool:
-    limit = around.limit("memory.max", "memory/memory.limit_in_bytes")
+def _has_memory_limit(state: ContainerState) -> bool:
+    limit = state.limit("memory.max", "memory/memory.limit_in_bytes")
     return limit is not None and limit < NO_LIMIT_BYTES
 
 
@@ -96,25 +97,25 @@ _PROTECTIONS: Mapping[str, tuple[Callable[[ContainerState], bool], str]] = {
     ),
     "network": (lambda a: not a.has_default_route(), "there is a way out; set networks to internal ones only"),
 }
-"""Name -> whether it stands, and what to do if not, in compose's words."""
+"""Name -> check, and the compose setting that brings the protection."""
 
 
-def missing_protections(asked: str, around: ContainerState | None = None) -> list[str]:
-    """What of `asked` (names with commas between) does not stand, each with what to set.
+def missing_protections(asked: str, state: ContainerState | None = None) -> list[str]:
+    """The missing protections of `asked` (comma-separated names), each with the setting that brings it.
 
-    Raises SandboxFault for a name that is none: a misspelt one would be a wall that nobody looks at.
+    Raises SandboxFault for an unknown name: a misspelt one would never be checked.
     """
     names = [name.strip() for name in asked.split(",") if name.strip()]
     if unknown := [name for name in names if name not in _PROTECTIONS]:
         raise SandboxFault(
             f"{VARIABLE} names {', '.join(unknown)}; there are: {', '.join(_PROTECTIONS)}", retryable=False
         )
-    around = around or ContainerState()
-    return [f"{name}: {_PROTECTIONS[name][1]}" for name in names if not _PROTECTIONS[name][0](around)]
+    state = state or ContainerState()
+    return [f"{name}: {_PROTECTIONS[name][1]}" for name in names if not _PROTECTIONS[name][0](state)]
 
 
 def require_container_hardening() -> None:
-    """Raises SandboxFault, naming each setting that the container lacks of those that GRADUS_CONFINED asks for."""
-    if missing := missing_protections(os.environ.get(VARIABLE, "")):
+    """Raises SandboxFault that names each protection required by GRADUS_REQUIRE_HARDENING that the container lacks."""
+    if missing := missing_protections(os.environ.get(OLD_VARIABLE, os.environ.get(VARIABLE, ""))):
         lines = "\n".join(f"  - {line}" for line in missing)
         raise SandboxFault(f"the container does not hold, so this worker refuses to serve:\n{lines}", retryable=False)

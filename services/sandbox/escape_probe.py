@@ -73,7 +73,7 @@ def _():
     got = []
     for place in ("/", "/usr", "/dev", "/usr/lib", "/lib", *([] if scratch_mb else ["/tmp"])):
         try:
-            if not os.statvfs(place).f_flag & os.ST_RDONLY:  # whoever owns the place
+            if not os.statvfs(place).f_flag & os.ST_RDONLY:  # its owner included
                 got.append(place)
             open(os.path.join(place, marker), "w").close()
             got.append("a file in " + place)
@@ -267,7 +267,7 @@ def _unless(wanted: ExitReason, attack: str, run: Callable[[], Outcome]) -> list
 
 @contextmanager
 def _canary(marker: str) -> Iterator[str]:
-    """A file that everybody on the host may read."""
+    """A file that every user of the host may read."""
     with tempfile.TemporaryDirectory(prefix="gradus-canary-") as folder:
         os.chmod(folder, 0o755)
         path = Path(folder) / "canary"

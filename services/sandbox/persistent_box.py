@@ -1,6 +1,6 @@
-"""A standing box: asked many times, killed at the first sign that it is not what it was. Starts nothing by itself.
+"""A persistent box: serves many requests, and is killed at the first reply that breaks the protocol.
 
-The command inside is trusted, its children are not: what arrives on the report channel is the children's word.
+The command inside is trusted, its children are not: they write the report channel.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from gradus.errors import SandboxFault
 from services.sandbox import BoxLost, Exchange, Limits
-from services.sandbox.cancellation import STOPPED, current_token
+from services.sandbox.cancellation import CANCELLED, current_token
 from services.sandbox.pid1 import kill_box, pid_of_init
 from services.sandbox.pipes import Pipe
 
@@ -24,7 +24,7 @@ MAX_REPLY = 1 << 26
 
 
 class BoxResetCounter:
-    """How many standing boxes of this process were lost, whosever they were: each had to be made anew."""
+    """Persistent boxes of this process that were lost and had to be replaced."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -48,9 +48,9 @@ class BwrapPersistentBox:
         self._limits = limits
         self._gone = gone
         self._spawn = spawn
-        """Kept, and with it whoever started the box: that may be what the box dies with."""
+        """Referenced for the life of the box: the thread that started it may be the one that it dies with."""
         self._turn = threading.Lock()
-        """Two questions at a time would get each other's answers."""
+        """One request at a time: the box has one pair of pipes."""
         self._pipes = [Pipe() for _ in range(5)]
         stdin, out, err, report, status = self._pipes
         self._pid: int | None = self._spawn([stdin.read, out.write, err.write, report.write, status.write])
@@ -89,14 +89,14 @@ class BwrapPersistentBox:
         poll.register(self._report, select.POLLIN)
         if question:
             poll.register(self._stdin, select.POLLOUT)
-        if stop := current_token():
-            poll.register(stop.fd, select.POLLIN)
+        if token := current_token():
+            poll.register(token.fd, select.POLLIN)
         while (frame := _frame(reply)) is None:
             events = poll.poll(max(0, (deadline - time.monotonic()) * 1000))
             if not events:
                 raise BoxLost("it did not answer in time")
-            if stop and stop.is_cancelled:
-                raise BoxLost(STOPPED)
+            if token and token.is_cancelled:
+                raise BoxLost(CANCELLED)
             for fd, _ in events:
                 if fd == self._stdin:
                     question = question[os.write(fd, question[:_CHUNK]) :]

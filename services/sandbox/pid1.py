@@ -1,8 +1,8 @@
-"""A box's own PID 1, by its number outside: when it dies, everything in the box dies. Knows no pipes and no limits.
+"""PID 1 of a box, by its number outside: killing it kills everything in the box.
 
 bubblewrap's --die-with-parent does not see to this when we are root: PID 1 has become another user by then, and
-bubblewrap, which has dropped its rights, may not signal it. So we do it ourselves, and a worker that was killed
-outright leaves it to the next one.
+bubblewrap, which has dropped its rights, may not signal it. So the worker kills it, or the next worker if that one was
+killed itself.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 
 def pid_of_init(status_fd: int) -> int | None:
-    """The number that bubblewrap has told, once, on its --json-status-fd; None when it did not come so far."""
+    """The number that bubblewrap wrote to its --json-status-fd; None if it has not yet. Read it once."""
     if not select.select([status_fd], [], [], 0)[0]:
         return None
     found = re.search(rb'"child-pid": ?(\d+)', os.read(status_fd, 4096))
@@ -26,7 +26,9 @@ def pid_of_init(status_fd: int) -> int | None:
 
 def kill_box(bwrap: int, init: int | None) -> None:
     """Kill a box of which `bwrap` is our child, not waited for yet, and `init` its PID 1 if that is known."""
-    if init is not None and _status(init).get("PPid") == str(bwrap):  # else it is gone, and the number somebody else's
+    if init is not None and _status(init).get("PPid") == str(
+        bwrap
+    ):  # else it is gone, and another process has the number
         _kill(init)
     _kill(bwrap)
 

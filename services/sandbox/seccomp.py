@@ -1,7 +1,7 @@
 """The seccomp filter of fresh boxes: an allow-list, as a BPF program for `bwrap --seccomp`.
 
 What is not named fails with EPERM: sockets, ptrace, namespaces, mounts, keys, bpf, perf, io_uring, files in memory,
-shared memory and queues among it. A call of another architecture ends the process. Standing boxes' children have a
+shared memory and queues among it. A call of another architecture ends the process. Children in persistent boxes have a
 filter of their own, much smaller (`services/graders/ocaml/front/stubs.c`). Numbers: Linux UAPI headers, asm/unistd_64.h
 and asm-generic.
 """

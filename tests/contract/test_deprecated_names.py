@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import httpx
 import pytest
+import yaml
 
-from gradus.errors import Misuse
+from gradus.errors import Misuse, SandboxFault
 from services.api.app import create_app
 from services.api.scheduling_headers import parse_fair_share
 from services.api.settings import RENAMED, ApiSettings
 from services.broker import DEFAULT_FAIR_SHARE, FairShare, Priority
 from services.broker.memory import MemoryBroker
+from services.sandbox.container_hardening import OLD_VARIABLE, VARIABLE, require_container_hardening
 from tests.echo import INFO, submission
 
+ROOT = Path(__file__).parents[2]
 NIGHTLY = FairShare("default nightly", Priority.EVALUATION)
 
 
@@ -62,3 +67,27 @@ def test_both_spellings_of_a_setting_of_the_api_count_and_the_new_one_wins(
     assert getattr(ApiSettings(), field) == 7
     monkeypatch.setenv(f"GRADUS_API_{field.upper()}", "8")
     assert getattr(ApiSettings(), field) == 8
+
+
+def test_both_spellings_of_the_required_hardening_count_and_a_deployment_goes_before_its_image(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in (VARIABLE, OLD_VARIABLE):
+        monkeypatch.setenv(name, "misspelt")
+        with pytest.raises(SandboxFault, match="names misspelt"):
+            require_container_hardening()
+        monkeypatch.delenv(name)
+    monkeypatch.setenv(VARIABLE, "misspelt")
+    monkeypatch.setenv(OLD_VARIABLE, "")
+    require_container_hardening()
+
+
+@pytest.mark.parametrize("grader", ["ocaml", "rust"])
+def test_both_spellings_of_the_self_test_of_an_image_reach_its_build(grader: str) -> None:
+    arguments = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"][f"grader-{grader}"]["build"][
+        "args"
+    ]
+    assert arguments["SELF_TEST"] == "${GRADUS_IMAGE_SELF_TEST:-}"
+    assert arguments["PROOF"] == "${GRADUS_PROOF:-auto}"
+    build = (ROOT / f"deploy/docker/grader-{grader}.Dockerfile").read_text()
+    assert f'self_test.sh {grader} "${{SELF_TEST:-${{PROOF}}}}"' in build

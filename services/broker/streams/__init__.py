@@ -1,7 +1,7 @@
-"""The queue of many processes, on Redis Streams. Speaks to one Redis, or one with replicas; not to Redis Cluster.
+"""The queue of many processes, on Redis Streams: one Redis, or one with replicas, but no Redis Cluster.
 
-`keys` says what lies in Redis, `asking` submits and waits, `working` claims and finishes, `redis_client` is the connection.
-Only JSON texts are stored, and nothing that is read is ever executed or unpickled.
+`redis_keys` lists what lies in Redis, `producer` submits and waits, `consumer` claims and finishes, `redis_client`
+retries, and the scripts are in `services/broker/lua`. Only JSON is stored; nothing read is executed or unpickled.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class StreamsBroker:
         patience_s: float = 5.0,
         wait_patience_s: float = 30.0,
     ) -> None:
-        """While Redis is away, a call keeps trying for `patience_s`, and a wait for `wait_patience_s`.
+        """While Redis is unreachable, a call retries for `patience_s` seconds, a wait for `wait_patience_s`.
 
         Raises ValueError when `url` is no Redis URL.
         """
@@ -120,7 +120,7 @@ class StreamsBroker:
 
 
 def _info(worker: str, text: str) -> GraderInfo | None:
-    """None for a worker of another release, whose announcement this one cannot read: the others still count."""
+    """None for a worker of another release whose registration cannot be read: the others still count."""
     try:
         return GraderInfo.model_validate_json(text)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""ConnectionPool to one Redis, each lent to one exchange at a time. Retries nothing and translates no error.
+"""A pool of connections to one Redis, without retries.
 
 Only redis-py's connections are used, which log in, speak TLS and parse replies: its client and its pools cost as much
 CPU per command again.
@@ -23,11 +23,11 @@ _ANONYMOUS: dict[str, Any] = (
     if "driver_info" in signature(AbstractConnection.__init__).parameters
     else {"lib_name": None, "lib_version": None}
 )
-"""ConnectionPool do not say which library they are of: our roles may not, and Redis 7.2 and later log that as refused."""
+"""ConnectionPool do not send CLIENT SETINFO: the roles may not, and Redis 7.2 and later log that as refused."""
 
 
 class ConnectionPool:
-    """At most `limit` at one time; who comes when all are lent waits. Connects when first used."""
+    """At most `limit` connections; further requests wait. Connects when first used."""
 
     def __init__(self, where: dict[str, Any], limit: int, connect_timeout_s: float) -> None:
         """`where`: redis-py's options, which may name a class of connections."""
@@ -66,7 +66,7 @@ class ConnectionPool:
             return reply
 
     async def _connected(self) -> AbstractConnection:
-        """The one that was used last, if it is in order: those that are not needed stay idle and are cut by nobody."""
+        """The connection used last, if it is in order, so that those not needed stay idle. A new one if none is."""
         while self._idle:
             connection = self._idle.pop()
             if await self._is_in_order(connection):

@@ -1,7 +1,7 @@
-"""The side that works: claims, renews, finishes, gives back. Submits nothing and waits for nobody's answer.
+"""The worker's side of the queue: claim, renew, finish, release.
 
-To claim a job is to move it, when its turn has come, from the queue to the stream and there to this worker. A lease is
-an entry of the consumer group's pending list whose idle time is below `lease_s`; renewing sets it back to zero.
+Claiming moves the next job from the queue to the stream, and there to this worker. A lease is an entry of the consumer
+group's pending list whose idle time is below `lease_s`; renewing sets it back to zero.
 """
 
 from __future__ import annotations
@@ -25,34 +25,31 @@ from services.broker.streams.redis_keys import (
     ms,
 )
 
-_Taken = tuple[str, int, str, str, int]
-"""Id of a stream entry, how often that was delivered, and of the job: id, payload, starts."""
-
 IDLE_CONSUMER_S = 3600.0
-"""A worker's name is struck off the group after this long without a sign of life."""
+"""Seconds without a command after which a worker is removed from the group."""
 LOOK_S = 2.0
-"""How often a worker looks into the queue though no bell rang: a token can be lost with the connection it was sent on.
-"""
-HEAL_ENTRIES = 100
-"""At most, each time."""
+"""Seconds between looks into the queue without a wake-up token: one can be lost with its connection."""
+MAX_REPAIRS = 100
+"""Stream entries repaired per look for lapsed leases."""
 
 
 @dataclass(slots=True)
 class _InFlight:
-    """What one worker of this process holds, and when it should look for lapsed leases again."""
+    """Claims held by one worker of this process, and when it next looks for what. Times are of `time.monotonic`."""
 
     lease_s: float
     held: dict[str, tuple[Claim, float]] = field(default_factory=dict)
-    """By token: the claim and the end of its lease."""
+    """Claim and end of its lease, by token."""
     reclaim_at: float = 0.0
+    """Next look for lapsed leases."""
     sweep_at: float = 0.0
-    """When it should look for workers that are gone again."""
+    """Next look for workers that are gone."""
     look_at: float = 0.0
-    """When it should look into the queue again though no bell rang."""
+    """Next look into the queue without a wake-up token."""
     more_wait: bool = False
-    """The last look brought as much as was asked for: there may be more."""
+    """The last look returned as many jobs as requested: there may be more."""
     suspect_waits: bool = False
-    """A job that must run alone waits for some worker to hold nothing: take no new ones."""
+    """A job that must run alone waits for a worker that holds nothing: take no new ones."""
     freed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def take(self, claims: Iterable[Claim]) -> None:
@@ -76,7 +73,7 @@ class _InFlight:
         return not self.empty() and any(claim.deliveries == MAX_DELIVERIES for claim, _ in self.held.values())
 
     async def rest(self, until: float) -> None:
-        """Until everything held is finished, or `until` is over."""
+        """Wait until everything held is finished, or `until` is over."""
         self.freed.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, until - time.monotonic())):
@@ -88,10 +85,10 @@ RECLAIM, RELEASE = Script("reclaim", prelude="history"), Script("release", prelu
 
 
 class StreamConsumer:
-    """The working side of one broker instance, under as many worker names as its callers use."""
+    """Claims for any number of workers, by name. Belongs to one event loop."""
 
-    def __init__(self, redis_client: RetryingRedis, keys: Keys, settings: BrokerSettings) -> None:
-        self._redis = redis_client
+    def __init__(self, redis: RetryingRedis, keys: Keys, settings: BrokerSettings) -> None:
+        self._redis = redis
         self._keys = keys
         self._settings = settings
         self._in_flight: dict[tuple[str, str], _InFlight] = {}
@@ -113,7 +110,7 @@ class StreamConsumer:
                 return claims
 
     async def _claim_once(self, grader: str, worker: str, limit: int, until: float) -> list[Claim]:
-        """Maybe nothing although `until` is not over."""
+        """May return nothing before `until`."""
         in_flight = self._in_flight_of(grader, worker)
         if in_flight.runs_alone():
             await in_flight.rest(until)
@@ -135,17 +132,15 @@ class StreamConsumer:
             claims = await self._take(grader, worker, limit)
             if claims or block_s <= 0:
                 return claims
-        if await self._redis.persist(lambda: self._rung(grader, block_s)):
-            return await self._take(grader, worker, limit, rung=True)
+        # A token whose reply is lost is made up for by the next look, after `LOOK_S`.
+        pop = ("BLPOP", self._keys.wakeup(grader), max(block_s, 0.01))
+        if await self._redis.persist(lambda: self._redis.read(block_s, *pop)) is not None:
+            return await self._take(grader, worker, limit, woken=True)
         return []
 
-    async def _rung(self, grader: str, block_s: float) -> bool:
-        """Whether a job was queued within `block_s`. For a token whose reply is lost, looking without one makes up."""
-        return await self._redis.read(block_s, "BLPOP", self._keys.bell(grader), max(block_s, 0.01)) is not None
-
-    async def _take(self, grader: str, worker: str, limit: int, *, rung: bool = False) -> list[Claim]:
-        """The next jobs in line, without waiting."""
-        args = (self._keys.prefix, GROUP, worker, limit, ms(JOB_TTL_S), int(rung), TRAINING_FROM)
+    async def _take(self, grader: str, worker: str, limit: int, *, woken: bool = False) -> list[Claim]:
+        """The next queued jobs, without waiting."""
+        args = (self._keys.prefix, GROUP, worker, limit, ms(JOB_TTL_S), int(woken), TRAINING_FROM)
         try:
             taken = await self._redis.run(TAKE, self._keys.waiting(grader), *args)
         except NoGroup:
@@ -159,9 +154,9 @@ class StreamConsumer:
         await self._redis.run(CREATE_GROUP, [self._keys.jobs(grader)], GROUP, ms(JOB_TTL_S))
 
     async def _reclaim(self, grader: str, worker: str, limit: int) -> list[Claim]:
-        """Claims of others that lapsed; a suspect by itself, or none at all while a suspect waits for empty in_flight."""
+        """Lapsed claims of other workers. A suspect comes by itself; while one waits, busy workers get nothing."""
         in_flight = self._in_flight_of(grader, worker)
-        # Every worker looks at all others then: each time, a thousand workers would take a tenth of Redis.
+        # A sweep looks at every worker: at every call, a thousand workers would use a tenth of Redis' CPU.
         sweeps = time.monotonic() >= in_flight.sweep_at
         args = (
             self._keys.prefix,
@@ -172,7 +167,7 @@ class StreamConsumer:
             MAX_DELIVERIES,
             int(in_flight.empty()),
         )
-        bounds = (ms(JOB_TTL_S), ms(IDLE_CONSUMER_S) if sweeps else 0, N_JOB_FIELDS, HEAL_ENTRIES)
+        bounds = (ms(JOB_TTL_S), ms(IDLE_CONSUMER_S) if sweeps else 0, N_JOB_FIELDS, MAX_REPAIRS)
         try:
             suspect_waits, taken = await self._redis.run(RECLAIM, self._keys.waiting(grader), *args, *bounds)
         except NoGroup:
@@ -191,10 +186,10 @@ class StreamConsumer:
             mine = [claim for claim in claims if claim.job.grader == grader]
             tokens = [part for claim in mine for part in (claim.job.id, *_parts(claim))]
             try:
-                args = (self._keys.prefix, GROUP, N_JOB_FIELDS, *tokens)
-                given_up = await self._redis.run(RENEW, [self._keys.jobs(grader)], *args)
+                bounds = (self._keys.prefix, GROUP, N_JOB_FIELDS)
+                given_up = await self._redis.run(RENEW, [self._keys.jobs(grader)], *bounds, *tokens)
             except NoGroup:
-                continue  # there is nothing left to renew; `claim` makes the group anew
+                continue  # nothing is left to renew; `claim` creates the group again
             for claim in mine:
                 self._in_flight_of(grader, _worker_of(claim)).extend([claim])
             unwanted += (claim for claim in mine if _parts(claim)[0] in given_up)
@@ -226,7 +221,7 @@ class StreamConsumer:
         job = claim.job
         keys = [*self._keys.waiting(job.grader), self._keys.job(job.id)]
         settings = (MAX_DELIVERIES, ms(self._settings.lease_s), job.id, ms(JOB_TTL_S), N_JOB_FIELDS)
-        with suppress(NoGroup):  # whoever waits for the job finds that it is lost, and submits it again
+        with suppress(NoGroup):  # the waiting producers find that the job is lost and submit it again
             await self._redis.run(RELEASE, keys, GROUP, *_parts(claim), *settings)
         self._in_flight_of(job.grader, _worker_of(claim)).drop(claim)
 

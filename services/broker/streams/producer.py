@@ -1,9 +1,8 @@
-"""The side that asks: submits, waits, cancels. Claims nothing.
+"""The API's side of the queue: submit, wait, cancel.
 
-Answers come through one stream per asking process, its inbox, read from the last id seen, so that an answer is read
-again rather than lost when a connection breaks. The inbox is the fast way; the stored results are the sure one: every
-`SWEEP_S`, and whenever the connection was lost, the asker looks up everything that it waits for, and what Redis has
-lost altogether it submits again.
+Results come through one stream per process, its inbox, read from the last id seen, so that a result is read again
+rather than lost when a connection breaks. The inbox is fast; the stored results are certain: every `SWEEP_S`, and
+whenever the connection was lost, the producer looks up every job that it waits for, and submits again what Redis lost.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from services.broker.waiters import ResultWaiters, answers
 
 CHUNK_JOBS = 256
 CHUNK_CHARS = 4_000_000
-"""Redis serves nobody else while it takes in one chunk."""
-READ_ANSWERS = 512
+"""Bounds of one script call: Redis serves no other client meanwhile."""
+READ_RESULTS = 512
 LISTEN_S = 5.0
-"""At most this long, and the redis_client's patience, until a Redis that vanished without a word is noticed."""
+"""Seconds of one blocking read. A Redis that vanished silently is noticed after these and `patience_s`."""
 SWEEP_S = 30.0
 
 ADMIT, SUBMIT, LOOK_UP = Script("admit"), Script("submit"), Script("look_up")
@@ -37,19 +36,17 @@ class _Pending:
     job: Job
     fair_share: FairShare
     wishes: int = 0
-    """Submissions in this process that have not been cancelled."""
+    """Submits of this process that have not been cancelled."""
     queued: bool = False
-    """Redis said so: if it knows nothing of the job later on, it has lost it."""
+    """Redis has confirmed it: if it does not know the job later on, it has lost it."""
     since: float = field(default_factory=time.monotonic)
 
 
 class StreamProducer:
-    """Belongs to one event loop. `wait_patience_s`: how long Redis may be away before waits end with a QueueFault."""
+    """Belongs to one event loop. Waits end with a QueueFault when Redis is unreachable for `wait_patience_s`."""
 
-    def __init__(
-        self, redis_client: RetryingRedis, keys: Keys, settings: BrokerSettings, *, wait_patience_s: float
-    ) -> None:
-        self._redis = redis_client
+    def __init__(self, redis: RetryingRedis, keys: Keys, settings: BrokerSettings, *, wait_patience_s: float) -> None:
+        self._redis = redis
         self._keys = keys
         self._settings = settings
         self._wait_patience_s = wait_patience_s
@@ -65,7 +62,7 @@ class StreamProducer:
         if self._listener is not None:
             self._listener.cancel()
             await asyncio.wait([self._listener])
-        self._waiters.fail("the broker was closed while somebody waited")
+        self._waiters.fail("the broker was closed while a client waited")
 
     # --------------------------------------------------------------------------------------------------- submit
 
@@ -75,7 +72,8 @@ class StreamProducer:
         grader = grader_of(jobs)
         wanted = {job.id: job for job in jobs}
         await self._open()
-        self._wish(wanted.values(), fair_share)  # before Redis knows them: the answer may come before the reply
+        for job in wanted.values():  # before Redis knows them: the result may come before the reply
+            self._pending.setdefault(job.id, _Pending(job, fair_share)).wishes += 1
         try:
             answered = await self._queue_within_bound(grader, fair_share, list(wanted.values()))
         except (QueueFault, QueueFull, asyncio.CancelledError):
@@ -86,12 +84,8 @@ class StreamProducer:
             pending.queued = True
         return answered
 
-    def _wish(self, jobs: Iterable[Job], fair_share: FairShare) -> None:
-        for job in jobs:
-            self._pending.setdefault(job.id, _Pending(job, fair_share)).wishes += 1
-
     def _withdraw(self, job_ids: Iterable[str]) -> list[str]:
-        """Take one wish each back; the ids that nobody in this process wants any more."""
+        """Take one wish each back; returns the ids without wishes left in this process."""
         unwanted = []
         for job_id in dict.fromkeys(job_ids):
             pending = self._pending.get(job_id)
@@ -104,35 +98,32 @@ class StreamProducer:
         return unwanted
 
     async def _queue_within_bound(self, grader: str, fair_share: FairShare, jobs: list[Job]) -> dict[str, str]:
-        """The results of those that are answered already. One chunk is checked and queued in one step.
+        """The cached results. One chunk is checked and queued in one step.
 
-        More than one are checked first and queued then, so that as many processes as submit large batches at the same
-        moment can overshoot the bound together; but nothing is ever queued of a batch that is refused.
+        Several are checked first and queued then, so that processes that submit large batches at the same moment can
+        exceed the bound together. Nothing of a refused batch is queued.
         """
         chunks = list(_chunks(jobs))
         if len(chunks) == 1:
             return await self._queue(grader, fair_share, chunks[0], self._settings.max_depth)
-        await self._admit(grader, [job.id for job in jobs])
+        keys = [self._keys.queue(grader), self._keys.jobs(grader)]
+        new, depth = await self._redis.run(ADMIT, keys, self._keys.prefix, *(job.id for job in jobs))
+        if new and depth + new > self._settings.max_depth:
+            raise QueueFull(grader, self._settings.retry_after_s)
         answered: dict[str, str] = {}
         for chunk in chunks:
             answered.update(await self._queue(grader, fair_share, chunk, None))
         return answered
 
-    async def _admit(self, grader: str, job_ids: list[str]) -> None:
-        keys = [self._keys.queue(grader), self._keys.jobs(grader)]
-        new, depth = await self._redis.run(ADMIT, keys, self._keys.prefix, *job_ids)
-        if new and depth + new > self._settings.max_depth:
-            raise QueueFull(grader, self._settings.retry_after_s)
-
     async def _queue(
         self, grader: str, fair_share: FairShare, jobs: Sequence[Job], bound: int | None
     ) -> dict[str, str]:
-        """The results of those that are answered already."""
+        """The cached results. `bound` None: queue whatever the depth. Raises QueueFull."""
         pairs = [text for job in jobs for text in (job.id, job.payload)]
         keys = [*self._keys.waiting(grader), self._inbox]
         limit = -1 if bound is None else bound
-        turns_from = 0 if fair_share.priority is Priority.EVALUATION else TRAINING_FROM
-        args = (self._keys.prefix, limit, ms(JOB_TTL_S), grader, fair_share.run, turns_from)
+        first_time = 0 if fair_share.priority is Priority.EVALUATION else TRAINING_FROM
+        args = (self._keys.prefix, limit, ms(JOB_TTL_S), grader, fair_share.run, first_time)
         bounds = (TRAINING_FROM, MAX_FAIR_SHARES, MAX_TOKENS)
         answered = await self._redis.run(SUBMIT, keys, *args, *bounds, *pairs)
         if answered == "full":
@@ -155,7 +146,7 @@ class StreamProducer:
             self._waiters.leave(waiter, wanted)
 
     async def _look_up(self, job_ids: Sequence[str]) -> list[str]:
-        """Deliver what is answered, have the rest sent to this inbox; the ids that Redis knows nothing of."""
+        """Deliver stored results and have the others sent to this inbox; returns the ids that Redis does not know."""
         lost = []
         for chunk in chunked(job_ids):
             found = await self._redis.run(LOOK_UP, [self._inbox], self._keys.prefix, *chunk)
@@ -181,7 +172,7 @@ class StreamProducer:
     # --------------------------------------------------------------------------------------------------- listen
 
     async def _open(self) -> None:
-        """Have an inbox before anybody could be told of it."""
+        """Create the inbox before a job can name it."""
         if self._listener is not None and not self._listener.done():
             return
         async with self._opening:
@@ -192,7 +183,7 @@ class StreamProducer:
 
     def _stopped(self, listener: asyncio.Task[None]) -> None:
         if not listener.cancelled() and (error := listener.exception()) is not None:
-            self._waiters.fail(f"reading answers from Redis failed: {type(error).__name__}: {error}")
+            self._waiters.fail(f"reading results from Redis failed: {type(error).__name__}: {error}")
 
     async def _listen(self) -> None:
         lost_at: float | None = None
@@ -208,33 +199,31 @@ class StreamProducer:
                 await asyncio.sleep(LAST_PAUSE_S)
 
     async def _refresh(self) -> None:
-        """Keep the inbox alive, make it anew if it is gone, and look up whatever is still waited for."""
+        """Keep the inbox alive, recreate it if it is gone, and look up the jobs that are waited for."""
         if not await self._redis.call("PEXPIRE", self._inbox, ms(INBOX_TTL_S)):
             self._last_id = await self._redis.run(OPEN_INBOX, [self._inbox], ms(INBOX_TTL_S))
         too_old = time.monotonic() - JOB_TTL_S
         self._pending = {job_id: pending for job_id, pending in self._pending.items() if pending.since > too_old}
-        lost = await self._look_up([*self._queued_here(), *self._waiters.jobs() - self._pending.keys()])
+        queued = [job_id for job_id, pending in self._pending.items() if pending.queued]
+        lost = await self._look_up([*queued, *self._waiters.jobs() - self._pending.keys()])
         for grader, fair_share, chunk in _by_fair_share(
             self._pending[job_id] for job_id in lost if job_id in self._pending
         ):
             await self._queue(grader, fair_share, chunk, None)
-
-    def _queued_here(self) -> list[str]:
-        return [job_id for job_id, pending in self._pending.items() if pending.queued]
 
     async def _read_for(self, duration_s: float) -> None:
         until = time.monotonic() + duration_s
         n_read = 0
         while (left_s := until - time.monotonic()) > 0:
             block_s = min(left_s, LISTEN_S)
-            command = ("XREAD", "COUNT", READ_ANSWERS, "BLOCK", ms(block_s), "STREAMS", self._inbox, self._last_id)
+            command = ("XREAD", "COUNT", READ_RESULTS, "BLOCK", ms(block_s), "STREAMS", self._inbox, self._last_id)
             for _, entries in await self._redis.read(block_s, *command) or ():
                 for self._last_id, told in entries:
                     if "result" in (answer := fields(told)):
                         self._deliver(answer["id"], answer["result"])
                 n_read += len(entries)
-            await asyncio.sleep(0)  # who was answered goes on first: to ask for more takes a tenth of a ms
-            if n_read >= READ_ANSWERS:
+            await asyncio.sleep(0)  # run the waiting coroutines first: the next read takes 0.1 ms
+            if n_read >= READ_RESULTS:
                 await self._redis.call("XTRIM", self._inbox, "MINID", "~", self._last_id)
                 n_read = 0
 

@@ -1,8 +1,8 @@
-"""The connection to one Redis: retries, scripts, and QueueFault where redis-py has an error. Knows no key and no job.
+"""Client of one Redis: retries, scripts, and QueueFault in place of redis-py's errors.
 
-redis-py's own retries stay off: they nest (every command retry reconnects with retries of its own), so nobody can say
-how long they last. `RetryingRedis` tries again for `patience_s` instead. Its socket timeout stays off too: it sends through
-`asyncio.wait_for`, which on Python 3.11 can swallow a cancellation, so that a cancelled task runs on for ever.
+redis-py's own retries stay off: they nest (every command retry reconnects with retries of its own), so their duration
+has no bound. `RetryingRedis` retries for `patience_s` instead. redis-py's socket timeout stays off too: it sends
+through `asyncio.wait_for`, which on Python 3.11 can swallow a cancellation, so that a cancelled task runs on for ever.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from services.broker.streams.sentinel import Sentinels
 LUA = Path(__file__).parents[1] / "lua"
 COMMAND_CONNECTIONS = 64
 READER_CONNECTIONS = 256
-"""Blocking reads at the same time: one per worker and one per asking process."""
+"""Concurrent blocking reads: one per worker and one per API process."""
 FIRST_PAUSE_S = 0.02
 LAST_PAUSE_S = 0.5
 
 
 class RedisUnavailable(QueueFault):
-    """Redis cannot be reached at this moment; the next attempt may succeed."""
+    """Redis cannot be reached; the next attempt may succeed."""
 
 
 class NoGroup(Exception):
-    """The stream, or its consumer group, is not there (any more)."""
+    """The stream or its consumer group does not exist."""
 
 
 class Script:
@@ -61,11 +61,11 @@ class RetryingRedis:
         self._readers = ConnectionPool(where, READER_CONNECTIONS, patience_s)
 
     async def call(self, *command: Argument) -> Any:
-        """The reply. Tries again while Redis is away; raises QueueFault once that has lasted `patience_s`."""
+        """The reply. Retries while Redis is unreachable; raises QueueFault after `patience_s`."""
         return await self.persist(lambda: self._attempt(self._commands, self.patience_s, *command))
 
     async def run(self, script: Script, keys: list[str], *args: Argument) -> Any:
-        """The script's reply, like `call`. It must bear to run twice: that happens when the first reply got lost."""
+        """The script's reply, like `call`. It must be idempotent: it runs twice when the first reply is lost."""
         return await self.persist(lambda: self._run_once(script, keys, args))
 
     async def read(self, block_s: float, *command: Argument) -> Any:
@@ -134,7 +134,7 @@ class RetryingRedis:
 
 
 def fields(flat: Sequence[str]) -> dict[str, str]:
-    """What a stream entry holds, of the names and values that Redis tells in turn."""
+    """The fields of a stream entry, from its alternating names and values."""
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 

@@ -1,21 +1,21 @@
-"""The names of everything that the broker keeps in Redis, and how long it may lie there. Talks to nobody.
+"""Redis keys of the queue and their times to live.
 
 All under one prefix, so that one Redis can be shared and one ACL pattern covers it:
 
-    queue:<grader>    zset     queued jobs by turn
-    turns:<grader>    hash     the turn that is being handed out, and the last one of every fair_share
-    bell:<grader>     list     one token per job that was queued: wakes one worker that waits
+    queue:<grader>    zset     queued jobs by virtual time (start-time fair queuing, docs/decisions/0008)
+    turns:<grader>    hash     virtual time of the job claimed last by priority, and of the last job of every fair share
+    bell:<grader>     list     one token per job that was queued: wakes one idle worker
     jobs:<grader>     stream   running jobs: id; group `workers`
-    job:<id>          hash     a job between submission and answer (`JOB_FIELDS`), one field per inbox that waits
+    job:<id>          hash     an unfinished job (`JOB_FIELDS`), and one field per inbox that waits
     result:<id>       string   the result of a finished job, to cache
-    uncached:<id>     string   the same, only for those who wait already
-    inbox:<asker>     stream   answers on their way to one broker instance: id, result
-    note:<key>        string   what processes want remembered
+    uncached:<id>     string   the result of a finished job, for the clients that wait already
+    inbox:<producer>  stream   results on their way to one broker instance: id, result
+    note:<key>        string   a text of `put_note`
     dead:<grader>     stream   dead letters: id, payload, history
-    workers           zset     live workers by the time at which they are forgotten
-    worker:<name>     string   what that worker announced
+    workers           zset     live workers by the time at which their registration ends
+    worker:<name>     string   registration of that worker
 
-Everything has a time to live, so an abandoned Redis empties itself. What is in use has its time renewed.
+Everything has a time to live, which use renews, so an abandoned Redis empties itself.
 """
 
 from __future__ import annotations
@@ -25,19 +25,20 @@ from dataclasses import dataclass
 GROUP = "workers"
 
 JOB_TTL_S = 86_400.0
-"""Of the job streams and job records. Far beyond every deadline: it only cleans up."""
+"""Seconds to keep job streams and job records. Far beyond every deadline: it only cleans up."""
 INBOX_TTL_S = 300.0
-"""Of the inbox of a process that died. One that only stood still this long reads the stored results instead."""
+"""Seconds to keep the inbox of a dead process. A process that was frozen for longer reads the stored results."""
 DEAD_TTL_S = 7 * 86_400.0
 JOB_FIELDS = ("grader", "payload", "entry", "starts", "turn", "history")
-"""Of every `job:<id>`; `entry` is its place in the stream while it runs, else empty."""
+"""Fields of every `job:<id>`. `entry`: its id in the stream while it runs, else empty; `turn`: its virtual time."""
 N_JOB_FIELDS = len(JOB_FIELDS)
-"""A job record with no more fields than these is wanted by nobody."""
+"""A job record with only these fields has no inbox that waits: the job is unwanted."""
 TRAINING_FROM = 10**12
-"""Turns of training start here, those of evaluation at 0. Lua writes whole numbers of up to 14 digits exactly."""
+"""First virtual time of training; evaluation starts at 0. Lua writes integers of up to 14 digits exactly."""
 MAX_TOKENS = 1024
+"""Wake-up tokens kept per queue."""
 MAX_INBOX = 20_000
-"""Answers that one inbox holds; whoever falls behind further reads the stored results too."""
+"""Results that one inbox holds; a process that falls behind further reads the stored results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +48,15 @@ class Keys:
     def queue(self, grader: str) -> str:
         return f"{self.prefix}queue:{grader}"
 
-    def turns(self, grader: str) -> str:
+    def virtual_times(self, grader: str) -> str:
         return f"{self.prefix}turns:{grader}"
 
-    def bell(self, grader: str) -> str:
+    def wakeup(self, grader: str) -> str:
         return f"{self.prefix}bell:{grader}"
 
     def waiting(self, grader: str) -> list[str]:
-        """Everything about what is queued and running: the first keys of the scripts that move jobs."""
-        return [self.queue(grader), self.turns(grader), self.bell(grader), self.jobs(grader)]
+        """KEYS 1 to 4 of the scripts that move jobs."""
+        return [self.queue(grader), self.virtual_times(grader), self.wakeup(grader), self.jobs(grader)]
 
     def jobs(self, grader: str) -> str:
         return f"{self.prefix}jobs:{grader}"
@@ -66,8 +67,8 @@ class Keys:
     def result(self, job_id: str, *, cache: bool) -> str:
         return f"{self.prefix}{'result' if cache else 'uncached'}:{job_id}"
 
-    def inbox(self, asker: str) -> str:
-        return f"{self.prefix}inbox:{asker}"
+    def inbox(self, producer: str) -> str:
+        return f"{self.prefix}inbox:{producer}"
 
     def note(self, key: str) -> str:
         return f"{self.prefix}note:{key}"

@@ -1,8 +1,8 @@
-"""Redis behind Sentinels: every new connection asks them where the master is. Fails over nothing itself.
+"""Redis behind Sentinels: every new connection asks them where the master is.
 
     redis+sentinel://[user:password@]host:port,host:port/NAME/DB[?sentinel_username=...&sentinel_password=...]
 
-User, password and the rest of the query are for the master. Without TLS; Sentinels that ask for it are not supported.
+User, password and the rest of the query are for the master. TLS to the Sentinels is not supported.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from redis.backoff import NoBackoff
 
 SCHEME = "redis+sentinel"
 ASK_S = 1.0
-"""Whoever has not answered by then is passed over for the next."""
+"""Seconds until the next Sentinel is asked."""
 DEFAULT_PORT = 26379
 
 
