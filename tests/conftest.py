@@ -33,7 +33,7 @@ ROOT = Path(__file__).parent.parent
 SECONDS = Path(__file__).parent / "seconds.json"
 """Wall time in seconds of each test file that takes at least one, as `pytest --record-seconds` measured it."""
 
-FAST_S = 3
+FAST_S = 2
 """Seconds that a file of `make test-fast` takes at most."""
 STARTED = time.monotonic()
 
