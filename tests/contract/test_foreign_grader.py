@@ -70,7 +70,7 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_an_installed_grader_is_found_proves_itself_and_grades(toy: Path) -> None:
     assert list(installed()) == [*GRADERS, "toy"]
     grader = load("toy")
-    grader.prove()
+    grader.self_test()
     right = RawSubmission(id="a", completion="a", task={"wanted": "a"})
     graded = grader.grade(right, "toy/strict@1", 0)
     assert (graded.reward, graded.stage, graded.grader) == (1.0, Stage.TESTS, grader.info().grader)
@@ -87,7 +87,7 @@ def test_its_revision_is_of_its_package_and_of_what_it_uses_of_ours(toy: Path) -
 def test_its_cases_are_held_against_it(toy: Path) -> None:
     (toy / "cases.yaml").write_text(CASES.replace("reward: [1, 1]", "reward: [0, 0]"))
     with pytest.raises(InternalFault, match="this grader fails its own cases: case 'pass' got reward 1.0"):
-        load("toy").prove()
+        load("toy").self_test()
 
 
 def test_a_package_that_it_lacks_is_named_with_what_to_install(toy: Path) -> None:
