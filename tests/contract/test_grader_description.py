@@ -81,7 +81,7 @@ class CobolGrader:
 @asynccontextmanager
 async def working(grader: Grader, broker: Broker) -> AsyncIterator[None]:
     stop = asyncio.Event()
-    worker = asyncio.create_task(Worker(grader, broker, slots=1, proven=True).run(stop))
+    worker = asyncio.create_task(Worker(grader, broker, slots=1, self_tested=True).run(stop))
     try:
         yield
     finally:
@@ -91,7 +91,7 @@ async def working(grader: Grader, broker: Broker) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def api(broker: Broker) -> AsyncIterator[httpx.AsyncClient]:
-    app = create_app(broker, ApiSettings(roster_fresh_s=0.0, worker_grace_s=0.0))
+    app = create_app(broker, ApiSettings(registry_ttl_s=0.0, worker_grace_s=0.0))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
         yield client
 
@@ -247,11 +247,10 @@ def test_a_prompt_beside_a_conversation_is_a_fault_that_says_so(preference_grade
 
 @ALL
 def test_a_description_names_stages_rates_and_components_that_there_are(name: str) -> None:
-    kind = class_of(name)
-    assert kind.stages[0] is Stage.EXTRACT
-    stages = {stage.value for stage in kind.stages}
-    assert {rule.partition(":")[2] for rule in kind.rates.values()} - {""} <= stages
-    assert list(kind.rates.values())[-1] == "passed"
+    kind, task = class_of(name), TASKS[name]
+    assert task.STAGES[0] == Stage.EXTRACT
+    assert {rule.partition(":")[2] for rule in task.RATES.values()} - {""} <= {*task.STAGES} <= {*Stage}
+    assert list(task.RATES.values())[-1] == "passed"
     assert set(kind.shipped.measures) <= {*kind.shipped.components, "preferred"}
 
 
