@@ -18,7 +18,8 @@ def programs(tmp_path: Path) -> Path:
     """Programs that stand before the system's; the interpreter is ours, as in an image."""
     folder = tmp_path / "programs"
     folder.mkdir()
-    (folder / "python").symlink_to(sys.executable)
+    (folder / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (folder / "python").chmod(0o755)
     return folder
 
 
