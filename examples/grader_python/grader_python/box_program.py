@@ -13,7 +13,7 @@ print("started", file=report, flush=True)
 try:
     code = compile(asked["answer"], "answer.py", "exec")
 except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-    found = {"line": getattr(error, "lineno", None), "message": str(error.args[0])}
+    found = {"line": getattr(error, "lineno", None), "message": getattr(error, "msg", type(error).__name__)}
 else:
     answer = sys.modules["answer"] = types.ModuleType("answer")
     if asked["call"]:
