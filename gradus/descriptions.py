@@ -24,7 +24,6 @@ def describe(name: str, task: type[Task], components: tuple[str, ...] = ()) -> G
 def description_of(name: str) -> GraderDescription:
     """The description of a grader that is not running, without components: for evaluations that store none.
 
-    Without a task class in the SDK: no stages, and `tests` as the only rate. Records without a verdict name no
-    grader: an empty name becomes `unknown`.
+    Without a task class in the SDK: no stages, and `tests` as the only rate.
     """
-    return describe(name or "unknown", task_class(name))
+    return describe(name, task_class(name))
