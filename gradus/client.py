@@ -40,6 +40,7 @@ from gradus.contract import (
     Submission,
     TaskSubmission,
     faulted,
+    grader_named,
     job_id_of,
     misuse_of,
     submission_class,
@@ -265,6 +266,18 @@ class RewardClient:
                     trouble = self._unreachable(url, error)
         assert trouble is not None
         raise QueueFault(trouble.message)
+
+    async def known(self, grader: str) -> str:
+        """`grader`, if it ships, is installed here, or is announced by a worker of the service.
+
+        Raises UnknownGrader for other names, QueueFault when no service answers.
+        """
+        try:
+            return grader_named(grader)
+        except UnknownGrader:
+            if await self.description(_checked_name(grader)) is None:
+                raise
+            return grader
 
     async def wait_ready(self, grader: str, timeout_s: float = 60.0) -> GraderInfo:
         """The grader's announcement, as soon as a worker for it is alive. Raises QueueFault after `timeout_s`."""

@@ -12,7 +12,7 @@ from gradus.contract import Diagnostic, Graded, GraderName
 
 MAX_CHARS = 4000
 LANGUAGES = {"ocaml": "OCaml", "rust": "Rust"}
-"""Graders whose answers are code, which can be repaired."""
+"""Names of languages by the grader's name. Other graders of code are called by their own name."""
 MISTAKE = "code has a mistake. Find it, and answer with the whole corrected file."
 SAID = "# What the compiler and the tests say"
 SPECIAL = re.compile(r"<\|\w{1,40}\|>")
@@ -36,7 +36,7 @@ def reply(result: Graded) -> str:
 
 def asked_to_repair(name: GraderName, message: str) -> str:
     """The user's next turn after an answer that did not pass; `message` is what `reply` makes of its verdict."""
-    return f"This {LANGUAGES[name]} {MISTAKE}\n\n{quoted_message(message)}"
+    return f"This {LANGUAGES.get(name, name)} {MISTAKE}\n\n{quoted_message(message)}"
 
 
 def quoted_message(message: str) -> str:

@@ -36,7 +36,7 @@ def grade(
     """
     from gradus.contract import grader_named
 
-    name = grader_named(grader)
+    name = grader_named(grader) if url is None else grader
     asked = _submissions(name, submissions)
     results = _graded(name, asked, url, deadline_s, api_key, slots, rubric, config)
     faults = 0
@@ -91,7 +91,7 @@ def _graded(
     async def run() -> list[Graded | Faulted]:
         # a person waits: report an unreachable service soon, not at the deadline
         async with RewardClient(url, api_key=api_key, attempts=10) as client:
-            return await client.grade(name, asked, rubric=rubric, deadline_s=deadline_s)
+            return await client.grade(await client.known(name), asked, rubric=rubric, deadline_s=deadline_s)
 
     return asyncio.run(run())
 

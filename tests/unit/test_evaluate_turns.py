@@ -398,6 +398,9 @@ class _Harsh:
     def __init__(self, inner: ServiceJudge) -> None:
         self._inner = inner
 
+    async def known(self, grader: str) -> str:
+        return await self._inner.known(grader)
+
     async def info(self) -> Any:
         return await self._inner.info()
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gradus.contract import Graded, GraderName, explain
+from gradus.contract import Graded, GraderDescription, GraderName, explain
 from gradus.errors import Misuse
-from gradus.sayings import LANGUAGES, asked_to_repair, reply
+from gradus.sayings import asked_to_repair, reply
 from trainer.evaluate.asking import Ask, Plan, Source, seed_of
 from trainer.evaluate.collect import OnProgress, gather
 from trainer.evaluate.details import is_judged
@@ -24,10 +24,12 @@ from trainer.prompts import Message, Prompt, with_opening
 from trainer.rewards import NO_VERDICT, Record, clean
 
 
-def refuse_turns(grader: GraderName, turns: int) -> None:
-    """Raises Misuse where there is nothing to repair."""
-    if turns > 1 and grader not in LANGUAGES:
-        raise Misuse(f"--turns {turns}: answers of the grader {grader!r} are no code, which could be repaired")
+def refuse_turns(description: GraderDescription, turns: int) -> None:
+    """Raises Misuse for several turns with a grader whose answers are prose, which has no fences."""
+    if turns > 1 and not description.fences:
+        raise Misuse(
+            f"--turns {turns}: answers of the grader {description.name!r} are no code, which could be repaired"
+        )
 
 
 async def collect_turns(

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from gradus.client import RewardClient
 from gradus.console import say
-from gradus.contract import Faulted, Graded, GraderDescription, GraderInfo, misuse_of, submission_class
+from gradus.contract import Faulted, Graded, GraderDescription, GraderInfo, grader_named, misuse_of, submission_class
 from gradus.descriptions import description_of
 from gradus.errors import QueueFault
 from gradus.local import LocalGrader, open_local
@@ -24,6 +24,10 @@ READY_TIMEOUT_S = 15.0
 
 class Judge(Protocol):
     """Grades for one grader."""
+
+    async def known(self, grader: str) -> str:
+        """`grader`. Raises UnknownGrader for a name that no grader has."""
+        ...
 
     async def info(self) -> GraderInfo:
         """Who judges. Raises a fault when nobody is there."""
@@ -46,6 +50,9 @@ class ServiceJudge:
         self._grader = grader
         self._ready_timeout_s = ready_timeout_s
 
+    async def known(self, grader: str) -> str:
+        return await self._client.known(grader)
+
     async def info(self) -> GraderInfo:
         return await self._client.wait_ready(self._grader, self._ready_timeout_s)
 
@@ -64,6 +71,9 @@ class LocalJudge:
         self._grader: LocalGrader | None = None
         self._lock = threading.Lock()
         """Held while grading: calls of one slot must not overlap."""
+
+    async def known(self, grader: str) -> str:
+        return grader_named(grader)
 
     async def info(self) -> GraderInfo:
         return self._started().info()
