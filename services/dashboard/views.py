@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gradus.contract import Stage
+from services.dashboard.confined_files import ConfinedDirectory
 from services.dashboard.evaluations import MODES, Evaluation, Figures
-from services.dashboard.follow import Json
 from services.dashboard.groups import BUCKETS, Group, Groups, records_of
-from services.dashboard.run import Run
+from services.dashboard.jsonl_tail import Json
+from services.dashboard.run import FollowedRun
 from services.dashboard.series import Binned, Row, StepLog, finite, mean_of, share_of
-from services.dashboard.walled import Walled
 
 DIGITS = 6
 """Significant ones, of what is drawn."""
@@ -25,7 +25,7 @@ MAX_PARTS = 24
 MAX_SAME_PROMPT = 200
 
 
-def summary_of(run: Run, now: float) -> Json:
+def summary_of(run: FollowedRun, now: float) -> Json:
     """One row of the list of runs."""
     state, why = run.state(now)
     log = run.metrics
@@ -47,11 +47,11 @@ def summary_of(run: Run, now: float) -> Json:
         "reward_std": log.newest.get("reward_std"),
         "loss": log.latest.get("loss"),
         "held_out": held_out and _held_out(*held_out),
-        "alarms": [{"rule": one.rule.value, "title": one.title, "detail": one.detail} for one in run.alarms()],
+        "alarms": [{"rule": one.rule.value, "title": one.title, "detail": one.detail} for one in run.alerts()],
     }
 
 
-def detail_of(run: Run, now: float) -> Json:
+def detail_of(run: FollowedRun, now: float) -> Json:
     """Everything of a run but its completions."""
     return {
         **summary_of(run, now),
@@ -136,9 +136,9 @@ def _held_out(evaluation: Evaluation, figures: Figures) -> Json:
 # ------------------------------------------------------------------------------------------------------------ groups
 
 
-def group_of(walled: Walled, run: Run, group: Group, *, with_signal: bool = False) -> Json:
+def group_of(confined: ConfinedDirectory, run: FollowedRun, group: Group, *, with_signal: bool = False) -> Json:
     """One group with its completions, as they stand in the file now. `with_signal`: which neighbours are named."""
-    records = records_of(walled, run.completions_path, group)
+    records = records_of(confined, run.completions_path, group)
     known = run.groups.of_prompt(group.prompt_id)[-MAX_SAME_PROMPT:]
     prompt, left_out = _cut(_text_of(records[0].get("prompt")) if records else "", MAX_PROMPT_CHARS)
     return {

@@ -44,11 +44,11 @@ class Grader(Protocol):
         ...
 
 
-class NotNamed(InternalFault):
+class ModelNotConfigured(InternalFault):
     """Nobody named what this grader is to judge by, and none ships with it."""
 
 
-def usual_slots(grader: Grader) -> int:
+def default_slots(grader: Grader) -> int:
     """How many submissions a worker grades concurrently by default: one per core that it may use, or as it says."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return grader.waiting_slots or cores

@@ -44,7 +44,7 @@ class Library:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CompilerInvocation:
     """What cargo gave the compiler for the project itself."""
 
     externs: Mapping[str, Path]
@@ -89,7 +89,7 @@ class Project:
     def lock(self) -> bytes:
         return (self.folder / "Cargo.lock").read_bytes()
 
-    def build(self) -> Call:
+    def build(self) -> CompilerInvocation:
         said = self._run("build", "--verbose", f"--target-dir={self.folder / 'target'}").stderr
         line = re.search(rf"Running `(.* --crate-name {_NAME} .*)`", said)
         if line is None:
@@ -137,8 +137,8 @@ def _library(package: Mapping[str, Any], target: Mapping[str, Any], needs: Mappi
     return Library(package["name"], Path(target["src_path"]), "proc-macro" in target["kind"], needs)
 
 
-def _call(arguments: Sequence[str]) -> Call:
+def _call(arguments: Sequence[str]) -> CompilerInvocation:
     pairs = list(zip(arguments, arguments[1:], strict=False))
     externs = (value.partition("=") for flag, value in pairs if flag == "--extern")
     search = (value for flag, value in pairs if flag == "-L")
-    return Call({name: Path(path) for name, _, path in externs}, tuple(dict.fromkeys(search)))
+    return CompilerInvocation({name: Path(path) for name, _, path in externs}, tuple(dict.fromkeys(search)))

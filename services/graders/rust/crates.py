@@ -26,7 +26,7 @@ from pydantic import Field, field_validator
 
 from gradus.errors import InternalFault, Misuse
 from gradus.resources import cache
-from services.graders.base.settings import Section
+from services.graders.base.config_loader import Section
 from services.graders.rust import cargo as cargo_project
 from services.graders.rust import macros
 from services.graders.rust.cargo import Library, Project
@@ -292,6 +292,8 @@ def _reachable(start: str, libraries: Mapping[str, Library]) -> Iterator[tuple[L
         library = libraries[waiting.pop()]
         source = Source(library.root_file, procedural=library.procedural)
         yield library, source
-        more = [library.needs[name] for name in source.passed_on(library.needs) if library.needs[name] in libraries]
+        more = [
+            library.needs[name] for name in source.reexported_crates(library.needs) if library.needs[name] in libraries
+        ]
         waiting += [one for one in more if one not in seen]
         seen.update(more)

@@ -15,9 +15,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from gradus.tasks.rust import RustTask
-from services.graders.rust.imports import globs, is_plain
+from services.graders.rust.glob_imports import globs, is_plain
 from services.graders.rust.lexer import Kind, Token, code, tokens
-from services.graders.rust.signature import Pin, Signature
+from services.graders.rust.signature import Signature, TypePin
 from services.graders.rust.toolchain import HARNESS_CRATE
 
 _COMPARISON = """
@@ -62,7 +62,7 @@ macro_rules! assert {{
 class TestsFile:
     __test__ = False  # not a test class, whatever pytest thinks of its name
     text: str
-    pins: dict[int, Pin]
+    pins: dict[int, TypePin]
     """Line -> what is pinned there."""
 
 
