@@ -39,7 +39,7 @@ class Leak:
 
 
 class EvalIndex:
-    """What must not be trained on, looked up by name, by content and by runs."""
+    """Index of the evaluation rows, by name, by content and by n-grams."""
 
     def __init__(self, rows: Sequence[Row], sizes: NgramSizes) -> None:
         self._sizes = sizes

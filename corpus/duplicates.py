@@ -1,6 +1,6 @@
-"""Doubles in a file of rows: the same prompt or tests, or a prompt that is nearly the same. Keeps the first of each.
+"""Duplicates in a file of rows: the same prompt or tests, or a prompt that is nearly the same. Keeps the first of each.
 
-Rows of one `group` are variants that were made on purpose: only the same prompt makes one of them a double.
+Rows of one `group` are variants that were made on purpose: only the same prompt makes one of them a duplicate.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Duplicate:
 
 
 def find_duplicates(rows: Sequence[Row], threshold: float) -> list[Duplicate]:
-    """Every row that an earlier one stands for, in order. `threshold`: share of common runs; with 1 only exact ones."""
+    """Every row that duplicates an earlier one, in order. `threshold`: share of common n-grams; 1: exact ones only."""
     found: dict[int, Duplicate] = {}
     seen: dict[tuple[str, str], int] = {}
     for at, row in enumerate(rows):

@@ -1,4 +1,4 @@
-"""Which drafts become tasks: those that admission lets in. What it finds is told of each; nothing is written.
+"""Validation of imported drafts: which become tasks, and the findings on each. Writes nothing.
 
 A draft without a reference answer is unproven: that its tests can be passed, nothing shows. What can be shown is: its
 stub compiles, the tests compile against it, and it does not pass them.
@@ -67,7 +67,7 @@ def _formal(draft: Draft, name: GraderName, proven_only: bool) -> Decision:
 
 
 def _unjudged(drafts: Sequence[Draft]) -> Iterator[Decision]:
-    """Doubles only."""
+    """Only duplicates are found."""
     seen: dict[str, str] = {}
     for draft in drafts:
         first = seen.setdefault(draft.id, draft.where)

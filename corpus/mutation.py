@@ -1,4 +1,4 @@
-"""An edit: one way to break a text as people break it, and how some of many are chosen. Knows no language."""
+"""Mutations: one edit that breaks a text as people break it, and how some of many are chosen, for any language."""
 
 from __future__ import annotations
 

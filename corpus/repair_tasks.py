@@ -47,7 +47,7 @@ class Mutations(Protocol):
 
 @dataclass(slots=True)
 class MutationResult:
-    """What came of one task."""
+    """The repair tasks made of one task, and what prevented others."""
 
     where: str
     id: str

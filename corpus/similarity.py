@@ -1,6 +1,6 @@
-"""How alike texts are: plain words, runs of words, and pairs of texts that share most of theirs. Knows no rows.
+"""Similarity of texts: plain words, n-grams, and pairs of texts that share most of theirs.
 
-Likeness is the exact share of common runs (Jaccard), not an estimate: pairs are found by looking only for the rare ones
+It is the exact share of common n-grams (Jaccard), not an estimate: pairs are found by looking only for the rare ones
 among each text's runs, so nothing depends on chance or on the order of texts.
 """
 
@@ -34,14 +34,14 @@ def plain(text: str) -> str:
 
 
 def ngrams(tokens: Sequence[str], length: int) -> frozenset[Ngram]:
-    """Every run of `length` tokens; of a shorter text the whole of it."""
+    """Every n-gram of `length` tokens; of a shorter text the whole of it."""
     if len(tokens) <= length:
         return frozenset({tuple(tokens)}) if tokens else frozenset()
     return frozenset(tuple(tokens[at : at + length]) for at in range(len(tokens) - length + 1))
 
 
 def similar_pairs(texts: Sequence[frozenset[Ngram]], threshold: float) -> Iterator[tuple[int, int, float]]:
-    """Every pair `(earlier, later, share)` with at least `threshold` of its runs in common, by the later one.
+    """Every pair `(earlier, later, share)` with at least `threshold` of its n-grams in common, by the later one.
 
     Two sets that overlap so much must share one of the rarest runs of each: only such pairs are compared.
     """

@@ -1,4 +1,4 @@
-"""What can be wrong with story tasks: references that are no stories or stand in the goal, doubles, answers to try.
+"""What can be wrong with story tasks: references that are no stories or stand in the goal, duplicates, answers to try.
 
 Judges texts by their words alone and asks no grader; `corpus.task_validation` does.
 """

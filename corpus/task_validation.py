@@ -1,4 +1,4 @@
-"""Task admission: a task is usable only if its reference answer gets full marks and its stub, or nothing, does not.
+"""Task validation: a task is usable only if its reference answer gets full marks and its stub, or nothing, does not.
 
 Reads rows and asks a grader; changes no file. Everything found is reported, row by row. What "full marks" are for
 stories, and what their texts give away, is in `corpus.story_task_checks`.
@@ -42,7 +42,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class ValidationRules:
-    """What is asked of code tasks that can be asked less of, for those that others wrote."""
+    """Requirements on code tasks that imports of other people's tasks may relax."""
 
     needs_solution: bool = True
     full_marks: bool = True
@@ -54,7 +54,7 @@ STRICT = ValidationRules()
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """One answer to one task, and what it must earn: full marks, anything but a pass, or as much as the bar says."""
+    """One answer to one task, and what it must earn: full marks, anything but a pass, or a reward within `bounds`."""
 
     finding: Finding
     which: str

@@ -60,7 +60,7 @@ class Trajectory:
 
 @dataclass(slots=True)
 class TrajectoryResult:
-    """What came of one row."""
+    """The trajectory made of one row, or why there is none."""
 
     where: str
     id: str

@@ -57,7 +57,7 @@ class Check:
 
 
 def run_check(what: str, look: Callable[[], str], needed: bool = True) -> Check:
-    """Sign with the text that `look` returns, or with its error: a broken library must not hide the other signs."""
+    """Check with the text that `look` returns, or with its error: a broken library must not hide the other checks."""
     try:
         return Check(what, True, look())
     except (GradusError, ImportError, OSError, RuntimeError) as error:
@@ -69,14 +69,14 @@ def is_installed(module: str) -> bool:
 
 
 def extra(name: str, module: str, use: str) -> Check:
-    """Sign for one of our extras: whether `module`, one of its packages, is installed."""
+    """Check for one of Gradus' extras: whether `module`, one of its packages, is installed."""
     found = is_installed(module)
     text = "installed" if found else f"{use} needs it: pip install 'gradus[{name}]'"
     return Check(f"extra {name}", found, text, False)
 
 
 def examine(redis: str | None = None, url: str | None = None, *, as_json: bool = False) -> int:
-    """Print every sign, one per line or all as one JSON object; 0 if everything needed is there, else 1."""
+    """Print every check, one per line or all as one JSON object; 0 if everything needed is there, else 1."""
     found = []
     for check in run_checks(redis, url):
         found.append(check)
@@ -89,7 +89,7 @@ def examine(redis: str | None = None, url: str | None = None, *, as_json: bool =
 
 
 def run_checks(redis: str | None, url: str | None) -> Iterator[Check]:
-    """Signs of the machine, then of every installed wing, then of the service at `url`."""
+    """Checks of the machine, then of every installed wing, then of the service at `url`."""
     python = ".".join(map(str, sys.version_info[:3]))
     yield Check("machine", True, f"{platform.platform()}, Python {python}")
     yield cpu()
@@ -110,7 +110,7 @@ async def _ask_service(url: str) -> str:
 
 
 def cpu() -> Check:
-    """Sign for cores and their instruction sets, as far as kernels of torch and ONNX Runtime use them."""
+    """Check of cores and their instruction sets, as far as kernels of torch and ONNX Runtime use them."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     flags = cpu_flags()
     able = [name for name, any_of in ABILITIES.items() if any(flag in flags for flag in any_of)]
@@ -137,7 +137,7 @@ def cpu_flags() -> frozenset[str]:
 
 
 def memory() -> Check:
-    """Sign for the memory this process may use; a container's limit counts."""
+    """Check of the memory this process may use; a container's limit counts."""
     found_gb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     usable_gb = found_gb
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
@@ -152,7 +152,7 @@ def memory() -> Check:
 
 
 def disks() -> Iterator[Check]:
-    """Signs for free space where runs, models and builds are written."""
+    """Checks of free space where runs, models and builds are written."""
     hub = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
     for what, place in (("runs", Path("runs")), ("models", hub), ("builds", cache())):
         there = next((folder for folder in (place, *place.absolute().parents) if folder.is_dir()), Path("/"))

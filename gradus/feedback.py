@@ -1,7 +1,6 @@
-"""What a grader found, in words for a model: the reply of a tool, a prompt for repair, the next turn of an evaluation.
+"""A verdict as text for a model: the reply of a tool, the prompt of a repair task, the next turn of an evaluation.
 
-One room for the words, so that what models are trained on and what they are measured with is the same. Adds nothing to
-the result, and so tells nothing of hidden tests.
+Training and evaluation share these texts. They show only what the result holds, so nothing of hidden tests.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def reply(result: Graded) -> str:
 
 
 def repair_turn(name: GraderName, message: str) -> str:
-    """The user's next turn after an answer that did not pass; `message` is what `reply` makes of its verdict."""
+    """The user turn that asks for a repair, after an answer that did not pass. `message`: `reply(result)`."""
     return f"This {LANGUAGES[name]} {MISTAKE}\n\n{quoted_message(message)}"
 
 

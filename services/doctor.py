@@ -73,7 +73,7 @@ def story_checks() -> Iterator[Check]:
 
 
 def preference_checks() -> Iterator[Check]:
-    """Sign for the preference grader's model, where one is named; loads it and scores nothing."""
+    """Check of the preference grader's model, where one is named; loads it and scores nothing."""
     from services.graders.preference.grader import PreferenceGrader
 
     def model() -> str:

@@ -1,4 +1,4 @@
-"""The live page for tests: a server of its own in a thread, and run folders that grow while it looks."""
+"""The dashboard for tests: a server of its own in a thread, and run folders that grow while it looks."""
 
 from __future__ import annotations
 

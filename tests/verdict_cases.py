@@ -1,4 +1,4 @@
-"""Verdicts written down as data, one behaviour per entry of the files in `tests/cases`; the OCaml grader's cold way."""
+"""Verdicts as data, one behaviour per entry of the files in `tests/cases`; the OCaml grader's cold path."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ Language = Annotated[str | None, typer.Option(help="ocaml or rust [default: what
 
 @dataclass(frozen=True, slots=True)
 class _ImportOptions:
-    """What the options of an import say, beside what to read."""
+    """The options that all imports share, without the sources."""
 
     out: Path
     force: bool

@@ -28,7 +28,7 @@ def unusable_model(name: object, why: str) -> Misuse:
 
 
 def resolve_model_folder(name: str) -> Path:
-    """The folder of a model: itself, or what the hub gives for its name. Raises Misuse when there is none."""
+    """The folder of a model: `name` itself, or the hub's snapshot of `name`. Raises Misuse when there is neither."""
     if Path(name).is_dir():
         return Path(name)
     if Path(name).is_absolute() or name.startswith("."):

@@ -25,7 +25,7 @@ _KEPT_PROMPTS = 256
 
 
 class TokenizedText(NamedTuple):
-    """What the model reads of one text."""
+    """The token ids of a completion behind its prompt, and what was changed for them."""
 
     ids: list[int]
     was_cut: bool
@@ -35,7 +35,7 @@ class TokenizedText(NamedTuple):
 
 
 class PromptTokenizer:
-    """May be called from many threads. `limit`: the most tokens of a text, None for all; the end is what is kept."""
+    """Tokenizes completions behind their prompts; thread-safe. `limit`: how many last tokens are kept; None: all."""
 
     def __init__(self, tokenizer: Any, limit: int | None) -> None:
         self._tokenizer = tokenizer

@@ -1,4 +1,4 @@
-"""Around every request: one log line, one count, and the last net for defects. Logs no body, no header, no raw path."""
+"""Access log: one line and one count per request, and the last exception handler. Logs no body, header or raw path."""
 
 from __future__ import annotations
 

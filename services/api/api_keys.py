@@ -1,4 +1,4 @@
-"""API keys as they stand in the configuration: a name, the key's hash, what it may ask. Holds no key in the clear.
+"""API keys as configured: a name, the hash of the key, the graders it may use. No key is kept in the clear.
 
 One line per key, `NAME sha256:HEX GRADERS`, with commas between graders or `*` for all; `#` starts a comment. Keys are
 made here, long and random, so that a plain SHA-256 is enough: there is no word list to try.
@@ -27,7 +27,6 @@ def hash_of(key: str) -> str:
 @dataclass(frozen=True, slots=True)
 class ApiKey:
     name: str
-    """For logs."""
     key_hash: str
     graders: frozenset[str] | None = None
     """None: all."""
@@ -42,7 +41,7 @@ class ApiKey:
 
 @dataclass(frozen=True, slots=True)
 class KeyRing:
-    """The keys of one service. Without any, nobody is asked for one."""
+    """The keys of one service. Without any, requests need none."""
 
     keys: tuple[ApiKey, ...] = ()
 

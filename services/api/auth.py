@@ -1,4 +1,4 @@
-"""Who may ask, and for what: bearer keys, each with the graders it may use. Knows no users and no quotas."""
+"""Authentication and authorization: bearer keys, each with the graders it may use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from services.api.settings import ApiSettings
 from services.http_server import is_loopback
 
 ANYBODY = ApiKey("anybody", "")
-"""Who asks a service without keys."""
+"""The key of every request to a service without keys."""
 
 
 class Unauthorized(Misuse):

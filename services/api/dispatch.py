@@ -1,4 +1,4 @@
-"""The way of one request: submissions become jobs, jobs get results, results find their submissions. Knows no HTTP.
+"""Dispatches the submissions of a request: submissions become jobs, and results of jobs go to their submissions.
 
 Work is known by its content: identical submissions, of one request or of many, are one job, and a verdict that is
 cached already is not queued again.

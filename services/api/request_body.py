@@ -1,4 +1,4 @@
-"""From the bytes of a request to a validated `GradeRequest`. Queues nothing; what gets past here is well-formed."""
+"""Reads and validates the body of a grading request: media type, size, time, JSON, tasks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from services.api.task_schema import TaskSchema
 
 
 class NotJson(Misuse):
-    """The body says that it is something else than plain JSON."""
+    """The media type or the encoding of the body is not plain JSON."""
 
     status: ClassVar[int] = 415
 

@@ -1,4 +1,4 @@
-"""Answers that take long: they end when the client leaves, and a stream is sent as its lines come. Knows no grading."""
+"""Long responses: work is cancelled when the client disconnects; NDJSON lines are sent as they come."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A span around every request for work, when traces are asked for. Probes and scrapes have none."""
+"""ASGI middleware: a span around every request for work, if tracing is configured. Probes and scrapes get none."""
 
 from __future__ import annotations
 

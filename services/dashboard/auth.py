@@ -1,6 +1,6 @@
-"""Who may look: nobody's business on the loopback address, a token everywhere else; and what browsers are forbidden.
+"""Access to the dashboard: open on the loopback address, a token everywhere else; and security headers.
 
-One token and no users: whoever has it sees everything, and nothing can be changed with it.
+There is one token and there are no users. The token gives read access to everything.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COOKIE = "gradus_dashboard"
 COOKIE_AGE_S = 30 * 24 * 3600
 ENTER = "/enter"
 OPEN_PATHS = frozenset({"/healthz", ENTER, "/style.css"})
-"""What anybody may ask for."""
+"""Paths that need no token."""
 POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -84,7 +84,7 @@ def refuse_open_page(host: str, token: str | None, *, allow_anonymous: bool) -> 
 
 
 class TokenVerifier:
-    """The token, as it is compared."""
+    """Compares tokens and session cookies with the configured token."""
 
     def __init__(self, token: str | None) -> None:
         self._token = token
@@ -117,7 +117,7 @@ def _session_in(cookie: str) -> str:
 
 
 class AuthMiddleware:
-    """Lets in who may look, and adds to every answer what a browser must not do with it."""
+    """Refuses requests without the token or a session cookie, and adds the security headers to every response."""
 
     def __init__(self, app: ASGIApp, verifier: TokenVerifier, *, only_this_machine: bool) -> None:
         """`only_this_machine`: without a token, refuse names other than this machine's in `Host`, which a page

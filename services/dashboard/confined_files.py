@@ -1,4 +1,4 @@
-"""Reading files of one folder and of no other: neither `..` nor a link leads out of it. Follows no changes."""
+"""Reads files below one folder only: neither `..` nor a symbolic link leads out of it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 
 class ConfinedDirectory:
-    """The folder `root`, which may be made later, seen from inside."""
+    """The files below `root`, a folder that may be created later."""
 
     def __init__(self, root: Path) -> None:
         self.root = Path(os.path.abspath(root))

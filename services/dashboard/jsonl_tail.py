@@ -1,4 +1,4 @@
-"""Following a growing file of JSON lines by offset: each line is read once, however long the file gets.
+"""Follows a growing JSONL file by offset, as `tail -f` does: each line is read once, however long the file gets.
 
 A file that was cut, replaced, deleted or written anew is read from its beginning. A last line that is still being
 written waits for its end; lines that are no JSON objects are counted and left out. Knows nothing of what lines mean.
@@ -34,7 +34,7 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TailUpdate:
-    """What one look at a file brought."""
+    """What one call of `JsonlTail.look` found."""
 
     from_start: bool = False
     """What earlier looks brought is no longer in the file."""
@@ -47,7 +47,7 @@ class TailUpdate:
 
 
 class JsonlTail:
-    """One file of JSON lines, followed."""
+    """Follows one JSONL file."""
 
     def __init__(self, confined: ConfinedDirectory, path: Path) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""Keeps looking at runs and graders, and tells those who listen what changed. Sends nothing by itself."""
+"""Polls run folders and the API, and queues what changed for the clients that listen."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_LISTENERS = 64
 
 
 class LiveState:
-    """Runs and graders, as they are now."""
+    """The current state of runs and graders, and the clients that listen to its changes."""
 
     def __init__(self, folder: Path, api: GradingApi | None) -> None:
         self.runs = Runs(folder)

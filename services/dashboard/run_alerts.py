@@ -1,4 +1,4 @@
-"""What to worry about in a run, in words. It looks at figures only; each rule says what it compared."""
+"""Alerts of a run: rules over its metrics. The text of an alert names the values that were compared."""
 
 from __future__ import annotations
 

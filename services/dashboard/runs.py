@@ -20,7 +20,7 @@ SEARCH_EVERY_S = 5.0
 
 
 class PollResult(NamedTuple):
-    """What one look at all runs brought."""
+    """What one poll of all runs found."""
 
     changed: list[FollowedRun]
     gone: list[str]

@@ -1,4 +1,4 @@
-"""A town of real processes: Redis with its append-only file, APIs, workers. Starts and ends them; asks nothing.
+"""A cluster of real processes: Redis with its append-only file, APIs, workers. Starts and ends them; asks nothing.
 
 What dies is started again, as an orchestrator would do it.
 """
@@ -27,7 +27,7 @@ SOON_S = 60.0
 
 
 class ClusterProcess:
-    """One process of the town and its successors."""
+    """One process of the cluster and its successors."""
 
     def __init__(self, name: str, command: list[str], log: Path) -> None:
         self.name = name
@@ -66,7 +66,7 @@ class ClusterProcess:
 
 
 class Cluster:
-    """`apis` and `workers` of each kind on one Redis; with an island, one worker more that lives there.
+    """`apis` and `workers` of each kind on one Redis; with `namespace`, one worker more, inside it.
 
     Redis forgets a worker `announcement_s` after it announced itself last; it does so every third of that.
     """

@@ -1,6 +1,6 @@
-"""What is done to a town, one function each; every one ends with the town able to work. Asks and judges nothing.
+"""Faults to inject into a cluster, one function each; each leaves it able to work. Asks and judges nothing.
 
-A town that is kept starts its dead again by itself.
+A cluster that is kept starts its dead again by itself.
 """
 
 from __future__ import annotations

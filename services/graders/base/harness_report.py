@@ -1,4 +1,4 @@
-"""What the harness proved: authenticated lines -> how many of the expected tests passed. Reads no other evidence.
+"""The report of a test harness: authenticated lines -> how many of the expected tests passed. Reads no other evidence.
 
 A line counts only if it is whole and starts with the secret that was made for this run. A test passed if it was
 reported as passed and never otherwise; without the end marker not all of them did. Exit status and output of the

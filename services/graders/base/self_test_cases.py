@@ -1,6 +1,6 @@
 """A grader's own cases: small submissions with the verdict that they must get, kept as data beside the grader.
 
-A worker grades them before it serves, and so do the tests and the image build. Decides nothing itself.
+A worker grades them before it serves, and so do the tests and the image build.
 """
 
 from __future__ import annotations

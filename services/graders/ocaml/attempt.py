@@ -1,4 +1,4 @@
-"""One answer to one task on its way through boxes, and what both ways of judging it have in common."""
+"""One grading attempt, an answer to a task on its way through boxes, and what the warm and the cold path share."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Sections = dict[str, bytes]
 
 
 def is_warm_eligible(task: OcamlTask) -> bool:
-    """Needs nothing but the standard library: can be judged the warm way, and runs under the tightest filter."""
+    """Needs nothing but the standard library: can take the warm path, and runs under the tightest filter."""
     plain = not task.files and all(package in ("ounit2", "oUnit") for package in task.packages)
     return plain and not _NEEDS_MORE.search(task.tests)
 

@@ -1,4 +1,4 @@
-"""The cold way: the stock compiler in boxes made fresh for each step. For every task; the yardstick of the warm way.
+"""The cold path: the stock compiler, in a fresh box for each step. For every task; the reference for the warm path.
 
 Three boxes: the tests do not exist in the first, nothing of the answer runs in the second, and the third has neither
 compiler nor sources.

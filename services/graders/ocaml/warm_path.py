@@ -1,6 +1,6 @@
-"""The warm way: per slot a standing box that compiles and one that runs, both forking a confined child per submission.
+"""The warm path: per slot a persistent box that compiles and one that runs; each forks a confined child per submission.
 
-For tasks that need nothing but the standard library. What the boxes cannot say for certain is left to the cold way.
+For tasks that need nothing but the standard library. What the boxes cannot say for certain is left to the cold path.
 Talks to the boxes; knows no rubric and draws no conclusion.
 """
 
@@ -37,7 +37,7 @@ _COMPILER_ENVIRONMENT = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 
 
 class ChildExit(StrEnum):
-    """How the child of a standing box ended."""
+    """How the forked child of a persistent box ended."""
 
     EXIT = "exit"
     CPU = "cpu"
@@ -141,11 +141,11 @@ class TestsCache:
 
 
 class NeedsColdPath(Exception):
-    """Only the stock compiler can tell: not a failure of anybody's."""
+    """Only the stock compiler can grade this answer. Not a failure."""
 
 
 class WarmPath:
-    """Slots of standing boxes, and the compiled tests that they share."""
+    """Grades in persistent boxes, one pair per slot, which share compiled tests."""
 
     def __init__(self, sandbox: Sandbox, toolchain: OcamlToolchain, config: OcamlConfig) -> None:
         self._sandbox = sandbox

@@ -1,4 +1,4 @@
-"""What a reward model must show before it serves: that it scores, that it tells texts apart, that neighbours in a pass
+"""Self-tests of a reward model before it serves: that it scores, that it tells texts apart, that neighbours in a pass
 do not matter, and that a completion cannot write the turns of its chat. Asks for no particular score.
 """
 

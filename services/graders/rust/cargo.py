@@ -45,7 +45,7 @@ class Library:
 
 @dataclass(frozen=True, slots=True)
 class CompilerInvocation:
-    """What cargo gave the compiler for the project itself."""
+    """The arguments with which cargo called the compiler for the project itself."""
 
     externs: Mapping[str, Path]
     """Name in sources -> library."""

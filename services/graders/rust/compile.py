@@ -40,7 +40,7 @@ TOY = "pub fn toy() {}\n"
 
 
 class CompileStatus(StrEnum):
-    """What came of a compilation."""
+    """How a compilation ended."""
 
     COMPILED = "compiled"
     REFUSED = "refused"

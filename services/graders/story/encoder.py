@@ -40,7 +40,7 @@ class TokenizerLike(Protocol):
 
 
 class Embeddings(NamedTuple):
-    """Of n texts, in order."""
+    """The embeddings of n texts, in order."""
 
     vectors: Floats
     """(n, width), unit rows."""

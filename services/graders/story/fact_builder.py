@@ -97,7 +97,7 @@ class _Matched(NamedTuple):
 
 
 class _PendingChecks(NamedTuple):
-    """What of a story the model has to look at once more; most honest stories leave none."""
+    """Texts of a story that need a second embedding pass; most honest stories have none."""
 
     role: str | None
     benefit: str | None
@@ -109,7 +109,7 @@ class _PendingChecks(NamedTuple):
 
 
 class _SecondPass:
-    """What the model says of texts that were in doubt."""
+    """The embeddings of the texts in `_PendingChecks`."""
 
     def __init__(self, texts: Sequence[str], embedded: Embeddings | None) -> None:
         self._rows = {text: row for row, text in enumerate(texts)}

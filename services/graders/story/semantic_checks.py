@@ -40,7 +40,7 @@ HEDGED = 0.4
 
 
 class ParsedWant(NamedTuple):
-    """The words of one want, looked at once."""
+    """The words of one want, parsed once."""
 
     stems: tuple[str, ...]
     verbs: frozenset[str]
