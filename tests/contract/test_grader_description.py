@@ -79,7 +79,7 @@ class CobolGrader:
 @asynccontextmanager
 async def working(grader: Grader, broker: MemoryBroker) -> AsyncIterator[None]:
     stop = asyncio.Event()
-    worker = asyncio.create_task(Worker(grader, broker, slots=1, proven=True).run(stop))
+    worker = asyncio.create_task(Worker(grader, broker, slots=1, self_tested=True).run(stop))
     try:
         yield
     finally:
@@ -237,10 +237,10 @@ def test_a_prompt_beside_a_conversation_is_a_fault_that_says_so(preference_grade
 @ALL
 def test_a_description_names_stages_rates_and_components_that_there_are(name: str) -> None:
     kind = class_of(name)
-    assert kind.stages[0] is Stage.EXTRACT
-    stages = {stage.value for stage in kind.stages}
-    assert {rule.partition(":")[2] for rule in kind.rates.values()} - {""} <= stages
-    assert list(kind.rates.values())[-1] == "passed"
+    assert kind.task.STAGES[0] == Stage.EXTRACT
+    stages = set(kind.task.STAGES)
+    assert {rule.partition(":")[2] for rule in kind.task.RATES.values()} - {""} <= stages
+    assert list(kind.task.RATES.values())[-1] == "passed"
     assert set(kind.shipped.measures) <= {*kind.shipped.components, "preferred"}
 
 
