@@ -38,7 +38,6 @@ from gradus.contract import (
     GraderList,
     GraderName,
     Submission,
-    TaskSubmission,
     faulted,
     job_id_of,
     misuse_from_validation_error,
@@ -527,7 +526,9 @@ def _encoded(
 def _item(grader: GraderName, index: int, given: Submission | Mapping[str, Any], rubric: str) -> _Item:
     where = f"submissions.{index}"
     try:
-        submission = _typed(grader, given)
+        kind = submission_class(grader)
+        is_other = isinstance(given, BaseModel) and not isinstance(given, kind)
+        submission = kind.model_validate(dict(given) if is_other else given)
         return _Item(submission.id, job_id_of(grader, rubric, submission), submission.model_dump_json().encode())
     except ValidationError as error:
         misuse = misuse_from_validation_error(error)
@@ -535,13 +536,6 @@ def _item(grader: GraderName, index: int, given: Submission | Mapping[str, Any],
     except ValueError as error:
         # team_context may hold anything, and not everything can be written as JSON.
         raise Misuse(f"{where}: cannot be written as JSON: {type(error).__name__}") from None
-
-
-def _typed(grader: str, given: Submission | Mapping[str, Any]) -> TaskSubmission[Any]:
-    """Raises ValidationError."""
-    kind = submission_class(grader)
-    is_other = isinstance(given, BaseModel) and not isinstance(given, kind)
-    return kind.model_validate(dict(given) if is_other else given)
 
 
 def _batches(items: Iterable[_Item], batch_size: int) -> list[list[_Item]]:

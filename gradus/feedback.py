@@ -20,8 +20,13 @@ SPECIAL = re.compile(r"<\|\w{1,40}\|>")
 
 def render_verdict(result: Graded) -> str:
     """The stage reached, the tests that pass, and each diagnostic with its place; at most `MAX_CHARS` characters."""
-    lines = [f"all {result.tests.total} tests pass" if result.passed and result.tests else _progress(result)]
-    lines += [_line(diagnostic) for diagnostic in result.diagnostics]
+    if result.tests is None:
+        progress = f"came as far as: {result.stage.value}; no test ran"
+    elif result.passed:
+        progress = f"all {result.tests.total} tests pass"
+    else:
+        progress = f"{result.tests.passed} of {result.tests.total} tests pass"
+    lines = [progress, *map(_line, result.diagnostics)]
     told = [flag for flag in result.flags if flag.startswith(("limit:", "forbidden:"))]
     lines += [f"flags: {', '.join(told)}"] if told else []
     text = "\n".join(lines)
@@ -41,12 +46,6 @@ def repair_turn(name: GraderName, message: str) -> str:
 def quoted_message(message: str) -> str:
     """The part of a prompt that shows what the grader says."""
     return f"{SAID}\n\n```\n{message}\n```"
-
-
-def _progress(result: Graded) -> str:
-    if result.tests is None:
-        return f"came as far as: {result.stage.value}; no test ran"
-    return f"{result.tests.passed} of {result.tests.total} tests pass"
 
 
 def _line(diagnostic: Diagnostic) -> str:

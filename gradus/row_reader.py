@@ -62,14 +62,12 @@ def _jsonl_rows(name: str, text: str) -> Iterator[Row]:
     # Not splitlines(): it also cuts at U+2028 and its kin, which JSON allows inside texts.
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
-            yield _parsed_row(f"{name}:{number}", line)
-
-
-def _parsed_row(where: str, line: str) -> Row:
-    try:
-        return _record(where, _parse(line))
-    except (ValueError, RecursionError) as error:
-        return Row(where, {}, f"is not JSON: {error}")
+            where = f"{name}:{number}"
+            try:
+                row = _record(where, _parse(line))
+            except (ValueError, RecursionError) as error:
+                row = Row(where, {}, f"is not JSON: {error}")
+            yield row
 
 
 def _json_rows(name: str, text: str) -> Iterator[Row]:
