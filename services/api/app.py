@@ -91,18 +91,14 @@ def _api(request: Request) -> Api:
     return cast(Api, request.app.state.api)
 
 
-def _needs_key(request: Request) -> None:
-    api = _api(request)
-    request.state.key = check_key(request.headers.get("authorization"), api.keys)
-    if api.keys.keys:
-        request.state.log_fields = {"key": request.state.key.name}
-
-
 class KeyedRoute(LeanRoute):
     """Asks for a key first."""
 
     async def answer(self, request: Request, path_params: dict[str, str]) -> Response:
-        _needs_key(request)
+        api = _api(request)
+        request.state.key = check_key(request.headers.get("authorization"), api.keys)
+        if api.keys.keys:
+            request.state.log_fields = {"key": request.state.key.name}
         return await super().answer(request, path_params)
 
 

@@ -20,7 +20,6 @@ from gradus.contract import (
     Graded,
     GradeRequest,
     GraderInfo,
-    RawSubmission,
     faulted,
     ids_of,
     job_id_of,
@@ -162,10 +161,16 @@ class GradingDispatcher:
         if batch.jobs:
             await self._broker.cancel(batch.grader, list(batch.jobs))
         if await self._registry.is_absent(batch.grader):
-            kind, message = FaultKind.QUEUE, _nobody_grades(batch.grader)
+            kind = FaultKind.QUEUE
+            command = f"gradus worker {batch.grader} --redis redis://..."
+            message = f"no {batch.grader} grader is running: start one with `{command}`"
         else:
+            kind = FaultKind.DEADLINE
             depth = await self._broker.depth(batch.grader)
-            kind, message = FaultKind.DEADLINE, _too_late(batch, depth)
+            message = (
+                f"no verdict within {batch.deadline_s:g} s; the queue holds {depth} jobs: "
+                "allow more time or add workers"
+            )
         self._give(batch, batch.faults(kind, message), deliver)
 
     def _give(self, batch: Batch, results: list[Graded | Faulted], deliver: Deliver) -> None:
@@ -186,15 +191,13 @@ def _take_cached(batch: Batch, texts: dict[str, str]) -> None:
 def _make_jobs(batch: Batch, info: GraderInfo, request: GradeRequest, reads_prompt: bool) -> None:
     rubric = request.rubric or info.rubrics[0]
     deadline = time.time() + request.deadline_s
+    traceparent = TRACEPARENT.get()
     for submission in request.submissions:
         job_id = job_id_of(info.grader, rubric, submission, reads_prompt=reads_prompt)
         batch.submission_ids.setdefault(job_id, []).append(submission.id)
         if job_id not in batch.jobs:
-            batch.jobs[job_id] = Job(job_id, batch.grader, _payload(submission, rubric, deadline))
-
-
-def _payload(submission: RawSubmission, rubric: str, deadline: float) -> str:
-    return JobPayload(submission=submission, rubric=rubric, deadline=deadline, traceparent=TRACEPARENT.get()).encode()
+            payload = JobPayload(submission=submission, rubric=rubric, deadline=deadline, traceparent=traceparent)
+            batch.jobs[job_id] = Job(job_id, batch.grader, payload.encode())
 
 
 def result_of(text: str, job_id: str) -> Graded | Faulted:
@@ -209,11 +212,3 @@ def _is_somebody_elses_deadline(batch: Batch, job_id: str, result: Graded | Faul
     """A shared job ends with the deadline of whoever asked first; this request may have more time."""
     late = isinstance(result, Faulted) and result.fault.kind is FaultKind.DEADLINE
     return late and job_id not in batch.renewed and batch.remaining_s() > 0
-
-
-def _nobody_grades(grader: str) -> str:
-    return f"no {grader} grader is running: start one with `gradus worker {grader} --redis redis://...`"
-
-
-def _too_late(batch: Batch, depth: int) -> str:
-    return f"no verdict within {batch.deadline_s:g} s; the queue holds {depth} jobs: allow more time or add workers"

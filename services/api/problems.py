@@ -99,15 +99,12 @@ async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     headers = dict(error.headers or {})
     if error.status_code == 405:
-        headers["allow"] = _allowed(request) or headers.get("Allow", "")
+        # From the document: Starlette names the methods of the first route that has the path only.
+        template = getattr(request.scope.get("route"), "path", "")
+        methods = request.app.openapi()["paths"].get(template, {})
+        headers["allow"] = ", ".join(sorted(map(str.upper, methods))) or headers.get("Allow", "")
         headers.pop("Allow", None)
     return problem(error.status_code, str(error.detail), headers=headers)
-
-
-def _allowed(request: Request) -> str:
-    """The methods of the path, by the document: Starlette names those of the first route that has the path only."""
-    template = getattr(request.scope.get("route"), "path", "")
-    return ", ".join(sorted(method.upper() for method in request.app.openapi()["paths"].get(template, {})))
 
 
 async def _full(request: Request, error: Exception) -> Response:

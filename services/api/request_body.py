@@ -51,16 +51,13 @@ def _check_type(request: Request) -> None:
 
 
 async def _read(request: Request, settings: ApiSettings) -> bytes:
-    _check_length(int(_digits(request.headers.get("content-length"))), settings)
+    told = request.headers.get("content-length", "")
+    _check_length(int(told) if told.isdecimal() else 0, settings)
     try:
         async with asyncio.timeout(settings.body_timeout_s):
             return await _collect(request, settings)
     except TimeoutError:
         raise TooSlow(f"the body had not arrived after {settings.body_timeout_s:g} s") from None
-
-
-def _digits(value: str | None) -> str:
-    return value if value and value.isdecimal() else "0"
 
 
 async def _collect(request: Request, settings: ApiSettings) -> bytes:
