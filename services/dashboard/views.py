@@ -46,7 +46,8 @@ def summary_of(run: FollowedRun, now: float) -> Json:
         "reward": log.newest.get("reward"),
         "reward_std": log.newest.get("reward_std"),
         "loss": log.latest.get("loss"),
-        "held_out": held_out and _held_out(*held_out),
+        "held_out": held_out
+        and {"name": held_out[0].name, "mode": held_out[1].mode, "pass_rate": held_out[1].pass_rate},
         "alarms": [{"rule": one.rule.value, "title": one.title, "detail": one.detail} for one in run.alerts()],
     }
 
@@ -61,7 +62,15 @@ def detail_of(run: FollowedRun, now: float) -> Json:
         "outcomes": _tallies(run.groups.outcomes, tuple(run.groups.outcomes.names)),
         "buckets": _tallies(run.groups.buckets, BUCKETS),
         "funnel": _funnel(run.metrics),
-        "evaluations": [_evaluation(one) for one in run.evaluations.in_order()],
+        "evaluations": [
+            {
+                "name": one.name,
+                "created": one.created,
+                "step": one.step,
+                "figures": [{name: getattr(each, name) for name in each.__slots__} for each in one.figures],
+            }
+            for one in run.evaluations.in_order()
+        ],
         "groups": run.groups.numbers,
         "completions": run.groups.completions,
         "settings": run.settings(),
@@ -113,24 +122,12 @@ def _span(rows: Sequence[Row]) -> str:
     return f"step {first:,}" if first == last else f"steps {first:,} to {last:,}"
 
 
-def _evaluation(one: Evaluation) -> Json:
-    return {"name": one.name, "created": one.created, "step": one.step, "figures": [_figures(f) for f in one.figures]}
-
-
-def _figures(figures: Figures) -> Json:
-    return {name: getattr(figures, name) for name in figures.__slots__}
-
-
 def _newest_held_out(evaluations: Sequence[Evaluation]) -> tuple[Evaluation, Figures] | None:
     for evaluation in reversed(evaluations):
         for mode in MODES:
             if (found := evaluation.of(mode)) is not None and found.pass_rate is not None:
                 return evaluation, found
     return None
-
-
-def _held_out(evaluation: Evaluation, figures: Figures) -> Json:
-    return {"name": evaluation.name, "mode": figures.mode, "pass_rate": figures.pass_rate}
 
 
 # ------------------------------------------------------------------------------------------------------------ groups
@@ -153,13 +150,16 @@ def group_of(confined: ConfinedDirectory, run: FollowedRun, group: Group, *, wit
         "grader": run.grader,
         "samples": [_sample(record) for record in records],
         "of": len(group.places),
-        "same_prompt": [_brief(one) for one in known],
+        "same_prompt": [
+            {
+                "number": one.number,
+                "step": one.step,
+                "reward": _rounded(one.reward_sum / one.graded if one.graded else None),
+                "passed": one.passed,
+            }
+            for one in known
+        ],
     }
-
-
-def _brief(group: Group) -> Json:
-    reward = group.reward_sum / group.graded if group.graded else None
-    return {"number": group.number, "step": group.step, "reward": _rounded(reward), "passed": group.passed}
 
 
 def _sample(record: Json) -> Json:
