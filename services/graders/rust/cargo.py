@@ -77,9 +77,10 @@ class Project:
         """What the project itself names, name -> id; and all its libraries by id."""
         metadata = json.loads(self._run("metadata", "--format-version=1", f"--filter-platform={host}").stdout)
         packages = {package["id"]: package for package in metadata["packages"]}
-        needs = {node["id"]: {need["name"]: need["pkg"] for need in node["deps"]} for node in _nodes(metadata)}
+        nodes = metadata["resolve"]["nodes"]
+        needs = {node["id"]: {need["name"]: need["pkg"] for need in node["deps"]} for node in nodes}
         libraries = {
-            name: _library(package, target, needs[name])
+            name: Library(package["name"], Path(target["src_path"]), "proc-macro" in target["kind"], needs[name])
             for name, package in packages.items()
             if name in needs and (target := _library_target(package))
         }
@@ -123,18 +124,9 @@ def _environment(rustc: Path) -> dict[str, str]:
     return {**kept, **none, "RUSTC": str(rustc), "CARGO_TERM_COLOR": "never"}
 
 
-def _nodes(metadata: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    nodes: Sequence[Mapping[str, Any]] = metadata["resolve"]["nodes"]
-    return nodes
-
-
 def _library_target(package: Mapping[str, Any]) -> Mapping[str, Any] | None:
     kinds = {"lib", "rlib", "dylib", "proc-macro"}
     return next((target for target in package["targets"] if kinds & set(target["kind"])), None)
-
-
-def _library(package: Mapping[str, Any], target: Mapping[str, Any], needs: Mapping[str, str]) -> Library:
-    return Library(package["name"], Path(target["src_path"]), "proc-macro" in target["kind"], needs)
 
 
 def _call(arguments: Sequence[str]) -> CompilerInvocation:

@@ -161,7 +161,7 @@ def build(crates: Crates, rustc: Path, cargo: Path, progress: Callable[[str], No
     """
     if not crates.list:
         return Prebuilt()
-    about = _about(rustc)
+    about = subprocess.run([rustc, "-vV"], capture_output=True, text=True, check=True, timeout=60).stdout
     key = _key(crates, about)
     target = cache() / f"rust-crates-{about.split()[1]}-{key}"
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -181,10 +181,6 @@ def build(crates: Crates, rustc: Path, cargo: Path, progress: Callable[[str], No
 def _known_as(name: str) -> str:
     """`serde-json` and `serde_json` are one crate to cargo and to the compiler."""
     return name.replace("-", "_")
-
-
-def _about(rustc: Path) -> str:
-    return subprocess.run([rustc, "-vV"], capture_output=True, text=True, check=True, timeout=60).stdout
 
 
 def _key(crates: Crates, about: str) -> str:

@@ -23,11 +23,9 @@ def assumed_bounds(found: Sequence[Token]) -> Iterator[Token]:
             if _takes_for_granted(Function.read(_head(found, at))) and _is_a_value(found, name):
                 yield name
     if len(_lifetimes(found) - {"'static", "'_"}) > 1:
-        yield from (body[n] for body in macro_bodies(found) for n in range(len(body) - 1) if _names_a_function(body, n))
-
-
-def _names_a_function(body: Sequence[Token], at: int) -> bool:
-    return body[at].text == "fn" and body[at + 1].text == "$"
+        for body in macro_bodies(found):
+            pairs = zip(body, body[1:], strict=False)
+            yield from (word for word, name in pairs if word.text == "fn" and name.text == "$")
 
 
 def _head(found: Sequence[Token], at: int) -> Sequence[Token]:
