@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gradus.console import EXIT_FAULT, Config, Grader, Quiet, Slots, Url, say, with_progress
+from gradus.console import EXIT_FAULT, Config, Grader, Quiet, Slots, Url, log_line, with_progress
 from gradus.errors import Misuse
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def grade(
         print(result.model_dump_json(), flush=True)
         faults += result.status == "faulted"
     if faults:
-        say(f"gradus: {faults} of {len(asked)} submissions could not be judged; see their `fault`")
+        log_line(f"gradus: {faults} of {len(asked)} submissions could not be judged; see their `fault`")
         raise typer.Exit(EXIT_FAULT)
 
 
@@ -53,7 +53,7 @@ def _submissions(name: GraderName, path: str) -> list[Submission]:
     from pydantic import ValidationError
 
     from gradus.contract import explain, submission_class
-    from gradus.rows import read_rows
+    from gradus.row_reader import read_rows
 
     found: list[Submission] = []
     seen: dict[str, str] = {}

@@ -10,7 +10,7 @@ import pytest
 
 from gradus.contract import RawSubmission, Stage
 from gradus.errors import InternalFault, UnknownGrader
-from services.graders.base import installed, load, usual_slots
+from services.graders.base import default_slots, installed, load
 from tests.graders import GRADERS
 
 GRADER = """
@@ -20,7 +20,7 @@ from gradus.tasks.base import Task
 from services.graders.base.code import CodeFacts
 from services.graders.base.grader import BaseGrader
 from services.graders.base.rubric import Rubrics
-from services.graders.base.settings import GraderConfig, read_settings
+from services.graders.base.config_loader import GraderConfig, read_settings
 
 HERE = Path(__file__).parent
 
@@ -75,7 +75,7 @@ def test_an_installed_grader_is_found_proves_itself_and_grades(toy: Path) -> Non
     graded = grader.grade(right, "toy/strict@1", 0)
     assert (graded.reward, graded.stage, graded.grader) == (1.0, Stage.TESTS, grader.info().grader)
     assert grader.description().task_schema["required"] == ["wanted"]
-    assert usual_slots(grader) >= 1
+    assert default_slots(grader) >= 1
 
 
 def test_its_revision_is_of_its_package_and_of_what_it_uses_of_ours(toy: Path) -> None:

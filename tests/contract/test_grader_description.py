@@ -30,7 +30,7 @@ from services.broker import Broker
 from services.broker.memory import MemoryBroker
 from services.broker.streams import StreamsBroker
 from services.graders.base import Grader
-from services.graders.base.cases import load_cases
+from services.graders.base.self_test_cases import load_cases
 from services.graders.preference.grader import PreferenceGrader
 from services.graders.rust.grader import RustGrader
 from services.worker import Worker

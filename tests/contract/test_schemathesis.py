@@ -15,11 +15,11 @@ import pytest
 import requests
 from hypothesis import HealthCheck, Phase, given, settings
 
+from services.api.api_keys import new_key
 from services.api.app import create_app
-from services.api.keys import new_key
 from services.api.settings import ApiSettings
 from services.broker.memory import MemoryBroker
-from tests.echo import Service, submission
+from tests.fake_grader import Service, submission
 
 SECRET, KEY = new_key("schemathesis", [])
 BOTH, GOOD = ("positive", "negative"), ("positive",)

@@ -21,11 +21,11 @@ from pathlib import Path
 import httpx
 import pytest
 import yaml
-from live_page import LivePage
-from openai_like import Json, OpenAiLike, Reply, said
+from dashboard_server import LivePage
+from fake_openai_server import Json, OpenAiLike, Reply, said
 from prometheus_client.parser import text_string_to_metric_families
 
-from services.attacks.code import filled_in
+from services.attacks.code import fill_placeholders
 from services.graders.base import installed
 from tests.conftest import Cli, RedisServer, free_port
 
@@ -126,7 +126,7 @@ def url(api: str, redis: str, before: object, python: Path, tmp_path_factory: py
 @pytest.fixture(scope="module")
 def graded(url: str) -> dict[str, Json]:
     """The results of a right, a wrong and all hostile answers, by id."""
-    hostile = [submission(one["name"], filled_in(one["completion"])) for one in ATTACKS]
+    hostile = [submission(one["name"], fill_placeholders(one["completion"])) for one in ATTACKS]
     asked = [submission("right", RIGHT), submission("wrong", "def double(x): return x * x"), *hostile]
     response = httpx.post(f"{url}/v1/grade/python", json={"submissions": asked, "deadline_s": SOON_S}, timeout=SOON_S)
     assert response.status_code == 200, response.text

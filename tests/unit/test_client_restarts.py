@@ -22,10 +22,10 @@ import httpx
 from gradus.client import RewardClient
 from gradus.contract import Faulted, Graded
 from tests.conftest import free_port
-from tests.echo import serve_in_process, submission
+from tests.fake_grader import serve_in_process, submission
 
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["tests.echo"])
+PROCESSES.set_forkserver_preload(["tests.fake_grader"])
 
 
 class Process:

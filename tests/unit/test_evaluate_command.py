@@ -10,8 +10,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from echo import Service
-from openai_like import Json, OpenAiLike, Reply, refused, said
+from fake_grader import Service
+from fake_openai_server import Json, OpenAiLike, Reply, refused, said
 
 from gradus.client import RewardClient
 from gradus.errors import Misuse, QueueFault

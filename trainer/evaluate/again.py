@@ -1,6 +1,6 @@
 """Later turns of an evaluation: what did not pass is asked for again, with what the grader said of it.
 
-What a model reads is its own answer and `gradus.sayings`' words, which repair tasks and trajectories have too; hidden
+What a model reads is its own answer and `gradus.feedback`' words, which repair tasks and trajectories have too; hidden
 tests are in neither. Turns come one after the other, the answers of one turn all at once.
 """
 
@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from gradus.contract import Graded, GraderDescription, GraderName, explain
 from gradus.errors import Misuse
-from gradus.sayings import asked_to_repair, reply
+from gradus.feedback import repair_turn, reply
 from trainer.evaluate.asking import Ask, Plan, Source, seed_of
 from trainer.evaluate.collect import OnProgress, gather
 from trainer.evaluate.details import is_judged
@@ -58,7 +58,7 @@ async def collect_turns(
 def ask_again(ask: Ask, record: Record, plan: Plan, turn: int) -> Ask:
     """What is asked after an answer that was judged and did not pass."""
     assert plan.grader is not None
-    message = asked_to_repair(GraderName(plan.grader), reply(_verdict(record)))
+    message = repair_turn(GraderName(plan.grader), reply(_verdict(record)))
     said = continued(ask.prompt, with_opening(plan.opening, str(record["completion"])), clean(message))
     seed = seed_of(plan.seed, ask.mode, ask.problem.id, ask.sample, turn)
     return replace(ask, turn=turn, said=said, seed=seed)

@@ -11,8 +11,16 @@ from typing import Any, Protocol
 from pydantic import ValidationError
 
 from gradus.client import RewardClient
-from gradus.console import say
-from gradus.contract import Faulted, Graded, GraderDescription, GraderInfo, grader_named, misuse_of, submission_class
+from gradus.console import log_line
+from gradus.contract import (
+    Faulted,
+    Graded,
+    GraderDescription,
+    GraderInfo,
+    grader_named,
+    misuse_from_validation_error,
+    submission_class,
+)
 from gradus.descriptions import description_of
 from gradus.errors import QueueFault
 from gradus.local import LocalGrader, open_local
@@ -87,7 +95,7 @@ class LocalJudge:
             try:
                 asked = [submission_class(grader.info().name).model_validate(dict(one)) for one in submissions]
             except ValidationError as error:
-                raise misuse_of(error) from None
+                raise misuse_from_validation_error(error) from None
             with self._lock:
                 return list(grader.grade(asked, rubric))
 
@@ -95,7 +103,7 @@ class LocalJudge:
 
     def _started(self) -> LocalGrader:
         if self._grader is None:
-            say(f"gradus: proving that the {self._name} grader judges rightly here")
+            log_line(f"gradus: proving that the {self._name} grader judges rightly here")
             grader = open_local(self._name, self._config, self._slots)
             grader.self_test()
             self._grader = grader

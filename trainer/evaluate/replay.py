@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from gradus.contract import Faulted, Graded, GraderName, explain
 from gradus.errors import Misuse
-from gradus.rows import read_rows
+from gradus.row_reader import read_rows
 from gradus.tasks import task_class
 from gradus.tasks.base import Task
 from trainer.config import TrainConfig

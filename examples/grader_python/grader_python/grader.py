@@ -14,8 +14,8 @@ from gradus.contract import Diagnostic, Stage, TaskSubmission, TestCount
 from gradus.errors import SandboxFault
 from services.extract import extract
 from services.graders.base.code import with_form
+from services.graders.base.config_loader import BoxLimits, GraderConfig, read_settings
 from services.graders.base.grader import BaseGrader
-from services.graders.base.settings import BoxLimits, GraderConfig, read_settings
 from services.sandbox import Command, ExitReason, Sandbox
 from services.sandbox.bubblewrap import Bubblewrap
 from services.sandbox.escape_probe import refuse_unless_safe
