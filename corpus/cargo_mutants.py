@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from corpus.edits import Edit
+from corpus.mutation import Edit
 from gradus.errors import InternalFault
 
 ENTRY = "src/lib.rs"

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from corpus.likeness import Run, code_tokens, plain, runs, words
 from corpus.problems import digest, group, judged_by, text, traits
-from corpus.wording import quoted
-from gradus.rows import Row
+from corpus.repair_prompt import quoted
+from corpus.similarity import Ngram, code_tokens, ngrams, plain, words
+from gradus.row_reader import Row
 
 FEWEST = 6
 """Words or signs of a text that is shorter than a run, and still says something when it is found."""
@@ -22,7 +22,7 @@ _CODE = ("solution", "stub", "completion")
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class NgramSizes:
     words: int = 13
     """Of a run in prompts."""
     signs: int = 50
@@ -38,25 +38,25 @@ class Leak:
     reason: str
 
 
-class Evaluation:
-    """What must not be trained on, looked up by name, by content and by runs."""
+class EvalIndex:
+    """Index of the evaluation rows, by name, by content and by n-grams."""
 
-    def __init__(self, rows: Sequence[Row], sizes: Sizes) -> None:
+    def __init__(self, rows: Sequence[Row], sizes: NgramSizes) -> None:
         self._sizes = sizes
         self._named: dict[tuple[str, str], Row] = {}
-        self._runs: dict[tuple[str, Run], tuple[Row, set[str]]] = {}
+        self._ngrams: dict[tuple[str, Ngram], tuple[Row, set[str]]] = {}
         for row in rows:
             for trait in _names(row.values):
                 self._named.setdefault(trait, row)
             judge = judged_by(row.values)
             problem = digest(judge) if judge else group(row.values)
-            for run in self._all_runs(row.values):
-                self._runs.setdefault(run, (row, set()))[1].add(problem)
+            for run in self._all_ngrams(row.values):
+                self._ngrams.setdefault(run, (row, set()))[1].add(problem)
 
     @property
     def ignored(self) -> int:
         """Runs that so many problems share that they say nothing."""
-        return sum(len(problems) >= self._sizes.common for _, problems in self._runs.values())
+        return sum(len(problems) >= self._sizes.common for _, problems in self._ngrams.values())
 
     def leaks(self, values: Mapping[str, Any]) -> list[Leak]:
         """Every reason not to train on this row, one for each kind of reason and row to measure on."""
@@ -65,10 +65,10 @@ class Evaluation:
             if (row := self._named.get((what, content))) is not None:
                 shown = f": {content}" if what in ("id or group", "title") else ""
                 found.setdefault((what, row.where), Leak(row, f"the same {what}{shown}"))
-        shared: dict[tuple[str, str], list[Run]] = defaultdict(list)
+        shared: dict[tuple[str, str], list[Ngram]] = defaultdict(list)
         rows: dict[str, Row] = {}
-        for kind, run in self._all_runs(values):
-            row, problems = self._runs.get((kind, run), (None, set()))
+        for kind, run in self._all_ngrams(values):
+            row, problems = self._ngrams.get((kind, run), (None, set()))
             if row is not None and len(problems) < self._sizes.common:
                 shared[kind, row.where].append(run)
                 rows[row.where] = row
@@ -77,12 +77,12 @@ class Evaluation:
             found[f"runs of {kind}", where] = Leak(rows[where], reason)
         return list(found.values())
 
-    def _all_runs(self, values: Mapping[str, Any]) -> Iterator[tuple[str, Run]]:
+    def _all_ngrams(self, values: Mapping[str, Any]) -> Iterator[tuple[str, Ngram]]:
         for part in quoted(text(values, "prompt"), text(values, "message")):
-            found = runs(words(part), self._sizes.words)
+            found = ngrams(words(part), self._sizes.words)
             yield from (("words", run) for run in found if len(run) >= FEWEST)
         for code in (judged_by(values), *(text(values, column) for column in _CODE)):
-            found = runs(code_tokens(code), self._sizes.signs)
+            found = ngrams(code_tokens(code), self._sizes.signs)
             yield from (("signs", run) for run in found if len(run) >= self._sizes.signs)
 
 

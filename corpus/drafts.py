@@ -54,7 +54,7 @@ def id_of(text: Any) -> str:
     return made
 
 
-def kept(values: Mapping[str, Any]) -> dict[str, Any]:
+def passthrough_columns(values: Mapping[str, Any]) -> dict[str, Any]:
     """The describing columns of a foreign row, licence and source among them, for the row of the task."""
     return {name: values[name] for name in KEPT if values.get(name) not in (None, "", [], {})}
 

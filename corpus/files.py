@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gradus.errors import Misuse
-from gradus.rows import Row, read_rows
+from gradus.row_reader import Row, read_rows
 
 MAX_FILE_MB = 2048
 """A larger file of rows is refused: it is read as a whole."""
@@ -40,7 +40,7 @@ def _refuse_unreadable(path: Path) -> None:
         raise Misuse(f"{path}: is larger than {MAX_FILE_MB} MB; cut it into several files")
 
 
-def beside(path: Path, what: str) -> Path:
+def sibling_path(path: Path, what: str) -> Path:
     """`tasks.rejected.jsonl` for `tasks.jsonl` and `rejected`."""
     return path.with_name(f"{path.name.removesuffix('.jsonl')}.{what}.jsonl")
 

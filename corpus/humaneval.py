@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from corpus import rust_text
-from corpus.drafts import Draft, Unusable, group_of, id_of, kept, optional_text, text_of
+from corpus.drafts import Draft, Unusable, group_of, id_of, optional_text, passthrough_columns, text_of
 from corpus.ocaml_text import last_beginning, with_tests_run
 from gradus.contract import GraderName
 from gradus.errors import Misuse
-from gradus.rows import Row
+from gradus.row_reader import Row
 from services.graders.rust.lexer import Kind, source_text, tokens
 
 LANGUAGES = {"ml": "ocaml", "ocaml": "ocaml", "rs": "rust", "rust": "rust"}
@@ -71,7 +71,7 @@ def _draft(row: Row, language: GraderName, named: str, make: Callable[[_Values],
             raise Unusable(f"language: is {said}, not {language}")
         group = group_of(name) or _group(str(row.values[named]))
         extra = {"group": group} if group else {}
-        return Draft(row.where, name, {"id": name, **make(row.values), **kept(row.values), **extra})
+        return Draft(row.where, name, {"id": name, **make(row.values), **passthrough_columns(row.values), **extra})
     except Unusable as problem:
         return Draft(row.where, name, problem=str(problem))
 

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from corpus.edits import Edit
+from corpus.mutation import Edit
 from gradus.errors import InternalFault
 from gradus.resources import cache
 from services.graders.ocaml.toolchain import HERE as GRADER

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from corpus.likeness import code_tokens, plain
+from corpus.similarity import code_tokens, plain
 
 FEWEST_TOKENS = 20
 """Of an answer that can be said to be the same as another: many tasks are solved by `let f x = x + 1`."""

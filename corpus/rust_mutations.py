@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from corpus.edits import Edit
+from corpus.mutation import Edit
 from services.graders.rust.lexer import Kind, Token, code
 
 OPERATORS = {

@@ -10,11 +10,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from corpus.duplicates import RUN_LENGTH
-from corpus.likeness import alike, plain, runs, words
+from corpus.duplicates import NGRAM_LENGTH
 from corpus.problems import digest, text, traits
+from corpus.similarity import ngrams, plain, similar_pairs, words
 from gradus.errors import Misuse
-from gradus.rows import Row
+from gradus.row_reader import Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +69,8 @@ def _problems(rows: Sequence[Row], column: str, near: float) -> list[list[int]]:
     if near < 1.0:
         prompts = [text(row.values, "prompt") for row in rows]
         heads = list({plain(prompts[at]): at for at in reversed(range(len(rows)))}.values())
-        texts = [runs(words(prompts[at]), RUN_LENGTH) for at in heads]
-        for earlier, later, _ in alike(texts, near):
+        texts = [ngrams(words(prompts[at]), NGRAM_LENGTH) for at in heads]
+        for earlier, later, _ in similar_pairs(texts, near):
             parent[root(heads[later])] = root(heads[earlier])
     found: dict[int, list[int]] = defaultdict(list)
     for at in range(len(rows)):

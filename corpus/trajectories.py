@@ -16,13 +16,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from corpus.admission import fenced
-from corpus.edits import Edit
-from corpus.repairs import task_of
+from corpus.mutation import Edit
+from corpus.repair_tasks import task_of
+from corpus.task_validation import fenced
 from gradus.contract import Faulted, Graded, GraderName, Submission, explain, submission_class
 from gradus.errors import Misuse
-from gradus.rows import Row
-from gradus.sayings import LANGUAGES, SPECIAL, reply, said
+from gradus.feedback import LANGUAGES, SPECIAL, render_verdict, reply
+from gradus.row_reader import Row
 from services.graders.base import Grader
 from services.local_grading import grade_in_order
 
@@ -59,8 +59,8 @@ class Trajectory:
 
 
 @dataclass(slots=True)
-class Told:
-    """What came of one row."""
+class TrajectoryResult:
+    """The trajectory made of one row, or why there is none."""
 
     where: str
     id: str
@@ -72,7 +72,7 @@ class Told:
 
 def trajectories(
     rows: Sequence[Row], name: GraderName, grader: Grader, attempts: int = 1, slots: int | None = None
-) -> Iterator[Told]:
+) -> Iterator[TrajectoryResult]:
     """One for each row with `stub` and `solution`, in order.
 
     With more than one attempt, the first has the mistakes of other rows of the same `group` too, and each attempt has
@@ -95,8 +95,8 @@ def _told(
     grader: Grader,
     attempts: int,
     slots: int | None,
-) -> Iterator[Told]:
-    found = [Told(row.where, str(row.values.get("id", ""))) for row in rows]
+) -> Iterator[TrajectoryResult]:
+    found = [TrajectoryResult(row.where, str(row.values.get("id", ""))) for row in rows]
     asked: list[tuple[int, str, Submission]] = []
     for at, row in enumerate(rows):
         try:
@@ -176,14 +176,14 @@ def _submission(row: Row, name: GraderName, code: str) -> Submission:
     return submission_class(name).model_validate(asked)
 
 
-def _fill(told: Told, row: Row, name: GraderName, graded: Sequence[tuple[str, Graded | Faulted]]) -> None:
+def _fill(told: TrajectoryResult, row: Row, name: GraderName, graded: Sequence[tuple[str, Graded | Faulted]]) -> None:
     """Sets the trajectory, or the problem."""
     *broken, (right, last) = graded
     fault = next((result.fault.message for _, result in graded if isinstance(result, Faulted)), None)
     if fault is not None:
         told.problem = fault
     elif isinstance(last, Graded) and not last.passed:
-        told.problem = f"its solution does not pass: {said(last)}"
+        told.problem = f"its solution does not pass: {render_verdict(last)}"
     elif isinstance(broken[-1][1], Graded) and broken[-1][1].passed:
         told.problem = "its stub passes all tests: there is nothing to repair"
     else:

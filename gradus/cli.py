@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from gradus import interactive
-from gradus.console import EXIT_FAULT, EXIT_MISUSE, Redis, Url, say
+from gradus.console import EXIT_FAULT, EXIT_MISUSE, Redis, Url, log_line
 from gradus.errors import Fault, Misuse
 from gradus.wings import loaded_from, packages
 
@@ -67,21 +67,21 @@ def check_words(words: Sequence[str]) -> None:
 def main() -> None:
     """The entry point: exit status 0, 2 for misuse, 3 for a fault, 130 for Ctrl-C."""
     try:
-        if interactive.is_wanted(sys.argv[1:]):
+        if interactive.should_prompt(sys.argv[1:]):
             interactive.start()
         application()()
     except Misuse as misuse:
-        say(f"gradus: {misuse}")
+        log_line(f"gradus: {misuse}")
         sys.exit(EXIT_MISUSE)
     except Fault as fault:
-        say(f"gradus: {fault.kind} fault: {fault.message}")
+        log_line(f"gradus: {fault.kind} fault: {fault.message}")
         sys.exit(EXIT_FAULT)
     except ModuleNotFoundError as missing:
         package = (missing.name or "").partition(".")[0]
         if package in packages():
             raise
         extra = "api" if package in _OF_THE_API else "train"
-        say(f"gradus: this needs the package {package}: pip install 'gradus[{extra}]'")
+        log_line(f"gradus: this needs the package {package}: pip install 'gradus[{extra}]'")
         sys.exit(EXIT_MISUSE)
     except KeyboardInterrupt:
         sys.exit(130)

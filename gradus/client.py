@@ -38,10 +38,10 @@ from gradus.contract import (
     GraderList,
     GraderName,
     Submission,
-    TaskSubmission,
     faulted,
+    grader_named,
     job_id_of,
-    misuse_of,
+    misuse_from_validation_error,
     submission_class,
     with_id,
 )
@@ -75,7 +75,7 @@ class _Item:
 
 
 @dataclass(frozen=True, slots=True)
-class _Trouble:
+class _RequestFailure:
     """Why a request brought no results."""
 
     kind: FaultKind
@@ -102,7 +102,7 @@ class _Call:
     results: dict[int, Graded | Faulted] = field(default_factory=dict)
     asked: dict[str, str] = field(default_factory=dict)
     """By submission: the URL that was asked last."""
-    last_trouble: _Trouble | None = None
+    last_trouble: _RequestFailure | None = None
 
     def __post_init__(self) -> None:
         for index, item in enumerate(self.items):
@@ -236,7 +236,7 @@ class RewardClient:
             trouble = None
             for url in self._urls_in_turn():
                 answer = await self._graders_at(here, url)
-                if not isinstance(answer, _Trouble):
+                if not isinstance(answer, _RequestFailure):
                     return answer
                 trouble = answer
         assert trouble is not None
@@ -258,13 +258,25 @@ class RewardClient:
                         return GraderDescription.model_validate_json(response.content)
                     trouble = self._refused(url, response)
                 except ValidationError:
-                    trouble = _Trouble(
+                    trouble = _RequestFailure(
                         FaultKind.INTERNAL, f"{url} answered something that is no description", final=True
                     )
                 except httpx.RequestError as error:
                     trouble = self._unreachable(url, error)
         assert trouble is not None
         raise QueueFault(trouble.message)
+
+    async def known(self, grader: str) -> str:
+        """`grader`, if it ships, is installed here, or is announced by a worker of the service.
+
+        Raises UnknownGrader for other names, QueueFault when no service answers.
+        """
+        try:
+            return grader_named(grader)
+        except UnknownGrader:
+            if await self.description(_checked_name(grader)) is None:
+                raise
+            return grader
 
     async def wait_ready(self, grader: str, timeout_s: float = 60.0) -> GraderInfo:
         """The grader's announcement, as soon as a worker for it is alive. Raises QueueFault after `timeout_s`."""
@@ -325,7 +337,7 @@ class RewardClient:
             for item in waiting.values():
                 call.give_up(item.key, trouble.kind, trouble.message)
 
-    async def _attempt(self, here: _Connections, call: _Call, waiting: dict[str, _Item]) -> _Trouble | None:
+    async def _attempt(self, here: _Connections, call: _Call, waiting: dict[str, _Item]) -> _RequestFailure | None:
         """Ask again and again until nothing is waiting (None) or there is no point in asking once more."""
         tried = defects = 0
         while (trouble := await self._ask_each(here, call, waiting)) is not None and not trouble.final:
@@ -339,7 +351,7 @@ class RewardClient:
             await asyncio.sleep(pause_s)
         return trouble
 
-    async def _ask_each(self, here: _Connections, call: _Call, waiting: dict[str, _Item]) -> _Trouble | None:
+    async def _ask_each(self, here: _Connections, call: _Call, waiting: dict[str, _Item]) -> _RequestFailure | None:
         """Ask one service after the other until nothing is waiting (None); else the trouble that leaves most hope."""
         troubles = []
         for url in self._urls_in_turn():
@@ -349,7 +361,9 @@ class RewardClient:
             troubles.append(trouble)
         return min(troubles, key=lambda trouble: (trouble.final, trouble.defect, trouble.pause_s is None))
 
-    async def _ask(self, here: _Connections, url: str, call: _Call, waiting: dict[str, _Item]) -> _Trouble | None:
+    async def _ask(
+        self, here: _Connections, url: str, call: _Call, waiting: dict[str, _Item]
+    ) -> _RequestFailure | None:
         """One request to one service; delivered items leave `waiting`. None when all were delivered."""
         call.asked.update(dict.fromkeys(waiting, url))
         try:
@@ -365,11 +379,17 @@ class RewardClient:
                 async for line in _lines(response.aiter_bytes()):
                     self._take(here, call, waiting, RESULT.validate_json(line))
         except ValidationError:
-            return _Trouble(FaultKind.INTERNAL, f"{url} answered something that is no grading result", final=True)
+            return _RequestFailure(
+                FaultKind.INTERNAL, f"{url} answered something that is no grading result", final=True
+            )
         except httpx.RequestError as error:
             return self._unreachable(url, error)
         self._failed_at.pop(url, None)
-        return _Trouble(FaultKind.QUEUE, f"{url} stopped answering before all results were there") if waiting else None
+        return (
+            _RequestFailure(FaultKind.QUEUE, f"{url} stopped answering before all results were there")
+            if waiting
+            else None
+        )
 
     def _take(self, here: _Connections, call: _Call, waiting: dict[str, _Item], result: Graded | Faulted) -> None:
         item = waiting.pop(result.id, None)
@@ -382,37 +402,41 @@ class RewardClient:
             promise.set_result(None if ours else result)
         call.deliver(item.key, result)
 
-    async def _graders_at(self, here: _Connections, url: str) -> tuple[GraderInfo, ...] | _Trouble:
+    async def _graders_at(self, here: _Connections, url: str) -> tuple[GraderInfo, ...] | _RequestFailure:
         try:
             response = await here.http.get(f"{url}/v1/graders", headers=self._headers, timeout=CONNECT_TIMEOUT_S)
             if response.status_code != 200:
                 return self._refused(url, response)
             return GraderList.model_validate_json(response.content).graders
         except ValidationError:
-            return _Trouble(FaultKind.INTERNAL, f"{url} answered something that is no list of graders", final=True)
+            return _RequestFailure(
+                FaultKind.INTERNAL, f"{url} answered something that is no list of graders", final=True
+            )
         except httpx.RequestError as error:
             return self._unreachable(url, error)
 
     # -------------------------------------------------------------------------------------------- what went wrong
 
-    def _refused(self, url: str, response: httpx.Response) -> _Trouble:
+    def _refused(self, url: str, response: httpx.Response) -> _RequestFailure:
         """The trouble that a status says. Raises Misuse for one that blames the caller."""
         status, detail = response.status_code, _detail_of(response)
         if status in RETRIED:
             self._failed_at[url] = time.monotonic()
             pause_s = _retry_after_s(response) if status == 429 else None
-            return _Trouble(FaultKind.QUEUE, f"{url} answered {status}: {detail}", pause_s=pause_s)
+            return _RequestFailure(FaultKind.QUEUE, f"{url} answered {status}: {detail}", pause_s=pause_s)
         if status >= 500:
             defect = status == 500
-            return _Trouble(FaultKind.INTERNAL, f"{url} answered {status}: {detail}", final=not defect, defect=defect)
+            return _RequestFailure(
+                FaultKind.INTERNAL, f"{url} answered {status}: {detail}", final=not defect, defect=defect
+            )
         raise (TooLarge if status == TooLarge.status else Misuse)(f"{url} answered {status}: {detail}")
 
-    def _unreachable(self, url: str, error: httpx.RequestError) -> _Trouble:
+    def _unreachable(self, url: str, error: httpx.RequestError) -> _RequestFailure:
         self._failed_at[url] = time.monotonic()
         if isinstance(error, httpx.ReadTimeout):
-            return _Trouble(FaultKind.QUEUE, f"{url} hangs: it said nothing for {self._silence_s:g} s")
+            return _RequestFailure(FaultKind.QUEUE, f"{url} hangs: it said nothing for {self._silence_s:g} s")
         why = str(error) or type(error).__name__
-        return _Trouble(
+        return _RequestFailure(
             FaultKind.QUEUE, f"no grading service answers at {self._named()} ({why}): start one with `gradus serve`"
         )
 
@@ -423,7 +447,7 @@ class RewardClient:
     def _named(self) -> str:
         return ", ".join(self._urls)
 
-    def _pause_s(self, tried: int, trouble: _Trouble) -> float:
+    def _pause_s(self, tried: int, trouble: _RequestFailure) -> float:
         """Full jitter; or what the service asked for and a little more, so that not all clients return at once."""
         if trouble.pause_s is not None:
             return trouble.pause_s + random.uniform(0, self._backoff_s)
@@ -515,21 +539,16 @@ def _encoded(
 def _item(grader: GraderName, index: int, given: Submission | Mapping[str, Any], rubric: str) -> _Item:
     where = f"submissions.{index}"
     try:
-        submission = _typed(grader, given)
+        kind = submission_class(grader)
+        is_other = isinstance(given, BaseModel) and not isinstance(given, kind)
+        submission = kind.model_validate(dict(given) if is_other else given)
         return _Item(submission.id, job_id_of(grader, rubric, submission), submission.model_dump_json().encode())
     except ValidationError as error:
-        misuse = misuse_of(error)
+        misuse = misuse_from_validation_error(error)
         raise type(misuse)(f"{where}: {misuse}") from None
     except ValueError as error:
         # team_context may hold anything, and not everything can be written as JSON.
         raise Misuse(f"{where}: cannot be written as JSON: {type(error).__name__}") from None
-
-
-def _typed(grader: str, given: Submission | Mapping[str, Any]) -> TaskSubmission[Any]:
-    """Raises ValidationError."""
-    kind = submission_class(grader)
-    is_other = isinstance(given, BaseModel) and not isinstance(given, kind)
-    return kind.model_validate(dict(given) if is_other else given)
 
 
 def _batches(items: Iterable[_Item], batch_size: int) -> list[list[_Item]]:

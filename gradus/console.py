@@ -28,7 +28,7 @@ Config = Annotated[Path | None, typer.Option(help="Grader configuration [default
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar")]
 
 
-def say(text: str) -> None:
+def log_line(text: str) -> None:
     """One line on standard error."""
     print(text, file=sys.stderr, flush=True)
 

@@ -296,7 +296,7 @@ def explain(error: ValidationError) -> str:
     return "; ".join(lines)
 
 
-def misuse_of(error: ValidationError) -> Misuse:
+def misuse_from_validation_error(error: ValidationError) -> Misuse:
     """The misuse that a validation error is: TooLarge when only sizes are wrong, else Misuse."""
     sizes = [
         item["type"] == "too_long" or TOO_LONG in item["msg"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from gradus.contract import GraderDescription, Stage
+import re
+
+from gradus.contract import GRADER_NAME, GraderDescription, Stage
 from gradus.tasks import task_class
 from gradus.tasks.base import Task
 
@@ -24,6 +26,7 @@ def describe(name: str, task: type[Task], components: tuple[str, ...] = ()) -> G
 def description_of(name: str) -> GraderDescription:
     """The description of a grader that is not running, without components: for evaluations that store none.
 
-    Without a task class in the SDK: no stages, and `tests` as the only rate.
+    Without a task class in the SDK: no stages, and `tests` as the only rate. Run folders may name anything: what is no
+    name of a grader is `unknown`.
     """
-    return describe(name, task_class(name))
+    return describe(name if re.fullmatch(GRADER_NAME, name) else "unknown", task_class(name))

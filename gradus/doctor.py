@@ -39,7 +39,7 @@ ABILITIES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Sign:
+class Check:
     """One finding about this machine."""
 
     what: str
@@ -56,49 +56,49 @@ class Sign:
         return f"{mark} {self.what}: {self.text}"
 
 
-def tried(what: str, look: Callable[[], str], needed: bool = True) -> Sign:
-    """Sign with the text that `look` returns, or with its error: a broken library must not hide the other signs."""
+def run_check(what: str, look: Callable[[], str], needed: bool = True) -> Check:
+    """Check with the text that `look` returns, or with its error: a broken library must not hide the other checks."""
     try:
-        return Sign(what, True, look())
+        return Check(what, True, look())
     except (GradusError, ImportError, OSError, RuntimeError) as error:
-        return Sign(what, False, str(error).strip() or type(error).__name__, needed)
+        return Check(what, False, str(error).strip() or type(error).__name__, needed)
 
 
 def is_installed(module: str) -> bool:
     return importlib.util.find_spec(module) is not None
 
 
-def extra(name: str, module: str, use: str) -> Sign:
-    """Sign for one of our extras: whether `module`, one of its packages, is installed."""
+def extra(name: str, module: str, use: str) -> Check:
+    """Check for one of Gradus' extras: whether `module`, one of its packages, is installed."""
     found = is_installed(module)
     text = "installed" if found else f"{use} needs it: pip install 'gradus[{name}]'"
-    return Sign(f"extra {name}", found, text, False)
+    return Check(f"extra {name}", found, text, False)
 
 
 def examine(redis: str | None = None, url: str | None = None, *, as_json: bool = False) -> int:
-    """Print every sign, one per line or all as one JSON object; 0 if everything needed is there, else 1."""
+    """Print every check, one per line or all as one JSON object; 0 if everything needed is there, else 1."""
     found = []
-    for sign in signs(redis, url):
-        found.append(sign)
+    for check in run_checks(redis, url):
+        found.append(check)
         if not as_json:
-            print(sign, flush=True)
-    fine = all(sign.fine or not sign.needed for sign in found)
+            print(check, flush=True)
+    fine = all(check.fine or not check.needed for check in found)
     if as_json:
-        print(json.dumps({"fine": fine, "signs": [asdict(sign) for sign in found]}, indent=1))
+        print(json.dumps({"fine": fine, "signs": [asdict(check) for check in found]}, indent=1))
     return 0 if fine else 1
 
 
-def signs(redis: str | None, url: str | None) -> Iterator[Sign]:
-    """Signs of the machine, then of every installed wing, then of the service at `url`."""
+def run_checks(redis: str | None, url: str | None) -> Iterator[Check]:
+    """Checks of the machine, then of every installed wing, then of the service at `url`."""
     python = ".".join(map(str, sys.version_info[:3]))
-    yield Sign("machine", True, f"{platform.platform()}, Python {python}")
+    yield Check("machine", True, f"{platform.platform()}, Python {python}")
     yield cpu()
     yield memory()
     yield from disks()
     for signs_of_wing in loaded_from("gradus.doctor"):
         yield from signs_of_wing(redis)
     if url is not None:
-        yield tried("service", lambda: asyncio.run(_ask_service(url)))
+        yield run_check("service", lambda: asyncio.run(_ask_service(url)))
 
 
 async def _ask_service(url: str) -> str:
@@ -109,8 +109,8 @@ async def _ask_service(url: str) -> str:
         return f"{url} answers; live graders: {live or 'none'}"
 
 
-def cpu() -> Sign:
-    """Sign for cores and their instruction sets, as far as kernels of torch and ONNX Runtime use them."""
+def cpu() -> Check:
+    """Check of cores and their instruction sets, as far as kernels of torch and ONNX Runtime use them."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     flags = cpu_flags()
     able = [name for name, any_of in ABILITIES.items() if any(flag in flags for flag in any_of)]
@@ -118,7 +118,7 @@ def cpu() -> Sign:
     bf16 = any("bf16" in name for name in able)
     if not bf16:
         text += "; no bf16: train in float32 here"
-    return Sign("CPU", True, text, details={"cores": cores, "abilities": able, "has_bf16": bf16})
+    return Check("CPU", True, text, details={"cores": cores, "abilities": able, "has_bf16": bf16})
 
 
 def cpu_flags() -> frozenset[str]:
@@ -136,8 +136,8 @@ def cpu_flags() -> frozenset[str]:
     return frozenset()
 
 
-def memory() -> Sign:
-    """Sign for the memory this process may use; a container's limit counts."""
+def memory() -> Check:
+    """Check of the memory this process may use; a container's limit counts."""
     found_gb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     usable_gb = found_gb
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
@@ -148,11 +148,11 @@ def memory() -> Sign:
     enough = usable_gb >= LITTLE_MEMORY_GB
     if not enough:
         text += f"; a demo needs {LITTLE_MEMORY_GB:.0f}: give the container more, or take fewer workers"
-    return Sign("memory", enough, text, needed=False, details={"usable_gb": round(usable_gb, 2)})
+    return Check("memory", enough, text, needed=False, details={"usable_gb": round(usable_gb, 2)})
 
 
-def disks() -> Iterator[Sign]:
-    """Signs for free space where runs, models and builds are written."""
+def disks() -> Iterator[Check]:
+    """Checks of free space where runs, models and builds are written."""
     hub = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
     for what, place in (("runs", Path("runs")), ("models", hub), ("builds", cache())):
         there = next((folder for folder in (place, *place.absolute().parents) if folder.is_dir()), Path("/"))
@@ -160,6 +160,6 @@ def disks() -> Iterator[Sign]:
         enough = free_gb >= LITTLE_DISK_GB or (what == "builds" and free_gb >= 1)
         text = f"{free_gb:.0f} GiB free for {place}"
         advice = {"runs": "set output_dir elsewhere", "models": "set HF_HOME", "builds": "set GRADUS_CACHE_DIR"}[what]
-        yield Sign(
+        yield Check(
             f"disk, {what}", enough, text if enough else f"{text}; {advice}", False, {"free_gb": round(free_gb, 2)}
         )

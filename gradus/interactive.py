@@ -35,7 +35,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class MenuItem:
     """One item of the menu."""
 
     place: int
@@ -47,13 +47,13 @@ class Offer:
     questions: Sequence[Question] = field(default=())
 
 
-def offers() -> list[Offer]:
+def menu_items() -> list[MenuItem]:
     """The menu: items of every installed wing, ordered by `place`."""
-    doctor = Offer(70, "doctor", "what this machine has and lacks", lambda answers: ["doctor"])
+    doctor = MenuItem(70, "doctor", "what this machine has and lacks", lambda answers: ["doctor"])
     return sorted(chain([doctor], *loaded_from("gradus.menu")), key=lambda offer: offer.place)
 
 
-def is_wanted(arguments: Sequence[str]) -> bool:
+def should_prompt(arguments: Sequence[str]) -> bool:
     """Whether there are no arguments, and standard input and output are a terminal."""
     return not arguments and sys.stdin.isatty() and sys.stdout.isatty()
 
@@ -61,7 +61,7 @@ def is_wanted(arguments: Sequence[str]) -> bool:
 def start() -> NoReturn:
     """Ask what to do, print its command and become it. Ends with 130 at Ctrl-C and at the end of input."""
     console = Console(highlight=False)
-    menu = offers()
+    menu = menu_items()
     console.print("[bold]Gradus[/] grades what language models write, and trains them on the grades.\n")
     for number, offer in enumerate(menu, start=1):
         console.print(f"  {number}  {offer.name:<10} {offer.what}")

@@ -16,9 +16,9 @@ def configs() -> Path:
     raise Misuse("the shipped configs are missing: reinstall gradus, or run from a checkout")
 
 
-def look() -> str:
+def theme_css() -> str:
     """The style sheet that the report of a run and the live page share."""
-    return (Path(__file__).parent / "look.css").read_text(encoding="utf-8")
+    return (Path(__file__).parent / "theme.css").read_text(encoding="utf-8")
 
 
 def cache() -> Path:

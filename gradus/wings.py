@@ -3,8 +3,8 @@
 | group | object |
 |---|---|
 | `gradus.commands` | `register(app)`: adds a wing's commands to the command line |
-| `gradus.menu` | tuple of `gradus.interactive.Offer` |
-| `gradus.doctor` | `signs(redis)`: iterator of `gradus.doctor.Sign` |
+| `gradus.menu` | tuple of `gradus.interactive.MenuItem` |
+| `gradus.doctor` | `signs(redis)`: iterator of `gradus.doctor.Check` |
 | `gradus.local` | `open_local(grader, config, slots)`: a `gradus.local.LocalGrader` |
 """
 

@@ -8,28 +8,28 @@ import shutil
 import sys
 from collections.abc import Iterator
 
-from gradus.doctor import Sign, extra, tried
+from gradus.doctor import Check, extra, run_check
 
 ELSEWHERE = "graders need Linux: run them in containers (docker compose up) and use their URL; training runs natively"
 
 
-def signs(redis: str | None) -> Iterator[Sign]:
+def signs(redis: str | None) -> Iterator[Check]:
     yield from _in_boxes()
-    yield from story_signs()
-    yield from preference_signs()
+    yield from story_checks()
+    yield from preference_checks()
     yield extra("api", "fastapi", "`gradus serve`")
     yield extra("worker", "redis", "`gradus worker`")
     server = shutil.which("redis-server")
-    yield Sign(
+    yield Check(
         "redis-server", server is not None, server or "only for many workers: apt-get install redis-server", False
     )
     if redis is not None:
-        yield tried("Redis", lambda: asyncio.run(_ask_redis(redis)))
+        yield run_check("Redis", lambda: asyncio.run(_ask_redis(redis)))
 
 
-def _in_boxes() -> Iterator[Sign]:
+def _in_boxes() -> Iterator[Check]:
     if sys.platform != "linux":
-        yield Sign("sandbox", False, ELSEWHERE, needed=False)
+        yield Check("sandbox", False, ELSEWHERE, needed=False)
         return
     from services.graders.ocaml.toolchain import OcamlToolchain
     from services.graders.rust.toolchain import RustToolchain
@@ -52,12 +52,12 @@ def _in_boxes() -> Iterator[Sign]:
             f"harness built in {toolchain.harness.parent}"
         )
 
-    yield tried("sandbox", sandbox)
-    yield tried("ocaml", ocaml)
-    yield tried("rust", rust, needed=False)
+    yield run_check("sandbox", sandbox)
+    yield run_check("ocaml", ocaml)
+    yield run_check("rust", rust, needed=False)
 
 
-def story_signs() -> Iterator[Sign]:
+def story_checks() -> Iterator[Check]:
     """The story grader's packages and its model."""
     yield (found := extra("story", "onnxruntime", "the story grader"))
     if not found.fine:
@@ -69,11 +69,11 @@ def story_signs() -> Iterator[Sign]:
         config = load_config()
         return f"{whereabouts(config.model)}; run by {config.backend} in {config.precision}"
 
-    yield tried("story", model, needed=False)
+    yield run_check("story", model, needed=False)
 
 
-def preference_signs() -> Iterator[Sign]:
-    """Sign for the preference grader's model, where one is named; loads it and scores nothing."""
+def preference_checks() -> Iterator[Check]:
+    """Check of the preference grader's model, where one is named; loads it and scores nothing."""
     from services.graders.preference.grader import PreferenceGrader
 
     def model() -> str:
@@ -81,7 +81,7 @@ def preference_signs() -> Iterator[Sign]:
         grader.scorer.close()
         return f"{grader.info().toolchain}; reads {grader.model.limit or 'any number of'} tokens of a text"
 
-    yield tried("preference", model, needed=False)
+    yield run_check("preference", model, needed=False)
 
 
 async def _ask_redis(redis: str) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from services.api.serving import serve
+from services.api.server import serve
 from services.broker.from_url import open_broker
-from services.graders.base import Grader, usual_slots
+from services.graders.base import Grader, default_slots
 from services.tracing import spans
 from services.worker import Worker, stop_on_signals
 
@@ -30,7 +30,8 @@ async def serve_embedded(
     stop_on_signals(stop)
     broker, traced = open_broker(None), spans("gradus-worker")
     workers = [
-        Worker(grader, broker, slots=slots or usual_slots(grader), self_tested=True, spans=traced) for grader in graders
+        Worker(grader, broker, slots=slots or default_slots(grader), self_tested=True, spans=traced)
+        for grader in graders
     ]
     working = [asyncio.create_task(worker.run(stop)) for worker in workers]
     try:

@@ -85,7 +85,8 @@ def extract(
     chosen = chosen or _choose(rest or blocks, tags, defines)
     if not all(block.closed for block in (chosen, *files.values())):
         flags.append("extract:unclosed_fence")
-    outside = [visible[a:b].strip() for a, b in _gaps(blocks, len(visible))]
+    starts, ends = [0, *(block.end for block in blocks)], [*(block.start for block in blocks), len(visible)]
+    outside = [visible[start:end].strip() for start, end in zip(starts, ends, strict=True)]
     return Answer(
         text=chosen.text.strip("\n"),
         blocks=len(blocks) - max(0, named - 1),
@@ -156,9 +157,3 @@ def _choose(blocks: Sequence[_Block], tags: Collection[str], defines: re.Pattern
     candidates = tagged or [block for block in written if not block.tag] or written or list(blocks)
     fitting = [block for block in candidates if defines and defines.search(block.text)]
     return (fitting or candidates)[-1]
-
-
-def _gaps(blocks: Sequence[_Block], length: int) -> list[tuple[int, int]]:
-    starts = [0, *(block.end for block in blocks)]
-    ends = [*(block.start for block in blocks), length]
-    return list(zip(starts, ends, strict=True))

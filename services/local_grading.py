@@ -12,7 +12,7 @@ from queue import SimpleQueue
 
 from gradus.contract import Faulted, Graded, GraderDescription, GraderInfo, Submission, job_id_of, with_id
 from gradus.errors import Misuse
-from services.graders.base import Grader, load, usual_slots
+from services.graders.base import Grader, default_slots, load
 from services.worker import grade_with_retries
 
 
@@ -20,7 +20,7 @@ def grade_in_order(
     grader: Grader, submissions: Iterable[Submission], rubric: str, slots: int | None = None
 ) -> Iterator[Graded | Faulted]:
     """One result per submission, in order, as soon as all before it are there. Identical ones are graded once."""
-    slots = slots or usual_slots(grader)
+    slots = slots or default_slots(grader)
     free: SimpleQueue[int] = SimpleQueue()
     for slot in range(slots):
         free.put(slot)

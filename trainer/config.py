@@ -18,7 +18,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from gradus.contract import MAX_DEADLINE_S, GraderName, RubricName
 from gradus.errors import Misuse
-from gradus.reward_model.weights import label_of
+from gradus.reward_model.model_files import label_of
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]

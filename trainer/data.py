@@ -1,8 +1,8 @@
 """Tasks from files and hubs: rows are read, checked and split here. Renders no prompt and grades nothing.
 
 A row has `id`, `prompt` and the fields of the grader's task (`tests`, `signature`, `module` ... as in
-`gradus.contract`), flat or under `task`; for stories, rows of sprint data sets will do (`gradus.sprints`). Rows that
-cannot be used are refused with file and line, never skipped.
+`gradus.contract`), flat or under `task`; for stories, rows of sprint data sets will do (`gradus.sprint_datasets`). Rows
+that cannot be used are refused with file and line, never skipped.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from pydantic import ValidationError
 
 from gradus.contract import GraderName, explain
 from gradus.errors import Misuse
-from gradus.rows import SUFFIXES, Row
-from gradus.rows import read_rows as read_file
-from gradus.sprints import as_task_row, sprint_columns
+from gradus.row_reader import SUFFIXES, Row
+from gradus.row_reader import read_rows as read_file
+from gradus.sprint_datasets import as_task_row, sprint_columns
 from gradus.tasks import task_class
 from gradus.tasks.base import Task
 from trainer.config import DataConfig, RowSource, WarmStart, nearest

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gradus.errors import Misuse
-from gradus.reward_model.weights import base_of
+from gradus.reward_model.model_files import base_of
 from trainer.config import ModelConfig
 from trainer.model import Head, load_model, load_tokenizer
 

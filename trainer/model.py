@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gradus.errors import Misuse
-from gradus.reward_model.weights import base_of
+from gradus.reward_model.model_files import base_of
 from trainer.config import ModelConfig
 from trainer.device import choose_device
 from trainer.ranks import is_leader, local_rank, wait_for_all

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gradus.errors import InternalFault, Misuse
-from gradus.reward_model.weights import refuse_unusable
+from gradus.reward_model.model_files import refuse_unusable
 from trainer.config import RewardModelConfig
 from trainer.device import Device, weights_dtype
 from trainer.prompts import text_of

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from corpus.commands.tasks import Force, Out
-from gradus.console import Config, Quiet, Slots, say, with_progress
+from gradus.console import Config, Quiet, Slots, log_line, with_progress
 from gradus.errors import Fault, Misuse
 
 if TYPE_CHECKING:
-    from corpus.admitting import Decision
     from corpus.drafts import Draft
+    from corpus.import_validation import Decision
     from gradus.contract import GraderName
 
 import_app = typer.Typer(
@@ -41,8 +41,8 @@ Language = Annotated[str | None, typer.Option(help="ocaml or rust [default: what
 
 
 @dataclass(frozen=True, slots=True)
-class _Wish:
-    """What the options of an import say, beside what to read."""
+class _ImportOptions:
+    """The options that all imports share, without the sources."""
 
     out: Path
     force: bool
@@ -88,8 +88,8 @@ def import_exercism(
     if not folder.is_dir():
         raise Misuse(f"{folder}: is no folder")
     name = grader_named(language)
-    wish = _Wish(out, force, validate, proven_only, any_style, cpu_s, licence, source, slots, config, quiet)
-    _import(exercism_drafts(folder, name), name, wish, [folder])
+    options = _ImportOptions(out, force, validate, proven_only, any_style, cpu_s, licence, source, slots, config, quiet)
+    _import(exercism_drafts(folder, name), name, options, [folder])
 
 
 @import_app.command("multipl-e")
@@ -116,8 +116,8 @@ def import_multipl_e(
 
     rows = rows_of(file)
     name = language_of(rows, language)
-    wish = _Wish(out, force, validate, False, False, cpu_s, licence, source, slots, config, quiet)
-    _import(multipl_e_drafts(rows, name), name, wish, [file])
+    options = _ImportOptions(out, force, validate, False, False, cpu_s, licence, source, slots, config, quiet)
+    _import(multipl_e_drafts(rows, name), name, options, [file])
 
 
 @import_app.command("humaneval")
@@ -145,8 +145,8 @@ def import_humaneval(
 
     rows = rows_of(file)
     name = language_of(rows, language)
-    wish = _Wish(out, force, validate, False, any_style, cpu_s, licence, source, slots, config, quiet)
-    _import(humaneval_drafts(rows, name), name, wish, [file])
+    options = _ImportOptions(out, force, validate, False, any_style, cpu_s, licence, source, slots, config, quiet)
+    _import(humaneval_drafts(rows, name), name, options, [file])
 
 
 @import_app.command("columns")
@@ -174,97 +174,101 @@ def import_columns(
     b             description, starter_code, tests (inside of the answer's file), perhaps id, solution, complexity
     scrum         sprint_name, sprint_goal, formatted_issues, num_issues, perhaps team_context
     """
-    from corpus.columns import LAYOUTS, column_drafts
+    from corpus.dataset_layouts import LAYOUTS, column_drafts
     from corpus.files import rows_of
 
     if layout not in LAYOUTS:
         raise Misuse(f"--layout {layout}: is none of {', '.join(LAYOUTS)}")
     chosen = LAYOUTS[layout]
-    wish = _Wish(out, force, validate, proven_only, any_style, cpu_s, licence, source, slots, config, quiet)
+    options = _ImportOptions(out, force, validate, proven_only, any_style, cpu_s, licence, source, slots, config, quiet)
     drafts = column_drafts(rows_of(file), chosen)
     if chosen.grader is None:
-        _import_examples(drafts, wish, [file])
+        _import_examples(drafts, options, [file])
     else:
-        _import(drafts, chosen.grader, wish, [file])
+        _import(drafts, chosen.grader, options, [file])
 
 
 # ------------------------------------------------------------------------------------------------------ what they do
 
 
-def _import(drafts: Iterable[Draft], name: GraderName, wish: _Wish, sources: list[Path]) -> None:
-    from corpus.admitting import decide
-    from corpus.files import beside, refuse_existing
+def _import(drafts: Iterable[Draft], name: GraderName, options: _ImportOptions, sources: list[Path]) -> None:
+    from corpus.files import refuse_existing, sibling_path
+    from corpus.import_validation import decide
 
-    refuse_existing([wish.out, beside(wish.out, "rejected")], force=wish.force, sources=sources)
-    found = [_completed(draft, wish) for draft in drafts]
-    grader = _grader(name, wish)
-    decisions = decide(found, name, grader, wish.slots, full_marks=not wish.any_style, proven_only=wish.proven_only)
+    refuse_existing([options.out, sibling_path(options.out, "rejected")], force=options.force, sources=sources)
+    found = [_completed(draft, options) for draft in drafts]
+    grader = _grader(name, options)
+    decisions = decide(
+        found, name, grader, options.slots, full_marks=not options.any_style, proven_only=options.proven_only
+    )
     what = "validating" if grader is not None else "reading"
-    _finish(list(with_progress(decisions, len(found), what, wish.quiet)), wish)
+    _finish(list(with_progress(decisions, len(found), what, options.quiet)), options)
 
 
-def _completed(draft: Draft, wish: _Wish) -> Draft:
+def _completed(draft: Draft, options: _ImportOptions) -> Draft:
     """The draft with what the options say of all."""
     if draft.problem is not None:
         return draft
     said = {
-        "limits": {"cpu_s": wish.cpu_s} if wish.cpu_s and "tests" in draft.values else None,
-        "licence": None if "license" in draft.values else draft.values.get("licence", wish.licence),
-        "source": draft.values.get("source", wish.source),
+        "limits": {"cpu_s": options.cpu_s} if options.cpu_s and "tests" in draft.values else None,
+        "licence": None if "license" in draft.values else draft.values.get("licence", options.licence),
+        "source": draft.values.get("source", options.source),
     }
     return replace(draft, values={**draft.values, **{name: value for name, value in said.items() if value}})
 
 
-def _grader(name: GraderName, wish: _Wish) -> Any:
+def _grader(name: GraderName, options: _ImportOptions) -> Any:
     """The grader to validate with; None where none is wanted, or none can start and none was asked for."""
     from services.graders.base import load
 
-    if wish.validate is False:
+    if options.validate is False:
         return None
     try:
-        grader = load(name, config=wish.config)
+        grader = load(name, config=options.config)
         grader.self_test()
         return grader
     except Fault as fault:
-        if wish.validate:
+        if options.validate:
             raise
-        say(f"gradus: warning: the tasks are not validated: {fault.message}")
+        log_line(f"gradus: warning: the tasks are not validated: {fault.message}")
         return None
 
 
-def _import_examples(drafts: Iterable[Draft], wish: _Wish, sources: list[Path]) -> None:
+def _import_examples(drafts: Iterable[Draft], options: _ImportOptions, sources: list[Path]) -> None:
     """Worked examples have no tests: an empty one is rejected, and one that was there before."""
-    from corpus.admitting import Decision
-    from corpus.files import beside, refuse_existing
+    from corpus.files import refuse_existing, sibling_path
+    from corpus.import_validation import Decision
 
     def decided() -> Iterator[Decision]:
         seen: dict[tuple[Any, Any], str] = {}
-        for draft in (_completed(one, wish) for one in drafts):
+        for draft in (_completed(one, options) for one in drafts):
             if draft.problem is not None:
                 yield Decision(draft, (draft.problem,))
                 continue
             first = seen.setdefault((draft.values["prompt"], draft.values["completion"]), draft.where)
             yield Decision(draft, () if first == draft.where else (f"the same as at {first}",))
 
-    refuse_existing([wish.out, beside(wish.out, "rejected")], force=wish.force, sources=sources)
-    _finish(list(decided()), wish)
+    refuse_existing([options.out, sibling_path(options.out, "rejected")], force=options.force, sources=sources)
+    _finish(list(decided()), options)
 
 
-def _finish(decisions: list[Decision], wish: _Wish) -> None:
-    from corpus.files import beside, write_rows
+def _finish(decisions: list[Decision], options: _ImportOptions) -> None:
+    from corpus.files import sibling_path, write_rows
 
     good = [decision for decision in decisions if not decision.problems]
     bad = [decision for decision in decisions if decision.problems]
-    rejected = beside(wish.out, "rejected")
-    write_rows(wish.out, (decision.draft.values for decision in good))
+    rejected = sibling_path(options.out, "rejected")
+    write_rows(options.out, (decision.draft.values for decision in good))
     if bad:
         write_rows(rejected, (decision.rejected for decision in bad))
     else:
         rejected.unlink(missing_ok=True)
     for decision in bad:
-        say(f"{decision.draft.where}: {decision.draft.id}: {'; '.join(decision.problems)[:500]}")
+        log_line(f"{decision.draft.where}: {decision.draft.id}: {'; '.join(decision.problems)[:500]}")
     for warning, number in Counter(chain.from_iterable(decision.warnings for decision in good)).items():
-        say(f"gradus: warning: {number} tasks: {warning}")
-    print(f"{len(good)} of {len(decisions)} records are in {wish.out}" + (f"; the others in {rejected}" if bad else ""))
+        log_line(f"gradus: warning: {number} tasks: {warning}")
+    print(
+        f"{len(good)} of {len(decisions)} records are in {options.out}" + (f"; the others in {rejected}" if bad else "")
+    )
     if not good:
         raise typer.Exit(1)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gradus.console import Config, Quiet, Slots, say, with_progress
+from gradus.console import Config, Quiet, Slots, log_line, with_progress
 from gradus.errors import Misuse
 
 if TYPE_CHECKING:
-    from corpus.trajectories import Told
+    from corpus.trajectories import TrajectoryResult
 
 tasks_app = typer.Typer(help="Make and check files of tasks.", no_args_is_help=True)
 
@@ -37,9 +37,9 @@ def validate_tasks(
     less; no reference stands in the prompt. Prints one line per problem. Exit status 0 when all are usable, 1 when
     some are not.
     """
-    from corpus.admission import validate
+    from corpus.task_validation import validate
     from gradus.contract import grader_named
-    from gradus.rows import read_rows
+    from gradus.row_reader import read_rows
     from services.graders.base import load
 
     name = grader_named(grader)
@@ -55,7 +55,7 @@ def validate_tasks(
         for problem in finding.problems:
             print(f"{finding.where}: {finding.task_id}: {problem}", flush=True)
         for warning in finding.warnings:
-            say(f"{finding.where}: {finding.task_id}: warning: {warning}")
+            log_line(f"{finding.where}: {finding.task_id}: warning: {warning}")
         bad += bool(finding.problems)
     print(f"{len(rows) - bad} of {len(rows)} tasks are usable")
     if bad:
@@ -86,27 +86,27 @@ def mutate_tasks(
     Broken code that passes all tests never becomes a task. It is in FILE.survivors.jsonl: either the tests are weak
     there, or the edit changes nothing.
     """
-    from corpus.files import beside, checked_rows, refuse_existing, write_rows
-    from corpus.repairs import Wish, break_tasks, mutations_for
+    from corpus.files import checked_rows, refuse_existing, sibling_path, write_rows
+    from corpus.repair_tasks import MutationOptions, break_tasks, mutations_for
     from gradus.contract import grader_named
     from services.graders.base import load
 
     name = grader_named(grader)
-    refuse_existing([out, beside(out, "survivors")], force=force, sources=[file])
+    refuse_existing([out, sibling_path(out, "survivors")], force=force, sources=[file])
     rows = checked_rows(file)
     loaded = load(name, config=config)
     mutations = mutations_for(name, loaded, engine)
     loaded.self_test()
-    say(f"gradus: breaking answers by {mutations.engine}")
-    tasks = break_tasks(rows, name, loaded, mutations, Wish(per_task, tries, seed), slots)
+    log_line(f"gradus: breaking answers by {mutations.engine}")
+    tasks = break_tasks(rows, name, loaded, mutations, MutationOptions(per_task, tries, seed), slots)
     found = list(with_progress(tasks, len(rows), "breaking", quiet))
     repairs = write_rows(out, (row for one in found for row in one.repairs))
-    survivors = write_rows(beside(out, "survivors"), (row for one in found for row in one.survivors))
+    survivors = write_rows(sibling_path(out, "survivors"), (row for one in found for row in one.survivors))
     for one in (one for one in found if one.problem is not None):
-        say(f"{one.where}: {one.id}: {str(one.problem)[:500]}")
+        log_line(f"{one.where}: {one.id}: {str(one.problem)[:500]}")
     tried = sum(one.tried for one in found)
     print(f"{repairs} repair tasks of {len(rows)} tasks are in {out}; {tried} broken answers were graded")
-    print(f"{survivors} of these pass all tests: {beside(out, 'survivors')}")
+    print(f"{survivors} of these pass all tests: {sibling_path(out, 'survivors')}")
     if not repairs:
         raise typer.Exit(1)
 
@@ -136,9 +136,9 @@ def write_trajectories(
     of one group, and each attempt has one less. Tasks whose stub passes or whose solution does not are left out, with
     the reason.
     """
-    from corpus.files import beside, checked_rows, refuse_existing, write_rows
-    from corpus.formats import Format
+    from corpus.files import checked_rows, refuse_existing, sibling_path, write_rows
     from corpus.trajectories import trajectories
+    from corpus.trajectory_formats import Format
     from gradus.contract import grader_named
     from services.graders.base import load
 
@@ -147,7 +147,7 @@ def write_trajectories(
     if by_turn and format_ != Format.HARMONY:
         raise Misuse("--by-turn: is for --format harmony")
     name = grader_named(grader)
-    refuse_existing([out, beside(out, "rejected")], force=force, sources=[file])
+    refuse_existing([out, sibling_path(out, "rejected")], force=force, sources=[file])
     rows = checked_rows(file)
     loaded = load(name, config=config)
     loaded.self_test()
@@ -160,9 +160,9 @@ def write_trajectories(
         raise typer.Exit(1)
 
 
-def _written(told: Told, format_: str, by_turn: bool) -> Iterator[dict[str, Any]]:
+def _written(told: TrajectoryResult, format_: str, by_turn: bool) -> Iterator[dict[str, Any]]:
     """The rows of one trajectory; none where there is none."""
-    from corpus.formats import Format, chat_row, harmony_row, harmony_turns
+    from corpus.trajectory_formats import Format, chat_row, harmony_row, harmony_turns
 
     if told.trajectory is None:
         return
@@ -174,14 +174,14 @@ def _written(told: Told, format_: str, by_turn: bool) -> Iterator[dict[str, Any]
 
 
 def _write_rejected(out: Path, bad: list[dict[str, Any]]) -> None:
-    from corpus.files import beside, write_rows
+    from corpus.files import sibling_path, write_rows
 
-    rejected = beside(out, "rejected")
+    rejected = sibling_path(out, "rejected")
     if bad:
         write_rows(rejected, bad)
         for one in bad:
-            say(f"{one['where']}: {one['id']}: {'; '.join(one['reasons'])[:500]}")
-        say(f"gradus: {len(bad)} were left out: {rejected}")
+            log_line(f"{one['where']}: {one['id']}: {'; '.join(one['reasons'])[:500]}")
+        log_line(f"gradus: {len(bad)} were left out: {rejected}")
     else:
         rejected.unlink(missing_ok=True)
 
@@ -201,12 +201,12 @@ def dedupe_tasks(
     The first of each stays. Rows of one `group` (several repairs of one task) are doubles only when their prompts are
     the same. What was left out is in FILE.duplicates.jsonl, each row with its reason and the row that stays.
     """
-    from corpus.duplicates import doubles
-    from corpus.files import beside, checked_rows, refuse_existing, write_rows
+    from corpus.duplicates import find_duplicates
+    from corpus.files import checked_rows, refuse_existing, sibling_path, write_rows
 
-    refuse_existing([out, beside(out, "duplicates")], force=force, sources=[file])
+    refuse_existing([out, sibling_path(out, "duplicates")], force=force, sources=[file])
     rows = checked_rows(file)
-    found = doubles(rows, near)
+    found = find_duplicates(rows, near)
     gone = {id(double.row) for double in found}
     write_rows(out, (row.values for row in rows if id(row) not in gone))
     told = [
@@ -220,7 +220,7 @@ def dedupe_tasks(
         }
         for one in found
     ]
-    write_rows(beside(out, "duplicates"), told)
+    write_rows(sibling_path(out, "duplicates"), told)
     print(f"{len(rows) - len(found)} of {len(rows)} rows are in {out}; the other {len(found)} were there before")
 
 
@@ -243,13 +243,13 @@ def decontaminate_tasks(
     words of its prompt or of 50 signs of its code. Every reason is in FILE.contaminated.jsonl, with the row measured
     on and a run in common. Exit status 0 whether or not any was found.
     """
-    from corpus.contamination import Evaluation, Sizes
-    from corpus.files import beside, checked_rows, refuse_existing, write_rows
+    from corpus.contamination import EvalIndex, NgramSizes
+    from corpus.files import checked_rows, refuse_existing, sibling_path, write_rows
 
-    refuse_existing([out, beside(out, "contaminated")], force=force, sources=[train, *against])
+    refuse_existing([out, sibling_path(out, "contaminated")], force=force, sources=[train, *against])
     rows = checked_rows(train)
     measured = [row for file in against for row in checked_rows(file)]
-    evaluation = Evaluation(measured, Sizes(words, signs, common))
+    evaluation = EvalIndex(measured, NgramSizes(words, signs, common))
     clean, told = [], []
     for row in with_progress(rows, len(rows), "comparing", quiet):
         leaks = evaluation.leaks(row.values)
@@ -259,12 +259,12 @@ def decontaminate_tasks(
         reasons = [{"at": one.of.where, "id": one.of.values.get("id"), "reason": one.reason} for one in leaks]
         told.append({"where": row.where, "id": row.values.get("id"), "leaks": reasons, "row": row.values})
     write_rows(out, clean)
-    write_rows(beside(out, "contaminated"), told)
+    write_rows(sibling_path(out, "contaminated"), told)
     if evaluation.ignored:
-        say(f"gradus: {evaluation.ignored} runs that {common} problems or more share were taken for wording")
+        log_line(f"gradus: {evaluation.ignored} runs that {common} problems or more share were taken for wording")
     print(f"{len(clean)} of {len(rows)} rows are in {out}; {len(told)} give away what is measured on")
     if told:
-        print(f"reasons: {beside(out, 'contaminated')}")
+        print(f"reasons: {sibling_path(out, 'contaminated')}")
 
 
 @tasks_app.command("split")

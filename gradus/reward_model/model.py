@@ -15,18 +15,18 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, Mxfp4Config, PreTrainedConfig
 
 from gradus.errors import Misuse
-from gradus.reward_model.texts import Prompt, Read, Reader
-from gradus.reward_model.weights import (
+from gradus.reward_model.model_files import (
     ADAPTER,
     HEADS,
     NO_HEAD,
     base_of,
     first_line,
-    found,
+    read_json_object,
     refuse_unusable,
-    refused,
-    told_by,
+    resolve_model_folder,
+    unusable_model,
 )
+from gradus.reward_model.tokenization import Prompt, PromptTokenizer, TokenizedText
 
 
 class RewardModel:
@@ -38,9 +38,9 @@ class RewardModel:
         text_config.pad_token_id = tokenizer.pad_token_id
         limits = [limit for limit in (max_tokens, getattr(text_config, "max_position_embeddings", None)) if limit]
         self.limit: int | None = min(limits, default=None)
-        self._reader = Reader(tokenizer, self.limit)
+        self._reader = PromptTokenizer(tokenizer, self.limit)
 
-    def read(self, prompt: Prompt, completion: str) -> Read:
+    def read(self, prompt: Prompt, completion: str) -> TokenizedText:
         """What the model reads of a completion. May be called from many threads; raises as `Reader.read` does."""
         return self._reader.read(prompt, completion)
 
@@ -59,14 +59,14 @@ def load(name: str, device: str, dtype: str, *, max_tokens: int | None = None) -
 
     Raises Misuse for one that cannot be loaded safely and whole, with its trained head.
     """
-    folder = found(name)
+    folder = resolve_model_folder(name)
     refuse_unusable(folder)
     tokenizer = _tokenizer(folder)
     made = _adapted if (folder / ADAPTER).exists() else _whole
     model = made(folder, getattr(torch, dtype))
     rows = model.get_input_embeddings().num_embeddings
     if len(tokenizer) > rows:
-        raise refused(name, f"its tokenizer has {len(tokenizer)} tokens and its model only {rows}")
+        raise unusable_model(name, f"its tokenizer has {len(tokenizer)} tokens and its model only {rows}")
     return RewardModel(model.to(device), tokenizer, max_tokens=max_tokens)
 
 
@@ -74,9 +74,9 @@ def _tokenizer(folder: Path) -> Any:
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
     except (OSError, ValueError, KeyError, ImportError) as error:
-        raise refused(folder, f"its tokenizer cannot be loaded: {first_line(error)}") from None
+        raise unusable_model(folder, f"its tokenizer cannot be loaded: {first_line(error)}") from None
     if not tokenizer.is_fast or tokenizer.eos_token is None:
-        raise refused(folder, "its tokenizer has no tokenizer.json, or no token that ends a text")
+        raise unusable_model(folder, "its tokenizer has no tokenizer.json, or no token that ends a text")
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
@@ -87,9 +87,9 @@ def _whole(folder: Path, dtype: torch.dtype) -> Any:
     lost = sorted(info["missing_keys"])
     if lost:
         is_head = any(part in HEADS for name in lost for part in name.split("."))
-        raise refused(folder, NO_HEAD if is_head else f"lacks weights, the first {lost[0]}")
+        raise unusable_model(folder, NO_HEAD if is_head else f"lacks weights, the first {lost[0]}")
     if model.config.num_labels != 1:
-        raise refused(folder, f"gives {model.config.num_labels} numbers for a text, and a reward is one")
+        raise unusable_model(folder, f"gives {model.config.num_labels} numbers for a text, and a reward is one")
     return model
 
 
@@ -97,17 +97,17 @@ def _adapted(folder: Path, dtype: torch.dtype) -> Any:
     """An adapter with its head, merged into its base."""
     from peft import PeftModel
 
-    task = told_by(folder / ADAPTER).get("task_type")
+    task = read_json_object(folder / ADAPTER).get("task_type")
     if task != "SEQ_CLS":
-        raise refused(folder, f"is an adapter for {task}, not for scores")
+        raise unusable_model(folder, f"is an adapter for {task}, not for scores")
     if not (folder / "adapter_model.safetensors").exists():
-        raise refused(folder, "cannot be loaded: it has no adapter_model.safetensors")
-    base = found(base_of(folder))
+        raise unusable_model(folder, "cannot be loaded: it has no adapter_model.safetensors")
+    base = resolve_model_folder(base_of(folder))
     model, _ = _from_pretrained(base, dtype, num_labels=1, **unpacked(str(base), None))
     try:
         return PeftModel.from_pretrained(model, str(folder)).merge_and_unload()
     except (OSError, ValueError, RuntimeError) as error:
-        raise refused(folder, f"cannot be loaded: {first_line(error)}") from None
+        raise unusable_model(folder, f"cannot be loaded: {first_line(error)}") from None
 
 
 def _from_pretrained(folder: Path, dtype: torch.dtype, **more: Any) -> tuple[Any, dict[str, Any]]:
@@ -119,7 +119,7 @@ def _from_pretrained(folder: Path, dtype: torch.dtype, **more: Any) -> tuple[Any
     except Misuse:
         raise
     except (OSError, ValueError, ImportError, RuntimeError, KeyError) as error:
-        raise refused(folder, f"cannot be loaded: {first_line(error)}") from None
+        raise unusable_model(folder, f"cannot be loaded: {first_line(error)}") from None
     return model, info
 
 

@@ -23,19 +23,19 @@ from gradus.contract import (
 )
 from gradus.errors import QueueFault
 from services.api import problems, schema
-from services.api.access import Access
+from services.api.access_log import AccessLogMiddleware
 from services.api.auth import check_key, check_scope
-from services.api.bodies import read_request
+from services.api.dispatch import Batch, GradingDispatcher
 from services.api.grader_registry import GraderRegistry, Known
-from services.api.grading import Batch, Grading
 from services.api.jobs import Jobs
 from services.api.lean_routing import LeanRoute
 from services.api.metrics import Metrics
 from services.api.problems import MAX_NAME_CHARS
+from services.api.request_body import read_request
 from services.api.scheduling_headers import parse_fair_share
 from services.api.settings import ApiSettings
-from services.api.traced import Traced
-from services.api.waiting import LineStream, unless_gone
+from services.api.streaming import NdjsonStream, cancel_on_disconnect
+from services.api.tracing_middleware import TracingMiddleware
 from services.broker import Broker, FairShare
 from services.tracing import spans
 
@@ -50,10 +50,10 @@ class Api:
         self.keys = settings.key_ring()
         self.metrics = Metrics()
         self.registry = GraderRegistry(broker, settings.registry_ttl_s, settings.worker_grace_s)
-        self.grading = Grading(broker, self.registry, self.metrics)
+        self.grading = GradingDispatcher(broker, self.registry, self.metrics)
         self.jobs = Jobs(broker, self.grading, settings.job_ttl_s)
 
-    def lacking(self, live: Container[str]) -> str | None:
+    def not_ready_reason(self, live: Container[str]) -> str | None:
         """Why this service is not ready; None when it is."""
         required = self.settings.required_graders
         missing = [grader for grader in required or self.registry.names if grader not in live]
@@ -79,9 +79,9 @@ def create_app(broker: Broker, settings: ApiSettings) -> FastAPI:
     app = FastAPI(title="Gradus", version=schema.VERSION, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.api = api
     app.router.routes.extend([*graded.routes, *watched.routes])
-    app.add_middleware(Access, metrics=api.metrics)
+    app.add_middleware(AccessLogMiddleware, metrics=api.metrics)
     if api.spans:
-        app.add_middleware(Traced, spans=api.spans)
+        app.add_middleware(TracingMiddleware, spans=api.spans)
     problems.install(app, settings.retry_after_s)
     schema.install(app, api.registry)
     return app
@@ -91,18 +91,14 @@ def _api(request: Request) -> Api:
     return cast(Api, request.app.state.api)
 
 
-def _needs_key(request: Request) -> None:
-    api = _api(request)
-    request.state.key = check_key(request.headers.get("authorization"), api.keys)
-    if api.keys.keys:
-        request.state.log_fields = {"key": request.state.key.name}
-
-
 class KeyedRoute(LeanRoute):
     """Asks for a key first."""
 
     async def answer(self, request: Request, path_params: dict[str, str]) -> Response:
-        _needs_key(request)
+        api = _api(request)
+        request.state.key = check_key(request.headers.get("authorization"), api.keys)
+        if api.keys.keys:
+            request.state.log_fields = {"key": request.state.key.name}
         return await super().answer(request, path_params)
 
 
@@ -140,8 +136,8 @@ async def grade(grader: GraderPath, request: Request) -> Response:
     api = _api(request)
     known, asked = await _request(grader, request)
     batch = await api.grading.begin(known, asked, _fair_share(request))
-    results = await unless_gone(request.receive, _settled(api, batch, asked.submissions))
-    return problems.left() if results is None else _json(GradeResponse(results=tuple(results)))
+    results = await cancel_on_disconnect(request.receive, _settled(api, batch, asked.submissions))
+    return problems.client_closed_request() if results is None else _json(GradeResponse(results=tuple(results)))
 
 
 async def _settled(api: Api, batch: Batch, submissions: tuple[RawSubmission, ...]) -> list[Graded | Faulted]:
@@ -150,7 +146,7 @@ async def _settled(api: Api, batch: Batch, submissions: tuple[RawSubmission, ...
     def keep(result: Graded | Faulted) -> None:
         found[result.id] = result
 
-    async with api.grading.giving_up(batch):
+    async with api.grading.cancel_on_exit(batch):
         await api.grading.settle(batch, keep)
     return [found[submission.id] for submission in submissions]
 
@@ -158,7 +154,7 @@ async def _settled(api: Api, batch: Batch, submissions: tuple[RawSubmission, ...
 @graded.post(
     "/grade/{grader}/stream",
     status_code=200,
-    response_class=LineStream,
+    response_class=NdjsonStream,
     responses={200: schema.STREAM},
     openapi_extra=schema.GRADE_BODY,
 )
@@ -172,14 +168,14 @@ async def stream(grader: GraderPath, request: Request) -> Response:
         def send(result: Graded | Faulted) -> None:
             put(result.model_dump_json().encode() + b"\n")
 
-        async with api.grading.giving_up(batch):
+        async with api.grading.cancel_on_exit(batch):
             try:
                 await api.grading.settle(batch, send)
             except QueueFault as fault:
                 # The status is out already; what has no verdict is said item by item.
                 api.grading.fail(batch, fault, send)
 
-    return LineStream(produce, api.settings.heartbeat_s)
+    return NdjsonStream(produce, api.settings.heartbeat_s)
 
 
 # ------------------------------------------------------------------------------------------------------------ jobs
@@ -226,8 +222,8 @@ async def readyz(request: Request) -> Response:
     """The broker answers, the graders that are required have proved themselves and live, and results come."""
     api = _api(request)
     live = sorted({info.name for info in await api.registry.live()})
-    if lacking := api.lacking(live):
-        return problems.problem(503, lacking, headers={"retry-after": str(api.settings.retry_after_s)})
+    if not_ready_reason := api.not_ready_reason(live):
+        return problems.problem(503, not_ready_reason, headers={"retry-after": str(api.settings.retry_after_s)})
     return JSONResponse({"status": "ready", "graders": live})
 
 

@@ -1,16 +1,16 @@
-"""Who may ask, and for what: bearer keys, each with the graders it may use. Knows no users and no quotas."""
+"""Authentication and authorization: bearer keys, each with the graders it may use."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
 from gradus.errors import Misuse
-from services.api.keys import Key, KeyRing
+from services.api.api_keys import ApiKey, KeyRing
 from services.api.settings import ApiSettings
 from services.http_server import is_loopback
 
-ANYBODY = Key("anybody", "")
-"""Who asks a service without keys."""
+ANYBODY = ApiKey("anybody", "")
+"""The key of every request to a service without keys."""
 
 
 class Unauthorized(Misuse):
@@ -25,7 +25,7 @@ class Forbidden(Misuse):
     status: ClassVar[int] = 403
 
 
-def check_key(authorization: str | None, ring: KeyRing) -> Key:
+def check_key(authorization: str | None, ring: KeyRing) -> ApiKey:
     """The key that the header carries. Raises Unauthorized for none or an unknown one, unless no keys are set."""
     if not ring.keys:
         return ANYBODY
@@ -36,7 +36,7 @@ def check_key(authorization: str | None, ring: KeyRing) -> Key:
     return key
 
 
-def check_scope(key: Key, grader: str) -> None:
+def check_scope(key: ApiKey, grader: str) -> None:
     """Raises Forbidden."""
     if not key.may_use(grader):
         allowed = ", ".join(sorted(key.graders or ()))

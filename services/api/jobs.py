@@ -29,8 +29,8 @@ from gradus.contract import (
     with_id,
 )
 from gradus.errors import FaultKind, Misuse, QueueFault
+from services.api.dispatch import Batch, GradingDispatcher, result_of
 from services.api.grader_registry import Known
-from services.api.grading import Batch, Grading, result_of
 from services.broker import DEFAULT_FAIR_SHARE, Broker, FairShare
 
 WATCH_SLACK_S = 10.0
@@ -58,7 +58,7 @@ class _Group(BaseModel):
 
 
 class Jobs:
-    def __init__(self, broker: Broker, grading: Grading, ttl_s: float) -> None:
+    def __init__(self, broker: Broker, grading: GradingDispatcher, ttl_s: float) -> None:
         self._broker = broker
         self._grading = grading
         self._ttl_s = ttl_s

@@ -116,16 +116,13 @@ class Metrics:
         try:
             live = await registry.live()
             for grader in waits:
-                await self._count(broker, grader)
+                queue_stats = await broker.queue_stats(grader)
+                self._depth.labels(grader).set(queue_stats.queued + queue_stats.running)
+                for state in ("queued", "running", "restarted"):
+                    self._jobs.labels(grader, state).set(getattr(queue_stats, state))
+                self._jobs.labels(grader, "buried").set(queue_stats.dead_letters)
                 self._workers.labels(grader).set(sum(info.workers for info in live if info.name == grader))
             self._broker_up.set(1)
         except QueueFault:
             self._broker_up.set(0)
         return generate_latest(self.registry)
-
-    async def _count(self, broker: Broker, grader: str) -> None:
-        queue_stats = await broker.queue_stats(grader)
-        self._depth.labels(grader).set(queue_stats.queued + queue_stats.running)
-        for state in ("queued", "running", "restarted"):
-            self._jobs.labels(grader, state).set(getattr(queue_stats, state))
-        self._jobs.labels(grader, "buried").set(queue_stats.dead_letters)

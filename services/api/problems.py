@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from gradus.contract import Problem, misuse_of
+from gradus.contract import Problem, misuse_from_validation_error
 from gradus.errors import Fault, Misuse, QueueFault
 from services.broker import QueueFull
 
@@ -38,7 +38,7 @@ class Refused(Misuse):
 def refuse(error: ValidationError) -> NoReturn:
     """Raises Refused: 400 for what is no JSON, 413 when only sizes are wrong, else 422."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
-    status = 400 if found[0]["type"] == "json_invalid" else misuse_of(error).status
+    status = 400 if found[0]["type"] == "json_invalid" else misuse_from_validation_error(error).status
     errors = [
         {"field": shown(item["loc"]), "message": item["msg"].removeprefix("Value error, ")}
         for item in found[:MAX_ERRORS]
@@ -79,7 +79,7 @@ def install(app: FastAPI, retry_after_s: int) -> None:
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(QueueFull, _full)
     app.add_exception_handler(QueueFault, away)
-    app.add_exception_handler(ClientDisconnect, _left)
+    app.add_exception_handler(ClientDisconnect, _client_closed_request)
 
 
 def unavailable(error: Exception, retry_after_s: int) -> Response:
@@ -99,15 +99,12 @@ async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     headers = dict(error.headers or {})
     if error.status_code == 405:
-        headers["allow"] = _allowed(request) or headers.get("Allow", "")
+        # From the document: Starlette names the methods of the first route that has the path only.
+        template = getattr(request.scope.get("route"), "path", "")
+        methods = request.app.openapi()["paths"].get(template, {})
+        headers["allow"] = ", ".join(sorted(map(str.upper, methods))) or headers.get("Allow", "")
         headers.pop("Allow", None)
     return problem(error.status_code, str(error.detail), headers=headers)
-
-
-def _allowed(request: Request) -> str:
-    """The methods of the path, by the document: Starlette names those of the first route that has the path only."""
-    template = getattr(request.scope.get("route"), "path", "")
-    return ", ".join(sorted(method.upper() for method in request.app.openapi()["paths"].get(template, {})))
 
 
 async def _full(request: Request, error: Exception) -> Response:
@@ -115,10 +112,10 @@ async def _full(request: Request, error: Exception) -> Response:
     return problem(429, str(error), headers={"retry-after": str(max(math.ceil(error.retry_after_s), 1))})
 
 
-async def _left(request: Request, error: Exception) -> Response:
-    return left()
+async def _client_closed_request(request: Request, error: Exception) -> Response:
+    return client_closed_request()
 
 
-def left() -> Response:
+def client_closed_request() -> Response:
     """Reaches nobody."""
     return Response(status_code=CLIENT_CLOSED_REQUEST)

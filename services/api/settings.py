@@ -11,7 +11,7 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from gradus.contract import GraderName
-from services.api.keys import KeyRing, key_ring
+from services.api.api_keys import KeyRing, key_ring
 
 PREFIX = "GRADUS_API_"
 OF_CLIENTS = frozenset({"GRADUS_API_KEY"})
@@ -39,7 +39,7 @@ class ApiSettings(BaseSettings):
     key_hashes: Annotated[tuple[KeyHash, ...], NoDecode] = ()
     """SHA-256 of API keys without a name, each for every grader, as 64 hex digits with commas between."""
     keys: str = ""
-    """Keys as lines of `services.api.keys`, or with semicolons between."""
+    """Keys as lines of `services.api.api_keys`, or with semicolons between."""
     keys_file: Path | None = None
     """A file with such lines, read at start. No key in any of the three: none is required."""
     allow_anonymous: bool = False

@@ -43,7 +43,7 @@ class TaskSchema:
 
     def mistakes(self, submissions: Iterable[RawSubmission], body: bytes) -> Iterator[Mistake]:
         """What is wrong with the tasks of a request; `body`: its bytes."""
-        suspicious = _may_hold_bad_text(body)
+        suspicious = _may_hold_long_text(body) or b"\\u0000" in body  # JSON writes NUL in no other way
         for index, submission in enumerate(submissions):
             task = submission.task
             if self._validator is not None and not self._validator.is_valid(task):
@@ -91,11 +91,6 @@ def _compiled(text: str) -> TaskSchema:
 def compiled(schema: Mapping[str, Any]) -> TaskSchema:
     """The compiled schema; the same schema is compiled once."""
     return _compiled(json.dumps(schema, sort_keys=True))
-
-
-def _may_hold_bad_text(body: bytes) -> bool:
-    r"""Whether a text in `body` may be too long or hold NUL, which JSON writes as `\u0000` only."""
-    return _may_hold_long_text(body) or b"\\u0000" in body
 
 
 def _may_hold_long_text(body: bytes) -> bool:

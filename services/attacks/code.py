@@ -158,7 +158,7 @@ class Attack:
         task = {"limits": {"cpu_s": 0.5}, **self.task, "tests": self.suite if suite else self.tests}
         if declared:
             task["signature"] = self.signature
-        text = filled_in(self.source) if completion is None else completion
+        text = fill_placeholders(self.source) if completion is None else completion
         return SUBMISSIONS[self.language.grader].model_validate({"id": self.name, "completion": text, "task": task})
 
     def got_through(self, result: Graded | Faulted) -> str | None:
@@ -211,7 +211,7 @@ def attack_of(language: Language, name: str, source: str, said: Mapping[str, str
     )
 
 
-def filled_in(source: str, things: Mapping[str, object] | None = None) -> str:
+def fill_placeholders(source: str, things: Mapping[str, object] | None = None) -> str:
     """`source` with the things of a host in it; without any, with things that are not there."""
     usual: Mapping[str, object] = {"CANARY": "/nowhere", "PORT": 9, "PID": os.getpid(), "MARKER": "marker"}
     for name, value in (things or usual).items():

@@ -21,10 +21,10 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from gradus.contract import Faulted, Graded, StorySubmission, Submission, TaskSubmission, explain
 from gradus.errors import Misuse
 from gradus.resources import configs
-from gradus.rows import read_rows
+from gradus.row_reader import read_rows
 from gradus.tasks.story import StoryTask
 from services.attacks import attacks
-from services.attacks.code import filled_in
+from services.attacks.code import fill_placeholders
 
 T = TypeVar("T")
 EXCEPTIONS = "exceptions.yaml"
@@ -45,7 +45,7 @@ class StoryAttack(_Read):
 
     @property
     def text(self) -> str:
-        return filled_in(self.completion)
+        return fill_placeholders(self.completion)
 
 
 class KnownException(_Read):

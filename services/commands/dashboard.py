@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from gradus.console import say
+from gradus.console import log_line
 
 
 def dashboard(
@@ -28,8 +28,8 @@ def dashboard(
     gradus dashboard --runs /data/runs --api http://127.0.0.1:8000
     gradus dashboard --host 0.0.0.0 --token-file token.txt
     """
-    from services.dashboard.entrance import OPEN_VARIABLE, TOKEN_VARIABLE, checked_token, token_of_file
-    from services.dashboard.serving import serve
+    from services.dashboard.auth import OPEN_VARIABLE, TOKEN_VARIABLE, checked_token, token_of_file
+    from services.dashboard.server import serve
     from services.event_loop import run
 
     token = None
@@ -38,7 +38,7 @@ def dashboard(
     elif given := os.environ.get(TOKEN_VARIABLE):
         token = checked_token(given, TOKEN_VARIABLE)
     if not runs.is_dir():
-        say(f"gradus: {runs} is not there yet; runs are shown as they appear")
+        log_line(f"gradus: {runs} is not there yet; runs are shown as they appear")
     serving = serve(
         runs,
         api,
@@ -47,6 +47,6 @@ def dashboard(
         token=token,
         allow_anonymous=os.environ.get(OPEN_VARIABLE, "").lower() in ("1", "true", "yes"),
         api_key=os.environ.get("GRADUS_API_KEY"),
-        on_ready=lambda url: say(f"gradus: the live page is at {url}"),
+        on_ready=lambda url: log_line(f"gradus: the live page is at {url}"),
     )
     run(serving)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gradus.console import EXIT_FAULT, Config, Grader, Quiet, Slots, Url, say, with_progress
+from gradus.console import EXIT_FAULT, Config, Grader, Quiet, Slots, Url, log_line, with_progress
 from gradus.errors import Misuse
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def grade(
     """
     from gradus.contract import grader_named
 
-    name = grader_named(grader)
+    name = grader_named(grader) if url is None else grader
     asked = _submissions(name, submissions)
     results = _graded(name, asked, url, deadline_s, api_key, slots, rubric, config)
     faults = 0
@@ -44,7 +44,7 @@ def grade(
         print(result.model_dump_json(), flush=True)
         faults += result.status == "faulted"
     if faults:
-        say(f"gradus: {faults} of {len(asked)} submissions could not be judged; see their `fault`")
+        log_line(f"gradus: {faults} of {len(asked)} submissions could not be judged; see their `fault`")
         raise typer.Exit(EXIT_FAULT)
 
 
@@ -53,7 +53,7 @@ def _submissions(name: GraderName, path: str) -> list[Submission]:
     from pydantic import ValidationError
 
     from gradus.contract import explain, submission_class
-    from gradus.rows import read_rows
+    from gradus.row_reader import read_rows
 
     found: list[Submission] = []
     seen: dict[str, str] = {}
@@ -91,7 +91,7 @@ def _graded(
     async def run() -> list[Graded | Faulted]:
         # a person waits: report an unreachable service soon, not at the deadline
         async with RewardClient(url, api_key=api_key, attempts=10) as client:
-            return await client.grade(name, asked, rubric=rubric, deadline_s=deadline_s)
+            return await client.grade(await client.known(name), asked, rubric=rubric, deadline_s=deadline_s)
 
     return asyncio.run(run())
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gradus.interactive import Offer, Question
+from gradus.interactive import MenuItem, Question
 
 OFFERS = (
-    Offer(
+    MenuItem(
         20,
         "grade",
         "grade submissions of a file",
@@ -15,7 +15,7 @@ OFFERS = (
             Question("File of submissions (JSONL)", must_exist=True),
         ),
     ),
-    Offer(
+    MenuItem(
         60,
         "dashboard",
         "a live page of runs and graders",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gradus.console import Config, Grader, Redis, Slots, say
+from gradus.console import Config, Grader, Redis, Slots, log_line
 from gradus.errors import Fault, Misuse
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ def serve(
     """
     from services.event_loop import run
 
-    ready = lambda url: say(f"gradus: serving on {url}")  # noqa: E731
+    ready = lambda url: log_line(f"gradus: serving on {url}")  # noqa: E731
     if redis is not None:
-        from services.api.serving import serve as serve_api
+        from services.api.server import serve as serve_api
 
         run(serve_api(redis, host, port, on_ready=ready))
         return
@@ -43,26 +43,26 @@ def serve(
     from services.graders.base import load
 
     names = None if graders is None else graders.replace(",", " ").split()
-    loaded = _startable() if names is None else [load(name) for name in names]
+    loaded = _load_available_graders() if names is None else [load(name) for name in names]
     run(serve_embedded(loaded, host, port, slots=slots, on_ready=ready))
 
 
-def _startable() -> list[LoadedGrader]:
+def _load_available_graders() -> list[LoadedGrader]:
     """All graders whose toolchain is installed; logs what the others lack. Raises Fault if there is none.
 
     Graders that need a model which no configuration names are skipped without a message.
     """
-    from services.graders.base import NotNamed, installed, load
+    from services.graders.base import ModelNotConfigured, installed, load
 
     found, lacking = [], []
     for name in installed():
         try:
             found.append(load(name))
-        except NotNamed:
+        except ModelNotConfigured:
             continue
         except Fault as fault:
             lacking.append(fault)
-            say(f"gradus: serving without {name}: {fault.message}")
+            log_line(f"gradus: serving without {name}: {fault.message}")
     if not found:
         raise lacking[0]
     return found
@@ -105,7 +105,7 @@ def vllm(
         start_s=start_timeout,
         extra=tuple(context.args),
     )
-    raise typer.Exit(serve(wish, say))
+    raise typer.Exit(serve(wish, log_line))
 
 
 def worker(
@@ -124,7 +124,7 @@ def worker(
     import asyncio
 
     from services.broker.from_url import open_broker
-    from services.graders.base import load, usual_slots
+    from services.graders.base import default_slots, load
     from services.json_logging import json_lines
     from services.sandbox.container_hardening import require_container_hardening
     from services.tracing import spans
@@ -145,7 +145,7 @@ def worker(
             print(f"metrics on {metrics_host}:{metrics.serve(metrics_port, metrics_host)}", file=sys.stderr)
         try:
             loaded = load(grader, config=config)
-            number = slots or usual_slots(loaded)
+            number = slots or default_slots(loaded)
             await Worker(loaded, broker, slots=number, name=name, observer=metrics, spans=traced).run(stop)
         finally:
             await broker.close()
@@ -168,8 +168,8 @@ def new_key(
     GRADUS_API_KEYS_FILE=keys.txt gradus serve --host 0.0.0.0 --redis redis://...
     GRADUS_API_KEY=gradus_... gradus grade ocaml --url http://... submissions.jsonl
     """
-    from services.api.keys import new_key as made
+    from services.api.api_keys import new_key as made
 
     secret, key = made(name, graders.replace(",", " ").split())
     print(key.line())
-    say(f"gradus: the key of {name}, shown only now: {secret}")
+    log_line(f"gradus: the key of {name}, shown only now: {secret}")

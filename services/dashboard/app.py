@@ -18,13 +18,13 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from gradus.resources import look
-from services.dashboard.entrance import ENTER, Entrance, Lock, entered
-from services.dashboard.exposition import exposition
-from services.dashboard.follow import Json
-from services.dashboard.run import Run
+from gradus.resources import theme_css
+from services.dashboard.auth import ENTER, AuthMiddleware, TokenVerifier, entered
+from services.dashboard.jsonl_tail import Json
+from services.dashboard.poller import LiveState
+from services.dashboard.prometheus import exposition
+from services.dashboard.run import FollowedRun
 from services.dashboard.views import detail_of, group_of, summary_of, wanted_group
-from services.dashboard.watching import Watch
 
 PAGE = resources.files("services.dashboard").joinpath("page")
 KINDS = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
@@ -46,7 +46,7 @@ class Page:
     def __init__(self) -> None:
         names = [entry.name for entry in PAGE.iterdir() if entry.name.endswith(tuple(KINDS))]
         self.files = {name: PAGE.joinpath(name).read_text(encoding="utf-8") for name in names}
-        self.style = look() + self.files["dashboard.css"]
+        self.style = theme_css() + self.files["dashboard.css"]
 
     def answer(self, name: str, status: int = 200) -> Response:
         kind = KINDS[name[name.rindex(".") :]]
@@ -56,9 +56,9 @@ class Page:
 class Dashboard:
     """What the routes share."""
 
-    def __init__(self, watch: Watch, lock: Lock) -> None:
+    def __init__(self, watch: LiveState, verifier: TokenVerifier) -> None:
         self.watch = watch
-        self.lock = lock
+        self.verifier = verifier
         self.page = Page()
 
     # -------------------------------------------------------------------------------------------------- the page
@@ -74,13 +74,13 @@ class Dashboard:
         return self.page.answer(name) if name in self.page.files else _missing("there is no such file")
 
     async def enter(self, request: Request) -> Response:
-        if self.lock.is_open:
+        if self.verifier.is_open:
             return HTMLResponse(self.page.files["enter.html"].replace("{{ trouble }}", "No token is asked for here."))
         if request.method != "POST":
             return HTMLResponse(self.page.files["enter.html"].replace("{{ trouble }}", ""))
         token = await _token_in(request)
-        if self.lock.fits(token):
-            return entered(self.lock)
+        if self.verifier.fits(token):
+            return entered(self.verifier)
         await asyncio.sleep(WRONG_TOKEN_S)
         trouble = "That is not the token."
         return HTMLResponse(self.page.files["enter.html"].replace("{{ trouble }}", trouble), 401)
@@ -90,7 +90,7 @@ class Dashboard:
     async def runs(self, request: Request) -> Response:
         now = time.time()
         runs = [summary_of(run, now) for run in self.watch.runs.all()]
-        told = {"now": now, "folder": self.watch.runs.walled.root.name, "left_out": self.watch.runs.left_out}
+        told = {"now": now, "folder": self.watch.runs.confined.root.name, "left_out": self.watch.runs.left_out}
         return AsciiJson({**told, "api": self.watch.api is not None, "runs": runs})
 
     async def run(self, request: Request) -> Response:
@@ -109,9 +109,9 @@ class Dashboard:
         group = wanted_group(run.groups, number, step, with_signal=with_signal)
         if group is None:
             return _missing("there is no such group of completions")
-        return AsciiJson(group_of(self.watch.runs.walled, run, group, with_signal=with_signal))
+        return AsciiJson(group_of(self.watch.runs.confined, run, group, with_signal=with_signal))
 
-    def _run_in(self, request: Request) -> Run | None:
+    def _run_in(self, request: Request) -> FollowedRun | None:
         return self.watch.runs.get(request.query_params.get("id", ""))
 
     async def graders(self, request: Request) -> Response:
@@ -137,10 +137,10 @@ class Dashboard:
         return Response(exposition(self.watch.runs.all(), time.time()), media_type=CONTENT_TYPE_LATEST)
 
 
-def create_app(watch: Watch, token: str | None = None, *, only_this_machine: bool = True) -> Starlette:
+def create_app(watch: LiveState, token: str | None = None, *, only_this_machine: bool = True) -> Starlette:
     """The page over what `watch` sees. `only_this_machine`: it listens on the loopback address."""
-    lock = Lock(token)
-    dashboard = Dashboard(watch, lock)
+    verifier = TokenVerifier(token)
+    dashboard = Dashboard(watch, verifier)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -160,7 +160,7 @@ def create_app(watch: Watch, token: str | None = None, *, only_this_machine: boo
         Route("/healthz", dashboard.healthz),
         Route("/metrics", dashboard.metrics),
     ]
-    entrance = Middleware(Entrance, lock=lock, only_this_machine=only_this_machine)
+    entrance = Middleware(AuthMiddleware, verifier=verifier, only_this_machine=only_this_machine)
     return Starlette(routes=routes, middleware=[entrance], lifespan=lifespan)
 
 

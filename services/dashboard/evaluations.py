@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from services.dashboard.follow import Json, parsed
+from services.dashboard.confined_files import ConfinedDirectory
+from services.dashboard.jsonl_tail import Json, parsed
 from services.dashboard.series import finite
-from services.dashboard.walled import Walled
 
 MAX_FILE_BYTES = 32 << 20
 MAX_FILES = 1000
@@ -47,8 +47,8 @@ class Evaluation:
 class Evaluations:
     """The files of one `eval/`, read again when they change."""
 
-    def __init__(self, walled: Walled, folder: Path) -> None:
-        self._walled = walled
+    def __init__(self, confined: ConfinedDirectory, folder: Path) -> None:
+        self._confined = confined
         self._folder = folder
         self._seen: dict[str, tuple[int, ...]] = {}
         self._found: dict[str, Evaluation] = {}
@@ -89,7 +89,7 @@ class Evaluations:
         self.unreadable.discard(name)
 
     def _read(self, name: str) -> None:
-        data = self._walled.read(self._folder / name, MAX_FILE_BYTES)
+        data = self._confined.read(self._folder / name, MAX_FILE_BYTES)
         evaluation = evaluation_of(name.removesuffix(".json"), parsed(data)) if data is not None else None
         self._forget(name)
         if evaluation is None:

@@ -14,7 +14,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from gradus.errors import Misuse
-from services.dashboard.follow import Json, parsed
+from services.dashboard.jsonl_tail import Json, parsed
 from services.dashboard.series import finite
 
 T = TypeVar("T")

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from services.dashboard.follow import Json, Line, parsed
+from services.dashboard.confined_files import ConfinedDirectory
+from services.dashboard.jsonl_tail import Json, Line, parsed
 from services.dashboard.series import Binned, finite, step_in
-from services.dashboard.walled import Walled
 
 MAX_GROUPS = 20_000
 """Older ones are forgotten; they stay in the file."""
@@ -148,9 +148,9 @@ class Groups:
         return [group for group in self._by_number.values() if group.prompt_id == prompt_id]
 
 
-def records_of(walled: Walled, path: Path, group: Group) -> list[Json]:
+def records_of(confined: ConfinedDirectory, path: Path, group: Group) -> list[Json]:
     """The lines of a group as they stand in the file now; lines that are no longer there are left out."""
-    file = walled.open(path)
+    file = confined.open(path)
     if file is None:
         return []
     found = []

@@ -10,12 +10,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from services.dashboard.alarms import Alarm, alarms_of
+from services.dashboard.confined_files import ConfinedDirectory
 from services.dashboard.evaluations import Evaluations
-from services.dashboard.follow import Json, LineFile, News, parsed
 from services.dashboard.groups import Groups
+from services.dashboard.jsonl_tail import Json, JsonlTail, TailUpdate, parsed
+from services.dashboard.run_alerts import RunAlert, alerts_of
 from services.dashboard.series import StepLog, finite
-from services.dashboard.walled import Walled
 
 MARKERS = ("metrics.jsonl", "sft_metrics.jsonl", "config.resolved.json", "completions.jsonl")
 """A folder with one of these is a run; so is one with evaluations."""
@@ -36,10 +36,10 @@ class State(StrEnum):
     STALLED = "stalled"
 
 
-class Run:
+class FollowedRun:
     """What is known of the run in one folder."""
 
-    def __init__(self, walled: Walled, path: Path, run_id: str) -> None:
+    def __init__(self, confined: ConfinedDirectory, path: Path, run_id: str) -> None:
         self.id = run_id
         self.path = path
         self.version = 0
@@ -48,11 +48,11 @@ class Run:
         self.groups = Groups()
         self.config: Json = {}
         self.log_lines: list[str] = []
-        self.evaluations = Evaluations(walled, path / "eval")
-        self._walled = walled
-        self._metrics_file = LineFile(walled, path / "metrics.jsonl")
-        self._warm_start_file = LineFile(walled, path / "sft_metrics.jsonl")
-        self._completions_file = LineFile(walled, path / "completions.jsonl")
+        self.evaluations = Evaluations(confined, path / "eval")
+        self._confined = confined
+        self._metrics_file = JsonlTail(confined, path / "metrics.jsonl")
+        self._warm_start_file = JsonlTail(confined, path / "sft_metrics.jsonl")
+        self._completions_file = JsonlTail(confined, path / "completions.jsonl")
         self._small: dict[str, tuple[int, ...]] = {}
         self._log_changed_at = 0.0
         self._final_at = 0.0
@@ -79,7 +79,7 @@ class Run:
         return bool(metrics or warm_start), metrics.more or warm_start.more
 
     def _look_at_completions(self) -> tuple[bool, bool]:
-        news: News = self._completions_file.look()
+        news: TailUpdate = self._completions_file.look()
         if news.from_start:
             self.groups = Groups(self.group_size)
         for line in news.lines:
@@ -107,12 +107,12 @@ class Run:
         return changed, False
 
     def _read_config(self, path: Path, changed_at: float) -> None:
-        data = self._walled.read(path, MAX_CONFIG_BYTES)
+        data = self._confined.read(path, MAX_CONFIG_BYTES)
         self.config = (parsed(data) if data else None) or {}
         self.groups.group_size = self.group_size
 
     def _read_log(self, path: Path, changed_at: float) -> None:
-        text = self._walled.read_end(path, LOG_BYTES).decode("utf-8", "replace")
+        text = self._confined.read_end(path, LOG_BYTES).decode("utf-8", "replace")
         self.log_lines = [line for line in text.split("\n") if line.strip()][-LOG_LINES:]
         self._log_changed_at = changed_at
 
@@ -173,8 +173,8 @@ class Run:
             value = value.get(name) if isinstance(value, Mapping) else None
         return value
 
-    def alarms(self) -> list[Alarm]:
-        return alarms_of(self.metrics, self.evaluations.in_order())
+    def alerts(self) -> list[RunAlert]:
+        return alerts_of(self.metrics, self.evaluations.in_order())
 
     def state(self, now: float) -> tuple[State, str]:
         """The state, and why in words. `now` is Unix time."""

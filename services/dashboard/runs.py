@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from services.dashboard.run import MARKERS, Run
-from services.dashboard.walled import Walled
+from services.dashboard.confined_files import ConfinedDirectory
+from services.dashboard.run import MARKERS, FollowedRun
 
 MAX_RUNS = 500
 MAX_ENTRIES = 20_000
@@ -19,10 +19,10 @@ MAX_DEPTH = 3
 SEARCH_EVERY_S = 5.0
 
 
-class Look(NamedTuple):
-    """What one look at all runs brought."""
+class PollResult(NamedTuple):
+    """What one poll of all runs found."""
 
-    changed: list[Run]
+    changed: list[FollowedRun]
     gone: list[str]
     """Ids of runs that are no longer there."""
     more: bool
@@ -33,20 +33,20 @@ class Runs:
     """The runs below a folder; one that is itself a run is found too."""
 
     def __init__(self, folder: Path) -> None:
-        self.walled = Walled(folder)
+        self.confined = ConfinedDirectory(folder)
         self.left_out = False
         """There are more runs than are followed."""
-        self._runs: dict[str, Run] = {}
+        self._runs: dict[str, FollowedRun] = {}
         self._searched_at = -SEARCH_EVERY_S
 
-    def all(self) -> list[Run]:
+    def all(self) -> list[FollowedRun]:
         """In the order of their names."""
         return [self._runs[name] for name in sorted(self._runs)]
 
-    def get(self, run_id: str) -> Run | None:
+    def get(self, run_id: str) -> FollowedRun | None:
         return self._runs.get(run_id)
 
-    async def look(self) -> Look:
+    async def look(self) -> PollResult:
         """Read on in every run, at most a chunk of each of its files."""
         gone = self._search() if time.monotonic() - self._searched_at >= SEARCH_EVERY_S else []
         changed, more = [], False
@@ -56,12 +56,12 @@ class Runs:
                 changed.append(run)
             more |= has_more
             await asyncio.sleep(0)
-        return Look(changed, gone, more)
+        return PollResult(changed, gone, more)
 
     def _search(self) -> list[str]:
         found: dict[str, Path] = {}
         self.left_out = False
-        for run_id, path in _run_folders(self.walled):
+        for run_id, path in _run_folders(self.confined):
             if len(found) == MAX_RUNS:
                 self.left_out = True
                 break
@@ -71,27 +71,27 @@ class Runs:
             del self._runs[run_id]
         for run_id, path in found.items():
             if run_id not in self._runs:
-                self._runs[run_id] = Run(self.walled, path, run_id)
+                self._runs[run_id] = FollowedRun(self.confined, path, run_id)
         self._searched_at = time.monotonic()
         return gone
 
 
-def _run_folders(walled: Walled) -> Iterator[tuple[str, Path]]:
+def _run_folders(confined: ConfinedDirectory) -> Iterator[tuple[str, Path]]:
     """Ids and paths, in order of names; links that lead out of the folder or to one that was seen are left out."""
     seen: set[tuple[int, int]] = set()
     entries = MAX_ENTRIES
-    waiting = [(walled.root, 0)]
+    waiting = [(confined.root, 0)]
     while waiting and entries > 0:
         folder, depth = waiting.pop()
         identity = _identity(folder)
-        if identity is None or identity in seen or not walled.holds(folder):
+        if identity is None or identity in seen or not confined.holds(folder):
             continue
         seen.add(identity)
         is_run = _is_run(folder)
         if is_run:
-            yield _id_of(walled.root, folder), folder
+            yield _id_of(confined.root, folder), folder
         if depth < MAX_DEPTH:
-            inside = sorted(_folders_in(folder, only_set_aside=is_run and folder != walled.root), reverse=True)
+            inside = sorted(_folders_in(folder, only_set_aside=is_run and folder != confined.root), reverse=True)
             entries -= len(inside)
             waiting += [(path, depth + 1) for path in inside]
 

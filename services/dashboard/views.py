@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gradus.contract import Stage
+from services.dashboard.confined_files import ConfinedDirectory
 from services.dashboard.evaluations import MODES, Evaluation, Figures
-from services.dashboard.follow import Json
 from services.dashboard.groups import BUCKETS, Group, Groups, records_of
-from services.dashboard.run import Run
+from services.dashboard.jsonl_tail import Json
+from services.dashboard.run import FollowedRun
 from services.dashboard.series import Binned, Row, StepLog, finite, mean_of, share_of
-from services.dashboard.walled import Walled
 
 DIGITS = 6
 """Significant ones, of what is drawn."""
@@ -25,7 +25,7 @@ MAX_PARTS = 24
 MAX_SAME_PROMPT = 200
 
 
-def summary_of(run: Run, now: float) -> Json:
+def summary_of(run: FollowedRun, now: float) -> Json:
     """One row of the list of runs."""
     state, why = run.state(now)
     log = run.metrics
@@ -46,12 +46,13 @@ def summary_of(run: Run, now: float) -> Json:
         "reward": log.newest.get("reward"),
         "reward_std": log.newest.get("reward_std"),
         "loss": log.latest.get("loss"),
-        "held_out": held_out and _held_out(*held_out),
-        "alarms": [{"rule": one.rule.value, "title": one.title, "detail": one.detail} for one in run.alarms()],
+        "held_out": held_out
+        and {"name": held_out[0].name, "mode": held_out[1].mode, "pass_rate": held_out[1].pass_rate},
+        "alarms": [{"rule": one.rule.value, "title": one.title, "detail": one.detail} for one in run.alerts()],
     }
 
 
-def detail_of(run: Run, now: float) -> Json:
+def detail_of(run: FollowedRun, now: float) -> Json:
     """Everything of a run but its completions."""
     return {
         **summary_of(run, now),
@@ -61,7 +62,15 @@ def detail_of(run: Run, now: float) -> Json:
         "outcomes": _tallies(run.groups.outcomes, tuple(run.groups.outcomes.names)),
         "buckets": _tallies(run.groups.buckets, BUCKETS),
         "funnel": _funnel(run.metrics),
-        "evaluations": [_evaluation(one) for one in run.evaluations.in_order()],
+        "evaluations": [
+            {
+                "name": one.name,
+                "created": one.created,
+                "step": one.step,
+                "figures": [{name: getattr(each, name) for name in each.__slots__} for each in one.figures],
+            }
+            for one in run.evaluations.in_order()
+        ],
         "groups": run.groups.numbers,
         "completions": run.groups.completions,
         "settings": run.settings(),
@@ -113,14 +122,6 @@ def _span(rows: Sequence[Row]) -> str:
     return f"step {first:,}" if first == last else f"steps {first:,} to {last:,}"
 
 
-def _evaluation(one: Evaluation) -> Json:
-    return {"name": one.name, "created": one.created, "step": one.step, "figures": [_figures(f) for f in one.figures]}
-
-
-def _figures(figures: Figures) -> Json:
-    return {name: getattr(figures, name) for name in figures.__slots__}
-
-
 def _newest_held_out(evaluations: Sequence[Evaluation]) -> tuple[Evaluation, Figures] | None:
     for evaluation in reversed(evaluations):
         for mode in MODES:
@@ -129,16 +130,12 @@ def _newest_held_out(evaluations: Sequence[Evaluation]) -> tuple[Evaluation, Fig
     return None
 
 
-def _held_out(evaluation: Evaluation, figures: Figures) -> Json:
-    return {"name": evaluation.name, "mode": figures.mode, "pass_rate": figures.pass_rate}
-
-
 # ------------------------------------------------------------------------------------------------------------ groups
 
 
-def group_of(walled: Walled, run: Run, group: Group, *, with_signal: bool = False) -> Json:
+def group_of(confined: ConfinedDirectory, run: FollowedRun, group: Group, *, with_signal: bool = False) -> Json:
     """One group with its completions, as they stand in the file now. `with_signal`: which neighbours are named."""
-    records = records_of(walled, run.completions_path, group)
+    records = records_of(confined, run.completions_path, group)
     known = run.groups.of_prompt(group.prompt_id)[-MAX_SAME_PROMPT:]
     prompt, left_out = _cut(_text_of(records[0].get("prompt")) if records else "", MAX_PROMPT_CHARS)
     return {
@@ -153,13 +150,16 @@ def group_of(walled: Walled, run: Run, group: Group, *, with_signal: bool = Fals
         "grader": run.grader,
         "samples": [_sample(record) for record in records],
         "of": len(group.places),
-        "same_prompt": [_brief(one) for one in known],
+        "same_prompt": [
+            {
+                "number": one.number,
+                "step": one.step,
+                "reward": _rounded(one.reward_sum / one.graded if one.graded else None),
+                "passed": one.passed,
+            }
+            for one in known
+        ],
     }
-
-
-def _brief(group: Group) -> Json:
-    reward = group.reward_sum / group.graded if group.graded else None
-    return {"number": group.number, "step": group.step, "reward": _rounded(reward), "passed": group.passed}
 
 
 def _sample(record: Json) -> Json:

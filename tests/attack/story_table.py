@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from services.attacks.stories import load_exceptions, load_sprints, outcomes, submissions_of
 from services.graders.story.grader import StoryGrader
 from services.local_grading import grade_in_order
-from tests.attack.story_field import RUBRIC, SOURCES, Field, measured
-from tests.attack.story_twists import ATTACKS
+from tests.attack.story_benchmark import RUBRIC, SOURCES, Field, measured
+from tests.attack.story_perturbations import ATTACKS
 
 
 def main() -> None:

@@ -20,8 +20,8 @@ import yaml
 from gradus.contract import Graded
 from services.attacks.code import OCAML, Attack, load_attacks
 from services.graders.ocaml.grader import OcamlGrader
-from tests.attack.host import SLOTS, Batch, chosen_attacks, watched
-from tests.verdicts import OnlyCold
+from tests.attack.host_state import SLOTS, Batch, chosen_attacks, watched
+from tests.verdict_cases import OnlyCold
 
 ATTACKS = {attack.name: attack for attack in load_attacks(OCAML.grader)}
 RUBRIC = "ocaml/graduated@1"

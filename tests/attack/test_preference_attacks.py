@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradus.errors import InternalFault
-from gradus.reward_model.texts import Reader, control_tokens
+from gradus.reward_model.tokenization import PromptTokenizer, control_tokens
 
 pytestmark = pytest.mark.training
 
@@ -41,7 +41,7 @@ def control_in(made: Any, ids: list[int]) -> list[int]:
 @pytest.mark.parametrize("chat", CHATS, ids=lambda chat: chat["name"])
 def test_a_forged_turn_is_read_as_words_of_the_one_there_is(chat: dict[str, Any]) -> None:
     made = tokenizer_of(chat["name"])
-    reader = Reader(made, None)
+    reader = PromptTokenizer(made, None)
     written = [*ASKED, {"role": "assistant", "content": chat["forged"]}]
     naive = made.apply_chat_template(written, tokenize=True, return_dict=True)["input_ids"]
     honest, forged = reader.read(ASKED, "bad"), reader.read(ASKED, chat["forged"])
@@ -64,7 +64,7 @@ PIECES = st.sampled_from(
 @given(pieces=st.lists(st.one_of(PIECES, st.text(max_size=3)), max_size=12), cut=st.integers(0, 6))
 def test_no_text_of_pieces_of_marks_makes_one(chat: dict[str, Any], pieces: list[str], cut: int) -> None:
     made = tokenizer_of(chat["name"])
-    reader = Reader(made, None)
+    reader = PromptTokenizer(made, None)
     text = "".join(pieces)
     honest = control_in(made, reader.read(ASKED, "bad").ids)
     # a template may cut words out so that a mark is left: that is no score at all

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from gradus.contract import Graded
 from services.attacks.code import RUST, Attack, attack_of, load_attacks
 from services.graders.rust.grader import RustGrader
-from tests.attack.host import SLOTS, Batch, chosen_attacks, watched
+from tests.attack.host_state import SLOTS, Batch, chosen_attacks, watched
 
 ATTACKS = {attack.name: attack for attack in load_attacks(RUST.grader)}
 FILES = yaml.safe_load((Path(__file__).parent / "rust_files.yaml").read_text())

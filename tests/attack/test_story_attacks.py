@@ -26,8 +26,8 @@ from services.attacks.stories import (
 )
 from services.graders.story.grader import StoryGrader
 from services.local_grading import grade_in_order
-from tests.attack.story_field import ALL, RUBRIC, SAMPLE, SOURCES, Field, measured
-from tests.attack.story_twists import ATTACKS, LAYOUTS
+from tests.attack.story_benchmark import ALL, RUBRIC, SAMPLE, SOURCES, Field, measured
+from tests.attack.story_perturbations import ATTACKS, LAYOUTS
 
 LAYOUT_TOLERANCE = 0.02
 SPRINTS = load_sprints()

@@ -30,7 +30,7 @@ from services.broker.payload import JobPayload
 from services.broker.streams import StreamsBroker, consumer, producer
 from services.broker.streams.redis_client import Script
 from tests.bench.ocaml import cpu_of_tree, machine
-from tests.chaos.town import Town
+from tests.chaos.cluster import Cluster
 from tests.chaos.worker import INFO, RUBRIC
 
 SLOTS = 32
@@ -145,26 +145,30 @@ class Way(Protocol):
 
 
 @contextmanager
-def town(**more: Any) -> Iterator[Town]:
+def cluster(**more: Any) -> Iterator[Cluster]:
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as folder,
-        Town(Path(folder), journal=False, lease_s=30.0, **more).standing() as standing,
+        Cluster(Path(folder), journal=False, lease_s=30.0, **more).standing() as standing,
     ):
         yield standing
 
 
-def cpu_s(town: Town) -> Figures:
+def cpu_s(cluster: Cluster) -> Figures:
     """Of each kind of process, this one included: it asks."""
-    kinds = {"redis": [town.redis.pid], "api": [one.pid for one in town.apis], "worker": [w.pid for w in town.workers]}
+    kinds = {
+        "redis": [cluster.redis.pid],
+        "api": [one.pid for one in cluster.apis],
+        "worker": [w.pid for w in cluster.workers],
+    }
     return {kind: sum(map(cpu_of_tree, pids)) for kind, pids in kinds.items()} | {"asker": time.process_time()}
 
 
-async def costing(town: Town, number: int, work: Callable[[], Awaitable[object]]) -> Figures:
+async def costing(cluster: Cluster, number: int, work: Callable[[], Awaitable[object]]) -> Figures:
     """Wall seconds of `work` on `number` jobs, and CPU microseconds per job by process."""
-    before, started = cpu_s(town), time.perf_counter()
+    before, started = cpu_s(cluster), time.perf_counter()
     await work()
     wall_s = time.perf_counter() - started
-    after = cpu_s(town)
+    after = cpu_s(cluster)
     spent = {f"{kind}_us": round((after[kind] - before[kind]) * 1e6 / number) for kind in after if after[kind]}
     return {"jobs": number, "wall_s": round(wall_s, 2), "jobs_per_s": round(number / wall_s)} | spent
 
@@ -189,14 +193,14 @@ async def latencies(way: Way, at_once: int, rounds: int) -> Figures:
     }
 
 
-async def alone(town: Town, way: Way, number: int) -> Figures:
+async def alone(cluster: Cluster, way: Way, number: int) -> Figures:
     """Latencies of one at a time, and what one costs whom."""
     waits: Figures = {}
 
     async def ask() -> None:
         waits.update(await latencies(way, 1, number))
 
-    return await costing(town, number, ask) | waits
+    return await costing(cluster, number, ask) | waits
 
 
 def middle(key: str, values: Sequence[float]) -> float:
@@ -204,26 +208,26 @@ def middle(key: str, values: Sequence[float]) -> float:
     return statistics.mean(values) if key.endswith("_us") else statistics.median(values)
 
 
-async def ways_there(town: Town, ways: dict[str, Way]) -> dict[str, dict[str, Figures]]:
+async def ways_there(cluster: Cluster, ways: dict[str, Way]) -> dict[str, dict[str, Figures]]:
     """One at a time takes turns, so that a busy machine hits all ways alike; the median turn counts."""
     turns: dict[str, list[Figures]] = {name: [] for name in ways}
     for way in ways.values():
         await way(way.load(200))  # warm
     for _ in range(TURNS):
         for name, way in ways.items():
-            turns[name].append(await alone(town, way, 100))
+            turns[name].append(await alone(cluster, way, 100))
     found = {}
     for name, way in ways.items():
         unloaded = {key: round(middle(key, [turn.get(key, 0) for turn in turns[name]]), 2) for key in turns[name][0]}
         in_flight = await latencies(way, IN_FLIGHT, 8)
-        batch = await costing(town, BATCH, partial(way, way.load(BATCH)))
+        batch = await costing(cluster, BATCH, partial(way, way.load(BATCH)))
         found[name] = {"unloaded": unloaded, "in_flight": in_flight, "batch": batch}
     return found
 
 
 async def paths() -> dict[str, dict[str, Figures]]:
     """One worker: through the queue alone, and through API and queue, by two clients."""
-    with town(apis=1, workers=1, slots=SLOTS) as standing:
+    with cluster(apis=1, workers=1, slots=SLOTS) as standing:
         broker, bare = StreamsBroker(standing.redis.url), Bare(standing.urls[0])
         async with httpx.AsyncClient(timeout=300, limits=httpx.Limits(max_connections=IN_FLIGHT)) as http:
             ways: dict[str, Way] = {"queue": Queue(broker), "bare": bare, "rest": Rest(http, standing.urls[0])}
@@ -242,7 +246,7 @@ async def scaling(burn_ms: float, number: int) -> dict[str, Figures]:
     """Jobs of a fixed CPU time through 1, 2, 4 and 8 worker processes of one slot each."""
     found = {}
     for workers in (1, 2, 4, 8):
-        with town(apis=0, workers=workers, slots=1) as standing:
+        with cluster(apis=0, workers=workers, slots=1) as standing:
             broker = StreamsBroker(standing.redis.url)
             await all_there(broker, workers)
             found[str(workers)] = await costing(standing, number, partial(Queue(broker), jobs(number, burn_ms)))
@@ -275,7 +279,7 @@ async def counted(redis: Redis) -> AsyncIterator[dict[str, Any]]:
 
 async def idle(seconds: float) -> Figures:
     """Commands per second of one worker process that has nothing to do."""
-    with town(apis=0, workers=1) as standing:
+    with cluster(apis=0, workers=1) as standing:
         broker = StreamsBroker(standing.redis.url)
         await all_there(broker, 1)
         await broker.close()
@@ -318,7 +322,7 @@ async def crowds(sizes: Sequence[int], seconds: float) -> dict[str, Any]:
     """What Redis pays for that many workers: while they idle, and per job while most of them wait."""
     found = {}
     for size in sizes:
-        with town(apis=0, workers=0) as standing:
+        with cluster(apis=0, workers=0) as standing:
             asker = StreamsBroker(standing.redis.url)
             async with Redis.from_url(standing.redis.url) as redis, crowd(standing.redis.url, size):
                 async with counted(redis) as idling:
@@ -364,7 +368,7 @@ async def costs(redis: Redis) -> dict[str, dict[str, float]]:
 async def prices(number: int) -> dict[str, Any]:
     """What a job costs Redis, command by command: in a batch, and by itself to a worker that waits for it."""
     found: dict[str, Any] = {}
-    with town(apis=0, workers=1, slots=SLOTS) as standing:
+    with cluster(apis=0, workers=1, slots=SLOTS) as standing:
         broker = StreamsBroker(standing.redis.url)
         way = Queue(broker)
         async with Redis.from_url(standing.redis.url) as redis:

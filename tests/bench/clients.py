@@ -17,16 +17,16 @@ from pathlib import Path
 
 import httpx
 
-from tests.bad_clients import KINDS, ROUTE, a_crowd
 from tests.conftest import free_port
-from tests.echo import submission
+from tests.fake_grader import submission
+from tests.misbehaving_clients import KINDS, ROUTE, a_crowd
 
 
 @contextmanager
 def service() -> Iterator[tuple[str, int]]:
     """A service in a process of its own: its URL and process id."""
     port = free_port()
-    command = [sys.executable, "-m", "tests.echo", str(port), "hold"]
+    command = [sys.executable, "-m", "tests.fake_grader", str(port), "hold"]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     url = f"http://127.0.0.1:{port}"
     try:

@@ -34,9 +34,9 @@ import torch
 
 from gradus.contract import Graded, StorySubmission
 from gradus.errors import Fault
-from services.graders.story import judging, words
+from services.graders.story import fact_builder, lexicon
 from services.graders.story.backends import Backend, open_backend
-from services.graders.story.encoder import MAX_PASS_TOKENS, Encoder, _Wanted, padded, passes
+from services.graders.story.encoder import MAX_PASS_TOKENS, Encoder, _Wanted, make_batches, padded
 from services.graders.story.export import export, weights_of
 from services.graders.story.grader import StoryGrader
 from services.graders.story.model import DEFAULT_MODEL, ExportedModel
@@ -143,7 +143,7 @@ class Ours:
         self._tokenizer = Listening(model)
 
     def __call__(self, asked: Groups) -> Rewards:
-        for of_texts in (judging._asked, words.tokens, words.content):
+        for of_texts in (fact_builder._asked, lexicon.tokens, lexicon.content):
             of_texts.cache_clear()
         self._tokenizer.asked.clear()
         self._grader.encoder = Encoder(self._backend, self._tokenizer)
@@ -170,7 +170,7 @@ class Floor:
     def __init__(self, backend: Backend, sentences: Sequence[list[int]]) -> None:
         wanted = [_Wanted("", ids) for ids in sentences]
         self._backend = backend
-        self._passes = [padded([one.ids for one in a_pass]) for a_pass in passes(wanted, MAX_PASS_TOKENS)]
+        self._passes = [padded([one.ids for one in a_pass]) for a_pass in make_batches(wanted, MAX_PASS_TOKENS)]
 
     def __call__(self, asked: Groups) -> Rewards:
         for ids, mask in self._passes:

@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.chaos.disturbances import Chaos
-from tests.chaos.island import Island, NoIsland
-from tests.chaos.ledger import Asker, Ledger, poison, works
-from tests.chaos.town import Town
+from tests.chaos.cluster import Cluster
+from tests.chaos.fault_injection import Chaos
+from tests.chaos.history_checker import Asker, History, poison, works
+from tests.chaos.network_namespace import NetworkNamespace, NoNetworkNamespace
 
 
 def load(submissions: int, burn_ms: float, rng: random.Random) -> list[str]:
@@ -31,37 +31,37 @@ def load(submissions: int, burn_ms: float, rng: random.Random) -> list[str]:
     return completions
 
 
-async def disturbed(town: Town, arguments: argparse.Namespace) -> tuple[Ledger, Chaos, float]:
+async def disturbed(cluster: Cluster, arguments: argparse.Namespace) -> tuple[History, Chaos, float]:
     rng = random.Random(arguments.seed)
-    ledger, chaos = Ledger(), Chaos(town, rng)
-    asker = Asker(ledger, town.urls, at_once=arguments.at_once, leaving=0.15, patience_s=600, seed=arguments.seed)
+    history, chaos = History(), Chaos(cluster, rng)
+    asker = Asker(history, cluster.urls, at_once=arguments.at_once, leaving=0.15, patience_s=600, seed=arguments.seed)
     started = time.monotonic()
-    async with town.kept(), chaos.raging():
-        telling = asyncio.create_task(tell(ledger, arguments.submissions))
+    async with cluster.kept(), chaos.raging():
+        telling = asyncio.create_task(tell(history, arguments.submissions))
         await asker.ask(load(arguments.submissions, arguments.burn_ms, rng), batch_size=16)
         telling.cancel()
         wall_s = time.monotonic() - started
-    async with town.kept():
-        await asyncio.to_thread(town.wait_until_whole)
+    async with cluster.kept():
+        await asyncio.to_thread(cluster.wait_until_whole)
         await asker.ask_again()
-    return ledger, chaos, wall_s
+    return history, chaos, wall_s
 
 
-async def tell(ledger: Ledger, submissions: int) -> None:
+async def tell(history: History, submissions: int) -> None:
     while True:
         await asyncio.sleep(15)
-        print(f"{len(ledger.settled)} of {submissions} settled", file=sys.stderr, flush=True)
+        print(f"{len(history.settled)} of {submissions} settled", file=sys.stderr, flush=True)
 
 
-def rows(town: Town, ledger: Ledger, chaos: Chaos, wall_s: float) -> Iterator[tuple[str, object]]:
-    starts = town.starts()
-    poisons = [one for one in ledger.completions.values() if one.startswith("poison")]
-    yield "submissions", len(ledger.completions)
+def rows(cluster: Cluster, history: History, chaos: Chaos, wall_s: float) -> Iterator[tuple[str, object]]:
+    starts = cluster.starts()
+    poisons = [one for one in history.completions.values() if one.startswith("poison")]
+    yield "submissions", len(history.completions)
     yield "poison among them (every worker that starts it dies)", len(poisons)
-    yield "**lost**: without a settling result in the end", len(ledger.lost())
-    yield "**answered twice or wrong, in any HTTP answer**", len(ledger.breaches)
+    yield "**lost**: without a settling result in the end", len(history.lost())
+    yield "**answered twice or wrong, in any HTTP answer**", len(history.breaches)
     yield "seconds", f"{wall_s:.0f}"
-    waits = sorted(ledger.seconds.values())
+    waits = sorted(history.seconds.values())
     if len(waits) > 1:
         yield (
             "seconds from submission to result, p50 / p99 / max",
@@ -69,8 +69,8 @@ def rows(town: Town, ledger: Ledger, chaos: Chaos, wall_s: float) -> Iterator[tu
         )
     for name, number in chaos.done.items():
         yield name, number
-    yield "worker and API processes that ended and were started again", sum(one.deaths for one in town.residents)
-    for name, number in sorted(ledger.counts.items()):
+    yield "worker and API processes that ended and were started again", sum(one.deaths for one in cluster.residents)
+    for name, number in sorted(history.counts.items()):
         yield name, number
     yield "different texts graded", len(starts)
     yield "of these started more than once", sum(count > 1 for count in starts.values())
@@ -88,20 +88,20 @@ def main() -> int:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="chaos-")))
         try:
-            island = stack.enter_context(Island().standing())
-        except NoIsland as reason:
+            namespace = stack.enter_context(NetworkNamespace().standing())
+        except NoNetworkNamespace as reason:
             print(f"no partitions: {reason}", file=sys.stderr)
-            island = None
-        town = stack.enter_context(Town(folder, workers=arguments.workers, island=island).standing())
-        ledger, chaos, wall_s = asyncio.run(disturbed(town, arguments))
+            namespace = None
+        cluster = stack.enter_context(Cluster(folder, workers=arguments.workers, namespace=namespace).standing())
+        history, chaos, wall_s = asyncio.run(disturbed(cluster, arguments))
         print("| | |\n|---|--:|")
-        for name, value in rows(town, ledger, chaos, wall_s):
+        for name, value in rows(cluster, history, chaos, wall_s):
             print(f"| {name} | {value} |")
-        for defect in town.defects()[:20]:
+        for defect in cluster.defects()[:20]:
             print(defect, file=sys.stderr)
-    for breach in ledger.breaches[:20]:
+    for breach in history.breaches[:20]:
         print(breach, file=sys.stderr)
-    return 1 if ledger.breaches or ledger.lost() else 0
+    return 1 if history.breaches or history.lost() else 0
 
 
 if __name__ == "__main__":

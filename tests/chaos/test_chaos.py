@@ -17,56 +17,56 @@ import pytest
 from services.broker import MAX_DELIVERIES, Job
 from services.broker.from_url import open_broker
 from services.broker.payload import JobPayload
-from tests.chaos.disturbances import Chaos, cut_the_cable, freeze_worker, kill_redis, lose_power, one_after_the_other
-from tests.chaos.island import Island, NoIsland
-from tests.chaos.ledger import ANOTHER_RUN, Asker, Ledger, poison, works
-from tests.chaos.town import SOON_S, Town
+from tests.chaos.cluster import SOON_S, Cluster
+from tests.chaos.fault_injection import Chaos, cut_the_cable, freeze_worker, kill_redis, lose_power, one_after_the_other
+from tests.chaos.history_checker import ANOTHER_RUN, Asker, History, poison, works
+from tests.chaos.network_namespace import NetworkNamespace, NoNetworkNamespace
 from tests.chaos.worker import verdict
 
 pytestmark = pytest.mark.skipif(shutil.which("redis-server") is None, reason="redis-server is not installed")
 
 
 @pytest.fixture(scope="module")
-def patient_town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
+def patient_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Two APIs and two workers, with a lease that lapses on no busy machine; every test leaves it whole."""
     folder = tmp_path_factory.mktemp("patient_town")
-    with Town(folder, workers=2, lease_s=10 * SOON_S, announcement_s=6).standing() as town:
-        yield town
+    with Cluster(folder, workers=2, lease_s=10 * SOON_S, announcement_s=6).standing() as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="module")
-def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Two APIs and three workers with a short lease, one of them on an island if there can be one."""
     folder = tmp_path_factory.mktemp("town")
     with ExitStack() as stack:
-        island = None
-        with suppress(NoIsland):
-            island = stack.enter_context(Island().standing())
-        made = Town(folder, workers=2 if island else 3, lease_s=0.8, announcement_s=6, island=island)
+        namespace = None
+        with suppress(NoNetworkNamespace):
+            namespace = stack.enter_context(NetworkNamespace().standing())
+        made = Cluster(folder, workers=2 if namespace else 3, lease_s=0.8, announcement_s=6, namespace=namespace)
         yield stack.enter_context(made.standing())
 
 
 @asynccontextmanager
 async def asking(
-    town: Town, completions: list[str], *, redis_dies: bool = False, **more: float
-) -> AsyncIterator[Ledger]:
+    cluster: Cluster, completions: list[str], *, redis_dies: bool = False, **more: float
+) -> AsyncIterator[History]:
     """Everything is asked for while the block runs; afterwards all of it is settled and nothing is left behind."""
-    ledger = Ledger()
-    async with town.kept():
-        asker = Asker(ledger, town.urls, **more)  # type: ignore[arg-type]
+    history = History()
+    async with cluster.kept():
+        asker = Asker(history, cluster.urls, **more)  # type: ignore[arg-type]
         asked = asyncio.create_task(asker.ask(completions))
-        yield ledger
+        yield history
         await asked
-        await asyncio.to_thread(town.wait_until_whole)
+        await asyncio.to_thread(cluster.wait_until_whole)
         await asker.ask_again()
-        assert ledger.breaches == []
-        assert ledger.lost() == []
-        assert redis_dies or ledger.counts[ANOTHER_RUN] == 0
-        await nothing_is_left_behind(town)
+        assert history.breaches == []
+        assert history.lost() == []
+        assert redis_dies or history.counts[ANOTHER_RUN] == 0
+        await nothing_is_left_behind(cluster)
 
 
-async def nothing_is_left_behind(town: Town) -> None:
-    broker = open_broker(town.redis.url)
+async def nothing_is_left_behind(cluster: Cluster) -> None:
+    broker = open_broker(cluster.redis.url)
     async with asyncio.timeout(SOON_S):
         while await broker.depth("ocaml"):  # noqa: ASYNC110  (it happens in Redis)
             await asyncio.sleep(0.05)
@@ -74,12 +74,12 @@ async def nothing_is_left_behind(town: Town) -> None:
 
 
 def test_the_ledger_notices_what_is_lost_doubled_or_wrong() -> None:
-    ledger = Ledger()
-    right, other, lost = (ledger.enter(completion) for completion in works(3, ms=20))
-    good = verdict(right, ledger.completions[right]).model_dump(mode="json")
-    ledger.saw_whole([right], [good])
-    ledger.saw({**good, "wall_ms": 5.0, "cached": True})
-    assert ledger.breaches == []
+    history = History()
+    right, other, lost = (history.enter(completion) for completion in works(3, ms=20))
+    good = verdict(right, history.completions[right]).model_dump(mode="json")
+    history.saw_whole([right], [good])
+    history.saw({**good, "wall_ms": 5.0, "cached": True})
+    assert history.breaches == []
     for wrong in (
         {**good, "reward": good["reward"] / 2 + 0.1},
         {**good, "id": other, "tests": {"passed": -1, "total": 1}},
@@ -87,111 +87,111 @@ def test_the_ledger_notices_what_is_lost_doubled_or_wrong() -> None:
         {"id": lost, "status": "faulted", "reward": 0, "fault": {"kind": "queue", "message": "", "retryable": True}},
         {**good, "id": "nobody's"},
     ):
-        ledger.breaches.clear()
-        ledger.saw(wrong)
-        assert ledger.breaches
-    ledger.breaches.clear()
-    ledger.saw_whole([right], [good, good])
-    assert ledger.breaches
-    assert ledger.lost() == [lost]
+        history.breaches.clear()
+        history.saw(wrong)
+        assert history.breaches
+    history.breaches.clear()
+    history.saw_whole([right], [good, good])
+    assert history.breaches
+    assert history.lost() == [lost]
 
 
-async def some_are_settled(ledger: Ledger, number: int, within_s: float = SOON_S) -> None:
+async def some_are_settled(history: History, number: int, within_s: float = SOON_S) -> None:
     async with asyncio.timeout(within_s):
-        while len(ledger.settled) < number:  # noqa: ASYNC110  (the ledger only watches)
+        while len(history.settled) < number:  # noqa: ASYNC110  (the ledger only watches)
             await asyncio.sleep(0.01)
 
 
-def runs(town: Town, completions: list[str]) -> dict[str, int]:
-    starts = town.starts()
+def runs(cluster: Cluster, completions: list[str]) -> dict[str, int]:
+    starts = cluster.starts()
     return {completion: starts[completion] for completion in completions}
 
 
 async def test_without_disturbance_everything_is_graded_exactly_once_however_often_it_is_asked(
-    patient_town: Town,
+    patient_cluster: Cluster,
 ) -> None:
     completions = works(100, ms=20)
-    async with asking(patient_town, completions * 2) as ledger:
+    async with asking(patient_cluster, completions * 2) as history:
         pass
-    assert set(runs(patient_town, completions).values()) == {1}
-    assert not [name for name in ledger.counts if name.startswith("fault")]
+    assert set(runs(patient_cluster, completions).values()) == {1}
+    assert not [name for name in history.counts if name.startswith("fault")]
 
 
-async def test_clients_that_leave_and_come_back_get_the_same_answers(patient_town: Town) -> None:
-    async with asking(patient_town, works(200, ms=50), leaving=0.5) as ledger:
+async def test_clients_that_leave_and_come_back_get_the_same_answers(patient_cluster: Cluster) -> None:
+    async with asking(patient_cluster, works(200, ms=50), leaving=0.5) as history:
         pass
-    assert ledger.counts["requests left by the client"] > 0
+    assert history.counts["requests left by the client"] > 0
 
 
-async def test_workers_restarted_one_after_the_other_under_load_are_not_noticed(patient_town: Town) -> None:
+async def test_workers_restarted_one_after_the_other_under_load_are_not_noticed(patient_cluster: Cluster) -> None:
     completions = works(250, ms=100)
-    async with asking(patient_town, completions) as ledger:
-        await some_are_settled(ledger, 20)
-        await one_after_the_other(patient_town, patient_town.workers)
-    assert set(runs(patient_town, completions).values()) == {1}, "a stopped worker finishes what it has begun"
-    assert not [name for name in ledger.counts if name.startswith("fault")]
+    async with asking(patient_cluster, completions) as history:
+        await some_are_settled(history, 20)
+        await one_after_the_other(patient_cluster, patient_cluster.workers)
+    assert set(runs(patient_cluster, completions).values()) == {1}, "a stopped worker finishes what it has begun"
+    assert not [name for name in history.counts if name.startswith("fault")]
 
 
-async def test_apis_restarted_one_after_the_other_under_load_lose_no_answer(patient_town: Town) -> None:
-    async with asking(patient_town, works(250, ms=100)) as ledger:
-        await some_are_settled(ledger, 20)
-        await one_after_the_other(patient_town, patient_town.apis)
-    assert ledger.counts["status 503"] == 0
+async def test_apis_restarted_one_after_the_other_under_load_lose_no_answer(patient_cluster: Cluster) -> None:
+    async with asking(patient_cluster, works(250, ms=100)) as history:
+        await some_are_settled(history, 20)
+        await one_after_the_other(patient_cluster, patient_cluster.apis)
+    assert history.counts["status 503"] == 0
 
 
-async def test_jobs_of_killed_workers_are_graded_by_others(town: Town) -> None:
+async def test_jobs_of_killed_workers_are_graded_by_others(cluster: Cluster) -> None:
     completions = works(120, ms=200)
-    async with asking(town, completions) as ledger:
-        await some_are_settled(ledger, 20)
-        for victim in town.workers[:2]:
+    async with asking(cluster, completions) as history:
+        await some_are_settled(history, 20)
+        for victim in cluster.workers[:2]:
             victim.signal(signal.SIGKILL)
-    assert max(runs(town, completions).values()) > 1, "no worker was killed in the middle of a job"
-    assert ledger.counts["innocents whose workers died three times"] == 0
+    assert max(runs(cluster, completions).values()) > 1, "no worker was killed in the middle of a job"
+    assert history.counts["innocents whose workers died three times"] == 0
 
 
-async def test_redis_that_is_killed_and_started_again_loses_nothing(town: Town) -> None:
-    async with asking(town, works(150, ms=50), redis_dies=True) as ledger:
+async def test_redis_that_is_killed_and_started_again_loses_nothing(cluster: Cluster) -> None:
+    async with asking(cluster, works(150, ms=50), redis_dies=True) as history:
         for number in (30, 90):
-            await some_are_settled(ledger, number)
-            await kill_redis(town, random.Random(number))
+            await some_are_settled(history, number)
+            await kill_redis(cluster, random.Random(number))
 
 
-async def test_what_redis_forgot_of_its_last_second_is_submitted_or_graded_again(town: Town) -> None:
+async def test_what_redis_forgot_of_its_last_second_is_submitted_or_graded_again(cluster: Cluster) -> None:
     completions = works(200, ms=50)
-    async with asking(town, completions, redis_dies=True) as ledger:
+    async with asking(cluster, completions, redis_dies=True) as history:
         for number, n_bytes in ((40, 5_000), (120, 100_000)):
-            await some_are_settled(ledger, number)
-            await lose_power(town, n_bytes)
-    assert max(runs(town, completions).values()) > 1, "nothing that mattered was forgotten"
+            await some_are_settled(history, number)
+            await lose_power(cluster, n_bytes)
+    assert max(runs(cluster, completions).values()) > 1, "nothing that mattered was forgotten"
 
 
-async def test_a_worker_that_stood_still_past_its_lease_answers_nothing_twice(town: Town) -> None:
-    async with asking(town, works(120, ms=100)) as ledger:
-        await some_are_settled(ledger, 20)
-        await freeze_worker(town, random.Random(1))
+async def test_a_worker_that_stood_still_past_its_lease_answers_nothing_twice(cluster: Cluster) -> None:
+    async with asking(cluster, works(120, ms=100)) as history:
+        await some_are_settled(history, 20)
+        await freeze_worker(cluster, random.Random(1))
 
 
-async def test_a_worker_that_was_cut_off_past_its_lease_answers_nothing_twice(town: Town) -> None:
-    if town.island is None:
+async def test_a_worker_that_was_cut_off_past_its_lease_answers_nothing_twice(cluster: Cluster) -> None:
+    if cluster.namespace is None:
         pytest.skip("this machine makes no network namespaces for us: they need root and the `ip` command")
-    async with asking(town, works(120, ms=100)) as ledger:
-        await some_are_settled(ledger, 20)
-        await cut_the_cable(town, random.Random(1))
+    async with asking(cluster, works(120, ms=100)) as history:
+        await some_are_settled(history, 20)
+        await cut_the_cable(cluster, random.Random(1))
 
 
-async def test_poison_is_buried_after_three_workers_and_takes_nobody_along(town: Town) -> None:
+async def test_poison_is_buried_after_three_workers_and_takes_nobody_along(cluster: Cluster) -> None:
     innocents, killer = works(60, ms=20), poison()
-    deaths = sum(worker.deaths for worker in town.workers)
-    async with asking(town, [*innocents[:30], killer, *innocents[30:]]) as ledger:
+    deaths = sum(worker.deaths for worker in cluster.workers)
+    async with asking(cluster, [*innocents[:30], killer, *innocents[30:]]) as history:
         pass
-    assert runs(town, [killer]) == {killer: MAX_DELIVERIES}
-    assert sum(worker.deaths for worker in town.workers) - deaths == MAX_DELIVERIES
-    assert ledger.counts["innocents whose workers died three times"] == 0
-    assert killer in [submission_in(letter) for letter in await letters(town)]
+    assert runs(cluster, [killer]) == {killer: MAX_DELIVERIES}
+    assert sum(worker.deaths for worker in cluster.workers) - deaths == MAX_DELIVERIES
+    assert history.counts["innocents whose workers died three times"] == 0
+    assert killer in [submission_in(letter) for letter in await letters(cluster)]
 
 
-async def letters(town: Town) -> list[Job]:
-    broker = open_broker(town.redis.url)
+async def letters(cluster: Cluster) -> list[Job]:
+    broker = open_broker(cluster.redis.url)
     buried = [letter.job for letter in await broker.dead_letters("ocaml")]
     await broker.close()
     return buried
@@ -201,15 +201,15 @@ def submission_in(letter: Job) -> str:
     return JobPayload.decode(letter.payload).submission.completion
 
 
-async def test_everything_at_once(town: Town) -> None:
+async def test_everything_at_once(cluster: Cluster) -> None:
     """While jobs wait, each kind of disturbance happens at least once."""
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     rng = random.Random(seed)
-    chaos = Chaos(town, rng, pause_s=(0.1, 0.4))
+    chaos = Chaos(cluster, rng, pause_s=(0.1, 0.4))
     completions = [*works(600, ms=100), *works(60, ms=100) * 2, poison()]
     rng.shuffle(completions)
-    async with asking(town, completions, redis_dies=True, leaving=0.1, seed=seed), chaos.raging():
+    async with asking(cluster, completions, redis_dies=True, leaving=0.1, seed=seed), chaos.raging():
         async with asyncio.timeout(5 * SOON_S):  # a busy machine starts processes slowly
             while not all(chaos.done.values()):  # noqa: ASYNC110  (the disturbances only count)
                 await asyncio.sleep(0.05)

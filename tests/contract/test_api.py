@@ -16,15 +16,15 @@ import pytest
 from gradus.contract import MAX_BATCH, RESULT, GraderDescription, GradeResponse, GraderList, JobStatus, Problem
 from gradus.errors import Misuse, QueueFault
 from gradus.tasks.base import MAX_TEXT_CHARS
+from services.api.api_keys import hash_of, new_key
 from services.api.app import create_app
 from services.api.auth import refuse_open_service
-from services.api.grading import ASK_FIRST
-from services.api.keys import hash_of, new_key
+from services.api.dispatch import ASK_FIRST
 from services.api.schema import Accepted
 from services.api.settings import ApiSettings
 from services.broker import Broker, BrokerSettings, QueueStats
 from services.broker.memory import MemoryBroker
-from tests.echo import HIDDEN, INFO, PROMPT, SETTINGS, EchoWorker, Service, submission
+from tests.fake_grader import HIDDEN, INFO, PROMPT, SETTINGS, EchoWorker, Service, submission
 
 GRADE = "/v1/grade/ocaml"
 

@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from gradus.contract import RESULT, Faulted, Graded
-from services.api.keys import key_ring
+from services.api.api_keys import key_ring
 from services.doctor import signs
 from services.graders.ocaml.grader import OcamlGrader
 from services.graders.rust.grader import RustGrader

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from echo import Service
-from openai_like import Json, OpenAiLike, Reply, refused, said
+from fake_grader import Service
+from fake_openai_server import Json, OpenAiLike, Reply, refused, said
 
 from gradus.cli import main
 from gradus.resources import configs

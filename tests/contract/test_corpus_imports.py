@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from corpus.admission import validate
-from corpus.admitting import decide
-from corpus.columns import LAYOUTS, column_drafts
+from corpus.dataset_layouts import LAYOUTS, column_drafts
 from corpus.drafts import Draft
 from corpus.exercism import exercism_drafts
 from corpus.files import rows_of
 from corpus.humaneval import humaneval_drafts, multipl_e_drafts
+from corpus.import_validation import decide
+from corpus.task_validation import validate
 from gradus.contract import GraderName, OcamlSubmission
 from gradus.errors import Misuse
-from gradus.rows import Row
+from gradus.row_reader import Row
 from services.graders.base import Grader
 from services.graders.ocaml.grader import OcamlGrader
 from services.graders.rust.grader import RustGrader

@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from corpus.admission import validate
 from corpus.cargo_mutants import edits_in
-from corpus.edits import Edit, chosen
-from corpus.formats import harmony_row
+from corpus.mutation import Edit, chosen
 from corpus.ocaml_mutations import OcamlMutations
-from corpus.repairs import Wish, break_tasks, mutations_for
+from corpus.repair_tasks import MutationOptions, break_tasks, mutations_for
 from corpus.rust_mutations import RustMutations
+from corpus.task_validation import validate
 from corpus.trajectories import trajectories
+from corpus.trajectory_formats import harmony_row
 from gradus.contract import Graded, OcamlSubmission
 from gradus.errors import InternalFault, Misuse
-from gradus.rows import Row
-from gradus.sayings import said
+from gradus.feedback import render_verdict
+from gradus.row_reader import Row
 from services.graders.ocaml.grader import OcamlGrader
 from services.graders.rust.grader import RustGrader
 from services.graders.story.grader import StoryGrader
@@ -278,18 +278,18 @@ def test_every_repair_task_fails_as_it_says_and_code_that_passes_all_tests_is_ke
     assert all(one["line"] in (1, 2, 3, 4) for one in survivors)
 
     def again(seed: int) -> list[Mapping[str, Any]]:
-        [broken] = break_tasks([row()], "ocaml", ocaml_grader, ocaml_mutations, Wish(6, 40, seed), 2)
+        [broken] = break_tasks([row()], "ocaml", ocaml_grader, ocaml_mutations, MutationOptions(6, 40, seed), 2)
         return list(broken.repairs)
 
     assert again(7) == repairs != again(8), "the same seed makes the same tasks"
 
 
 def test_the_message_is_what_the_grader_says(ocaml_grader: OcamlGrader, ocaml_mutations: OcamlMutations) -> None:
-    [broken] = break_tasks([row()], "ocaml", ocaml_grader, ocaml_mutations, Wish(tries=8), 2)
+    [broken] = break_tasks([row()], "ocaml", ocaml_grader, ocaml_mutations, MutationOptions(tries=8), 2)
     for one in broken.repairs:
         task = {name: TASK[name] for name in ("tests", "signature")}
         asked = OcamlSubmission.model_validate({"id": "a", "completion": f"```ocaml\n{one['stub']}\n```", "task": task})
-        assert one["message"] == said(ocaml_grader.grade(asked, "ocaml/graduated@1", 0))
+        assert one["message"] == render_verdict(ocaml_grader.grade(asked, "ocaml/graduated@1", 0))
 
 
 @pytest.mark.parametrize(
@@ -308,7 +308,7 @@ def test_a_task_that_cannot_be_broken_says_why(
     ocaml_grader: OcamlGrader, ocaml_mutations: OcamlMutations, changes: dict[str, Any], problem: str
 ) -> None:
     rows = [row(**changes), row(id="good")]
-    bad, good = break_tasks(rows, "ocaml", ocaml_grader, ocaml_mutations, Wish(tries=4), 2)
+    bad, good = break_tasks(rows, "ocaml", ocaml_grader, ocaml_mutations, MutationOptions(tries=4), 2)
     assert bad.repairs == []
     assert problem in str(bad.problem)
     assert good.problem is None
@@ -320,7 +320,7 @@ def test_an_answer_that_breaks_the_parser_harms_no_other_task(
 ) -> None:
     deep = "let sum _ = " + "(" * 9000 + "1" + ")" * 9000
     rows = [row(solution=deep), row(id="good")]
-    bad, good = break_tasks(rows, "ocaml", ocaml_grader, ocaml_mutations, Wish(tries=4), 2)
+    bad, good = break_tasks(rows, "ocaml", ocaml_grader, ocaml_mutations, MutationOptions(tries=4), 2)
     assert bad.repairs == []
     assert bad.problem
     assert good.repairs
@@ -461,7 +461,7 @@ def test_each_attempt_has_one_mistake_less_and_what_hides_others_goes_first(ocam
 def test_a_prompt_that_shows_the_code_shows_the_first_attempt(
     ocaml_grader: OcamlGrader, ocaml_mutations: OcamlMutations
 ) -> None:
-    [broken] = break_tasks([row()], "ocaml", ocaml_grader, ocaml_mutations, Wish(6, 40), 2)
+    [broken] = break_tasks([row()], "ocaml", ocaml_grader, ocaml_mutations, MutationOptions(6, 40), 2)
     for told in trajectories(rows_of(*broken.repairs), "ocaml", ocaml_grader, 2, 2):
         assert told.trajectory is not None
         first = told.trajectory.steps[0]
@@ -513,7 +513,7 @@ def test_words_of_a_grader_are_cut_where_they_are_endless() -> None:
             "diagnostics": [{"stage": "types", "line": 3, "column": 1, "code": "E1", "message": "x" * 9000}],
         }
     )
-    told = said(result)
+    told = render_verdict(result)
     assert told.startswith("came as far as: types; no test ran\ntypes: line 3, column 1: error[E1]: xxx")
     assert len(told) < 4100
-    assert "limit:cpu" in said(result.model_copy(update={"diagnostics": ()}))
+    assert "limit:cpu" in render_verdict(result.model_copy(update={"diagnostics": ()}))

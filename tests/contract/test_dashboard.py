@@ -16,12 +16,12 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-from echo import Service, submission
-from live_page import LivePage, append, metric, quick_looks, sample
+from dashboard_server import LivePage, append, metric, quick_looks, sample
+from fake_grader import Service, submission
 from report_runs import hostile_run, rich_run
 
 from gradus.errors import Misuse
-from services.dashboard.entrance import checked_token, refuse_open_page
+from services.dashboard.auth import checked_token, refuse_open_page
 from services.dashboard.graders import Buckets, GradingApi, quantile, since
 from tests.conftest import Cli
 
@@ -210,7 +210,7 @@ def test_a_run_that_goes_is_told(tmp_path: Path) -> None:
 
 
 def test_too_many_listeners_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.dashboard.watching.MAX_LISTENERS", 1)
+    monkeypatch.setattr("services.dashboard.poller.MAX_LISTENERS", 1)
     with (
         LivePage(tmp_path).running() as live,
         httpx.Client(base_url=live.url) as client,
@@ -235,7 +235,7 @@ def test_a_long_history_is_read_while_it_answers(tmp_path: Path, monkeypatch: py
     steps = 40_000
     append(tmp_path / "a" / "metrics.jsonl", (metric(n, loss=1.0 / n) for n in range(1, steps + 1)))
     append(tmp_path / "a" / "completions.jsonl", (sample(n // 8, n % 8) for n in range(8000)))
-    monkeypatch.setattr("services.dashboard.follow.CHUNK_BYTES", 1 << 13)
+    monkeypatch.setattr("services.dashboard.jsonl_tail.CHUNK_BYTES", 1 << 13)
     with httpx.Client(timeout=60) as client, LivePage(tmp_path).running() as live:
         client.base_url = httpx.URL(live.url)
         run = client.get("/api/run", params={"id": "a"}).json()
@@ -349,7 +349,7 @@ def test_a_weak_or_broken_token_is_refused_without_repeating_it(token: str) -> N
 
 
 def test_graders_are_told_as_the_api_has_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.dashboard.watching.ASK_EVERY_S", 3600.0)
+    monkeypatch.setattr("services.dashboard.poller.ASK_EVERY_S", 3600.0)
     with Service().running() as service:
         asked = [submission(f"s{n}", f"reward 0.{n}") for n in range(4)] + [
             submission("f", "fault"),
@@ -392,7 +392,7 @@ def test_without_an_api_nothing_is_asked(page: httpx.Client) -> None:
 
 
 def test_a_key_of_the_api_is_sent_and_a_missing_one_is_said(tmp_path: Path) -> None:
-    from services.api.keys import new_key
+    from services.api.api_keys import new_key
 
     secret, key = new_key("page", [])
     with Service(keys=key.line()).running() as service:
@@ -510,7 +510,7 @@ def test_the_command_serves_until_a_signal(tmp_path: Path) -> None:
 
 def test_the_page_needs_neither_trainer_nor_graders() -> None:
     script = (
-        "import sys, services.dashboard.serving\n"
+        "import sys, services.dashboard.server\n"
         "heavy = ('trainer', 'torch', 'trl', 'redis', 'fastapi')\n"
         "ours = tuple('services.' + name for name in ('graders', 'broker', 'api', 'sandbox'))\n"
         "print([name for name in sys.modules if name.partition('.')[0] in heavy or name.startswith(ours)])"

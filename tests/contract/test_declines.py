@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from openai_like import OpenAiLike
+from fake_openai_server import OpenAiLike
 
-from corpus.admission import fenced
+from corpus.task_validation import fenced
 from gradus.contract import SUBMISSIONS, Graded
 from gradus.resources import configs
-from gradus.rows import read_rows
+from gradus.row_reader import read_rows
 from services.graders.rust.grader import RustGrader
 from services.local_grading import grade_in_order
 from tests.conftest import Cli

@@ -15,7 +15,7 @@ from services.api.settings import RENAMED, ApiSettings
 from services.broker import DEFAULT_FAIR_SHARE, FairShare, Priority
 from services.broker.memory import MemoryBroker
 from services.sandbox.container_hardening import OLD_VARIABLE, VARIABLE, require_container_hardening
-from tests.echo import INFO, submission
+from tests.fake_grader import INFO, submission
 
 ROOT = Path(__file__).parents[2]
 NIGHTLY = FairShare("default nightly", Priority.EVALUATION)

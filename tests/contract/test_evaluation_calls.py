@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from openai_like import Json, OpenAiLike, Reply, said
+from fake_openai_server import Json, OpenAiLike, Reply, said
 
 from tests.conftest import Cli
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from openai_like import Json, OpenAiLike, Reply, said
+from fake_openai_server import Json, OpenAiLike, Reply, said
 
 from gradus.resources import configs
 from tests.conftest import Cli

@@ -26,9 +26,11 @@ from gradus.tasks import TASKS, task_class
 from services.api.app import create_app
 from services.api.settings import ApiSettings
 from services.api.task_schema import compiled
+from services.broker import Broker
 from services.broker.memory import MemoryBroker
+from services.broker.streams import StreamsBroker
 from services.graders.base import Grader
-from services.graders.base.cases import load_cases
+from services.graders.base.self_test_cases import load_cases
 from services.graders.preference.grader import PreferenceGrader
 from services.graders.rust.grader import RustGrader
 from services.worker import Worker
@@ -77,9 +79,9 @@ class CobolGrader:
 
 
 @asynccontextmanager
-async def working(grader: Grader, broker: MemoryBroker) -> AsyncIterator[None]:
+async def working(grader: Grader, broker: Broker) -> AsyncIterator[None]:
     stop = asyncio.Event()
-    worker = asyncio.create_task(Worker(grader, broker, slots=1, proven=True).run(stop))
+    worker = asyncio.create_task(Worker(grader, broker, slots=1, self_tested=True).run(stop))
     try:
         yield
     finally:
@@ -88,7 +90,7 @@ async def working(grader: Grader, broker: MemoryBroker) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def api(broker: MemoryBroker) -> AsyncIterator[httpx.AsyncClient]:
+async def api(broker: Broker) -> AsyncIterator[httpx.AsyncClient]:
     app = create_app(broker, ApiSettings(registry_ttl_s=0.0, worker_grace_s=0.0))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
         yield client
@@ -102,8 +104,17 @@ def body(*tasks: Any) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------------ a grader joins
 
 
-async def test_a_worker_with_a_new_grader_joins_a_running_api() -> None:
-    broker = MemoryBroker()
+@pytest.fixture(params=["memory", "redis"])
+async def broker(request: pytest.FixtureRequest) -> AsyncIterator[Broker]:
+    if request.param == "memory":
+        made: Broker = MemoryBroker()
+    else:
+        made = StreamsBroker(request.getfixturevalue("redis_url"), prefix="description:")
+    yield made
+    await made.close()
+
+
+async def test_a_worker_with_a_new_grader_joins_a_running_api(broker: Broker) -> None:
     async with api(broker) as client:
         before = await client.post("/v1/grade/cobol", json=body({"deck": "d"}))
         async with working(CobolGrader(), broker):
@@ -236,11 +247,10 @@ def test_a_prompt_beside_a_conversation_is_a_fault_that_says_so(preference_grade
 
 @ALL
 def test_a_description_names_stages_rates_and_components_that_there_are(name: str) -> None:
-    kind = class_of(name)
-    assert kind.stages[0] is Stage.EXTRACT
-    stages = {stage.value for stage in kind.stages}
-    assert {rule.partition(":")[2] for rule in kind.rates.values()} - {""} <= stages
-    assert list(kind.rates.values())[-1] == "passed"
+    kind, task = class_of(name), TASKS[name]
+    assert task.STAGES[0] == Stage.EXTRACT
+    assert {rule.partition(":")[2] for rule in task.RATES.values()} - {""} <= {*task.STAGES} <= {*Stage}
+    assert list(task.RATES.values())[-1] == "passed"
     assert set(kind.shipped.measures) <= {*kind.shipped.components, "preferred"}
 
 

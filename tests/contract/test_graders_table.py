@@ -14,7 +14,7 @@ from gradus.resources import configs
 from gradus.tasks import TASKS
 from services import graders
 from services.graders.base import installed, load
-from services.graders.base.cases import BASIC, load_cases
+from services.graders.base.self_test_cases import BASIC, load_cases
 from tests.graders import GRADERS, WAITING_SLOTS
 from tests.rubrics import RUBRICS, rubrics_of
 

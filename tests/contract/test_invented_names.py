@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from corpus.admission import fenced
+from corpus.task_validation import fenced
 from gradus.contract import SUBMISSIONS, Graded, GraderName
 from services.graders.base import Grader
 from services.graders.ocaml.grader import OcamlGrader

@@ -14,6 +14,7 @@ PLACES = (
     "services/dashboard",
     "services/worker.py",
     "services/worker_metrics.py",
+    "trainer/evaluate",
     "gradus/client.py",
 )
 NAMES = re.compile(r"(?<![a-z])(ocaml|rust)(?![a-z])", re.IGNORECASE)

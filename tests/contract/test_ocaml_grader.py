@@ -18,13 +18,13 @@ from pydantic import ValidationError
 from gradus.contract import Graded, OcamlSubmission, Stage
 from gradus.errors import InternalFault, SandboxFault
 from gradus.tasks.ocaml import OcamlTask
-from services.graders.base import cases as own_cases
+from services.graders.base import self_test_cases as own_cases
 from services.graders.ocaml import grader as grader_module
 from services.graders.ocaml.grader import OcamlGrader
 from services.local_grading import grade_in_order
 from services.sandbox.bubblewrap import Bubblewrap
 from services.sandbox.seccomp import ALLOWED
-from tests.verdicts import OnlyCold, WrittenCase, written_cases
+from tests.verdict_cases import OnlyCold, WrittenCase, written_cases
 
 RUBRIC = "ocaml/graduated@1"
 
@@ -307,7 +307,7 @@ def test_a_grader_that_fails_its_own_cases_refuses_to_serve(ocaml_grader: OcamlG
         " expect: {passed: true, stage: tests, reward: [1, 1]}}"
     )
     with pytest.raises(InternalFault, match="fails its own cases: case 'pass' got passed False"):
-        own_cases.prove_cases(ocaml_grader, OcamlTask, wrong)
+        own_cases.run_self_test_cases(ocaml_grader, OcamlTask, wrong)
 
 
 def test_every_printable_character_alone_is_a_verdict(ocaml_grader: OcamlGrader) -> None:

@@ -26,10 +26,10 @@ from services.api.settings import ApiSettings
 from services.broker import Broker
 from services.broker.memory import MemoryBroker
 from services.broker.streams import StreamsBroker
-from services.doctor import preference_signs
+from services.doctor import preference_checks
+from services.graders.preference.batching_scorer import Scorer
 from services.graders.preference.config import load_config
 from services.graders.preference.grader import PreferenceGrader
-from services.graders.preference.scorer import Scorer
 from services.worker import Worker, grade_with_retries
 from tests.conftest import Cli
 from tests.tiny_models import make_model
@@ -453,7 +453,7 @@ def test_a_file_is_graded_without_a_server(
     results = [Graded.model_validate_json(line) for line in said.out.splitlines()]
     expected = [trainers_scores(in_process, prompt, ["Blue."])[0] for prompt in PROMPTS]
     assert [result.components["score"] for result in results] == pytest.approx(expected, abs=1e-5)
-    [sign] = preference_signs()
+    [sign] = preference_checks()
     assert sign.fine
     assert sign.text.startswith(results[0].toolchain)
 

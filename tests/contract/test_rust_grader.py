@@ -15,13 +15,13 @@ from pydantic import ValidationError
 
 from gradus.contract import Graded, RustSubmission, Stage
 from gradus.errors import InternalFault, Misuse, SandboxFault
-from services.graders.base import cases as own_cases
+from services.graders.base import self_test_cases as own_cases
 from services.graders.rust import grader as grader_module
 from services.graders.rust.config import load_config
 from services.graders.rust.grader import RustGrader
 from services.sandbox import Command, Outcome, PersistentBox
 from services.sandbox.bubblewrap import Bubblewrap
-from tests.verdicts import WrittenCase, written_cases
+from tests.verdict_cases import WrittenCase, written_cases
 
 RUBRIC = "rust/graduated@1"
 RIGHT = "pub fn f(x: i64) -> i64 {\n    x + 1\n}"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gradus.errors import Fault, SandboxFault
-from services.graders.rust.server import PLACE, PRODUCT, CompileServer, Done, Ended
+from services.graders.rust.server import PLACE, PRODUCT, CompileResult, CompileServer, ServerExit
 from services.graders.rust.toolchain import RustToolchain
 from services.sandbox import Command, Limits
 from services.sandbox.bubblewrap import Bubblewrap
@@ -34,17 +34,17 @@ class Server:
         )
         self.server = CompileServer(Bubblewrap(), command)
 
-    def compile(self, code: bytes, *flags: str, **files: bytes) -> Done:
+    def compile(self, code: bytes, *flags: str, **files: bytes) -> CompileResult:
         source = f"{PLACE}/crate/lib.rs"
         argv = [self.toolchain.rustc, "--edition=2021", *self.toolchain.code_flags, *flags, "-o", PRODUCT, source]
         environment = {"PATH": "/usr/bin", "RUSTC_BOOTSTRAP": "1", **self.toolchain.environment}
         others = {f"{PLACE}/crate/{name}": content for name, content in files.items()}
         return self.server.compile(argv, environment, {source: code, **others})
 
-    def library(self, code: bytes, *flags: str, **files: bytes) -> Done:
+    def library(self, code: bytes, *flags: str, **files: bytes) -> CompileResult:
         return self.compile(code, "--crate-type=lib", "--crate-name=a", *flags, **files)
 
-    def linked_by(self, script: str) -> Done:
+    def linked_by(self, script: str) -> CompileResult:
         """Compile a program with a shell script for a linker: the one way to make a compiler run what we want."""
         words = ("-c", script)
         linker = ["-Clinker=/bin/sh", "-Clinker-flavor=ld", *(f"-Zpre-link-arg={word}" for word in words)]
@@ -71,14 +71,14 @@ def server(toolchain: RustToolchain, request: pytest.FixtureRequest) -> Iterator
 
 def test_it_returns_what_the_compiler_made_and_what_it_used(server: Server) -> None:
     done = server.library(CODE)
-    assert (done.ended, done.code, done.messages) == (Ended.EXIT, 0, b"")
+    assert (done.ended, done.code, done.messages) == (ServerExit.EXIT, 0, b"")
     assert done.product.startswith(b"!<arch>")
     assert 0.01 < done.cpu_s < 2
 
 
 def test_it_returns_what_the_compiler_says(server: Server) -> None:
     done = server.library(b"pub fn one() -> i32 { one: }\n")
-    assert (done.ended, done.code, done.product) == (Ended.EXIT, 1, b"")
+    assert (done.ended, done.code, done.product) == (ServerExit.EXIT, 1, b"")
     assert b"error" in done.messages
 
 
@@ -107,7 +107,7 @@ def command_lines() -> str:
 
 @pytest.mark.parametrize("server", [3.0], indirect=True)
 def test_a_compilation_that_does_not_end_is_ended_and_the_next_is_served(server: Server) -> None:
-    assert server.linked_by(f"sleep {LINGERER}").ended is Ended.WALL
+    assert server.linked_by(f"sleep {LINGERER}").ended is ServerExit.WALL
     give_up_at = time.monotonic() + 60
     while LINGERER in command_lines():  # processes end a moment after their box
         assert time.monotonic() < give_up_at
@@ -119,7 +119,7 @@ def test_a_compilation_that_uses_up_its_cpu_time_is_ended_and_the_next_is_served
     done = server.library(
         b"pub const N: u64 = { let mut n = 0u64; while n < u64::MAX { n += 1 } n };", "-Along_running_const_eval"
     )
-    assert done.ended is Ended.SIGNAL
+    assert done.ended is ServerExit.SIGNAL
     assert done.cpu_s >= 0.5
     assert server.library(CODE).code == 0
 

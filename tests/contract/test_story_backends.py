@@ -26,8 +26,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gradus.errors import Fault, InternalFault, Misuse
-from services.doctor import story_signs
-from services.graders.base import load, usual_slots
+from services.doctor import story_checks
+from services.graders.base import default_slots, load
 from services.graders.story import export, graph
 from services.graders.story.backends import BACKENDS, Backend, Floats, open_backend
 from services.graders.story.encoder import Encoder, padded
@@ -445,7 +445,7 @@ def test_a_model_that_is_nowhere_here_is_told_with_how_to_get_it(empty_cache: Pa
 
 
 def test_doctor_says_where_the_sentence_model_is(empty_cache: Path) -> None:
-    signs = {sign.what: sign for sign in story_signs()}
+    signs = {sign.what: sign for sign in story_checks()}
     assert signs["extra story"].fine
     assert signs["story"].fine
     assert "run by onnxruntime in fp32" in signs["story"].text
@@ -461,8 +461,8 @@ def test_a_package_that_the_grader_lacks_is_a_fault_that_names_the_extra(monkeyp
 
 
 def test_story_slots_wait_for_one_model_so_there_are_many_of_them() -> None:
-    assert usual_slots(class_of("story")) == 64
-    assert usual_slots(class_of("ocaml")) == usual_slots(class_of("rust")) <= (os.cpu_count() or 1)
+    assert default_slots(class_of("story")) == 64
+    assert default_slots(class_of("ocaml")) == default_slots(class_of("rust")) <= (os.cpu_count() or 1)
 
 
 RUNS_THE_MODEL = """

@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from gradus.contract import Graded, OcamlSubmission, Stage, StorySubmission
 from gradus.errors import Fault, InternalFault, Misuse
 from gradus.resources import configs
-from gradus.rows import read_rows
+from gradus.row_reader import read_rows
 from gradus.tasks.story import StoryTask
 from services.graders.base import load
 from services.graders.story.config import load_config
-from services.graders.story.encoder import Embedded, Encoder
+from services.graders.story.encoder import Embeddings, Encoder
+from services.graders.story.fact_builder import asked_by, judged
 from services.graders.story.grader import StoryGrader
-from services.graders.story.judging import asked_by, judged
-from services.graders.story.reading import read
+from services.graders.story.parser import read
 from tests.rubrics import rubrics_of
 
 WEIGHTED, SCRUM = rubrics_of("story")
@@ -151,7 +151,7 @@ class Rounded:
     def __init__(self, encoder: Encoder, seed: int) -> None:
         self._encoder, self._seed = encoder, seed
 
-    def embed(self, texts: Sequence[str]) -> Embedded:
+    def embed(self, texts: Sequence[str]) -> Embeddings:
         found, random = self._encoder.embed(texts), np.random.default_rng(self._seed)
         kinds = list(dict.fromkeys(texts))  # the same text has the same vector
         noise = random.normal(0, 2e-7, (len(kinds), found.vectors.shape[1])).astype(np.float32)

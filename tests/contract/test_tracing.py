@@ -27,7 +27,7 @@ from services.tracing import spans
 from services.worker import Worker
 from tests.chaos.worker import verdict
 from tests.conftest import RedisServer, free_port
-from tests.echo import HIDDEN, INFO, PROMPT, SETTINGS, submission
+from tests.fake_grader import HIDDEN, INFO, PROMPT, SETTINGS, submission
 from tests.graders import described
 
 trace_service = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2")

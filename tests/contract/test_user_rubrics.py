@@ -15,9 +15,9 @@ from gradus.contract import Diagnostic, RawSubmission, Stage, TestCount
 from gradus.errors import InternalFault, Misuse
 from gradus.resources import configs
 from services.graders.base.code import CodeFacts
+from services.graders.base.config_loader import read_settings
 from services.graders.base.revision import revision
 from services.graders.base.rubric import Rubrics
-from services.graders.base.settings import read_settings
 from services.graders.ocaml.config import OcamlConfig
 from services.graders.ocaml.grader import OcamlGrader
 from services.graders.ocaml.rubric import RUBRICS

@@ -12,18 +12,18 @@ import pytest
 from gradus.errors import InternalFault
 from gradus.resources import configs
 from gradus.tasks.ocaml import OcamlTask
-from services.graders.ocaml.cold import ColdWay
+from services.graders.ocaml.attempt import GradingAttempt
+from services.graders.ocaml.cold_path import ColdPath
 from services.graders.ocaml.grader import OcamlGrader
-from services.graders.ocaml.trial import Trial
-from services.graders.ocaml.warm import WarmWay
+from services.graders.ocaml.warm_path import WarmPath
 from tests.attack.fuzz_ocaml import sources
 from tests.e2e import ocaml_corpora
 
 
-def seen(way: WarmWay | ColdWay, trial: Trial) -> tuple[object, ...]:
+def seen(way: WarmPath | ColdPath, attempt: GradingAttempt) -> tuple[object, ...]:
     """What both ways must agree on; the words of diagnostics may differ."""
     try:
-        facts = way.facts(trial)
+        facts = way.facts(attempt)
     except InternalFault as fault:  # the task's doing
         return (fault.message,)
     return facts.stage, round(facts.typed_share, 6), facts.compiled, facts.tests, sorted(facts.flags)
@@ -32,7 +32,7 @@ def seen(way: WarmWay | ColdWay, trial: Trial) -> tuple[object, ...]:
 def differences(grader: OcamlGrader, pairs: Iterator[tuple[str, OcamlTask, str]]) -> list[str]:
     found = []
     for name, task, code in pairs:
-        warm, cold = (seen(way, Trial(task, code, 0)) for way in (grader.warm, grader.cold))
+        warm, cold = (seen(way, GradingAttempt(task, code, 0)) for way in (grader.warm, grader.cold))
         if warm != cold:
             found.append(f"{name}: warm {warm}, cold {cold}")
     return found

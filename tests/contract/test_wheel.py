@@ -79,7 +79,7 @@ def test_sources_of_ocaml_configs_cases_and_templates_are_in_the_wheel(wheel: Pa
         r"trainer/.*\.html\.j2",
         r"trainer/evaluate/report/templates/report\.css",
         r"trainer/evaluate/report/templates/report\.js",
-        r"gradus/look\.css",
+        r"gradus/theme\.css",
         r"services/dashboard/page/index\.html",
         r"services/dashboard/page/app\.js",
         r"services/dashboard/page/dashboard\.css",

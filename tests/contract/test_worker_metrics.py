@@ -14,7 +14,7 @@ from services.broker.memory import MemoryBroker
 from services.broker.payload import JobPayload
 from services.worker import Worker
 from services.worker_metrics import MAX_FLAGS, WorkerMetrics
-from tests.echo import INFO, submission
+from tests.fake_grader import INFO, submission
 from tests.graders import described
 
 RUBRIC = INFO.rubrics[0]

@@ -198,7 +198,7 @@ walls() { # graders
   [ $# -gt 0 ] || set -- ocaml rust story
   say "taking settings away, one by one"
   podman network exists "$project-walled" || podman network create --internal "$project-walled" >/dev/null
-  "$state/venv/bin/python" tests/e2e/walls.py "$project-walled" "$@" || failed=1
+  "$state/venv/bin/python" tests/e2e/container_hardening.py "$project-walled" "$@" || failed=1
   podman network rm --force "$project-walled" >/dev/null
   return "$failed"
 }
@@ -260,7 +260,7 @@ SYNCED=('gradus_train_step{run="demo_ocaml_vllm"} == 2' 'gradus_train_sync_logpr
 # Grafana cannot be had everywhere: what its dashboards would ask, asked of Prometheus
 panels() {
   say "Grafana's dashboards"
-  python3 tests/e2e/panels.py "$(containers prometheus)" graders training
+  python3 tests/e2e/grafana_panels.py "$(containers prometheus)" graders training
 }
 
 # the same on completions of a vLLM server, which waits for the warm start

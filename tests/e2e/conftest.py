@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from browsing import chromium
+from browser import chromium
 
 
 @pytest.fixture(scope="session")

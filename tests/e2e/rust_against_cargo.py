@@ -21,7 +21,7 @@ from gradus.contract import RustSubmission, Severity, Stage
 from gradus.errors import Fault
 from gradus.tasks.rust import RustTask, StdioCase
 from services.graders.rust.grader import RustGrader
-from services.graders.rust.run import Ran, Runner
+from services.graders.rust.runner import Runner, RunResult
 from tests.e2e.real_cargo import Seen, by_cargo
 from tests.e2e.rust_programs import SOURCES, Program, lint_pairs, missing_corpora, programs
 from tests.rust_config import crates_are_here, write_config
@@ -70,9 +70,9 @@ EXPLAINED: Mapping[str, str] = {
 class RecordingRunner(Runner):
     """Remembers what the last run was like: facts have the number of passed tests, this has their names."""
 
-    last: Ran | None = None
+    last: RunResult | None = None
 
-    def tests(self, program: bytes, task: RustTask) -> Ran:
+    def tests(self, program: bytes, task: RustTask) -> RunResult:
         self.last = super().tests(program, task)
         return self.last
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from gradus.contract import Graded, StorySubmission
 from services.graders.story.grader import StoryGrader
-from services.graders.story.reading import Rejected, read_story, tidied
+from services.graders.story.parser import Rejected, read_story, tidied
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 BACKLOGS, BY_ROLE, SPRINTS = (

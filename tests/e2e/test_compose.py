@@ -73,7 +73,7 @@ def make_seccomp() -> ModuleType:
 
 @pytest.fixture(scope="module")
 def walls() -> ModuleType:
-    return script(ROOT / "tests/e2e/walls.py")
+    return script(ROOT / "tests/e2e/container_hardening.py")
 
 
 @pytest.fixture(scope="module")

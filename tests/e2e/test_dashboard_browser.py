@@ -14,9 +14,9 @@ from typing import Any
 
 import httpx
 import pytest
-from browsing import CONTRAST, NEEDS_BROWSER, drawn, flaws, opened
-from echo import Service, submission
-from live_page import LivePage, append, metric, quick_looks, sample
+from browser import CONTRAST, NEEDS_BROWSER, drawn, flaws, opened
+from dashboard_server import LivePage, append, metric, quick_looks, sample
+from fake_grader import Service, submission
 from report_runs import hostile_run, rich_run
 
 pytestmark = NEEDS_BROWSER
@@ -483,10 +483,10 @@ def test_a_page_that_was_refused_its_news_asks_again(
 ) -> None:
     append(tmp_path / "a" / "metrics.jsonl", [metric(1)])
     with hurried(browser), LivePage(tmp_path).running() as live:
-        monkeypatch.setattr("services.dashboard.watching.MAX_LISTENERS", 0)
+        monkeypatch.setattr("services.dashboard.poller.MAX_LISTENERS", 0)
         at(browser, live.url, "#/")
         wait_for_text(browser, "The server does not answer")
-        monkeypatch.setattr("services.dashboard.watching.MAX_LISTENERS", 1)
+        monkeypatch.setattr("services.dashboard.poller.MAX_LISTENERS", 1)
         wait_until_live(browser)
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import NEEDS_BROWSER, flaws, opened_from_a_file
-from evaluations_made_up import rich_evaluation
+from browser import NEEDS_BROWSER, flaws, opened_from_a_file
+from sample_evaluations import rich_evaluation
 
 from trainer.evaluate.comparison import compare
 from trainer.evaluate.report.compared import write_comparison_report

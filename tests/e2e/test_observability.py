@@ -19,7 +19,7 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from services.api.metrics import Metrics
-from services.dashboard.exposition import FAMILIES, LABELLED, OF_ANY_STEP, PLAIN, exposition
+from services.dashboard.prometheus import FAMILIES, LABELLED, OF_ANY_STEP, PLAIN, exposition
 from services.dashboard.runs import Runs
 from services.worker_metrics import WorkerMetrics
 from tests.graders import GRADERS

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import NEEDS_BROWSER, colored, errors, flaws
-from browsing import opened_from_a_file as opened
+from browser import NEEDS_BROWSER, colored, errors, flaws
+from browser import opened_from_a_file as opened
 from report_runs import hostile_run, rich_run, tiny_run
 
 from trainer.evaluate.report import write_report

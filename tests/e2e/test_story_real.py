@@ -7,7 +7,7 @@ from statistics import mean
 import pytest
 
 from services.graders.story.grader import StoryGrader
-from services.graders.story.reading import Rejected, read_story, tidied
+from services.graders.story.parser import Rejected, read_story, tidied
 from tests.e2e.story_corpora import (
     BY_ROLE,
     DATA,

@@ -21,7 +21,7 @@ from gradus.contract import Faulted, Graded, Stage
 from gradus.errors import Misuse
 from gradus.resources import configs
 from services.broker.payload import JobPayload
-from tests.echo import EchoWorker, Service
+from tests.fake_grader import EchoWorker, Service
 from trainer.config import ModelConfig
 from trainer.config_file import load_config
 

@@ -20,7 +20,7 @@ from services.api.app import create_app
 from services.api.settings import ApiSettings
 from services.broker import BrokerSettings
 from services.broker.memory import MemoryBroker
-from tests.echo import INFO, SETTINGS, EchoWorker, Service, submission
+from tests.fake_grader import INFO, SETTINGS, EchoWorker, Service, submission
 
 NOBODY = "http://127.0.0.1:1"
 """Nothing ever listens there."""

@@ -22,10 +22,10 @@ import httpx
 from gradus.client import RewardClient
 from gradus.contract import Faulted, Graded
 from tests.conftest import free_port
-from tests.echo import serve_in_process, submission
+from tests.fake_grader import serve_in_process, submission
 
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["tests.echo"])
+PROCESSES.set_forkserver_preload(["tests.fake_grader"])
 
 
 class Process:
@@ -139,7 +139,7 @@ def until_it_waits(one: Process) -> None:
 async def test_a_service_that_stops_before_its_answer_is_there_says_so() -> None:
     """It was a status 500 with a text of uvicorn's: clients took it for a defect."""
     with processes(1) as (one,):
-        one.start(holds=True, shutdown_s=1)
+        one.start(holds=True, shutdown_grace_s=1)
         body = {"submissions": [submission("a", "hold")], "deadline_s": 60}
         asking = asyncio.create_task(asyncio.to_thread(httpx.post, f"{one.url}/v1/grade/ocaml", json=body, timeout=60))
         await asyncio.to_thread(until_it_waits, one)
@@ -151,7 +151,7 @@ async def test_a_service_that_stops_before_its_answer_is_there_says_so() -> None
 
 async def test_what_a_stopping_service_leaves_unanswered_another_answers() -> None:
     with processes(2) as (stopping, staying):
-        stopping.start(holds=True, shutdown_s=1)
+        stopping.start(holds=True, shutdown_grace_s=1)
         staying.start()
         client = RewardClient([stopping.url, staying.url], backoff_s=0.01)
         asking = asyncio.create_task(client.grade("ocaml", [submission("a", "hold")], deadline_s=60))

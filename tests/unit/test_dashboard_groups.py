@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from live_page import append, sample
+from dashboard_server import append, sample
 
 from services.dashboard import groups as groups_module
-from services.dashboard.follow import LineFile
+from services.dashboard.confined_files import ConfinedDirectory
 from services.dashboard.groups import Groups, bucket_of, outcome_of, records_of
-from services.dashboard.walled import Walled
+from services.dashboard.jsonl_tail import JsonlTail
 
 
 def read(path: Path, groups: Groups) -> Groups:
-    for line in LineFile(Walled(path.parent), path).look().lines:
+    for line in JsonlTail(ConfinedDirectory(path.parent), path).look().lines:
         groups.add(line)
     return groups
 
@@ -43,7 +43,7 @@ def test_its_completions_are_read_from_the_file(path: Path) -> None:
     groups = read(path, Groups())
     group = groups.get(1)
     assert group is not None
-    assert [one["completion"] for one in records_of(Walled(path.parent), path, group)] == ["b0 é", "b1 é"]
+    assert [one["completion"] for one in records_of(ConfinedDirectory(path.parent), path, group)] == ["b0 é", "b1 é"]
 
 
 def test_what_is_no_longer_in_the_file_is_left_out(path: Path) -> None:
@@ -51,9 +51,9 @@ def test_what_is_no_longer_in_the_file_is_left_out(path: Path) -> None:
     group = read(path, Groups()).get(0)
     assert group is not None
     path.write_text(path.read_text().split("\n")[0] + "\n")
-    assert len(records_of(Walled(path.parent), path, group)) == 1
+    assert len(records_of(ConfinedDirectory(path.parent), path, group)) == 1
     path.unlink()
-    assert records_of(Walled(path.parent), path, group) == []
+    assert records_of(ConfinedDirectory(path.parent), path, group) == []
 
 
 def test_a_prompt_that_is_drawn_twice_in_a_step_is_two_groups(path: Path) -> None:

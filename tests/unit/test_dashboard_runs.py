@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from live_page import append, metric, sample
+from dashboard_server import append, metric, sample
 from prometheus_client.parser import text_string_to_metric_families
 from report_runs import hostile_run, rich_run, tiny_run
 
 from services.dashboard import runs as runs_module
 from services.dashboard.evaluations import evaluation_of, step_of
-from services.dashboard.exposition import FAMILIES, LABELLED, OF_ANY_STEP, PLAIN, exposition
-from services.dashboard.run import Run, State
+from services.dashboard.prometheus import FAMILIES, LABELLED, OF_ANY_STEP, PLAIN, exposition
+from services.dashboard.run import FollowedRun, State
 from services.dashboard.runs import Runs
 from services.dashboard.views import detail_of, group_of, summary_of, wanted_group
 
@@ -42,7 +42,7 @@ def ids(folder: Path) -> list[str]:
     return [run.id for run in followed(folder).all()]
 
 
-def only(folder: Path) -> Run:
+def only(folder: Path) -> FollowedRun:
     [run] = followed(folder).all()
     return run
 
@@ -325,7 +325,7 @@ def test_a_group_is_told_with_its_neighbours_and_its_like(tmp_path: Path) -> Non
     [run] = runs.all()
     group = wanted_group(run.groups, None, None)
     assert group is not None
-    told = group_of(runs.walled, run, group)
+    told = group_of(runs.confined, run, group)
     assert (told["number"], told["range"], told["step"], told["of"]) == (2, (0, 2), 3, 3)
     assert [one["step"] for one in told["same_prompt"]] == [1, 2, 3]
     assert [one["reward"] for one in told["samples"]] == [0.0, 0.5, 1.0]
@@ -343,7 +343,7 @@ def test_a_conversation_is_told_as_a_text(tmp_path: Path) -> None:
     [run] = runs.all()
     group = run.groups.get(0)
     assert group is not None
-    assert group_of(runs.walled, run, group)["prompt"] == "[system]\nbe brief\n\n[user]\nadd"
+    assert group_of(runs.confined, run, group)["prompt"] == "[system]\nbe brief\n\n[user]\nadd"
 
 
 def test_everything_that_is_told_of_a_hostile_run_is_json(tmp_path: Path) -> None:
@@ -356,7 +356,7 @@ def test_everything_that_is_told_of_a_hostile_run_is_json(tmp_path: Path) -> Non
     told = [summary_of(run, NOW), detail_of(run, NOW)]
     first, last = run.groups.numbers or (0, -1)
     groups = [run.groups.get(number) for number in range(first, last + 1)]
-    told += [group_of(runs.walled, run, group) for group in groups if group]
+    told += [group_of(runs.confined, run, group) for group in groups if group]
     assert len(told) == 5
     text = json.dumps(told, allow_nan=False)
     assert len(text) < 200_000

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from live_page import metric
+from dashboard_server import metric
 
 from services.dashboard.series import MAX_BINS, MAX_NAMES, Binned, StepLog, finite, mean_of, share_of, step_in
 

@@ -7,15 +7,16 @@ import time
 
 import pytest
 
+from gradus.tasks.ocaml import OcamlTask
 from services.degenerate import degenerate_flags, is_stub
 from services.extract import extract
-from services.graders.ocaml.grader import COMMENT, TAGS
+from services.graders.ocaml.grader import COMMENT
 
 FACTORIAL = "let rec fact n =\n  if n <= 1 then 1\n  else n * fact (n - 1)"
 
 
 def flags(completion: str) -> set[str]:
-    answer = extract(completion, TAGS)
+    answer = extract(completion, OcamlTask.FENCES)
     return set(degenerate_flags(answer, uncommented=COMMENT.sub("", answer.text)))
 
 

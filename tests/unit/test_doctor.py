@@ -41,7 +41,7 @@ def test_a_look_that_fails_is_a_sign_and_hides_no_other() -> None:
         def look(trouble: Exception = trouble) -> str:
             raise trouble
 
-        sign = doctor.tried("sandbox", look)
+        sign = doctor.run_check("sandbox", look)
         assert (sign.fine, sign.needed, sign.text) == (False, True, "no box")
 
 
@@ -174,5 +174,7 @@ def test_why_there_is_no_mps(monkeypatch: pytest.MonkeyPatch, machine: dict[str,
 def test_what_is_looked_at_works_on_a_device_that_computes_rightly_and_not_on_one_that_does_not() -> None:
     import torch
 
-    assert all(mps._said(name, look) for name, look in mps.looks(torch, "cpu"))
-    assert not any(mps._said(name, look) for name, look in mps.looks(torch, "meta")), "a device that holds no numbers"
+    assert all(mps._said(name, look) for name, look in mps.mps_checks(torch, "cpu"))
+    assert not any(mps._said(name, look) for name, look in mps.mps_checks(torch, "meta")), (
+        "a device that holds no numbers"
+    )

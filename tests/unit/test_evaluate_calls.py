@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from openai_like import Json, OpenAiLike, Reply, refused
+from fake_openai_server import Json, OpenAiLike, Reply, refused
 
-from corpus.formats import TOOL, TOOLS, chat_row, harmony_row, harmony_turns
 from corpus.trajectories import Step, Trajectory
+from corpus.trajectory_formats import TOOL, TOOLS, chat_row, harmony_row, harmony_turns
 from gradus.errors import Misuse
 from trainer.evaluate.asking import Plan
 from trainer.evaluate.calling import Calls, calls_of, cut_points, main

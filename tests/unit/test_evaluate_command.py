@@ -10,8 +10,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from echo import Service
-from openai_like import Json, OpenAiLike, Reply, refused, said
+from fake_grader import Service
+from fake_openai_server import Json, OpenAiLike, Reply, refused, said
 
 from gradus.client import RewardClient
 from gradus.errors import Misuse, QueueFault
@@ -330,6 +330,16 @@ def test_a_prompt_that_is_too_long_for_a_model_here_is_a_generation_error(
     assert (found.mode, found.graded, found.unwritten) == ("greedy", 3, 1)
     records = read_evaluation(tmp_path / "out").records()
     assert "400 tokens" in str(records[-1]["error"]) or "the model takes 40" in str(records[-1]["error"])
+
+
+def test_the_rubric_is_that_of_the_run(tasks: Path, tmp_path: Path, service: Service) -> None:
+    reward = {"grader": "ocaml", "rubric": "ocaml/graduated@1"}
+    asked = {"model": "m", "data": {"dataset": "d.jsonl"}, "output_dir": "runs/x"}
+    config = TrainConfig.model_validate({**asked, "reward": reward})
+    (tmp_path / "config.resolved.json").write_text(config.model_dump_json())
+    with OpenAiLike(scripted).serving() as like:
+        run(like, tasks, tmp_path / "out", service, like=tmp_path, template="{prompt}", asked_as="chat")
+    assert json.loads((tmp_path / "out" / "plan.json").read_text())["rubric"] == "ocaml/graduated@1"
 
 
 def test_the_prompt_is_the_one_of_the_run_that_the_model_lies_in(tmp_path: Path) -> None:

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from openai_like import Json, OpenAiLike, Reply, refused
+from fake_openai_server import Json, OpenAiLike, Reply, refused
 from report_runs import RIGHT, UNTYPED, WRONG, verdict
 
 from gradus.contract import Graded, Stage
 from gradus.errors import Misuse
 from gradus.resources import configs
-from gradus.rows import read_rows
+from gradus.row_reader import read_rows
 from trainer.config import PromptConfig
 from trainer.evaluate.declining import Declines, asks_in, main
 from trainer.evaluate.details import details_of

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from openai_like import Json, OpenAiLike, Reply, refused, said
+from fake_openai_server import Json, OpenAiLike, Reply, refused, said
 
 from gradus.errors import Misuse, QueueFault
 from trainer.evaluate import endpoint

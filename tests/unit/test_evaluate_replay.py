@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from echo import HIDDEN, Service
+from fake_grader import HIDDEN, Service
 
 from gradus.client import RewardClient
 from gradus.contract import Graded, Stage, TestCount, faulted

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from echo import HIDDEN, Service
-from evaluations_made_up import evaluation_of
-from openai_like import Json, OpenAiLike, Reply, refused
+from fake_grader import HIDDEN, Service
+from fake_openai_server import Json, OpenAiLike, Reply, refused
 from report_runs import RIGHT, STUCK, WRONG
+from sample_evaluations import evaluation_of
 
 from gradus.client import RewardClient
 from gradus.contract import Diagnostic, Faulted, Graded, Severity, Stage, TestCount
 from gradus.errors import Misuse
-from gradus.sayings import asked_to_repair, reply
+from gradus.feedback import repair_turn, reply
 from trainer.evaluate.again import continued, without_thoughts
 from trainer.evaluate.command import main
 from trainer.evaluate.comparable import incomparable
@@ -145,13 +145,13 @@ def test_a_figure_that_is_missing_fails_its_gate(
 
 def test_what_a_model_is_told_is_what_it_was_trained_on() -> None:
     """The words of a repair task and of a trajectory's tool, for one verdict."""
-    from corpus.wording import repair_prompt
+    from corpus.repair_prompt import repair_prompt
 
     remark = Diagnostic(
         stage=Stage.CHECK, severity=Severity.ERROR, line=1, column=2, code="E0425", message="<|end|> no"
     )
     verdict = WRONG.model_copy(update={"diagnostics": (remark,), "tests": TestCount(passed=1, total=3)})
-    told = asked_to_repair("rust", reply(verdict))
+    told = repair_turn("rust", reply(verdict))
     repair = repair_prompt("Add.", "rust", "fn f() {}", reply(verdict))
     first, _, shown = told.partition("\n\n")
     assert repair.startswith(first)
@@ -397,6 +397,9 @@ class _Harsh:
 
     def __init__(self, inner: ServiceJudge) -> None:
         self._inner = inner
+
+    async def known(self, grader: str) -> str:
+        return await self._inner.known(grader)
 
     async def info(self) -> Any:
         return await self._inner.info()

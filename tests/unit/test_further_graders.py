@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from gradus.client import RewardClient
 from gradus.contract import PreferenceSubmission
 from gradus.tasks.ocaml import OcamlTask
-from tests.echo import HIDDEN, Service
+from tests.fake_grader import HIDDEN, Service
 from trainer.completions_file import CompletionsFile
 from trainer.config import RewardConfig
 from trainer.data import Example

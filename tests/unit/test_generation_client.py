@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gradus.errors import Misuse
-from tests.vllm_like import VllmLike, slow
+from tests.fake_vllm import VllmLike, slow
 from trainer.config import GenerationConfig
 from trainer.generation.trouble import GenerationStopped
 

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from evaluations_made_up import evaluation_of
 from report_runs import verdict
+from sample_evaluations import evaluation_of
 
 from gradus.contract import Stage
 from gradus.resources import configs

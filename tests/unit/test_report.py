@@ -8,8 +8,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from evaluations_made_up import hostile_evaluation
 from report_runs import RIGHT, STUCK, WRONG, XSS, evaluation, hostile_run, lines, rich_run, tiny_run
+from sample_evaluations import hostile_evaluation
 
 from gradus.contract import Graded
 from gradus.errors import Misuse

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from gradus.contract import Severity
 from gradus.tasks.rust import RustTask
 from services.graders.rust.answer import read_answer
-from services.graders.rust.compile import Remark
-from services.graders.rust.imports import hijacked, names_missed, names_to_import
+from services.graders.rust.checked_share import checked_share
+from services.graders.rust.compile import CompilerMessage
+from services.graders.rust.glob_imports import names_missed, names_to_import, shadowed_std_method
 from services.graders.rust.lexer import Kind, code, items, source_text, tokens, without_comments
-from services.graders.rust.outlives import assumed_bounds
-from services.graders.rust.share import checked_share
 from services.graders.rust.signature import parse_signature
+from services.graders.rust.soundness_25860 import assumed_bounds
 from services.graders.rust.tests_file import write_tests_file
 
 PIECES = st.sampled_from(
@@ -218,13 +218,13 @@ def test_what_the_compiler_misses_is_brought_too_and_traits_by_their_methods() -
     ],
 )
 def test_a_trait_in_scope_may_not_stand_in_for_std(answer: str, imported: set[str], method: str | None) -> None:
-    assert hijacked(GLOB, read_answer(answer, GLOB, None), imported) == method
+    assert shadowed_std_method(GLOB, read_answer(answer, GLOB, None), imported) == method
 
 
 def test_what_a_module_brings_is_not_known_so_any_trait_counts() -> None:
     task = RustTask(tests=GLOB.tests.replace("*", "inner::*", 1))
-    assert hijacked(task, read_answer("pub trait T { fn is_err(self); }", task, None), set()) == "is_err"
-    assert hijacked(task, read_answer("impl S { fn is_err(&self) {} }", task, None), set()) is None
+    assert shadowed_std_method(task, read_answer("pub trait T { fn is_err(self); }", task, None), set()) == "is_err"
+    assert shadowed_std_method(task, read_answer("impl S { fn is_err(&self) {} }", task, None), set()) is None
 
 
 def test_forbidden_names_are_found_in_bodies_of_macros_and_nowhere_else() -> None:
@@ -249,14 +249,14 @@ def test_forbidden_names_are_found_in_bodies_of_macros_and_nowhere_else() -> Non
 def test_the_share_that_checks(signature: str | None, lines: list[int], share: float) -> None:
     task = RustTask(tests="x")
     answer = read_answer("pub fn a() {}\npub fn b() {}\npub fn c() {}", task, None)
-    errors = [Remark("src/lib.rs", line, 1, Severity.ERROR, "E0308", "") for line in lines]
+    errors = [CompilerMessage("src/lib.rs", line, 1, Severity.ERROR, "E0308", "") for line in lines]
     declared = parse_signature(signature, "solution") if signature else None
     assert checked_share(answer, declared, errors) == pytest.approx(share)
 
 
 def test_a_syntax_error_leaves_no_share() -> None:
     answer = read_answer("pub fn a() {}", RustTask(tests="x"), None)
-    assert checked_share(answer, None, [Remark("src/lib.rs", 1, 1, Severity.ERROR, None, "")]) == 0.0
+    assert checked_share(answer, None, [CompilerMessage("src/lib.rs", 1, 1, Severity.ERROR, None, "")]) == 0.0
 
 
 def test_macros_that_could_define_tests_are_forbidden_and_tests_of_the_answer_are_not() -> None:

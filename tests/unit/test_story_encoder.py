@@ -23,8 +23,8 @@ from services.graders.story.encoder import (
     _Kept,
     _Row,
     _Wanted,
+    make_batches,
     padded,
-    passes,
 )
 
 SOON_S = 60.0
@@ -219,7 +219,7 @@ def test_callers_that_come_back_with_more_share_passes_again(
     encoder: Encoder, model: Arithmetic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The model waits for answered callers, however slow the machine is.
-    monkeypatch.setattr("services.graders.story.encoder.GOING_ON_S", SOON_S)
+    monkeypatch.setattr("services.graders.story.encoder.CALLER_RESUME_TIMEOUT_S", SOON_S)
 
     def ask_twice(index: int) -> None:
         encoder.vectors([f"first {index}"])
@@ -242,7 +242,7 @@ def test_callers_that_come_back_with_more_share_passes_again(
 @given(st.lists(st.integers(1, 90), min_size=1, max_size=80), st.integers(1, 256))
 def test_passes_hold_every_text_once_within_the_bound(lengths: list[int], most: int) -> None:
     taken = [_Wanted(str(index), [1] * length) for index, length in enumerate(lengths)]
-    made = passes(taken, most)
+    made = make_batches(taken, most)
     assert sorted(wanted.text for one in made for wanted in one) == sorted(wanted.text for wanted in taken)
     for one in made:
         assert len(one) == 1 or len(one) * max(len(wanted.ids) for wanted in one) <= most
@@ -259,7 +259,7 @@ def test_no_other_cut_of_the_same_texts_costs_less(lengths: list[int], most: int
         for inner in combinations(range(1, len(lengths)), number)
         if (cost := cost_of([lengths[begin:end] for begin, end in pairwise((0, *inner, len(lengths)))], most))
     ]
-    made = passes([_Wanted(str(index), [1] * length) for index, length in enumerate(lengths)], most)
+    made = make_batches([_Wanted(str(index), [1] * length) for index, length in enumerate(lengths)], most)
     assert cost_of([[len(wanted.ids) for wanted in one] for one in made], most) == min(allowed)
 
 
@@ -272,7 +272,7 @@ def cost_of(made: Sequence[Sequence[int]], most: int) -> int | None:
 
 def test_many_texts_of_few_lengths_are_hardly_padded() -> None:
     taken = [_Wanted(str(index), [1] * (8 + index % 24)) for index in range(480)]
-    made = passes(taken, MAX_PASS_TOKENS)
+    made = make_batches(taken, MAX_PASS_TOKENS)
     told = sum(len(wanted.ids) for wanted in taken)
     assert sum(len(one) * len(one[-1].ids) for one in made) < 1.01 * told
 

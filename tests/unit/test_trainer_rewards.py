@@ -14,7 +14,7 @@ from gradus.client import RewardClient
 from gradus.contract import Faulted, Graded
 from gradus.errors import FaultKind
 from gradus.tasks.ocaml import OcamlTask
-from tests.echo import HIDDEN, Service
+from tests.fake_grader import HIDDEN, Service
 from trainer.config import FaultBudget, RewardConfig
 from trainer.data import Example
 from trainer.rewards import GradingStopped, Rewarder, clean

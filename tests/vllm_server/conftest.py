@@ -18,8 +18,8 @@ import pytest
 
 from tests.conftest import free_port
 from tests.e2e.test_training import TASKS, LengthWorker, lines
-from tests.echo import INFO, Service
-from tests.vllm_like import Relay
+from tests.fake_grader import INFO, Service
+from tests.fake_vllm import Relay
 from trainer.config import FreshModel
 from trainer.run_folder import append_lines
 

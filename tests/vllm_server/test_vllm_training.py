@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.vllm_like import Relay, slow
+from tests.fake_vllm import Relay, slow
 from tests.vllm_server.conftest import BIN, EXACT, Server, Training
 
 pytestmark = pytest.mark.training

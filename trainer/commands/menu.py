@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from gradus.interactive import Offer, Question
+from gradus.interactive import MenuItem, Question
 from gradus.resources import configs
 
 
@@ -15,20 +15,20 @@ def _shipped(folder: str) -> list[str]:
 
 
 OFFERS = (
-    Offer(
+    MenuItem(
         10,
         "demo",
         "train a tiny model with a real OCaml compiler as its teacher, with a report",
         lambda answers: [sys.executable, "-m", "trainer.demo.run"],
     ),
-    Offer(
+    MenuItem(
         30,
         "train",
         "train a model as a file says",
         lambda answers: ["train", *answers],
         (Question("Which configuration?", lambda: _shipped("train"), must_exist=True),),
     ),
-    Offer(
+    MenuItem(
         40,
         "eval",
         "measure a model on tasks",
@@ -38,7 +38,7 @@ OFFERS = (
             Question("File of tasks (JSONL)", default="configs/tasks/ocaml.jsonl", must_exist=True),
         ),
     ),
-    Offer(
+    MenuItem(
         50,
         "pipeline",
         "several stages in a row, with gates",

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gradus.console import say
+from gradus.console import log_line
 from gradus.errors import Misuse
 
 STAGES = ("sft", "dpo", "reward", "grpo", "rloo", "pretrain", "ppo")
@@ -62,7 +62,7 @@ def merge(
 
     if dtype not in ("auto", *TOLERANCES):
         raise Misuse(f"--dtype {dtype}: is none of auto, {', '.join(TOLERANCES)}")
-    print(merge_main(adapter, out, gguf, dtype, say))
+    print(merge_main(adapter, out, gguf, dtype, log_line))
 
 
 def model(

@@ -6,34 +6,34 @@ import shutil
 import sys
 from typing import Any
 
-from gradus.doctor import Sign
+from gradus.doctor import Check
 
 BF16_FROM, FP8_FROM = (8, 0), (8, 9)
 """CUDA's compute capability."""
 
 
-def accelerator() -> Sign:
+def accelerator() -> Check:
     """The device that training would choose, with what it can do."""
     try:
         import torch
     except (ImportError, OSError, RuntimeError) as error:
-        return Sign("device", False, f"torch cannot be loaded: {error}; install it anew", needed=False)
+        return Check("device", False, f"torch cannot be loaded: {error}; install it anew", needed=False)
     if torch.cuda.is_available():
         return _cuda(torch)
     if torch.backends.mps.is_available():
         text = "MPS (Apple Silicon): float32 unless the config asks for more; `make verify-mps` tries it out"
-        return Sign("device", True, text, details={"kind": "mps"})
-    return Sign("device", True, f"CPU, torch {torch.__version__}: {_why_only_cpu(torch)}", details={"kind": "cpu"})
+        return Check("device", True, text, details={"kind": "mps"})
+    return Check("device", True, f"CPU, torch {torch.__version__}: {_why_only_cpu(torch)}", details={"kind": "cpu"})
 
 
-def _cuda(torch: Any) -> Sign:
+def _cuda(torch: Any) -> Check:
     devices = [cuda_device(torch, index) for index in range(torch.cuda.device_count())]
     told = "; ".join(
         f"{one['name']}, {one['memory_gb']:.0f} GiB, "
         f"{'bf16' if one['has_bf16'] else 'no bf16: fp16 or float32'}, {'fp8' if one['has_fp8'] else 'no fp8'}"
         for one in devices
     )
-    return Sign("device", True, f"CUDA {torch.version.cuda}: {told}", details={"kind": "cuda", "devices": devices})
+    return Check("device", True, f"CUDA {torch.version.cuda}: {told}", details={"kind": "cuda", "devices": devices})
 
 
 def cuda_device(torch: Any, index: int) -> dict[str, Any]:

@@ -26,7 +26,7 @@ def main() -> int:
         print(f"MISS {why_not(torch)}")
         return EXIT_FAILS
     print(f"ok   torch {torch.__version__} on macOS {platform.mac_ver()[0]}, {platform.machine()}")
-    works = [_said(name, look) for name, look in looks(torch, "mps")]
+    works = [_said(name, look) for name, look in mps_checks(torch, "mps")]
     print("Graders need Linux: run them in containers (docker compose up). `gradus train` runs here, natively.")
     return EXIT_WORKS if all(works) else EXIT_FAILS
 
@@ -42,7 +42,7 @@ def why_not(torch: Any) -> str:
     return f"macOS {platform.mac_ver()[0]} has no MPS that torch can use: 14 or newer is needed"
 
 
-def looks(torch: Any, device: str) -> Iterator[tuple[str, Callable[[], bool]]]:
+def mps_checks(torch: Any, device: str) -> Iterator[tuple[str, Callable[[], bool]]]:
     """What training needs, each compared with the CPU."""
     yield "multiplies as the CPU does", lambda: _multiplies(torch, device)
     yield f"a small network learns in {STEPS} steps", lambda: _learns(torch, device)

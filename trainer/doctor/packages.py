@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from gradus.doctor import Sign, extra
+from gradus.doctor import Check, extra
 from trainer.generation.versions import TESTED
 
 OPTIONAL = (
@@ -23,14 +23,14 @@ OPTIONAL = (
 VLLM_ENVIRONMENT = Path(".venv-vllm")
 
 
-def package_signs() -> Iterator[Sign]:
+def package_checks() -> Iterator[Check]:
     yield (train := extra("train", "trl", "`gradus train`"))
     if train.fine:
         yield vllm_pair()
     for package, use, how in OPTIONAL:
         found = version_of(package)
         text = f"{found}: {use}" if found else f"for {use}: {how}"
-        yield Sign(package, found is not None, text, False, {"version": found})
+        yield Check(package, found is not None, text, False, {"version": found})
 
 
 def version_of(package: str) -> str | None:
@@ -40,21 +40,21 @@ def version_of(package: str) -> str | None:
         return None
 
 
-def vllm_pair() -> Sign:
+def vllm_pair() -> Check:
     """Whether TRL and vLLM are a pair that was tried together; vLLM may be in an environment of its own."""
     trl, vllm = version_of("trl") or "?", version_of("vllm") or _in_own_environment()
     tested = TESTED.get(trl, ())
     details = {"trl": trl, "vllm": vllm, "tested": list(tested)}
     if vllm is None:
         wanted = f"vLLM {' or '.join(tested)}" if tested else "no vLLM was tried with it"
-        return Sign(
+        return Check(
             "vLLM", False, f"TRL {trl}, {wanted}: `make vllm` (CPU) or pip install 'gradus[vllm]'", False, details
         )
     if vllm.partition("+")[0] in tested:
-        return Sign("vLLM", True, f"TRL {trl} with vLLM {vllm}, tried together", False, details)
+        return Check("vLLM", True, f"TRL {trl} with vLLM {vllm}, tried together", False, details)
     known = "; ".join(f"TRL {ours} with vLLM {' or '.join(theirs)}" for ours, theirs in TESTED.items())
     text = f"TRL {trl} with vLLM {vllm} were never tried together: install {known}"
-    return Sign("vLLM", False, text, False, details)
+    return Check("vLLM", False, text, False, details)
 
 
 def _in_own_environment() -> str | None:

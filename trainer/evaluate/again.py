@@ -1,6 +1,6 @@
 """Later turns of an evaluation: what did not pass is asked for again, with what the grader said of it.
 
-What a model reads is its own answer and `gradus.sayings`' words, which repair tasks and trajectories have too; hidden
+What a model reads is its own answer and `gradus.feedback`' words, which repair tasks and trajectories have too; hidden
 tests are in neither. Turns come one after the other, the answers of one turn all at once.
 """
 
@@ -12,9 +12,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gradus.contract import Graded, GraderName, explain
+from gradus.contract import Graded, GraderDescription, GraderName, explain
 from gradus.errors import Misuse
-from gradus.sayings import LANGUAGES, asked_to_repair, reply
+from gradus.feedback import repair_turn, reply
 from trainer.evaluate.asking import Ask, Plan, Source, seed_of
 from trainer.evaluate.collect import OnProgress, gather
 from trainer.evaluate.details import is_judged
@@ -24,10 +24,12 @@ from trainer.prompts import Message, Prompt, with_opening
 from trainer.rewards import NO_VERDICT, Record, clean
 
 
-def refuse_turns(grader: GraderName, turns: int) -> None:
-    """Raises Misuse where there is nothing to repair."""
-    if turns > 1 and grader not in LANGUAGES:
-        raise Misuse(f"--turns {turns}: answers of the grader {grader!r} are no code, which could be repaired")
+def refuse_turns(description: GraderDescription, turns: int) -> None:
+    """Raises Misuse for several turns with a grader whose answers are prose, which has no fences."""
+    if turns > 1 and not description.fences:
+        raise Misuse(
+            f"--turns {turns}: answers of the grader {description.name!r} are no code, which could be repaired"
+        )
 
 
 async def collect_turns(
@@ -56,7 +58,7 @@ async def collect_turns(
 def ask_again(ask: Ask, record: Record, plan: Plan, turn: int) -> Ask:
     """What is asked after an answer that was judged and did not pass."""
     assert plan.grader is not None
-    message = asked_to_repair(GraderName(plan.grader), reply(_verdict(record)))
+    message = repair_turn(GraderName(plan.grader), reply(_verdict(record)))
     said = continued(ask.prompt, with_opening(plan.opening, str(record["completion"])), clean(message))
     seed = seed_of(plan.seed, ask.mode, ask.problem.id, ask.sample, turn)
     return replace(ask, turn=turn, said=said, seed=seed)

@@ -13,8 +13,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from gradus.contract import GraderDescription, grader_named
+from gradus.contract import GraderDescription
 from gradus.descriptions import description_of
+from gradus.tasks import TASKS
 from trainer.config import TrainConfig
 from trainer.evaluate.again import collect_turns, refuse_turns
 from trainer.evaluate.asking import Plan, Source, asks_of
@@ -52,15 +53,16 @@ def main(asked: Asked, tasks: Path, grader: str, judge: Judge, out: Path, rubric
     what was written until then is kept in `out`, and the same call goes on from there.
     """
     started = time.monotonic()
-    name = grader_named(grader)
+    name = asyncio.run(judge.known(grader))
     asked = asyncio.run(with_model(asked))
     trained_with = config_of(asked)
     prompt = prompt_config(asked, trained_with)
     problems = problems_of(examples_of(tasks, name, asked, trained_with), prompt)
-    if rubric is None and isinstance(trained_with, TrainConfig) and trained_with.reward.grader is name:
+    if rubric is None and isinstance(trained_with, TrainConfig) and trained_with.reward.grader == name:
         rubric = trained_with.reward.rubric
     plan = plan_of(asked, tasks.name, problems, prompt, grader=name, rubric=rubric)
-    refuse_turns(name, plan.turns)
+    if name in TASKS:  # before a service is waited for
+        refuse_turns(description_of(name), plan.turns)
     folder = EvalFolder(out)
     console = Console(stderr=True)
     with opened(folder.completions, plan, fresh=asked.fresh) as store, progress_bar(console) as on_progress:
@@ -92,6 +94,7 @@ async def _collected(
     """The grader's description, the first answers, and those of later turns."""
     await judge.info()  # who is away is said before a model is loaded
     description = await judge.description()
+    refuse_turns(description, plan.turns)
     for rule in description.rates.values():
         rate_test(rule, description.stages)  # a rule that cannot be applied is refused before anything is asked
     records = await collect(source, judge, problems, plan, store, on_progress)

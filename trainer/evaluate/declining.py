@@ -15,7 +15,7 @@ from typing import Literal
 from pydantic import ConfigDict, Field
 
 from gradus.errors import Misuse
-from gradus.rows import Row
+from gradus.row_reader import Row
 from trainer.config import PromptConfig
 from trainer.evaluate.figures import Part, Rate, share_over_tasks
 from trainer.evaluate.folder import write_text

@@ -23,7 +23,7 @@ from pydantic import ValidationError
 
 from gradus.contract import explain
 from gradus.errors import Misuse
-from gradus.rows import Row, read_rows
+from gradus.row_reader import Row, read_rows
 from trainer.evaluate.measure import Problem
 from trainer.evaluate.outcome import Evaluation
 from trainer.evaluate.store import write_lines

@@ -11,8 +11,16 @@ from typing import Any, Protocol
 from pydantic import ValidationError
 
 from gradus.client import RewardClient
-from gradus.console import say
-from gradus.contract import Faulted, Graded, GraderDescription, GraderInfo, misuse_of, submission_class
+from gradus.console import log_line
+from gradus.contract import (
+    Faulted,
+    Graded,
+    GraderDescription,
+    GraderInfo,
+    grader_named,
+    misuse_from_validation_error,
+    submission_class,
+)
 from gradus.descriptions import description_of
 from gradus.errors import QueueFault
 from gradus.local import LocalGrader, open_local
@@ -24,6 +32,10 @@ READY_TIMEOUT_S = 15.0
 
 class Judge(Protocol):
     """Grades for one grader."""
+
+    async def known(self, grader: str) -> str:
+        """`grader`. Raises UnknownGrader for a name that no grader has."""
+        ...
 
     async def info(self) -> GraderInfo:
         """Who judges. Raises a fault when nobody is there."""
@@ -46,6 +58,9 @@ class ServiceJudge:
         self._grader = grader
         self._ready_timeout_s = ready_timeout_s
 
+    async def known(self, grader: str) -> str:
+        return await self._client.known(grader)
+
     async def info(self) -> GraderInfo:
         return await self._client.wait_ready(self._grader, self._ready_timeout_s)
 
@@ -65,6 +80,9 @@ class LocalJudge:
         self._lock = threading.Lock()
         """Held while grading: calls of one slot must not overlap."""
 
+    async def known(self, grader: str) -> str:
+        return grader_named(grader)
+
     async def info(self) -> GraderInfo:
         return self._started().info()
 
@@ -77,7 +95,7 @@ class LocalJudge:
             try:
                 asked = [submission_class(grader.info().name).model_validate(dict(one)) for one in submissions]
             except ValidationError as error:
-                raise misuse_of(error) from None
+                raise misuse_from_validation_error(error) from None
             with self._lock:
                 return list(grader.grade(asked, rubric))
 
@@ -85,7 +103,7 @@ class LocalJudge:
 
     def _started(self) -> LocalGrader:
         if self._grader is None:
-            say(f"gradus: proving that the {self._name} grader judges rightly here")
+            log_line(f"gradus: proving that the {self._name} grader judges rightly here")
             grader = open_local(self._name, self._config, self._slots)
             grader.self_test()
             self._grader = grader

@@ -18,7 +18,7 @@ from pydantic import ConfigDict, Field
 from rich.console import Console
 
 from gradus.errors import Misuse
-from gradus.rows import Row, read_rows
+from gradus.row_reader import Row, read_rows
 from trainer.evaluate.figures import Part
 from trainer.evaluate.folder import write_text
 from trainer.evaluate.intervals import ratio_bootstrap

@@ -16,9 +16,9 @@ from pydantic import ConfigDict, Field, ValidationError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from gradus.contract import Faulted, Graded, GraderName, explain, grader_named
+from gradus.contract import Faulted, Graded, GraderName, explain
 from gradus.errors import Misuse
-from gradus.rows import read_rows
+from gradus.row_reader import read_rows
 from gradus.tasks import task_class
 from gradus.tasks.base import Task
 from trainer.config import TrainConfig
@@ -101,6 +101,7 @@ def replay(folder: Path, grader: str | None, judge_of: Callable[[str], Judge], o
 
 
 async def _replayed(stored: _Folder, judge: Judge, on_progress: OnProgress) -> Replay:
+    await judge.known(stored.grader)
     info = await judge.info()
     work = list(stored.completions())
     changed: list[Change] = []
@@ -182,9 +183,9 @@ class _Folder:
         named, self._opening = _settings(path)
         if grader is None and named is None:
             raise Misuse(f"{path}: holds neither plan.json nor config.resolved.json with a grader; name it by --grader")
-        if grader is not None and named is not None and grader_named(grader) != named:
+        if grader is not None and named is not None and grader != named:
             raise Misuse(f"{path}: was judged by the grader {named}, not {grader}")
-        self.grader = grader_named(grader or named or "")
+        self.grader = grader or named or ""
         self._tasks = dict(_tasks(path, self.grader))
         if not self._tasks:
             raise Misuse(

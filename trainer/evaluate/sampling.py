@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from gradus.errors import Misuse
-from gradus.rows import Row, read_rows
+from gradus.row_reader import Row, read_rows
 from trainer.config import PromptConfig
 from trainer.evaluate.collect import collect
 from trainer.evaluate.console import progress_bar, troubles

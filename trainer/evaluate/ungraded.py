@@ -18,7 +18,7 @@ from typing import Any
 from rich.console import Console
 
 from gradus.errors import Misuse
-from gradus.rows import Row, read_rows
+from gradus.row_reader import Row, read_rows
 from trainer.config import PromptConfig
 from trainer.evaluate.asking import Plan
 from trainer.evaluate.collect import collect

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gradus.errors import Misuse
-from gradus.rows import Row
+from gradus.row_reader import Row
 from trainer.config import PromptConfig, SplitSource
 from trainer.data import DESCRIBING, named_rows
 from trainer.prompts import Message, Prompt, render_text

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gradus.errors import Misuse
-from gradus.rows import SUFFIXES
+from gradus.row_reader import SUFFIXES
 from trainer.data import read_rows
 from trainer.run_folder import RunFolder
 from trainer.stages.settings import TokenSource

@@ -1,5 +1,5 @@
 // Line and area charts as SVG, with a readout for pointer and arrow keys and a table of the same figures.
-// The markup and its classes are those of the report (gradus/look.css).
+// The markup and its classes are those of the report (gradus/theme.css).
 import { el, svg, table } from "./dom.js";
 import { count, number, onAxis } from "./words.js";
 

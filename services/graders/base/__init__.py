@@ -44,12 +44,12 @@ class Grader(Protocol):
         ...
 
 
-class NotNamed(InternalFault):
-    """Nobody named what this grader is to judge by, and none ships with it."""
+class ModelNotConfigured(InternalFault):
+    """No model is configured for this grader, and none ships with it."""
 
 
-def usual_slots(grader: Grader) -> int:
-    """How many submissions a worker grades concurrently by default: one per core that it may use, or as it says."""
+def default_slots(grader: Grader) -> int:
+    """Submissions that a worker grades concurrently by default: `waiting_slots`, else one per core that it may use."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return grader.waiting_slots or cores
 

@@ -25,10 +25,10 @@ from gradus.contract import (
 from gradus.descriptions import describe
 from gradus.errors import InternalFault
 from gradus.tasks.base import Task
-from services.graders.base.cases import prove_cases
+from services.graders.base.config_loader import GraderConfig, settings_file
 from services.graders.base.revision import revision
 from services.graders.base.rubric import Rubrics
-from services.graders.base.settings import GraderConfig, settings_file
+from services.graders.base.self_test_cases import run_self_test_cases
 
 TaskT = TypeVar("TaskT", bound=Task)
 
@@ -105,7 +105,7 @@ class BaseGrader(ABC, Generic[TaskT, FactsT]):
         Graders that run what a model wrote attack their own sandbox first.
         """
         module = sys.modules[self._home()]
-        prove_cases(self, self.task, Path(str(module.__file__)).parent / "cases.yaml")
+        run_self_test_cases(self, self.task, Path(str(module.__file__)).parent / "cases.yaml")
 
     def grade(self, submission: Submission, rubric: str, slot: int) -> Graded:
         started = time.monotonic()

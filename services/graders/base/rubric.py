@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from gradus.errors import InternalFault, Misuse, boundary
-from services.graders.base.settings import GraderConfig, RubricSettings
+from services.graders.base.config_loader import GraderConfig, RubricSettings
 
 Components = dict[str, float]
 FactsT = TypeVar("FactsT")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gradus.tasks.base import RunLimits
 from gradus.tasks.ocaml import OcamlLimits
-from services.graders.base.settings import BoxLimits, GraderConfig, Positive, read_settings
+from services.graders.base.config_loader import BoxLimits, GraderConfig, Positive, read_settings
 from services.sandbox import Limits
 
 

@@ -15,12 +15,12 @@ from gradus.tasks.ocaml import OcamlTask
 from services.extract import extract
 from services.graders.base.code import CodeFacts, with_form
 from services.graders.base.grader import BaseGrader
-from services.graders.ocaml.cold import ColdWay
+from services.graders.ocaml.attempt import GradingAttempt, is_warm_eligible
+from services.graders.ocaml.cold_path import ColdPath
 from services.graders.ocaml.config import load_config
 from services.graders.ocaml.rubric import RUBRICS
 from services.graders.ocaml.toolchain import OcamlToolchain
-from services.graders.ocaml.trial import Trial, fits
-from services.graders.ocaml.warm import NeedsCold, WarmWay
+from services.graders.ocaml.warm_path import NeedsColdPath, WarmPath
 from services.sandbox import Sandbox
 from services.sandbox.bubblewrap import Bubblewrap
 from services.sandbox.escape_probe import refuse_unless_safe
@@ -48,8 +48,8 @@ class OcamlGrader(BaseGrader[OcamlTask, CodeFacts]):
         self.config = load_config(config)
         self.sandbox = sandbox or Bubblewrap()
         self.toolchain = OcamlToolchain()
-        self.cold = ColdWay(self.sandbox, self.toolchain, self.config)
-        self.warm = WarmWay(self.sandbox, self.toolchain, self.config)
+        self.cold = ColdPath(self.sandbox, self.toolchain, self.config)
+        self.warm = WarmPath(self.sandbox, self.toolchain, self.config)
         self.identify(
             self.config,
             config,
@@ -67,17 +67,17 @@ class OcamlGrader(BaseGrader[OcamlTask, CodeFacts]):
         _refuse_taken_names(task, _TAKEN | self.toolchain.hidden)
         answer = extract(submission.completion, task.FENCES, _definition_of(task.signature))
         uncommented = COMMENT.sub("", answer.text)
-        trial = Trial(task, answer.text, slot)
-        facts = self._judged(trial) if uncommented.strip() else _NO_CODE
-        return with_form(facts, answer, uncommented), trial.cpu_s
+        attempt = GradingAttempt(task, answer.text, slot)
+        facts = self._judged(attempt) if uncommented.strip() else _NO_CODE
+        return with_form(facts, answer, uncommented), attempt.cpu_s
 
-    def _judged(self, trial: Trial) -> CodeFacts:
-        if fits(trial.task):
+    def _judged(self, attempt: GradingAttempt) -> CodeFacts:
+        if is_warm_eligible(attempt.task):
             try:
-                return self.warm.facts(trial)
-            except NeedsCold:
+                return self.warm.facts(attempt)
+            except NeedsColdPath:
                 pass
-        return self.cold.facts(trial)
+        return self.cold.facts(attempt)
 
 
 def _refuse_taken_names(task: OcamlTask, taken: frozenset[str]) -> None:

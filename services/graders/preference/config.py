@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError
 
 from gradus.contract import explain
 from gradus.errors import Misuse
-from services.graders.base.settings import GraderConfig, Positive, read_settings
+from services.graders.base.config_loader import GraderConfig, Positive, read_settings
 
 PREFIX = "GRADUS_PREFERENCE_"
 Finite = Annotated[float, Field(allow_inf_nan=False)]

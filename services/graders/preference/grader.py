@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 
 from gradus.contract import TaskSubmission
 from gradus.errors import InternalFault
-from gradus.reward_model.weights import fingerprint, found, label_of
+from gradus.reward_model.model_files import fingerprint, label_of, resolve_model_folder
 from gradus.tasks.preference import PreferenceTask
-from services.graders.base import NotNamed
+from services.graders.base import ModelNotConfigured
 from services.graders.base.grader import BaseGrader
+from services.graders.preference.batching_scorer import Scorer
 from services.graders.preference.config import PREFIX, WITHOUT_EFFECT, PreferenceConfig, load_config
 from services.graders.preference.facts import PreferenceFacts
 from services.graders.preference.rubric import RUBRICS
-from services.graders.preference.scorer import Scorer
 
 if TYPE_CHECKING:
-    from gradus.reward_model.texts import Prompt, Read
-    from services.graders.preference.probes import Model
+    from gradus.reward_model.tokenization import Prompt, TokenizedText
+    from services.graders.preference.self_tests import Model
 
 NO_MODEL = (
     f"no reward model is named: set {PREFIX}MODEL, or `model` in a copy of configs/graders/preference.yaml, to the "
@@ -40,13 +40,13 @@ class PreferenceGrader(BaseGrader[PreferenceTask, PreferenceFacts]):
     without_effect = WITHOUT_EFFECT
 
     def __init__(self, config: Path | None = None) -> None:
-        """Raises NotNamed without a model, InternalFault when torch is missing, Misuse for one that cannot be used."""
+        """Raises ModelNotConfigured without a model, InternalFault without torch, Misuse for an unusable one."""
         self.config = load_config(config)
         if self.config.model is None:
-            raise NotNamed(NO_MODEL, retryable=False)
+            raise ModelNotConfigured(NO_MODEL, retryable=False)
         self.model, self.precision = _opened(self.config, self.config.model)
         self.scorer = Scorer(self.model, batch_tokens=self.config.batch_tokens, hang_s=self.config.hang_s)
-        files = fingerprint(found(self.config.model))
+        files = fingerprint(resolve_model_folder(self.config.model))
         self.identify(
             self.config,
             config,
@@ -55,7 +55,7 @@ class PreferenceGrader(BaseGrader[PreferenceTask, PreferenceFacts]):
         )
 
     def self_test(self) -> None:
-        from services.graders.preference.probes import refuse_unfit
+        from services.graders.preference.self_tests import refuse_unfit
 
         refuse_unfit(self.model, self.precision)
         super().self_test()
@@ -91,6 +91,6 @@ def _prompt_of(submission: TaskSubmission[PreferenceTask]) -> Prompt:
     return [{"role": message.role, "content": message.content} for message in submission.task.messages]
 
 
-def _flags(read: Read) -> tuple[str, ...]:
+def _flags(read: TokenizedText) -> tuple[str, ...]:
     told = ((read.was_cut, CUT), (read.spelt_control_tokens, CONTROL_TOKENS))
     return tuple(flag for is_so, flag in told if is_so)

@@ -15,8 +15,8 @@ from gradus.contract import Diagnostic, Stage
 from gradus.tasks.rust import RustTask
 from services.extract import Answer, Layout, extract
 from services.graders.rust.lexer import Item, Kind, Token, code, items, macro_bodies
-from services.graders.rust.outlives import assumed_bounds
 from services.graders.rust.signature import Signature
+from services.graders.rust.soundness_25860 import assumed_bounds
 
 _PATH = re.compile(r"src/(?:[a-z0-9_]{1,64}/){0,4}[a-z0-9_]{1,64}\.rs")
 FORBIDDEN: Mapping[str, str] = {

@@ -44,8 +44,8 @@ class Library:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """What cargo gave the compiler for the project itself."""
+class CompilerInvocation:
+    """The arguments with which cargo called the compiler for the project itself."""
 
     externs: Mapping[str, Path]
     """Name in sources -> library."""
@@ -77,9 +77,10 @@ class Project:
         """What the project itself names, name -> id; and all its libraries by id."""
         metadata = json.loads(self._run("metadata", "--format-version=1", f"--filter-platform={host}").stdout)
         packages = {package["id"]: package for package in metadata["packages"]}
-        needs = {node["id"]: {need["name"]: need["pkg"] for need in node["deps"]} for node in _nodes(metadata)}
+        nodes = metadata["resolve"]["nodes"]
+        needs = {node["id"]: {need["name"]: need["pkg"] for need in node["deps"]} for node in nodes}
         libraries = {
-            name: _library(package, target, needs[name])
+            name: Library(package["name"], Path(target["src_path"]), "proc-macro" in target["kind"], needs[name])
             for name, package in packages.items()
             if name in needs and (target := _library_target(package))
         }
@@ -89,7 +90,7 @@ class Project:
     def lock(self) -> bytes:
         return (self.folder / "Cargo.lock").read_bytes()
 
-    def build(self) -> Call:
+    def build(self) -> CompilerInvocation:
         said = self._run("build", "--verbose", f"--target-dir={self.folder / 'target'}").stderr
         line = re.search(rf"Running `(.* --crate-name {_NAME} .*)`", said)
         if line is None:
@@ -123,22 +124,13 @@ def _environment(rustc: Path) -> dict[str, str]:
     return {**kept, **none, "RUSTC": str(rustc), "CARGO_TERM_COLOR": "never"}
 
 
-def _nodes(metadata: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    nodes: Sequence[Mapping[str, Any]] = metadata["resolve"]["nodes"]
-    return nodes
-
-
 def _library_target(package: Mapping[str, Any]) -> Mapping[str, Any] | None:
     kinds = {"lib", "rlib", "dylib", "proc-macro"}
     return next((target for target in package["targets"] if kinds & set(target["kind"])), None)
 
 
-def _library(package: Mapping[str, Any], target: Mapping[str, Any], needs: Mapping[str, str]) -> Library:
-    return Library(package["name"], Path(target["src_path"]), "proc-macro" in target["kind"], needs)
-
-
-def _call(arguments: Sequence[str]) -> Call:
+def _call(arguments: Sequence[str]) -> CompilerInvocation:
     pairs = list(zip(arguments, arguments[1:], strict=False))
     externs = (value.partition("=") for flag, value in pairs if flag == "--extern")
     search = (value for flag, value in pairs if flag == "-L")
-    return Call({name: Path(path) for name, _, path in externs}, tuple(dict.fromkeys(search)))
+    return CompilerInvocation({name: Path(path) for name, _, path in externs}, tuple(dict.fromkeys(search)))

@@ -21,7 +21,7 @@ from gradus.tasks.rust import RustTask
 from services.graders.rust.answer import RustAnswer
 from services.graders.rust.config import RustConfig
 from services.graders.rust.crates import Prebuilt
-from services.graders.rust.server import PLACE, PRODUCT, CompileServer, Done, Ended
+from services.graders.rust.server import PLACE, PRODUCT, CompileResult, CompileServer, ServerExit
 from services.graders.rust.tests_file import TestsFile
 from services.graders.rust.toolchain import RustToolchain
 from services.sandbox import Command, Limits, Sandbox
@@ -39,8 +39,8 @@ TOY = "pub fn toy() {}\n"
 """Compiles wherever anything compiles: tells an answer that breaks the compiler from a box that is broken."""
 
 
-class Came(StrEnum):
-    """What came of a compilation."""
+class CompileStatus(StrEnum):
+    """How a compilation ended."""
 
     COMPILED = "compiled"
     REFUSED = "refused"
@@ -51,7 +51,7 @@ class Came(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Remark:
+class CompilerMessage:
     """One message of the compiler or the linter."""
 
     path: str
@@ -68,13 +68,13 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    came: Came
+    came: CompileStatus
     product: bytes
     """The library or the program, if it compiled."""
-    remarks: tuple[Remark, ...]
+    remarks: tuple[CompilerMessage, ...]
 
     @property
-    def errors(self) -> list[Remark]:
+    def errors(self) -> list[CompilerMessage]:
         return [remark for remark in self.remarks if remark.severity is Severity.ERROR]
 
     @property
@@ -112,7 +112,11 @@ class Compiler:
         files = {f"{_CRATE}/{path}": answer.files[path].encode() for path in _entry_first(answer)}
         argv = [toolchain.clippy, *_LINTS, *_CONDITIONS, *flags, f"{_CRATE}/{answer.entry}"]
         compiled, cpu_s = self._ask(server, argv, task, files)
-        if compiled.came is Came.REFUSED and compiled.errors and all(error.by_linter for error in compiled.errors):
+        if (
+            compiled.came is CompileStatus.REFUSED
+            and compiled.errors
+            and all(error.by_linter for error in compiled.errors)
+        ):
             # The answer made errors of lints: a matter of style, so compile it again without the linter.
             without = [toolchain.clippy, "--rustc", "--cap-lints=allow", "--cfg=clippy"]  # the same code for `cfg`
             again, more_s = self._ask(server, [*without, *flags, f"{_CRATE}/{answer.entry}"], task, files)
@@ -169,23 +173,27 @@ def _entry_first(answer: RustAnswer) -> list[str]:
     return [answer.entry, *(path for path in answer.files if path != answer.entry)]
 
 
-def _compiled(done: Done, limits: Limits) -> Compiled:
+def _compiled(done: CompileResult, limits: Limits) -> Compiled:
     cpu_limit = limits.cpu_s is not None and done.cpu_s >= 0.5 * limits.cpu_s  # the kernel counts in whole ticks
-    if done.ended is Ended.WALL and not cpu_limit:
+    if done.ended is ServerExit.WALL and not cpu_limit:
         raise SandboxFault("the compiler got no CPU: this machine is overloaded")
     remarks = tuple(_remarks(done.messages[:_MAX_MESSAGES]))
-    if done.ended is Ended.WALL or (done.ended is Ended.SIGNAL and cpu_limit) or len(done.messages) > 2 * _MAX_MESSAGES:
-        came = Came.LIMIT
-    elif done.ended is Ended.EXIT and done.code == 0 and done.product:
-        came = Came.COMPILED
+    if (
+        done.ended is ServerExit.WALL
+        or (done.ended is ServerExit.SIGNAL and cpu_limit)
+        or len(done.messages) > 2 * _MAX_MESSAGES
+    ):
+        came = CompileStatus.LIMIT
+    elif done.ended is ServerExit.EXIT and done.code == 0 and done.product:
+        came = CompileStatus.COMPILED
     elif any(remark.severity is Severity.ERROR for remark in remarks):
-        came = Came.REFUSED
+        came = CompileStatus.REFUSED
     else:
-        came = Came.BROKE
-    return Compiled(came, done.product if came is Came.COMPILED else b"", remarks)
+        came = CompileStatus.BROKE
+    return Compiled(came, done.product if came is CompileStatus.COMPILED else b"", remarks)
 
 
-def _remarks(stderr: bytes) -> Iterator[Remark]:
+def _remarks(stderr: bytes) -> Iterator[CompilerMessage]:
     for line in stderr.decode(errors="replace").splitlines():
         if line.startswith("{"):
             try:
@@ -196,13 +204,13 @@ def _remarks(stderr: bytes) -> Iterator[Remark]:
                 yield remark
 
 
-def _remark(said: Mapping[str, Any]) -> Remark | None:
+def _remark(said: Mapping[str, Any]) -> CompilerMessage | None:
     if said.get("level") not in ("error", "warning") or _is_summary(said):
         return None
     spans = [_outermost(span) for span in said.get("spans", ()) if span.get("is_primary")]
     span = next((span for span in spans if span["file_name"].startswith(_CRATE)), spans[0] if spans else None)
     label = f": {span['label']}" if span and span.get("label") else ""
-    return Remark(
+    return CompilerMessage(
         path=span["file_name"].removeprefix(_CRATE + "/") if span else "",
         line=span["line_start"] if span else 1,
         column=span["column_start"] if span else 1,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gradus.tasks.base import RunLimits
-from services.graders.base.settings import BoxLimits, GraderConfig, Positive, read_settings
+from services.graders.base.config_loader import BoxLimits, GraderConfig, Positive, read_settings
 from services.graders.rust.crates import Crates
 from services.sandbox import Limits
 

@@ -26,7 +26,7 @@ from pydantic import Field, field_validator
 
 from gradus.errors import InternalFault, Misuse
 from gradus.resources import cache
-from services.graders.base.settings import Section
+from services.graders.base.config_loader import Section
 from services.graders.rust import cargo as cargo_project
 from services.graders.rust import macros
 from services.graders.rust.cargo import Library, Project
@@ -161,7 +161,7 @@ def build(crates: Crates, rustc: Path, cargo: Path, progress: Callable[[str], No
     """
     if not crates.list:
         return Prebuilt()
-    about = _about(rustc)
+    about = subprocess.run([rustc, "-vV"], capture_output=True, text=True, check=True, timeout=60).stdout
     key = _key(crates, about)
     target = cache() / f"rust-crates-{about.split()[1]}-{key}"
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -181,10 +181,6 @@ def build(crates: Crates, rustc: Path, cargo: Path, progress: Callable[[str], No
 def _known_as(name: str) -> str:
     """`serde-json` and `serde_json` are one crate to cargo and to the compiler."""
     return name.replace("-", "_")
-
-
-def _about(rustc: Path) -> str:
-    return subprocess.run([rustc, "-vV"], capture_output=True, text=True, check=True, timeout=60).stdout
 
 
 def _key(crates: Crates, about: str) -> str:
@@ -292,6 +288,8 @@ def _reachable(start: str, libraries: Mapping[str, Library]) -> Iterator[tuple[L
         library = libraries[waiting.pop()]
         source = Source(library.root_file, procedural=library.procedural)
         yield library, source
-        more = [library.needs[name] for name in source.passed_on(library.needs) if library.needs[name] in libraries]
+        more = [
+            library.needs[name] for name in source.reexported_crates(library.needs) if library.needs[name] in libraries
+        ]
         waiting += [one for one in more if one not in seen]
         seen.update(more)

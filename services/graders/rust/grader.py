@@ -16,14 +16,14 @@ from gradus.tasks.rust import RustTask
 from services.graders.base.code import with_form
 from services.graders.base.grader import BaseGrader
 from services.graders.rust.answer import RustAnswer, read_answer
-from services.graders.rust.compile import TOY, Came, Compiled, Compiler
+from services.graders.rust.checked_share import checked_share
+from services.graders.rust.compile import TOY, Compiled, Compiler, CompileStatus
 from services.graders.rust.config import load_config
 from services.graders.rust.facts import RustFacts
-from services.graders.rust.imports import globs, hijacked, names_missed, names_to_import
+from services.graders.rust.glob_imports import globs, names_missed, names_to_import, shadowed_std_method
 from services.graders.rust.lexer import without_comments
 from services.graders.rust.rubric import RUBRICS
-from services.graders.rust.run import NotStarted, Ran, Runner
-from services.graders.rust.share import checked_share
+from services.graders.rust.runner import NotStarted, Runner, RunResult
 from services.graders.rust.signature import Signature, parse_signature
 from services.graders.rust.tests_file import TestsFile, write_tests_file
 from services.graders.rust.toolchain import HARNESS_CRATE, RustToolchain
@@ -36,7 +36,7 @@ _TAKEN = frozenset({"std", "core", "alloc", "test", "proc_macro", "gradus_tests"
 
 
 @dataclass
-class _Trial:
+class _GradingAttempt:
     """One answer to one task on its way through boxes."""
 
     task: RustTask
@@ -78,28 +78,28 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         signature = parse_signature(task.signature, task.crate) if task.signature else None
         _refuse_unusable(task, signature)
         answer = read_answer(submission.completion, task, signature)
-        trial = _Trial(task, signature, answer, slot)
-        return with_form(self._judged(trial), answer.form, without_comments(answer.form.text)), trial.cpu_s
+        attempt = _GradingAttempt(task, signature, answer, slot)
+        return with_form(self._judged(attempt), answer.form, without_comments(answer.form.text)), attempt.cpu_s
 
-    def _judged(self, trial: _Trial) -> RustFacts:
-        answer = trial.answer
+    def _judged(self, attempt: _GradingAttempt) -> RustFacts:
+        answer = attempt.answer
         if answer.empty:
             return _only(Stage.EXTRACT, "there is no code in the completion")
         if answer.forbidden:
             names = dict.fromkeys(f"forbidden:{diagnostic.code}" for diagnostic in answer.forbidden)
             return RustFacts(Stage.CHECK, flags=tuple(names), diagnostics=answer.forbidden)
-        compiled, cpu_s = self.compiler.answer(answer, trial.task, trial.slot)
-        trial.cpu_s += cpu_s
-        if compiled.came is Came.BROKE:
-            self._refuse_broken_box(trial.slot)
-        facts = _facts_of(compiled, trial)
-        return self._tested(trial, facts, compiled.product) if compiled.came is Came.COMPILED else facts
+        compiled, cpu_s = self.compiler.answer(answer, attempt.task, attempt.slot)
+        attempt.cpu_s += cpu_s
+        if compiled.came is CompileStatus.BROKE:
+            self._refuse_broken_box(attempt.slot)
+        facts = _facts_of(compiled, attempt)
+        return self._tested(attempt, facts, compiled.product) if compiled.came is CompileStatus.COMPILED else facts
 
     def _refuse_broken_box(self, slot: int) -> None:
         """The compiler or the program said nothing. Was it this answer, or is the box broken? A toy answer tells."""
         task = RustTask(tests="#[test] fn toy() {}")
         toy, _ = self.compiler.answer(read_answer(TOY, task, None), task, slot)
-        if toy.came is not Came.COMPILED:
+        if toy.came is not CompileStatus.COMPILED:
             raise SandboxFault(f"the compiler does not run in its box: {toy.came}: {toy.remarks}")
         tests, _ = self.compiler.tests(write_tests_file(task, None), toy.product, task, slot)
         try:
@@ -107,42 +107,42 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         except NotStarted as broken:
             raise SandboxFault(f"programs do not start in their box: {broken}") from None
 
-    def _tested(self, trial: _Trial, facts: RustFacts, product: bytes) -> RustFacts:
-        task = trial.task
+    def _tested(self, attempt: _GradingAttempt, facts: RustFacts, product: bytes) -> RustFacts:
+        task = attempt.task
         if task.cases:
             ran = self.runner.cases(product, task)
             if ran.doubtful:
-                self._refuse_broken_box(trial.slot)
-            return self._ran(trial, facts, ran)
-        names = set() if trial.signature else names_to_import(task, trial.answer)
-        compiled, tests = self._tests(trial, product, names)
-        if compiled.came is Came.REFUSED and trial.signature is None:
-            missed = names_missed(task, trial.answer, [error.text for error in compiled.errors]) - names
+                self._refuse_broken_box(attempt.slot)
+            return self._ran(attempt, facts, ran)
+        names = set() if attempt.signature else names_to_import(task, attempt.answer)
+        compiled, tests = self._tests(attempt, product, names)
+        if compiled.came is CompileStatus.REFUSED and attempt.signature is None:
+            missed = names_missed(task, attempt.answer, [error.text for error in compiled.errors]) - names
             if missed and any(True for _ in globs(task.tests, task.crate)):
                 names |= missed
-                compiled, tests = self._tests(trial, product, names)
-        if trial.signature is None and (name := hijacked(task, trial.answer, names)):
+                compiled, tests = self._tests(attempt, product, names)
+        if attempt.signature is None and (name := shadowed_std_method(task, attempt.answer, names)):
             why = f"a trait of the answer may stand in for the standard library's `{name}`, which the tests call"
             return replace(_remarked(facts, [why]), flags=(*facts.flags, "forbidden:hijack"))
-        if compiled.came is not Came.COMPILED:
-            return _misfit(facts, trial, compiled, tests)
+        if compiled.came is not CompileStatus.COMPILED:
+            return _misfit(facts, attempt, compiled, tests)
         try:
             ran = self.runner.tests(compiled.product, task)
         except NotStarted:
-            self._refuse_broken_box(trial.slot)
-            ran = Ran(TestCount(passed=0, total=1), ("the program cannot be started",), None, 0.0)
-        return self._ran(trial, facts, ran)
+            self._refuse_broken_box(attempt.slot)
+            ran = RunResult(TestCount(passed=0, total=1), ("the program cannot be started",), None, 0.0)
+        return self._ran(attempt, facts, ran)
 
-    def _tests(self, trial: _Trial, product: bytes, names: Collection[str]) -> tuple[Compiled, TestsFile]:
-        tests = write_tests_file(trial.task, trial.signature, names)
-        compiled, cpu_s = self.compiler.tests(tests, product, trial.task, trial.slot)
-        trial.cpu_s += cpu_s
-        if compiled.came is Came.BROKE:
-            self._refuse_broken_box(trial.slot)
+    def _tests(self, attempt: _GradingAttempt, product: bytes, names: Collection[str]) -> tuple[Compiled, TestsFile]:
+        tests = write_tests_file(attempt.task, attempt.signature, names)
+        compiled, cpu_s = self.compiler.tests(tests, product, attempt.task, attempt.slot)
+        attempt.cpu_s += cpu_s
+        if compiled.came is CompileStatus.BROKE:
+            self._refuse_broken_box(attempt.slot)
         return compiled, tests
 
-    def _ran(self, trial: _Trial, facts: RustFacts, ran: Ran) -> RustFacts:
-        trial.cpu_s += ran.cpu_s
+    def _ran(self, attempt: _GradingAttempt, facts: RustFacts, ran: RunResult) -> RustFacts:
+        attempt.cpu_s += ran.cpu_s
         return replace(
             _remarked(facts, ran.reasons),
             stage=Stage.TESTS,
@@ -167,31 +167,31 @@ def _only(stage: Stage, message: str) -> RustFacts:
     return RustFacts(stage, diagnostics=(Diagnostic(stage=stage, message=message),))
 
 
-def _facts_of(compiled: Compiled, trial: _Trial) -> RustFacts:
+def _facts_of(compiled: Compiled, attempt: _GradingAttempt) -> RustFacts:
     """What the compiler and the linter said of the answer."""
-    diagnostics = tuple(compiled.diagnostics(trial.answer))
-    if compiled.came in (Came.COMPILED, Came.REFUSED):
+    diagnostics = tuple(compiled.diagnostics(attempt.answer))
+    if compiled.came in (CompileStatus.COMPILED, CompileStatus.REFUSED):
         unsafe = any(error.code == "unsafe_code" for error in compiled.errors)
         return RustFacts(
-            Stage.CLIPPY if compiled.came is Came.COMPILED else Stage.CHECK,
-            typed_share=0.0 if unsafe else checked_share(trial.answer, trial.signature, compiled.errors),
+            Stage.CLIPPY if compiled.came is CompileStatus.COMPILED else Stage.CHECK,
+            typed_share=0.0 if unsafe else checked_share(attempt.answer, attempt.signature, compiled.errors),
             flags=("forbidden:unsafe",) if unsafe else (),
             diagnostics=diagnostics,
             lints=compiled.lints,
         )
-    limit = compiled.came is Came.LIMIT
+    limit = compiled.came is CompileStatus.LIMIT
     why = "the compiler did not come to an end within its limits" if limit else "the answer breaks the compiler"
     return replace(_only(Stage.CHECK, why), flags=("limit:compile" if limit else "compiler:crash",))
 
 
-def _misfit(facts: RustFacts, trial: _Trial, compiled: Compiled, tests: TestsFile) -> RustFacts:
+def _misfit(facts: RustFacts, attempt: _GradingAttempt, compiled: Compiled, tests: TestsFile) -> RustFacts:
     """The tests do not compile against this answer. Says what is declared and missing, and nothing of the tests."""
     unfit = dict.fromkeys(pin.name for error in compiled.errors if (pin := tests.pins.get(error.line)))
-    if compiled.came is Came.LIMIT:
+    if compiled.came is CompileStatus.LIMIT:
         facts = replace(facts, flags=(*facts.flags, "limit:compile"))
     why = [f"`{name}` is missing, or has another type than the task declares" for name in unfit]
     why = why or ["the tests do not compile against this answer: something they use is missing or has another type"]
-    share = checked_share(trial.answer, trial.signature, (), [name.partition("::")[0] for name in unfit])
+    share = checked_share(attempt.answer, attempt.signature, (), [name.partition("::")[0] for name in unfit])
     return replace(_remarked(facts, why), typed_share=share)
 
 

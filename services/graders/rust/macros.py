@@ -33,7 +33,7 @@ class Source:
         exporting = [code(text) for text in texts if "macro_export" in text]
         return tuple(name for found in exporting for name, body in _exported(found) if _says_unsafe(body))
 
-    def passed_on(self, names: Iterable[str]) -> Iterator[str]:
+    def reexported_crates(self, names: Iterable[str]) -> Iterator[str]:
         """Which of the crates `names` it lets others use through itself."""
         public = " ".join(match[1] for text in self._texts for match in _REEXPORT.finditer(text))
         words = set(re.findall(r"\w+", public))

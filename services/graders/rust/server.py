@@ -24,7 +24,7 @@ _PATIENCE_S = 5.0
 """Past the time limit that the server itself keeps."""
 
 
-class Ended(StrEnum):
+class ServerExit(StrEnum):
     """How the compiler's process ended."""
 
     EXIT = "exit"
@@ -33,8 +33,8 @@ class Ended(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    ended: Ended
+class CompileResult:
+    ended: ServerExit
     code: int
     """The exit status, or the signal."""
     cpu_s: float
@@ -58,7 +58,7 @@ class CompileServer:
         )
         self._box: PersistentBox | None = None
 
-    def compile(self, argv: Sequence[str], environment: Mapping[str, str], files: Mapping[str, bytes]) -> Done:
+    def compile(self, argv: Sequence[str], environment: Mapping[str, str], files: Mapping[str, bytes]) -> CompileResult:
         """Compile in the folder of the first file. Raises SandboxFault when the box is lost over this question."""
         self._box = self._box or self._sandbox.open(self._command)
         said = [f"{name}={value}".encode() for name, value in environment.items()]
@@ -71,7 +71,7 @@ class CompileServer:
             raise SandboxFault(f"the compile server was lost: {lost}") from None
         how, code, cpu_us, length = exchange.words
         messages, product = exchange.payload[: int(length)], exchange.payload[int(length) :]
-        return Done(Ended(how), int(code), int(cpu_us) / 1e6, messages, product)
+        return CompileResult(ServerExit(how), int(code), int(cpu_us) / 1e6, messages, product)
 
     def close(self) -> None:
         if self._box is not None:

@@ -23,7 +23,7 @@ _SELF_LIFETIME = "'gradus_self"
 
 
 @dataclass(frozen=True, slots=True)
-class Pin:
+class TypePin:
     name: str
     """As a person would say it: `push`, `Stack::push`."""
     source: str
@@ -35,7 +35,7 @@ class Signature:
     names: tuple[str, ...]
     """Declared at the crate's root, in order."""
     functions: tuple[str, ...]
-    pins: tuple[Pin, ...]
+    pins: tuple[TypePin, ...]
 
 
 @lru_cache(maxsize=256)
@@ -46,7 +46,7 @@ def parse_signature(text: str, crate: str) -> Signature:
     return Signature(names, tuple(item.name for item in declared if item.word == "fn"), tuple(pins))
 
 
-def _pins(item: Item, crate: str) -> Iterator[Pin]:
+def _pins(item: Item, crate: str) -> Iterator[TypePin]:
     if item.word == "fn":
         yield _pin(Function.read(item.body), f"::{crate}::{item.name}", item.name)
     elif item.word == "impl":
@@ -62,7 +62,7 @@ def _pins(item: Item, crate: str) -> Iterator[Pin]:
                 yield _pin(function, called, f"{receiver[0].text}::{inner.name}")
 
 
-def _pin(function: Function, path: str, name: str) -> Pin:
+def _pin(function: Function, path: str, name: str) -> TypePin:
     lifetimes = [part for part in function.generics if part[0].kind is Kind.LIFETIME]
     others = [part for part in function.generics if part[0].kind is not Kind.LIFETIME]
     bound = ", ".join([*(_text(part[:1]) for part in lifetimes), *([_SELF_LIFETIME] if function.by_reference else [])])
@@ -73,7 +73,7 @@ def _pin(function: Function, path: str, name: str) -> Pin:
     pointer = f"{f'for<{bound}> ' if bound else ''}fn({takes}){gives}"
     # Left to itself, a function with type parameters has no type: it may not have any that are not declared.
     alone = "" if function.has_types else f"let _ = {path}; "
-    return Pin(name, f"#[allow(warnings)] fn pin<{given}>(){where} {{ {alone}let _: {pointer} = {path}; }}")
+    return TypePin(name, f"#[allow(warnings)] fn pin<{given}>(){where} {{ {alone}let _: {pointer} = {path}; }}")
 
 
 # ------------------------------------------------------------------------------------------------------- functions

@@ -15,9 +15,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from gradus.tasks.rust import RustTask
-from services.graders.rust.imports import globs, is_plain
+from services.graders.rust.glob_imports import globs, is_plain
 from services.graders.rust.lexer import Kind, Token, code, tokens
-from services.graders.rust.signature import Pin, Signature
+from services.graders.rust.signature import Signature, TypePin
 from services.graders.rust.toolchain import HARNESS_CRATE
 
 _COMPARISON = """
@@ -62,7 +62,7 @@ macro_rules! assert {{
 class TestsFile:
     __test__ = False  # not a test class, whatever pytest thinks of its name
     text: str
-    pins: dict[int, Pin]
+    pins: dict[int, TypePin]
     """Line -> what is pinned there."""
 
 
@@ -82,7 +82,8 @@ def write_tests_file(task: RustTask, signature: Signature | None, names: Collect
     )
     if signature is None:
         return TestsFile(text, {})
-    lines = [text, _pins_head(task, signature)]
+    names = ", ".join(signature.names)
+    lines = [text, f"mod gradus_pins {{ use super::*; use ::{task.crate}::{{{names}}};"]
     first = sum(part.count("\n") + 1 for part in lines) + 1
     lines += [f"const _: () = {{ {pin.source} }};" for pin in signature.pins]
     return TestsFile("\n".join([*lines, "}"]), dict(enumerate(signature.pins, first)))
@@ -109,10 +110,6 @@ def _asserts_in_constants(found: Sequence[Token]) -> bool:
 def _harness(task: RustTask) -> str:
     """In edition 2015 `::` is the crate's own root."""
     return HARNESS_CRATE if task.edition == "2015" else f"::{HARNESS_CRATE}"
-
-
-def _pins_head(task: RustTask, signature: Signature) -> str:
-    return f"mod gradus_pins {{ use super::*; use ::{task.crate}::{{{', '.join(signature.names)}}};"
 
 
 def _after_inner_attributes(text: str) -> int:

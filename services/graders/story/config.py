@@ -7,10 +7,10 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from services.graders.base.settings import GraderConfig, Positive, Section, read_settings
+from services.graders.base.config_loader import GraderConfig, Positive, Section, read_settings
 from services.graders.story.matching import Gate
 from services.graders.story.model import DEFAULT_MODEL
-from services.graders.story.reading import ReadingLimits
+from services.graders.story.parser import ReadingLimits
 
 Cosine = Annotated[float, Field(ge=-1, le=1, allow_inf_nan=False)]
 

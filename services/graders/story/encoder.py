@@ -27,7 +27,7 @@ PASS_TOKENS = 16
 """What a pass costs besides its tokens, in tokens: measured, and nearly the same for every backend."""
 MAX_DRAIN_TEXTS = 512
 """Taken from the queue at a time and sorted by length: who asked long before is answered before."""
-GOING_ON_S = 0.1
+CALLER_RESUME_TIMEOUT_S = 0.1
 """The model waits no longer than this for callers that were answered and have not gone on."""
 HANG_S = 60.0
 """A pass that takes longer hangs: the largest usual one takes about 0.2 s."""
@@ -35,12 +35,12 @@ _ENTRY_BYTES = 400
 """What a kept text costs beside its characters and vectors, roughly."""
 
 
-class Tokenizes(Protocol):
+class TokenizerLike(Protocol):
     def ids(self, texts: Sequence[str]) -> list[list[int]]: ...
 
 
-class Embedded(NamedTuple):
-    """Of n texts, in order."""
+class Embeddings(NamedTuple):
+    """The embeddings of n texts, in order."""
 
     vectors: Floats
     """(n, width), unit rows."""
@@ -96,7 +96,7 @@ class Encoder:
     def __init__(
         self,
         backend: Backend,
-        tokenizer: Tokenizes,
+        tokenizer: TokenizerLike,
         *,
         cache_mb: int = 64,
         hang_s: float = HANG_S,
@@ -120,7 +120,7 @@ class Encoder:
         """(len(texts), width) unit rows, in order. Blocks. Raises InternalFault as `embed` does."""
         return self.embed(texts).vectors
 
-    def embed(self, texts: Sequence[str]) -> Embedded:
+    def embed(self, texts: Sequence[str]) -> Embeddings:
         """The vectors of `texts`, at least one, in order. Blocks until the model has seen those that are new.
 
         Raises InternalFault when the model fails, hangs, or the encoder is closed; never for what a text says.
@@ -136,7 +136,7 @@ class Encoder:
             if wanted.callers[0] is caller:
                 cpu_s += row.cpu_s
         found = [rows[text] for text in texts]
-        return Embedded(np.array([row.vector for row in found]), np.array([row.inner for row in found]), cpu_s)
+        return Embeddings(np.array([row.vector for row in found]), np.array([row.inner for row in found]), cpu_s)
 
     def close(self) -> None:
         """End the thread after the pass under way; whoever still waits gets a fault. May be called twice."""
@@ -218,7 +218,7 @@ class Encoder:
 
     def _run(self) -> None:
         while taken := self._drained():
-            planned = passes(taken, self._max_pass_tokens)
+            planned = make_batches(taken, self._max_pass_tokens)
             given = [self._given(one_pass) for one_pass in planned]
             for one_pass, rows in zip(planned, map(_rows, given, planned), strict=True):
                 self._settle(one_pass, rows)
@@ -232,7 +232,7 @@ class Encoder:
         """What is queued, oldest first; waits while that is nothing. Empty once the encoder is closed."""
         with self._lock:
             self._lock.wait_for(lambda: self._queue or self._closed)
-            self._lock.wait_for(lambda: not self._answered or self._closed, GOING_ON_S)
+            self._lock.wait_for(lambda: not self._answered or self._closed, CALLER_RESUME_TIMEOUT_S)
             return [self._queue.popleft() for _ in range(min(len(self._queue), MAX_DRAIN_TEXTS))]
 
     def _given(self, one_pass: Sequence[_Wanted]) -> _Given | Fault:
@@ -312,7 +312,7 @@ def _size(text: str, row: _Row) -> int:
     return 4 * len(text) + row.vector.nbytes + row.inner.nbytes + _ENTRY_BYTES
 
 
-def passes(taken: Sequence[_Wanted], max_tokens: int) -> list[list[_Wanted]]:
+def make_batches(taken: Sequence[_Wanted], max_tokens: int) -> list[list[_Wanted]]:
     """`taken` by length, cut where that costs least in padding and passes; no pass has more than `max_tokens` with
     padding, unless it is of one text."""
     ordered = sorted(taken, key=lambda wanted: len(wanted.ids))

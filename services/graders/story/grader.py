@@ -17,9 +17,9 @@ from services.graders.story.backends import open_backend
 from services.graders.story.config import load_config
 from services.graders.story.encoder import Encoder
 from services.graders.story.export import open_model
+from services.graders.story.fact_builder import asked_by, judged
 from services.graders.story.facts import StoryFacts
-from services.graders.story.judging import asked_by, judged
-from services.graders.story.reading import read
+from services.graders.story.parser import read
 from services.graders.story.rubric import RUBRICS
 from services.graders.story.scrum import scrum_facts, scrum_texts
 

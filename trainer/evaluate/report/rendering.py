@@ -17,7 +17,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from gradus.resources import look
+from gradus.resources import theme_css
 
 TEMPLATES = "trainer.evaluate.report", "templates"
 
@@ -33,7 +33,7 @@ def rendered(template: str, page: Any, kind: str) -> str:
     )
     script = _own("report.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    own = {"style": Markup(look() + _own("report.css")), "script": Markup(script), "digest": digest}  # noqa: S704
+    own = {"style": Markup(theme_css() + _own("report.css")), "script": Markup(script), "digest": digest}  # noqa: S704
     return environment.get_template(template).render(page=page, kind=kind, **own)
 
 

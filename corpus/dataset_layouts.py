@@ -1,0 +1,123 @@
+"""Rows in the columns of other projects' data sets, made into rows of tasks or worked examples. Runs nothing.
+
+| layout       | columns                                                                        | becomes         |
+|--------------|--------------------------------------------------------------------------------|-----------------|
+| ocamler      | id, prompt (doc comment and `let f (x : int) : int =`), tests                  | OCaml tasks     |
+| ocamler-eval | id, problem, solution, tests, difficulty                                       | OCaml tasks     |
+| ocamler-sft  | prompt, solution                                                               | worked examples |
+| b            | description, starter_code, tests, perhaps id, solution, complexity             | Rust tasks      |
+| scrum        | sprint_name, sprint_goal, formatted_issues, num_issues, perhaps team_context   | story tasks     |
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from corpus import rust_text
+from corpus.drafts import Draft, Unusable, id_of, optional_text, passthrough_columns, text_of
+from corpus.humaneval import ocaml_task
+from gradus.contract import GraderName
+from gradus.row_reader import Row
+from gradus.sprint_datasets import as_task_row
+
+_Values = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    make: Callable[[_Values], dict[str, Any]]
+    grader: GraderName | None
+    """None: what comes out are worked examples for supervised training, which have no tests to be held to."""
+    named: tuple[str, ...] = ("id",)
+    """Columns that can be the id; without any of them it is made of the row's text."""
+
+
+def column_drafts(rows: Iterable[Row], layout: Layout) -> Iterator[Draft]:
+    """One draft per row, in order."""
+    for row in rows:
+        name = ""
+        try:
+            if row.problem is not None:
+                raise Unusable(row.problem)
+            name = _id(row.values, layout)
+            yield Draft(row.where, name, {"id": name, **passthrough_columns(row.values), **layout.make(row.values)})
+        except Unusable as problem:
+            yield Draft(row.where, name, problem=str(problem))
+
+
+def _id(values: _Values, layout: Layout) -> str:
+    given = next((values[name] for name in layout.named if values.get(name) not in (None, "")), None)
+    if given is not None:
+        return id_of(given)
+    shown = {name: str(value) for name, value in sorted(values.items())}
+    return "row-" + hashlib.sha256(repr(shown).encode(errors="replace")).hexdigest()[:12]
+
+
+def _ocamler(values: _Values) -> dict[str, Any]:
+    return ocaml_task(text_of(values, "prompt"), text_of(values, "tests"), optional_text(values, "solution"))
+
+
+def _ocamler_eval(values: _Values) -> dict[str, Any]:
+    """Where the problem ends in the beginning of a definition, the solution may be the rest of it."""
+    problem, tests, solution = (text_of(values, name) for name in ("problem", "tests", "solution"))
+    if problem.rstrip().endswith("="):
+        return ocaml_task(problem, tests, solution)
+    return {"prompt": problem, "tests": tests, "solution": solution}
+
+
+def _worked_example(values: _Values) -> dict[str, Any]:
+    return {"prompt": text_of(values, "prompt"), "completion": text_of(values, "completion", "solution")}
+
+
+def _rust_agent(values: _Values) -> dict[str, Any]:
+    described = text_of(values, "description")
+    starter = optional_text(values, "starter_code")
+    solution = optional_text(values, "solution")
+    tests = rust_text.integration_tests(text_of(values, "tests"))
+    code = solution or starter
+    made: dict[str, Any] = {"prompt": described, "tests": tests}
+    if starter:
+        made["stub"] = rust_text.public(starter)
+        made["prompt"] += f"\n\nStart from this, and keep what is `pub`:\n\n```rust\n{made['stub'].strip()}\n```"
+    if solution:
+        made["solution"] = rust_text.public(solution)
+    if code and (declared := rust_text.signature(code, tests)):
+        made["signature"] = declared
+    if values.get("complexity") not in (None, ""):
+        made["difficulty"] = values["complexity"]
+    return made
+
+
+def _sprint(values: _Values) -> dict[str, Any]:
+    row = as_task_row(values, "story")
+    goal = text_of(row, "sprint_goal", "prompt")
+    issues = row.get("references") or text_of(row, "formatted_issues")
+    context = row.get("team_context")
+    asked = "Write the user stories for this sprint, one per line: As a <role>, I want <what>, so that <why>."
+    return {
+        "prompt": f"Sprint goal: {goal.strip()}\n\n{asked}",
+        "sprint_goal": goal,
+        "references": _listed(issues),
+        **({"team_context": context} if isinstance(context, dict) else {}),
+    }
+
+
+def _listed(issues: Any) -> list[str]:
+    """The references: one string with ` ||||| ` between them, quotes around each left out, or a list."""
+    parts = issues.split("|||||") if isinstance(issues, str) else issues
+    if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
+        raise Unusable("formatted_issues: is neither text nor a list of texts")
+    found = [part.strip().strip('"').strip() for part in parts]
+    return list(dict.fromkeys(part for part in found if part))
+
+
+LAYOUTS: Mapping[str, Layout] = {
+    "ocamler": Layout(_ocamler, "ocaml"),
+    "ocamler-eval": Layout(_ocamler_eval, "ocaml"),
+    "ocamler-sft": Layout(_worked_example, None),
+    "b": Layout(_rust_agent, "rust", ("id", "task_id")),
+    "scrum": Layout(_sprint, "story", ("id", "sprint_name")),
+}

@@ -1,0 +1,60 @@
+"""Mutations: one edit that breaks a text as people break it, and how some of many are chosen, for any language."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    kind: str
+    """`operator`, `constant`, `case`, `condition`, `arguments`, `rec`, `constructor` ..."""
+    start: int
+    """Character offset in the source, of what is replaced; `end` is behind it."""
+    end: int
+    text: str
+    """What stands there instead."""
+
+    def applied(self, source: str) -> str:
+        return source[: self.start] + self.text + source[self.end :]
+
+    def line(self, source: str) -> int:
+        """1-based."""
+        return source.count("\n", 0, self.start) + 1
+
+
+def chosen(source: str, edits: Iterable[Edit], number: int, seed: str) -> list[Edit]:
+    """At most `number` edits, of as many kinds as there are, drawn by `seed`; no two leave the same text.
+
+    The same edits and seed give the same choice, in whatever order the edits came.
+    """
+    draw = random.Random(seed)
+    by_kind: dict[str, list[Edit]] = defaultdict(list)
+    for edit in sorted(edits, key=lambda one: (one.kind, one.start, one.end, one.text)):
+        by_kind[edit.kind].append(edit)
+    kinds = list(by_kind)
+    draw.shuffle(kinds)
+    for kind in kinds:
+        draw.shuffle(by_kind[kind])
+    return _distinct(source, _in_turn([by_kind[kind] for kind in kinds]), number)
+
+
+def _in_turn(lists: Sequence[list[Edit]]) -> Iterable[Edit]:
+    for turn in range(max(map(len, lists), default=0)):
+        yield from (one[turn] for one in lists if turn < len(one))
+
+
+def _distinct(source: str, edits: Iterable[Edit], number: int) -> list[Edit]:
+    seen = {" ".join(source.split())}
+    found: list[Edit] = []
+    for edit in edits:
+        if len(found) == number:
+            break
+        plain = " ".join(edit.applied(source).split())
+        if plain and plain not in seen:
+            seen.add(plain)
+            found.append(edit)
+    return found

@@ -1,0 +1,164 @@
+"""What can be wrong with story tasks: references that are no stories or stand in the goal, duplicates, answers to try.
+
+Judges texts by their words alone and asks no grader; `corpus.task_validation` does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+from gradus.contract import Graded
+from gradus.tasks.story import StoryTask
+from services.graders.story.lexicon import content
+from services.graders.story.parser import Rejected, Story, read_story
+
+LEAKED_SHARE = 0.8
+"""Of the words of a want: with so many of them in the goal, who copies the goal has the story."""
+SAME_SHARE = 0.8
+"""Of the words of two references that both have: they ask for the same."""
+TOKENS_PER_STORY, TOKENS_PER_WORD = 34, 1.4
+USUAL_TOKENS = 1024
+"""Of a completion; a longer list of references cannot be answered in full."""
+FEWEST_WORDS = 3
+"""Of a text that can be said to stand in another."""
+MOST_TOLD = 5
+
+
+# ---------------------------------------------------------------------------------------------------------- answers
+
+
+@dataclass(frozen=True, slots=True)
+class RewardBounds:
+    """What an answer must earn: at least `least`, less than `below`."""
+
+    least: float = 0.0
+    below: float = 2.0
+    is_needed: bool = True
+    """A task that misses it cannot be used; else it is only told."""
+
+    def missed_by(self, which: str, result: Graded) -> str | None:
+        """What to tell of a result on the wrong side of the bar; None on the right one."""
+        if result.reward < self.least:
+            reasons = [f"line {one.line}: {one.message}" if one.line else one.message for one in result.diagnostics]
+            told = "; ".join(reasons[:MOST_TOLD]) or ", ".join(result.flags) or "too little of what was asked for"
+            return f"{which} earns {result.reward:.2f}, not at least {self.least:.2f}: {told}"
+        if result.reward >= self.below:
+            return f"{which} earns {result.reward:.2f}; it should earn less than {self.below:.2f}"
+        return None
+
+
+GOOD = 0.5
+REFERENCES = RewardBounds(least=0.9)
+SOLUTION = RewardBounds(least=GOOD)
+LAZY = RewardBounds(below=GOOD)
+COPIED = RewardBounds(below=GOOD, is_needed=False)
+
+
+def answers_to(values: Mapping[str, Any], task: StoryTask) -> Iterator[tuple[str, str, RewardBounds]]:
+    """Answers to try on a task: what each is, its text, and what it must earn."""
+    yield "the references as the answer", "\n".join(" ".join(text.split()) for text in task.references), REFERENCES
+    for which, bar in (("solution", SOLUTION), ("stub", LAZY)):
+        if isinstance(values.get(which), str) and values[which]:
+            yield f"the {which}", values[which], bar
+    if pieces := _pieces(task.sprint_goal):
+        copied = "\n".join(f"As a user, I want {piece}, so that {piece}." for piece in pieces)
+        yield "an answer that splits the goal at its commas", copied, COPIED
+
+
+def _pieces(goal: str) -> list[str]:
+    pieces = re.split(r"[,;:.!?]|\band\b|\bbut\b", goal[:4000])
+    return [piece.strip() for piece in pieces if len(content(piece)) >= 2][:20]
+
+
+# ------------------------------------------------------------------------------------------------------------ texts
+
+
+def look_at(values: Mapping[str, Any], task: StoryTask) -> tuple[list[str], list[str]]:
+    """Problems and warnings that the texts of a task show."""
+    references = [" ".join(text.split()) for text in task.references]
+    read = [read_story(text) for text in references]
+    wants = [one.want if isinstance(one, Story) else text for one, text in zip(read, references, strict=True)]
+    problems = [*_no_stories(read), *_shown(wants, _text_shown(values, task))]
+    warnings = [*_in_goal(wants, task.sprint_goal, problems), *_same(wants), *_sizes(references, values)]
+    lacking = [number for number, one in enumerate(read, 1) if isinstance(one, Story) and one.benefit is None]
+    if lacking:
+        warnings.append(f"{_counted(lacking, len(read))} without a benefit")
+    if not task.sprint_goal.strip():
+        warnings.append("sprint_goal: is missing or empty")
+    return problems, warnings
+
+
+def _no_stories(read: Sequence[Story | Rejected]) -> Iterator[str]:
+    titles = {number: one.reason for number, one in enumerate(read, 1) if isinstance(one, Rejected)}
+    if titles:
+        reasons = "; ".join(f"{number}: {reason}" for number, reason in list(titles.items())[:MOST_TOLD])
+        yield f"{_counted(titles, len(read))} no story ({reasons})"
+
+
+def _text_shown(values: Mapping[str, Any], task: StoryTask) -> str:
+    return _plain(" ".join([str(values.get("prompt") or ""), task.sprint_goal, str(task.team_context)]))
+
+
+def _shown(wants: Sequence[str], shown: str) -> Iterator[str]:
+    found = [n for n, want in enumerate(wants, 1) if len(want.split()) >= FEWEST_WORDS and _plain(want) in shown]
+    if found:
+        yield f"{_counted(found, len(wants))} word for word in the prompt, goal or context"
+
+
+def _in_goal(wants: Sequence[str], goal: str, problems: list[str]) -> Iterator[str]:
+    """A warning where some references stand in the goal by their words; where most do, it goes to `problems`."""
+    known = set(content(goal))
+    shares = {number: _share(set(content(want)), known) for number, want in enumerate(wants, 1)}
+    leaked = {number: share for number, share in shares.items() if share >= LEAKED_SHARE}
+    if not leaked:
+        return
+    told = f"{_counted(leaked, len(wants))} in the goal with at least {min(leaked.values()):.0%} of their words"
+    if 2 * len(leaked) > len(wants):
+        problems.append(told)
+    else:
+        yield told
+
+
+def _share(words: set[str], known: set[str]) -> float:
+    return len(words & known) / len(words) if len(words) > 1 else 0.0
+
+
+def _same(wants: Sequence[str]) -> Iterator[str]:
+    words = [set(content(want)) for want in wants]
+    pairs = [
+        (first + 1, second + 1, share)
+        for first, second in combinations(range(len(words)), 2)
+        if (share := _overlap(words[first], words[second])) >= SAME_SHARE
+    ]
+    if pairs:
+        told = ", ".join(f"{first} and {second} ({share:.0%})" for first, second, share in pairs[:MOST_TOLD])
+        yield f"{len(pairs)} pairs of references want the same by their words: {told}"
+
+
+def _overlap(one: set[str], other: set[str]) -> float:
+    return len(one & other) / len(one | other) if one and other else 0.0
+
+
+def _sizes(references: Sequence[str], values: Mapping[str, Any]) -> Iterator[str]:
+    if len(references) == 1:
+        yield "there is one reference only: an answer has it or has nothing"
+    words = sum(len(text.split()) for text in references)
+    needed = round(max(words * TOKENS_PER_WORD, len(references) * TOKENS_PER_STORY))
+    if needed > USUAL_TOKENS:
+        yield f"an answer to {len(references)} references takes about {needed} tokens; usual are up to {USUAL_TOKENS}"
+    told = str(values.get("num_issues") or len(references))
+    if told != str(len(references)):
+        yield f"num_issues is {told}, and there are {len(references)} references"
+
+
+def _plain(text: str) -> str:
+    return " ".join(re.findall(r"\w+", text.lower()))
+
+
+def _counted(numbers: Sequence[int] | Mapping[int, Any], total: int) -> str:
+    shown = ", ".join(map(str, list(numbers)[:MOST_TOLD])) + (", ..." if len(numbers) > MOST_TOLD else "")
+    return f"{len(numbers)} of {total} references ({shown}) {'is' if len(numbers) == 1 else 'are'}"

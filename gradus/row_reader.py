@@ -1,0 +1,123 @@
+"""Records from JSONL, JSON and CSV files, each with the place where it stands. Knows no columns.
+
+A record that cannot be read is yielded with its problem, so that a caller may report them all or stop at the first.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from gradus.errors import Misuse
+
+SUFFIXES = (".jsonl", ".json", ".csv")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One record and where it stands."""
+
+    where: str
+    """`file:line`, or `file: record 3`."""
+    values: Mapping[str, Any]
+    problem: str | None = None
+    """Why there are no values; None when there are."""
+
+    def checked(self) -> Row:
+        """This row. Raises Misuse, naming the place, when it could not be read."""
+        if self.problem is not None:
+            raise Misuse(f"{self.where}: {self.problem}")
+        return self
+
+
+def read_rows(path: str | Path) -> Iterator[Row]:
+    """The records of a file; `-` is JSONL on standard input. Raises Misuse when the file itself cannot be read."""
+    text, name = _text(str(path))
+    suffix = ".jsonl" if name == "<stdin>" else Path(name).suffix
+    if suffix not in SUFFIXES:
+        raise Misuse(f"{name}: is none of {', '.join(SUFFIXES)}")
+    readers = {".jsonl": _jsonl_rows, ".json": _json_rows, ".csv": _csv_rows}
+    return readers[suffix](name, text)
+
+
+def _text(path: str) -> tuple[str, str]:
+    name = "<stdin>" if path == "-" else path
+    try:
+        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        return data.decode("utf-8-sig"), name
+    except OSError as error:
+        raise Misuse(f"{name}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise Misuse(f"{name}:{line}: is not UTF-8 text") from None
+
+
+def _jsonl_rows(name: str, text: str) -> Iterator[Row]:
+    # Not splitlines(): it also cuts at U+2028 and its kin, which JSON allows inside texts.
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            where = f"{name}:{number}"
+            try:
+                row = _record(where, _parse(line))
+            except (ValueError, RecursionError) as error:
+                row = Row(where, {}, f"is not JSON: {error}")
+            yield row
+
+
+def _json_rows(name: str, text: str) -> Iterator[Row]:
+    try:
+        records = _parse(text)
+    except (ValueError, RecursionError) as error:
+        raise Misuse(f"{name}: is not JSON: {error}") from None
+    if not isinstance(records, list):
+        raise Misuse(f"{name}: holds no list of records")
+    for number, record in enumerate(records, start=1):
+        yield _record(f"{name}: record {number}", record)
+
+
+def _parse(text: str) -> Any:
+    return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_twins)
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a finite number")
+
+
+def _refuse_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} occurs twice")
+    return found
+
+
+def _record(where: str, value: Any) -> Row:
+    if not isinstance(value, dict):
+        return Row(where, {}, f"is {type(value).__name__}, not a record")
+    return Row(where, value)
+
+
+def _csv_rows(name: str, text: str) -> Iterator[Row]:
+    csv.field_size_limit(2**31 - 1)
+    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+    try:
+        columns = reader.fieldnames or []
+    except csv.Error as error:
+        raise Misuse(f"{name}:1: is not CSV: {error}") from None
+    if len(set(columns)) != len(columns):
+        raise Misuse(f"{name}:1: a column name occurs twice: {', '.join(columns)}")
+    start = 2
+    try:
+        for values in reader:
+            where, start = f"{name}:{start}", reader.line_num + 1
+            ragged = None in values or None in values.values()
+            problem = f"does not have {len(columns)} cells, as the first line has" if ragged else None
+            yield Row(where, {} if ragged else dict(values), problem)
+    except csv.Error as error:
+        yield Row(f"{name}:{reader.line_num}", {}, f"is not CSV: {error}")

@@ -1,0 +1,171 @@
+"""Access to the dashboard: open on the loopback address, a token everywhere else; and security headers.
+
+There is one token and there are no users. The token gives read access to everything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from http.cookies import CookieError, SimpleCookie
+from pathlib import Path
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gradus.errors import Misuse
+from services.http_server import is_loopback
+
+TOKEN_VARIABLE = "GRADUS_DASHBOARD_TOKEN"  # noqa: S105
+OPEN_VARIABLE = "GRADUS_DASHBOARD_ALLOW_ANONYMOUS"
+LEAST_TOKEN_CHARS = 16
+COOKIE = "gradus_dashboard"
+COOKIE_AGE_S = 30 * 24 * 3600
+ENTER = "/enter"
+OPEN_PATHS = frozenset({"/healthz", ENTER, "/style.css"})
+"""Paths that need no token."""
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "connect-src 'self'",
+        "img-src 'self' data:",
+        "form-action 'self'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+    )
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+
+
+def checked_token(text: str, where: str) -> str:
+    """The token that a file or a variable holds. Raises Misuse that names `where` and repeats nothing of it."""
+    token = text.strip()
+    if not token.isascii() or not token.isprintable() or " " in token:
+        raise Misuse(f"{where}: a token is printable ASCII without spaces")
+    if len(token) < LEAST_TOKEN_CHARS:
+        raise Misuse(
+            f"{where}: a token has at least {LEAST_TOKEN_CHARS} characters; "
+            "python3 -c 'import secrets; print(secrets.token_urlsafe(32))' makes one"
+        )
+    return token
+
+
+def token_of_file(path: Path) -> str:
+    """Raises Misuse for a file that cannot be read or holds no token: it must never open the page to everybody."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise Misuse(f"--token-file {path} cannot be read: {type(error).__name__}") from None
+    return checked_token(text, f"--token-file {path}")
+
+
+def refuse_open_page(host: str, token: str | None, *, allow_anonymous: bool) -> None:
+    """Raises Misuse for a page without a token that others than this machine could reach."""
+    if token or allow_anonymous or is_loopback(host):
+        return
+    raise Misuse(
+        f"refusing to serve on {host or 'every address'} without a token: anybody who reaches it could read "
+        f"completions and settings. Name a file that holds one with --token-file, or set {TOKEN_VARIABLE}, or bind to "
+        "127.0.0.1, or, inside a network that is closed already (a compose network without published ports), set "
+        f"{OPEN_VARIABLE}=true"
+    )
+
+
+class TokenVerifier:
+    """Compares tokens and session cookies with the configured token."""
+
+    def __init__(self, token: str | None) -> None:
+        self._token = token
+        # Whoever reads the cookie from a disk does not have the token, and a new token ends all sessions.
+        self.session = hmac.new((token or "").encode(), b"gradus dashboard session", hashlib.sha256).hexdigest()
+
+    @property
+    def is_open(self) -> bool:
+        return self._token is None
+
+    def fits(self, token: str) -> bool:
+        return self._token is not None and hmac.compare_digest(token.encode(), self._token.encode())
+
+    def admits(self, headers: Headers) -> bool:
+        """A bearer token or the cookie of one who entered."""
+        if self.is_open:
+            return True
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and self.fits(given.strip()):
+            return True
+        return hmac.compare_digest(_session_in(headers.get("cookie", "")).encode(), self.session.encode())
+
+
+def _session_in(cookie: str) -> str:
+    try:
+        found = SimpleCookie(cookie).get(COOKIE)
+    except CookieError:
+        return ""
+    return found.value if found else ""
+
+
+class AuthMiddleware:
+    """Refuses requests without the token or a session cookie, and adds the security headers to every response."""
+
+    def __init__(self, app: ASGIApp, verifier: TokenVerifier, *, only_this_machine: bool) -> None:
+        """`only_this_machine`: without a token, refuse names other than this machine's in `Host`, which a page
+        elsewhere could have made to lead here."""
+        self._app = app
+        self._verifier = verifier
+        self._checks_host = only_this_machine and verifier.is_open
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers[name] = value
+            await send(message)
+
+        answer = self._refusal(scope)
+        await (answer or self._app)(scope, receive, with_headers)
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        headers, path = Headers(scope=scope), scope["path"]
+        if self._checks_host and not _is_this_machine(headers.get("host", "")):
+            return _problem(403, "this address is only for this machine; ask for 127.0.0.1 or localhost")
+        if path in OPEN_PATHS or self._verifier.admits(headers):
+            return None
+        if path == "/" and scope["method"] in ("GET", "HEAD"):
+            return RedirectResponse(ENTER, 303)
+        refusal = _problem(401, "send the token in the header `Authorization: Bearer <token>`, or enter it at /enter")
+        refusal.headers["www-authenticate"] = "Bearer"
+        return refusal
+
+
+def _is_this_machine(host: str) -> bool:
+    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    return is_loopback(name)
+
+
+def _problem(status: int, detail: str) -> Response:
+    body = {"type": "about:blank", "title": "Refused", "status": status, "detail": detail}
+    return JSONResponse(body, status, media_type="application/problem+json")
+
+
+def entered(verifier: TokenVerifier) -> Response:
+    """Sends one who gave the right token to the page, with a cookie: a browser adds no header to event streams."""
+    response = RedirectResponse("/", 303)
+    response.set_cookie(COOKIE, verifier.session, max_age=COOKIE_AGE_S, httponly=True, samesite="strict")
+    return response

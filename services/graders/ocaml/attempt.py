@@ -1,0 +1,129 @@
+"""One grading attempt, an answer to a task on its way through boxes, and what the warm and the cold path share."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from gradus.contract import Diagnostic, Stage, TestCount
+from gradus.errors import InternalFault
+from gradus.tasks.ocaml import Framework, OcamlTask
+from services.graders.base.code import CodeFacts
+from services.graders.base.harness_report import HarnessReport
+
+TOY = b"let toy = 1\n"
+"""Compiles wherever anything compiles: tells an answer that breaks the compiler from a box that is broken."""
+
+_NAMES_OUNIT = re.compile(r"\bOUnit2?\b|>::")
+_NEEDS_MORE = re.compile(r"\b(?:Sys|Unix|Str|Thread|Mutex|Obj|Marshal)\.")
+"""Tests that name these may want libraries or system calls that standing boxes do not have."""
+_DIAGNOSTICS = TypeAdapter(tuple[Diagnostic, ...])
+
+Sections = dict[str, bytes]
+
+
+def is_warm_eligible(task: OcamlTask) -> bool:
+    """Needs nothing but the standard library: can take the warm path, and runs under the tightest filter."""
+    plain = not task.files and all(package in ("ounit2", "oUnit") for package in task.packages)
+    return plain and not _NEEDS_MORE.search(task.tests)
+
+
+@dataclass
+class GradingAttempt:
+    task: OcamlTask
+    code: str
+    slot: int
+    cpu_s: float = 0.0
+    """Used in boxes so far."""
+    secret: str = field(default_factory=lambda: secrets.token_hex(16))
+    """Known to the harness of this one run, and to nobody else."""
+
+    @property
+    def framework(self) -> Framework:
+        if self.task.framework:
+            return self.task.framework
+        return Framework.OUNIT2 if _NAMES_OUNIT.search(self.task.tests) else Framework.ASSERT
+
+    def sections(self) -> Sections:
+        """What every request to the front says of the task."""
+        # Names that must not meet the answer's: with a signature they cannot, and compiled tests can be used again.
+        alias = "task" if self.task.signature is not None else secrets.token_hex(8)
+        said = {"module": self.task.module, "framework": self.framework.value, "alias": alias}
+        if self.task.signature is not None:
+            said["signature"] = self.task.signature
+        return {name: text.encode() for name, text in said.items()}
+
+
+def encode_sections(sections: Mapping[str, bytes]) -> bytes:
+    return b"".join(f"{name} {len(data)}\n".encode() + data for name, data in sections.items())
+
+
+def decode_sections(text: bytes) -> Sections | None:
+    """The front's reply, or None when it is not complete."""
+    found: Sections = {}
+    position = 0
+    while position < len(text):
+        end = text.find(b"\n", position)
+        name, _, length = text[position:end].rpartition(b" ")
+        if end < 0 or not length.isdigit():
+            return None
+        position = end + 1 + int(length)
+        if position > len(text):
+            return None
+        found[name.decode()] = text[end + 1 : position]
+    return found or None
+
+
+def read(reply: Mapping[str, bytes], section: str) -> dict[str, Any]:
+    """The JSON section of that name. Raises InternalFault when the front found the *task* unusable."""
+    if "broken" in reply:
+        why = reply["broken"].decode(errors="replace").strip()
+        message = f"this task cannot be judged: {why[:2000]}. Check it with `gradus tasks validate`"
+        raise InternalFault(message, retryable=False)
+    said: dict[str, Any] = json.loads(reply[section].decode(errors="replace"))
+    return said
+
+
+def facts_of(said: Mapping[str, Any]) -> CodeFacts:
+    """What the front saw of the answer."""
+    return CodeFacts(
+        stage=Stage.COMPILE if said["typed"] == said["total"] > 0 else Stage.TYPES,
+        typed_share=said["typed"] / said["total"] if said["total"] else 0.0,
+        flags=tuple(f"forbidden:{what.lower()}" for what in said["forbidden"]),
+        diagnostics=_DIAGNOSTICS.validate_python(said["diagnostics"]),
+    )
+
+
+def facts_compiler_gave_up(*, limit: bool) -> CodeFacts:
+    """The compiler came to no end on this answer, or broke on it."""
+    message = "the compiler did not come to an end within its limits" if limit else "the answer breaks the compiler"
+    flag = "limit:compile" if limit else "compiler:crash"
+    return CodeFacts(Stage.TYPES, flags=(flag,), diagnostics=(Diagnostic(stage=Stage.TYPES, message=message),))
+
+
+def facts_tests_do_not_compile(facts: CodeFacts, why: str) -> CodeFacts:
+    """The tests do not fit this answer."""
+    return replace(
+        facts, stage=Stage.COMPILE, diagnostics=(*facts.diagnostics, Diagnostic(stage=Stage.COMPILE, message=why))
+    )
+
+
+def facts_of_run(facts: CodeFacts, proof: HarnessReport, limit: str | None, reason: str | None) -> CodeFacts:
+    """The tests ran: what was proven, and the limit that ended the run if one did."""
+    # A suite that came to nothing proves nothing: it counts as one test that did not pass.
+    tests = proof.tests if proof.tests.total else TestCount(passed=0, total=1)
+    reasons: Iterable[str] = (*((reason,) if reason else ()), *proof.reasons)
+    return replace(
+        facts,
+        stage=Stage.TESTS,
+        compiled=True,
+        tests=tests,
+        flags=(*facts.flags, *((f"limit:{limit}",) if limit else ())),
+        diagnostics=tuple(Diagnostic(stage=Stage.TESTS, message=text) for text in reasons),
+    )

@@ -1,0 +1,154 @@
+"""The cold path: the stock compiler, in a fresh box for each step. For every task; the reference for the warm path.
+
+Three boxes: the tests do not exist in the first, nothing of the answer runs in the second, and the third has neither
+compiler nor sources.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from dataclasses import replace
+
+from gradus.errors import InternalFault, SandboxFault
+from services.graders.base.code import CodeFacts
+from services.graders.base.harness_report import parse_test_report
+from services.graders.ocaml.attempt import (
+    TOY,
+    GradingAttempt,
+    Sections,
+    decode_sections,
+    encode_sections,
+    facts_compiler_gave_up,
+    facts_of,
+    facts_of_run,
+    facts_tests_do_not_compile,
+    is_warm_eligible,
+    read,
+)
+from services.graders.ocaml.config import OcamlConfig
+from services.graders.ocaml.toolchain import MOUNT, SEAL, OcamlToolchain
+from services.sandbox import Command, ExitReason, Limits, Outcome, Sandbox
+
+_VIEW = f"{MOUNT}/view".encode()
+_STOPPED_BY_ITS_TIMER = 128 + signal.SIGPROF
+_LOADING_THE_SEAL = ("-dllib", SEAL, "-dllpath", MOUNT)
+
+
+class ColdPath:
+    def __init__(self, sandbox: Sandbox, toolchain: OcamlToolchain, config: OcamlConfig) -> None:
+        self._sandbox = sandbox
+        self._toolchain = toolchain
+        self._config = config
+
+    def facts(self, attempt: GradingAttempt) -> CodeFacts:
+        """What the boxes show of this answer. Raises Fault for what is not its doing."""
+        request = {**self._request(attempt), "answer": attempt.code.encode(), "view": _VIEW}
+        outcome = self._front(attempt, "answer", request)
+        reply = decode_sections(outcome.report)
+        if reply is None:
+            return self._gave_up(attempt, outcome)
+        said = read(reply, "facts")
+        facts = facts_of(said)
+        return self._tested(attempt, facts, reply) if said["compiled"] else facts
+
+    def _gave_up(self, attempt: GradingAttempt, outcome: Outcome) -> CodeFacts:
+        """The front said nothing. Was it this answer, or is the box broken? A toy answer in the same box tells."""
+        _refuse_starved(outcome, "the compiler")
+        limit = outcome.exit_reason is ExitReason.CPU_LIMIT
+        if not limit:
+            toy = {"ocamlc": self._toolchain.ocamlc.encode(), "view": _VIEW, "module": b"toy", "answer": TOY}
+            if decode_sections(self._front(attempt, "answer", toy).report) is None:
+                raise SandboxFault(f"the compiler does not run in its box: {_said(outcome)}")
+        return facts_compiler_gave_up(limit=limit)
+
+    def _tested(self, attempt: GradingAttempt, facts: CodeFacts, compiled: Mapping[str, bytes]) -> CodeFacts:
+        inputs = {f"in/{name.removeprefix('out/')}": data for name, data in compiled.items() if name != "facts"}
+        request = {**self._request(attempt), **inputs, "tests": attempt.task.tests.encode()}
+        request["includes"] += f"\n{MOUNT}".encode()  # the harness, which answers never see
+        outcome = self._front(attempt, "tests", request)
+        reply = decode_sections(outcome.report)
+        if reply is None:
+            _refuse_starved(outcome, "the compiler")
+            raise InternalFault(f"the tests could not be compiled: {outcome.exit_reason}: {_said(outcome)}")
+        plan = read(reply, "plan")
+        if plan["mismatch"]:
+            return facts_tests_do_not_compile(facts, plan["mismatch"])
+        return self._ran(attempt, facts, reply["out/program"], plan["total"])
+
+    def _ran(self, attempt: GradingAttempt, facts: CodeFacts, program: bytes, expected: int) -> CodeFacts:
+        limits = self._config.run_limits(attempt.task.limits)
+        cpu_ms = self._config.run_cpu_ms(attempt.task.limits)
+        packages = "false" if is_warm_eligible(attempt.task) else "true"
+        command = Command(
+            argv=(self._toolchain.ocamlrun, "/box/program"),
+            limits=limits,
+            stdin=f"{attempt.secret} {cpu_ms} {packages}\n".encode(),
+            files={"/box/program": program},
+            binds=self._toolchain.run_binds,
+            mounts={str(self._toolchain.build / SEAL): f"{MOUNT}/{SEAL}"},
+        )
+        outcome = self._run(attempt, command)
+        _refuse_starved(outcome, "the answer")
+        proof = parse_test_report(outcome.report, attempt.secret, expected)
+        if not proof.started and outcome.exit_reason is ExitReason.EXITED:
+            raise SandboxFault(f"the program did not start: {_said(outcome)}")
+        return facts_of_run(facts, proof, *_limit_hit(outcome, cpu_ms, limits))
+
+    def _request(self, attempt: GradingAttempt) -> Sections:
+        toolchain = self._toolchain
+        packages = toolchain.packages(attempt.task.packages)
+        harness = ["gradus_harness", "gradus_start", *(["oUnit2"] if attempt.framework == "ounit2" else [])]
+        request = {
+            "ocamlc": toolchain.ocamlc,
+            "includes": "\n".join(packages.includes),
+            "archives": "\n".join(packages.archives),
+            "ppx": "\n".join(packages.ppx),
+            "harness": "\n".join([*_LOADING_THE_SEAL, *(f"{MOUNT}/{unit}.cmo" for unit in harness)]),
+            **{f"file/{name}": text for name, text in attempt.task.files.items()},
+        }
+        return {**attempt.sections(), **{name: text.encode() for name, text in request.items()}}
+
+    def _front(self, attempt: GradingAttempt, mode: str, request: Sections) -> Outcome:
+        limits = replace(self._config.cold_compile_limits(attempt.task.limits), report_kb=65536)
+        command = Command(
+            argv=(f"{MOUNT}/front", mode),
+            limits=limits,
+            stdin=encode_sections(request),
+            binds=self._toolchain.compile_binds,
+            mounts={str(self._toolchain.build): MOUNT},
+        )
+        return self._run(attempt, command)
+
+    def _run(self, attempt: GradingAttempt, command: Command) -> Outcome:
+        memory_mb = command.limits.memory_mb + self._toolchain.reserved_mb
+        limits = replace(command.limits, memory_mb=memory_mb)
+        outcome = self._sandbox.run(replace(command, limits=limits, environment=self._toolchain.environment))
+        attempt.cpu_s += outcome.cpu_s
+        return outcome
+
+
+def _refuse_starved(outcome: Outcome, what: str) -> None:
+    if outcome.exit_reason is ExitReason.WALL_STARVED:
+        raise SandboxFault(f"{what} got no CPU: this machine is overloaded")
+
+
+def _said(outcome: Outcome) -> str:
+    said = outcome.stderr.decode(errors="replace").strip()[-500:]
+    return f"exit code {outcome.exit_code}: {said or 'nothing said'}"
+
+
+def _limit_hit(outcome: Outcome, cpu_ms: int, limits: Limits) -> tuple[str | None, str | None]:
+    exit_reason = outcome.exit_reason
+    used_up = outcome.cpu_s * 1e3 >= 0.5 * cpu_ms  # its own account, and that of the clock's ticks, differ
+    if exit_reason is ExitReason.EXITED and outcome.exit_code == _STOPPED_BY_ITS_TIMER and used_up:
+        exit_reason = ExitReason.CPU_LIMIT
+    match exit_reason:
+        case ExitReason.CPU_LIMIT:
+            return "cpu", f"the answer was stopped after {cpu_ms / 1e3:g} s of CPU time"
+        case ExitReason.WALL_IDLE:
+            return "wall", f"the answer was stopped: it slept for {limits.wall_s:.0f} s"
+        case ExitReason.OUTPUT_LIMIT:
+            return "output", f"the answer was stopped: it wrote more than {2 * limits.output_kb} kB"
+        case _:
+            return None, None

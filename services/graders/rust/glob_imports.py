@@ -1,0 +1,116 @@
+"""What `use solution::*;` in tests brings in. With such an import the answer would choose what words mean there.
+
+It becomes a list of names: those that the task declares, or else those that the tests mention and the answer defines,
+but for words of the language, its prelude and its primitive types. Traits come in only if the tests do not compile
+without a method of theirs. Compiles nothing itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+
+from gradus.tasks.rust import RustTask
+from services.graders.rust.answer import RustAnswer
+from services.graders.rust.lexer import Item, Kind, Token, code, items, macro_bodies
+
+_RESERVED = (Path(__file__).parent / "reserved_names.txt").read_text().split()
+RESERVED = frozenset(name for name in _RESERVED if not name.endswith("!"))
+"""What a name means of itself: no answer may give it another meaning in tests."""
+RESERVED_MACROS = frozenset(name.removesuffix("!") for name in _RESERVED if name.endswith("!"))
+"""An answer without macros may have functions of these names."""
+STD_METHODS = frozenset((Path(__file__).parent / "std_methods.txt").read_text().split())
+"""Methods of the standard library that tests use to judge."""
+_QUOTED = re.compile(r"`(?:r#)?(\w+)!?`")
+
+
+def globs(text: str, crate: str) -> Iterator[tuple[Token, Token]]:
+    """First and last token of every import of everything from the answer's crate or a module of it."""
+    found = code(text)
+    at = 0
+    while at < len(found):
+        if found[at].kind is Kind.NAME and found[at].text == "use":
+            end = next((n for n in range(at, len(found)) if found[n].text == ";"), len(found) - 1)
+            words = [token.text for token in found[at : end + 1]]
+            if crate in words[:4] and "*" in words:
+                yield found[at], found[end]
+            at = end
+        at += 1
+
+
+def is_plain(declaration: str, crate: str) -> bool:
+    """Is it `use solution::*;`, and not of a module?"""
+    return "".join(declaration.split()).removeprefix("use").removeprefix("::") == f"{crate}::*;"
+
+
+def names_to_import(task: RustTask, answer: RustAnswer) -> set[str]:
+    """What tests mention and the answer defines at its root, as far as can be read; no traits but those named."""
+    defined = {item.name for item in answer.items[answer.entry] if item.name}
+    return defined & _mentioned(task, answer)
+
+
+def names_missed(task: RustTask, answer: RustAnswer, complaints: Collection[str]) -> set[str]:
+    """What else to import after the compiler's `complaints` about the tests: names, and traits with such methods."""
+    quoted = {name for complaint in complaints for name in _QUOTED.findall(complaint)}
+    methods = quoted & _called(task)
+    traits = {item.name for item in _traits(answer) if methods & _methods(item, answer)}
+    return (quoted & _mentioned(task, answer)) | traits
+
+
+def shadowed_std_method(task: RustTask, answer: RustAnswer, imported: Collection[str]) -> str | None:
+    """A method of the standard library that tests call and a trait in their scope may stand in for."""
+    called = _called(task) & STD_METHODS
+    if any(not is_plain(task.tests[a.start : b.start + 1], task.crate) for a, b in globs(task.tests, task.crate)):
+        own = [*_traits(answer)] and _all_names(answer)  # whatever that module holds is in scope
+    else:
+        own = {name for item in _traits(answer) if item.name in imported for name in _methods(item, answer)}
+    return min(called & set(own), default=None)
+
+
+def _mentioned(task: RustTask, answer: RustAnswer) -> set[str]:
+    """Names that tests use by themselves and neither define nor import from elsewhere."""
+    found = code(task.tests)
+    own: set[str] = set()
+    for item in items(found):
+        if item.word != "mod":  # a module and a function can have one name
+            own.add(item.name)
+        if item.word == "use" and task.crate not in [token.text for token in item.body[:4]]:
+            own |= {token.text for token in item.body[2:]}  # the first word may be of the answer: `use Error::*;`
+    names = {token.text for n, token in enumerate(found) if token.kind is Kind.NAME and not _of(found, n)}
+    has_macros = any(token.text == "macro_rules" for body in answer.tokens.values() for token in body)
+    return names - own - RESERVED - (RESERVED_MACROS if has_macros else set())
+
+
+def _called(task: RustTask) -> set[str]:
+    """Names of methods and associated functions."""
+    found = code(task.tests)
+    return {token.text for n, token in enumerate(found) if token.kind is Kind.NAME and _of(found, n)}
+
+
+def _of(found: Sequence[Token], at: int) -> bool:
+    """Is the name at `at` behind a point or a path?"""
+    before = [token.text for token in found[max(0, at - 2) : at]]
+    return before[-1:] == ["."] or before == [":", ":"]
+
+
+def _traits(answer: RustAnswer) -> Iterator[Item]:
+    for found in answer.items.values():
+        yield from (item for item in found if item.word == "trait")
+
+
+def _methods(trait: Item, answer: RustAnswer) -> set[str]:
+    """Names of its functions; of one with macros in it, any name of the answer."""
+    body = trait.body
+    if any(token.text == "!" for token in body):
+        return _all_names(answer)
+    return {body[n].text for n in range(1, len(body)) if body[n - 1].text == "fn"}
+
+
+def _all_names(answer: RustAnswer) -> set[str]:
+    """Names that may be a function's: where there are macros, all; else those behind `fn`."""
+    names: set[str] = set()
+    for found in answer.tokens.values():
+        anything = any(True for _ in macro_bodies(found))
+        names |= {token.text for n, token in enumerate(found) if anything or (n and found[n - 1].text == "fn")}
+    return names

@@ -1,0 +1,113 @@
+"""The third box: the program alone. Tests report through the harness and its secret, cases by their output."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from gradus.contract import TestCount
+from gradus.errors import SandboxFault
+from gradus.tasks.rust import RustTask, StdioCase
+from services.graders.base.harness_report import parse_test_report
+from services.graders.rust.config import RustConfig
+from services.graders.rust.toolchain import RustToolchain
+from services.sandbox import Command, ExitReason, Limits, Outcome, Sandbox
+
+_PROGRAM = "/box/program"
+_OF_THE_BOX = frozenset({1, 126, 127})
+"""Exit codes of bubblewrap and of what starts the program when they fail; a program may have them too."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    tests: TestCount
+    reasons: tuple[str, ...]
+    """Why tests did not pass, in numbers."""
+    limit: str | None
+    """The limit that ended a run."""
+    cpu_s: float
+    passed: tuple[str, ...] = ()
+    """Names of the tests that passed."""
+    doubtful: bool = False
+    """Nothing shows that the program was started: the box may be broken."""
+
+
+class NotStarted(Exception):
+    """The harness did not come to speak: the box is broken, or this program cannot be started at all."""
+
+
+class Runner:
+    def __init__(self, sandbox: Sandbox, toolchain: RustToolchain, config: RustConfig) -> None:
+        self._sandbox = sandbox
+        self._toolchain = toolchain
+        self._config = config
+
+    def tests(self, program: bytes, task: RustTask) -> RunResult:
+        """Run all tests; believe what the harness signed. Raises NotStarted."""
+        secret = secrets.token_hex(16)
+        outcome, limits = self._run(program, task, secret + "\n")
+        proof = parse_test_report(outcome.report, secret, expected=0)
+        if not proof.started and outcome.exit_reason is ExitReason.EXITED:
+            said = outcome.stderr.decode(errors="replace").strip()[-500:]
+            raise NotStarted(f"exit code {outcome.exit_code}: {said or 'nothing said'}")
+        limit, why = _limit_hit(outcome, limits)
+        # A suite that came to nothing proves nothing: it counts as one test that did not pass.
+        tests = proof.tests if proof.tests.total else TestCount(passed=0, total=1)
+        return RunResult(tests, (*why, *proof.reasons), limit, outcome.cpu_s, proof.passed)
+
+    def cases(self, program: bytes, task: RustTask) -> RunResult:
+        """Run the program once per case, until all are done or one run hits a limit."""
+        passed, cpu_s, limit, reasons, doubtful = 0, 0.0, None, [], False
+        for number, case in enumerate(task.cases, 1):
+            outcome, limits = self._run(program, task, case.stdin)
+            cpu_s += outcome.cpu_s
+            limit, why = _limit_hit(outcome, limits)
+            wrong = [*why] or list(_differences(outcome, case))
+            passed += not wrong
+            doubtful |= outcome.exit_code in _OF_THE_BOX and not outcome.stdout
+            reasons += [f"case {number} of {len(task.cases)}: {text}" for text in wrong]
+            if limit:
+                break
+        tests = TestCount(passed=passed, total=len(task.cases))
+        return RunResult(tests, tuple(reasons), limit, cpu_s, doubtful=doubtful)
+
+    def _run(self, program: bytes, task: RustTask, stdin: str) -> tuple[Outcome, Limits]:
+        limits = replace(self._config.run_limits(task.limits), output_kb=1024)
+        command = Command(
+            argv=(_PROGRAM,),
+            limits=limits,
+            stdin=stdin.encode(),
+            programs={_PROGRAM: program},
+            binds=self._toolchain.run_binds,
+            mounts=self._toolchain.run_mounts,
+        )
+        outcome = self._sandbox.run(command)
+        if outcome.exit_reason is ExitReason.WALL_STARVED:
+            raise SandboxFault("the answer got no CPU: this machine is overloaded")
+        return outcome, limits
+
+
+def _differences(outcome: Outcome, case: StdioCase) -> Iterator[str]:
+    """What is not as the case wants it, without saying what it wants."""
+    if outcome.exit_code != 0:
+        yield f"the program ended with exit code {outcome.exit_code}"
+    elif _lines(outcome.stdout.decode(errors="replace")) != _lines(case.stdout):
+        yield "the output is not the expected one"
+
+
+def _lines(text: str) -> list[str]:
+    """Without white space at the ends of lines and without empty lines at the end."""
+    return [line.rstrip() for line in text.rstrip().split("\n")]
+
+
+def _limit_hit(outcome: Outcome, limits: Limits) -> tuple[str | None, tuple[str, ...]]:
+    match outcome.exit_reason:
+        case ExitReason.CPU_LIMIT:
+            return "cpu", (f"the answer was stopped after {limits.cpu_s} s of CPU time",)
+        case ExitReason.WALL_IDLE:
+            return "wall", (f"the answer was stopped: it slept for {limits.wall_s:.0f} s",)
+        case ExitReason.OUTPUT_LIMIT:
+            return "output", (f"the answer was stopped: it wrote more than {2 * limits.output_kb} kB",)
+        case _:
+            return None, ()

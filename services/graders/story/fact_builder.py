@@ -1,0 +1,355 @@
+"""Stories and references -> facts: which story answers what, and whether it makes sense. Makes no reward of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gradus.contract import Diagnostic, Severity, Stage
+from gradus.tasks.story import StoryTask
+from services.graders.story import semantic_checks
+from services.graders.story.encoder import Embeddings
+from services.graders.story.facts import Senses, StoryFacts
+from services.graders.story.lexicon import content, tokens
+from services.graders.story.matching import (
+    ANSWERED,
+    Floats,
+    Gate,
+    Matching,
+    Vectors,
+    connected,
+    match,
+    repeats,
+    similarities,
+)
+from services.graders.story.parser import Rejected, Story, StoryList, read_story, tidied
+
+FEWEST_WORDS, MOST_WORDS, LONGEST = 8, 45, 80
+"""Words of real stories (5 to 95 of 100 have 10 to 44), and the length that is worth nothing."""
+
+SAME_BENEFIT = 0.5
+"""Shared words, of all words of two benefits, from which they are one."""
+OTHERS_ROLE = 0.1
+"""What a role is worth that is not its reference's but another one's."""
+META = 0.3
+"""What a want is worth that speaks of stories where the task does not."""
+EXPLAINED = 0.25
+"""Share of a benefit's words that are the task's, the want's or usual from which nothing is asked about it."""
+SENSE = 0.15
+"""What making sense by itself adds to a benefit's cosine."""
+RELATED = (0.15, 0.30)
+"""Cosine of a benefit and what is nearest to it, of the own want and all references, with SENSE: worth nothing, all."""
+RELEVANT = (0.15, 0.35)
+"""Cosines of a part of a want and the reference that is nearest to it."""
+OF_PLACE = 0.1
+"""What the places of stories and references count for, all together, beside one role that is the same."""
+
+
+class Embedder(Protocol):
+    def embed(self, texts: Sequence[str]) -> Embeddings: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    want: str
+    """Of a story its want, of a bare title the title."""
+    parsed_want: semantic_checks.ParsedWant
+    role: frozenset[str]
+    """Stems; empty of a bare title."""
+    has_benefit: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSpec:
+    """What a task asks for, read once."""
+
+    references: tuple[Reference, ...]
+    known: frozenset[str]
+    """Stems of the task's own words: goal, references, context."""
+    roles: frozenset[frozenset[str]]
+    """Stems of each role that a reference has."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoryMeasurement:
+    facts: StoryFacts
+    cpu_s: float
+    """Of the model."""
+
+
+class _Matched(NamedTuple):
+    """A story beside the reference that it answers."""
+
+    story: Story
+    parsed_want: semantic_checks.ParsedWant
+    reference: Reference
+    vector: Vectors
+    """(width,), of the want."""
+    fluency: float
+    """1 less what its want lacks in fluency that the reference has: where titles are jargon, jargon is fine."""
+    gated: float
+
+
+class _PendingChecks(NamedTuple):
+    """Texts of a story that need a second embedding pass; most honest stories have none."""
+
+    role: str | None
+    benefit: str | None
+    pieces: tuple[str, ...]
+
+    @property
+    def texts(self) -> Iterator[str]:
+        yield from (text for text in (self.role, self.benefit, *self.pieces) if text is not None)
+
+
+class _SecondPass:
+    """The embeddings of the texts in `_PendingChecks`."""
+
+    def __init__(self, texts: Sequence[str], embedded: Embeddings | None) -> None:
+        self._rows = {text: row for row, text in enumerate(texts)}
+        self._embedded = embedded
+        self.cpu_s = embedded.cpu_s if embedded else 0.0
+
+    @classmethod
+    def of(cls, texts: Sequence[str], encoder: Embedder) -> _SecondPass:
+        distinct = list(dict.fromkeys(texts))
+        return cls(distinct, encoder.embed(distinct) if distinct else None)
+
+    def vector(self, text: str) -> Vectors:
+        assert self._embedded is not None
+        row: Vectors = self._embedded.vectors[self._rows[text]]
+        return row
+
+    def inner(self, text: str) -> Vectors:
+        assert self._embedded is not None
+        row: Vectors = self._embedded.inner[self._rows[text]]
+        return row
+
+
+def asked_by(task: StoryTask) -> TaskSpec:
+    """What `task` asks for; in an order of its own, so that the order of the references cannot matter."""
+    context = " ".join(_texts(task.team_context))
+    return _asked(tuple(sorted(task.references)), f"{task.sprint_goal} {context}"[:20_000])
+
+
+@lru_cache(maxsize=500)
+def _asked(references: tuple[str, ...], about: str) -> TaskSpec:
+    read = tuple(_reference(text) for text in references if tidied(text))
+    known = frozenset(content(about)).union(*(content(text) for text in references))
+    return TaskSpec(read, known, frozenset(reference.role for reference in read if reference.role))
+
+
+def _reference(text: str) -> Reference:
+    text = tidied(text)
+    found = read_story(text)
+    if isinstance(found, Story):
+        role = frozenset(content(found.role))
+        return Reference(found.want, semantic_checks.parse_want(found.want), role, found.benefit is not None)
+    title = _bare_title(text)
+    return Reference(title, semantic_checks.parse_want(title), frozenset(), has_benefit=False)
+
+
+def _bare_title(text: str) -> str:
+    """The title without `[Design]` or `(Internal)` in front, unless that is all there is."""
+    title = text
+    while title[:1] in "[(" and (end := title.find("])"["[(".index(title[0])])) > 0 and title[end + 1 :].strip():
+        title = title[end + 1 :].strip()
+    return title
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All texts in a JSON value, keys left out."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list | tuple):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _texts(part)
+
+
+def judged(answer: StoryList, asked: TaskSpec, gate: Gate, encoder: Embedder) -> StoryMeasurement:
+    """The facts of `answer`. Raises Fault when the encoder fails."""
+    stories = tuple(sorted(answer.stories, key=lambda story: (story.want, story.text)))
+    if not stories or not asked.references:
+        return StoryMeasurement(_nothing(answer, asked), 0.0)
+    embedded = encoder.embed([story.want for story in stories] + [one.want for one in asked.references])
+    own, others = embedded.vectors[: len(stories)], embedded.vectors[len(stories) :]
+    parsed_wants = [semantic_checks.parse_want(story.want) for story in stories]
+    cosines = similarities(own, others)
+    matching = match(
+        _agreeing(gate(cosines), parsed_wants, asked), cosines, others, _telling_twins_apart(stories, asked)
+    )
+    fluency = semantic_checks.probe("fluency")(embedded.inner)
+    matched = [
+        _Matched(
+            stories[pair.story],
+            parsed_wants[pair.story],
+            asked.references[pair.reference],
+            own[pair.story],
+            1.0 - max(0.0, float(fluency[len(stories) + pair.reference] - fluency[pair.story])),
+            pair.gated,
+        )
+        for pair in matching.pairs
+    ]
+    senses, more_cpu_s = _senses_of(matched, asked, others, encoder)
+    repeated = repeats(own, others, matching.pairs)
+    return StoryMeasurement(_facts(answer, stories, asked, matching, repeated, senses), embedded.cpu_s + more_cpu_s)
+
+
+def _facts(
+    answer: StoryList, stories: Sequence[Story], asked: TaskSpec, matching: Matching, repeated: float, senses: Senses
+) -> StoryFacts:
+    return StoryFacts(
+        stage=Stage.SCORE,
+        lines=answer.lines,
+        stories=len(stories),
+        references=matching.references,
+        matched=matching.total,
+        answered=sum(pair.gated >= ANSWERED for pair in matching.pairs),
+        benefits=sum(map(_has_own_benefit, stories)) / len(stories),
+        benefits_wanted=sum(reference.has_benefit for reference in asked.references) / len(asked.references),
+        fitting_length=sum(map(_fitting_length, stories)) / len(stories),
+        boilerplate=_boilerplate(stories),
+        repeats=repeated,
+        senses=senses,
+        flags=_flags(answer, senses),
+        diagnostics=tuple(_diagnostics(answer, stories, matching)),
+    )
+
+
+def _telling_twins_apart(stories: Sequence[Story], asked: TaskSpec) -> Floats | None:
+    """(stories, references): 1 where the roles are the same, and a little for the first with the first. None where no
+    two stories want the same. Rounding, which depends on who shares a pass, decides nothing among them."""
+    if len({story.want for story in stories}) == len(stories):
+        return None
+    roles = [frozenset(content(story.role)) for story in stories]
+    same = np.array([[float(role == reference.role) for reference in asked.references] for role in roles])
+    places = np.outer(np.arange(len(stories)), np.arange(len(asked.references))) / (same.size * min(same.shape))
+    told: Floats = same + OF_PLACE * places
+    return told
+
+
+def _nothing(answer: StoryList, asked: TaskSpec) -> StoryFacts:
+    return StoryFacts(
+        stage=Stage.EXTRACT,
+        lines=answer.lines,
+        references=len(asked.references),
+        flags=answer.flags,
+        diagnostics=tuple(_diagnostics(answer, (), Matching((), 0))),
+    )
+
+
+def _agreeing(gated: Floats, parsed_wants: Sequence[semantic_checks.ParsedWant], asked: TaskSpec) -> Floats:
+    """`gated`, less where a story wants what its reference denies."""
+    made = gated.copy()
+    for story, reference in zip(*map(NDArray.tolist, gated.nonzero()), strict=True):
+        agreement = semantic_checks.agreement(parsed_wants[story], asked.references[reference].parsed_want)
+        if agreement != 1.0:
+            made[story, reference] *= agreement
+    return made
+
+
+def _senses_of(
+    pairs: Sequence[_Matched], asked: TaskSpec, references: Vectors, encoder: Embedder
+) -> tuple[Senses, float]:
+    """How much sense the matched stories make, and the CPU seconds of the model for what had to be looked at again."""
+    if not pairs:
+        return Senses(), 0.0
+    doubts = [_pending_checks(one, asked) for one in pairs]
+    again = _SecondPass.of([text for doubt in doubts for text in doubt.texts], encoder)
+    scores = [
+        (
+            one.fluency,
+            _focus(one, doubt, asked, again, references),
+            _coherence(one, doubt, again, references),
+            _role(one, doubt, asked, again),
+        )
+        for one, doubt in zip(pairs, doubts, strict=True)
+    ]
+    weights = np.array([one.gated for one in pairs])
+    means = weights @ np.array(scores) / weights.sum()
+    return Senses(*(round(float(mean), 6) for mean in means)), again.cpu_s
+
+
+def _pending_checks(one: _Matched, asked: TaskSpec) -> _PendingChecks:
+    """What the words alone do not clear."""
+    story, known = one.story, asked.known
+    benefit = story.benefit
+    if benefit is not None and semantic_checks.explained(benefit, known, one.parsed_want.stems) >= EXPLAINED:
+        benefit = None
+    return _PendingChecks(
+        role=None if semantic_checks.is_actor(story.role, known) else story.role,
+        benefit=benefit,
+        pieces=semantic_checks.pieces(story.want) if semantic_checks.is_long(story.want, one.reference.want) else (),
+    )
+
+
+def _focus(one: _Matched, doubt: _PendingChecks, asked: TaskSpec, again: _SecondPass, references: Vectors) -> float:
+    if semantic_checks.is_about_stories(one.story.want, asked.known):
+        return META
+    if not doubt.pieces:
+        return 1.0
+    nearest = [float((references @ again.vector(piece)).max()) for piece in doubt.pieces]
+    words = [len(tokens(piece)) for piece in doubt.pieces]
+    said = [number * semantic_checks.ramp(cosine, *RELEVANT) for cosine, number in zip(nearest, words, strict=True)]
+    return sum(said) / sum(words)
+
+
+def _coherence(one: _Matched, doubt: _PendingChecks, again: _SecondPass, references: Vectors) -> float:
+    if doubt.benefit is None:
+        return 1.0
+    vector = again.vector(doubt.benefit)
+    related = max(float((references @ vector).max()), float(one.vector @ vector))
+    sense = float(semantic_checks.probe("sense")(again.inner(doubt.benefit)[None])[0])
+    return semantic_checks.ramp(related + SENSE * sense, *RELATED)
+
+
+def _role(one: _Matched, doubt: _PendingChecks, asked: TaskSpec, again: _SecondPass) -> float:
+    party = 1.0 if doubt.role is None else float(semantic_checks.probe("party")(again.inner(doubt.role)[None])[0])
+    others = semantic_checks.is_others_role(one.story.role, one.reference.role, asked.roles)
+    return min(party, OTHERS_ROLE) if others else party
+
+
+def _has_own_benefit(story: Story) -> bool:
+    return story.benefit is not None and semantic_checks.own_benefit(story.want, story.benefit)
+
+
+def _boilerplate(stories: Sequence[Story]) -> float:
+    """Share of the benefits that are, but for few words, another story's."""
+    said = [frozenset(content(story.benefit)) for story in stories if story.benefit is not None]
+    kinds = list(dict.fromkeys(said))
+    alike = [(one, other) for one, other in combinations(range(len(kinds)), 2) if _alike(kinds[one], kinds[other])]
+    return 1 - len(connected(len(kinds), alike)) / len(said) if said else 0.0
+
+
+def _alike(one: frozenset[str], other: frozenset[str]) -> bool:
+    shared = len(one & other)
+    return shared > 0 and shared / (len(one) + len(other) - shared) >= SAME_BENEFIT
+
+
+def _fitting_length(story: Story) -> float:
+    words = len(tokens(story.text))
+    if words < FEWEST_WORDS:
+        return words / FEWEST_WORDS
+    return 1 - semantic_checks.ramp(words, MOST_WORDS, LONGEST)
+
+
+def _flags(answer: StoryList, senses: Senses) -> tuple[str, ...]:
+    doubts = (f"meaning:{name}" for name in ("fluency", "focus", "coherence", "role") if getattr(senses, name) < 0.5)
+    own = dict.fromkeys(flag for story in answer.stories for flag in story.flags)
+    return (*answer.flags, *own, *doubts)
+
+
+def _diagnostics(answer: StoryList, stories: Sequence[Story], matching: Matching) -> Iterator[Diagnostic]:
+    """What is wrong with which line; nothing of the references."""
+    matched = {pair.story for pair in matching.pairs}
+    lone = [Rejected(story.line, "is not what was asked for") for at, story in enumerate(stories) if at not in matched]
+    for found in sorted((*answer.rejected, *lone), key=lambda one: one.line)[:50]:
+        yield Diagnostic(stage=Stage.SCORE, severity=Severity.WARNING, line=found.line, message=found.reason)
+    if not answer.lines:
+        yield Diagnostic(stage=Stage.EXTRACT, message="there is no text in the completion outside of its thinking")

@@ -1,0 +1,335 @@
+"""Completion -> stories: the text behind the thinking, cleaned, cut into stories, each into role, want and benefit.
+
+Reads layouts that people write: numbered, bulleted, bold, quoted, with labels, one clause per line, benefit first.
+Pure, linear in the text. Judges neither whether a story makes sense nor whether it was asked for.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+
+from services.graders.story.lexicon import tokens, word_list
+
+MAX_STORY_WORDS = 120
+MAX_ROLE_WORDS = 15
+MAX_FRAME_WORDS = 12
+
+THINK_UNCLOSED, THINK_NESTED, TOO_LONG = "think:unclosed", "think:nested", "story:too_long"
+HIDDEN, MIXED, MARKUP, FENCE = "story:hidden_characters", "story:mixed_scripts", "story:markup", "story:code_block"
+VOID = frozenset({THINK_UNCLOSED, THINK_NESTED, TOO_LONG})
+"""Flags of a completion that has no answer."""
+
+# Quantifiers are possessive or bounded: no text makes these patterns slow.
+_THINK = re.compile(r"<\s{0,3}(/?)\s{0,3}think(?:ing)?\s{0,3}>", re.IGNORECASE)
+_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
+_TAG = re.compile(r"</?[a-z][^<>\n]{0,300}>|\[[^\[\]\n]{1,200}\]\([^()\n]{1,300}\)", re.IGNORECASE)
+_FENCE = re.compile(r"^\s{0,8}(?:```|~~~)[^\n]{0,40}$", re.MULTILINE)
+_JOINED_SYMBOL = re.compile("[\ufe0e\ufe0f]|(?<=[\u2190-\u2bff\U0001f000-\U0001faff])\u200d")
+_BULLET = re.compile(r"(?:[-*+•‣◦–—>#]{1,6}\s+|\(?\d{1,4}[.):]\s*+|\(?[a-z][.)]\s+|\[[ x]\]\s+)", re.IGNORECASE)
+_EMPHASIS = re.compile(r"\*{1,3}|(?<!\w)_{1,3}(?=[^\W_])|(?<=[^\W_])_{1,3}(?!\w)|`{1,2}")
+_RULE = re.compile(r"[-=*_\s|]{3,}+")
+
+_LABEL = r"(?:[^\n]{0,60}?[:\]).|–—-]\s{0,3}|\W{0,3})"
+_ROLE_OPENING = re.compile(rf"^{_LABEL}as\b:?\s{{0,3}}(?:(?:an?|the|as)\b:?\s{{0,3}}){{0,2}}", re.IGNORECASE)
+_BENEFIT_FIRST = re.compile(
+    r"^(in order (?:to|that)\b.{3,300}?)(?:,\s{0,3}|\s)(as (?:an?|the)?\s{0,2}.{2,})$", re.IGNORECASE
+)
+_ADVERB = r"(?:\s{1,3}(?:also|really|just|simply|always|still|often))?"
+_ABLE = (
+    r"(?:\s{1,3}(?:to\s{1,3})?(?:be able to|have the (?:ability|option|possibility) (?:to|of)|to)\b"
+    r"|\s{1,3}the ability to\b)?"
+)
+_WISH = (
+    r"(?:(?:would|should|'d)(?: very much)? (?:like|love|prefer|want|wish)|'d like|want|wants|wish|needs?|prefer|"
+    r"expect|hope|require|(?:am|'m|are|would be|should be|must be|will be) able|"
+    r"have|can|could|must|should|shall|will)\b"
+)
+_WANT = re.compile(
+    rf"(?:^|,?\s{{0,3}}\b)(?:i|we)(?:(?={_ADVERB}\s{{0,3}}{_WISH}(?!\s{{0,3}}(?:not|never|n't)\b)){_ADVERB}\s{{0,3}}{_WISH}:?{_ABLE}"
+    rf"|(?=\s|'))",
+    re.IGNORECASE,
+)
+_BENEFIT = re.compile(
+    r"(?:^|,?\s{1,3}|\b)(?:so(?:,? ?so)? that\b(?: so that\b| that\b)?|so as to\b|in order(?: that| to|:)?\b|"
+    r"such that\b|"
+    r"because\b|so\b,?(?=\s{1,3}(?:i|we|they|it|he|she|you)\b)|"
+    r"so\b(?=(?:\s{1,3}[\w'-]{1,30}){1,4}\s{1,3}(?:can|could|will|may|do|don't)\b))"
+    r"[,:]?\s{0,3}",
+    re.IGNORECASE,
+)
+_BENEFIT_WORD = re.compile(r"[sib\u017f\u0130\u0131SIB](?i:o\b|n order\b|uch that\b|ecause\b)")
+"""In every match of `_BENEFIT`, at most `_BEFORE_WORD` characters behind where it begins; much faster to look for."""
+_BEFORE_WORD = 6
+_STARTS_CLAUSE = re.compile(
+    rf"^(?:(i|we)\b(?:{_ADVERB}\s{{0,3}}{_WISH})|so\b|in order\b|because\b|to be able to\b)", re.IGNORECASE
+)
+_SPOKEN = re.compile(r"\b(?:i|we)\b", re.IGNORECASE)
+_WHOLE_STORY = re.compile(
+    r"\bas (?:an?|the) (?:(?!\bso\b)[^.,;:!?]){1,60}?,?\s{1,3}i\s{1,3}(?:want|need|would like|can)\b", re.IGNORECASE
+)
+_SECOND_WISH = re.compile(r"\bi (?:want|need|would like) to\b|\bas an? [^.,;]{1,60}, i\b", re.IGNORECASE)
+_PLACEHOLDER = re.compile(r"^\W*(?:[\[<{(][^\]>})]{0,60}[\]>})]|_{2,}|\.{3,}|…)\W*$")
+_QUOTES = str.maketrans({"‘": "'", "’": "'", "‛": "'", "`": "`", "“": '"', "”": '"', "„": '"', "´": "'"})
+_SCRIPTS = frozenset({"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "GEORGIAN", "HEBREW"})
+_MEASURES = frozenset("μΩ")
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    text: str
+    role: str
+    want: str
+    """What is wished for, without `I want to`; a negation that stood before it is in it."""
+    benefit: str | None
+    line: int
+    """1-based, in the cleaned answer."""
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A line, or lines that belong together, that are no story."""
+
+    line: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoryList:
+    stories: tuple[Story, ...]
+    rejected: tuple[Rejected, ...]
+    lines: int
+    """Stories and what stood beside them, one each; a heading for each story and one more are not counted."""
+    flags: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingLimits:
+    characters: int
+    """Of the text behind the thinking."""
+    lines: int
+    """What stands behind them is counted and not read."""
+
+
+def read(completion: str, limits: ReadingLimits) -> StoryList:
+    """The stories in `completion`, in the order in which they stand there."""
+    text, flags = visible(completion, limits.characters)
+    if VOID & set(flags):
+        return StoryList((), (), 0, tuple(flags))
+    groups, frames = _grouped(text.splitlines(), limits.lines)
+    stories: list[Story] = []
+    rejected: list[Rejected] = []
+    for line, part in groups[: limits.lines]:
+        found = read_story(part, line)
+        if isinstance(found, Story):
+            stories.append(found)
+        else:
+            rejected.append(found)
+    lines = len(groups) + max(0, frames - len(stories) - 1)
+    return StoryList(tuple(stories), tuple(rejected), lines, tuple(flags))
+
+
+def visible(completion: str, characters: int) -> tuple[str, list[str]]:
+    """What stands behind the last `</think>`, cleaned, and flags for what was taken out of it."""
+    tail, flags = _after_thinking(completion)
+    if flags and VOID & set(flags):
+        return "", flags
+    if len(tail) > characters:
+        return "", [*flags, TOO_LONG]
+    text, hidden = _plain(tail)
+    if _THINK.search(text):
+        return "", [*flags, *hidden, THINK_NESTED]
+    text, marked = _unmarked(text)
+    return text, [*flags, *hidden, *marked]
+
+
+def _after_thinking(completion: str) -> tuple[str, list[str]]:
+    depth = end = opened = closings = 0
+    for tag in _THINK.finditer(completion):
+        if tag[1]:
+            depth, end, closings = 0, tag.end(), closings + 1
+        elif depth and completion[opened : tag.start()].strip():
+            return "", [THINK_NESTED]
+        else:  # a second one at once: models repeat the `<think>` that their prompt ended in
+            depth, opened = 1, tag.end()
+    if depth:
+        return "", [THINK_UNCLOSED]
+    return completion[end:], ["think:twice"] if closings > 1 else []
+
+
+def _plain(text: str) -> tuple[str, list[str]]:
+    """`text` in one normal form without what does not show, and flags that say what there was."""
+    text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\\'", "'")
+    if text.isascii():
+        return text, []
+    flags = []
+    text = unicodedata.normalize("NFKC", _JOINED_SYMBOL.sub("", text)).translate(_QUOTES)
+    shown = "".join(mark for mark in text if mark.isascii() or not _is_hidden(mark))
+    if shown != text:
+        flags.append(HIDDEN)
+    if any(_is_mixed(word) for word in re.findall(r"\w+", shown) if not word.isascii()):
+        flags.append(MIXED)
+    return shown, flags
+
+
+def _unmarked(text: str) -> tuple[str, list[str]]:
+    """`text` without comments, tags, links and fences, and flags for those."""
+    flags = []
+    untagged = _TAG.sub(" ", _COMMENT.sub(" ", text)) if "<" in text or "[" in text else text
+    if untagged != text:
+        flags.append(MARKUP)
+    if ("```" in untagged or "~~~" in untagged) and _FENCE.search(untagged):
+        flags.append(FENCE)
+        untagged = _FENCE.sub("", untagged)
+    return untagged, flags
+
+
+def tidied(text: str) -> str:
+    """One item on one line: in normal form, without bullets, emphasis, markup and what does not show."""
+    plain, _ = _plain(text)
+    return _bare(" ".join(_unmarked(plain)[0].split()))[0]
+
+
+def _is_hidden(mark: str) -> bool:
+    return (
+        unicodedata.category(mark) in ("Cf", "Cc", "Co", "Cn", "Mn", "Me") or mark in "\u115f\u1160\u3164\uffa0\u2800"
+    )
+
+
+def _is_mixed(word: str) -> bool:
+    letters = {mark for mark in word if mark.isalpha() and mark not in _MEASURES}
+    return len({unicodedata.name(mark, "?").partition(" ")[0] for mark in letters} & _SCRIPTS) > 1
+
+
+def _grouped(lines: Iterable[str], most: int) -> tuple[list[tuple[int, str]], int]:
+    """Line number and text of what may be a story each, clauses on lines of their own joined; and how many headings."""
+    groups: list[tuple[int, str]] = []
+    frames = 0
+    open_ended = False
+    for number, raw in enumerate(lines, 1):
+        line, bulleted = (raw.strip(), False) if len(groups) > most else _bare(raw)
+        if not line or _RULE.fullmatch(line):
+            open_ended = open_ended and not line and not bulleted
+        elif open_ended and groups and _continues(line, bulleted, groups[-1][1]):
+            groups[-1] = (groups[-1][0], f"{groups[-1][1]} {line}")
+        elif _is_frame(raw, line):
+            frames, open_ended = frames + 1, False
+        else:
+            groups.append((number, line))
+            open_ended = True
+    return groups, frames
+
+
+def _bare(raw: str) -> tuple[str, bool]:
+    """The line without bullets, numbers and emphasis, and whether it had a bullet or number."""
+    marked = "*" in raw or "_" in raw or "`" in raw
+    line, bulleted = (_EMPHASIS.sub("", raw) if marked else raw).strip(), False
+    line = line.strip("|").strip()
+    while match := _BULLET.match(line):
+        line, bulleted = line[match.end() :].lstrip(), True
+    return " ".join(line.strip('"').split()), bulleted
+
+
+def _continues(line: str, bulleted: bool, before: str) -> bool:
+    if len(before) > 2000 or _ROLE_OPENING.match(line):
+        return False
+    clause = _STARTS_CLAUSE.match(line)
+    if clause and not (_SPOKEN if clause[1] else _BENEFIT).search(before):
+        return _ROLE_OPENING.match(before) is not None
+    wrapped = line[:1].islower() or line.startswith("I ")
+    return wrapped and not bulleted and before[-1:] not in ".!?:"
+
+
+def _is_frame(raw: str, line: str) -> bool:
+    heading = raw.lstrip().startswith("#") or line.endswith(":")
+    return heading and len(line.split()) <= MAX_FRAME_WORDS and not _ROLE_OPENING.match(line)
+
+
+def read_story(text: str, line: int = 1) -> Story | Rejected:
+    """The clauses of one story, or why it is none."""
+    text = text[:8000]
+    if text.lower().count("as ") > 1 and len(_WHOLE_STORY.findall(text)) > 1:
+        return Rejected(line, "several stories in one")
+    if len(tokens(text)) > MAX_STORY_WORDS:
+        return Rejected(line, f"longer than {MAX_STORY_WORDS} words")
+    clauses = _clauses(text)
+    if clauses is None:
+        return Rejected(line, "not of the form `As a <role>, I want <want>`")
+    role, want, benefit = clauses
+    problem = _problem(role, want)
+    if problem:
+        return Rejected(line, problem)
+    flags = []
+    if benefit is not None and not _says_something(benefit):
+        benefit, flags = None, ["story:empty_benefit"]
+    return Story(text, role, want, benefit, line, tuple(flags))
+
+
+def _clauses(text: str) -> tuple[str, str, str | None] | None:
+    early = None
+    if first := _BENEFIT_FIRST.match(text):
+        early, text = first[1], first[2]
+    opening = _ROLE_OPENING.match(text)
+    if not opening:
+        return None
+    rest = text[opening.end() :]
+    wish = _wish(rest)
+    if wish is None:
+        return None
+    role, said = rest[: wish.start()], rest[wish.end() :]
+    want, benefit = _split_benefit(said)
+    if benefit is None and early is not None:
+        benefit = _BENEFIT.sub("", early, count=1)
+    return _trimmed(role), _trimmed(want), None if benefit is None else _trimmed(benefit)
+
+
+def _wish(rest: str) -> re.Match[str] | None:
+    """Where the role ends: at a wish in words that are known, else at the first `I` or `we` behind the role."""
+    said = _split_benefit(rest[:400])[0]
+    first = None
+    for match in _WANT.finditer(said):
+        if match.start() or rest[:1] in ",":
+            if len(match[0].strip(" ,").split()) > 1 or "'" in match[0]:
+                return match
+            first = first or match
+    return first
+
+
+def _split_benefit(said: str) -> tuple[str, str | None]:
+    word = _BENEFIT_WORD.search(said)
+    for marker in _BENEFIT.finditer(said, max(0, word.start() - _BEFORE_WORD)) if word else ():
+        if said[: marker.start()].strip(" ,:"):
+            return said[: marker.start()], said[marker.end() :]
+    return said, None
+
+
+def _trimmed(clause: str) -> str:
+    return clause.strip(" \t,;:.!\"'|-–—")
+
+
+def _problem(role: str, want: str) -> str | None:
+    if not _says_something(role) or word_list("stop_words").issuperset(tokens(role)):
+        return "the role is empty"
+    if len(tokens(role)) > MAX_ROLE_WORDS:
+        return f"the role is longer than {MAX_ROLE_WORDS} words"
+    if not _says_something(want):
+        return "the want is empty"
+    if _SECOND_WISH.search(want):
+        return "more than one want in a story"
+    return None
+
+
+def _says_something(clause: str) -> bool:
+    """Not empty, no placeholder, and one word at least that is neither a function word nor a name for a slot."""
+    if _PLACEHOLDER.match(clause):
+        return False
+    return not _empty_words().issuperset(tokens(clause))
+
+
+@cache
+def _empty_words() -> frozenset[str]:
+    return word_list("stop_words") | word_list("slot_words")

@@ -1,0 +1,174 @@
+"""Does a story mean what its similarity promises? Polarity, fluency, focus, coherence, role; each a number in [0, 1].
+
+A sentence vector hardly tells `upload files` from `never upload files` or from the same words shuffled: these checks
+do. Most read words only; the probes are linear functions of what the model gave for the same text anyway. Knows no
+model.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import takewhile
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from services.graders.story.lexicon import content, opposites, stem, tokens, word_list
+from services.graders.story.matching import clipped
+
+Vectors = NDArray[np.float32]
+
+HEAD_REACH = 6
+"""Words from the start of a want that say whether it is wanted at all."""
+VERB_REACH = 2
+"""Words of meaning from the start of a want among which its verb is."""
+MANY_WORDS = 10
+"""A want of up to so many words is not long, whatever it answers."""
+PIECE_WORDS, FEWEST_PIECE_WORDS = 8, 3
+_JOINT = re.compile(
+    r"\s*(?:[,;:()–—]|\s-\s|\b(?:and|while|whereas|but|because|with|plus|as well as|together with|including)\b)\s*",
+    re.IGNORECASE,
+)
+HEDGED = 0.4
+"""What a want is worth that says `maybe` where the reference does not."""
+
+
+class ParsedWant(NamedTuple):
+    """The words of one want, parsed once."""
+
+    stems: tuple[str, ...]
+    verbs: frozenset[str]
+    """The first of `stems`, among which its verb is."""
+    denied: bool
+    """What it says first is that something is not to be: `never upload`, `avoid uploading`, `be unable to upload`."""
+    hedged: bool
+    opposed: frozenset[str]
+    """Stems that would undo its verb."""
+
+
+def parse_want(want: str) -> ParsedWant:
+    words = tokens(want)
+    stems = content(want)
+    verbs = frozenset(stems[:VERB_REACH])
+    undone: frozenset[str] = frozenset().union(*[opposites().get(verb, ()) for verb in verbs])
+    return ParsedWant(
+        stems=stems,
+        verbs=verbs,
+        denied=_denied(words),
+        hedged=not word_list("hedges").isdisjoint(words),
+        opposed=undone.difference(stems),
+    )
+
+
+def _denied(words: Sequence[str]) -> bool:
+    """Only where the want begins: further on (`guests who never turn up`) a negation is part of what is wished for."""
+    subordinators, negations = word_list("subordinators"), word_list("negations")
+    head = list(takewhile(lambda word: word not in subordinators, words[:HEAD_REACH]))
+    first = next((word for word in head if word not in ("be", "to", "have")), "")
+    return sum([word in negations for word in head]) % 2 != (first in word_list("refusals"))
+
+
+def agreement(story: ParsedWant, reference: ParsedWant) -> float:
+    """What is left of a similarity: 0 where one wants what the other denies or undoes."""
+    if story.denied != reference.denied:
+        return 0.0
+    if not (story.opposed.isdisjoint(reference.verbs) or reference.opposed.isdisjoint(story.verbs)):
+        return 0.0
+    return HEDGED if story.hedged and not reference.hedged else 1.0
+
+
+def ramp(value: float, low: float, high: float) -> float:
+    """0 up to `low`, 1 from `high` on, straight between."""
+    return min(1.0, max(0.0, (value - low) / (high - low)))
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A logistic regression on one of the model's vectors, made by `training.py`."""
+
+    weights: NDArray[np.float64]
+    bias: float
+    low: float
+    """Score that is worth 0."""
+    high: float
+    """Score from which nothing is charged."""
+
+    def __call__(self, vectors: Vectors) -> NDArray[np.float64]:
+        """(n,) in [0, 1] of (n, width)."""
+        scores = vectors.astype(np.float64) @ self.weights + self.bias
+        return clipped((scores - self.low) / (self.high - self.low))
+
+
+@cache
+def probe(name: str) -> Probe:
+    """The probe in `<name>.json` beside this file."""
+    read = json.loads((Path(__file__).parent / f"{name}.json").read_text())
+    weights = np.array(read["weights"], np.float32).astype(np.float64)
+    return Probe(weights, read["bias"], read["low"], read["high"])
+
+
+def is_about_stories(want: str, known: Collection[str]) -> bool:
+    """Speaks of stories, tickets or sprints where the task does not."""
+    return any(stem(word) not in known for word in word_list("meta_words").intersection(tokens(want)))
+
+
+def own_benefit(want: str, benefit: str) -> bool:
+    """The benefit says more than the want did."""
+    said = set(content(benefit))
+    new = said.difference(content(want))
+    return bool(new) and len(new) > 0.3 * len(said)
+
+
+def explained(clause: str, known: Collection[str], wanted: Collection[str] = ()) -> float:
+    """Share of the clause's words of meaning that are in `known` or `wanted` (stems) or are usual in stories of any
+    trade."""
+    said = content(clause)
+    if not said:
+        return 1.0
+    usual = _usual()
+    return sum([one in known or one in wanted or one in usual for one in said]) / len(said)
+
+
+@cache
+def _usual() -> frozenset[str]:
+    return frozenset(stem(word) for word in word_list("common_words"))
+
+
+def is_others_role(role: str, own: frozenset[str], all_roles: Collection[frozenset[str]]) -> bool:
+    """The role is one that the task has for something else. `own`: stems of the role that the reference has."""
+    said = frozenset(content(role))
+    return bool(own) and not said & own and said in all_roles
+
+
+def is_actor(role: str, known: Collection[str]) -> bool:
+    """The role's words name somebody who can want something, or the task itself speaks of them."""
+    parties, words = word_list("actor_nouns"), tokens(role)
+    if not parties.isdisjoint(words) or any(word.removesuffix("s") in parties for word in words):
+        return True
+    said = content(role)
+    return bool(said) and said[-1] in known
+
+
+def is_long(want: str, reference: str) -> bool:
+    """So much longer than what it answers that there may be something in it that nobody asked for."""
+    return len(tokens(want)) > max(MANY_WORDS, 1.3 * len(tokens(reference)) + 3)
+
+
+def pieces(want: str) -> tuple[str, ...]:
+    """The want cut at commas, conjunctions and every few words; a short piece joins the one before."""
+    made: list[str] = []
+    for part in _JOINT.split(want):
+        words = part.split()
+        for at in range(0, len(words), PIECE_WORDS):
+            piece = words[at : at + PIECE_WORDS]
+            if made and len(piece) < FEWEST_PIECE_WORDS:
+                made[-1] = " ".join([made[-1], *piece])
+            else:
+                made.append(" ".join(piece))
+    return tuple(made)

@@ -1,0 +1,181 @@
+"""A cluster of real processes: Redis with its append-only file, APIs, workers. Starts and ends them; asks nothing.
+
+What dies is started again, as an orchestrator would do it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import httpx
+
+from services.worker import HEARTBEAT_TTL_S
+from tests.chaos.network_namespace import NetworkNamespace
+from tests.conftest import RedisServer, free_port
+
+SOON_S = 60.0
+"""Longer than a start takes on a busy machine."""
+
+
+class ClusterProcess:
+    """One process of the cluster and its successors."""
+
+    def __init__(self, name: str, command: list[str], log: Path) -> None:
+        self.name = name
+        self._command = command
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+        self.deaths = 0
+        """Starts that were needed because the one before had ended."""
+
+    def start(self) -> None:
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(self._command, env=environment, stdout=log, stderr=log)
+
+    def keep(self) -> None:
+        """Start it again if it ended."""
+        if self._process is not None and self._process.poll() is not None:
+            self.deaths += 1
+            self.start()
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def signal(self, number: signal.Signals) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(number)
+
+    def end(self) -> None:
+        """For good."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+class Cluster:
+    """`apis` and `workers` of each kind on one Redis; with `namespace`, one worker more, inside it.
+
+    Redis forgets a worker `announcement_s` after it announced itself last; it does so every third of that.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        apis: int = 2,
+        workers: int = 3,
+        slots: int = 4,
+        lease_s: float = 2.0,
+        announcement_s: float = HEARTBEAT_TTL_S,
+        namespace: NetworkNamespace | None = None,
+        journal: bool = True,
+    ) -> None:
+        self._folder = folder
+        self.lease_s = lease_s
+        self._announcement_s = announcement_s
+        self.namespace = namespace
+        near = ["--bind", "127.0.0.1", namespace.mainland, "--protected-mode", "no"] if namespace else []
+        self.redis = RedisServer(folder, append_only=True, options=near)
+        self.journal = folder / "journal"
+        self._has_journal = journal
+        self._slots = slots
+        ports = [free_port() for _ in range(apis)]
+        self.urls = [f"http://127.0.0.1:{port}" for port in ports]
+        self.apis = [self._resident(f"api-{port}", self._api(port)) for port in ports]
+        self.workers = [self._resident(f"worker-{n}", self._worker(f"worker-{n}")) for n in range(workers)]
+        if namespace:
+            far = self.redis.url.replace("127.0.0.1", namespace.mainland)
+            self.islander = self._resident("islander", namespace.inside(self._worker("islander", far)))
+            self.workers.append(self.islander)
+
+    def _resident(self, name: str, command: list[str]) -> ClusterProcess:
+        return ClusterProcess(name, command, self._folder / f"{name}.log")
+
+    def _api(self, port: int) -> list[str]:
+        return [sys.executable, "-m", "gradus", "serve", "--redis", self.redis.url, "--port", str(port)]
+
+    def _worker(self, name: str, redis: str | None = None) -> list[str]:
+        options = {"redis": redis or self.redis.url, "name": name, "lease": self.lease_s, "slots": self._slots}
+        options["announcement"] = self._announcement_s
+        command = [sys.executable, "-m", "tests.chaos.worker"]
+        command += ["--journal", str(self.journal)] if self._has_journal else []
+        return command + [word for option, value in options.items() for word in (f"--{option}", str(value))]
+
+    def forget_the_end(self, n_bytes: int) -> None:
+        """What power loss does to a Redis that is down: the last writes are not in its append-only file."""
+        (log,) = (self._folder / "appendonlydir").glob("*.incr.aof")
+        os.truncate(log, max(log.stat().st_size - n_bytes, 0))
+
+    @property
+    def residents(self) -> list[ClusterProcess]:
+        return [*self.apis, *self.workers]
+
+    @contextmanager
+    def standing(self) -> Iterator[Cluster]:
+        try:
+            self.redis.start()
+            for resident in self.residents:
+                resident.start()
+            self.wait_until_whole()
+            yield self
+        finally:
+            for resident in self.residents:
+                resident.end()
+            self.redis.stop()
+
+    def wait_until_whole(self, without: int | None = None) -> None:
+        """Every API answers and knows every worker, and the process of this number has a successor."""
+        give_up_at = time.monotonic() + SOON_S
+        with httpx.Client(timeout=10) as http:
+            while without in [one.pid for one in self.residents] or not all(
+                self._is_whole(http, url) for url in self.urls
+            ):
+                if time.monotonic() > give_up_at:
+                    raise RuntimeError(f"the town does not come up; see the logs in {self._folder}")
+                time.sleep(0.05)
+
+    def _is_whole(self, http: httpx.Client, url: str) -> bool:
+        try:
+            graders = http.get(f"{url}/v1/graders").json().get("graders", [])
+        except (httpx.TransportError, ValueError):
+            return False
+        return bool(sum(grader["workers"] for grader in graders) == len(self.workers))
+
+    @asynccontextmanager
+    async def kept(self) -> AsyncIterator[None]:
+        """Whoever dies meanwhile is started again."""
+
+        async def keep() -> None:
+            while True:
+                for resident in self.residents:
+                    resident.keep()
+                await asyncio.sleep(0.05)
+
+        keeping = asyncio.create_task(keep())
+        try:
+            yield
+        finally:
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+
+    def defects(self) -> list[str]:
+        """What the logs say of failures that nobody expected: every status 500 of an API has its place there."""
+        logs = [(self._folder / f"{one.name}.log").read_text().splitlines() for one in self.residents]
+        return [line for lines in logs for line in lines if '"level": "error"' in line or "Traceback" in line]
+
+    def starts(self) -> Counter[str]:
+        """By completion: how often a grader was started on it."""
+        return Counter(self.journal.read_text().splitlines()) if self.journal.exists() else Counter()

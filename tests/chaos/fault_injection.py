@@ -1,0 +1,118 @@
+"""Faults to inject into a cluster, one function each; each leaves it able to work. Asks and judges nothing.
+
+A cluster that is kept starts its dead again by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from tests.chaos.cluster import Cluster, ClusterProcess
+
+Disturbance = Callable[[Cluster, random.Random], Awaitable[None]]
+
+
+async def kill_worker(cluster: Cluster, rng: random.Random) -> None:
+    rng.choice(cluster.workers).signal(signal.SIGKILL)
+
+
+async def kill_api(cluster: Cluster, rng: random.Random) -> None:
+    rng.choice(cluster.apis).signal(signal.SIGKILL)
+
+
+async def stop_worker(cluster: Cluster, rng: random.Random) -> None:
+    rng.choice(cluster.workers).signal(signal.SIGTERM)
+
+
+async def stop_api(cluster: Cluster, rng: random.Random) -> None:
+    rng.choice(cluster.apis).signal(signal.SIGTERM)
+
+
+async def freeze_worker(cluster: Cluster, rng: random.Random) -> None:
+    """Past its lease: others take its jobs, then it wakes up and finishes them."""
+    frozen = rng.choice(cluster.workers)
+    frozen.signal(signal.SIGSTOP)
+    try:
+        await asyncio.sleep(cluster.lease_s * rng.uniform(1.25, 2))
+    finally:
+        frozen.signal(signal.SIGCONT)
+
+
+async def kill_redis(cluster: Cluster, rng: random.Random) -> None:
+    await asyncio.to_thread(cluster.redis.stop, signal.SIGKILL)
+    try:
+        await asyncio.sleep(rng.uniform(0, 1))
+    finally:
+        await asyncio.to_thread(cluster.redis.start)
+
+
+async def lose_power(cluster: Cluster, n_bytes: int) -> None:
+    """Redis dies and forgets the last writes that it had confirmed."""
+    await asyncio.to_thread(cluster.redis.stop, signal.SIGKILL)
+    try:
+        cluster.forget_the_end(n_bytes)
+    finally:
+        await asyncio.to_thread(cluster.redis.start)
+
+
+async def cut_the_cable(cluster: Cluster, rng: random.Random) -> None:
+    """The islander cannot reach Redis, and Redis does not learn of it, for longer than a lease."""
+    assert cluster.namespace is not None
+    cluster.namespace.cut()
+    try:
+        await asyncio.sleep(cluster.lease_s * rng.uniform(1.25, 2))
+    finally:
+        cluster.namespace.mend()
+
+
+async def one_after_the_other(cluster: Cluster, residents: list[ClusterProcess]) -> None:
+    """A rolling restart: the next one is told to stop once the one before has a successor at work."""
+    for resident in residents:
+        before = resident.pid
+        resident.signal(signal.SIGTERM)
+        await asyncio.to_thread(cluster.wait_until_whole, without=before)
+
+
+EVERYTHING: dict[str, Disturbance] = {
+    "a worker killed (SIGKILL)": kill_worker,
+    "a worker restarted (SIGTERM)": stop_worker,
+    "a worker frozen past its lease (SIGSTOP)": freeze_worker,
+    "an API killed (SIGKILL)": kill_api,
+    "an API restarted (SIGTERM)": stop_api,
+    "Redis killed (SIGKILL) and restarted": kill_redis,
+}
+A_CUT = {"a worker cut off from the network past its lease": cut_the_cable}
+
+
+class Chaos:
+    """One disturbance after the other, drawn by chance, each begun a pause after the last one began to end."""
+
+    def __init__(self, cluster: Cluster, rng: random.Random, pause_s: tuple[float, float] = (0.3, 1.5)) -> None:
+        self._cluster = cluster
+        self._random = rng
+        self._pause_s = pause_s
+        self._possible = EVERYTHING | (A_CUT if cluster.namespace else {})
+        self.done: Counter[str] = Counter({name: 0 for name in self._possible})
+
+    @asynccontextmanager
+    async def raging(self) -> AsyncIterator[None]:
+        """While the block runs. What has begun then is ended properly."""
+        raging = asyncio.create_task(self._rage())
+        try:
+            yield
+        finally:
+            raging.cancel()
+            await asyncio.gather(raging, return_exceptions=True)
+
+    async def _rage(self) -> None:
+        """Goes through all kinds in a random order, then again, so that none is left out."""
+        while True:
+            for name in self._random.sample(list(self._possible), len(self._possible)):
+                await asyncio.sleep(self._random.uniform(*self._pause_s))
+                await self._possible[name](self._cluster, self._random)
+                self.done[name] += 1

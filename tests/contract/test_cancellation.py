@@ -1,0 +1,184 @@
+"""What runs for somebody who left: its boxes are killed, its slot is free, and what was seen of it is no verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from gradus.contract import OcamlSubmission, job_id_of
+from gradus.errors import SandboxFault
+from gradus.tasks.ocaml import OcamlLimits
+from services.api.server import serve
+from services.api.settings import ApiSettings
+from services.broker.memory import MemoryBroker
+from services.graders.ocaml.grader import OcamlGrader
+from services.sandbox import BoxLost, Command, Limits
+from services.sandbox.bubblewrap import Bubblewrap
+from services.sandbox.cancellation import CancelToken, cancellable, current_token
+from services.worker import Worker
+
+SOON_S = 60.0
+"""Longer than anything here takes on a busy machine; nothing waits for it to pass."""
+LONG = Limits(cpu_s=200, wall_s=300.0, scratch_mb=0)
+"""Nothing here may end by itself."""
+PYTHON = os.path.realpath(sys.executable)
+BINDS = ("/usr", os.path.realpath(sys.base_prefix))
+BURNS = "while True: pass"
+SERVES = """
+import sys
+print('0 ready', flush=True)
+for line in sys.stdin:
+    while 'burn' in line: pass
+    print('2 well\\nok', end='', flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Bubblewrap:
+    try:
+        return Bubblewrap()
+    except SandboxFault as fault:
+        pytest.skip(fault.message)
+
+
+def python(script: str, marker: str) -> Command:
+    return Command(argv=(PYTHON, "-I", "-S", "-c", script, marker), limits=LONG, binds=BINDS)
+
+
+def lives(marker: str) -> bool:
+    """Whether some process of this machine has `marker` among its arguments."""
+    return any(marker.encode() in _arguments(name) for name in os.listdir("/proc") if name.isdigit())
+
+
+def _arguments(pid: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def until(happened: Callable[[], Any]) -> None:
+    give_up_at = time.monotonic() + SOON_S
+    while not happened():
+        assert time.monotonic() < give_up_at
+        time.sleep(0.01)
+
+
+def under(stop: CancelToken, act: Callable[[], Any]) -> Any:
+    with cancellable(stop):
+        return act()
+
+
+def test_a_box_that_burns_is_killed_when_its_attempt_is_stopped(sandbox: Bubblewrap) -> None:
+    stop, marker = CancelToken(), f"burning-{os.getpid()}-run"
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(under, stop, lambda: sandbox.run(python(BURNS, marker)))
+        until(lambda: lives(marker))
+        stop.cancel()
+        with pytest.raises(SandboxFault, match="was stopped"):
+            running.result(SOON_S)
+    until(lambda: not lives(marker))
+    stop.close()
+
+
+def test_a_standing_box_is_killed_with_the_question_that_was_stopped(sandbox: Bubblewrap) -> None:
+    stop, marker = CancelToken(), f"burning-{os.getpid()}-standing"
+    box = sandbox.open(python(SERVES, marker))
+    assert box.ask(b"well\n", SOON_S).words == ("well",)
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(under, stop, lambda: box.ask(b"burn\n", 300))
+        stop.cancel()
+        with pytest.raises(BoxLost, match="was stopped"):
+            asking.result(SOON_S)
+    until(lambda: not lives(marker))
+    stop.close()
+
+
+def test_what_is_stopped_before_it_starts_comes_to_nothing(sandbox: Bubblewrap) -> None:
+    stop = CancelToken()
+    stop.cancel()
+    with cancellable(stop), pytest.raises(SandboxFault):
+        sandbox.run(python(BURNS, "never"))
+    with cancellable(stop), pytest.raises(SandboxFault):
+        sandbox.open(python(SERVES, "never"))
+    stop.close()
+
+
+def test_a_stop_is_for_the_thread_that_runs_under_it_alone(sandbox: Bubblewrap) -> None:
+    mine, neighbours, ready = CancelToken(), CancelToken(), threading.Barrier(2)
+
+    def answers(stop: CancelToken) -> bytes:
+        with cancellable(stop):
+            ready.wait(SOON_S)
+            return sandbox.run(python("print('well')", "neighbour")).stdout
+
+    with ThreadPoolExecutor(1) as pool, cancellable(mine):
+        mine.cancel()
+        answering = pool.submit(answers, neighbours)
+        ready.wait(SOON_S)
+        assert answering.result(SOON_S) == b"well\n"
+        assert current_token() is mine
+    assert current_token() is None
+
+
+def test_a_stop_that_is_closed_may_still_be_pulled() -> None:
+    stop = CancelToken()
+    stop.close()
+    stop.cancel()
+    assert stop.is_cancelled
+
+
+# ------------------------------------------------------------------------------------------------ a client that leaves
+
+BURNING = """let rec f x = if x < 0 then x else f (x + 1 - 1)"""
+TESTS = "let () = assert (f 1 = 1)"
+
+
+def asked(submission_id: str, completion: str, **task: Any) -> dict[str, Any]:
+    return {"id": submission_id, "completion": completion, "task": {"tests": TESTS, **task}}
+
+
+def job_of(one: dict[str, Any], grader: OcamlGrader) -> str:
+    return job_id_of(grader.info().grader, "ocaml/graduated@1", OcamlSubmission.model_validate(one))
+
+
+@pytest.mark.parametrize("package", [[], ["str"]], ids=["warm", "cold"])
+async def test_when_the_last_client_leaves_its_running_box_is_killed(
+    ocaml_grader: OcamlGrader, package: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Limits let it burn for minutes: only a kill frees the one slot."""
+    monkeypatch.setattr("services.worker.CLAIM_WAIT_S", 0.1)  # a worker that stops waits for its claim to run out
+    limits = OcamlLimits(cpu_s=250).model_dump(exclude_none=True)
+    burning = asked("burning", BURNING, limits=limits, packages=package)
+    broker, stop = MemoryBroker(), asyncio.Event()
+    worker = Worker(ocaml_grader, broker, slots=1, name="w", self_tested=True)
+    found: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    serving = asyncio.create_task(
+        serve(broker, "127.0.0.1", 0, settings=ApiSettings(), stop=stop, on_ready=found.set_result)
+    )
+    working = asyncio.create_task(worker.run(stop))
+    async with httpx.AsyncClient(base_url=await found, timeout=SOON_S) as client:
+        leaving = asyncio.create_task(
+            client.post("/v1/grade/ocaml", json={"submissions": [burning], "deadline_s": 600})
+        )
+        async with asyncio.timeout(SOON_S):
+            while not (await broker.queue_stats("ocaml")).running:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.5)  # into the burning run
+        leaving.cancel()
+        answer = await client.post("/v1/grade/ocaml", json={"submissions": [asked("next", "let f x = x")]})
+        assert [result["status"] for result in answer.json()["results"]] == ["graded"]
+    assert await broker.result(job_of(burning, ocaml_grader)) is None
+    assert await broker.depth("ocaml") == 0
+    stop.set()
+    await asyncio.gather(serving, working)

@@ -1,0 +1,372 @@
+"""Redis as it is run in earnest: users with few rights, TLS, Sentinels. The queue itself is `test_broker.py`'s."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+from redis.exceptions import NoPermissionError, RedisError
+
+from gradus.errors import Misuse, QueueFault
+from services.broker import DEFAULT_FAIR_SHARE, MAX_DELIVERIES, MAX_FAIR_SHARES, Broker, BrokerSettings, FairShare, Job
+from services.broker.from_url import open_broker
+from services.broker.streams import StreamsBroker
+from tests.conftest import free_port
+from tests.fake_grader import INFO
+
+SOON_S = 20.0
+"""Longer than anything here takes on a busy machine; nothing waits for it to pass."""
+REDIS_FILES = Path(__file__).parents[2] / "deploy/redis"
+Start = Callable[..., None]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts `redis-server ARGS`, or another program of its package; all end with the test."""
+    running: list[subprocess.Popen[bytes]] = []
+
+    def started(*args: str, program: str = "redis-server") -> None:
+        if shutil.which(program) is None:
+            pytest.skip(f"{program} is not installed (Debian: apt-get install {program})")
+        running.append(
+            subprocess.Popen([program, *args], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        )
+
+    yield started
+    for process in running:
+        process.kill()
+        process.wait()
+
+
+@asynccontextmanager
+async def opened(*urls: str, broker_settings: BrokerSettings | None = None) -> AsyncIterator[list[Broker]]:
+    brokers = [open_broker(url, broker_settings) for url in urls]
+    try:
+        async with asyncio.timeout(SOON_S):
+            while not await answers(brokers[0]):  # noqa: ASYNC110  (another process starts)
+                await asyncio.sleep(0.05)
+        yield brokers
+    finally:
+        for broker in brokers:
+            await broker.close()
+
+
+async def answers(broker: Broker) -> bool:
+    with suppress(QueueFault):
+        await broker.depth("ocaml")
+        return True
+    return False
+
+
+def jobs(n_jobs: int, name: str = "job") -> list[Job]:
+    return [Job(f"{name}-{n}", "ocaml", "{}") for n in range(n_jobs)]
+
+
+async def graded(asking: Broker, working: Broker, batch: list[Job]) -> None:
+    """Submit, claim, renew, finish, wait."""
+    await asking.submit(batch)
+    while await asking.depth("ocaml"):
+        claims = await working.claim("ocaml", "w", 8, 1.0)
+        assert await working.renew(claims) == []
+        for claim in claims:
+            assert await working.finish(claim, "{}", cache=True)
+    found = [job_id async for job_id, _ in asking.wait([job.id for job in batch], SOON_S)]
+    assert sorted(found) == sorted(job.id for job in batch)
+
+
+# ------------------------------------------------------------------------------------------------------ one user each
+
+
+ROLES = ("api", "worker", "metrics", "scaler")
+SCALERS_SCRIPT = "return redis.call(redis.call('type', KEYS[1]).ok == 'zset' and 'zcard' or 'llen', KEYS[1])"
+"""What KEDA asks of a list's length, whatever type the key is of."""
+
+
+@pytest.fixture
+def address(start: Start, tmp_path: Path) -> str:
+    """A Redis with the shipped users, whose passwords are their names, and one more for the test."""
+    environment = {**os.environ, **{f"GRADUS_REDIS_{role.upper()}": role for role in ROLES}}
+    users = subprocess.run([REDIS_FILES / "users.sh"], env=environment, check=True, capture_output=True, text=True)
+    file = tmp_path / "users.acl"
+    file.write_text(users.stdout + "user admin on >admin ~* &* +@all\n")
+    port = free_port()
+    start("--save", "", "--bind", "127.0.0.1", "--port", str(port), "--aclfile", str(file))
+    return f"127.0.0.1:{port}"
+
+
+async def test_the_rights_of_each_role_are_enough_for_everything_it_does(address: str) -> None:
+    urls = [f"redis://{role}:{role}@{address}/0" for role in ("api", "worker")]
+    async with opened(*urls, broker_settings=BrokerSettings(lease_s=0.3)) as (asking, working):
+        await working.heartbeat("w", INFO, 60)
+        assert [info.grader for info in await asking.graders()] == [INFO.grader]
+        await graded(asking, working, jobs(300))
+        await asking.submit(jobs(300), FairShare("again"))
+        for n in range(MAX_FAIR_SHARES + 2):
+            await asking.submit(jobs(1, f"one-{n}"), FairShare(f"run-{n}"))
+        await asking.cancel("ocaml", [f"one-{n}-0" for n in range(MAX_FAIR_SHARES + 2)])
+        await asking.submit(jobs(1, "returned"))
+        await asking.submit(jobs(1, "returned"), DEFAULT_FAIR_SHARE)
+        [claim] = await working.claim("ocaml", "w", 1, SOON_S)
+        await working.release(claim)
+        for n in range(MAX_DELIVERIES - 1):
+            async with asyncio.timeout(SOON_S):
+                while not (claims := await working.claim("ocaml", f"w{n}", 1, 1.0)):
+                    pass
+        assert await working.finish(claims[0], "{}", cache=False, dead_letter=True)
+        assert [letter.job.id for letter in await asking.dead_letters("ocaml")] == ["returned-0"]
+        await asking.put_note("key", "text", 60)
+        assert await asking.get_note("key") == "text"
+        assert (await asking.queue_stats("ocaml")).dead_letters == 1
+        await working.heartbeat("w", INFO, 0)
+    async with Redis.from_url(f"redis://admin:admin@{address}/0", decode_responses=True) as admin:
+        assert await admin.acl_log() == []
+
+
+FORBIDDEN = [
+    ("FLUSHALL",),
+    ("FLUSHDB",),
+    ("KEYS", "*"),
+    ("SCAN", "0"),
+    ("CONFIG", "GET", "*"),
+    ("ACL", "LIST"),
+    ("SHUTDOWN",),
+    ("MONITOR",),
+    ("MODULE", "LIST"),
+    ("CLIENT", "LIST"),
+    ("SCRIPT", "FLUSH"),
+    ("FUNCTION", "LIST"),
+    ("REPLICAOF", "127.0.0.1", "1"),
+    ("PUBLISH", "any", "text"),
+    ("GET", "others"),
+    ("SET", "others", "1"),
+    ("EVAL", "return redis.call('GET', 'others')", "0"),
+    ("EVAL", "return redis.call('FLUSHALL')", "0"),
+]
+
+
+@pytest.mark.parametrize("role", ROLES)
+async def test_no_role_can_do_what_none_needs(address: str, role: str) -> None:
+    async with opened(f"redis://api:api@{address}/0"), Redis.from_url(f"redis://{role}:{role}@{address}/0") as redis:
+        for command in FORBIDDEN:
+            with pytest.raises(RedisError) as refused:
+                await redis.execute_command(*command)
+            words = str(refused.value)
+            in_script = "The user executing the script can't" in words or "ACL failure in script" in words
+            assert isinstance(refused.value, NoPermissionError) or in_script, command
+
+
+@pytest.mark.parametrize(
+    ("role", "command"),
+    [
+        ("worker", ("GET", "gradus:note:job:1")),
+        ("worker", ("XREAD", "STREAMS", "gradus:inbox:1", "0")),
+        ("api", ("XREADGROUP", "GROUP", "workers", "me", "STREAMS", "gradus:jobs:ocaml", ">")),
+        ("api", ("SET", "gradus:result:1", '{"reward": 1}')),
+        ("api", ("SET", "gradus:worker:me", "{}")),
+        ("metrics", ("EVAL", "return 1", "0")),
+        ("metrics", ("GET", "gradus:result:1")),
+        ("metrics", ("DEL", "gradus:queue:ocaml")),
+        ("scaler", ("GET", "gradus:result:1")),
+        ("scaler", ("DEL", "gradus:queue:ocaml")),
+        ("scaler", ("ZRANGE", "gradus:queue:ocaml", "0", "-1")),
+        ("scaler", ("XRANGE", "gradus:jobs:ocaml", "-", "+")),
+    ],
+)
+async def test_no_role_can_do_what_another_does(address: str, role: str, command: tuple[str, ...]) -> None:
+    async with opened(f"redis://api:api@{address}/0"), Redis.from_url(f"redis://{role}:{role}@{address}/0") as redis:
+        with pytest.raises(NoPermissionError):
+            await redis.execute_command(*command)
+
+
+async def test_metrics_sees_how_long_queues_are(address: str) -> None:
+    async with opened(f"redis://api:api@{address}/0") as [asking]:
+        await asking.submit(jobs(3))
+        async with Redis.from_url(f"redis://metrics:metrics@{address}/0", decode_responses=True) as redis:
+            assert (await redis.zcard("gradus:queue:ocaml"), await redis.xlen("gradus:jobs:ocaml")) == (3, 0)
+            assert (await redis.info("memory"))["used_memory"] > 0
+
+
+async def test_the_scaler_counts_what_is_queued_and_what_runs(address: str) -> None:
+    urls = [f"redis://{role}:{role}@{address}/0" for role in ("api", "worker")]
+    async with opened(*urls) as (asking, working):
+        await asking.submit(jobs(3))
+        assert len(await working.claim("ocaml", "w", 2, SOON_S)) == 2
+        async with Redis.from_url(f"redis://scaler:scaler@{address}/0") as redis:
+            assert await redis.eval(SCALERS_SCRIPT, 1, "gradus:queue:ocaml") == 1
+            assert await redis.eval(SCALERS_SCRIPT, 1, "gradus:queue:rust") == 0
+            assert (await redis.xlen("gradus:jobs:ocaml"), await redis.xlen("gradus:jobs:rust")) == (2, 0)
+
+
+async def test_the_scalers_script_can_change_nothing(address: str) -> None:
+    async with opened(f"redis://api:api@{address}/0") as [asking]:
+        await asking.submit(jobs(3))
+        async with Redis.from_url(f"redis://scaler:scaler@{address}/0") as redis:
+            with pytest.raises(RedisError, match="can't|ACL failure"):
+                await redis.eval("return redis.call('DEL', KEYS[1])", 1, "gradus:queue:ocaml")
+        assert await asking.depth("ocaml") == 3
+
+
+async def test_nobody_gets_in_without_a_name(address: str) -> None:
+    async with opened(f"redis://api:api@{address}/0"):
+        nobody = StreamsBroker(f"redis://{address}/0", patience_s=0.2)
+        with pytest.raises(QueueFault, match="Authentication"):
+            await nobody.depth("ocaml")
+        await nobody.close()
+
+
+def test_the_scaler_is_left_out_where_it_has_no_password() -> None:
+    given = {f"GRADUS_REDIS_{role}": "x" for role in ("API", "WORKER", "METRICS")}
+    environment = {"PATH": os.environ["PATH"], **given}
+    made = subprocess.run([REDIS_FILES / "users.sh"], env=environment, capture_output=True, text=True, check=True)
+    users = [line.split()[1] for line in made.stdout.splitlines()]
+    assert users == ["default", "api", "worker", "metrics"]
+
+
+def test_users_without_a_password_are_refused() -> None:
+    environment = {"PATH": os.environ["PATH"], "GRADUS_REDIS_API": "a", "GRADUS_REDIS_WORKER": ""}
+    said = subprocess.run([REDIS_FILES / "users.sh"], env=environment, capture_output=True, text=True, check=False)
+    assert said.returncode == 2
+    assert "GRADUS_REDIS_WORKER is empty" in said.stderr
+
+
+# ---------------------------------------------------------------------------------------------------------------- TLS
+
+
+def openssl(folder: Path, *args: str) -> None:
+    subprocess.run(["openssl", *args], cwd=folder, check=True, capture_output=True)
+
+
+NEW_KEY = ("-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
+
+
+def make_authority(folder: Path, name: str) -> None:
+    subject = ("-subj", f"/CN={name}", "-days", "2", *NEW_KEY)
+    openssl(folder, "req", "-x509", *subject, "-keyout", f"{name}.key", "-out", f"{name}.pem")
+
+
+@pytest.fixture
+def tls_address(start: Start, tmp_path: Path) -> str:
+    make_authority(tmp_path, "ours")
+    make_authority(tmp_path, "others")
+    (tmp_path / "names").write_text("subjectAltName=IP:127.0.0.1\n")
+    openssl(tmp_path, "req", *NEW_KEY, "-subj", "/CN=redis", "-keyout", "key", "-out", "asked")
+    signed = ("-CA", "ours.pem", "-CAkey", "ours.key", "-CAcreateserial", "-days", "2", "-extfile", "names")
+    openssl(tmp_path, "x509", "-req", "-in", "asked", *signed, "-out", "certificate")
+    port = free_port()
+    files = [("cert-file", "certificate"), ("key-file", "key"), ("ca-cert-file", "ours.pem")]
+    options = [word for name, file in files for word in (f"--tls-{name}", str(tmp_path / file))]
+    start(
+        "--save",
+        "",
+        "--bind",
+        "127.0.0.1",
+        "--port",
+        "0",
+        "--tls-port",
+        str(port),
+        "--tls-auth-clients",
+        "optional",
+        *options,
+    )
+    return f"127.0.0.1:{port}"
+
+
+async def test_a_queue_over_tls_whose_authority_is_named(tls_address: str, tmp_path: Path) -> None:
+    url = f"rediss://{tls_address}/0?ssl_ca_certs={tmp_path / 'ours.pem'}"
+    async with opened(url, url) as (asking, working):
+        await graded(asking, working, jobs(20))
+
+
+@pytest.mark.parametrize("query", ["", "?ssl_ca_certs={}/others.pem"])
+async def test_a_server_that_our_authority_did_not_sign_is_not_talked_to(
+    tls_address: str, tmp_path: Path, query: str
+) -> None:
+    async with opened(f"rediss://{tls_address}/0?ssl_ca_certs={tmp_path / 'ours.pem'}"):
+        broker = StreamsBroker(f"rediss://{tls_address}/0{query.format(tmp_path)}", patience_s=1)
+        with pytest.raises(QueueFault, match="CERTIFICATE_VERIFY_FAILED"):
+            await broker.depth("ocaml")
+        await broker.close()
+
+
+async def test_a_server_under_another_name_is_not_talked_to(tls_address: str, tmp_path: Path) -> None:
+    ours = f"?ssl_ca_certs={tmp_path / 'ours.pem'}"
+    async with opened(f"rediss://{tls_address}/0{ours}"):
+        broker = StreamsBroker(f"rediss://{tls_address.replace('127.0.0.1', 'localhost')}/0{ours}", patience_s=1)
+        with pytest.raises(QueueFault, match="CERTIFICATE_VERIFY_FAILED"):
+            await broker.depth("ocaml")
+        await broker.close()
+
+
+# ---------------------------------------------------------------------------------------------------------- Sentinels
+
+
+@pytest.fixture
+def sentinel_url(start: Start, tmp_path: Path) -> str:
+    """A master, a replica and a Sentinel; before it in the URL stands one that is not there."""
+    master, replica, sentinel = free_port(), free_port(), free_port()
+    here = ("--save", "", "--bind", "127.0.0.1", "--port")
+    start(*here, str(master), "--appendonly", "no")
+    start(*here, str(replica), "--replicaof", "127.0.0.1", str(master), "--appendonly", "no")
+    file = tmp_path / "sentinel.conf"
+    file.write_text(
+        f"bind 127.0.0.1\ndir {tmp_path}\nport {sentinel}\nsentinel monitor ours 127.0.0.1 {master} 1\n"
+        "sentinel down-after-milliseconds ours 1000\nsentinel failover-timeout ours 5000\n"
+    )
+    start(str(file), program="redis-sentinel")
+    return f"redis+sentinel://127.0.0.1:{free_port()},127.0.0.1:{sentinel}/ours/0"
+
+
+async def replicated(url: str) -> int:
+    """The master's port, once it has a replica that Sentinel knows."""
+    sentinel = Redis.from_url(f"redis://{url.split(',')[1].split('/')[0]}/0", decode_responses=True)
+    async with sentinel, asyncio.timeout(SOON_S):
+        while True:
+            with suppress(RedisError):
+                replicas = await sentinel.execute_command("SENTINEL", "REPLICAS", "ours")
+                if [one for one in replicas if one["master-link-status"] == "ok"]:
+                    return int((await sentinel.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "ours"))[1])
+            await asyncio.sleep(0.1)
+
+
+async def test_the_queue_goes_on_with_the_new_master(sentinel_url: str) -> None:
+    async with opened(sentinel_url, sentinel_url) as (asking, working):
+        old = await replicated(sentinel_url)
+        await graded(asking, working, jobs(20))
+        await asking.submit(jobs(5, "queued before"))
+        async with Redis.from_url(f"redis://127.0.0.1:{old}/0") as master:
+            assert await master.execute_command("WAIT", 1, 10_000) == 1
+            await master.shutdown(nosave=True)
+        async with asyncio.timeout(SOON_S):
+            while not await answers(working):
+                pass
+        await graded(asking, working, jobs(20, "after"))
+        assert await replica_is_master(sentinel_url, old)
+        assert len(await asking.results([job.id for job in jobs(5, "queued before")])) == 5
+
+
+async def replica_is_master(url: str, old: int) -> bool:
+    async with Redis.from_url(f"redis://{url.split(',')[1].split('/')[0]}/0", decode_responses=True) as sentinel:
+        return int((await sentinel.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "ours"))[1]) != old
+
+
+@pytest.mark.parametrize("url", ["redis+sentinel://", "redis+sentinel://host:1", "redis+sentinel://host:x/ours/0"])
+def test_a_sentinel_url_that_says_too_little_is_misuse(url: str) -> None:
+    with pytest.raises(Misuse, match="broker URL"):
+        open_broker(url)
+
+
+async def test_sentinels_that_are_all_away_are_a_fault_that_names_no_password() -> None:
+    broker = StreamsBroker(
+        f"redis+sentinel://me:geheim@127.0.0.1:{free_port()}/ours/0?sentinel_password=geheim", patience_s=0.2
+    )
+    with pytest.raises(QueueFault, match="no Sentinel") as fault:
+        await broker.depth("ocaml")
+    assert "geheim" not in fault.value.message
+    await broker.close()

@@ -1,0 +1,403 @@
+"""Task admission: what makes a task unusable is found and told by its row, and usable tasks are let in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corpus.task_validation import Finding, validate
+from gradus.resources import configs
+from gradus.row_reader import Row, read_rows
+from services.graders.ocaml.grader import OcamlGrader
+from services.graders.rust.grader import RustGrader
+from services.graders.story.grader import StoryGrader
+from tests.conftest import Cli
+from tests.rust_config import write_config
+
+TASK: dict[str, Any] = {
+    "id": "inc",
+    "prompt": "Add one.",
+    "signature": "val inc : int -> int",
+    "tests": "let () = assert (inc 1 = 2); assert (inc 2 = 3)",
+    "solution": "let inc x = x + 1",
+    "stub": 'let inc x = failwith "not yet"',
+}
+
+
+def changed(**changes: Any) -> dict[str, Any]:
+    return {name: value for name, value in (TASK | changes).items() if value is not None}
+
+
+def findings(grader: OcamlGrader, rows: Iterable[dict[str, Any] | Row]) -> list[Finding]:
+    placed = [row if isinstance(row, Row) else Row(f"tasks.jsonl:{n}", row) for n, row in enumerate(rows, start=1)]
+    return list(validate(placed, "ocaml", grader, 2))
+
+
+def finding(grader: OcamlGrader, **changes: Any) -> Finding:
+    [found] = findings(grader, [changed(**changes)])
+    return found
+
+
+def test_a_good_task_has_no_problem(ocaml_grader: OcamlGrader) -> None:
+    assert finding(ocaml_grader) == Finding("tasks.jsonl:1", "inc")
+
+
+UNUSABLE: dict[str, tuple[dict[str, Any], str]] = {
+    "a wrong reference answer": ({"solution": "let inc x = x"}, "reference answer gets 0.35 at stage tests, not 1.00"),
+    "a reference answer that passes some": ({"solution": "let inc _ = 2"}, "gets 0.68 at stage tests"),
+    "a reference answer that does not type": ({"solution": 'let inc x = x ^ "1"'}, "at stage types, not 1.00: Values"),
+    "a reference answer that does not parse": ({"solution": "let inc x ="}, "at stage types, not 1.00: Syntax error"),
+    "a reference answer that looks degenerate": (
+        {"solution": "let inc x = x + 1\n" * 100},
+        "gets 0.30 at stage tests, not 1.00: degenerate:repetition",
+    ),
+    "tests of a name of the library, without a signature": (
+        {"signature": None, "tests": "let () = assert (abs (inc (-3)) = 2)"},
+        "abs of the standard library, which an answer may define, too: declare a signature",
+    ),
+    "tests of nothing but the library": (
+        {"signature": None, "tests": "let () = assert (List.rev [] = [])"},
+        "the tests use nothing of the answer",
+    ),
+    "a stub that passes": ({"stub": "let inc x = x + 1"}, "stub passes all tests: they prove nothing"),
+    "tests that assert nothing": ({"tests": "let () = print_int (inc 1)"}, "the tests assert nothing"),
+    "tests that do not parse": ({"tests": "let () = assert (inc 'ab')"}, "the tests do not parse"),
+    "tests that do not fit the signature": ({"tests": 'let () = assert (inc "a" = 1)'}, "do not type"),
+    "a signature that is none": ({"signature": "let inc : int -> int"}, "signature does not compile"),
+    "a package that is not there": ({"packages": ["no_such_package"]}, "no_such_package"),
+    "no tests": ({"tests": None}, "tests: Field required"),
+    "empty tests": ({"tests": ""}, "tests: Field required"),
+    "a number for tests": ({"tests": 3}, "tests: Input should be a valid string"),
+    "no solution": ({"solution": None}, "solution: is missing or empty"),
+    "no prompt": ({"prompt": "  "}, "prompt: is missing or empty"),
+    "no id": ({"id": None}, "id: is missing or empty"),
+    "an unknown field": ({"answr": "x"}, "unknown fields: answr"),
+    "a NUL": ({"tests": "let () = assert (inc 1 = 2) \0"}, "contains a NUL"),
+}
+
+
+@pytest.mark.parametrize("what", UNUSABLE)
+def test_an_unusable_task_says_why(ocaml_grader: OcamlGrader, what: str) -> None:
+    changes, problem = UNUSABLE[what]
+    problems = finding(ocaml_grader, **changes).problems
+    assert any(problem in told for told in problems), problems
+    assert len(problems) == len(set(problems)), "told once, though several answers were tried"
+
+
+def test_a_task_without_stub_or_signature_is_usable_with_a_warning(ocaml_grader: OcamlGrader) -> None:
+    found = finding(ocaml_grader, stub=None, signature=None)
+    assert found.problems == []
+    assert ["stub" in found.warnings[0], "signature" in found.warnings[1]] == [True, True]
+
+
+def test_describing_fields_are_welcome(ocaml_grader: OcamlGrader) -> None:
+    assert finding(ocaml_grader, difficulty="easy", topics=["ints"], licence="MIT", source="own").problems == []
+
+
+def test_a_nested_task_is_understood(ocaml_grader: OcamlGrader) -> None:
+    task = {name: TASK[name] for name in ("tests", "signature")}
+    assert finding(ocaml_grader, tests=None, signature=None, task=task).problems == []
+
+
+def test_a_reference_answer_may_have_fences_in_its_comments(ocaml_grader: OcamlGrader) -> None:
+    solution = "(* For example:\n```\ninc 1\n```\nor ````inc 2````\n*)\nlet inc x = x + 1"
+    assert finding(ocaml_grader, solution=solution).problems == []
+
+
+def test_tasks_of_one_id_or_prompt_are_told_where_the_other_is(ocaml_grader: OcamlGrader) -> None:
+    first, second, third = findings(ocaml_grader, [changed(), changed(prompt="Other."), changed(id="other")])
+    assert first.problems == []
+    assert second.problems == ["id: the same as at tasks.jsonl:1"]
+    assert third.problems == ["prompt: the same as at tasks.jsonl:1"]
+
+
+def test_findings_come_in_the_order_of_rows_one_for_each(ocaml_grader: OcamlGrader) -> None:
+    rows: list[dict[str, Any] | Row] = [
+        changed(id="a", prompt="a"),
+        Row("tasks.jsonl:2", {}, "is not JSON: oops"),
+        changed(id="c", prompt="c", solution="let inc x ="),
+        changed(id="d", prompt="d", tests=None),
+        changed(id="e", prompt="e"),
+    ]
+    found = findings(ocaml_grader, rows)
+    assert [(one.where, bool(one.problems)) for one in found] == [
+        ("tasks.jsonl:1", False),
+        ("tasks.jsonl:2", True),
+        ("tasks.jsonl:3", True),
+        ("tasks.jsonl:4", True),
+        ("tasks.jsonl:5", False),
+    ]
+    assert found[1].problems == ["is not JSON: oops"]
+
+
+def test_the_command_tells_every_problem_and_has_exit_status_1(gradus: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "tasks.jsonl"
+    tasks = [changed(), changed(id="b", prompt="b", solution="let inc x = x"), changed(id="c", prompt="c", stub=None)]
+    file.write_text("".join(json.dumps(task) + "\n" for task in tasks) + "oops\n")
+    said = gradus("tasks", "validate", file)
+    assert said.status == 1
+    assert f"{file}:2: b: the reference answer gets 0.35" in said.out
+    assert f"{file}:4: : is not JSON" in said.out
+    assert said.out.endswith("2 of 4 tasks are usable\n")
+    assert f"{file}:3: c: warning: has no stub" in said.err
+
+
+def test_every_task_that_ships_is_usable_and_has_a_stub_and_a_signature(ocaml_grader: OcamlGrader) -> None:
+    rows = list(read_rows(configs() / "tasks" / "ocaml.jsonl"))
+    found = list(validate(rows, "ocaml", ocaml_grader, 2))
+    assert len(found) == len(rows) >= 100
+    assert [one for one in found if one.problems or one.warnings] == []
+
+
+# ----------------------------------------------------------------------------------------------------------- Rust
+
+
+@pytest.fixture(scope="module")
+def rust_grader_with_crates(rust_grader: RustGrader, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RustGrader]:
+    config = write_config(tmp_path_factory.mktemp("configs") / "rust.yaml")
+    with closing(RustGrader(config, rust_grader.sandbox)) as grader:
+        yield grader
+
+
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in (1, 2))])
+def test_every_rust_task_that_ships_is_usable_and_has_a_stub(rust_grader_with_crates: RustGrader, part: int) -> None:
+    """Each part has a third of the tasks."""
+    rows = list(read_rows(configs() / "tasks" / "rust.jsonl"))
+    assert len(rows) >= 60
+    known = set(rust_grader_with_crates.crates.names)
+    here = [row for row in rows[part::3] if set(row.values.get("dependencies", ())) <= known]
+    found = list(validate(here, "rust", rust_grader_with_crates, 2))
+    assert [one for one in found if one.problems] == []
+    assert {w for one in found for w in one.warnings} <= {"has no signature, so tests see whatever the answer defines"}
+
+
+RUST_TASKS: dict[str, dict[str, Any]] = {
+    "tests": {
+        "signature": "pub fn inc(x: i64) -> i64;",
+        "tests": "use solution::inc;\n#[test]\nfn incs() {\n    assert_eq!(inc(1), 2);\n}",
+        "solution": "pub fn inc(x: i64) -> i64 {\n    x + 1\n}",
+        "stub": "pub fn inc(_x: i64) -> i64 {\n    todo!()\n}",
+        "edition": "2024",
+    },
+    "cases": {
+        "cases": [{"stdin": "1", "stdout": "2"}],
+        "solution": 'fn main() {\n    println!("2");\n}',
+        "stub": "fn main() {}",
+        "crate": "incs",
+        "limits": {"cpu_s": 1},
+    },
+}
+
+
+def rust_finding(grader: RustGrader, what: str, **changes: Any) -> Finding:
+    row = {"id": what, "prompt": "Add one.", **RUST_TASKS[what], **changes}
+    [found] = validate([Row("tasks.jsonl:1", row)], "rust", grader, 2)
+    return found
+
+
+@pytest.mark.parametrize("what", RUST_TASKS)
+def test_a_good_task_in_rust_has_no_problem(rust_grader: RustGrader, what: str) -> None:
+    assert rust_finding(rust_grader, what) == Finding("tasks.jsonl:1", what)
+
+
+@pytest.mark.parametrize(
+    ("what", "changes", "problem"),
+    [
+        ("tests", {"module": "inc"}, "unknown fields: module"),
+        (
+            "tests",
+            {"solution": "pub fn inc(x: i64) -> i64 {\n    x\n}"},
+            "the reference answer gets 0.35 at stage tests",
+        ),
+        ("tests", {"stub": "pub fn inc(_: i64) -> i64 {\n    2\n}"}, "stub passes all tests"),
+        ("tests", {"cases": RUST_TASKS["cases"]["cases"]}, "give either `tests`"),
+        ("cases", {"edition": "2020"}, "edition: Input should be"),
+        ("cases", {"dependencies": ["no_such_crate"]}, "no_such_crate"),
+    ],
+)
+def test_an_unusable_task_in_rust_says_why(
+    rust_grader: RustGrader, what: str, changes: dict[str, Any], problem: str
+) -> None:
+    problems = rust_finding(rust_grader, what, **changes).problems
+    assert any(problem in told for told in problems), problems
+
+
+# -------------------------------------------------------------------------------------------------------- stories
+
+STORIES: dict[str, Any] = {
+    "id": "repairs",
+    "prompt": "Plan the sprint.",
+    "sprint_goal": "Nobody has to phone the office any more when something at home is broken.",
+    "references": [
+        "As a tenant, I want to report a leak with a photo, so that the plumber knows what to bring.",
+        "As a tenant, I want to choose a free visit slot, so that I lose no day of work.",
+        "As a coordinator, I want to assign jobs to contractors by postcode, so that nobody drives across town.",
+        "As a contractor, I want to mark a job as finished, so that my invoice is approved.",
+    ],
+    "solution": (
+        "As a resident, I want to send a photo of a leak, so that the right tools arrive.\n"
+        "As a resident, I want to pick a slot for the visit, so that I can go to work.\n"
+        "As a dispatcher, I want to give jobs to contractors near by, so that they drive less.\n"
+        "As a plumber, I want to close a finished job, so that I am paid."
+    ),
+    "stub": "As a tenant, I want nice things, so that they are nice.",
+}
+REFERENCES: list[str] = STORIES["references"]
+
+
+def story_findings(grader: StoryGrader, *rows: dict[str, Any]) -> list[Finding]:
+    placed = [Row(f"sprints.jsonl:{n}", row) for n, row in enumerate(rows, start=1)]
+    return list(validate(placed, "story", grader, 4))
+
+
+def story_finding(grader: StoryGrader, **changes: Any) -> Finding:
+    row = {name: value for name, value in (STORIES | changes).items() if value is not None}
+    [found] = story_findings(grader, row)
+    return found
+
+
+def test_a_good_story_task_has_no_problem(story_grader: StoryGrader) -> None:
+    assert story_finding(story_grader) == Finding("sprints.jsonl:1", "repairs")
+
+
+def test_every_story_task_that_ships_is_usable(story_grader: StoryGrader) -> None:
+    rows = list(read_rows(configs() / "tasks" / "story.jsonl"))
+    found = list(validate(rows, "story", story_grader, 8))
+    assert len(found) == len(rows) >= 60
+    assert [one for one in found if one.problems or one.warnings] == []
+    assert all(row.values.get("solution") and row.values.get("stub") for row in rows)
+
+
+def sprint(**changes: Any) -> dict[str, Any]:
+    """The same task as a row of a sprint data set."""
+    row = {
+        "sprint_name": "Sprint 7",
+        "sprint_goal": STORIES["sprint_goal"],
+        "formatted_issues": " ||||| ".join(REFERENCES),
+        "num_issues": len(REFERENCES),
+        "team_context": {"product_stage": "pilot"},
+    }
+    return row | changes
+
+
+def test_a_row_of_a_sprint_data_set_is_usable_as_it_is(story_grader: StoryGrader) -> None:
+    assert story_findings(story_grader, sprint()) == [Finding("sprints.jsonl:1", "Sprint 7")]
+
+
+def test_a_row_of_a_csv_file_has_its_context_as_json(story_grader: StoryGrader) -> None:
+    row = sprint(team_context='{"product_stage": "pilot"}', num_issues="4")
+    assert story_findings(story_grader, row) == [Finding("sprints.jsonl:1", "Sprint 7")]
+
+
+TITLES = ["Leak reports with photos", "Slot picker", *REFERENCES[2:]]
+UNUSABLE_STORIES: dict[str, tuple[dict[str, Any], str]] = {
+    "bare titles": ({"references": TITLES}, "2 of 4 references (1, 2) are no story (1: not of the form"),
+    "titles as the answer": ({"references": TITLES}, "the references as the answer earns"),
+    "a solution beside the point": (
+        {"solution": "As a pilot, I want to see the runway, so that I can land."},
+        "the solution earns 0.00, not at least 0.50: line 1: is not what was asked for",
+    ),
+    "a stub that is good": ({"stub": STORIES["solution"]}, "the stub earns"),
+    "a reference in the prompt": (
+        {"prompt": f"For example: {REFERENCES[1].upper()}"},
+        "1 of 4 references (2) is word for word in the prompt, goal or context",
+    ),
+    "a reference in the context": (
+        {"team_context": {"notes": ["we must mark a job as finished"]}},
+        "1 of 4 references (4) is word for word",
+    ),
+    "references that equal the goal": (
+        {"sprint_goal": REFERENCES[0], "references": [REFERENCES[0]]},
+        "1 of 1 references (1) is word for word",
+    ),
+    "a goal that lists the references": (
+        {"sprint_goal": "Report leaks with photos, choose free visit slots, assign jobs to contractors by postcode."},
+        "3 of 4 references (1, 2, 3) are in the goal with at least 100% of their words",
+    ),
+    "more references than the grader takes": (
+        {"references": [f"As a clerk, I want to file form {n}, so that it is kept." for n in range(401)]},
+        "this task cannot be judged: it has 401 references",
+    ),
+    "no references": ({"references": None}, "references: Field required"),
+    "an empty list": ({"references": []}, "references: Field required"),
+    "nothing between separators": ({"references": " ||||| "}, "references: Value should have at least 1 item"),
+    "a number for a reference": ({"references": [3]}, "references.0: Input should be a valid string"),
+    "both names": ({"formatted_issues": "a ||||| b"}, "formatted_issues: Extra inputs are not permitted"),
+    "a text for the context": ({"team_context": "pilot"}, "team_context: Input should be a valid dictionary"),
+    "a context that is not finite": ({"team_context": '{"size": NaN}'}, "team_context: Input should be a valid"),
+    "an unknown field": ({"sprint_gaol": "x"}, "unknown fields: sprint_gaol"),
+    "tests": ({"tests": "let () = ()"}, "unknown fields: tests"),
+    "no prompt and no goal": ({"prompt": None, "sprint_goal": None}, "prompt: is missing or empty"),
+    "a NUL": ({"references": ["As a\0"]}, "contains a NUL"),
+    "a task that is no mapping": ({"task": ["a"], "references": None}, "Input should be a valid dictionary"),
+}
+
+
+@pytest.mark.parametrize("what", UNUSABLE_STORIES)
+def test_an_unusable_story_task_says_why(story_grader: StoryGrader, what: str) -> None:
+    changes, problem = UNUSABLE_STORIES[what]
+    problems = story_finding(story_grader, **changes).problems
+    assert any(problem in told for told in problems), problems
+    assert len(problems) == len(set(problems))
+
+
+DOUBTFUL_STORIES: dict[str, tuple[dict[str, Any], str]] = {
+    "one reference": ({"references": REFERENCES[:1], "solution": None}, "there is one reference only"),
+    "a reference twice": (
+        {"references": [*REFERENCES, REFERENCES[0].replace("tenant", "resident")]},
+        "1 pairs of references want the same by their words: 1 and 5 (100%)",
+    ),
+    "a reference without a benefit": (
+        {"references": [*REFERENCES[:3], "As a contractor, I want to mark a job as finished."]},
+        "1 of 4 references (4) is without a benefit",
+    ),
+    "a goal with one reference in it": (
+        {"sprint_goal": "Tenants report any leak by photo, and the office is spared."},
+        "1 of 4 references (1) is in the goal",
+    ),
+    "a list too long for a completion": (
+        {"references": [f"As a clerk, I want to file the form of ward {n}, so that it is kept." for n in range(31)]},
+        "an answer to 31 references takes about 1054 tokens; usual are up to 1024",
+    ),
+    "another number of issues": ({"num_issues": 9}, "num_issues is 9, and there are 4 references"),
+    "no goal": ({"sprint_goal": None}, "sprint_goal: is missing or empty"),
+    "a goal that is an answer": (
+        {"sprint_goal": "Photos of leaks sent in, slots for visits picked, contractors given jobs, done jobs closed."},
+        "an answer that splits the goal at its commas earns",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", DOUBTFUL_STORIES)
+def test_a_doubtful_story_task_is_told_with_its_numbers(story_grader: StoryGrader, what: str) -> None:
+    changes, warning = DOUBTFUL_STORIES[what]
+    warnings = story_finding(story_grader, **changes).warnings
+    assert any(warning in told for told in warnings), warnings
+
+
+def test_sprints_with_the_same_references_are_told_where_the_other_is(story_grader: StoryGrader) -> None:
+    other = STORIES | {"id": "other", "prompt": "Other.", "references": REFERENCES[::-1]}
+    first, second = story_findings(story_grader, STORIES, other)
+    assert first.warnings == []
+    assert second.warnings == ["references: the same as at sprints.jsonl:1"]
+
+
+def test_hostile_texts_in_a_story_task_are_findings_and_no_crash(story_grader: StoryGrader) -> None:
+    hostile = ["\u202e\u200b", "as a " * 5000, "((((" * 2000, "so that so that", "\U0001f600" * 50]
+    found = story_finding(story_grader, references=hostile, sprint_goal="," * 5000, solution=None)
+    assert "5 of 5 references (1, 2, 3, 4, 5) are no story" in found.problems[0]
+
+
+def test_the_command_checks_stories(gradus: Cli, tmp_path: Path, story_grader: StoryGrader) -> None:
+    file = tmp_path / "sprints.jsonl"
+    rows = [sprint(), sprint(sprint_name="Sprint 8", formatted_issues="Slot picker ||||| Leaks", num_issues=2)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    said = gradus("tasks", "validate", file, "--grader", "story")
+    assert said.status == 1
+    assert f"{file}:2: Sprint 8: 2 of 2 references (1, 2) are no story" in said.out
+    assert said.out.endswith("1 of 2 tasks are usable\n")

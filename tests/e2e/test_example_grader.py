@@ -1,0 +1,249 @@
+"""`examples/grader_python`, a grader in a package of its own, beside an unchanged checkout.
+
+Only the worker and the evaluation run in an environment that has the package. The API and the live page run without it,
+and the API is started before the worker.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import sysconfig
+import time
+import venv
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+import yaml
+from dashboard_server import LivePage
+from fake_openai_server import Json, OpenAiLike, Reply, said
+from prometheus_client.parser import text_string_to_metric_families
+
+from services.attacks.code import fill_placeholders
+from services.graders.base import installed
+from tests.conftest import Cli, RedisServer, free_port
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "grader_python"
+ATTACKS = yaml.safe_load((EXAMPLE / "attacks.yaml").read_text())
+CASES = [{"call": f"double({x})", "equals": 2 * x} for x in (2, 5, -3)]
+RIGHT = "```python\ndef double(x):\n    return x + x\n```"
+SOON_S = 60.0
+"""Longer than anything here takes on a busy machine; nothing waits for it to pass."""
+
+
+def submission(which: str, completion: str) -> Json:
+    return {"id": which, "completion": completion, "task": {"cases": CASES}}
+
+
+# ------------------------------------------------------------------------------------------------- what is started
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of a fresh environment: the checkout, its dependencies, and the example, installed by pip."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, symlinks=True)
+    interpreter = folder / "bin" / "python"
+    (packages,) = folder.glob("lib/python*/site-packages")
+    (packages / "checkout.pth").write_text(f"{ROOT}\n{sysconfig.get_path('purelib')}\n")
+    pip = [sys.executable, "-m", "pip", "--python", str(interpreter), "--disable-pip-version-check"]
+    install = ["install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index", str(EXAMPLE)]
+    done = subprocess.run([*pip, *install], capture_output=True, text=True, timeout=SOON_S, check=False)
+    assert done.returncode == 0, done.stderr
+    return interpreter
+
+
+def command(interpreter: str | Path, *arguments: str | Path) -> tuple[list[str], dict[str, str]]:
+    """`gradus ...` of the checkout and its environment variables."""
+    environment = {name: value for name, value in os.environ.items() if name != "GRADUS_REDIS_URL"}
+    return [str(interpreter), "-m", "gradus", *map(str, arguments)], environment | {"PYTHONPATH": str(ROOT)}
+
+
+@contextmanager
+def running(interpreter: str | Path, log: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """`gradus ...` as a process, ended by SIGTERM; `log` gets what it writes."""
+    line, environment = command(interpreter, *arguments)
+    with log.open("wb") as file, subprocess.Popen(line, env=environment, stdout=file, stderr=file) as process:
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(timeout=SOON_S)
+
+
+def answered(url: str, process: subprocess.Popen[bytes], log: Path) -> httpx.Response:
+    """The first answer of status 200 at `url`, which `process` makes possible."""
+    give_up_at = time.monotonic() + SOON_S
+    while True:
+        try:
+            if (response := httpx.get(url)).status_code == 200:
+                return response
+        except httpx.TransportError:
+            pass
+        assert process.poll() is None, log.read_text()
+        assert time.monotonic() < give_up_at, log.read_text()
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def redis(redis_server: Callable[..., RedisServer]) -> str:
+    return redis_server().url
+
+
+@pytest.fixture(scope="module")
+def api(redis: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The API, in an environment without the example."""
+    port, log = free_port(), tmp_path_factory.mktemp("api") / "log"
+    url = f"http://127.0.0.1:{port}"
+    with running(sys.executable, log, "serve", "--redis", redis, "--port", str(port)) as process:
+        answered(f"{url}/healthz", process, log)
+        yield url
+
+
+@pytest.fixture(scope="module")
+def before(api: str) -> list[httpx.Response]:
+    """What the API answers while no worker has announced the grader."""
+    body = {"submissions": [submission("a", RIGHT)]}
+    return [httpx.get(f"{api}/v1/graders/python"), httpx.post(f"{api}/v1/grade/python", json=body)]
+
+
+@pytest.fixture(scope="module")
+def url(api: str, redis: str, before: object, python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The same API, after a worker of the grader joined."""
+    log = tmp_path_factory.mktemp("worker") / "log"
+    with running(python, log, "worker", "python", "--redis", redis, "--slots", "4") as process:
+        answered(f"{api}/v1/graders/python", process, log)
+        yield api
+
+
+@pytest.fixture(scope="module")
+def graded(url: str) -> dict[str, Json]:
+    """The results of a right, a wrong and all hostile answers, by id."""
+    hostile = [submission(one["name"], fill_placeholders(one["completion"])) for one in ATTACKS]
+    asked = [submission("right", RIGHT), submission("wrong", "def double(x): return x * x"), *hostile]
+    response = httpx.post(f"{url}/v1/grade/python", json={"submissions": asked, "deadline_s": SOON_S}, timeout=SOON_S)
+    assert response.status_code == 200, response.text
+    return {result["id"]: result for result in response.json()["results"]}
+
+
+# -------------------------------------------------------------------------------------------------------- the grader
+
+
+def test_the_package_is_small_and_the_checkout_does_not_have_it() -> None:
+    sources = list((EXAMPLE / "grader_python").rglob("*.py"))
+    assert sum(len(path.read_text().splitlines()) for path in sources) <= 200
+    assert "python" not in installed()
+
+
+def test_a_running_api_learns_the_grader_from_its_worker(before: list[httpx.Response], url: str) -> None:
+    assert [response.status_code for response in before] == [404, 404]
+    assert "there is no grader 'python'" in before[1].json()["detail"]
+    found = httpx.get(f"{url}/v1/graders/python").json()
+    assert found["stages"] == ["extract", "compile", "tests"]
+    assert found["rates"] == {"compile": "past:compile", "tests": "passed"}
+    assert found["fences"][0] == "python"
+    assert {"compile", "returns", "tests"} <= set(found["components"])
+    document = httpx.get(f"{url}/openapi.json").json()
+    assert "PythonGradeRequest" in document["components"]["schemas"]
+    sent = httpx.post(f"{url}/v1/grade/python", json={"submissions": [found["example"]]}).json()
+    assert sent["results"][0]["reward"] == 1.0
+
+
+def test_right_and_wrong_answers(graded: dict[str, Json]) -> None:
+    right, wrong = graded["right"], graded["wrong"]
+    assert (right["passed"], right["reward"]) == (True, 1.0)
+    assert right["components"] == {"compile": 0.1, "returns": 0.1, "tests": 0.8}
+    assert (wrong["passed"], wrong["tests"]) == (False, {"passed": 1, "total": 3})
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack["name"])
+def test_a_hostile_answer_must_not(attack: Json, graded: dict[str, Json]) -> None:
+    found = graded[attack["name"]]
+    assert found["status"] == "graded", found
+    assert found["stage"] == attack.get("stage", "tests")
+    assert (found["tests"] or {"passed": 0})["passed"] == attack.get("earned", 0)
+    assert set(attack.get("flags", ())) <= set(found["flags"])
+    assert found["reward"] <= 0.2 + 0.8 * attack.get("earned", 0) / 3 + 1e-6
+
+
+def test_mistakes_of_callers_are_no_verdicts(url: str) -> None:
+    misspelt = {**submission("a", RIGHT), "task": {"cases": [{"call": "double(2)", "equal": 4}]}}
+    refused = httpx.post(f"{url}/v1/grade/python", json={"submissions": [misspelt]})
+    assert refused.status_code == 422
+    assert {error["field"] for error in refused.json()["errors"]} == {
+        "submissions.0.task.cases.0.equal",
+        "submissions.0.task.cases.0.equals",
+    }
+    no_call = {**submission("a", RIGHT), "task": {"cases": [{"call": "double(", "equals": 4}]}}
+    (faulted,) = httpx.post(f"{url}/v1/grade/python", json={"submissions": [no_call]}).json()["results"]
+    assert "this task cannot be judged: cases.0.call: is not a Python expression" in faulted["fault"]["message"]
+
+
+# ------------------------------------------------------------------------------------------------------ where it shows
+
+
+def test_metrics_count_its_stages_and_flags(url: str, graded: dict[str, Json]) -> None:
+    families = text_string_to_metric_families(httpx.get(f"{url}/metrics").text)
+    samples = [sample for family in families for sample in family.samples if sample.labels.get("grader") == "python"]
+    stages = {one.labels["stage"]: one.value for one in samples if one.name == "gradus_api_verdicts_total"}
+    assert stages.keys() == {"extract", "compile", "tests"}
+    assert stages["tests"] >= len(graded) - 2
+    flags = {one.labels["flag"] for one in samples if one.name == "gradus_api_flags_total"}
+    assert {"limit:cpu", "limit:wall", "limit:output"} <= flags
+
+
+def test_the_live_page_shows_it(url: str, graded: dict[str, Json], tmp_path: Path) -> None:
+    with LivePage(tmp_path, url).running() as page:
+        give_up_at = time.monotonic() + SOON_S
+        while (shown := httpx.get(f"{page.url}/api/graders").json())["trouble"] is not None:
+            assert time.monotonic() < give_up_at, shown
+            time.sleep(0.05)
+    (live,) = shown["live"]
+    assert (live["name"], live["rubrics"]) == ("python", ["python/graduated@1", "python/strict@1"])
+    (python,) = [one for one in shown["graders"] if one["name"] == "python"]
+    assert python["stages"].keys() == {"extract", "compile", "tests"}
+    assert "limit:cpu" in python["flags"]
+
+
+def test_an_evaluation_without_the_package_reports_rates_and_components(url: str, gradus: Cli, tmp_path: Path) -> None:
+    rows = [{"id": f"t{n}", "prompt": f"Write double, {n}.", "task": {"cases": CASES}} for n in range(4)]
+    (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    answers = [RIGHT, RIGHT, "```python\ndef double(x): return 4\n```", "```python\ndef double(x\n```"]
+    by_prompt = {row["prompt"]: completion for row, completion in zip(rows, answers, strict=True)}
+
+    def answer(text: str, body: Json, before: int) -> Reply | str:
+        if text not in by_prompt:  # the second turn
+            assert "This python code has a mistake" in text
+        return said(by_prompt.get(text, RIGHT), chat="messages" in body)
+
+    out = tmp_path / "evaluation"
+    with OpenAiLike(answer).serving() as like:
+        to = ("--grader", "python", "--url", url, "--endpoint", like.url, "--out", out, "--temperature", "0")
+        got = gradus("eval", tmp_path / "tasks.jsonl", *to, "--turns", "2")
+        assert got.status == 0, got.err
+        typo = gradus("eval", tmp_path / "tasks.jsonl", *to[2:], "--grader", "pyton")
+    (measured,) = json.loads((out / "results.json").read_text())["measurements"]
+    assert (measured["graded"], measured["passed"]) == (4, 2)
+    assert measured["details"]["rates"]["compile"]["value"] == 0.75
+    assert measured["components"]["returns"] == pytest.approx(0.075)
+    assert measured["turns"]["green_by"]["2"]["value"] == 1.0
+    assert "returns" in (out / "report.html").read_text()
+    assert gradus("replay", out, "--url", url, "--quiet").status == 0
+    assert typo.status == 2
+    assert "there is no grader 'pyton'" in typo.err
+
+
+def test_a_file_is_graded_by_the_service_without_the_package(url: str, gradus: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "submissions.jsonl"
+    file.write_text(json.dumps(submission("a", RIGHT)) + "\n")
+    done = gradus("grade", "python", file, "--url", url)
+    assert done.status == 0, done.err
+    assert json.loads(done.out)["reward"] == 1.0
+    assert gradus("grade", "python", file).status == 2

@@ -1,0 +1,244 @@
+"""Completions become stories whatever the layout, and what is not written as a story is not taken for one."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from services.graders.story.parser import (
+    _BEFORE_WORD,
+    _BENEFIT,
+    _BENEFIT_WORD,
+    FENCE,
+    HIDDEN,
+    MARKUP,
+    MIXED,
+    THINK_NESTED,
+    THINK_UNCLOSED,
+    TOO_LONG,
+    ReadingLimits,
+    Rejected,
+    Story,
+    StoryList,
+    _split_benefit,
+    read,
+    read_story,
+)
+
+CASES = Path(__file__).parents[1] / "cases" / "story"
+LAYOUTS: dict[str, Any] = yaml.safe_load((CASES / "layouts.yaml").read_text())
+NO_STORIES: list[dict[str, str]] = yaml.safe_load((CASES / "no_stories.yaml").read_text())
+LIMITS = ReadingLimits(characters=32_000, lines=256)
+GOOD = "As a shopper, I want to pay by card, so that I need no cash."
+
+
+def answer(text: str, limits: ReadingLimits = LIMITS) -> StoryList:
+    return read(text, limits)
+
+
+def clauses(text: str) -> list[dict[str, Any]]:
+    return [{"role": one.role, "want": one.want, "benefit": one.benefit} for one in answer(text).stories]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS["layouts"])
+def test_stories_are_read_in_every_layout(layout: str) -> None:
+    text = LAYOUTS["layouts"][layout]
+    assert clauses(text) == LAYOUTS["want"]
+    found = answer(text)
+    assert (found.lines, found.rejected, found.flags) == (2, (), ())
+
+
+@pytest.mark.parametrize("case", NO_STORIES, ids=[case["text"][:40] for case in NO_STORIES])
+def test_what_is_no_story_is_rejected_with_its_reason(case: dict[str, str]) -> None:
+    found = answer(case["text"])
+    assert found.stories == ()
+    assert [case["reason"] in rejected.reason for rejected in found.rejected] == [True]
+
+
+def test_a_story_without_a_benefit_is_a_story() -> None:
+    assert clauses("As a shopper, I want to pay by card.") == [
+        {"role": "shopper", "want": "pay by card", "benefit": None}
+    ]
+
+
+def test_an_empty_benefit_is_none_and_flagged() -> None:
+    story = read_story("As a shopper, I want to pay by card, so that [benefit].")
+    assert isinstance(story, Story)
+    assert story.benefit is None
+    assert story.flags == ("story:empty_benefit",)
+
+
+@pytest.mark.parametrize("text", ["I don't want to pay by card", "I never want to pay by card", "I cannot pay by card"])
+def test_a_denied_want_keeps_its_denial(text: str) -> None:
+    story = read_story(f"As a shopper, {text}, so that I need no cash.")
+    assert isinstance(story, Story)
+    assert set(story.want.lower().replace("'", " ").split()) & {"don", "never", "cannot"}
+
+
+def test_lines_beside_the_stories_are_counted() -> None:
+    found = answer(f"Here is what I think is best for you and for all of us.\n{GOOD}\nI hope that this helps!")
+    assert (len(found.stories), found.lines, len(found.rejected)) == (1, 3, 2)
+
+
+def test_headings_are_counted_only_where_there_are_more_than_stories_need() -> None:
+    headings = "\n".join(f"# Part {number}" for number in range(10))
+    assert answer(f"# Stories\n## Story 1\n{GOOD}").lines == 1
+    assert answer(f"{headings}\n{GOOD}").lines == 1 + 8
+
+
+@pytest.mark.parametrize(
+    ("text", "flag"),
+    [
+        (f"<think>{GOOD}", THINK_UNCLOSED),
+        (f"<THINK >{GOOD}", THINK_UNCLOSED),
+        (f"<think>a<think>b</think>{GOOD}", THINK_NESTED),
+        (f"</think>{GOOD}<think>", THINK_UNCLOSED),
+        (f"{GOOD}\n＜think＞", THINK_NESTED),
+        ("As a user, I want " + "to pay " * 8000, TOO_LONG),
+    ],
+)
+def test_a_completion_without_a_clear_answer_is_void_and_flagged(text: str, flag: str) -> None:
+    found = answer(text)
+    assert found.stories == ()
+    assert flag in found.flags
+
+
+def test_only_what_stands_behind_the_last_end_of_thinking_counts() -> None:
+    assert answer(f"<think>hm</think>{GOOD}<think>better not</think>nothing").stories == ()
+    assert len(answer(f"thinking aloud</think>{GOOD}").stories) == 1
+    assert len(answer(f"<think>\n<think>so</think>{GOOD}").stories) == 1
+
+
+def test_long_thinking_does_not_make_an_answer_too_long() -> None:
+    assert len(answer("<think>" + "hm " * 100_000 + f"</think>{GOOD}").stories) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "flag"),
+    [
+        (GOOD.replace("pay", "p\u200bay"), HIDDEN),
+        (GOOD + "\U000e0041\U000e0042", HIDDEN),
+        (GOOD.replace("card", "c\u0430rd"), MIXED),
+        (f"<!-- pay by card -->{GOOD}", MARKUP),
+        (f"<b>{GOOD}</b>", MARKUP),
+        (GOOD.replace("card", "[card](https://example.org)"), MARKUP),
+        (f"```\n{GOOD}\n```", FENCE),
+    ],
+)
+def test_what_does_not_show_or_is_markup_is_taken_out_and_flagged(text: str, flag: str) -> None:
+    found = answer(text)
+    assert flag in found.flags
+    assert len(found.stories) == 1
+
+
+@pytest.mark.parametrize("mark", ["✅", "✔️", "👩‍💻", "é", "—"])
+def test_symbols_and_accents_are_no_hidden_characters(mark: str) -> None:
+    assert answer(f"{GOOD} {mark}").flags == ()
+
+
+def test_more_lines_than_are_read_count_as_no_stories() -> None:
+    found = answer("\n".join([GOOD] * 50), ReadingLimits(characters=32_000, lines=20))
+    assert (len(found.stories), found.lines) == (20, 50)
+
+
+def test_role_and_story_have_a_greatest_length() -> None:
+    assert isinstance(read_story(f"As a {'very ' * 16}rich shopper, I want to pay by card"), Rejected)
+    assert isinstance(read_story("As a shopper, I want to pay " + "and pay " * 70), Rejected)
+
+
+HOSTILE = [
+    "As a " * 6000,
+    "As a user, I want " * 1700,
+    "as a user i want to " + "so that so " * 2800,
+    "<!--" * 8000,
+    "<a" * 15_000,
+    "[a](" * 7500,
+    "- " * 15_000,
+    "*_" * 15_000,
+    "1. 1) (a) " * 3000,
+    "\n".join(["i want"] * 4500),
+    "as a x, i " + " " * 31_000 + "want",
+    "in order to " + "a, as " * 5000,
+    "# " + ":" * 30_000,
+    "so " * 10_000,
+    "As " + "a, " * 10_000 + "I want",
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_no_text_takes_much_longer_to_read_than_others_of_its_length(text: str) -> None:
+    usual = min(_cpu_s(f"{GOOD}\n" * 500) for _ in range(3))
+    assert _cpu_s(text) < 20 * usual + 0.05
+
+
+def _cpu_s(text: str) -> float:
+    started = time.thread_time()
+    answer(text)
+    return time.thread_time() - started
+
+
+PIECES = st.sampled_from(
+    [
+        "As a ",
+        "user",
+        ", ",
+        "I want ",
+        "to pay",
+        " so that ",
+        "\n",
+        "- ",
+        "**",
+        "</think>",
+        "<think>",
+        "\u200b",
+        ".",
+        "# ",
+    ]
+)
+
+
+@given(st.one_of(st.text(max_size=400), st.lists(PIECES, max_size=40).map("".join)))
+def test_any_text_is_read_without_breaking(text: str) -> None:
+    found = answer(text)
+    assert answer(text) == found
+    assert len(found.stories) + len(found.rejected) <= found.lines or not found.stories
+    for story in found.stories:
+        assert story.role
+        assert story.want
+        assert isinstance(read_story(story.text), Story)
+
+
+MARKERS = st.sampled_from(
+    [
+        "so that",
+        "so as to",
+        "in order to",
+        "such that",
+        "because",
+        "so",
+        "i",
+        "SO THAT",
+        "\u017fo that",
+        "\u0131n order to",
+    ]
+)
+BETWEEN = st.sampled_from(["", " ", "  ", "    ", ",", ", ", ",   ", ", ,", " so", "x", "also", "\n", "\u00a0", ":"])
+
+
+@given(st.lists(st.one_of(MARKERS, BETWEEN), max_size=12).map("".join))
+@example("pay   soso that")
+def test_a_benefit_is_found_wherever_it_begins(said: str) -> None:
+    """What is looked for first, because it is quick, is in every beginning of a benefit, and never far behind it."""
+    for found in _BENEFIT.finditer(said):
+        word = _BENEFIT_WORD.search(said, found.start())
+        assert word
+        assert word.start() - found.start() <= _BEFORE_WORD
+    markers = [one for one in _BENEFIT.finditer(said) if said[: one.start()].strip(" ,:")]
+    parted = (said[: markers[0].start()], said[markers[0].end() :]) if markers else (said, None)
+    assert _split_benefit(said) == parted

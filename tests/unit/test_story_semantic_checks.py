@@ -1,0 +1,139 @@
+"""What words say of a want beyond its vector: denial, doubt, order, length, benefits, roles."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.graders.story import semantic_checks
+from services.graders.story.lexicon import content, opposites, stem, tokens, word_list
+
+CASES: dict[str, Any] = yaml.safe_load((Path(__file__).parents[1] / "cases" / "story" / "meanings.yaml").read_text())
+WORDS = st.text(st.sampled_from("abzAZ09 '-_,.\t\n\x00\x7f\u00e9\u0130\u212a"), max_size=40)
+LISTS = sorted(path.stem for path in Path(semantic_checks.__file__).parent.glob("*.txt") if path.stem != "opposites")
+
+
+@given(st.one_of(WORDS, st.text(max_size=60)))
+def test_words_are_letters_and_digits_with_what_an_apostrophe_adds(text: str) -> None:
+    assert list(tokens(text)) == re.findall(r"[a-z0-9]+(?:'[a-z]+)?", text.lower())
+
+
+def each(name: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("case", CASES[name], ids=[case["want"] for case in CASES[name]])
+
+
+def agreement(case: dict[str, str]) -> float:
+    return semantic_checks.agreement(
+        semantic_checks.parse_want(case["want"]), semantic_checks.parse_want(case["reference"])
+    )
+
+
+@each("agreeing")
+def test_a_want_that_says_the_same_keeps_its_similarity(case: dict[str, str]) -> None:
+    assert agreement(case) == 1.0
+
+
+@each("opposed")
+def test_a_want_that_denies_or_undoes_what_was_asked_for_keeps_nothing(case: dict[str, str]) -> None:
+    assert agreement(case) == 0.0
+
+
+@each("hedged")
+def test_a_want_that_is_left_open_keeps_less(case: dict[str, str]) -> None:
+    assert agreement(case) == semantic_checks.HEDGED
+
+
+def test_only_a_want_that_is_long_for_what_it_answers_is_long() -> None:
+    assert not semantic_checks.is_long("pay " * 10, "pay")
+    assert semantic_checks.is_long("pay " * 11, "pay")
+    assert not semantic_checks.is_long("pay " * 16, "pay " * 10)
+
+
+def test_a_long_want_is_cut_where_it_is_joined_and_every_few_words() -> None:
+    assert semantic_checks.pieces("pay by card, and get a receipt while the shop is open") == (
+        "pay by card",
+        "get a receipt",
+        "the shop is open",
+    )
+    assert [len(piece.split()) for piece in semantic_checks.pieces("pay " * 17)] == [8, 9]
+
+
+def test_a_benefit_is_its_own_unless_it_only_says_the_want_again() -> None:
+    assert semantic_checks.own_benefit("pay by card", "I need no cash")
+    assert not semantic_checks.own_benefit("pay by card", "I can pay by card")
+    assert not semantic_checks.own_benefit("pay by card", "")
+
+
+def test_words_of_the_task_and_usual_ones_explain_a_benefit() -> None:
+    known = frozenset(content("repair heaters"))
+    assert semantic_checks.explained("the heater is repaired quickly", known) == 1.0
+    assert semantic_checks.explained("walruses juggle lanterns", known) == 0.0
+    assert semantic_checks.explained("", known) == 1.0
+
+
+def test_a_party_is_somebody_in_any_trade_or_whom_the_task_names() -> None:
+    assert semantic_checks.is_actor("regional manager", ())
+    assert semantic_checks.is_actor("shop owners", ())
+    assert not semantic_checks.is_actor("teapot", ())
+    assert semantic_checks.is_actor("Tadpole", frozenset(content("the tadpoles are our team")))
+
+
+def test_a_role_of_another_reference_is_the_wrong_one() -> None:
+    clerk, owner = frozenset(content("clerk")), frozenset(content("shop owner"))
+    assert semantic_checks.is_others_role("shop owner", clerk, {clerk, owner})
+    assert not semantic_checks.is_others_role("clerk", clerk, {clerk, owner})
+    assert not semantic_checks.is_others_role("cashier", clerk, {clerk, owner})
+    assert not semantic_checks.is_others_role("owner", frozenset(), {clerk, owner})
+
+
+def test_a_want_about_stories_is_one_unless_the_task_is_about_them() -> None:
+    assert semantic_checks.is_about_stories("write a user story for this sprint", frozenset())
+    assert not semantic_checks.is_about_stories(
+        "write a story", frozenset(content("a club of people who write stories"))
+    )
+
+
+@pytest.mark.parametrize("name", ["fluency", "sense", "party"])
+def test_every_probe_fits_the_model_and_gives_shares(name: str) -> None:
+    probe = semantic_checks.probe(name)
+    assert probe.weights.shape == (384,)
+    assert probe.low < probe.high
+    found = probe(np.random.default_rng(1).normal(size=(50, 384)).astype(np.float32))
+    assert found.min() >= 0
+    assert found.max() <= 1
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_every_list_of_words_holds_words_in_lower_case(name: str) -> None:
+    words = word_list(name)
+    assert words
+    assert all(tokens(word) == (word,) for word in words)
+
+
+def test_opposites_go_both_ways() -> None:
+    for word, others in opposites().items():
+        assert all(word in opposites()[other] for other in others)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("uploads", "uploaded"), ("notification", "notify"), ("filters", "filtering")]
+)
+def test_forms_of_a_word_have_one_stem(one: str, other: str) -> None:
+    assert stem(one)[:5] == stem(other)[:5]
+
+
+@given(st.text(max_size=200), st.text(max_size=200))
+def test_any_two_texts_can_be_compared(one: str, other: str) -> None:
+    wishes = semantic_checks.parse_want(one), semantic_checks.parse_want(other)
+    assert 0 <= semantic_checks.agreement(*wishes) <= 1
+    assert semantic_checks.agreement(*wishes) <= 1
+    assert semantic_checks.agreement(wishes[0], wishes[0]) == 1.0
+    assert 0 <= semantic_checks.explained(one, ()) <= 1
+    assert all(piece.strip() for piece in semantic_checks.pieces(one))
