@@ -35,8 +35,6 @@ MODES = {
     "GET /metrics": GOOD,
 }
 """Kinds of requests that each operation can be sent. Without a body no request breaks the document."""
-READ_ALIKE = ("POST /v1/grade/{grader}/stream", "POST /v1/jobs/{name}")
-"""Operations whose body is read by the code that reads that of `POST /v1/grade/{grader}`."""
 DETERMINISTIC: dict[str, Any] = {
     "derandomize": True,
     "deadline": None,
@@ -50,7 +48,10 @@ def document() -> Any:
     """The OpenAPI document as Schemathesis' schema."""
     import schemathesis
 
-    return schemathesis.openapi.from_dict(create_app(MemoryBroker(), ApiSettings()).openapi())
+    # a request with too many submissions is a 413, which Schemathesis does not expect of a value that breaks a schema
+    refusals = {"negative_data_rejection": {"expected-statuses": ["4xx"]}}
+    config = schemathesis.Config.from_dict({"checks": refusals})
+    return schemathesis.openapi.from_dict(create_app(MemoryBroker(), ApiSettings()).openapi(), config=config)
 
 
 @pytest.fixture(scope="module")
@@ -91,10 +92,7 @@ def test_every_answer_is_as_documented(document: Any, call: Callable[[Any], Any]
     each()
 
 
-@pytest.mark.parametrize(
-    "label",
-    [pytest.param(label, marks=[pytest.mark.slow] if label in READ_ALIKE else []) for label in MODES],
-)
+@pytest.mark.parametrize("label", MODES)
 def test_answers_at_every_boundary_are_as_documented(document: Any, call: Callable[[Any], Any], label: str) -> None:
     """The cases of Schemathesis' coverage phase: each field missing, of another type, at its limits and past them."""
     from schemathesis import GenerationMode
