@@ -156,6 +156,12 @@ def test_thirteen_words_in_a_row_are_a_leak_and_twelve_are_not() -> None:
     assert leaks(task("x", " ".join(some[3:11])), measured, words=8) != []
 
 
+def test_a_whole_prompt_of_six_words_is_a_run_and_one_of_five_is_not() -> None:
+    for text, counted in (("reverse every list of the tree", 1), ("reverse every list of trees", 0)):
+        reasons = leaks(task("x", text), task("a", text))
+        assert sum(reason.startswith("1 runs of words in common") for reason in reasons) == counted
+
+
 def test_long_runs_of_code_are_a_leak_wherever_they_stand() -> None:
     measured = task("a", solution=CODE)
     for column in ("solution", "stub", "completion"):
