@@ -116,7 +116,7 @@ def write_crate(folder: Path, program: Program) -> None:
 def _cargo(folder: Path, *arguments: str, errors_to: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "CARGO_TARGET_DIR": str(folder / "target"), "RUST_BACKTRACE": "0"}
     return subprocess.run(
-        ["nice", "cargo", arguments[0], "--offline", *arguments[1:]],
+        ["cargo", arguments[0], "--offline", *arguments[1:]],
         cwd=folder,
         env=environment,
         stdout=subprocess.PIPE,
