@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -16,6 +17,9 @@ from typing import Any
 
 EXIT_STATUS_BASE = 128
 """What shells add to a signal's number."""
+DUPLICATE_S = 0.5
+"""Seconds in which further signals count as the first one: when a pipeline is killed, Linux sends its training the
+parent-death signal once for each of the pipeline's threads."""
 _ENDS = (signal.SIGINT, signal.SIGTERM)
 _HELD_BACK = tuple(one for one in signal.Signals if one in _ENDS or one.name == "SIGHUP")
 
@@ -37,6 +41,7 @@ class StopWish:
 
     def __init__(self, say: Callable[[str], None] = _say_at_once) -> None:
         self.signal_number: int | None = None
+        self._signalled_at = 0.0
         self.say = say
 
     def raise_if_made(self) -> None:
@@ -51,8 +56,10 @@ class StopWish:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.signal_number is not None:
+            if time.monotonic() - self._signalled_at < DUPLICATE_S:
+                return
             raise KeyboardInterrupt
-        self.signal_number = number
+        self.signal_number, self._signalled_at = number, time.monotonic()
         name = signal.Signals(number).name
         self.say(f"{name}: stopping after this step, then saving a checkpoint; once more stops at once, without saving")
 
