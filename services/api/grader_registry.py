@@ -10,7 +10,8 @@ import asyncio
 import time
 from typing import NamedTuple
 
-from gradus.contract import GraderDescription, GraderInfo, Stage
+from gradus.contract import GraderDescription, GraderInfo
+from gradus.descriptions import description_of
 from gradus.errors import Misuse, UnknownGrader
 from gradus.tasks import TASKS
 from services.api.task_schema import TaskSchema, compiled
@@ -31,22 +32,6 @@ def known_by(description: GraderDescription) -> Known:
     return Known(description, compiled(description.task_schema))
 
 
-def _of_sdk(name: str) -> Known:
-    """What the SDK's task class says; stages, rates and components are announced by workers only."""
-    task = TASKS[name]
-    return known_by(
-        GraderDescription(
-            name=name,
-            task_schema=task.announced_schema(),
-            example=dict(task.EXAMPLE),
-            stages=(Stage.EXTRACT,),
-            rates={},
-            components=(),
-            reads_prompt=task.READS_PROMPT,
-        )
-    )
-
-
 class GraderRegistry:
     def __init__(self, broker: Broker, fresh_s: float, grace_s: float) -> None:
         self._broker = broker
@@ -56,7 +41,7 @@ class GraderRegistry:
         self._asked_at = float("-inf")
         self._absent_since: dict[str, float] = {}
         self._asking: asyncio.Task[None] | None = None
-        self._known = {name: _of_sdk(name) for name in TASKS}
+        self._known = {name: known_by(description_of(name)) for name in TASKS}
         self._described: dict[str, GraderDescription] = {}
         """What live workers announced, by name@revision."""
 
@@ -97,7 +82,7 @@ class GraderRegistry:
             self._known[name] = known_by(found)
 
     def descriptions(self) -> list[GraderDescription]:
-        """Of all known graders."""
+        """Descriptions of all known graders."""
         return [known.description for known in self._known.values()]
 
     async def known(self, name: str) -> Known:
