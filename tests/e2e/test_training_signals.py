@@ -82,3 +82,16 @@ def test_a_second_signal_during_imports_ends_the_run_at_once(config: Path) -> No
     status, said = signalled_while_importing(config, "trl", signal.SIGTERM, times=2)
     assert (status, "Traceback" in said) == (128 + signal.SIGTERM, False)
     assert "stopped by" not in said
+
+
+def test_signals_at_once_are_one_and_a_later_one_stops_without_saving(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+    wish = StopWish(lines.append)
+    with wish.listening():
+        for _ in range(3):
+            signal.raise_signal(signal.SIGTERM)
+        assert wish.signal_number == signal.SIGTERM
+        assert len(lines) == 1
+        monkeypatch.setattr("trainer.signals.DUPLICATE_S", 0.0)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
