@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gradus.client import RewardClient
-from trainer.config import FreshModel, LoraSettings, ModelConfig, TrainConfig
+from trainer.config import FreshModel, LoraSettings, ModelConfig, RunConfig
 
 SIZES = {
     "vocab_size": 300,
@@ -84,19 +84,20 @@ def trainer_of(
 ) -> Any:
     """Our trainer on four prompts, two completions for each, on the CPU, ready for its only step."""
     from datasets import Dataset
+    from trl import GRPOConfig
 
     from trainer.adapters import lora_config, rehearse, settle
-    from trainer.device import Device
-    from trainer.grpo import DEFAULTS, grpo_config, settled
+    from trainer.device import Device, settled
     from trainer.model import load_model, load_tokenizer
-    from trainer.on_rewards import GradusTrainer
+    from trainer.stages.online import GradusTrainer
+    from trainer.stages.rl import Rl
 
     settings = model or ModelConfig(name=str(folder), device="cpu")
     if lora is not None:
         rehearse(lora, str(folder), settings)
     loaded = load_model(str(folder), settings, "float32")
     given = {
-        **DEFAULTS,
+        **Rl.DEFAULTS,
         "max_steps": 1,
         "num_generations": 4,
         "per_device_train_batch_size": 8,
@@ -106,10 +107,11 @@ def trainer_of(
     }
     told = settled(given, Device("cpu", has_bf16=False, has_eight_bit=False), say)
     rows = [{"prompt": f"(* add {n} *)", "prompt_id": f"p{n}"} for n in range(4)]
+    ours = {"output_dir": str(output), "seed": 1, "disable_tqdm": True, "reward_weights": [1.0] * len(reward_funcs)}
     made = GradusTrainer(
         loaded,
         list(reward_funcs),
-        args=grpo_config(told, output_dir=output, seed=1, tasks=len(rows), reward_weights=[1.0] * len(reward_funcs)),
+        args=GRPOConfig(**told, **ours),
         train_dataset=Dataset.from_list(rows),
         processing_class=load_tokenizer(str(folder), settings),
         peft_config=lora_config(lora, loaded) if lora else None,
@@ -119,24 +121,35 @@ def trainer_of(
     return made
 
 
-def run_of(config: TrainConfig) -> Any:
+def run_of(config: RunConfig) -> Any:
     """What the parts of a run of `config` are handed, from its beginning; nothing is graded yet."""
-    from trainer.data import load_tasks
     from trainer.device import choose_device
-    from trainer.grpo import grpo_options
-    from trainer.run import Run
+    from trainer.run import RunContext
     from trainer.run_folder import RunFolder
     from trainer.signals import StopWish
+    from trainer.stages.base import stage_for
 
-    device = choose_device(config.model)
-    return Run(
-        config=config,
-        options=grpo_options(config, device, print),
-        tasks=load_tasks(config.data, config.reward.grader, config.seed),
-        device=device,
-        folder=RunFolder(config.output_dir),
-        client=RewardClient(config.reward.urls),
-        wish=StopWish(print),
-        say=print,
-        checkpoint=None,
+    stage, device, folder = stage_for(config), choose_device(config.model), RunFolder(config.output_dir)
+    options, data = stage.options(device, print), stage.read()
+    run = RunContext(config, options, data, device, folder, StopWish(print), print, None)
+    return replace(run, data=stage.completed(run, config.model.name))
+
+
+def built(config: RunConfig) -> Any:
+    """The trainer of a run of `config`, before its first step."""
+    from trainer.model import load_tokenizer
+    from trainer.stages.base import stage_for
+
+    stage, start = stage_for(config), config.model.name
+    return stage.make_trainer(run_of(config), start, load_tokenizer(start, config.model))
+
+
+def reward_model_scores(folder: Path, prompts: Sequence[Any], completions: Sequence[Any]) -> list[float]:
+    """The scores of a reward model, as the grader `preference` gives them."""
+    from gradus.reward_model.model import load
+    from trainer.rewards import text_of
+
+    model = load(str(folder), "cpu", "float32")
+    return model.scores(
+        [model.read(prompt, text_of(one)).ids for prompt, one in zip(prompts, completions, strict=True)]
     )

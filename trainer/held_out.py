@@ -10,13 +10,16 @@ from typing import Any
 
 from transformers import TrainerCallback
 
+from trainer.config import TrainConfig
+from trainer.data import Tasks
 from trainer.evaluate.judging import announced
 from trainer.evaluate.measure import Evaluated, Plan, Problem, evaluate, local_model
 from trainer.evaluate.outcome import Evaluation, figures_path, write_outcome
+from trainer.judges import client_of
 from trainer.prompts import render
 from trainer.ranks import is_leader
 from trainer.rewards import GradingStopped, advice
-from trainer.run import Run
+from trainer.run import RunContext
 
 BEFORE, AFTER = "before", "after"
 
@@ -24,14 +27,14 @@ BEFORE, AFTER = "before", "after"
 class HeldOut(TrainerCallback):  # type: ignore[misc]
     """Measures before the first step, every so many steps, and after the last."""
 
-    def __init__(self, run: Run, tokenizer: Any, max_new_tokens: int) -> None:
+    def __init__(self, run: RunContext[TrainConfig, Tasks], tokenizer: Any, max_new_tokens: int) -> None:
         config = run.config
         self._run = run
         self._problems = [
             Problem(
                 example.id, render(config.prompt, example), example.judged_task, example.kind, config.prompt.opening
             )
-            for example in run.tasks.held_out[: config.evaluation.limit]
+            for example in run.data.held_out[: config.evaluation.limit]
         ]
         self._tokenizer = tokenizer
         self._max_new_tokens = max_new_tokens
@@ -57,7 +60,7 @@ class HeldOut(TrainerCallback):  # type: ignore[misc]
         self._run.say(f"held-out tasks, {name}: {_described(found.evaluation)}")
 
     def _evaluated(self, model: Any, name: str) -> Evaluated:
-        config = self._run.config
+        config, client = self._run.config, client_of(self._run.config.reward)
         plan = Plan(
             grader=config.reward.judge,
             samples=config.evaluation.samples,
@@ -73,11 +76,11 @@ class HeldOut(TrainerCallback):  # type: ignore[misc]
             local_model(model, self._tokenizer, self._max_new_tokens, config.evaluation.batch_size),
             self._problems,
             plan,
-            self._run.client,
+            client,
             name=name,
             model=config.model.name,
             tasks=config.data.eval_dataset or config.data.dataset,
-            description=asyncio.run(announced(self._run.client, plan.grader)),
+            description=asyncio.run(announced(client, plan.grader)),
         )
 
 

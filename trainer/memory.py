@@ -11,15 +11,15 @@ import dataclasses
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any
 
 from accelerate.utils.memory import clear_device_cache, should_reduce_batch_size
 from transformers import TrainerCallback
 
 from gradus.errors import Misuse
 from trainer.config import RunConfig
-from trainer.run_folder import RunFolder, newest_checkpoint, step_of
+from trainer.run import C, D, RunContext
+from trainer.run_folder import newest_checkpoint, step_of
 
 BATCHES = ("per_device_train_batch_size", "per_device_eval_batch_size")
 
@@ -71,25 +71,7 @@ def noticing(trainer: Any, watch: UpdateWatch, config: RunConfig) -> Iterator[No
     raise OutOfMemory(said, trainer.state.global_step, trainer.args)
 
 
-class _Run(Protocol):
-    """The parts of `trainer.run.Run` and `trainer.stages.run.StageRun` that are needed here."""
-
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-
-    @property
-    def options(self) -> dict[str, Any]: ...
-    @property
-    def checkpoint(self) -> Path | None: ...
-    @property
-    def folder(self) -> RunFolder: ...
-    @property
-    def say(self) -> Callable[[str], None]: ...
-
-
-R = TypeVar("R", bound=_Run)
-
-
-def until_it_fits(run: R, attempt: Callable[[R], None]) -> None:
+def until_it_fits(run: RunContext[C, D], attempt: Callable[[RunContext[C, D]], None]) -> None:
     """Call `attempt` with the run, and again with smaller batches for as long as it raises OutOfMemory.
 
     Raises Misuse when one sample at a time is too much.

@@ -64,7 +64,7 @@ def load_model(name: str, config: ModelConfig, dtype: str, head: Head = Head.TOK
     """The model in `dtype`, quantized if the config says so. Raises Misuse if it cannot be loaded.
 
     Its `name_or_path` stays `name`, where TRL loads a reference model from. A head that scores is made at random
-    where the checkpoint has none: `trainer.reward_models` refuses that for models that are to judge.
+    where the checkpoint has none: `gradus.reward_model` refuses that for models that are to judge.
     """
     import torch
 

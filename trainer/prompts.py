@@ -67,21 +67,6 @@ def _in_words(value: Any) -> str:
     return "" if value is None else str(value).strip()
 
 
-def with_opening(opening: str, completion: str) -> str:
-    """The completion together with what its prompt has already written of it; a model may have written that again.
-
-    Graders get both: without the `<think>` that a prompt ends in, reasoning that never ends would look like an answer.
-    """
-    return completion if completion.lstrip().startswith(opening.strip()) else opening + completion
-
-
-def text_of(completion: Any) -> str:
-    """What the model wrote, from either form in which TRL hands over a completion."""
-    if isinstance(completion, str):
-        return completion
-    return "".join(str(message.get("content") or "") for message in completion)
-
-
 def token_ids(tokenizer: Any, prompt: Prompt, tools: Sequence[Mapping[str, Any]] | None = None) -> list[int]:
     """The prompt's tokens, exactly as TRL's trainer makes them; with messages, `tools` are declared to the model."""
     if isinstance(prompt, str):

@@ -1,30 +1,31 @@
-"""`Run`: what every part of one training run is handed. Does nothing itself."""
+"""`RunContext`: what every part of one training run is handed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from gradus.client import RewardClient
-from trainer.config import TrainConfig
-from trainer.data import Tasks
+from trainer.config import RunConfig
 from trainer.device import Device
 from trainer.run_folder import RunFolder
 from trainer.signals import StopWish
 
+C = TypeVar("C", bound=RunConfig)
+D = TypeVar("D")
+
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    config: TrainConfig
+class RunContext(Generic[C, D]):
+    config: C
     options: dict[str, Any]
-    """What TRL's GRPOConfig is told: the config's options, with defaults and the device's needs beneath them."""
-    tasks: Tasks
+    """Options for TRL: the config's, with defaults and the device's needs beneath them."""
+    data: D
+    """What the run trains and measures on: rows, tokens or tasks."""
     device: Device
     folder: RunFolder
-    client: RewardClient
     wish: StopWish
     say: Callable[[str], None]
     checkpoint: Path | None
-    """Where to go on from."""
+    """Where to resume from."""

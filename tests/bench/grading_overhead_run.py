@@ -10,9 +10,10 @@ from typing import Any
 
 from gradus.resources import configs
 from tests.bench.ocaml import cpu_of_tree
-from trainer import grpo
+from trainer import judges
 from trainer.progress import StepClock
-from trainer.rewards import Asked, Rewarder
+from trainer.rewards import Asked, Judge
+from trainer.stages import rl
 from trainer.train import main
 
 KINDS = CONSTANT, GRADED, LATE = ("constant", "graded", "graded late")
@@ -20,7 +21,7 @@ KINDS = CONSTANT, GRADED, LATE = ("constant", "graded", "graded late")
 FIXED = ["--learning_rate", "0", "--warm_start", "null", "--evaluation.samples", "0", "--evaluation.greedy", "false"]
 
 
-class InTurns(Rewarder):
+class InTurns(Judge):
     """Grades as the kind of the step says; the order of kinds changes from turn to turn."""
 
     kinds: Sequence[str] = ()
@@ -31,10 +32,10 @@ class InTurns(Rewarder):
         turn = cls.step // len(cls.kinds)
         return cls.kinds[(cls.step + turn) % len(cls.kinds)]
 
-    async def gradus(self, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> list[float | None]:
+    async def rewards(self, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> list[float | None]:
         if self.kind() == CONSTANT:
             return [1.0] * len(completions)
-        return await super().gradus(prompts, completions, **columns)
+        return await super().rewards(prompts, completions, **columns)
 
     def send_ahead(self, asked: Iterable[Asked]) -> None:
         if self.kind() == GRADED:
@@ -61,6 +62,6 @@ class CpuClock(StepClock):
 if __name__ == "__main__":
     kinds, watched, *overrides = sys.argv[1:]
     InTurns.kinds, CpuClock.watched = kinds.split(","), json.loads(watched)
-    grpo.Rewarder = InTurns  # type: ignore[misc]
-    grpo.StepClock = CpuClock  # type: ignore[misc]
+    judges.Judge = InTurns  # type: ignore[misc]
+    rl.StepClock = CpuClock  # type: ignore[misc]
     sys.exit(main(configs() / "train" / "demo_ocaml_vllm.yaml", [*FIXED, *overrides]))

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,7 @@ from services.graders.preference.config import load_config
 from services.graders.preference.grader import PreferenceGrader
 from services.worker import Worker, grade_with_retries
 from tests.conftest import Cli
-from tests.tiny_models import make_model
-from trainer.config import RewardModelConfig
+from tests.tiny_models import make_model, reward_model_scores
 
 pytestmark = pytest.mark.training
 
@@ -56,11 +56,8 @@ def submission(prompt: Any, completion: str) -> PreferenceSubmission:
 
 @pytest.fixture
 def in_process(reward_model: Path) -> Any:
-    """The same model as the trainer has it."""
-    from trainer.device import Device
-    from trainer.reward_models import load_reward_model
-
-    return load_reward_model(RewardModelConfig(path=str(reward_model)), Device("cpu", False, False))
+    """The same model, asked without the grader."""
+    return partial(reward_model_scores, reward_model)
 
 
 def trainers_scores(in_process: Any, prompt: Any, completions: list[str]) -> list[float]:

@@ -18,8 +18,7 @@ import yaml
 from gradus.errors import Misuse
 from services.graders.ocaml.grader import OcamlGrader
 from tests.conftest import Cli
-from tests.tiny_models import make_model
-from trainer.config import RewardModelConfig
+from tests.tiny_models import make_model, reward_model_scores
 from trainer.run_folder import read_lines
 from trainer.train import main
 
@@ -86,16 +85,6 @@ def url(judge: Path, ocaml_grader: OcamlGrader) -> Iterator[str]:
         assert running.returncode == 0
 
 
-def scores_here(judge: Path, prompts: list[Any], completions: list[Any]) -> list[float]:
-    from trainer.device import Device
-    from trainer.reward_models import load_reward_model
-
-    scores: list[float] = load_reward_model(RewardModelConfig(path=str(judge)), Device("cpu", False, False))(
-        prompts, completions
-    )
-    return scores
-
-
 @pytest.mark.parametrize("style", ["plain", "chat"])
 def test_a_policy_learns_from_a_grader_and_a_served_reward_model(
     style: str, url: str, judge: Path, policy: Path, tmp_path: Path, gradus: Cli
@@ -130,7 +119,7 @@ def test_a_policy_learns_from_a_grader_and_a_served_reward_model(
         for sample in samples
     ]
     there = [one["components"]["score"] for one in told]
-    assert there == pytest.approx(scores_here(judge, prompts, completions), abs=1e-5)
+    assert there == pytest.approx(reward_model_scores(judge, prompts, completions), abs=1e-5)
     assert {one["rubric"] for one in told} == {"preference/sigmoid@1"}
 
     assert gradus("report", tmp_path / "run").status == 0

@@ -71,7 +71,7 @@ LIMITED = """
 import resource, sys
 from pathlib import Path
 from transformers import TrainerCallback
-from trainer.stages import making
+from trainer.stages import base
 
 class Limit(TrainerCallback):
     is_set = False
@@ -82,8 +82,8 @@ class Limit(TrainerCallback):
             resource.setrlimit(resource.RLIMIT_AS, (used * 1024 + int(sys.argv[2]) * 2**20, resource.RLIM_INFINITY))
             Limit.is_set = True
 
-of_a_run = making._callbacks
-making._callbacks = lambda *given: [Limit(), *of_a_run(*given)]
+made = base.Stage.made
+base.Stage.made = lambda self, *given, **parts: made(self, *given, **{**parts, "callbacks": [Limit()]})
 from trainer.train import main
 sys.exit(main(Path(sys.argv[1])))
 """

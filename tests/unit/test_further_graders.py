@@ -17,9 +17,9 @@ from gradus.contract import PreferenceSubmission
 from gradus.tasks.ocaml import OcamlTask
 from tests.fake_grader import HIDDEN, Service
 from trainer.completions_file import CompletionsFile
-from trainer.config import RewardConfig
+from trainer.config import PromptConfig, RewardConfig
 from trainer.data import Example
-from trainer.further_graders import FurtherGrader, preference_of
+from trainer.judges import Judges, preference_of
 from trainer.rewards import GradingStopped
 from trainer.run_folder import read_lines
 
@@ -33,24 +33,24 @@ def url() -> Iterator[str]:
         yield service.url
 
 
+class Opened(PromptConfig):
+    """Prompts that end in the first word of an answer."""
+
+    @property
+    def opening(self) -> str:
+        return "reward "
+
+
 class Further:
     """A further grader and everything that it told TRL and the run folder."""
 
-    def __init__(self, url: str, opening: str = "", **service: Any) -> None:
+    def __init__(self, url: str, file: Path = Path("unwritten"), *, opened: bool = False, **service: Any) -> None:
         told = {"grader": "ocaml", "rubric": "ocaml/binary@1", "name": "strict", **service}
         config = RewardConfig(grader="ocaml", urls=[url], deadline_s=5, services=[told])
         self.metrics: dict[str, float] = {}
-        self.told: list[tuple[str, list[dict[str, Any]]]] = []
-        client = RewardClient(url, attempts=1)
-        self.grader = FurtherGrader(
-            config,
-            config.services[0],
-            EXAMPLES,
-            client,
-            prompt_of=lambda example: example.prompt,
-            opening=opening,
-            tell=lambda name, records: self.told.append((name, list(records))),
-        )
+        self.file = CompletionsFile(file)
+        judges = Judges(config, EXAMPLES, Opened() if opened else PromptConfig(), file=self.file)
+        self.grader = judges.of_service(config.services[0], RewardClient(url, attempts=1))
 
     def step(self, *completions: Any, ahead: tuple[tuple[str, str], ...] = ()) -> list[float | None]:
         async def asked() -> list[float | None]:
@@ -73,11 +73,15 @@ def test_trl_sees_an_async_function_with_the_name_of_its_metrics(url: str) -> No
     assert function.__name__ == "strict"
 
 
-def test_verdicts_are_floats_in_order_by_the_rubric_that_was_named_and_faults_are_none(url: str) -> None:
-    further = Further(url)
+def test_verdicts_are_floats_in_order_by_the_rubric_that_was_named_and_faults_are_none(
+    url: str, tmp_path: Path
+) -> None:
+    further = Further(url, tmp_path / "completions.jsonl")
     assert further.step("reward 0.5", "fault", "reward 0.25", "reward 1") == [0.5, None, 0.25, 1.0]
-    [(name, records)] = further.told
-    assert (name, [record["reward"] for record in records]) == ("strict", [0.5, None, 0.25, 1.0])
+    further.file.take([{"sample": number} for number in range(4)])
+    further.file.settle([0.0] * 4)
+    records = [line["services"]["strict"] for line in read_lines(tmp_path / "completions.jsonl")]
+    assert [record["reward"] for record in records] == [0.5, None, 0.25, 1.0]
     assert {record["rubric"] for record in records} == {"ocaml/binary@1", None}
     assert records[1]["fault"]["kind"] == "sandbox"
     assert HIDDEN not in str(records)
@@ -93,7 +97,7 @@ def test_its_metrics_stand_beside_the_graders_and_not_in_their_place(url: str) -
 
 
 def test_what_was_sent_ahead_is_not_asked_again_and_reads_the_prompts_opening(url: str) -> None:
-    further = Further(url, opening="reward ")
+    further = Further(url, opened=True)
     assert further.step("0.25", "0.5", ahead=(("a", "0.25"), ("a", "0.75"))) == [0.25, 0.5]
 
 

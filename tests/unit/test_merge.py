@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from gradus.errors import Misuse
-from tests.tiny_models import make_model
+from tests.tiny_models import make_model, reward_model_scores
 
 pytestmark = pytest.mark.training
 
@@ -82,16 +82,9 @@ def test_the_merged_model_gives_the_adapters_logits_and_not_the_bases(
 
 
 def test_a_reward_models_adapter_is_merged_with_its_head(models: Any, tmp_path: Path) -> None:
-    from trainer.config import RewardModelConfig
-    from trainer.device import Device
-    from trainer.reward_models import load_reward_model
-
     adapter = adapter_on(models("qwen3"), tmp_path / "final", scores=True)
     target, _ = merged(adapter, out=tmp_path / "judge")
-    scores = [
-        load_reward_model(RewardModelConfig(path=str(path)), Device("cpu", False, False))(["a"], ["b"])
-        for path in (adapter, target)
-    ]
+    scores = [reward_model_scores(path, ["a"], ["b"]) for path in (adapter, target)]
     assert scores[0] == pytest.approx(scores[1], abs=1e-4)
 
 

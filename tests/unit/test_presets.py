@@ -17,7 +17,7 @@ import yaml
 
 from gradus.errors import Misuse
 from gradus.resources import configs
-from tests.tiny_models import make_model, run_of, trainer_of
+from tests.tiny_models import built, make_model, trainer_of
 from tests.trl_examples import example_for
 from trainer.config import OWN_NAMES, TrainConfig
 from trainer.config_file import load_config
@@ -172,18 +172,16 @@ def what_is_missing(config: TrainConfig) -> str | None:
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_trl_takes_a_presets_options_as_on_the_device_that_it_is_for(preset: str, tmp_path: Path) -> None:
-    from trainer.data import load_tasks
     from trainer.device import Device
-    from trainer.grpo import grpo_config, grpo_options
+    from trainer.stages.rl import Rl
 
     config = load_config(configs() / "train" / preset)
     kind = "mps" if config.model.device == "mps" else "cuda"
     # Without bfloat16, as on older cards: transformers asks the machine itself whether it can, and a CPU cannot.
     device = Device(kind, has_bf16=False, has_eight_bit=kind == "cuda")
     said: list[str] = []
-    options = grpo_options(config, device, said.append)
-    tasks = load_tasks(config.data, config.reward.grader, config.seed).train
-    made = grpo_config(options, output_dir=tmp_path, seed=config.seed, tasks=len(tasks))
+    stage = Rl(config)
+    made = stage.rl_arguments(stage.options(device, said.append), tmp_path, len(stage.read().train))
     assert made.num_generations > 1
     assert made.bf16 is False
     assert not said
@@ -204,19 +202,12 @@ def test_a_preset_builds_its_trainer_with_a_tiny_model_of_its_architecture(
     config = load_config(configs() / "train" / preset, sizes)
     if reason := what_is_missing(config):
         pytest.skip(reason)
-    trainer = built(config, model)
+    trainer = built(config)
     trained = {name for name, weight in trainer.model.named_parameters() if weight.requires_grad}
     whole = len(list(trainer.model.parameters()))
     assert len(trained) == whole if config.lora is None else 0 < len(trained) < whole
     assert any("experts" in name for name in trained) is (model_type_of(shipped.model.name) in ("qwen3_moe", "gpt_oss"))
     assert len(trainer.train_dataset) * trainer.num_generations >= trainer.args.generation_batch_size
-
-
-def built(config: TrainConfig, model: Path) -> Any:
-    from trainer.grpo import _trainer
-    from trainer.model import load_tokenizer
-
-    return _trainer(run_of(config), str(model), load_tokenizer(str(model), config.model))
 
 
 def test_every_preset_writes_to_a_run_folder_of_its_own_name() -> None:

@@ -7,14 +7,17 @@ import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 
 from gradus.errors import Misuse
-from tests.tiny_models import make_model
-from trainer.config import RewardModelConfig
+from tests.tiny_models import make_model, reward_model_scores
+from trainer.config import PromptConfig, RewardConfig, RewardModelConfig
+from trainer.data import Example
+from trainer.judges import Judges
 from trainer.run_folder import read_lines
 from trainer.train import main
 
@@ -48,10 +51,26 @@ def judge(request: pytest.FixtureRequest, policy: Path, tmp_path_factory: pytest
 
 
 def loaded(path: Path, **more: Any) -> Any:
+    """The grader `preference` with that model, as a run asks it."""
     from trainer.device import Device
-    from trainer.reward_models import load_reward_model
+    from trainer.judges import open_reward_model
 
-    return load_reward_model(RewardModelConfig(path=str(path), **more), Device("cpu", False, False))
+    return open_reward_model(RewardModelConfig(path=str(path), **more), Device("cpu", False, False))
+
+
+def model_of(grader: Any) -> Any:
+    """The reward model in a grader of this process."""
+    return grader._grader.model
+
+
+def scored(grader: Any, prompts: Sequence[str], completions: Sequence[str]) -> list[float | None]:
+    """What TRL gets of a reward model."""
+    config = RewardConfig(models=[RewardModelConfig(path="judge", name="judge")])
+    examples = [Example(f"t{number}", prompt, None) for number, prompt in enumerate(prompts)]
+    judge = Judges(config, examples, PromptConfig()).of_model(config.models[0], grader)
+    columns = {"prompt_id": [one.id for one in examples], "trainer_state": SimpleNamespace(global_step=0)}
+    told: dict[str, Any] = {"prompts": prompts, "completions": completions, "log_metric": lambda name, value: None}
+    return asyncio.run(judge.rewards(**told, **columns))
 
 
 # ---------------------------------------------------------------------------------------------------------- the head
@@ -60,13 +79,15 @@ def loaded(path: Path, **more: Any) -> Any:
 def test_the_head_that_was_trained_is_the_head_that_judges(judge: Path, policy: Path) -> None:
     from safetensors.torch import load_file
 
-    model = loaded(judge).model.model
+    model = model_of(loaded(judge)).model
     saved = {name: weight for file in judge.glob("*.safetensors") for name, weight in load_file(file).items()}
     heads = [weight for name, weight in saved.items() if "score" in name.split(".")]
     assert len(heads) == 1
     assert model.score.weight.equal(heads[0])
     prompts = [row["prompt"] for row in PAIRS]
-    better, worse = (loaded(judge)(prompts, [row[side] for row in PAIRS]) for side in ("chosen", "rejected"))
+    better, worse = (
+        reward_model_scores(judge, prompts, [row[side] for row in PAIRS]) for side in ("chosen", "rejected")
+    )
     assert min(better) > max(worse)
 
 
@@ -181,25 +202,29 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 def test_scores_do_not_depend_on_what_is_scored_beside(judge: Path) -> None:
     completions = ["x" * n for n in (1, 30, 2, 17)]
-    together = loaded(judge)(PROMPTS[:4], completions)
+    together = scored(loaded(judge), PROMPTS[:4], completions)
     alone = [
-        loaded(judge, batch_size=1)([prompt], [text])[0] for prompt, text in zip(PROMPTS, completions, strict=False)
+        scored(loaded(judge, batch_size=1), [prompt], [text])[0]
+        for prompt, text in zip(PROMPTS, completions, strict=False)
     ]
     assert together == pytest.approx(alone, abs=1e-4)
+    assert together == pytest.approx(reward_model_scores(judge, PROMPTS[:4], completions), abs=1e-4)
 
 
 @pytest.mark.parametrize("broken", [float("nan"), float("inf")])
 def test_a_score_that_is_no_number_stops_the_run_and_is_no_zero(judge: Path, broken: float) -> None:
     from trainer.rewards import GradingStopped
 
-    model = loaded(judge)
-    model.model.model.score.weight.data.fill_(broken)
-    with pytest.raises(GradingStopped, match=r"reward model .* gave .*gradus train reward"):
-        model(["a", "b"], ["let f x = x", "let"])
+    grader = loaded(judge)
+    model_of(grader).model.score.weight.data.fill_(broken)
+    with pytest.raises(
+        GradingStopped, match=r"none of 2 samples.* the reward model scores .*(\n|.)*gradus train reward"
+    ):
+        scored(grader, ["a", "b"], ["let f x = x", "let"])
 
 
 def test_texts_are_scored_at_the_token_that_training_ended_them_with(judge: Path) -> None:
-    model = loaded(judge).model
+    model = model_of(loaded(judge))
     assert model.read("a", "b").ids[-1] == model.tokenizer.eos_token_id
     chat = model.read([{"role": "user", "content": "a"}], "b").ids
     assert model.tokenizer.decode(chat).endswith("b<|im_end|>\n")
@@ -248,7 +273,8 @@ def test_a_completion_that_was_not_judged_earns_nothing_from_a_reward_model(poli
         await asyncio.sleep(0)
         return [None if n % 2 else 1.0 for n in range(len(completions))]
 
-    def scores(completions: Sequence[str], **columns: Any) -> list[float]:
+    async def scores(completions: Sequence[str], **columns: Any) -> list[float]:
+        await asyncio.sleep(0)
         return [5.0] * len(completions)
 
     trainer = trainer_of(policy, tmp_path, reward_funcs=[verdicts, scores])
@@ -256,9 +282,6 @@ def test_a_completion_that_was_not_judged_earns_nothing_from_a_reward_model(poli
     rewards = trainer._calculate_rewards(rows, ["p"] * 4, ["a", "b", "c", "d"], [[1]] * 4)
     assert rewards[0::2].tolist() == [[1.0, 5.0]] * 2
     assert torch.isnan(rewards[1::2]).all()
-    trainer.graders = 0
-    rewards = trainer._calculate_rewards(rows, ["p"] * 4, ["a", "b", "c", "d"], [[1]] * 4)
-    assert rewards[:, 1].tolist() == [5.0] * 4
 
 
 def test_memory_that_runs_out_while_learning_from_rewards_is_recovered_from(
@@ -266,7 +289,7 @@ def test_memory_that_runs_out_while_learning_from_rewards_is_recovered_from(
 ) -> None:
     import torch
 
-    from trainer.on_rewards import GradusTrainer
+    from trainer.stages.online import GradusTrainer
 
     original = GradusTrainer.training_step
     seen = set()

@@ -12,9 +12,8 @@ import pytest
 import yaml
 
 from gradus.resources import configs
-from tests.tiny_models import make_model, run_of
-from trainer.config import TrainConfig
-from trainer.stages.settings import PretrainStage, RowStage, StageConfig, load_stage
+from tests.tiny_models import built, make_model
+from trainer.stages.settings import load_stage
 
 pytestmark = pytest.mark.training
 
@@ -106,20 +105,13 @@ def dataset_for(preset: str, tmp_path: Path) -> Path:
 @pytest.mark.parametrize("preset", PRESETS)
 def test_trl_takes_a_presets_options_as_on_the_device_that_it_is_for(preset: str, tmp_path: Path) -> None:
     from trainer.device import Device
-    from trainer.grpo import grpo_config, grpo_options
-    from trainer.stages.making import arguments, stage_options
-    from trainer.stages.run import measures, module_of
+    from trainer.stages.base import stage_for
 
     config = load_stage(FOLDER / preset)
     kind = "mps" if config.model.device == "mps" else "cuda"
     device, said = Device(kind, has_bf16=False, has_eight_bit=kind == "cuda"), list[str]()
-    if isinstance(config, TrainConfig):
-        options = grpo_options(config, device, said.append)
-        made = grpo_config(options, output_dir=tmp_path, seed=1, tasks=500, stage="rloo")
-    else:
-        assert isinstance(config, StageConfig)
-        options = stage_options(config, device, said.append, measures=measures(config))
-        made = arguments(module_of(config).CONFIG_CLASS, config, options, tmp_path)
+    stage = stage_for(config)
+    made = stage.arguments(stage.options(device, said.append), tmp_path)
     assert made.learning_rate < 1e-3
     assert made.bf16 is False
     assert not said
@@ -137,44 +129,13 @@ def test_a_preset_builds_its_trainer_with_a_tiny_model_of_its_architecture(
     if "pretrain" in preset:
         given += ["--data.held_out", "0.2"]
     config = load_stage(FOLDER / preset, given)
-    trainer = built(config, model)
+    trainer = built(config)
     trained = {name for name, weight in trainer.model.named_parameters() if weight.requires_grad}
     whole = len(list(trainer.model.parameters()))
     assert len(trained) == whole if config.lora is None else 0 < len(trained) < whole
     assert any("experts" in name for name in trained) is (ARCHITECTURES[preset] == "gpt_oss")
     assert any("score" in name for name in trained) is ("reward" in preset)
     assert len(trainer.train_dataset) > 0
-
-
-def built(config: Any, model: Path) -> Any:
-    from trainer.adapters import rehearse, settle
-    from trainer.device import choose_device
-    from trainer.grpo import _trainer
-    from trainer.model import load_tokenizer
-    from trainer.run_folder import RunFolder
-    from trainer.signals import StopWish
-    from trainer.stages.making import StageRun, head_of, stage_options
-    from trainer.stages.rows import load_rows
-    from trainer.stages.run import measures, module_of
-    from trainer.stages.tokens import load_tokens
-
-    tokenizer = load_tokenizer(str(model), config.model)
-    if isinstance(config, TrainConfig):
-        return _trainer(run_of(config), str(model), tokenizer)
-    device, folder = choose_device(config.model), RunFolder(config.output_dir)
-    options = stage_options(config, device, print, measures=measures(config))
-    run = StageRun(config, options, device, folder, StopWish(print), print, None)
-    if config.lora is not None:
-        rehearse(config.lora, str(model), config.model, head_of(config))
-    if isinstance(config, PretrainStage):
-        return module_of(config).make_trainer(
-            run, load_tokens(config.data, folder, tokenizer, 300), str(model), tokenizer
-        )
-    assert isinstance(config, RowStage)
-    trainer = module_of(config).make_trainer(run, load_rows(config), str(model), tokenizer)
-    if config.lora is not None:
-        settle(trainer.model, config.lora, print)
-    return trainer
 
 
 def a_judge(model: Path, folder: Path) -> Path:

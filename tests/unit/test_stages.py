@@ -15,8 +15,9 @@ import pytest
 import yaml
 
 from gradus.errors import Misuse
-from tests.tiny_models import make_model
+from tests.tiny_models import built, make_model, reward_model_scores
 from trainer.run_folder import read_lines
+from trainer.stages.settings import load_stage
 from trainer.train import main
 
 pytestmark = pytest.mark.training
@@ -136,14 +137,10 @@ def test_preferences_raise_accuracy_and_margins_on_pairs_never_seen(whole: Calla
 
 
 def test_a_reward_model_puts_the_better_answer_first(whole: Callable[[str], Path]) -> None:
-    from trainer.config import RewardModelConfig
-    from trainer.device import Device
-    from trainer.reward_models import load_reward_model
-
-    settings = RewardModelConfig(path=str(whole("reward") / "final"), batch_size=7)
-    judge = load_reward_model(settings, Device("cpu", False, False))
-    prompts = [row["prompt"] for row in PREFERENCES]
-    better, worse = (judge(prompts, [row[side] for row in PREFERENCES]) for side in ("chosen", "rejected"))
+    judge, prompts = whole("reward") / "final", [row["prompt"] for row in PREFERENCES]
+    better, worse = (
+        reward_model_scores(judge, prompts, [row[side] for row in PREFERENCES]) for side in ("chosen", "rejected")
+    )
     assert sum(one > other for one, other in zip(better, worse, strict=True)) > 0.9 * len(prompts)
 
 
@@ -154,7 +151,7 @@ def test_pretraining_tells_perplexity_and_lengthens_its_blocks(whole: Callable[[
 
 
 def test_the_loss_of_worked_answers_is_on_the_answer_only(stage: Callable[..., Path]) -> None:
-    trainer = built(stage("sft"))
+    trainer = built(load_stage(stage("sft")))
     row = trainer.train_dataset[0]
     asked = [token for token, label in zip(row["input_ids"], row["labels"], strict=True) if label == -100]
     answered = [label for label in row["labels"] if label != -100]
@@ -163,7 +160,7 @@ def test_the_loss_of_worked_answers_is_on_the_answer_only(stage: Callable[..., P
 
 
 def test_packing_puts_several_rows_into_one(stage: Callable[..., Path]) -> None:
-    trainer = built(stage("sft", options={"packing": True}))
+    trainer = built(load_stage(stage("sft", options={"packing": True})))
     assert len(trainer.train_dataset) < len(ANSWERS) / 2
     assert max(len(row["input_ids"]) for row in trainer.train_dataset) <= 64
 
@@ -210,32 +207,7 @@ def test_adapters_on_weights_of_four_bits_learn_too(name: str, stage: Callable[.
     before, after = measured(tmp_path / "run", "eval_loss")
     assert after < before
     if name == "reward":
-        from trainer.config import RewardModelConfig
-        from trainer.device import Device
-        from trainer.reward_models import load_reward_model
-
-        judge = load_reward_model(RewardModelConfig(path=str(tmp_path / "run" / "final")), Device("cpu", False, False))
-        assert len(judge(["p"], ["c"])) == 1
-
-
-def built(path: Path) -> Any:
-    """The trainer of a config, before its first step."""
-    from trainer.device import choose_device
-    from trainer.model import load_tokenizer
-    from trainer.run_folder import RunFolder
-    from trainer.signals import StopWish
-    from trainer.stages.making import StageRun, stage_options
-    from trainer.stages.rows import load_rows
-    from trainer.stages.run import module_of
-    from trainer.stages.settings import RowStage, load_stage
-
-    config = load_stage(path)
-    assert isinstance(config, RowStage)
-    device = choose_device(config.model)
-    options = stage_options(config, device, print, measures=False)
-    run = StageRun(config, options, device, RunFolder(config.output_dir), StopWish(print), print, None)
-    start = config.model.name
-    return module_of(config).make_trainer(run, load_rows(config), start, load_tokenizer(start, config.model))
+        assert len(reward_model_scores(tmp_path / "run" / "final", ["p"], ["c"])) == 1
 
 
 # ---------------------------------------------------------------------------------------------------------- going on

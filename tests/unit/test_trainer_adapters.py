@@ -195,13 +195,14 @@ def test_what_a_warm_start_learned_on_quantized_weights_is_in_the_whole_model_th
 ) -> None:
     from safetensors.torch import load_file
 
-    from trainer.sft import warm_start
+    from trainer.stages.rl import Rl
 
     worked = [{"prompt": f"(* add {n} *)", "completion": f"let f x = x + {n}"} for n in range(8)]
     rows = [{"id": f"t{n}", "tests": f"assert (f 1 = {n + 1})", **row} for n, row in enumerate(worked)]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "run.yaml").write_text(WARM_START.format(model=model("qwen2"), folder=tmp_path))
-    left = Path(warm_start(run_of(load_config(tmp_path / "run.yaml")), str(model("qwen2"))))
+    config = load_config(tmp_path / "run.yaml")
+    left = Path(Rl(config).warm_start(run_of(config), str(model("qwen2"))))
     before = load_file(model("qwen2") / "model.safetensors")
     after = load_file(left / "model.safetensors")
     assert {name: weight.dtype for name, weight in after.items()} == {n: w.dtype for n, w in before.items()}

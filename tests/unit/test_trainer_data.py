@@ -19,7 +19,8 @@ from trainer.config import DataConfig, FewShot, PromptConfig, WarmStart
 from trainer.config_file import load_config
 from trainer.data import Example, Tasks, load_tasks, read_worked_examples
 from trainer.demo.corpus import KINDS, held_out_constants
-from trainer.prompts import render, render_text, text_of, with_opening
+from trainer.prompts import render, render_text
+from trainer.rewards import text_of, with_opening
 
 ROW = {"id": "a", "prompt": "add one", "tests": "let () = assert (f 1 = 2)"}
 

@@ -17,7 +17,8 @@ from gradus.tasks.ocaml import OcamlTask
 from tests.fake_grader import HIDDEN, Service
 from trainer.config import FaultBudget, RewardConfig
 from trainer.data import Example
-from trainer.rewards import GradingStopped, Rewarder, clean
+from trainer.judges import over_http
+from trainer.rewards import GradingStopped, Judge, clean, submission_of
 
 NOBODY = "http://127.0.0.1:1"
 EXAMPLES = [Example(name, f"task {name}", OcamlTask(tests=HIDDEN)) for name in "ab"]
@@ -31,30 +32,34 @@ def url() -> Iterator[str]:
 
 
 class Asked:
-    """A rewarder and everything that it told TRL and the run folder; `ahead` is what is sent before a step asks."""
+    """The judge of the tasks and what it told TRL and the run folder; `ahead` is what is sent before a step asks."""
 
     def __init__(self, url: str, opening: str = "", **options: Any) -> None:
         self.records: list[dict[str, Any]] = []
         self.metrics: dict[str, float] = {}
-        self.columns: dict[str, list[Any]] = {}
         self.ahead: list[tuple[str, str]] = []
         config = RewardConfig(grader="ocaml", urls=[url], **{"deadline_s": 5, **options})
-        client = RewardClient(url, attempts=1)
-        self.rewarder = Rewarder(config, EXAMPLES, client, opening=opening, record=self.records.extend)
+        examples = {example.id: example for example in EXAMPLES}
+        self.judge = Judge(
+            config,
+            lambda prompt_id, text, number: submission_of(config, examples[prompt_id], text, number, opening),
+            over_http(config, RewardClient(url, attempts=1)),
+            record=self.records.extend,
+        )
 
     def step(self, *completions: Any, done: int = 0) -> list[float | None]:
         """Completions for task a, a, ..., b, b, ...: one group each."""
         half = len(completions) // 2
 
         async def asked() -> list[float | None]:
-            self.rewarder.send_ahead(self.ahead)
-            return await self.rewarder.gradus(
+            self.judge.send_ahead(self.ahead)
+            return await self.judge.function(
                 prompts=["the prompt"] * len(completions),
                 completions=list(completions),
                 completion_ids=[[1]] * len(completions),
                 prompt_id=["a"] * half + ["b"] * (len(completions) - half),
                 trainer_state=SimpleNamespace(global_step=done),
-                log_extra=self.columns.__setitem__,
+                log_extra=lambda name, column: None,
                 log_metric=self.metrics.__setitem__,
             )
 
@@ -62,7 +67,7 @@ class Asked:
 
 
 def test_trl_sees_one_async_function_with_the_name_of_its_metrics(url: str) -> None:
-    function = Asked(url).rewarder.gradus
+    function = Asked(url).judge.function
     assert inspect.iscoroutinefunction(function)
     assert function.__name__ == "gradus"
 
@@ -107,7 +112,6 @@ def test_shares_are_of_graded_samples_and_faults_of_all(url: str) -> None:
     assert asked.metrics["gradus/group_passed"] == 0.5
     assert asked.metrics["gradus/stage/tests"] == pytest.approx(1)
     assert asked.metrics["gradus/component/tests"] == pytest.approx(0.5)
-    assert asked.columns["status"] == ["graded", "graded", "graded", "faulted"]
 
 
 def test_text_that_no_contract_takes_is_mended_before_sending(url: str) -> None:

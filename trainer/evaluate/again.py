@@ -20,8 +20,8 @@ from trainer.evaluate.collect import OnProgress, gather
 from trainer.evaluate.details import is_judged
 from trainer.evaluate.judging import Judge
 from trainer.evaluate.store import Completions, key_of
-from trainer.prompts import Message, Prompt, with_opening
-from trainer.rewards import NO_VERDICT, Record, clean
+from trainer.prompts import Message, Prompt
+from trainer.rewards import NO_VERDICT, Record, clean, with_opening
 
 
 def refuse_turns(description: GraderDescription, turns: int) -> None:

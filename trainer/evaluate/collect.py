@@ -15,8 +15,7 @@ from trainer.evaluate.asking import Ask, Key, Outcome, Plan, Source, Written, as
 from trainer.evaluate.judging import Judge
 from trainer.evaluate.measure import Problem
 from trainer.evaluate.store import Completions
-from trainer.prompts import with_opening
-from trainer.rewards import NO_VERDICT, Record, clean, outcome_of
+from trainer.rewards import NO_VERDICT, Record, clean, outcome_of, with_opening
 
 OnProgress = Callable[[str, int, int], None]
 """(`written` or `graded`, how many so far, of how many)."""

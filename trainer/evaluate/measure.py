@@ -22,8 +22,8 @@ from gradus.tasks.base import Task
 from trainer.evaluate.details import is_judged
 from trainer.evaluate.machine import machine
 from trainer.evaluate.outcome import Evaluation, Measurement, Mode, measurement_of, record_of
-from trainer.prompts import Prompt, with_opening
-from trainer.rewards import Record, clean
+from trainer.prompts import Prompt
+from trainer.rewards import Record, clean, with_opening
 
 Generate = Callable[[Sequence[Prompt], int, float, int], list[list[str]]]
 """(prompts, completions per prompt, temperature, seed) -> the completions of each prompt, in order."""

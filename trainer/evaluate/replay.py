@@ -28,8 +28,7 @@ from trainer.evaluate.figures import Part
 from trainer.evaluate.folder import EvalFolder, stored_rows, write_text
 from trainer.evaluate.judging import Judge
 from trainer.evaluate.report.words import visible
-from trainer.prompts import text_of, with_opening
-from trainer.rewards import Record, clean, outcome_of
+from trainer.rewards import Record, clean, outcome_of, text_of, with_opening
 from trainer.run_folder import RunFolder
 
 SCHEMA: Literal["gradus/replay@1"] = "gradus/replay@1"

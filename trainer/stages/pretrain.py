@@ -9,20 +9,24 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import Dataset, SequentialSampler
-from transformers import Trainer, TrainingArguments, default_data_collator
+from transformers import AutoConfig, Trainer, TrainingArguments, default_data_collator
 
+from trainer.model import load_tokenizer
 from trainer.progress import token_summary
+from trainer.ranks import is_leader, wait_for_all
 from trainer.resuming import Resumable
-from trainer.stages.making import StageRun, arguments, made
+from trainer.run import RunContext
+from trainer.stages.base import Stage
 from trainer.stages.settings import Phase, PretrainStage
-from trainer.stages.tokens import Ids, Tokens
+from trainer.stages.tokens import Ids, Tokens, describe, load_tokens, texts_of
 
-CONFIG_CLASS = TrainingArguments
 MAX_LOSS = 700.0
 """Its exponential is still a number."""
 
@@ -101,28 +105,57 @@ class OurPretrainer(Resumable, Trainer):  # type: ignore[misc]
         super().log(logs, start_time)
 
 
-def make_trainer(run: StageRun, data: Tokens, start: str, tokenizer: Any) -> Any:
-    config = run.config
-    assert isinstance(config, PretrainStage)
-    args = arguments(TrainingArguments, config, run.options, run.folder.path, max_steps=config.data.steps)
-    samples_per_step = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
-    curriculum = Curriculum(data, config.data.curriculum, samples_per_step, config.seed)
-    for phase, passes in zip(config.data.curriculum, curriculum.passes(), strict=True):
-        if passes > 1:
-            run.say(f"the {phase.steps} steps on blocks of {phase.length} see the data {passes:.1f} times")
-    most = config.data.eval_blocks * config.data.longest
-    measured = Blocks(data.held_out.read(0, most), config.data.longest)
-    return made(
-        run,
-        _trainer,
-        start,
-        token_summary,
-        args=args,
-        train_dataset=curriculum,
-        eval_dataset=measured if len(measured) else None,
-        processing_class=tokenizer,
-        data_collator=default_data_collator,
-    )
+class Pretrain(Stage[PretrainStage, Tokens | None]):
+    OPTIONS_CLASS = TrainingArguments
+    SUMMARY = staticmethod(token_summary)
+
+    def read(self) -> None:
+        """Texts become tokens by the model's tokenizer only."""
+        describe(self.config.data)
+
+    def data_found(self) -> str:
+        phases = ", ".join(f"{phase.steps} steps of {phase.length}" for phase in self.config.data.curriculum)
+        return f"{describe(self.config.data)}; {phases}"
+
+    def texts(self, data: Tokens | None) -> Iterable[str]:
+        return texts_of(self.config.data, self.config.data.dataset)
+
+    def completed(self, run: RunContext[PretrainStage, Tokens | None], start: str) -> Tokens:
+        trust = self.config.model.trust_remote_code
+        known = AutoConfig.from_pretrained(start, trust_remote_code=trust).get_text_config().vocab_size
+        tokenizer = load_tokenizer(start, self.config.model)
+        if is_leader():
+            load_tokens(self.config.data, run.folder, tokenizer, known)
+        wait_for_all()
+        return load_tokens(self.config.data, run.folder, tokenizer, known)
+
+    def described(self, data: Tokens | None) -> str:
+        assert data is not None
+        return f"{data.held_out_from:,} tokens to train on, {len(data.held_out):,} held out"
+
+    def arguments(self, options: Mapping[str, Any], output_dir: Path, **more: Any) -> Any:
+        return super().arguments(options, output_dir, max_steps=self.config.data.steps, **more)
+
+    def make_trainer(self, run: RunContext[PretrainStage, Tokens | None], start: str, tokenizer: Any) -> Any:
+        data, config = self.config.data, self.config
+        assert run.data is not None
+        args = self.arguments(run.options, run.folder.path)
+        samples_per_step = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
+        curriculum = Curriculum(run.data, data.curriculum, samples_per_step, config.seed)
+        for phase, passes in zip(data.curriculum, curriculum.passes(), strict=True):
+            if passes > 1:
+                run.say(f"the {phase.steps} steps on blocks of {phase.length} see the data {passes:.1f} times")
+        measured = Blocks(run.data.held_out.read(0, data.eval_blocks * data.longest), data.longest)
+        return self.made(
+            run,
+            _trainer,
+            start,
+            args=args,
+            train_dataset=curriculum,
+            eval_dataset=measured if len(measured) else None,
+            processing_class=tokenizer,
+            data_collator=default_data_collator,
+        )
 
 
 def _trainer(model: Any, peft_config: Any = None, **parts: Any) -> Any:
@@ -133,3 +166,6 @@ def _trainer(model: Any, peft_config: Any = None, **parts: Any) -> Any:
         if parts["args"].gradient_checkpointing:
             model.enable_input_require_grads()
     return OurPretrainer(model=model, **parts)
+
+
+STAGE = Pretrain

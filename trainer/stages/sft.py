@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from trl import SFTConfig, SFTTrainer
 
 from trainer.progress import sft_summary
 from trainer.resuming import Resumable
-from trainer.stages.making import StageRun, arguments, dataset_of, made
-from trainer.stages.rows import Split
-
-CONFIG_CLASS = SFTConfig
+from trainer.stages.base import RowsStage
+from trainer.stages.settings import SftStage
 
 
 class OurSftTrainer(Resumable, SFTTrainer):  # type: ignore[misc]
-    """TRL's, which can be stopped between steps."""
+    """TRL's trainer, which can be stopped between steps."""
 
 
-def make_trainer(run: StageRun, data: Split, start: str, tokenizer: Any) -> Any:
-    return made(
-        run,
-        OurSftTrainer,
-        start,
-        sft_summary,
-        args=arguments(SFTConfig, run.config, run.options, run.folder.path),
-        train_dataset=dataset_of(data.train),
-        eval_dataset=dataset_of(data.held_out) if data.held_out else None,
-        processing_class=tokenizer,
-    )
+class Sft(RowsStage[SftStage]):
+    OPTIONS_CLASS = SFTConfig
+    TRAINER = OurSftTrainer
+    SUMMARY = staticmethod(sft_summary)
+
+
+STAGE = Sft

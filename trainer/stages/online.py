@@ -1,7 +1,7 @@
 """TRL's two trainers that learn from rewards, GRPO and RLOO, with what ours do besides. The loops are TRL's.
 
-They send completions to be graded early, go on from a checkpoint as if never stopped, and give a completion that a
-grader could not judge no reward at all, whatever others say of it.
+They send completions to be graded early, resume from a checkpoint as if never stopped, and give a completion that one
+judge could not judge no reward at all, whatever the others say of it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from trl import GRPOTrainer, RLOOTrainer
 
 from trainer.completions_file import WithAdvantages
 from trainer.early_grading import sent_as_they_end
-from trainer.further_graders import FurtherGrader
 from trainer.generation.answers import Sampled
 from trainer.generation.client import Served
 from trainer.resuming import Resumable
-from trainer.rewards import Rewarder
+from trainer.rewards import Judge
 from trainer.run_folder import epochs_of, step_of
 
 
@@ -39,13 +38,11 @@ class OnRewards(WithAdvantages, Resumable):
     async_loop: Any
     _metrics: Any
 
-    graders = 1
-    """So many of the sources of reward, the first, are graders; the others are reward models in this process."""
     passes_done = 0
-    asked_early: Sequence[Rewarder | FurtherGrader] = ()
-    """Where completions go as they end; nowhere: all are graded together."""
+    asked_early: Sequence[Judge] = ()
+    """Where completions go as they end; empty: all are graded together."""
     served: Served | None = None
-    """The vLLM server that writes them; None: this process does, or TRL talks to vLLM by itself."""
+    """The vLLM server that writes completions; None: this process does, or TRL talks to vLLM by itself."""
 
     def go_on_from(self, checkpoint: Path) -> None:
         self.passes_done = epochs_of(checkpoint)
@@ -72,7 +69,7 @@ class OnRewards(WithAdvantages, Resumable):
             return super()._generate_and_score_completions(inputs)
 
     def _sender(self, prompt_ids_B: Sequence[str]) -> Callable[[int, list[Sampled]], None]:
-        """Sends each group of completions to the graders as the server is done with it."""
+        """Sends each group of completions to the judges as the server is done with it."""
 
         def send(group: int, sampled: list[Sampled]) -> None:
             texts = self.processing_class.batch_decode([one.ids_T for one in sampled], skip_special_tokens=True)
@@ -82,13 +79,13 @@ class OnRewards(WithAdvantages, Resumable):
         return send
 
     def _send_ahead(self, ended: list[tuple[str, str]]) -> None:
-        for grader in self.asked_early:
-            self.async_loop.call_soon_threadsafe(grader.send_ahead, ended)
+        for judge in self.asked_early:
+            self.async_loop.call_soon_threadsafe(judge.send_ahead, ended)
 
     def _calculate_rewards(self, *args: Any, **named: Any) -> Any:
-        """Rewards by completion and source. Beside other sources a fault would become a partial score."""
+        """Rewards by completion and judge. Beside other judges a fault would become a partial score."""
         rewards_BF = super()._calculate_rewards(*args, **named)  # type: ignore[misc]
-        rewards_BF[torch.isnan(rewards_BF[:, : self.graders]).any(dim=1)] = torch.nan
+        rewards_BF[torch.isnan(rewards_BF).any(dim=1)] = torch.nan
         return rewards_BF
 
 

@@ -1,0 +1,189 @@
+"""Judges of a run: the grader of the tasks, further graders (`reward.services`) and reward models (`reward.models`).
+
+Services are asked over HTTP. A reward model is the grader `preference` in this process, whose raw score is the reward.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gradus.client import RewardClient
+from gradus.contract import Graded, PreferenceSubmission, Submission
+from gradus.errors import Fault, Misuse
+from gradus.local import LocalGrader, open_local
+from gradus.reward_model.model_files import refuse_unusable
+from trainer.completions_file import CompletionsFile
+from trainer.config import PromptConfig, RewardConfig, RewardModelConfig, ServiceConfig
+from trainer.data import Example
+from trainer.prompts import Prompt, render
+from trainer.rewards import Grade, Judge, Record, Result, clean, submission_of
+
+if TYPE_CHECKING:
+    from trainer.device import Device
+
+TOLD = ("status", "reward", "components", "flags", "fault", "rubric", "grader", "toolchain", "cached")
+"""Fields of a further verdict that stand in the line of its completion."""
+PREFERENCE = "preference"
+Grading = Callable[[], AbstractContextManager[None]]
+
+
+class Judges:
+    """Makes the judges of one run, which share its tasks, its prompts and its files."""
+
+    def __init__(
+        self,
+        config: RewardConfig,
+        examples: Iterable[Example],
+        prompt: PromptConfig,
+        *,
+        file: CompletionsFile | None = None,
+        grading: Grading = nullcontext,
+    ) -> None:
+        """`file` takes what each judge said; `grading` is entered while samples are with the graders."""
+        self._config = config
+        self._examples = {example.id: example for example in examples}
+        self._prompt = prompt
+        self._file = file
+        self._grading = grading
+
+    def all(self, models: Sequence[LocalGrader]) -> list[Judge]:
+        """The judges in the order of `weights_of`; `models` are those of `reward.models`, opened."""
+        config = self._config
+        own = [self.of_tasks(client_of(config))] if config.grader is not None else []
+        further = [self.of_service(one, client_of(config.as_asked_of(one))) for one in config.services]
+        opened = zip(config.models, models, strict=True)
+        return [*own, *further, *(self.of_model(asked, model) for asked, model in opened)]
+
+    def of_tasks(self, client: RewardClient) -> Judge:
+        record = self._file.take if self._file else _nowhere
+        return Judge(self._config, self._task(self._config), over_http(self._config, client), **self._told(record))
+
+    def of_service(self, service: ServiceConfig, client: RewardClient) -> Judge:
+        config = self._config.as_asked_of(service)
+        submission = self._preference if service.grader == PREFERENCE else self._task(config)
+        named = {"name": service.label, **self._told(self._beside(service.label))}
+        return Judge(config, submission, over_http(config, client), **named)
+
+    def of_model(self, asked: RewardModelConfig, model: LocalGrader) -> Judge:
+        """The raw score is the reward, as `preference/sigmoid` tells it among its components."""
+
+        async def grade(submissions: Sequence[Submission], deadline_s: float) -> list[Result]:
+            return await asyncio.to_thread(lambda: list(model.grade(submissions)))
+
+        named = {"name": asked.label, **self._told(self._beside(asked.label))}
+        config = self._config.as_asked_of(ServiceConfig(grader=PREFERENCE)).model_copy(update={"urls": []})
+        return Judge(config, self._preference, grade, value=_score, **named)
+
+    def _task(self, config: RewardConfig) -> Callable[[str, str, str], Submission]:
+        opening = self._prompt.opening
+        return lambda prompt_id, text, number: submission_of(config, self._examples[prompt_id], text, number, opening)
+
+    def _preference(self, prompt_id: str, text: str, number: str) -> Submission:
+        return preference_of(render(self._prompt, self._examples[prompt_id]), text, number)
+
+    def _told(self, record: Callable[[Sequence[Record]], None]) -> dict[str, Any]:
+        return {"record": record, "grading": self._grading}
+
+    def _beside(self, name: str) -> Callable[[Sequence[Record]], None]:
+        """Takes the records of another judge, of which the completion's line holds a part."""
+        file = self._file
+        if file is None:
+            return _nowhere
+        return lambda records: file.take_further(name, [{field: one[field] for field in TOLD} for one in records])
+
+
+def _nowhere(records: Sequence[Record]) -> None:
+    """Completions are not logged."""
+
+
+def _score(verdict: Graded) -> float:
+    return verdict.components["score"]
+
+
+def client_of(config: RewardConfig) -> RewardClient:
+    return RewardClient(config.urls, api_key=os.environ.get(config.api_key_env), batch_size=config.batch_size)
+
+
+def over_http(config: RewardConfig, client: RewardClient) -> Grade:
+    async def grade(submissions: Sequence[Submission], deadline_s: float) -> list[Result]:
+        return await client.grade(config.judge, submissions, rubric=config.rubric, deadline_s=deadline_s)
+
+    return grade
+
+
+def weights_of(reward: RewardConfig) -> list[float]:
+    """One weight for each judge: the grader of the tasks, further graders, reward models."""
+    own = [reward.weight] if reward.grader is not None else []
+    return [*own, *(one.weight for one in reward.services), *(one.weight for one in reward.models)]
+
+
+def preference_of(prompt: Prompt, completion: str, submission_id: str) -> Submission:
+    """A completion behind the prompt that it answers, as the policy reads that prompt."""
+    given: dict[str, Any] = {"id": submission_id, "completion": clean(completion), "task": {}}
+    if isinstance(prompt, str):
+        return PreferenceSubmission.model_validate({**given, "prompt": clean(prompt)})
+    messages = [{"role": message["role"], "content": clean(message["content"])} for message in prompt]
+    return PreferenceSubmission.model_validate({**given, "task": {"messages": messages}})
+
+
+# ------------------------------------------------------------------------------------------------------ reward models
+
+
+def refuse_headless(models: Sequence[RewardModelConfig]) -> None:
+    """Raises Misuse for a folder whose model or adapter has no trained head; looks at names, and loads nothing."""
+    with _named():
+        for folder in (Path(model.path) for model in models):
+            if folder.is_dir():
+                refuse_unusable(folder)
+
+
+def open_reward_model(config: RewardModelConfig, device: Device) -> LocalGrader:
+    """The grader `preference` in this process, with this model on the device, after its self-test.
+
+    Raises Misuse for a model that cannot be used.
+    """
+    import torch
+
+    from trainer.device import weights_dtype
+
+    settings = {
+        "MODEL": config.path,
+        "DEVICE": device.kind,
+        "DTYPE": weights_dtype(device, "auto", frozen=True),
+        "THREADS": str(torch.get_num_threads()),
+    }
+    with _named(), _environment({f"GRADUS_PREFERENCE_{name}": value for name, value in settings.items()}):
+        opened = open_local(PREFERENCE, slots=config.batch_size)
+        opened.self_test()
+        return opened
+
+
+@contextmanager
+def _environment(variables: dict[str, str]) -> Iterator[None]:
+    """The grader's settings come from its variables, which go before any file."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _named() -> Iterator[None]:
+    """Names the key of the configuration in what is refused."""
+    try:
+        yield
+    except Misuse as refused:
+        raise Misuse(f"reward.models: {refused}") from None
+    except Fault as fault:
+        raise Misuse(f"reward.models: {fault.message}") from None

@@ -1,0 +1,301 @@
+"""One kind of stage: its data, its options, its trainer and what it measures; and the run of any stage.
+
+`Stage` is the shape that `pretrain`, `sft`, `dpo`, `reward` and `rl` fill in. `train_stage` runs one from its config to
+its final model, linear on purpose.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+
+from transformers import PrinterCallback, TrainerCallback, set_seed
+
+from gradus.errors import GradusError, Misuse
+from trainer.adapters import lora_config, rehearse, settle
+from trainer.config import RunConfig
+from trainer.device import Device, choose_device, settled, weights_dtype
+from trainer.memory import UpdateWatch, noticing, until_it_fits
+from trainer.model import Head, load_model, load_tokenizer, starting_point
+from trainer.progress import MetricsFile, ProgressBar
+from trainer.provenance import write_settings
+from trainer.ranks import is_leader, wait_for_all
+from trainer.resuming import is_done, save_final
+from trainer.run import C, D, RunContext
+from trainer.run_folder import RunFolder, checkpoint_to_resume, step_of
+from trainer.signals import StopWish
+from trainer.stages.rows import Sample, Split, load_rows, repeated
+from trainer.stages.settings import RowStage
+from trainer.stopping import StopAtStepEnd
+
+Say = Callable[[str], None]
+R = TypeVar("R", bound=RowStage)
+
+MEASURING: dict[str, Any] = {"eval_strategy": "epoch", "eval_on_start": True}
+"""Defaults that apply when there is something to measure the loss on."""
+
+
+class Stage(Generic[C, D]):
+    """One stage of training, for one config."""
+
+    OPTIONS_CLASS: ClassVar[Any]
+    """The configuration class of TRL or transformers."""
+    DEFAULTS: ClassVar[Mapping[str, Any]] = {"logging_steps": 10, "save_steps": 100, "report_to": "none"}
+    SUMMARY: ClassVar[Any]
+    """A function: a logged line in words, for training.log and the bar."""
+    HEAD: ClassVar[Head] = Head.TOKENS
+    DATA: ClassVar[str] = "data"
+    """What a dry run calls the data."""
+
+    def __init__(self, config: C) -> None:
+        self.config = config
+        self.title = config.options_name
+
+    # ---------------------------------------------------------------------------------------------------------- data
+
+    def read(self) -> D:
+        """The data, as far as it can be read without a model. Raises Misuse naming file and line."""
+        raise NotImplementedError
+
+    def described(self, data: D) -> str:
+        raise NotImplementedError
+
+    def data_found(self) -> str:
+        """The data in words, for a dry run. Raises Misuse naming file and line."""
+        return self.described(self.read())
+
+    def texts(self, data: D) -> Iterable[str]:
+        """What a fresh model's tokenizer is trained on."""
+        raise NotImplementedError
+
+    def completed(self, run: RunContext[C, D], start: str) -> D:
+        """The data, with what only the model in `start` can make of it."""
+        return run.data
+
+    def record(self, run: RunContext[C, D]) -> None:
+        """Write into the run folder what was used for what."""
+        run.folder.data.write_text(json.dumps(self.told(run.data), indent=1) + "\n", encoding="utf-8")
+
+    def told(self, data: D) -> dict[str, Any]:
+        """Lines of data.json."""
+        return {"description": self.described(data)}
+
+    # ------------------------------------------------------------------------------------------------------- options
+
+    def measures(self) -> bool:
+        """Whether there is something to measure the loss on."""
+        data: Any = self.config.data  # type: ignore[attr-defined]
+        return bool(data.eval_dataset) or data.held_out > 0
+
+    def options(self, device: Device, say: Say) -> dict[str, Any]:
+        """Options for TRL, defaults and the device's needs included. Raises Misuse where it could not measure."""
+        asked, measures = self.config.options, self.measures()
+        strategy = str(getattr(asked.get("eval_strategy"), "value", asked.get("eval_strategy") or "no"))
+        if strategy != "no" and not measures:
+            raise Misuse(
+                f"{self.config.options_name}.eval_strategy: there is nothing to measure on; give data.held_out a share"
+            )
+        return settled({**self.DEFAULTS, **(MEASURING if measures else {}), **asked}, device, say)
+
+    def arguments(self, options: Mapping[str, Any], output_dir: Path, **more: Any) -> Any:
+        """The object of TRL's or transformers'. Raises Misuse for combinations that it refuses."""
+        ours = {"output_dir": str(output_dir), "seed": self.config.seed, "disable_tqdm": True, **more}
+        try:
+            return self.OPTIONS_CLASS(**options, **ours)
+        except (ValueError, TypeError, ImportError, NotImplementedError) as error:
+            raise Misuse(f"{self.config.options_name}: {error}") from None
+
+    def check(self, data: D, options: Mapping[str, Any], device: Device) -> str:
+        """What an update sees, in words. Raises Misuse for options that TRL refuses; the run folder may not exist."""
+        made = self.arguments(options, Path("."))
+        return f"{made.train_batch_size * made.gradient_accumulation_steps} samples for each update"
+
+    # ------------------------------------------------------------------------------------------------------- trainer
+
+    def begin(self, run: RunContext[C, D], start: str) -> str:
+        """What comes before the training: where the weights lie that it starts from."""
+        return start
+
+    def make_trainer(self, run: RunContext[C, D], start: str, tokenizer: Any) -> Any:
+        raise NotImplementedError
+
+    def made(
+        self,
+        run: RunContext[C, D],
+        build: Callable[..., Any],
+        start: str,
+        callbacks: Iterable[TrainerCallback] = (),
+        metrics: TrainerCallback | None = None,
+        **parts: Any,
+    ) -> Any:
+        """The trainer: `build` called with the model, adapters, callbacks and `parts`.
+
+        Raises Misuse for what TRL refuses only when it sees model and options together.
+        """
+        config = run.config
+        dtype = weights_dtype(run.device, config.model.dtype, frozen=config.lora is not None)
+        set_seed(config.seed)  # a new head and new adapters are drawn
+        model = load_model(start, config.model, dtype, self.HEAD)
+        peft = {"peft_config": lora_config(config.lora, model, self.HEAD)} if config.lora else {}
+        ours = [
+            *callbacks,
+            metrics or MetricsFile(run.folder.metrics, self.SUMMARY),
+            ProgressBar(self.title, self.SUMMARY),
+            StopAtStepEnd(run.wish),
+        ]
+        try:
+            trainer = build(model=model, callbacks=ours, **peft, **parts)
+        except (ValueError, NotImplementedError, ImportError) as error:
+            raise Misuse(f"{config.options_name}: {error}") from None
+        trainer.remove_callback(PrinterCallback)
+        if config.lora is not None:
+            settle(trainer.model, config.lora, run.say)
+        return trainer
+
+    def before_steps(self, run: RunContext[C, D], trainer: Any) -> None:
+        """What is said or measured before the first step."""
+
+    def after_steps(self, run: RunContext[C, D], trainer: Any) -> None:
+        """Measures the loss of the last step's model unless that was done."""
+        log = trainer.state.log_history
+        if trainer.eval_dataset is not None and not any(
+            line.get("step") == trainer.state.global_step and "eval_loss" in line for line in log
+        ):
+            trainer.evaluate()
+
+    def train_once(self, run: RunContext[C, D], start: str, tokenizer: Any) -> None:
+        """Train, or resume, until the last step, and save the model.
+
+        Raises OutOfMemory, and StopRequested after a signal, with a checkpoint saved.
+        """
+        if run.checkpoint is not None:  # the start was measured before
+            run = replace(run, options={name: run.options[name] for name in run.options if name != "eval_on_start"})
+        trainer, watch = self.make_trainer(run, start, tokenizer), UpdateWatch()
+        trainer.add_callback(watch)
+        self.before_steps(run, trainer)
+        if not is_done(trainer, run.checkpoint, run.say):
+            with noticing(trainer, watch, run.config):
+                try:
+                    trainer.train(resume_from_checkpoint=str(run.checkpoint) if run.checkpoint else None)
+                except GradusError:
+                    # Raised while a step's samples were with the graders: the weights are those of the last whole step.
+                    trainer.save_now()
+                    raise
+        run.wish.raise_if_made()
+        self.after_steps(run, trainer)
+        save_final(trainer, run.folder.final)
+
+    def fit(self, run: RunContext[C, D], start: str) -> None:
+        """Train from the model in `start`, with smaller batches where memory runs out."""
+        tokenizer = load_tokenizer(start, run.config.model)
+        until_it_fits(run, lambda again: self.train_once(again, start, tokenizer))
+
+
+class RowsStage(Stage[R, Split]):
+    """A stage that learns from rows, by one of TRL's trainers."""
+
+    TRAINER: ClassVar[Any]
+
+    def read(self) -> Split:
+        return load_rows(self.config)
+
+    def described(self, data: Split) -> str:
+        said = f"{len(data.train)} rows to train on, {len(data.held_out)} held out"
+        if again := repeated(data.train):
+            said += f" ({again} say the same as an earlier one)"
+        if data.skipped:
+            said += f"; {len(data.skipped)} rows cannot be used and are left out, the first: {data.skipped[0]}"
+        return said
+
+    def texts(self, data: Split) -> Iterable[str]:
+        return (text for sample in data.train for text in _strings(sample.values))
+
+    def told(self, data: Split) -> dict[str, Any]:
+        parts = {"train": data.train, "held_out": data.held_out}
+        keys = {name: "".join(sample.whole_key for sample in part) for name, part in parts.items()}
+        hashes = {f"{name}_sha256": hashlib.sha256(text.encode()).hexdigest() for name, text in keys.items()}
+        return {**super().told(data), **hashes, "held_out": [sample.where for sample in data.held_out]}
+
+    def make_trainer(self, run: RunContext[R, Split], start: str, tokenizer: Any) -> Any:
+        held_out = run.data.held_out
+        return self.made(
+            run,
+            self.TRAINER,
+            start,
+            args=self.arguments(run.options, run.folder.path),
+            train_dataset=_dataset_of(run.data.train),
+            eval_dataset=_dataset_of(held_out) if held_out else None,
+            processing_class=tokenizer,
+        )
+
+    def before_steps(self, run: RunContext[R, Split], trainer: Any) -> None:
+        """TRL leaves out rows that are too long without a message; with packing, several rows are one."""
+        lost = len(run.data.train) - len(trainer.train_dataset)
+        if lost > 0 and not getattr(trainer.args, "packing", False):
+            limit = trainer.args.max_length
+            run.say(f"{lost} of {len(run.data.train)} rows are left out: longer than max_length ({limit} tokens)")
+
+
+def _strings(value: Any) -> Sequence[str]:
+    if isinstance(value, str):
+        return [value]
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [text for item in inner for text in _strings(item)]
+
+
+def _dataset_of(samples: Iterable[Sample]) -> Any:
+    """Rows of one form; tool calls of different shapes stay as they are instead of being padded to one."""
+    from datasets import Dataset
+
+    return Dataset.from_list([sample.values for sample in samples], on_mixed_types="use_json")
+
+
+# ------------------------------------------------------------------------------------------------------------- one run
+
+
+def stage_for(config: RunConfig) -> Stage[Any, Any]:
+    """The stage that a config is for: the class of `trainer.stages.<stage>`, which loads its part of TRL."""
+    stage: str = config.stage  # type: ignore[attr-defined]
+    module = importlib.import_module(f"trainer.stages.{'rl' if stage in ('grpo', 'rloo') else stage}")
+    made: Stage[Any, Any] = module.STAGE(config)
+    return made
+
+
+def train_stage(config: RunConfig, folder: RunFolder, resume: str, wish: StopWish, say: Say) -> None:
+    """Train as the config says, or resume from the run's checkpoint, and save the final model.
+
+    Raises Misuse naming file and line, GradingStopped and GenerationStopped where the run cannot go on, and
+    StopRequested after a signal; each with a checkpoint saved.
+    """
+    stage = stage_for(config)
+    wish.raise_if_made()
+    data = stage.read()
+    checkpoint = checkpoint_to_resume(folder.path, resume, say)
+    device = choose_device(config.model)
+    options = stage.options(device, say)
+    stage.check(data, options, device)
+    done = step_of(checkpoint) if checkpoint else 0
+    if is_leader():
+        folder.forget_after(done)
+        write_settings(config, options, folder, device)
+    texts = stage.texts(data) if config.model.is_fresh else ()
+    start = starting_point(config.model, folder.fresh_model, texts, config.seed)
+    if config.lora is not None:
+        rehearse(config.lora, start, config.model, stage.HEAD)
+    run = RunContext(config, options, data, device, folder, wish, say, checkpoint)
+    run = replace(run, data=stage.completed(run, start))
+    if is_leader():
+        stage.record(run)
+    wait_for_all()
+    say(f"{stage.described(run.data)}, on {device.kind}, in {folder.path}")
+    if checkpoint is not None:
+        say(f"going on from {checkpoint}, step {done}")
+    start = stage.begin(run, start)
+    wish.raise_if_made()
+    stage.fit(run, start)
+    say(f"done: the model is in {folder.final}")

@@ -1,0 +1,279 @@
+"""GRPO and RLOO on the rewards of judges: an optional warm start, then TRL's loop between measurements.
+
+Generation is in this process or on a vLLM server, as `generation` says (`trainer.generation`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from trl import GRPOConfig, RLOOConfig
+
+from gradus.errors import Misuse, QueueFault
+from gradus.local import LocalGrader
+from trainer.completions_file import CompletionsFile
+from trainer.config import RewardConfig, TrainConfig
+from trainer.data import Example, Tasks, load_tasks
+from trainer.device import Device, settled, weights_dtype
+from trainer.generation.backend import generating, refuse_without_vllm, vllm_options
+from trainer.generation.client import Served
+from trainer.held_out import AFTER, BEFORE, HeldOut
+from trainer.judges import Judges, client_of, open_reward_model, refuse_headless, weights_of
+from trainer.model import load_trained
+from trainer.progress import MetricsFile, StepClock, grpo_summary
+from trainer.prompts import render, token_ids
+from trainer.ranks import is_leader, wait_for_all
+from trainer.rewards import GradingStopped, what_to_start
+from trainer.run import RunContext
+from trainer.run_folder import RunFolder, append_lines, checkpoint_to_resume, step_of
+from trainer.stages.base import Say, Stage
+from trainer.stages.online import TRAINERS
+from trainer.stages.settings import SftStage, TrainingRows
+from trainer.stages.sft import Sft
+
+RlRun = RunContext[TrainConfig, Tasks]
+
+
+class Rl(Stage[TrainConfig, Tasks]):
+    DEFAULTS = {"logging_steps": 1, "save_steps": 50, "report_to": "none"}
+    """Steps are slow, so each is logged and saving comes often."""
+    SUMMARY = staticmethod(grpo_summary)
+    DATA = "tasks"
+
+    def __init__(self, config: TrainConfig) -> None:
+        super().__init__(config)
+        self.OPTIONS_CLASS = {"grpo": GRPOConfig, "rloo": RLOOConfig}[config.stage]  # type: ignore[misc]
+        self._models: list[LocalGrader] = []
+        """Opened once, however often memory runs out."""
+        self._served: Served | None = None
+
+    # ---------------------------------------------------------------------------------------------------------- data
+
+    def read(self) -> Tasks:
+        return load_tasks(self.config.data, self.config.reward.grader, self.config.seed)
+
+    def described(self, data: Tasks) -> str:
+        return f"{len(data.train)} tasks to train on, {len(data.held_out)} held out"
+
+    def data_found(self) -> str:
+        data = self.read()
+        return f"{len(data.train)} to train on, {len(data.held_out)} held out"
+
+    def completed(self, run: RlRun, start: str) -> Tasks:
+        refuse_headless(self.config.reward.models)
+        return run.data
+
+    def texts(self, data: Tasks) -> Iterable[str]:
+        stage = self.warm_start_stage(self.config.output_dir)
+        return stage.texts(stage.read()) if stage is not None else ()
+
+    def record(self, run: RlRun) -> None:
+        for file, examples in (
+            (run.folder.train_tasks, run.data.train),
+            (run.folder.held_out_tasks, run.data.held_out),
+        ):
+            file.unlink(missing_ok=True)
+            append_lines(file, [_as_row(example) for example in examples])
+
+    # ------------------------------------------------------------------------------------------------------- options
+
+    def options(self, device: Device, say: Say) -> dict[str, Any]:
+        asked = self.config.options
+        by_vllm = vllm_options(self.config.generation, asked, self.config.stage)
+        return settled({**self.DEFAULTS, **asked, **by_vllm}, device, say)
+
+    def check(self, data: Tasks, options: Mapping[str, Any], device: Device) -> str:
+        """Raises Misuse for combinations that TRL refuses, or that leave it without a whole batch."""
+        refuse_without_vllm(self.config.generation, options, device)
+        made = self.rl_arguments(options, Path("."), len(data.train))
+        prompts = made.generation_batch_size // made.num_generations
+        return f"{prompts} prompts x {made.num_generations} completions per generation"
+
+    def rl_arguments(self, options: Mapping[str, Any], output_dir: Path, tasks: int) -> Any:
+        """TRL's object. Raises Misuse for a batch of more tasks than there are."""
+        made = self.arguments(options, output_dir, reward_weights=weights_of(self.config.reward))
+        wanted = made.generation_batch_size // made.num_generations
+        if tasks < wanted:
+            raise Misuse(
+                f"{self.config.stage}: one round of generation takes {wanted} different tasks (generation_batch_size "
+                f"{made.generation_batch_size} / num_generations {made.num_generations}), and there are only {tasks}; "
+                "lower per_device_train_batch_size or generation_batch_size"
+            )
+        return made
+
+    # ---------------------------------------------------------------------------------------------------- warm start
+
+    def begin(self, run: RlRun, start: str) -> str:
+        """Waits for the graders and trains the warm start."""
+        reward = self.config.reward
+        if reward.grader is not None:
+            _await_grader(reward, run.say)
+        for service in reward.services:
+            _await_grader(reward.as_asked_of(service), run.say, "reward.services")
+        run.wish.raise_if_made()
+        return self.warm_start(run, start)
+
+    def warm_start(self, run: RlRun, start: str) -> str:
+        """Where the model after the stage `sft` lies; trained from `start` unless it is there already.
+
+        Adapters come merged into their base model. Raises StopRequested when a signal ended it; the next run resumes
+        from its last checkpoint if `save_strategy` made any, else from its beginning.
+        """
+        target, folder = run.folder.warm_start, RunFolder(run.folder.path / "warm_start.checkpoints")
+        stage = self.warm_start_stage(folder.path)
+        if stage is None:
+            return start
+        if not target.exists():
+            folder.metrics = run.folder.sft_metrics
+            checkpoint = checkpoint_to_resume(folder.path, "auto", run.say)
+            if is_leader():
+                folder.path.mkdir(exist_ok=True)
+                folder.forget_after(step_of(checkpoint) if checkpoint else 0)
+            wait_for_all()
+            run.say(f"warm start: supervised training from {start}")
+            options, rows = stage.options(run.device, run.say), stage.read()
+            inner = RunContext(stage.config, options, rows, run.device, folder, run.wish, run.say, checkpoint)
+            stage.fit(inner, start)
+            if is_leader():
+                self._merge(folder.final, target, run.device)
+                shutil.rmtree(folder.path, ignore_errors=True)
+            wait_for_all()
+        return str(target)
+
+    def warm_start_stage(self, folder: Path) -> Sft | None:
+        """The stage `sft` on the run's worked answers: its prompts are rendered as those of the tasks."""
+        config, asked = self.config, self.config.warm_start
+        if asked is None:
+            return None
+        rows = TrainingRows.model_validate(asked.model_dump(exclude={"sft"}))
+        stage = Sft(
+            SftStage(
+                model=config.model,
+                lora=config.lora,
+                on_out_of_memory=config.on_out_of_memory,
+                logging=config.logging,
+                seed=config.seed,
+                output_dir=folder,
+                data=rows,
+                prompt=config.prompt,
+                sft={"completion_only_loss": True, "save_strategy": "no", **asked.sft},
+            )
+        )
+        stage.title = "warm start"
+        return stage
+
+    def _merge(self, trained: Path, target: Path, device: Device) -> None:
+        """One whole model in `target`. Adapters on quantized weights go into the weights before quantization."""
+        if self.config.lora is not None:
+            whole = self.config.model.model_copy(update={"load_in_4bit": False, "load_in_8bit": False})
+            model, tokenizer = load_trained(trained, whole, weights_dtype(device, whole.dtype, frozen=True))
+            trained = target.with_name(target.name + ".partial")
+            shutil.rmtree(trained, ignore_errors=True)
+            model.save_pretrained(trained)
+            tokenizer.save_pretrained(trained)
+        trained.rename(target)
+
+    # -------------------------------------------------------------------------------------------------------- trainer
+
+    def train_once(self, run: RlRun, start: str, tokenizer: Any) -> None:
+        if self.config.prompt.style == "chat" and not tokenizer.chat_template:
+            raise Misuse(f"prompt.style: the tokenizer of {start} has no chat template; use style: plain")
+        with generating(self.config.generation, run.folder, run.say) as self._served:
+            super().train_once(run, start, tokenizer)
+
+    def make_trainer(self, run: RlRun, start: str, tokenizer: Any) -> Any:
+        config, clock = self.config, StepClock()
+        logging.getLogger(f"trl.trainer.{config.stage}_trainer").addFilter(_is_no_fault_report)
+        file = CompletionsFile(run.folder.completions) if config.logging.completions else None
+        examples = self._fitting(run, tokenizer)
+        self._models = self._models or [open_reward_model(model, run.device) for model in config.reward.models]
+        judges = Judges(config.reward, examples, config.prompt, file=file, grading=clock.grading).all(self._models)
+        trainer = self.made(
+            run,
+            partial(TRAINERS[config.stage], reward_funcs=[judge.function for judge in judges]),
+            start,
+            callbacks=[clock],
+            metrics=MetricsFile(run.folder.metrics, grpo_summary, clock),
+            args=self.rl_arguments(run.options, run.folder.path, len(examples)),
+            train_dataset=self._dataset(examples),
+            processing_class=tokenizer,
+        )
+        graders = len(judges) - len(config.reward.models)
+        trainer.asked_early = judges[:graders] if config.reward.early else ()
+        trainer.completions_file = file
+        trainer.served = self._served
+        self._held_out = HeldOut(run, tokenizer, trainer.max_completion_length)
+        trainer.add_callback(self._held_out)
+        return trainer
+
+    def before_steps(self, run: RlRun, trainer: Any) -> None:
+        if run.checkpoint is None:
+            self._held_out.measure(trainer.model, BEFORE)
+            run.wish.raise_if_made()
+        else:
+            trainer.go_on_from(run.checkpoint)
+
+    def after_steps(self, run: RlRun, trainer: Any) -> None:
+        self._held_out.measure(trainer.model, AFTER)
+
+    def _dataset(self, examples: Iterable[Example]) -> Any:
+        """Only prompts and ids: tests stay out of TRL's tables and warnings."""
+        from datasets import Dataset
+
+        return Dataset.from_list([{"prompt": render(self.config.prompt, one), "prompt_id": one.id} for one in examples])
+
+    def _fitting(self, run: RlRun, tokenizer: Any) -> Sequence[Example]:
+        """The tasks whose prompts are short enough. Raises Misuse if none is."""
+        limit, examples = self.config.data.max_prompt_tokens, run.data.train
+        if limit is None:
+            return examples
+        fits = {one.id: len(token_ids(tokenizer, render(self.config.prompt, one))) <= limit for one in examples}
+        kept = [one for one in examples if fits[one.id]]
+        if not kept:
+            raise Misuse(f"data.max_prompt_tokens: every one of {len(examples)} prompts is longer than {limit} tokens")
+        if len(kept) < len(examples):
+            left_out = [name for name, is_short in fits.items() if not is_short]
+            more = f" and {len(left_out) - 5} more" if len(left_out) > 5 else ""
+            run.say(f"{len(left_out)} tasks left out, longer than {limit} tokens: {', '.join(left_out[:5])}{more}")
+        return kept
+
+
+STAGE = Rl
+
+
+def _await_grader(reward: RewardConfig, say: Say, place: str = "reward") -> None:
+    """Raises GradingStopped if the grader does not come: better now than after the warm start."""
+    try:
+        say(f"grading by {ready_grader(reward, reward.ready_timeout_s, place)}")
+    except QueueFault as fault:
+        raise GradingStopped(f"{fault.message}\n{what_to_start(reward)}") from None
+
+
+def ready_grader(config: RewardConfig, timeout_s: float, place: str = "reward") -> str:
+    """What will grade. Raises QueueFault if it is not there in time, Misuse for a rubric that it does not have.
+
+    `place`: where the configuration names it.
+    """
+    info = asyncio.run(client_of(config).wait_ready(config.judge, timeout_s))
+    if config.rubric is not None and config.rubric not in info.rubrics:
+        raise Misuse(f"{place}.rubric: {info.grader} has no {config.rubric}; it has: {', '.join(info.rubrics)}")
+    rubric = config.rubric or info.rubrics[0]
+    return f"{info.grader} at {', '.join(config.urls)}, rubric {rubric}, {info.slots} slots"
+
+
+def _as_row(example: Example) -> dict[str, Any]:
+    row = {"id": example.id, "kind": example.kind, "prompt": example.prompt, "solution": example.solution}
+    if example.task is None:
+        return row
+    return {**row, "task": example.task.model_dump(mode="json", exclude_defaults=True)}
+
+
+def _is_no_fault_report(record: logging.LogRecord) -> bool:
+    """TRL prints a whole row for every fault; we count faults and record them."""
+    return "All reward functions returned None" not in record.getMessage()
