@@ -21,7 +21,7 @@ from trainer.completions_file import CompletionsFile
 from trainer.config import PromptConfig, RewardConfig, RewardModelConfig, ServiceConfig
 from trainer.data import Example
 from trainer.prompts import Prompt, render
-from trainer.rewards import Grade, Judge, Record, Result, clean, submission_of
+from trainer.rewards import Judge, Record, Result, clean, over_http, task_submissions
 
 if TYPE_CHECKING:
     from trainer.device import Device
@@ -60,12 +60,14 @@ class Judges:
         return [*own, *further, *(self.of_model(asked, model) for asked, model in opened)]
 
     def of_tasks(self, client: RewardClient) -> Judge:
-        record = self._file.take if self._file else _nowhere
-        return Judge(self._config, self._task(self._config), over_http(self._config, client), **self._told(record))
+        submission = task_submissions(self._config, self._examples, self._prompt.opening)
+        record = self._file.take if self._file else None
+        return Judge(self._config, submission, over_http(self._config, client), **self._told(record))
 
     def of_service(self, service: ServiceConfig, client: RewardClient) -> Judge:
         config = self._config.as_asked_of(service)
-        submission = self._preference if service.grader == PREFERENCE else self._task(config)
+        of_tasks = task_submissions(config, self._examples, self._prompt.opening)
+        submission = self._preference if service.grader == PREFERENCE else of_tasks
         named = {"name": service.label, **self._told(self._beside(service.label))}
         return Judge(config, submission, over_http(config, client), **named)
 
@@ -79,26 +81,18 @@ class Judges:
         config = self._config.as_asked_of(ServiceConfig(grader=PREFERENCE)).model_copy(update={"urls": []})
         return Judge(config, self._preference, grade, value=_score, **named)
 
-    def _task(self, config: RewardConfig) -> Callable[[str, str, str], Submission]:
-        opening = self._prompt.opening
-        return lambda prompt_id, text, number: submission_of(config, self._examples[prompt_id], text, number, opening)
-
     def _preference(self, prompt_id: str, text: str, number: str) -> Submission:
         return preference_of(render(self._prompt, self._examples[prompt_id]), text, number)
 
-    def _told(self, record: Callable[[Sequence[Record]], None]) -> dict[str, Any]:
+    def _told(self, record: Callable[[Sequence[Record]], None] | None) -> dict[str, Any]:
         return {"record": record, "grading": self._grading}
 
-    def _beside(self, name: str) -> Callable[[Sequence[Record]], None]:
+    def _beside(self, name: str) -> Callable[[Sequence[Record]], None] | None:
         """Takes the records of another judge, of which the completion's line holds a part."""
         file = self._file
         if file is None:
-            return _nowhere
+            return None
         return lambda records: file.take_further(name, [{field: one[field] for field in TOLD} for one in records])
-
-
-def _nowhere(records: Sequence[Record]) -> None:
-    """Completions are not logged."""
 
 
 def _score(verdict: Graded) -> float:
@@ -107,13 +101,6 @@ def _score(verdict: Graded) -> float:
 
 def client_of(config: RewardConfig) -> RewardClient:
     return RewardClient(config.urls, api_key=os.environ.get(config.api_key_env), batch_size=config.batch_size)
-
-
-def over_http(config: RewardConfig, client: RewardClient) -> Grade:
-    async def grade(submissions: Sequence[Submission], deadline_s: float) -> list[Result]:
-        return await client.grade(config.judge, submissions, rubric=config.rubric, deadline_s=deadline_s)
-
-    return grade
 
 
 def weights_of(reward: RewardConfig) -> list[float]:

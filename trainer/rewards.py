@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from gradus.client import RewardClient
 from gradus.contract import Faulted, Graded, Submission, submission_class
 from gradus.errors import GradusError
 from gradus.tasks.base import MAX_TEXT_CHARS
@@ -47,7 +48,7 @@ class Judge:
         *,
         name: str = TRLS_NAME_OF_THE_GRADER,
         value: Callable[[Graded], float] = lambda verdict: verdict.reward,
-        record: Callable[[Sequence[Record]], None] = lambda records: None,
+        record: Callable[[Sequence[Record]], None] | None = None,
         grading: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         """`name` leads the metrics, `value` is the reward of a verdict, `record` takes lines of completions.jsonl,
@@ -88,7 +89,8 @@ class Judge:
         log_metric(f"{self.name}/early", sum(one in self._early for one in asked) / max(len(asked), 1))
         with self._grading():
             results = await self._results(asked, f"{step}.")
-        self._record(records_of(step, prompts, asked, results))
+        if self._record is not None:
+            self._record(records_of(step, prompts, asked, results))
         for name, value in metrics_of(self.name, prompt_id, results).items():
             log_metric(name, value)
         self._stop_past_budget(step, results)
@@ -182,13 +184,22 @@ def clean(completion: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def submission_of(
-    config: RewardConfig, example: Example, completion: str, submission_id: str, opening: str = ""
-) -> Submission:
-    """One completion for one task, ready for the wire, with what its prompt has already written of it."""
-    text = clean(with_opening(opening, completion))
-    given = {"id": submission_id, "prompt": example.prompt, "completion": text, "task": example.task}
-    return submission_class(config.judge).model_validate(given)
+def task_submissions(config: RewardConfig, examples: Mapping[str, Example], opening: str = "") -> MakeSubmission:
+    """Completions for tasks, ready for the wire, with what their prompts have already written of them."""
+
+    def submission(prompt_id: str, text: str, submission_id: str) -> Submission:
+        example, completion = examples[prompt_id], clean(with_opening(opening, text))
+        given = {"id": submission_id, "prompt": example.prompt, "completion": completion, "task": example.task}
+        return submission_class(config.judge).model_validate(given)
+
+    return submission
+
+
+def over_http(config: RewardConfig, client: RewardClient) -> Grade:
+    async def grade(submissions: Sequence[Submission], deadline_s: float) -> list[Result]:
+        return await client.grade(config.judge, submissions, rubric=config.rubric, deadline_s=deadline_s)
+
+    return grade
 
 
 def records_of(step: int, prompts: Sequence[Any], asked: Sequence[Asked], results: Sequence[Result]) -> list[Record]:

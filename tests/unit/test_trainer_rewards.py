@@ -17,8 +17,7 @@ from gradus.tasks.ocaml import OcamlTask
 from tests.fake_grader import HIDDEN, Service
 from trainer.config import FaultBudget, RewardConfig
 from trainer.data import Example
-from trainer.judges import over_http
-from trainer.rewards import GradingStopped, Judge, clean, submission_of
+from trainer.rewards import GradingStopped, Judge, clean, over_http, task_submissions
 
 NOBODY = "http://127.0.0.1:1"
 EXAMPLES = [Example(name, f"task {name}", OcamlTask(tests=HIDDEN)) for name in "ab"]
@@ -42,7 +41,7 @@ class Asked:
         examples = {example.id: example for example in EXAMPLES}
         self.judge = Judge(
             config,
-            lambda prompt_id, text, number: submission_of(config, examples[prompt_id], text, number, opening),
+            task_submissions(config, examples, opening),
             over_http(config, RewardClient(url, attempts=1)),
             record=self.records.extend,
         )
