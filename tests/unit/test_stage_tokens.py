@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from gradus.errors import Misuse
-from trainer.run_folder import RunFolder
 from trainer.stages.settings import Phase, TokenSource
 from trainer.stages.tokens import Stream, Tokens, describe, load_tokens, texts_of
 
@@ -39,7 +38,7 @@ def packed(file: Path, ids: Any, dtype: str = "uint16") -> Path:
 
 
 def loaded(config: TokenSource, folder: Path, tokenizer: Any) -> Tokens:
-    return load_tokens(config, RunFolder(folder), tokenizer, VOCABULARY)
+    return load_tokens(config, folder, tokenizer, VOCABULARY)
 
 
 # ------------------------------------------------------------------------------------------------------------- files

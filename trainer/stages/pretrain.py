@@ -125,9 +125,9 @@ class Pretrain(Stage[PretrainStage, Tokens | None]):
         known = AutoConfig.from_pretrained(start, trust_remote_code=trust).get_text_config().vocab_size
         tokenizer = load_tokenizer(start, self.config.model)
         if is_leader():
-            load_tokens(self.config.data, run.folder, tokenizer, known)
+            load_tokens(self.config.data, run.folder.path, tokenizer, known)
         wait_for_all()
-        return load_tokens(self.config.data, run.folder, tokenizer, known)
+        return load_tokens(self.config.data, run.folder.path, tokenizer, known)
 
     def described(self, data: Tokens | None) -> str:
         assert data is not None

@@ -18,7 +18,6 @@ import numpy.typing as npt
 from gradus.errors import Misuse
 from gradus.row_reader import SUFFIXES
 from trainer.data import read_rows
-from trainer.run_folder import RunFolder
 from trainer.stages.settings import TokenSource
 
 Ids = npt.NDArray[Any]
@@ -72,11 +71,11 @@ class Tokens:
         return self.held_out_from // length
 
 
-def load_tokens(config: TokenSource, folder: RunFolder, tokenizer: Any, vocabulary: int) -> Tokens:
-    """The tokens of a run. Raises Misuse naming the file, and the place in it where there is one."""
-    train = _stream(config, config.dataset, folder.path / "tokens.train.npy", tokenizer, vocabulary)
+def load_tokens(config: TokenSource, folder: Path, tokenizer: Any, vocabulary: int) -> Tokens:
+    """The tokens of a run; those of texts are kept in `folder`. Raises Misuse naming the file, and the place in it where there is one."""
+    train = _stream(config, config.dataset, folder / "tokens.train.npy", tokenizer, vocabulary)
     if config.eval_dataset:
-        other = _stream(config, config.eval_dataset, folder.path / "tokens.eval.npy", tokenizer, vocabulary)
+        other = _stream(config, config.eval_dataset, folder / "tokens.eval.npy", tokenizer, vocabulary)
         tokens = Tokens(train, other, len(train))
     else:
         cut = len(train) - round(config.held_out * len(train))
