@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,6 +17,7 @@ from pydantic import Field, ValidationError, model_validator
 from gradus.contract import explain
 from gradus.errors import Misuse
 from trainer.config import Count, FreshModel, ModelConfig, Section, nearest
+from trainer.run_folder import written_whole
 from trainer.strict_yaml import read_mapping
 
 
@@ -153,13 +153,9 @@ def _write(asked: Architecture, config: Any, tokenizer: Any, out: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM
 
-    half_written = out.with_name(out.name + ".partial")
-    shutil.rmtree(half_written, ignore_errors=True)
     with torch.random.fork_rng():
         torch.manual_seed(asked.seed)
         model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, asked.dtype))
-    model.save_pretrained(half_written)
-    tokenizer.save_pretrained(half_written)
-    if out.exists():
-        out.rmdir()
-    half_written.rename(out)
+    with written_whole(out) as folder:
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)

@@ -362,7 +362,7 @@ class RunConfig(Section):
     @property
     def options_name(self) -> str:
         """The section that bare options of the command line belong to."""
-        raise NotImplementedError
+        return next(iter(self.TRL_CLASSES))[0]
 
     @property
     def options(self) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from gradus.errors import Misuse
 from gradus.reward_model.model_files import base_of
 from trainer.config import ModelConfig
 from trainer.model import Head, load_model, load_tokenizer
+from trainer.run_folder import written_whole
 
 TOLERANCES = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 8e-2}
 """Of the largest difference of two logits, as a share of the largest logit."""
@@ -83,18 +84,14 @@ def merge(folder: Path, dtype: str = "auto") -> tuple[Any, float]:
 
 def save(merged: Any, folder: Path, target: Path) -> None:
     """Model and tokenizer in `target`, whole or not at all. Raises Misuse if what is on the disk is another model."""
-    half_saved = target.with_name(target.name + ".partial")
-    shutil.rmtree(half_saved, ignore_errors=True)
-    merged.save_pretrained(half_saved)
-    load_tokenizer(str(folder), ModelConfig(name=str(folder))).save_pretrained(half_saved)
     dtype = str(merged.dtype).removeprefix("torch.")
     head = Head.SCORE if hasattr(merged, "score") else Head.TOKENS
-    again = load_model(str(half_saved), ModelConfig(name=str(half_saved)), dtype, head).eval()
-    if apart(logits_of(merged), logits_of(again)) > TOLERANCES["float32"]:
-        raise Misuse(f"{half_saved}: what was read back is not the model that was written")
-    if target.exists():
-        target.rmdir()
-    half_saved.rename(target)
+    with written_whole(target) as saved:
+        merged.save_pretrained(saved)
+        load_tokenizer(str(folder), ModelConfig(name=str(folder))).save_pretrained(saved)
+        again = load_model(str(saved), ModelConfig(name=str(saved)), dtype, head).eval()
+        if apart(logits_of(merged), logits_of(again)) > TOLERANCES["float32"]:
+            raise Misuse(f"{saved}: what was read back is not the model that was written")
 
 
 def logits_of(model: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import shutil
 from collections.abc import Iterable
 from enum import Enum
 from pathlib import Path
@@ -14,6 +13,7 @@ from gradus.reward_model.model_files import base_of
 from trainer.config import ModelConfig
 from trainer.device import choose_device
 from trainer.ranks import is_leader, local_rank, wait_for_all
+from trainer.run_folder import written_whole
 
 
 def starting_point(config: ModelConfig, folder: Path, texts: Iterable[str], seed: int) -> str:
@@ -23,10 +23,8 @@ def starting_point(config: ModelConfig, folder: Path, texts: Iterable[str], seed
     if is_leader() and not folder.exists():
         from trainer.fresh import make_fresh_model
 
-        half_made = folder.with_name(folder.name + ".partial")
-        shutil.rmtree(half_made, ignore_errors=True)
-        make_fresh_model(config.name.removeprefix("fresh:"), config.fresh, texts, half_made, seed)
-        half_made.rename(folder)
+        with written_whole(folder) as made:
+            make_fresh_model(config.name.removeprefix("fresh:"), config.fresh, texts, made, seed)
     wait_for_all()
     return str(folder)
 

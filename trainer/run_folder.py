@@ -10,6 +10,7 @@ import json
 import math
 import os
 import re
+import shutil
 import struct
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -79,6 +80,15 @@ class RunFolder:
             measured_at = re.fullmatch(r"step-([0-9]+)", file.stem)
             if file.stem == "after" or (measured_at and int(measured_at[1]) > step):
                 file.unlink()
+
+
+@contextmanager
+def written_whole(target: Path) -> Iterator[Path]:
+    """A folder to write into, which becomes `target` when the block ends without an exception."""
+    partial = target.with_name(target.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    yield partial
+    partial.rename(target)
 
 
 # ----------------------------------------------------------------------------------------------------- checkpoints

@@ -10,9 +10,6 @@ import typer
 from gradus.console import log_line
 from gradus.errors import Misuse
 
-STAGES = ("sft", "dpo", "reward", "grpo", "rloo", "pretrain", "ppo")
-"""The last one only to be told what became of it."""
-
 
 def train(
     context: typer.Context,
@@ -39,9 +36,12 @@ def train(
       pretrain  plain text, in blocks that grow
     PPO is no longer in TRL: take rloo, or grpo, with `reward.models`.
     """
+    from trainer.stages.settings import STAGES
     from trainer.train import main as train_main
 
-    stage, rest = (config, list(context.args)) if config in STAGES else (None, [config, *context.args])
+    # PPO, to be told what became of it
+    is_stage = config in (*STAGES, "ppo")
+    stage, rest = (config, list(context.args)) if is_stage else (None, [config, *context.args])
     if not rest or rest[0].startswith("-"):
         raise Misuse(f"gradus train {config}: name the config, for example configs/train/demo_ocaml.yaml")
     path, *overrides = rest

@@ -8,15 +8,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from gradus.contract import GraderName
 from gradus.errors import Misuse
-from trainer.config import Count, Section, nearest
+from trainer.config import Count, Section, TrainConfig, nearest
 from trainer.config_file import PLACES
 from trainer.pipeline.stages import NAME, AnyStage, CommandStage, Stage, TrainStage, references, resolved
+from trainer.stages.settings import STAGES
 from trainer.strict_yaml import read_mapping, read_scalar
 
 EMBEDDED = "embedded"
@@ -148,7 +149,7 @@ def _put(tree: dict[str, Any], override: str) -> None:
     at[keys[-1]] = value
 
 
-KINDS = ("train", "eval", "sample", "pairs", "compare", "merge", "gate", "command")
+KINDS = tuple(get_args(kind.model_fields["kind"].annotation)[0] for kind in get_args(get_args(AnyStage)[0]))
 
 
 def _mistakes(error: ValidationError, path: Path) -> Iterator[str]:
@@ -225,7 +226,7 @@ def is_graded(stage: TrainStage) -> bool:
     """A grading service is asked for its rewards."""
     settings = training_settings(stage)
     asks = settings.get("reward.grader") is not None or bool(settings.get("reward.services"))
-    return settings.get("stage", "grpo") in ("grpo", "rloo") and asks
+    return STAGES.get(settings.get("stage", "grpo")) is TrainConfig and asks
 
 
 def training_data(stage: TrainStage) -> list[str]:

@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -20,6 +20,8 @@ from trainer.pipeline.gates import Gate, Level, refuse_twins
 REFERENCE = re.compile(r"\{([a-z0-9_-]+)\.([a-z0-9_]+)\}")
 NAME = re.compile(r"[a-z][a-z0-9_-]{0,40}")
 Scalar = bool | int | float | str | None
+Options = dict[str, Scalar | list[Scalar]]
+"""Options of a command by their names, such as `samples`."""
 
 
 class Stage(Section):
@@ -31,6 +33,15 @@ class Stage(Section):
     """Fields that name a file or folder which is read."""
     OPTIONAL: ClassVar[tuple[str, ...]] = ()
     """What it may leave out."""
+    TAKEN: ClassVar[tuple[str, ...]] = ()
+    """Options of its command that the pipeline sets."""
+
+    @model_validator(mode="after")
+    def _leaves_what_is_the_pipelines(self) -> Self:
+        for name in getattr(self, "options", ()):
+            if name.replace("_", "-") in self.TAKEN:
+                raise ValueError(f"options.{name}: is the pipeline's to say")
+        return self
 
     def outputs(self, folder: Path) -> dict[str, Path]:
         """What it leaves, by the names that later stages use; all of it must be there for the stage to be done."""
@@ -90,6 +101,7 @@ class EvalStage(Stage):
 
     GOES_ON: ClassVar[bool] = True
     FILES: ClassVar[tuple[str, ...]] = ("model", "tasks", "perplexity", "calls", "declines")
+    TAKEN: ClassVar[tuple[str, ...]] = ("out", "url", "model", "grader", "perplexity", "calls", "declines", "fresh")
 
     kind: Literal["eval"]
     model: str
@@ -100,14 +112,13 @@ class EvalStage(Stage):
     declines: str | None = None
     """Asks of which some cannot be done."""
     grader: str = "ocaml"
-    options: dict[str, Scalar | list[Scalar]] = {}
+    options: Options = {}
     """Further options of the command by their names, such as `samples` or `max_new_tokens`."""
 
     @model_validator(mode="after")
     def _measures_one_thing(self) -> EvalStage:
         if sum(given is not None for given in (self.tasks, *self._ungraded().values())) != 1:
             raise ValueError("give one of tasks, perplexity, calls and declines")
-        _refuse_taken(self.options, ("out", "url", "model", "grader", *self._ungraded(), "fresh"))
         return self
 
     def _ungraded(self) -> dict[str, str | None]:
@@ -144,16 +155,12 @@ class SampleStage(Stage):
 
     GOES_ON: ClassVar[bool] = True
     FILES: ClassVar[tuple[str, ...]] = ("model", "prompts")
+    TAKEN: ClassVar[tuple[str, ...]] = ("out", "model", "fresh")
 
     kind: Literal["sample"]
     model: str
     prompts: str
-    options: dict[str, Scalar | list[Scalar]] = {}
-
-    @model_validator(mode="after")
-    def _keeps_its_place(self) -> SampleStage:
-        _refuse_taken(self.options, ("out", "model", "fresh"))
-        return self
+    options: Options = {}
 
     def outputs(self, folder: Path) -> dict[str, Path]:
         return {"completions": folder / "completions.jsonl"}
@@ -167,16 +174,12 @@ class PairsStage(Stage):
     """`gradus pairs`: preference pairs from graded completions."""
 
     FILES: ClassVar[tuple[str, ...]] = ("graded",)
+    TAKEN: ClassVar[tuple[str, ...]] = ("out",)
 
     kind: Literal["pairs"]
     graded: Annotated[list[str], Field(min_length=1)]
     """Folders of evaluations or runs, or files of graded completions."""
-    options: dict[str, Scalar | list[Scalar]] = {}
-
-    @model_validator(mode="after")
-    def _keeps_its_place(self) -> PairsStage:
-        _refuse_taken(self.options, ("out",))
-        return self
+    options: Options = {}
 
     def outputs(self, folder: Path) -> dict[str, Path]:
         return {"file": folder / "pairs.jsonl"}
@@ -189,16 +192,12 @@ class CompareStage(Stage):
     """`gradus compare BEFORE AFTER`."""
 
     FILES: ClassVar[tuple[str, ...]] = ("before", "after")
+    TAKEN: ClassVar[tuple[str, ...]] = ("json", "html")
 
     kind: Literal["compare"]
     before: str
     after: str
-    options: dict[str, Scalar | list[Scalar]] = {}
-
-    @model_validator(mode="after")
-    def _keeps_its_place(self) -> CompareStage:
-        _refuse_taken(self.options, ("json", "html"))
-        return self
+    options: Options = {}
 
     def outputs(self, folder: Path) -> dict[str, Path]:
         return {"results": folder / "comparison.json", "report": folder / "comparison.html"}
@@ -213,15 +212,11 @@ class MergeStage(Stage):
     """`gradus merge ADAPTER`."""
 
     FILES: ClassVar[tuple[str, ...]] = ("adapter",)
+    TAKEN: ClassVar[tuple[str, ...]] = ("out",)
 
     kind: Literal["merge"]
     adapter: str
-    options: dict[str, Scalar] = {}
-
-    @model_validator(mode="after")
-    def _keeps_its_place(self) -> MergeStage:
-        _refuse_taken(self.options, ("out",))
-        return self
+    options: Options = {}
 
     def outputs(self, folder: Path) -> dict[str, Path]:
         return {"model": folder / "merged"}
@@ -329,12 +324,6 @@ def _replaced(text: str, meant: Mapping[str, str]) -> str:
     for word, value in meant.items():
         text = text.replace(word, value)
     return text
-
-
-def _refuse_taken(options: Mapping[str, Any], taken: tuple[str, ...]) -> None:
-    for name in options:
-        if name.replace("_", "-") in taken:
-            raise ValueError(f"options.{name}: is the pipeline's to say")
 
 
 def _as_options(options: Mapping[str, Any]) -> list[str]:

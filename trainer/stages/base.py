@@ -18,7 +18,7 @@ from transformers import PrinterCallback, TrainerCallback, set_seed
 
 from gradus.errors import GradusError, Misuse
 from trainer.adapters import lora_config, rehearse, settle
-from trainer.config import RunConfig
+from trainer.config import RunConfig, TrainConfig
 from trainer.device import Device, choose_device, settled, weights_dtype
 from trainer.memory import UpdateWatch, noticing, until_it_fits
 from trainer.model import Head, load_model, load_tokenizer, starting_point
@@ -260,8 +260,8 @@ def _dataset_of(samples: Iterable[Sample]) -> Any:
 
 def stage_for(config: RunConfig) -> Stage[Any, Any]:
     """The stage that a config is for: the class of `trainer.stages.<stage>`, which loads its part of TRL."""
-    stage: str = config.stage  # type: ignore[attr-defined]
-    module = importlib.import_module(f"trainer.stages.{'rl' if stage in ('grpo', 'rloo') else stage}")
+    name: str = "rl" if isinstance(config, TrainConfig) else config.stage  # type: ignore[attr-defined]
+    module = importlib.import_module(f"trainer.stages.{name}")
     made: Stage[Any, Any] = module.STAGE(config)
     return made
 

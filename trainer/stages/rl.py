@@ -31,7 +31,7 @@ from trainer.prompts import render, token_ids
 from trainer.ranks import is_leader, wait_for_all
 from trainer.rewards import GradingStopped, what_to_start
 from trainer.run import RunContext
-from trainer.run_folder import RunFolder, append_lines, checkpoint_to_resume, step_of
+from trainer.run_folder import RunFolder, append_lines, checkpoint_to_resume, step_of, written_whole
 from trainer.stages.base import Say, Stage
 from trainer.stages.online import TRAINERS
 from trainer.stages.settings import SftStage, TrainingRows
@@ -173,11 +173,11 @@ class Rl(Stage[TrainConfig, Tasks]):
         if self.config.lora is not None:
             whole = self.config.model.model_copy(update={"load_in_4bit": False, "load_in_8bit": False})
             model, tokenizer = load_trained(trained, whole, weights_dtype(device, whole.dtype, frozen=True))
-            trained = target.with_name(target.name + ".partial")
-            shutil.rmtree(trained, ignore_errors=True)
-            model.save_pretrained(trained)
-            tokenizer.save_pretrained(trained)
-        trained.rename(target)
+            with written_whole(target) as folder:
+                model.save_pretrained(folder)
+                tokenizer.save_pretrained(folder)
+        else:
+            trained.rename(target)
 
     # -------------------------------------------------------------------------------------------------------- trainer
 

@@ -66,10 +66,6 @@ class SftStage(RowStage):
     sft: dict[str, Any] = {}
     """TRL's SFTConfig, by its own names."""
 
-    @property
-    def options_name(self) -> str:
-        return "sft"
-
 
 class DpoStage(RowStage):
     """Direct preference optimisation, on pairs of a better and a worse answer: `gradus train dpo`."""
@@ -79,10 +75,6 @@ class DpoStage(RowStage):
     stage: Literal["dpo"] = "dpo"
     dpo: dict[str, Any] = {}
     """TRL's DPOConfig, by its own names."""
-
-    @property
-    def options_name(self) -> str:
-        return "dpo"
 
     @model_validator(mode="after")
     def _has_a_reference_to_move(self) -> DpoStage:
@@ -101,10 +93,6 @@ class RewardStage(RowStage):
     stage: Literal["reward"] = "reward"
     reward_model: dict[str, Any] = {}
     """TRL's RewardConfig, by its own names."""
-
-    @property
-    def options_name(self) -> str:
-        return "reward_model"
 
 
 class Phase(Section):
@@ -158,10 +146,6 @@ class PretrainStage(StageConfig):
     data: TokenSource
     pretrain: dict[str, Any] = {}
     """transformers' TrainingArguments, by their own names."""
-
-    @property
-    def options_name(self) -> str:
-        return "pretrain"
 
 
 STAGES: Mapping[str, type[RunConfig]] = {

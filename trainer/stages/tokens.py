@@ -72,7 +72,10 @@ class Tokens:
 
 
 def load_tokens(config: TokenSource, folder: Path, tokenizer: Any, vocabulary: int) -> Tokens:
-    """The tokens of a run; those of texts are kept in `folder`. Raises Misuse naming the file, and the place in it where there is one."""
+    """The tokens of a run; those of texts are kept in `folder`.
+
+    Raises Misuse naming the file, and the place in it where there is one.
+    """
     train = _stream(config, config.dataset, folder / "tokens.train.npy", tokenizer, vocabulary)
     if config.eval_dataset:
         other = _stream(config, config.eval_dataset, folder / "tokens.eval.npy", tokenizer, vocabulary)
