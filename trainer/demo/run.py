@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import atexit
-import ctypes
 import os
 import shutil
 import signal
@@ -38,6 +37,8 @@ from trainer.evaluate.report.facts import sync_difference, training_s
 from trainer.evaluate.report.history import Run, read_run
 from trainer.evaluate.report.rates import Panel, headline_of, panels_of
 from trainer.evaluate.report.words import NOTHING, counted, duration
+from trainer.pipeline.child import Child
+from trainer.pipeline.service import GRADUS, without_settings
 from trainer.signals import held_back
 
 GRADER = "ocaml"
@@ -191,14 +192,13 @@ def set_aside(run_dir: Path) -> Path | None:
 # ------------------------------------------------------------------------------------------------------- services
 
 
-@dataclass(slots=True)
-class Service:
+class Service(Child):
     """One program that the demo started, in a process group of its own."""
 
-    name: str
-    process: subprocess.Popen[bytes]
-    log: Path
-    hint: str
+    def __init__(self, name: str, command: Sequence[str], log: Path, hint: str) -> None:
+        super().__init__(command, log, environment=without_settings(os.environ))
+        self.name = name
+        self.hint = hint
 
     def check(self) -> None:
         """Raises DemoFailed with the end of its log when it has died."""
@@ -207,12 +207,8 @@ class Service:
             raise DemoFailed(f"{self.name} ended with status {status}. {self.hint}\n{self.tail()}")
 
     def tail(self) -> str:
-        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL_LINES:]
+        lines = self.said().splitlines()[-TAIL_LINES:]
         return f"The end of {self.log}:\n" + ("\n".join(f"  {line}" for line in lines) or "  (it is empty)")
-
-    def signal_group(self, number: signal.Signals) -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, number)
 
 
 @dataclass(slots=True)
@@ -240,9 +236,9 @@ class Services:
         redis, url = f"redis://127.0.0.1:{redis_port}/0", f"http://127.0.0.1:{port}"
         self._spawn("redis", _redis_command(redis_port, self.folder), "")
         self._wait("Redis", REDIS_READY_S, lambda: _answers_ping(redis_port))
-        self._spawn("serve", [*_gradus(), "serve", "--redis", redis, "--port", str(port)], "")
+        self._spawn("serve", [*GRADUS, "serve", "--redis", redis, "--port", str(port)], "")
         for number in range(1, workers + 1):
-            command = [*_gradus(), "worker", GRADER, "--redis", redis, "--slots", "1"]
+            command = [*GRADUS, "worker", GRADER, "--redis", redis, "--slots", "1"]
             hint = "`gradus doctor` says what is missing."
             self._spawn(f"worker-{number}", command, hint)
         self._wait("the service", SERVICE_READY_S, lambda: _connects(port))
@@ -278,18 +274,7 @@ class Services:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def _spawn(self, name: str, command: Sequence[str], hint: str) -> None:
-        log = self.logs / f"{name}.log"
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=_clean_environment(),
-                start_new_session=True,
-                preexec_fn=_end_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509
-            )
-        self.running.append(Service(name, process, log, hint))
+        self.running.append(Service(name, command, self.logs / f"{name}.log", hint))
 
     def _wait(self, what: str, timeout_s: float, is_ready: Callable[[], bool]) -> None:
         give_up_at = time.monotonic() + timeout_s
@@ -304,34 +289,17 @@ class Services:
 
 def _end(services: Sequence[Service]) -> None:
     for service in services:
-        service.signal_group(signal.SIGTERM)
+        service.process.terminate()
     give_up_at = time.monotonic() + STOP_S
     for service in services:
         with suppress(subprocess.TimeoutExpired):
             service.process.wait(max(0.1, give_up_at - time.monotonic()))
-        # What the program had started itself is in its group, and may have outlived it.
-        service.signal_group(signal.SIGKILL)
-        service.process.wait()
-
-
-def _gradus() -> list[str]:
-    return [sys.executable, "-c", "from gradus.cli import main; main()"]
+        service.kill()
 
 
 def _redis_command(port: int, folder: Path) -> list[str]:
     settings = {"port": str(port), "bind": "127.0.0.1", "dir": str(folder), "save": "", "appendonly": "no"}
     return ["redis-server", *(part for name, value in settings.items() for part in (f"--{name}", value))]
-
-
-def _clean_environment() -> dict[str, str]:
-    """Ours without the user's settings for other services, which would make this one ask for keys, say."""
-    kept = {"GRADUS_CACHE_DIR"}
-    return {name: value for name, value in os.environ.items() if name in kept or not name.startswith("GRADUS_")}
-
-
-def _end_with_parent() -> None:
-    """In the child: be told to end when the demo is killed without a chance to clean up."""
-    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
 def free_port() -> int:

@@ -41,7 +41,7 @@ class Embedded:
         if self._child is None or self._child.process.poll() is not None:
             say("starting the grading service")
             command = [*GRADUS, "serve", "--port", "0", *self._options]
-            self._child = Child(command, self._log, self._holding, _without_settings(os.environ))
+            self._child = Child(command, self._log, self._holding, without_settings(os.environ))
             self._url = self._await(self._child, signals)
         return self._url
 
@@ -62,7 +62,7 @@ def _trouble(what: str, child: Child) -> Fault:
     return QueueFault(f"{what}; the end of {child.log}:\n{last}\n`gradus doctor` says what is missing")
 
 
-def _without_settings(environment: Mapping[str, str]) -> dict[str, str]:
+def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
     """The environment without settings for other services, which would make this one ask for keys, say."""
     return {
         name: value
