@@ -6,7 +6,7 @@ that is the whole model but a few percent: its experts are one parameter and no 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from gradus.errors import Misuse
@@ -20,6 +20,7 @@ def lora_config(settings: LoraSettings, model: Any, head: Head = Head.TOKENS) ->
     A head that scores is trained in full and saved with the adapters: it begins as random numbers.
     """
     from peft import LoraConfig
+    from transformers.pytorch_utils import Conv1D
 
     modules, parameters = _sorted_out(settings.targets, model)
     saved = [*settings.modules_to_save, *(["score"] if head is Head.SCORE else [])]
@@ -28,19 +29,13 @@ def lora_config(settings: LoraSettings, model: Any, head: Head = Head.TOKENS) ->
         lora_alpha=settings.alpha,
         lora_dropout=settings.dropout,
         bias=settings.bias,
-        fan_in_fan_out=_has_turned_weights(model),
+        # GPT-2's linear layers have inputs before outputs.
+        fan_in_fan_out=any(isinstance(module, Conv1D) for module in model.modules()),
         target_modules=modules,
         target_parameters=parameters or None,
         modules_to_save=saved or None,
         task_type="SEQ_CLS" if head is Head.SCORE else "CAUSAL_LM",
     )
-
-
-def _has_turned_weights(model: Any) -> bool:
-    """GPT-2's linear layers have inputs before outputs."""
-    from transformers.pytorch_utils import Conv1D
-
-    return any(isinstance(module, Conv1D) for module in model.modules())
 
 
 def _sorted_out(targets: str | list[str], model: Any) -> tuple[str | list[str], list[str]]:
@@ -83,14 +78,18 @@ def settle(model: Any, settings: LoraSettings, say: Callable[[str], None]) -> No
     """
     _refuse_what_would_not_train(model, settings)
     if getattr(model, "is_quantized", False):
-        _keep_precise(model)
+        # TRL puts adapters of quantized models into bfloat16, where the small updates of GRPO are rounded away.
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.data = parameter.data.float()
         if _experts(model):
             say("the experts stay in 16 or 32 bits: bitsandbytes quantizes linear layers, and they are none")
 
 
 def _refuse_what_would_not_train(model: Any, settings: LoraSettings) -> None:
     _refuse_unmatched(model)
-    frozen = sorted(_experts(model) - _adapted_experts(model))
+    trained = [name for name, weight in model.named_parameters() if weight.requires_grad and _dimensions(weight) > 1]
+    frozen = sorted(_experts(model) - {_place(name) for name in trained})
     if frozen and not settings.allow_frozen_experts:
         raise Misuse(_about_frozen(frozen, model))
 
@@ -105,28 +104,12 @@ def _refuse_unmatched(model: Any) -> None:
         raise Misuse(f"lora.targets: the model has no module or parameter that is called {' or '.join(lost)}")
 
 
-def _keep_precise(model: Any) -> None:
-    """TRL puts adapters of quantized models into bfloat16, where the small updates of GRPO are rounded away."""
-    for parameter in model.parameters():
-        if parameter.requires_grad:
-            parameter.data = parameter.data.float()
-
-
 # -------------------------------------------------------------------------------------------------------- experts
 
 
 def _experts(model: Any) -> set[str]:
     """Where the model has experts, such as `model.layers.0.mlp.experts`; one entry for all of a layer."""
     return {place for name, weight in model.named_parameters() if _dimensions(weight) > 1 and (place := _place(name))}
-
-
-def _adapted_experts(model: Any) -> set[str]:
-    """Those of which at least one weight is trained, through an adapter or by itself."""
-    return {place for name in _trained(model) if (place := _place(name))}
-
-
-def _trained(model: Any) -> Iterator[str]:
-    return (name for name, weight in model.named_parameters() if weight.requires_grad and _dimensions(weight) > 1)
 
 
 def _dimensions(weight: Any) -> int:

@@ -23,7 +23,7 @@ from gradus.row_reader import read_rows as read_file
 from gradus.sprint_datasets import as_task_row, sprint_columns
 from gradus.tasks import task_class
 from gradus.tasks.base import Task
-from trainer.config import DataConfig, RowSource, WarmStart, nearest
+from trainer.config import DataConfig, RowSource, nearest
 
 DESCRIBING = (
     *("difficulty", "kind", "source", "stub", "tags", "title", "topics", "licence", "license", "notes"),
@@ -116,18 +116,6 @@ def _read_prompts(config: DataConfig) -> tuple[Example, ...]:
     return tuple(found)
 
 
-def read_worked_examples(config: WarmStart) -> list[dict[str, str]]:
-    """Rows `{prompt, completion}` of a warm start."""
-    known = ["id", "prompt", "completion", "solution", *DESCRIBING]
-    found = []
-    for row in list(named_rows(config.dataset, config, known))[: config.limit]:
-        completion = row.values.get("completion") or row.values.get("solution")
-        found.append({"prompt": _text(row, "prompt"), "completion": _required(row, "completion", completion)})
-    if not found:
-        raise Misuse(f"{config.dataset}: holds no rows")
-    return found
-
-
 def _example(row: Row, grader: GraderName) -> Example:
     values = row.values
     fields = (*task_class(grader).model_fields, *ALIASES.get(grader, ()))
@@ -167,10 +155,7 @@ def _cell(name: str, value: Any) -> Any:
 
 
 def _text(row: Row, column: str) -> str:
-    return _required(row, column, row.values.get(column))
-
-
-def _required(row: Row, column: str, value: Any) -> str:
+    value = row.values.get(column)
     if isinstance(value, int) and column == "id":
         value = str(value)
     if not isinstance(value, str) or not value.strip():

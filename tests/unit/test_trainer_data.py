@@ -15,14 +15,23 @@ from gradus.resources import configs
 from gradus.tasks.ocaml import OcamlTask
 from gradus.tasks.rust import RustTask, StdioCase
 from gradus.tasks.story import StoryTask
-from trainer.config import DataConfig, FewShot, PromptConfig, WarmStart
+from trainer.config import DataConfig, FewShot, ModelConfig, PromptConfig
 from trainer.config_file import load_config
-from trainer.data import Example, Tasks, load_tasks, read_worked_examples
+from trainer.data import Example, Tasks, load_tasks
 from trainer.demo.corpus import KINDS, held_out_constants
 from trainer.prompts import render, render_text
 from trainer.rewards import text_of, with_opening
+from trainer.stages.rows import load_rows
+from trainer.stages.settings import SftStage, TrainingRows
 
 ROW = {"id": "a", "prompt": "add one", "tests": "let () = assert (f 1 = 2)"}
+
+
+def worked_answers(dataset: str, **options: Any) -> list[dict[str, Any]]:
+    """The rows of a warm start, as the stage `sft` takes them."""
+    data = TrainingRows(dataset=dataset, **options)
+    config = SftStage(model=ModelConfig(name="m"), data=data, output_dir=Path("run"))
+    return [sample.values for sample in load_rows(config).train]
 
 
 def row(number: int, **changes: Any) -> dict[str, Any]:
@@ -190,10 +199,10 @@ def test_a_held_out_file_may_not_repeat_what_is_trained_on(tmp_path: Path) -> No
 
 def test_worked_examples_take_completion_or_solution(tmp_path: Path) -> None:
     dataset = jsonl(tmp_path / "w.jsonl", {"prompt": "p", "completion": "c"}, {"prompt": "q", "solution": "s"})
-    rows = read_worked_examples(WarmStart(dataset=dataset))
+    rows = worked_answers(dataset)
     assert rows == [{"prompt": "p", "completion": "c"}, {"prompt": "q", "completion": "s"}]
     with pytest.raises(Misuse, match=":1: completion: is missing or empty"):
-        read_worked_examples(WarmStart(dataset=jsonl(tmp_path / "v.jsonl", {"prompt": "p"})))
+        worked_answers(jsonl(tmp_path / "v.jsonl", {"prompt": "p"}))
 
 
 # ---------------------------------------------------------------------------------------------------------- the demo
@@ -203,7 +212,7 @@ def test_worked_examples_take_completion_or_solution(tmp_path: Path) -> None:
 def test_the_demo_never_trains_on_a_held_out_pair(grader: GraderName) -> None:
     demo = f"demo:{grader}"
     tasks = load_tasks(DataConfig(dataset=demo, eval_dataset=f"{demo}/held-out"), grader)
-    worked = {row["prompt"] for row in read_worked_examples(WarmStart(dataset=f"{demo}/warm-start"))}
+    worked = {row["prompt"] for row in worked_answers(f"{demo}/warm-start")}
     held_out = {example.prompt for example in tasks.held_out}
     assert (len(tasks.train), len(tasks.held_out)) == (240, 60)
     assert not held_out & worked
@@ -213,7 +222,7 @@ def test_the_demo_never_trains_on_a_held_out_pair(grader: GraderName) -> None:
 
 def test_the_demo_of_stories_never_trains_on_a_held_out_pair() -> None:
     tasks = load_tasks(DataConfig(dataset="demo:story", eval_dataset="demo:story/held-out"), "story")
-    worked = read_worked_examples(WarmStart(dataset="demo:story/warm-start"))
+    worked = worked_answers("demo:story/warm-start")
 
     def pairs(prompts: Iterable[str]) -> set[tuple[str, str]]:
         split = (prompt.strip().split(": ") for prompt in prompts)
@@ -227,7 +236,7 @@ def test_the_demo_of_stories_never_trains_on_a_held_out_pair() -> None:
 
 
 def test_the_demo_is_the_same_every_time() -> None:
-    first, second = (read_worked_examples(WarmStart(dataset="demo:ocaml/warm-start", limit=50)) for _ in range(2))
+    first, second = (worked_answers("demo:ocaml/warm-start", limit=50) for _ in range(2))
     assert first == second
     with pytest.raises(Misuse, match="there is no demo"):
         load("demo:haskell")

@@ -78,7 +78,6 @@ DEEDS = (
     Deed("renew", "to keep a {n} for longer", "I do not have to hurry", "Longer {n}"),
     Deed("track", "to see where my {n} is", "I know when it comes", "As a , I want , so that ."),
 )
-HELD_OUT_PER_THING = STORIES_PER_SPRINT
 
 
 def held_out_deeds(thing: str) -> tuple[Deed, ...]:
@@ -102,7 +101,7 @@ def mistaken_story(thing: str, deed: Deed) -> str:
 def sprint_rows(*, held_out: bool) -> Iterator[dict[str, Any]]:
     """The tasks, always the same ones."""
     for thing in THINGS:
-        for number, deeds in enumerate(_held_out_sprints(thing) if held_out else _sprints(thing)):
+        for number, deeds in enumerate([held_out_deeds(thing)] if held_out else _sprints(thing)):
             stories = [story(thing, deed) for deed in deeds]
             yield {
                 "id": f"{thing}-{number}",
@@ -121,10 +120,6 @@ def _sprints(thing: str) -> list[tuple[Deed, ...]]:
     # No two with the same deeds: as tasks they would be one.
     unique = list({frozenset(deed.name for deed in deeds): deeds for deeds in draw.sample(every, len(every))}.values())
     return draw.sample(unique, SPRINTS_PER_THING)
-
-
-def _held_out_sprints(thing: str) -> list[tuple[Deed, ...]]:
-    return [held_out_deeds(thing)]
 
 
 def worked_rows() -> Iterator[dict[str, Any]]:

@@ -170,8 +170,9 @@ class VllmServer:
 
             asked = [one(key, prompt) for key, prompt in prompts.items()]
             ended = await asyncio.gather(*asked, return_exceptions=True)
-        for error in sorted((e for e in ended if isinstance(e, BaseException)), key=_severity):
-            raise error
+        errors = [error for error in ended if isinstance(error, BaseException)]
+        for error in sorted(errors, key=lambda error: isinstance(error, ServerTrouble)):
+            raise error  # what no other try will mend comes first
 
     async def _posted(self, http: httpx.AsyncClient, body: Mapping[str, Any]) -> Any:
         path = "/v1/completions"
@@ -260,11 +261,6 @@ def _grow(whole: bytearray, part: bytes) -> None:
     whole += part
     if len(whole) > MAX_ANSWER_BYTES:
         raise ServerTrouble(f"an answer of more than {MAX_ANSWER_BYTES} bytes")
-
-
-def _severity(error: BaseException) -> int:
-    """What no other try will mend comes first."""
-    return 1 if isinstance(error, ServerTrouble) else 0
 
 
 def _left(give_up_at: float, url: str, within_s: float) -> float:

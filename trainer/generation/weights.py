@@ -133,10 +133,6 @@ class WeightsFolder:
             self.path.rmdir()
 
     def _forget(self, kept: int) -> None:
-        own = sorted(self.path.glob(f"{self._run}-*"), key=_age)
+        own = sorted(self.path.glob(f"{self._run}-*"), key=lambda path: path.stat().st_mtime_ns)
         for path in own[: len(own) - kept]:
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-
-
-def _age(path: Path) -> int:
-    return path.stat().st_mtime_ns

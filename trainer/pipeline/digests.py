@@ -6,7 +6,6 @@ A file that was read is not read again while its size and its time of change sta
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from pathlib import Path
 
 from gradus.errors import Misuse
@@ -32,7 +31,7 @@ class Digests:
         """Each file in a folder, whatever its depth, in the order of their names; of a file only itself."""
         if not folder.is_dir():
             return {folder.name: self._file(folder)}
-        return {str(path.relative_to(folder)): self._file(path) for path in sorted(_files_in(folder))}
+        return {str(path.relative_to(folder)): self._file(path) for path in sorted(folder.rglob("*")) if _counts(path)}
 
     def shallow(self, folder: str) -> str | None:
         """Of the files that lie in a folder itself; None where there is no such folder."""
@@ -61,10 +60,6 @@ class Digests:
             raise Misuse(f"{path}: cannot be read: {error.strerror}") from None
         self.seen[str(path.absolute())] = (found.st_size, found.st_mtime_ns, digest)
         return digest
-
-
-def _files_in(folder: Path) -> Iterator[Path]:
-    return (path for path in folder.rglob("*") if _counts(path))
 
 
 def _counts(path: Path) -> bool:

@@ -82,11 +82,14 @@ def load_rows(config: RowStage) -> Split:
 
 def read_samples(config: RowStage, dataset: str, limit: int | None = None) -> tuple[list[Sample], list[str]]:
     """The rows of one dataset, in its order, and what is wrong with those that are skipped."""
-    columns, make = (ANSWER_COLUMNS, _answer) if isinstance(config, SftStage) else (PAIR_COLUMNS, _pair)
-    whole = isinstance(config, SftStage) and _trains_on_all(config)
+    columns: tuple[str, ...] = (*PAIR_COLUMNS, *TOLD_OF_PAIRS)
+    make, whole = _pair, False
+    if isinstance(config, SftStage):
+        columns, make = ANSWER_COLUMNS, _answer
+        # A conversation is kept whole when the loss is not on its last answer only.
+        whole = bool(config.sft.get("assistant_only_loss")) or config.sft.get("completion_only_loss") is False
     reader = _Reader(config.prompt, whole)
-    told = () if isinstance(config, SftStage) else TOLD_OF_PAIRS
-    known = ["id", *columns, *told, "tools", *(name for name in DESCRIBING if name != "message")]
+    known = ["id", *columns, "tools", *(name for name in DESCRIBING if name != "message")]
     found, lost = [], []
     for row in itertools.islice(named_rows(dataset, config.data, known), limit):
         try:
@@ -98,11 +101,6 @@ def read_samples(config: RowStage, dataset: str, limit: int | None = None) -> tu
     if not found:
         raise Misuse(f"{dataset}: holds no rows" + (f" that can be used: {lost[0]}" if lost else ""))
     return found, lost
-
-
-def _trains_on_all(config: SftStage) -> bool:
-    """A conversation is kept whole when the loss is not on its last answer only."""
-    return bool(config.sft.get("assistant_only_loss")) or config.sft.get("completion_only_loss") is False
 
 
 @dataclass(frozen=True, slots=True)
