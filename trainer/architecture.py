@@ -17,6 +17,7 @@ from pydantic import Field, ValidationError, model_validator
 from gradus.contract import explain
 from gradus.errors import Misuse
 from trainer.config import Count, FreshModel, ModelConfig, Section, nearest
+from trainer.config_file import beside
 from trainer.run_folder import written_whole
 from trainer.strict_yaml import read_mapping
 
@@ -114,8 +115,7 @@ def _tokenizer(asked: Architecture, path: Path) -> Any:
 
     source = asked.tokenizer
     if source.name is not None:
-        beside = path.parent / source.name
-        name = str(beside) if beside.is_dir() and not Path(source.name).is_dir() else source.name
+        name = beside(source.name, path)
         return load_tokenizer(name, ModelConfig(name=name))
     sizes = FreshModel(vocab_size=source.vocab_size, max_length=asked.max_length)
     return train_tokenizer(_texts(str(source.train_on), path), sizes)
@@ -125,9 +125,7 @@ def _texts(name: str, path: Path) -> Iterator[str]:
     from trainer.stages.settings import Phase, TokenSource
     from trainer.stages.tokens import texts_of
 
-    beside = str(path.parent / name)
-    found = beside if Path(beside).exists() and not Path(name).exists() else name
-    source = TokenSource(dataset=[found], curriculum=[Phase(length=2, steps=1)])
+    source = TokenSource(dataset=[beside(name, path)], curriculum=[Phase(length=2, steps=1)])
     return texts_of(source, source.dataset)
 
 

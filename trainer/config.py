@@ -175,7 +175,7 @@ def listed(value: Any) -> Any:
 
 
 class RewardModelConfig(Section):
-    """A reward model that scores completions beside a grader, or alone."""
+    """A reward model in the trainer's process: the grader `preference`, whose raw score is the reward."""
 
     path: str
     """The final folder of a run of `stage: reward`, or any such model with one score; without its trained head it is
@@ -219,7 +219,7 @@ class RewardConfig(Section):
     services: list[ServiceConfig] = []
     """Further graders; a completion that one of them, or the grader, could not judge earns nothing at all."""
     models: list[RewardModelConfig] = []
-    """What else there is to earn; a completion that the grader could not judge earns nothing here either."""
+    """Reward models in this process. A completion that one judge could not judge gets no reward from any."""
     urls: Annotated[list[str], BeforeValidator(listed), Field(min_length=1)] = ["http://127.0.0.1:8000"]
     rubric: RubricName | None = None
     """None: the grader's default."""

@@ -192,12 +192,13 @@ def _with_paths_beside(config: C, path: Path) -> C:
             continue
         named = _inside(config, place)
         if isinstance(named, str):
-            config = _with_inside(config, place, _beside(named, path))
+            config = _with_inside(config, place, beside(named, path))
         elif isinstance(named, list):
-            config = _with_inside(config, place, [_beside(name, path) for name in named])
+            config = _with_inside(config, place, [beside(name, path) for name in named])
     return config
 
 
-def _beside(name: str, path: Path) -> str:
-    beside = path.parent / name
-    return str(beside) if not Path(name).exists() and beside.exists() else name
+def beside(name: str, path: Path) -> str:
+    """The name of a file as it is, or in the folder of `path` if it is only there."""
+    found = path.parent / name
+    return str(found) if not Path(name).exists() and found.exists() else name

@@ -10,8 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from trainer.ranks import is_leader
+from transformers import TrainerCallback
+
+from trainer.ranks import any_rank, is_leader
 from trainer.run_folder import step_of, why_incomplete
+from trainer.signals import StopWish
 
 
 class Resumable:
@@ -29,6 +32,18 @@ class Resumable:
         checkpoint = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
         if self.state.global_step > 0 and why_incomplete(checkpoint) is not None:
             self._save_checkpoint(self.model, trial=None)
+
+
+class StopAtStepEnd(TrainerCallback):  # type: ignore[misc]
+    """Turns a wish into TRL's orderly stop: log, save, leave the loop."""
+
+    def __init__(self, wish: StopWish) -> None:
+        self._wish = wish
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        # A launcher passes signals on one by one: processes must agree on the step, or some wait for ever for others.
+        if any_rank(self._wish.signal_number is not None):
+            control.should_log = control.should_save = control.should_training_stop = True
 
 
 def is_done(trainer: Any, checkpoint: Path | None, say: Callable[[str], None]) -> bool:

@@ -1,6 +1,6 @@
 """SIGINT and SIGTERM as a wish to stop: the first one ends the run after the step in progress, the second at once.
 
-Loads nothing large, so that it listens before anything large is loaded. What ends TRL's loop is `trainer.stopping`.
+Loads nothing large, so that it listens before anything large is loaded. What ends TRL's loop is `trainer.resuming`.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class StopWish:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Take over both signals inside the block; outside the main thread, where Python forbids it, do nothing."""
-        with _handled_by(self._note, _ENDS):
+        """Take over both signals inside the block, in the main thread."""
+        with handled_by(self._note, _ENDS):
             yield
 
     def _note(self, number: int, frame: FrameType | None) -> None:
@@ -78,7 +78,7 @@ def held_back() -> Iterator[None]:
         first.append(number)
 
     try:
-        with _handled_by(note, _HELD_BACK):
+        with handled_by(note, _HELD_BACK):
             yield
     finally:
         for number in first:
@@ -86,7 +86,8 @@ def held_back() -> Iterator[None]:
 
 
 @contextmanager
-def _handled_by(handler: Callable[[int, FrameType | None], Any], numbers: tuple[signal.Signals, ...]) -> Iterator[None]:
+def handled_by(handler: Callable[[int, FrameType | None], Any], numbers: tuple[signal.Signals, ...]) -> Iterator[None]:
+    """Take the signals over inside the block; outside the main thread, where Python forbids it, do nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -39,7 +39,7 @@ from trainer.evaluate.report.rates import Panel, headline_of, panels_of
 from trainer.evaluate.report.words import NOTHING, counted, duration
 from trainer.pipeline.child import Child
 from trainer.pipeline.service import GRADUS, without_settings
-from trainer.signals import held_back
+from trainer.signals import handled_by, held_back
 
 GRADER = "ocaml"
 REDIS_READY_S, SERVICE_READY_S, WORKERS_READY_S = 10.0, 30.0, 90.0
@@ -337,12 +337,8 @@ def _terminable() -> Iterator[None]:
     def stop(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    try:
+    with handled_by(stop, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 if __name__ == "__main__":

@@ -10,11 +10,12 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
+
+from trainer.signals import handled_by
 
 LOOK_EVERY_S = 0.25
 STOP_S = 10.0
@@ -47,16 +48,9 @@ class Signals:
 
     @contextmanager
     def heard(self) -> Iterator[None]:
-        """Take the signals over in the block; outside the main thread, where Python forbids it, do nothing."""
-        if threading.current_thread() is not threading.main_thread():
+        """Take the signals over in the block, in the main thread."""
+        with handled_by(self._note, _ENDS):
             yield
-            return
-        before = {number: signal.signal(number, self._note) for number in _ENDS}
-        try:
-            yield
-        finally:
-            for number, earlier in before.items():
-                signal.signal(number, earlier)
 
     def raise_if_any(self) -> None:
         if self.number is not None:

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 from gradus.contract import GraderName
 from gradus.errors import Misuse
 from trainer.config import Count, Section, TrainConfig, nearest
-from trainer.config_file import PLACES
+from trainer.config_file import PLACES, beside
 from trainer.pipeline.stages import NAME, AnyStage, CommandStage, Stage, TrainStage, references, resolved
 from trainer.stages.settings import STAGES
 from trainer.strict_yaml import read_mapping, read_scalar
@@ -192,10 +192,7 @@ def _with_files_beside(stage: Stage, path: Path) -> Stage:
 
 
 def _beside(name: str | None, path: Path) -> str | None:
-    if name is None or not name or "{" in name or len(name) > 1000 or Path(name).exists():
-        return name
-    beside = path.parent / name
-    return str(beside) if beside.exists() else name
+    return beside(name, path) if name and "{" not in name and len(name) <= 1000 else name
 
 
 def _refuse_missing_files(pipeline: Pipeline, path: Path) -> None:

@@ -25,13 +25,12 @@ from trainer.model import Head, load_model, load_tokenizer, starting_point
 from trainer.progress import MetricsFile, ProgressBar
 from trainer.provenance import write_settings
 from trainer.ranks import is_leader, wait_for_all
-from trainer.resuming import is_done, save_final
+from trainer.resuming import StopAtStepEnd, is_done, save_final
 from trainer.run import C, D, RunContext
 from trainer.run_folder import RunFolder, checkpoint_to_resume, step_of
 from trainer.signals import StopWish
 from trainer.stages.rows import Sample, Split, load_rows, repeated
 from trainer.stages.settings import RowStage
-from trainer.stopping import StopAtStepEnd
 
 Say = Callable[[str], None]
 R = TypeVar("R", bound=RowStage)
