@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gradus.client import RewardClient
-from gradus.contract import Graded, PreferenceSubmission, Submission
+from gradus.contract import PreferenceSubmission, Submission
 from gradus.errors import Fault, Misuse
 from gradus.local import LocalGrader, open_local
 from gradus.reward_model.model_files import refuse_unusable
@@ -62,14 +62,13 @@ class Judges:
     def of_tasks(self, client: RewardClient) -> Judge:
         submission = task_submissions(self._config, self._examples, self._prompt.opening)
         record = self._file.take if self._file else None
-        return Judge(self._config, submission, over_http(self._config, client), **self._told(record))
+        return Judge(self._config, submission, over_http(self._config, client), record=record, grading=self._grading)
 
     def of_service(self, service: ServiceConfig, client: RewardClient) -> Judge:
         config = self._config.as_asked_of(service)
         of_tasks = task_submissions(config, self._examples, self._prompt.opening)
         submission = self._preference if service.grader == PREFERENCE else of_tasks
-        named = {"name": service.label, **self._told(self._beside(service.label))}
-        return Judge(config, submission, over_http(config, client), **named)
+        return Judge(config, submission, over_http(config, client), **self._named(service.label))
 
     def of_model(self, asked: RewardModelConfig, model: LocalGrader) -> Judge:
         """The raw score is the reward, as `preference/sigmoid` tells it among its components."""
@@ -77,26 +76,27 @@ class Judges:
         async def grade(submissions: Sequence[Submission], deadline_s: float) -> list[Result]:
             return await asyncio.to_thread(lambda: list(model.grade(submissions)))
 
-        named = {"name": asked.label, **self._told(self._beside(asked.label))}
         config = self._config.as_asked_of(ServiceConfig(grader=PREFERENCE)).model_copy(update={"urls": []})
-        return Judge(config, self._preference, grade, value=_score, **named)
+        return Judge(
+            config,
+            self._preference,
+            grade,
+            value=lambda verdict: verdict.components["score"],
+            **self._named(asked.label),
+        )
 
     def _preference(self, prompt_id: str, text: str, number: str) -> Submission:
         return preference_of(render(self._prompt, self._examples[prompt_id]), text, number)
 
-    def _told(self, record: Callable[[Sequence[Record]], None] | None) -> dict[str, Any]:
-        return {"record": record, "grading": self._grading}
-
-    def _beside(self, name: str) -> Callable[[Sequence[Record]], None] | None:
-        """Takes the records of another judge, of which the completion's line holds a part."""
+    def _named(self, name: str) -> dict[str, Any]:
+        """Arguments of a judge beside the first: the completion's line holds a part of what it says."""
         file = self._file
-        if file is None:
-            return None
-        return lambda records: file.take_further(name, [{field: one[field] for field in TOLD} for one in records])
 
+        def record(records: Sequence[Record]) -> None:
+            if file is not None:
+                file.take_further(name, [{field: one[field] for field in TOLD} for one in records])
 
-def _score(verdict: Graded) -> float:
-    return verdict.components["score"]
+        return {"name": name, "record": record, "grading": self._grading}
 
 
 def client_of(config: RewardConfig) -> RewardClient:
