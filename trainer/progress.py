@@ -164,33 +164,23 @@ def grpo_summary(logs: Mapping[str, Any]) -> str:
     return "  ".join(part for part in parts if part)
 
 
-def sft_summary(logs: Mapping[str, Any]) -> str:
-    parts = [
-        _number("loss {:.4f}", logs.get("loss")),
-        _number("token accuracy {:.3f}", logs.get("mean_token_accuracy")),
-        _number("lr {:.2e}", logs.get("learning_rate")),
-    ]
-    return "  ".join(part for part in parts if part)
+def _in_words(*parts: tuple[str, ...]) -> Callable[[Mapping[str, Any]], str]:
+    """A summary of logged numbers: each part is a form and the names that its number may have."""
+
+    def summary(logs: Mapping[str, Any]) -> str:
+        said = (_number(form, next((logs[name] for name in names if name in logs), None)) for form, *names in parts)
+        return "  ".join(part for part in said if part)
+
+    return summary
 
 
-def pair_summary(logs: Mapping[str, Any]) -> str:
-    """Of preferences and reward models: how often the better answer is put first, and by how much."""
-    parts = [
-        _number("loss {:.4f}", logs.get("loss")),
-        _number("accuracy {:.3f}", logs.get("rewards/accuracies", logs.get("accuracy"))),
-        _number("margin {:.3f}", logs.get("rewards/margins", logs.get("margin"))),
-        _number("lr {:.2e}", logs.get("learning_rate")),
-    ]
-    return "  ".join(part for part in parts if part)
-
-
-def token_summary(logs: Mapping[str, Any]) -> str:
-    parts = [
-        _number("loss {:.4f}", logs.get("loss")),
-        _number("length {:.0f}", logs.get("length")),
-        _number("lr {:.2e}", logs.get("learning_rate")),
-    ]
-    return "  ".join(part for part in parts if part)
+_LOSS, _LENGTH, _RATE = ("loss {:.4f}", "loss"), ("length {:.0f}", "length"), ("lr {:.2e}", "learning_rate")
+_ACCURACY = ("accuracy {:.3f}", "rewards/accuracies", "accuracy")
+_MARGIN = ("margin {:.3f}", "rewards/margins", "margin")
+sft_summary = _in_words(_LOSS, ("token accuracy {:.3f}", "mean_token_accuracy"), _RATE)
+pair_summary = _in_words(_LOSS, _ACCURACY, _MARGIN, _RATE)
+"""Of preferences and reward models: how often the better answer is put first, and by how much."""
+token_summary = _in_words(_LOSS, _LENGTH, _RATE)
 
 
 def measured_summary(logs: Mapping[str, Any]) -> str:

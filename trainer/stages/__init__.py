@@ -1,5 +1,5 @@
-"""The stages of training that need no grader: supervised, preferences, reward models, continued pretraining.
+"""The stages of training: pretraining, supervised, preferences, reward models, and learning from rewards (`rl`).
 
-`settings` says what each can be told, `rows` and `tokens` read what it learns from, one module each makes its trainer,
-`run` goes from the one to the other. Learning from rewards is `trainer.grpo`'s, for GRPO and RLOO alike.
+`settings` says what each can be told, `rows` and `tokens` read what it learns from. Each stage is a class in a module
+of its own, of the shape of `base.Stage`, which also runs it. `online` holds TRL's trainers that `rl` uses.
 """
