@@ -2,54 +2,37 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from fastapi import Request
+from starlette.responses import Response
 
-from gradus.errors import Misuse
-from services.api.api_keys import ApiKey, KeyRing
-from services.api.settings import ApiSettings
-from services.http_server import is_loopback
+from services.api.api_keys import ApiKey
+from services.api.lean_routing import LeanRoute
+from services.api.problems import Refused
+from services.api.state import Api
+from services.broker import DEFAULT_FAIR_SHARE
 
-ANYBODY = ApiKey("anybody", "")
+ANONYMOUS = ApiKey(DEFAULT_FAIR_SHARE.run, "")
 """The key of every request to a service without keys."""
 
 
-class Unauthorized(Misuse):
-    """No key, or one that is not known."""
+class KeyedRoute(LeanRoute):
+    """Route that requires a known key, if keys are set, and notes it in `request.state.key`."""
 
-    status: ClassVar[int] = 401
-
-
-class Forbidden(Misuse):
-    """A known key that may not ask for this."""
-
-    status: ClassVar[int] = 403
-
-
-def check_key(authorization: str | None, ring: KeyRing) -> ApiKey:
-    """The key that the header carries. Raises Unauthorized for none or an unknown one, unless no keys are set."""
-    if not ring.keys:
-        return ANYBODY
-    scheme, _, given = (authorization or "").partition(" ")
-    key = ring.find(given.strip())
-    if scheme.lower() != "bearer" or key is None:
-        raise Unauthorized("send a known API key in the header `Authorization: Bearer <key>`")
-    return key
+    async def answer(self, request: Request, path_params: dict[str, str]) -> Response:
+        api: Api = request.app.state.api
+        key, log_fields = ANONYMOUS, {}
+        if api.keys.keys:
+            scheme, _, given = request.headers.get("authorization", "").partition(" ")
+            found = api.keys.find(given.strip())
+            if scheme.lower() != "bearer" or found is None:
+                raise Refused(401, "send a known API key in the header `Authorization: Bearer <key>`")
+            key, log_fields = found, {"key": found.name}
+        request.state.key, request.state.log_fields = key, log_fields
+        return await super().answer(request, path_params)
 
 
 def check_scope(key: ApiKey, grader: str) -> None:
-    """Raises Forbidden."""
+    """Raises Refused (403) unless `key` may use the grader."""
     if not key.may_use(grader):
         allowed = ", ".join(sorted(key.graders or ()))
-        raise Forbidden(f"this API key may not use the grader {grader}; it may use: {allowed}")
-
-
-def refuse_open_service(host: str, settings: ApiSettings) -> None:
-    """Raises Misuse for a service without keys that others than this machine could reach."""
-    if settings.key_ring().keys or settings.allow_anonymous or is_loopback(host):
-        return
-    raise Misuse(
-        f"refusing to serve on {host or 'every address'} without API keys: anybody who reaches it could run code here. "
-        "Make a key with `gradus keys new NAME` and name the file that holds its line in GRADUS_API_KEYS_FILE, or bind "
-        "to 127.0.0.1, or, inside a network that is closed already (a compose network without published ports), set "
-        "GRADUS_API_ALLOW_ANONYMOUS=true"
-    )
+        raise Refused(403, f"this API key may not use the grader {grader}; it may use: {allowed}")
