@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def grade(
     grader: Grader,
     submissions: Annotated[str, typer.Argument(help="JSONL, one submission a line; - reads standard input")],
-    rubric: Annotated[str | None, typer.Option(help="For example ocaml/strict@1 [default: the grader's]")] = None,
+    rubric: Annotated[str | None, typer.Option(help="GRADER/NAME@VERSION [default: the grader's first]")] = None,
     url: Url = None,
     deadline_s: Annotated[float, typer.Option(min=0.001, max=3600, help="With --url: for the whole file")] = 600.0,
     api_key: Annotated[str | None, typer.Option(envvar="GRADUS_API_KEY", help="With --url")] = None,
@@ -31,8 +31,8 @@ def grade(
     Needs no server and no Redis. Exit status 0 when all were graded, 3 when any was faulted, 2 for misuse.
 
     \b
-    gradus grade ocaml submissions.jsonl > results.jsonl
-    echo '{"id":"1","completion":"let f x = x+1","task":{"tests":"assert (f 1 = 2)"}}' | gradus grade ocaml -
+    gradus grade story submissions.jsonl > results.jsonl
+    echo '{"id":"1","completion":"As a cook, I want a menu","task":{"references":["a menu"]}}' | gradus grade story -
     """
     from gradus.contract import grader_named
 

@@ -164,9 +164,9 @@ def new_key(
     """Make an API key: its line for the service on standard output, the key itself, shown once, on standard error.
 
     \b
-    gradus keys new trainer --graders ocaml,rust >> keys.txt
+    gradus keys new trainer --graders story,preference >> keys.txt
     GRADUS_API_KEYS_FILE=keys.txt gradus serve --host 0.0.0.0 --redis redis://...
-    GRADUS_API_KEY=gradus_... gradus grade ocaml --url http://... submissions.jsonl
+    GRADUS_API_KEY=gradus_... gradus grade story --url http://... submissions.jsonl
     """
     from services.api.api_keys import new_key as made
 

@@ -11,7 +11,9 @@ ROOT = Path(__file__).parents[2]
 PLACES = (
     "services/api",
     "services/broker",
+    "services/commands",
     "services/dashboard",
+    "services/doctor.py",
     "services/worker.py",
     "services/worker_metrics.py",
     "trainer/evaluate",
