@@ -16,11 +16,10 @@ from gradus.contract import GraderList
 from gradus.errors import UnknownGrader
 from services.api import grading, problems, schema
 from services.api.access_log import AccessLogMiddleware
-from services.api.auth import KeyedRoute
 from services.api.grader_registry import GraderRegistry, largest
 from services.api.grading import GraderPath, queue_request
-from services.api.lean_routing import LeanRoute
 from services.api.metrics import Waiting
+from services.api.routing import KeyedRoute, LeanRoute
 from services.api.settings import ApiSettings
 from services.api.state import Api
 from services.api.tracing_middleware import TracingMiddleware

@@ -29,7 +29,21 @@ async def read_request(request: Request, grader: KnownGrader, settings: ApiSetti
         raise Refused(415, "send the request as `Content-Type: application/json`")
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise Refused(415, "send the request without Content-Encoding")
-    body = await _read_body(request, settings)
+    limit, told = settings.max_body_bytes, request.headers.get("content-length", "")
+    too_large = TooLarge(f"the body is larger than {limit} bytes; send the submissions in several requests")
+    if told.isdecimal() and int(told) > limit:
+        raise too_large
+    chunks = bytearray()
+    try:
+        async with asyncio.timeout(settings.body_timeout_s):
+            # Counted while it comes: a chunked body tells no length, and a told length may be a lie.
+            async for chunk in request.stream():
+                chunks += chunk
+                if len(chunks) > limit:
+                    raise too_large
+    except TimeoutError:
+        raise Refused(408, f"the body had not arrived after {settings.body_timeout_s:g} s") from None
+    body = bytes(chunks)
     try:
         asked = GradeRequest.model_validate_json(body)
     except ValidationError as error:
@@ -44,24 +58,6 @@ async def read_request(request: Request, grader: KnownGrader, settings: ApiSetti
         except ValueError:
             raise refused_fields(400, [((), "NaN and Infinity are no JSON numbers")]) from None
     return asked
-
-
-async def _read_body(request: Request, settings: ApiSettings) -> bytes:
-    limit, told = settings.max_body_bytes, request.headers.get("content-length", "")
-    too_large = TooLarge(f"the body is larger than {limit} bytes; send the submissions in several requests")
-    if told.isdecimal() and int(told) > limit:
-        raise too_large
-    body = bytearray()
-    try:
-        async with asyncio.timeout(settings.body_timeout_s):
-            # Counted while it comes: a chunked body tells no length, and a told length may be a lie.
-            async for chunk in request.stream():
-                body += chunk
-                if len(body) > limit:
-                    raise too_large
-    except TimeoutError:
-        raise Refused(408, f"the body had not arrived after {settings.body_timeout_s:g} s") from None
-    return bytes(body)
 
 
 def _may_hold_bad_text(body: bytes) -> bool:

@@ -13,10 +13,10 @@ from starlette.types import Receive, Scope, Send
 from gradus.contract import GRADER_NAME, Faulted, Graded, GradeResponse
 from services.api import schema
 from services.api.api_keys import ApiKey
-from services.api.auth import KeyedRoute, check_scope
 from services.api.dispatch import Batch, GradingDispatcher
 from services.api.grade_request import parse_fair_share, read_request
 from services.api.problems import client_closed_request
+from services.api.routing import KeyedRoute, check_scope
 from services.api.state import Api
 
 GraderPath = Annotated[str, Path(pattern=GRADER_NAME)]
