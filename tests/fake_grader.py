@@ -22,7 +22,7 @@ from services.api.settings import ApiSettings
 from services.broker import Broker, BrokerSettings, Claim
 from services.broker.memory import MemoryBroker
 from services.broker.payload import JobPayload
-from services.event_loop import run
+from services.http_server import run
 
 INFO = GraderInfo(
     name="ocaml",

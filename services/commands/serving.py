@@ -31,7 +31,7 @@ def serve(
     gradus serve                                   # API, queue and graders here, no Redis
     gradus serve --redis redis://localhost:6379/0  # API only: start graders with `gradus worker`
     """
-    from services.event_loop import run
+    from services.http_server import run
 
     ready = lambda url: log_line(f"gradus: serving on {url}")  # noqa: E731
     if redis is not None:
