@@ -68,7 +68,7 @@ def problem(
 
 
 def client_closed_request() -> Response:
-    """Reaches nobody."""
+    """The response to a client that has disconnected; only the log shows it."""
     return Response(status_code=CLIENT_CLOSED_REQUEST)
 
 
