@@ -10,7 +10,8 @@ import os
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Protocol
 
-from gradus.contract import Graded, GraderDescription, GraderInfo, Submission
+from gradus.contract import Graded, Submission
+from gradus.descriptions import GraderDescription, GraderInfo
 from gradus.errors import InternalFault, UnknownGrader
 from gradus.tasks import TASKS
 
