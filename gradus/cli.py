@@ -83,7 +83,7 @@ def check_words(words: Sequence[str]) -> None:
 def main() -> None:
     """The entry point: exit status 0, 2 for misuse, 3 for a fault, 130 for Ctrl-C."""
     try:
-        if interactive.should_prompt(sys.argv[1:]):
+        if len(sys.argv) == 1 and sys.stdin.isatty() and sys.stdout.isatty():
             interactive.start()
         application()()
     except Misuse as misuse:

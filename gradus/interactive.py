@@ -53,11 +53,6 @@ def menu_items() -> list[MenuItem]:
     return sorted(chain([doctor], *loaded_from("gradus.menu")), key=lambda offer: offer.place)
 
 
-def should_prompt(arguments: Sequence[str]) -> bool:
-    """Whether there are no arguments, and standard input and output are a terminal."""
-    return not arguments and sys.stdin.isatty() and sys.stdout.isatty()
-
-
 def start() -> NoReturn:
     """Ask what to do, print its command and become it. Ends with 130 at Ctrl-C and at the end of input."""
     console = Console(highlight=False)
