@@ -47,7 +47,7 @@ class ValidationRules:
 
     needs_solution: bool = True
     full_marks: bool = True
-    """Of the reference answer; else it only has to pass all tests, in whatever style."""
+    """Whether the reference answer must earn full marks. If false, it only has to pass all tests, in any style."""
 
 
 STRICT = ValidationRules()
