@@ -12,7 +12,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
 
-from gradus.contract import GraderList
+from gradus.descriptions import GraderList
 from gradus.errors import UnknownGrader
 from services.api import grading, problems, schema
 from services.api.access_log import AccessLogMiddleware

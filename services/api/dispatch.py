@@ -14,7 +14,8 @@ from weakref import WeakSet
 
 from pydantic import ValidationError
 
-from gradus.contract import RESULT, Faulted, Graded, GraderDescription, GradeRequest, faulted, job_id_of, with_id
+from gradus.contract import RESULT, Faulted, Graded, GradeRequest, faulted, job_id_of, with_id
+from gradus.descriptions import GraderDescription
 from gradus.errors import FaultKind, QueueFault
 from services.api.grader_registry import GraderRegistry
 from services.api.metrics import Metrics

@@ -10,7 +10,8 @@ from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from gradus.contract import GRADER_NAME, Faulted, Graded, GradeResponse
+from gradus.contract import GRADER_NAME, Faulted, Graded
+from gradus.rest import GradeResponse
 from services.api import schema
 from services.api.api_keys import ApiKey
 from services.api.dispatch import Batch, GradingDispatcher

@@ -15,8 +15,9 @@ from collections.abc import Callable
 
 from pydantic import BaseModel, ConfigDict
 
-from gradus.contract import Faulted, Graded, GraderName, JobState, JobStatus, Result, faulted, with_id
+from gradus.contract import Faulted, Graded, GraderName, Result, faulted, with_id
 from gradus.errors import FaultKind
+from gradus.rest import JobState, JobStatus
 from services.api.dispatch import Batch, GradingDispatcher, result_of
 from services.api.problems import Refused
 from services.broker import Broker

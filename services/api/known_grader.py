@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast
 import jsonschema_rs
 from jsonschema_rs import ValidationErrorKind as Kind
 
-from gradus.contract import GraderDescription
+from gradus.descriptions import GraderDescription
 from gradus.errors import Misuse, TooLarge
 from gradus.tasks.base import TOO_LONG, clean
 from services.api.problems import refused_fields

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from gradus.contract import GraderInfo
+from gradus.descriptions import GraderInfo
 
 MAX_DELIVERIES = 3
 """Permitted starts of a job. A job that was started this often without a result kills its workers.

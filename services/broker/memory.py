@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count, islice
 
-from gradus.contract import GraderInfo
+from gradus.descriptions import GraderInfo
 from services.broker import (
     DEFAULT_FAIR_SHARE,
     MAX_DELIVERIES,

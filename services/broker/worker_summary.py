@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from pydantic import ValidationError
 
-from gradus.contract import GraderDescription, GraderInfo
+from gradus.descriptions import GraderDescription, GraderInfo
 from services.broker import Broker
 
 

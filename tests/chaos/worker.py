@@ -16,7 +16,8 @@ import time
 from pathlib import Path
 
 import services.worker
-from gradus.contract import Graded, GraderDescription, GraderInfo, Stage, Submission, TestCount
+from gradus.contract import Graded, Stage, Submission, TestCount
+from gradus.descriptions import GraderDescription, GraderInfo
 from services.broker import BrokerSettings
 from services.broker.from_url import open_broker
 from tests.graders import described

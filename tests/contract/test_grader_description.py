@@ -11,16 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
-from gradus.contract import (
-    SUBMISSIONS,
-    Graded,
-    GraderDescription,
-    GraderInfo,
-    RawSubmission,
-    Stage,
-    Submission,
-)
-from gradus.descriptions import description_of
+from gradus.contract import SUBMISSIONS, Graded, RawSubmission, Stage, Submission
+from gradus.descriptions import GraderDescription, GraderInfo, description_of
 from gradus.errors import InternalFault
 from gradus.tasks import TASKS
 from services.api.app import create_app

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 
 from pydantic import ValidationError
 
-from gradus.contract import GraderInfo
+from gradus.descriptions import GraderInfo
 from services.broker import DEFAULT_FAIR_SHARE, BrokerSettings, Claim, DeadLetter, FairShare, Job, QueueStats
 from services.broker.streams.consumer import StreamConsumer
 from services.broker.streams.producer import StreamProducer, chunked
