@@ -16,7 +16,7 @@ from gradus.errors import Misuse, UnknownGrader
 from gradus.tasks import TASKS
 from services.api.task_schema import TaskSchema, compiled
 from services.broker import Broker
-from services.broker.worker_summary import recall_description
+from services.broker.workers import recall_description
 
 POLL_S = 0.2
 

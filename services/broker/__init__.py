@@ -10,10 +10,25 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Protocol
 
 from gradus.contract import GraderInfo
+from services.broker.jobs import DEFAULT_FAIR_SHARE, Claim, FairShare, Job, Priority, QueueFull
+
+__all__ = [
+    "DEFAULT_FAIR_SHARE",
+    "MAX_DELIVERIES",
+    "MAX_FAIR_SHARES",
+    "Broker",
+    "BrokerSettings",
+    "Claim",
+    "DeadLetter",
+    "FairShare",
+    "Job",
+    "Priority",
+    "QueueFull",
+    "QueueStats",
+]
 
 MAX_DELIVERIES = 3
 """Permitted starts of a job. A job that was started this often without a result kills its workers.
@@ -42,47 +57,6 @@ class BrokerSettings:
     """Dead letters kept per grader."""
     retry_after_s: float = 5.0
     """Delay that QueueFull advises, in seconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One submission on its way through the queue."""
-
-    id: str
-    """Content hash: two jobs with the same id are the same work."""
-    grader: str
-    """Name of the grader and of its queue."""
-    payload: str
-    """JSON for the worker."""
-
-
-class Priority(StrEnum):
-    """Class of jobs within a grader's queue: every queued evaluation job comes before every training job."""
-
-    EVALUATION = "evaluation"
-    TRAINING = "training"
-
-
-@dataclass(frozen=True, slots=True)
-class FairShare:
-    """Fair-queuing key of a submission. Within a priority, runs take turns job by job, whatever their backlogs."""
-
-    run: str = "default"
-    priority: Priority = Priority.TRAINING
-
-
-DEFAULT_FAIR_SHARE = FairShare()
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """A job that a worker holds under a lease."""
-
-    job: Job
-    token: str
-    """Opaque; identifies the lease in `renew`, `finish` and `release`."""
-    deliveries: int
-    """Starts of the job, this one included: 1 at first, more after a worker died or released it. See MAX_DELIVERIES."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +103,8 @@ class Broker(Protocol):
         """
         ...
 
-    async def result(self, job_id: str) -> str | None:
-        """The stored result of a finished job; None before it is finished and after its time to live."""
-        ...
-
     async def results(self, job_ids: Sequence[str]) -> dict[str, str]:
-        """The stored results of many jobs, by job id; without those that have none."""
+        """The stored results, by job id. An unfinished job has none, nor one whose result's time to live is over."""
         ...
 
     async def put_note(self, key: str, text: str, ttl_s: float) -> None:
@@ -195,19 +165,3 @@ class Broker(Protocol):
         ...
 
     async def close(self) -> None: ...
-
-
-def grader_of(jobs: Sequence[Job]) -> str:
-    """The one grader that all of `jobs` (at least one) are for. Raises ValueError for several."""
-    graders = {job.grader for job in jobs}
-    if len(graders) != 1:
-        raise ValueError(f"jobs of one submit must be for one grader, not for {sorted(graders)}")
-    return graders.pop()
-
-
-class QueueFull(Exception):
-    """The queue of this grader is at its bound: submit again after `retry_after_s`."""
-
-    def __init__(self, grader: str, retry_after_s: float) -> None:
-        super().__init__(f"the queue of grader {grader!r} is full; try again in {retry_after_s:.0f} s")
-        self.retry_after_s = retry_after_s

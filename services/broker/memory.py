@@ -14,22 +14,10 @@ from dataclasses import dataclass, field
 from itertools import count, islice
 
 from gradus.contract import GraderInfo
-from services.broker import (
-    DEFAULT_FAIR_SHARE,
-    MAX_DELIVERIES,
-    MAX_FAIR_SHARES,
-    BrokerSettings,
-    Claim,
-    DeadLetter,
-    FairShare,
-    Job,
-    Priority,
-    QueueFull,
-    QueueStats,
-    grader_of,
-)
-from services.broker.waiters import ResultWaiters, answers
-from services.broker.worker_summary import summarize_workers
+from services.broker import MAX_DELIVERIES, MAX_FAIR_SHARES, BrokerSettings, DeadLetter, QueueStats
+from services.broker.jobs import DEFAULT_FAIR_SHARE, Claim, FairShare, Job, Priority, QueueFull, grader_of
+from services.broker.waiters import ResultWaiters
+from services.broker.workers import summarize_workers
 
 MAX_RESULTS = 100_000
 """Results kept; beyond it the oldest are dropped before their time to live."""
@@ -286,26 +274,16 @@ class MemoryBroker:
     def _serial(self) -> str:
         return str(next(self._serials))
 
-    async def wait(self, job_ids: Iterable[str], timeout_s: float) -> AsyncIterator[tuple[str, str]]:
-        deadline = time.monotonic() + timeout_s
-        wanted = set(ids := dict.fromkeys(job_ids))
-        waiter = self._waiters.join(ids)
-        try:
-            for job_id in ids:
-                if (result := self._stored(job_id)) is not None:
-                    waiter.put_nowait((job_id, result))
-                    self._waiters.leave(waiter, [job_id])
-            async for answer in answers(waiter, wanted, deadline):
-                yield answer
-        finally:
-            self._waiters.leave(waiter, wanted)
+    def wait(self, job_ids: Iterable[str], timeout_s: float) -> AsyncIterator[tuple[str, str]]:
+        return self._waiters.wait(job_ids, timeout_s, self._deliver_stored)
 
-    async def result(self, job_id: str) -> str | None:
-        return self._stored(job_id)
+    async def _deliver_stored(self, job_ids: Sequence[str]) -> None:
+        for job_id, result in (await self.results(job_ids)).items():
+            self._waiters.deliver(job_id, result)
 
     async def results(self, job_ids: Sequence[str]) -> dict[str, str]:
-        found = {job_id: self._stored(job_id) for job_id in job_ids}
-        return {job_id: result for job_id, result in found.items() if result is not None}
+        caches = (self._uncached, self._cached)
+        return {job_id: text for cache in caches for job_id in job_ids if (text := cache.get(job_id)) is not None}
 
     async def put_note(self, key: str, text: str, ttl_s: float) -> None:
         now = time.monotonic()
@@ -315,10 +293,6 @@ class MemoryBroker:
     async def get_note(self, key: str) -> str | None:
         text, until = self._notes.get(key, ("", 0.0))
         return text if until > time.monotonic() else None
-
-    def _stored(self, job_id: str) -> str | None:
-        cached = self._cached.get(job_id)
-        return self._uncached.get(job_id) if cached is None else cached
 
     async def cancel(self, grader: str, job_ids: Iterable[str]) -> None:
         queue = self._queue(grader)

@@ -25,9 +25,9 @@ import httpx
 from redis.asyncio import Redis
 
 from gradus.contract import OcamlSubmission, job_id_of
-from services.broker import Job, streams
+from services.broker import Job
 from services.broker.payload import JobPayload
-from services.broker.streams import StreamsBroker, consumer, producer
+from services.broker.streams import StreamsBroker, consumer, operations, producer
 from services.broker.streams.redis_client import Script
 from tests.bench.ocaml import cpu_of_tree, machine
 from tests.chaos.cluster import Cluster
@@ -346,7 +346,7 @@ async def crowds(sizes: Sequence[int], seconds: float) -> dict[str, Any]:
 
 def scripts() -> dict[str, Script]:
     """Those of the queue, by name."""
-    members = [member for owner in (consumer, producer, streams) for member in vars(owner).values()]
+    members = [member for owner in (consumer, producer, operations) for member in vars(owner).values()]
     return {member.name: member for member in members if isinstance(member, Script)}
 
 

@@ -419,7 +419,7 @@ async def test_a_running_job_that_nobody_wants_any_more_is_not_tried_again_and_i
     stop.set()
     await running
     assert grader.calls["break"] == 1
-    assert await broker.result(job("break").id) is None
+    assert await broker.results([job("break").id]) == {}
     assert await broker.depth("ocaml") == 0
 
 
@@ -432,7 +432,7 @@ async def test_the_verdict_of_a_job_that_nobody_wants_any_more_is_kept_for_the_n
     await broker.cancel("ocaml", [job("hold").id])
     await given_up(worker)
     grader.let_go.set()
-    await until(lambda: broker.result(job("hold").id))
+    await until(lambda: broker.results([job("hold").id]))
     stop.set()
     await running
 
@@ -582,7 +582,7 @@ async def test_a_worker_process_that_is_told_to_stop_finishes_what_it_began_with
         running.communicate()
     assert (running.returncode, b"Traceback" in log) == (0, False), log
     assert await broker.graders() == []
-    assert isinstance(RESULT.validate_json(await broker.result(endless.id) or ""), Graded)
+    assert isinstance(RESULT.validate_json((await broker.results([endless.id]))[endless.id]), Graded)
     await broker.close()
 
 

@@ -77,7 +77,7 @@ async def test_a_scrape_tells_what_became_of_every_job(monkeypatch: pytest.Monke
     await broker.submit(jobs)
     [claim] = await broker.claim("ocaml", "leaving", 1, 0)
     await broker.release(claim)
-    running = asyncio.create_task(Worker(Grader(), broker, slots=2, observer=metrics).run(stop))
+    running = asyncio.create_task(Worker(Grader(), broker, slots=2, metrics=metrics).run(stop))
     assert len([one async for one in broker.wait([one.id for one in jobs], 20)]) == 4
     stop.set()
     await running

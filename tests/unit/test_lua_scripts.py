@@ -6,12 +6,11 @@ import re
 
 import pytest
 
-from services.broker import streams
-from services.broker.streams import consumer, producer
+from services.broker.streams import consumer, operations, producer
 from services.broker.streams.redis_client import LUA, Script
 
 SCRIPTS = [
-    value for module in (consumer, producer, streams) for value in vars(module).values() if type(value) is Script
+    value for module in (consumer, producer, operations) for value in vars(module).values() if type(value) is Script
 ]
 PRELUDES = {"history"}
 

@@ -8,232 +8,175 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 from services.broker import MAX_DELIVERIES, BrokerSettings, Claim, Job
-from services.broker.streams.redis_client import NoGroup, RetryingRedis, Script
-from services.broker.streams.redis_keys import (
-    DEAD_TTL_S,
-    GROUP,
-    JOB_TTL_S,
-    MAX_INBOX,
-    N_JOB_FIELDS,
-    TRAINING_FROM,
-    Keys,
-    ms,
-)
+from services.broker.streams import layout
+from services.broker.streams.redis_client import Argument, NoGroup, RetryingRedis, Script, ms
 
-IDLE_CONSUMER_S = 3600.0
-"""Seconds without a command after which a worker is removed from the group."""
 LOOK_S = 2.0
 """Seconds between looks into the queue without a wake-up token: one can be lost with its connection."""
-MAX_REPAIRS = 100
-"""Stream entries repaired per look for lapsed leases."""
+
+TAKE, CREATE_GROUP, RENEW, FINISH = Script("take"), Script("create_group"), Script("renew"), Script("finish")
+RECLAIM, RELEASE = Script("reclaim", prelude="history"), Script("release", prelude="history")
 
 
 @dataclass(slots=True)
-class _InFlight:
+class _Consumer:
     """Claims held by one worker of this process, and when it next looks for what. Times are of `time.monotonic`."""
 
-    lease_s: float
-    held: dict[str, tuple[Claim, float]] = field(default_factory=dict)
-    """Claim and end of its lease, by token."""
+    grader: str
+    worker: str
+    held: dict[str, tuple[int, float]] = field(default_factory=dict)
+    """Starts of the job and end of the lease, by token."""
+    freed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the worker finishes the last job that it holds."""
     reclaim_at: float = 0.0
     """Next look for lapsed leases."""
     sweep_at: float = 0.0
     """Next look for workers that are gone."""
     look_at: float = 0.0
     """Next look into the queue without a wake-up token."""
-    more_wait: bool = False
-    """The last look returned as many jobs as requested: there may be more."""
     suspect_waits: bool = False
     """A job that must run alone waits for a worker that holds nothing: take no new ones."""
-    freed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def take(self, claims: Iterable[Claim]) -> None:
-        until = time.monotonic() + self.lease_s
-        self.held.update({claim.token: (claim, until) for claim in claims})
-
-    def extend(self, claims: Iterable[Claim]) -> None:
-        self.take(claim for claim in claims if claim.token in self.held)  # some were finished meanwhile
-
-    def drop(self, claim: Claim) -> None:
-        self.held.pop(claim.token, None)
-        if not self.held:
-            self.freed.set()
-
-    def empty(self) -> bool:
+    def starts_held(self) -> list[int]:
+        """Starts of every job that is held under a lease."""
         now = time.monotonic()
-        self.held = {token: (claim, until) for token, (claim, until) in self.held.items() if until > now}
-        return not self.held
-
-    def runs_alone(self) -> bool:
-        return not self.empty() and any(claim.deliveries == MAX_DELIVERIES for claim, _ in self.held.values())
-
-    async def rest(self, until: float) -> None:
-        """Wait until everything held is finished, or `until` is over."""
-        self.freed.clear()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, until - time.monotonic())):
-                await self.freed.wait()
-
-
-TAKE, CREATE_GROUP, RENEW, FINISH = Script("take"), Script("create_group"), Script("renew"), Script("finish")
-RECLAIM, RELEASE = Script("reclaim", prelude="history"), Script("release", prelude="history")
+        self.held = {token: lease for token, lease in self.held.items() if lease[1] > now}
+        return [starts for starts, _ in self.held.values()]
 
 
 class StreamConsumer:
     """Claims for any number of workers, by name. Belongs to one event loop."""
 
-    def __init__(self, redis: RetryingRedis, keys: Keys, settings: BrokerSettings) -> None:
+    def __init__(self, redis: RetryingRedis, settings: BrokerSettings) -> None:
         self._redis = redis
-        self._keys = keys
         self._settings = settings
-        self._in_flight: dict[tuple[str, str], _InFlight] = {}
+        self._consumers: dict[tuple[str, str], _Consumer] = {}
 
-    def _in_flight_of(self, grader: str, worker: str) -> _InFlight:
-        return self._in_flight.setdefault((grader, worker), _InFlight(self._settings.lease_s))
+    @property
+    def lease_s(self) -> float:
+        return self._settings.lease_s
 
-    # ---------------------------------------------------------------------------------------------------- claim
+    def _consumer(self, grader: str, worker: str) -> _Consumer:
+        return self._consumers.setdefault((grader, worker), _Consumer(grader, worker))
 
     async def claim(self, grader: str, worker: str, limit: int, wait_s: float) -> list[Claim]:
         if limit < 1:  # to Redis, 0 means all
             return []
-        in_flight = self._in_flight_of(grader, worker)
+        consumer = self._consumer(grader, worker)
         until = time.monotonic() + wait_s
         while True:
-            claims = await self._claim_once(grader, worker, limit, until)
-            in_flight.take(claims)
+            claims = [
+                # an entry of the stream, the number of its deliveries and the worker name a lease
+                Claim(Job(job_id, grader, payload), f"{entry} {times} {worker}", starts)
+                for entry, times, job_id, payload, starts in await self._take(consumer, limit, until)
+            ]
+            lease_end = time.monotonic() + self.lease_s
+            consumer.held.update((claim.token, (claim.deliveries, lease_end)) for claim in claims)
             if claims or time.monotonic() >= until:
                 return claims
 
-    async def _claim_once(self, grader: str, worker: str, limit: int, until: float) -> list[Claim]:
-        """May return nothing before `until`."""
-        in_flight = self._in_flight_of(grader, worker)
-        if in_flight.runs_alone():
-            await in_flight.rest(until)
-            return []
-        if time.monotonic() >= in_flight.reclaim_at or (in_flight.suspect_waits and in_flight.empty()):
-            in_flight.reclaim_at = time.monotonic() + self._settings.lease_s / 4
-            claims = await self._reclaim(grader, worker, limit)
-            if claims:
-                return claims
-        wake_at = min(until, in_flight.reclaim_at)
-        if in_flight.suspect_waits:
-            await in_flight.rest(wake_at)
-            return []
-        return await self._read(grader, worker, limit, wake_at - time.monotonic())
-
-    async def _read(self, grader: str, worker: str, limit: int, block_s: float) -> list[Claim]:
-        in_flight = self._in_flight_of(grader, worker)
-        if in_flight.more_wait or block_s <= 0 or time.monotonic() >= in_flight.look_at:
-            claims = await self._take(grader, worker, limit)
-            if claims or block_s <= 0:
-                return claims
-        # A token whose reply is lost is made up for by the next look, after `LOOK_S`.
-        pop = ("BLPOP", self._keys.wakeup(grader), max(block_s, 0.01))
-        if await self._redis.persist(lambda: self._redis.read(block_s, *pop)) is not None:
-            return await self._take(grader, worker, limit, woken=True)
+    async def _take(self, consumer: _Consumer, limit: int, until: float) -> list[Any]:
+        """Jobs as take.lua replies; may return none before `until`."""
+        held, wake_at = consumer.starts_held(), until
+        if MAX_DELIVERIES not in held:
+            now = time.monotonic()
+            if now >= consumer.reclaim_at or (consumer.suspect_waits and not held):
+                consumer.reclaim_at = now + self.lease_s / 4
+                if taken := await self._reclaim(consumer, limit, is_empty=not held):
+                    return taken
+            wake_at = min(until, consumer.reclaim_at)
+            if not consumer.suspect_waits:
+                return await self._read(consumer, limit, wake_at - time.monotonic())
+        consumer.freed.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, wake_at - time.monotonic())):
+                await consumer.freed.wait()
         return []
 
-    async def _take(self, grader: str, worker: str, limit: int, *, woken: bool = False) -> list[Claim]:
-        """The next queued jobs, without waiting."""
-        args = (self._keys.prefix, GROUP, worker, limit, ms(JOB_TTL_S), int(woken), TRAINING_FROM)
-        try:
-            taken = await self._redis.run(TAKE, self._keys.waiting(grader), *args)
-        except NoGroup:
-            await self._make_group(grader)
-            taken = await self._redis.run(TAKE, self._keys.waiting(grader), *args)
-        in_flight = self._in_flight_of(grader, worker)
-        in_flight.more_wait, in_flight.look_at = len(taken) == limit, time.monotonic() + LOOK_S
-        return [_claim(grader, worker, *one) for one in taken]
+    async def _read(self, consumer: _Consumer, limit: int, block_s: float) -> list[Any]:
+        """The next queued jobs; waits up to `block_s` for a wake-up token."""
+        is_woken = 0
+        while True:
+            if is_woken or block_s <= 0 or time.monotonic() >= consumer.look_at:
+                args = (limit, layout.JOB_TTL_MS, is_woken, layout.TRAINING_FROM)
+                taken: list[Any] = await self._run(TAKE, consumer, *args)
+                # As many as requested: there may be more.
+                consumer.look_at = 0.0 if len(taken) == limit else time.monotonic() + LOOK_S
+                if taken or is_woken or block_s <= 0:
+                    return taken
+            # A token whose reply is lost is made up for by the next look, after `LOOK_S`.
+            pop = ("BLPOP", self._redis.key("bell", consumer.grader), max(block_s, 0.01))
+            if await self._redis.persist(partial(self._redis.read, block_s, *pop)) is None:
+                return []
+            is_woken = 1
 
-    async def _make_group(self, grader: str) -> None:
-        await self._redis.run(CREATE_GROUP, [self._keys.jobs(grader)], GROUP, ms(JOB_TTL_S))
-
-    async def _reclaim(self, grader: str, worker: str, limit: int) -> list[Claim]:
+    async def _reclaim(self, consumer: _Consumer, limit: int, *, is_empty: bool) -> list[Any]:
         """Lapsed claims of other workers. A suspect comes by itself; while one waits, busy workers get nothing."""
-        in_flight = self._in_flight_of(grader, worker)
         # A sweep looks at every worker: at every call, a thousand workers would use a tenth of Redis' CPU.
-        sweeps = time.monotonic() >= in_flight.sweep_at
-        args = (
-            self._keys.prefix,
-            GROUP,
-            worker,
-            ms(self._settings.lease_s),
-            limit,
-            MAX_DELIVERIES,
-            int(in_flight.empty()),
-        )
-        bounds = (ms(JOB_TTL_S), ms(IDLE_CONSUMER_S) if sweeps else 0, N_JOB_FIELDS, MAX_REPAIRS)
-        try:
-            suspect_waits, taken = await self._redis.run(RECLAIM, self._keys.waiting(grader), *args, *bounds)
-        except NoGroup:
-            await self._make_group(grader)
-            return []
-        in_flight.suspect_waits = bool(suspect_waits)
+        sweeps = time.monotonic() >= consumer.sweep_at
+        args = (ms(self.lease_s), limit, MAX_DELIVERIES, int(is_empty), layout.JOB_TTL_MS)
+        bounds = (layout.IDLE_CONSUMER_MS if sweeps else 0, layout.N_JOB_FIELDS, layout.MAX_REPAIRS)
+        suspect_waits, taken = await self._run(RECLAIM, consumer, *args, *bounds)
+        consumer.suspect_waits = bool(suspect_waits)
         if sweeps:
-            in_flight.sweep_at = time.monotonic() + IDLE_CONSUMER_S
-        return [_claim(grader, worker, *one) for one in taken]
+            consumer.sweep_at = time.monotonic() + layout.IDLE_CONSUMER_MS / 1000
+        return list(taken)
 
-    # ---------------------------------------------------------------------------------------------------- renew
+    async def _run(self, script: Script, consumer: _Consumer, *args: Argument) -> Any:
+        """The reply of a script that moves jobs to this worker; creates the consumer group if it is not there."""
+        keys = self._redis.keys(layout.QUEUE, consumer.grader)
+        args = (self._redis.prefix, layout.GROUP, consumer.worker, *args)
+        try:
+            return await self._redis.run(script, keys, *args)
+        except NoGroup:
+            await self._redis.run(CREATE_GROUP, keys[3:], layout.GROUP, layout.JOB_TTL_MS)
+            return await self._redis.run(script, keys, *args)
 
     async def renew(self, claims: Sequence[Claim]) -> list[Claim]:
         unwanted: list[Claim] = []
         for grader in {claim.job.grader for claim in claims}:
-            mine = [claim for claim in claims if claim.job.grader == grader]
-            tokens = [part for claim in mine for part in (claim.job.id, *_parts(claim))]
+            mine = {claim: claim.token.split(" ", 2) for claim in claims if claim.job.grader == grader}
+            leases = [text for claim, token in mine.items() for text in (claim.job.id, *token)]
+            stream, bounds = self._redis.key("jobs", grader), (self._redis.prefix, layout.GROUP, layout.N_JOB_FIELDS)
             try:
-                bounds = (self._keys.prefix, GROUP, N_JOB_FIELDS)
-                given_up = await self._redis.run(RENEW, [self._keys.jobs(grader)], *bounds, *tokens)
+                given_up = await self._redis.run(RENEW, [stream], *bounds, *leases)
             except NoGroup:
                 continue  # nothing is left to renew; `claim` creates the group again
-            for claim in mine:
-                self._in_flight_of(grader, _worker_of(claim)).extend([claim])
-            unwanted += (claim for claim in mine if _parts(claim)[0] in given_up)
+            for claim, (entry, _, worker) in mine.items():
+                held = self._consumer(grader, worker).held
+                if claim.token in held:  # not finished meanwhile
+                    held[claim.token] = (claim.deliveries, time.monotonic() + self.lease_s)
+                if entry in given_up:
+                    unwanted.append(claim)
         return unwanted
 
-    # --------------------------------------------------------------------------------------------------- finish
-
-    async def finish(self, claim: Claim, result: str, *, cache: bool, dead_letter: bool) -> bool:
-        job = claim.job
-        entry_id, _, worker = _parts(claim)
-        keys = [
-            self._keys.jobs(job.grader),
-            self._keys.result(job.id, cache=cache),
-            self._keys.dead(job.grader),
-            self._keys.job(job.id),
-        ]
-        ttl_s = self._settings.result_ttl_s if cache else self._settings.uncached_ttl_s
-        letter = (
-            self._settings.max_dead_letters if dead_letter else 0,
-            job.payload if dead_letter else "",
-            ms(DEAD_TTL_S),
-        )
-        args = (entry_id, job.id, result, ms(ttl_s), MAX_INBOX, *letter, self._keys.inbox(""))
-        done = await self._redis.run(FINISH, keys, GROUP, *args)
-        self._in_flight_of(job.grader, worker).drop(claim)
-        return bool(done)
+    async def finish(self, claim: Claim, result: str, *, cache: bool, dead_letter: bool = False) -> bool:
+        job, key, settings = claim.job, self._redis.key, self._settings
+        stored, ttl_s = ("result", settings.result_ttl_s) if cache else ("uncached", settings.uncached_ttl_s)
+        keys = [key("jobs", job.grader), key(stored, job.id), key("dead", job.grader), key("job", job.id)]
+        letter = (settings.max_dead_letters if dead_letter else 0, job.payload if dead_letter else "")
+        args = (claim.token.split(" ")[0], job.id, result, ms(ttl_s), layout.MAX_INBOX, *letter, layout.DEAD_TTL_MS)
+        is_first = await self._redis.run(FINISH, keys, layout.GROUP, *args, key("inbox", ""))
+        self._drop(claim)
+        return bool(is_first)
 
     async def release(self, claim: Claim) -> None:
         job = claim.job
-        keys = [*self._keys.waiting(job.grader), self._keys.job(job.id)]
-        settings = (MAX_DELIVERIES, ms(self._settings.lease_s), job.id, ms(JOB_TTL_S), N_JOB_FIELDS)
+        keys = [*self._redis.keys(layout.QUEUE, job.grader), self._redis.key("job", job.id)]
+        bounds = (MAX_DELIVERIES, ms(self.lease_s), job.id, layout.JOB_TTL_MS, layout.N_JOB_FIELDS)
         with suppress(NoGroup):  # the waiting producers find that the job is lost and submit it again
-            await self._redis.run(RELEASE, keys, GROUP, *_parts(claim), *settings)
-        self._in_flight_of(job.grader, _worker_of(claim)).drop(claim)
+            await self._redis.run(RELEASE, keys, layout.GROUP, *claim.token.split(" ", 2), *bounds)
+        self._drop(claim)
 
-
-def _claim(grader: str, worker: str, entry_id: str, times: int, job_id: str, payload: str, starts: int) -> Claim:
-    """`times`: how often this very entry was delivered; together with its id and the worker it names the lease."""
-    return Claim(Job(job_id, grader, payload), f"{entry_id} {times} {worker}", starts)
-
-
-def _parts(claim: Claim) -> list[str]:
-    return claim.token.split(" ", 2)
-
-
-def _worker_of(claim: Claim) -> str:
-    return _parts(claim)[2]
+    def _drop(self, claim: Claim) -> None:
+        consumer = self._consumer(claim.job.grader, claim.token.split(" ", 2)[2])
+        consumer.held.pop(claim.token, None)
+        if not consumer.held:
+            consumer.freed.set()

@@ -1,0 +1,63 @@
+"""Live workers, notes, counts and dead letters: what is kept in Redis beside the jobs on their way."""
+
+from __future__ import annotations
+
+import logging
+
+from pydantic import ValidationError
+
+from gradus.contract import GraderInfo
+from services.broker import DeadLetter, Job, QueueStats
+from services.broker.streams import layout
+from services.broker.streams.redis_client import RetryingRedis, Script, fields, ms
+from services.broker.workers import summarize_workers
+
+log = logging.getLogger(__name__)
+
+HEARTBEAT, DEPTH, STATS = Script("heartbeat"), Script("depth"), Script("stats")
+
+
+class StreamOperations:
+    def __init__(self, redis: RetryingRedis) -> None:
+        self._redis = redis
+
+    async def put_note(self, key: str, text: str, ttl_s: float) -> None:
+        await self._redis.call("SET", self._redis.key("note", key), text, "PX", ms(ttl_s))
+
+    async def get_note(self, key: str) -> str | None:
+        text: str | None = await self._redis.call("GET", self._redis.key("note", key))
+        return text
+
+    async def heartbeat(self, worker: str, info: GraderInfo, ttl_s: float) -> None:
+        keys = [f"{self._redis.prefix}workers", self._redis.key("worker", worker)]
+        ttl_ms = ms(ttl_s) if ttl_s > 0 else 0
+        await self._redis.run(HEARTBEAT, keys, worker, info.model_dump_json(), ttl_ms, layout.JOB_TTL_MS)
+
+    async def graders(self) -> list[GraderInfo]:
+        workers: list[str] = await self._redis.call("ZRANGE", f"{self._redis.prefix}workers", 0, -1)
+        if not workers:
+            return []
+        texts = await self._redis.call("MGET", *(self._redis.key("worker", worker) for worker in workers))
+        registered = []
+        for worker, text in zip(workers, texts, strict=True):
+            if text is not None:
+                try:
+                    registered.append((worker, GraderInfo.model_validate_json(text)))
+                except ValidationError as error:  # a worker of another release: the others still count
+                    log.warning("cannot read the registration of worker %s: %s", worker, error)
+        return summarize_workers(registered)
+
+    async def depth(self, grader: str) -> int:
+        return int(await self._redis.run(DEPTH, self._redis.keys(("queue", "jobs"), grader)))
+
+    async def queue_stats(self, grader: str) -> QueueStats:
+        keys = self._redis.keys(("queue", "jobs", "dead"), grader)
+        return QueueStats(*await self._redis.run(STATS, keys, layout.GROUP))
+
+    async def dead_letters(self, grader: str) -> list[DeadLetter]:
+        entries = await self._redis.call("XRANGE", self._redis.key("dead", grader), "-", "+")
+        letters = [fields(entry) for _, entry in entries]
+        return [
+            DeadLetter(Job(letter["id"], grader, letter["payload"]), tuple(letter["history"].splitlines()))
+            for letter in letters
+        ]
