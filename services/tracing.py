@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from gradus.contract import Faulted, Graded
 from gradus.errors import Misuse
 from services.broker import Claim
-from services.broker.payload import JobPayload
+from services.broker.jobs import JobPayload
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource

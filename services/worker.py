@@ -27,7 +27,7 @@ from pydantic import ValidationError
 from gradus.contract import Faulted, Graded, Submission, faulted, job_id_of
 from gradus.errors import Fault, FaultKind, GradusError, InternalFault, QueueFault
 from services.broker import MAX_DELIVERIES, Broker, Claim
-from services.broker.payload import JobPayload
+from services.broker.jobs import JobPayload
 from services.broker.workers import registered
 from services.graders.base import Grader
 from services.sandbox.cancellation import CancelToken, cancellable

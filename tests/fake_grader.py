@@ -20,8 +20,8 @@ from gradus.errors import FaultKind
 from services.api.server import serve
 from services.api.settings import ApiSettings
 from services.broker import Broker, BrokerSettings, Claim
+from services.broker.jobs import JobPayload
 from services.broker.memory import MemoryBroker
-from services.broker.payload import JobPayload
 from services.event_loop import run
 
 INFO = GraderInfo(

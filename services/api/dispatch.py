@@ -29,7 +29,7 @@ from gradus.errors import FaultKind, QueueFault
 from services.api.grader_registry import GraderRegistry, Known
 from services.api.metrics import Metrics, Waiting
 from services.broker import DEFAULT_FAIR_SHARE, Broker, FairShare, Job, QueueFull
-from services.broker.payload import JobPayload
+from services.broker.jobs import JobPayload
 from services.tracing import TRACEPARENT
 
 Deliver = Callable[[Graded | Faulted], None]

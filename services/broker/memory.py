@@ -233,6 +233,7 @@ class MemoryBroker:
 
     def __init__(self, settings: BrokerSettings | None = None) -> None:
         self._settings = settings or BrokerSettings()
+        self.lease_s = self._settings.lease_s
         self._queues: dict[str, _Queue] = {}
         self._entries: dict[str, _Entry] = {}
         self._cached = _ResultCache(self._settings.result_ttl_s)
@@ -241,10 +242,6 @@ class MemoryBroker:
         self._notes: dict[str, tuple[str, float]] = {}
         self._waiters = ResultWaiters()
         self._serials = count(1)
-
-    @property
-    def lease_s(self) -> float:
-        return self._settings.lease_s
 
     def _queue(self, grader: str) -> _Queue:
         return self._queues.setdefault(grader, _Queue(self._settings, self._entries))

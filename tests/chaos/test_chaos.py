@@ -16,7 +16,7 @@ import pytest
 
 from services.broker import MAX_DELIVERIES, Job
 from services.broker.from_url import open_broker
-from services.broker.payload import JobPayload
+from services.broker.jobs import JobPayload
 from tests.chaos.cluster import SOON_S, Cluster
 from tests.chaos.fault_injection import Chaos, cut_the_cable, freeze_worker, kill_redis, lose_power, one_after_the_other
 from tests.chaos.history_checker import ANOTHER_RUN, Asker, History, poison, works

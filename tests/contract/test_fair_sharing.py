@@ -12,8 +12,8 @@ from services.api.app import create_app
 from services.api.scheduling_headers import parse_fair_share
 from services.api.settings import ApiSettings
 from services.broker import DEFAULT_FAIR_SHARE, Broker, FairShare, Priority
+from services.broker.jobs import JobPayload
 from services.broker.memory import MemoryBroker
-from services.broker.payload import JobPayload
 from tests.fake_grader import INFO, submission
 
 

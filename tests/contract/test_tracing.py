@@ -21,8 +21,8 @@ from gradus.contract import Graded, GraderDescription, GraderInfo, Submission
 from gradus.errors import Misuse, SandboxFault
 from services.api.app import create_app
 from services.api.settings import ApiSettings
+from services.broker.jobs import JobPayload
 from services.broker.memory import MemoryBroker
-from services.broker.payload import JobPayload
 from services.tracing import spans
 from services.worker import Worker
 from tests.chaos.worker import verdict

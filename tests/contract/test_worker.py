@@ -38,8 +38,8 @@ from gradus.errors import FaultKind, InternalFault, Misuse, QueueFault, SandboxF
 from gradus.tasks.ocaml import OcamlLimits
 from services.broker import MAX_DELIVERIES, Broker, BrokerSettings, Claim, Job
 from services.broker.from_url import open_broker
+from services.broker.jobs import JobPayload
 from services.broker.memory import MemoryBroker
-from services.broker.payload import JobPayload
 from services.broker.streams import StreamsBroker
 from services.graders.ocaml.grader import OcamlGrader
 from services.local_grading import grade_in_order

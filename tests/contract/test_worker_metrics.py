@@ -10,8 +10,8 @@ import pytest
 from gradus.contract import Graded, GraderDescription, GraderInfo, Stage, Submission, job_id_of
 from gradus.errors import Misuse, SandboxFault
 from services.broker import Job
+from services.broker.jobs import JobPayload
 from services.broker.memory import MemoryBroker
-from services.broker.payload import JobPayload
 from services.worker import Worker
 from services.worker_metrics import MAX_FLAGS, WorkerMetrics
 from tests.fake_grader import INFO, submission

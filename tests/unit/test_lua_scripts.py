@@ -6,12 +6,10 @@ import re
 
 import pytest
 
-from services.broker.streams import consumer, operations, producer
-from services.broker.streams.redis_client import LUA, Script
+from services.broker.streams import scripts
+from services.broker.streams.scripts import LUA, Script
 
-SCRIPTS = [
-    value for module in (consumer, producer, operations) for value in vars(module).values() if type(value) is Script
-]
+SCRIPTS = [value for value in vars(scripts).values() if type(value) is Script]
 PRELUDES = {"history"}
 
 

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from pydantic import ValidationError
 
 from gradus.contract import GraderInfo
 from services.broker import DeadLetter, Job, QueueStats
 from services.broker.streams import layout
-from services.broker.streams.redis_client import RetryingRedis, Script, fields, ms
+from services.broker.streams.redis_client import RetryingRedis, chunks, fields, ms
+from services.broker.streams.scripts import DEPTH, HEARTBEAT, STATS
 from services.broker.workers import summarize_workers
 
 log = logging.getLogger(__name__)
 
-HEARTBEAT, DEPTH, STATS = Script("heartbeat"), Script("depth"), Script("stats")
-
 
 class StreamOperations:
-    def __init__(self, redis: RetryingRedis) -> None:
-        self._redis = redis
+    _redis: RetryingRedis
+
+    async def results(self, job_ids: Sequence[str]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for chunk in chunks(job_ids):
+            keys = [self._redis.key(kind, job_id) for kind in ("uncached", "result") for job_id in chunk]
+            texts = zip(2 * chunk, await self._redis.call("MGET", *keys), strict=True)
+            found.update((job_id, text) for job_id, text in texts if text is not None)
+        return found
 
     async def put_note(self, key: str, text: str, ttl_s: float) -> None:
         await self._redis.call("SET", self._redis.key("note", key), text, "PX", ms(ttl_s))

@@ -9,27 +9,34 @@ can swallow a cancellation, so that a cancelled task runs on for ever.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import Any, TypeVar
 
 from redis import exceptions as redis_errors
 from redis.asyncio.connection import AbstractConnection
 
 from gradus.errors import QueueFault
+from services.broker.jobs import Job
 from services.broker.streams.redis_url import connector, redacted
+from services.broker.streams.scripts import Script
 
-LUA = Path(__file__).parents[1] / "lua"
 COMMAND_CONNECTIONS = 64
-READER_CONNECTIONS = 256
-"""Concurrent blocking reads: one per worker and one per API process."""
+"""Connections of commands. A process has one more for its inbox and for each of its workers, which wait."""
 FIRST_PAUSE_S = 0.02
 LAST_PAUSE_S = 0.5
 
+UNREACHABLE = (redis_errors.ConnectionError, redis_errors.TimeoutError, OSError, EOFError)
+
+CHUNK_ITEMS = 256
+CHUNK_CHARS = 4_000_000
+"""Bounds of one script call: Redis serves no other client meanwhile."""
+
 Argument = str | int | float
+Slots = AbstractAsyncContextManager[None]
+Item = TypeVar("Item", str, Job)
 
 
 class RedisUnavailable(QueueFault):
@@ -38,16 +45,6 @@ class RedisUnavailable(QueueFault):
 
 class NoGroup(Exception):
     """The stream or its consumer group does not exist."""
-
-
-class Script:
-    """A Lua script of `services/broker/lua`, sent in full only to a Redis that has not seen it."""
-
-    def __init__(self, name: str, *, prelude: str = "") -> None:
-        """`prelude`: another file, of functions, that is joined in front."""
-        self.name = name
-        self.text = "".join((LUA / f"{part}.lua").read_text("utf-8") for part in (prelude, name) if part)
-        self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
 
 class RetryingRedis:
@@ -59,8 +56,7 @@ class RetryingRedis:
         self.patience_s = patience_s
         self._shown = redacted(url)
         self._new_connection, self._sentinels = connector(url, patience_s)
-        self._command_slots = asyncio.Semaphore(COMMAND_CONNECTIONS)
-        self._reader_slots = asyncio.Semaphore(READER_CONNECTIONS)
+        self._slots = asyncio.Semaphore(COMMAND_CONNECTIONS)
         self._connections: list[AbstractConnection] = []
         self._idle: list[AbstractConnection] = []
         """Connections that are not in use, those used last at the end. Closed ones are opened again when needed."""
@@ -74,23 +70,23 @@ class RetryingRedis:
 
     async def call(self, *command: Argument) -> Any:
         """The reply. Retries while Redis is unreachable; raises QueueFault after `patience_s`."""
-        return await self.persist(lambda: self._attempt(self._command_slots, self.patience_s, command))
+        return await self.persist(lambda: self._attempt(self._slots, self.patience_s, command))
 
     async def run(self, script: Script, keys: Sequence[str], *args: Argument) -> Any:
         """The script's reply, like `call`. It must be idempotent: it runs twice when the first reply is lost."""
-        slots, timeout_s, rest = self._command_slots, self.patience_s, (len(keys), *keys, *args)
+        rest = (len(keys), *keys, *args)
 
         async def attempt() -> Any:
             try:
-                return await self._attempt(slots, timeout_s, ("EVALSHA", script.sha, *rest))
+                return await self._attempt(self._slots, self.patience_s, ("EVALSHA", script.sha, *rest))
             except redis_errors.NoScriptError:
-                return await self._attempt(slots, timeout_s, ("EVAL", script.text, *rest))
+                return await self._attempt(self._slots, self.patience_s, ("EVAL", script.text, *rest))
 
         return await self.persist(attempt)
 
     async def read(self, block_s: float, *command: Argument) -> Any:
         """One attempt at a command that Redis answers within `block_s`. Raises RedisUnavailable and NoGroup."""
-        return await self._attempt(self._reader_slots, block_s + self.patience_s, command)
+        return await self._attempt(nullcontext(), block_s + self.patience_s, command)
 
     async def persist(self, attempt: Callable[[], Awaitable[Any]]) -> Any:
         """The outcome of `attempt`, made again after each RedisUnavailable for `patience_s`."""
@@ -113,31 +109,30 @@ class RetryingRedis:
         if self._sentinels:
             await self._sentinels.close()
 
-    async def _attempt(self, slots: asyncio.Semaphore, timeout_s: float, command: Sequence[Argument]) -> Any:
+    async def _attempt(self, slots: Slots, timeout_s: float, command: Sequence[Argument]) -> Any:
         try:
             async with asyncio.timeout(timeout_s), slots:
                 return await self._exchange(command)
         except redis_errors.NoScriptError:
             raise
-        except TimeoutError as error:
-            raise self._lost(f"no reply within {timeout_s:.1f} s") from error
-        except redis_errors.ReadOnlyError as error:
-            # This Redis was the master once: idle connections to it must go where the master is now.
-            for connection in list(self._idle):
-                await connection.disconnect(nowait=True)
-            raise self._lost(str(error)) from error
-        except redis_errors.RedisError as error:
+        except (redis_errors.RedisError, OSError, EOFError) as error:  # redis-py lets some of the system's through
             if isinstance(error, redis_errors.ResponseError) and str(error).startswith(("NOGROUP", "UNBLOCKED")):
                 raise NoGroup from error
+            why = f"no reply within {timeout_s:.1f} s" if isinstance(error, TimeoutError) else str(error)
             is_login = isinstance(error, redis_errors.AuthenticationError)
-            if not is_login and isinstance(error, redis_errors.ConnectionError | redis_errors.TimeoutError):
-                raise self._lost(str(error) or type(error).__name__) from error
-            raise QueueFault(
-                f"Redis at {self._shown} refuses a command ({error}): check its user, password, memory and version",
-                retryable=not is_login,
+            if isinstance(error, redis_errors.ReadOnlyError):
+                # This Redis was the master once: idle connections to it must go where the master is now.
+                for connection in list(self._idle):
+                    await connection.disconnect(nowait=True)
+            elif is_login or not isinstance(error, UNREACHABLE):
+                raise QueueFault(
+                    f"Redis at {self._shown} refuses a command ({why}): check its user, password, memory and version",
+                    retryable=not is_login,
+                ) from error
+            raise RedisUnavailable(
+                f"cannot reach Redis at {self._shown} ({why or type(error).__name__}): "
+                "check that it runs and that the URL is right, then try again"
             ) from error
-        except (OSError, EOFError) as error:  # redis-py lets the system's own errors through in some places
-            raise self._lost(str(error) or type(error).__name__) from error
 
     async def _exchange(self, command: Sequence[Argument]) -> Any:
         if self._idle:
@@ -146,7 +141,11 @@ class RetryingRedis:
             connection = self._new_connection()
             self._connections.append(connection)
         try:
-            if connection.is_connected and await _is_stale(connection):
+            try:
+                is_stale = connection.is_connected and await connection.can_read()
+            except redis_errors.ConnectionError:
+                is_stale = True
+            if is_stale:  # it was closed, or holds the reply to another command
                 await connection.disconnect(nowait=True)
             if not connection.is_connected:
                 await connection.connect()  # type: ignore[no-untyped-call]
@@ -162,19 +161,6 @@ class RetryingRedis:
         self._idle.append(connection)
         return reply
 
-    def _lost(self, why: str) -> RedisUnavailable:
-        return RedisUnavailable(
-            f"cannot reach Redis at {self._shown} ({why}): check that it runs and that the URL is right, then try again"
-        )
-
-
-async def _is_stale(connection: AbstractConnection) -> bool:
-    """Whether the idle connection has something to read: it was closed, or a reply belongs to another command."""
-    try:
-        return await connection.can_read()
-    except redis_errors.ConnectionError:
-        return True
-
 
 def fields(flat: Sequence[str]) -> dict[str, str]:
     """The fields of a stream entry, from its alternating names and values."""
@@ -183,3 +169,18 @@ def fields(flat: Sequence[str]) -> dict[str, str]:
 
 def ms(seconds: float) -> int:
     return max(1, round(seconds * 1000))
+
+
+def chunks(items: Iterable[Item]) -> Iterator[list[Item]]:
+    """`items` in lists of at most `CHUNK_ITEMS` and, where there are several, `CHUNK_CHARS`."""
+    chunk: list[Item] = []
+    n_chars = 0
+    for item in items:
+        size = len(item.payload if isinstance(item, Job) else item)
+        if chunk and (len(chunk) == CHUNK_ITEMS or n_chars + size > CHUNK_CHARS):
+            yield chunk
+            chunk, n_chars = [], 0
+        chunk.append(item)
+        n_chars += size
+    if chunk:
+        yield chunk
