@@ -86,7 +86,7 @@ class Spans:
 
 def _traceparent_of(claim: Claim) -> str | None:
     try:
-        return JobPayload.decode(claim.job.payload).traceparent
+        return JobPayload.model_validate_json(claim.job.payload).traceparent
     except ValidationError:
         return None
 

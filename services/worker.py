@@ -3,8 +3,7 @@
 One worker has one grader and a number of slots; each slot grades one submission at a time in a thread of its own. What
 the grader raises becomes a fault here, after bounded retries; what it returns is a verdict.
 
-When the last client of a job leaves, its boxes are killed. That never makes a verdict: the job is dropped, unless its
-grade was complete already, which is then cached.
+When the last client of a job leaves, its boxes are killed and the job is dropped. A complete grade is still cached.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import count
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
@@ -59,8 +57,7 @@ def grade_with_retries(
 
     Once `token` is cancelled, the boxes of the attempt are killed and it is not retried.
     """
-    for attempt in count(1):
-        fault: Fault
+    for attempt in range(1, MAX_ATTEMPTS + 1):
         try:
             with cancellable(token):
                 return grader.grade(submission, rubric, slot)
@@ -173,7 +170,7 @@ class Worker:
         """The result of a claim, whether to cache it, and whether the job belongs among the dead letters."""
         job = work.claim.job
         try:
-            payload = JobPayload.decode(job.payload)
+            payload = JobPayload.model_validate_json(job.payload)
         except ValidationError:
             message = "the job cannot be read: were API and worker installed from different versions?"
             return faulted(job.id, FaultKind.INTERNAL, message, retryable=False), False, True
@@ -196,13 +193,10 @@ class Worker:
     async def _renewing(self) -> None:
         while True:
             await asyncio.sleep(min(self.broker.lease_s / 4, RENEW_S))
-            if self._active:
-                await _retry(self._renew)
-
-    async def _renew(self) -> None:
-        for claim in await self.broker.renew([work.claim for work in self._active.values()]):
-            if work := self._active.get(claim.token):  # not finished meanwhile
-                work.cancel_token.cancel()
+            with suppress(QueueFault):  # the next renewal is soon, and heartbeats log that the queue is away
+                for claim in await self.broker.renew([work.claim for work in self._active.values()]):
+                    if work := self._active.get(claim.token):  # not finished meanwhile
+                        work.cancel_token.cancel()
 
     async def _drain(self) -> None:
         """Let running grades end; release those that are not done in `DRAIN_S`, and kill their boxes."""

@@ -73,7 +73,7 @@ class EchoWorker:
                     group.create_task(self._finish(claim))
 
     async def _finish(self, claim: Claim) -> None:
-        payload = JobPayload.decode(claim.job.payload)
+        payload = JobPayload.model_validate_json(claim.job.payload)
         completion = payload.submission.completion
         self.graded[completion] += 1
         if completion.startswith("hold"):

@@ -86,7 +86,6 @@ class Broker(Protocol):
     @property
     def lease_s(self) -> float:
         """Seconds after which an unrenewed claim can be claimed by another worker. Renew at a quarter of it."""
-        ...
 
     async def submit(self, jobs: Sequence[Job], fair_share: FairShare = DEFAULT_FAIR_SHARE) -> dict[str, str]:
         """Queue those of `jobs` (of one grader) that are neither queued, running nor answered.
@@ -94,33 +93,27 @@ class Broker(Protocol):
         Returns the cached results, by job id. A job that another run queued already moves up if this fair share's next
         turn is sooner. Raises QueueFull when the queue would pass its bound; then nothing was queued.
         """
-        ...
 
     def wait(self, job_ids: Iterable[str], timeout_s: float) -> AsyncIterator[tuple[str, str]]:
         """Yield (job id, result) as each of these submitted jobs is finished, each id once, in order of completion.
 
         Ends when all are yielded or after `timeout_s`; ids that were not yielded have no result yet.
         """
-        ...
 
     async def results(self, job_ids: Sequence[str]) -> dict[str, str]:
         """The stored results, by job id. An unfinished job has none, nor one whose result's time to live is over."""
-        ...
 
     async def put_note(self, key: str, text: str, ttl_s: float) -> None:
         """Store a small text under `key`, in a name space of its own: the jobs of a request, a description."""
-        ...
 
     async def get_note(self, key: str) -> str | None:
         """The text of `put_note`; None after its time to live."""
-        ...
 
     async def cancel(self, grader: str, job_ids: Iterable[str]) -> None:
         """Withdraw one `submit` of each of these unfinished jobs; a queued job without any left is dropped.
 
         Of a running one `renew` reports to the worker that it is unwanted; if that worker dies it is not restarted.
         """
-        ...
 
     async def claim(self, grader: str, worker: str, limit: int, wait_s: float) -> list[Claim]:
         """Claim up to `limit` jobs, lapsed leases of other workers included; wait up to `wait_s` for the first.
@@ -128,11 +121,9 @@ class Broker(Protocol):
         Each claim counts as a start. Let a call run to its end: the jobs of a cancelled one stay claimed until their
         leases lapse.
         """
-        ...
 
     async def renew(self, claims: Sequence[Claim]) -> list[Claim]:
         """Restart the leases of `claims`; returns those whose job is unwanted."""
-        ...
 
     async def finish(self, claim: Claim, result: str, *, cache: bool, dead_letter: bool = False) -> bool:
         """Deliver the result to every waiting client. `cache` keeps it for later ones (verdicts yes, faults no).
@@ -140,28 +131,22 @@ class Broker(Protocol):
         `dead_letter` keeps the job among the dead letters. False: the claim had lapsed and another worker finished the
         job; nothing was changed.
         """
-        ...
 
     async def release(self, claim: Claim) -> None:
         """Return the job unfinished to its old place in the queue; an unwanted job is dropped."""
-        ...
 
     async def heartbeat(self, worker: str, info: GraderInfo, ttl_s: float) -> None:
         """Register a live worker and its grader for `ttl_s`. ttl_s = 0 removes it."""
-        ...
 
     async def graders(self) -> list[GraderInfo]:
         """The graders of live workers, one entry per grader revision, with `workers` and `slots` summarize_workers."""
-        ...
 
     async def depth(self, grader: str) -> int:
         """Jobs queued or running."""
-        ...
 
     async def queue_stats(self, grader: str) -> QueueStats: ...
 
     async def dead_letters(self, grader: str) -> list[DeadLetter]:
         """The newest `max_dead_letters` dead letters, oldest first."""
-        ...
 
     async def close(self) -> None: ...

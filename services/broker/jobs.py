@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Self
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -40,11 +40,6 @@ class JobPayload(BaseModel):
     def encode(self) -> str:
         # Left out where there is none: workers of releases that do not know the field refuse it.
         return self.model_dump_json(exclude={"traceparent"} if self.traceparent is None else None)
-
-    @classmethod
-    def decode(cls, payload: str) -> Self:
-        """Raises ValidationError for anything but what `encode` made."""
-        return cls.model_validate_json(payload)
 
 
 class Priority(StrEnum):

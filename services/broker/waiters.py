@@ -44,8 +44,7 @@ class ResultWaiters:
                 yield answer
         finally:
             for job_id in missing:
-                others = [other for other in self._by_job.pop(job_id, ()) if other is not inbox]
-                if others:
+                if others := [other for other in self._by_job.pop(job_id, ()) if other is not inbox]:
                     self._by_job[job_id] = others
 
     def deliver(self, job_id: str, result: str) -> None:

@@ -30,7 +30,7 @@ async def registered(
         while True:
             try:
                 await broker.heartbeat(worker, info, HEARTBEAT_TTL_S)
-                await broker.put_note(_note(info.grader), description.model_dump_json(), 2 * HEARTBEAT_TTL_S)
+                await broker.put_note(f"grader:{info.grader}", description.model_dump_json(), 2 * HEARTBEAT_TTL_S)
             except QueueFault as fault:
                 log.warning("cannot send a heartbeat, trying again: %s", fault.message)
             await asyncio.sleep(HEARTBEAT_TTL_S / 3)
@@ -60,12 +60,8 @@ async def recall_description(broker: Broker, grader: str) -> GraderDescription |
 
     Raises QueueFault.
     """
-    text = await broker.get_note(_note(grader))
+    text = await broker.get_note(f"grader:{grader}")
     try:
         return None if text is None else GraderDescription.model_validate_json(text)
     except ValidationError:
         return None
-
-
-def _note(grader: str) -> str:
-    return f"grader:{grader}"

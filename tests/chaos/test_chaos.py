@@ -198,7 +198,7 @@ async def letters(cluster: Cluster) -> list[Job]:
 
 
 def submission_in(letter: Job) -> str:
-    return JobPayload.decode(letter.payload).submission.completion
+    return JobPayload.model_validate_json(letter.payload).submission.completion
 
 
 async def test_everything_at_once(cluster: Cluster) -> None:

@@ -46,7 +46,7 @@ async def test_the_headers_decide_whose_turn_it_is() -> None:
             asked = {"submissions": [submission(f"{run}{n}", f"{run} {n}") for n in range(n_jobs)]}
             await client.post("/v1/jobs/ocaml", json=asked, headers={"Gradus-Run": run, "Gradus-Priority": priority})
         claims = await broker.claim("ocaml", "w", 8, 1)
-    order = "".join(JobPayload.decode(claim.job.payload).submission.id[0] for claim in claims)
+    order = "".join(JobPayload.model_validate_json(claim.job.payload).submission.id[0] for claim in claims)
     assert order[0] == "n"
     assert sorted(order[1:5]) == list("bbss")
     assert order[5:] == "bbb"

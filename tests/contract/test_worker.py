@@ -628,5 +628,5 @@ def test_a_payload_survives_its_journey() -> None:
     payload = JobPayload(
         submission=submission("let f x = x\u2028").model_dump(mode="json"), rubric=RUBRIC, deadline=1.5
     )
-    assert JobPayload.decode(payload.encode()) == payload
+    assert JobPayload.model_validate_json(payload.encode()) == payload
     assert json.loads(payload.encode())["deadline"] == 1.5

@@ -1,6 +1,6 @@
 """The queue of many processes, on Redis Streams: one Redis, or one with replicas, but no Redis Cluster.
 
-`layout` lists what lies in Redis, `scripts` what runs there. Only JSON is stored: nothing read is executed or unpickled.
+Only JSON is stored; nothing read is executed or unpickled. `layout` lists what lies in Redis.
 
 A claim moves the next job from the queue to the stream, and there to one worker. A lease is an entry of the consumer
 group's pending list whose idle time is below `lease_s`; renewing sets it back to zero.
@@ -18,7 +18,6 @@ import uuid
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from gradus.errors import QueueFault
@@ -68,7 +67,6 @@ class _Consumer:
     """A job that must run alone waits for a worker that holds nothing: take no new ones."""
 
     def starts_held(self) -> list[int]:
-        """Starts of every job that is held under a lease."""
         now = time.monotonic()
         self.held = {token: lease for token, lease in self.held.items() if lease[1] > now}
         return [starts for starts, _ in self.held.values()]
@@ -110,10 +108,9 @@ class StreamsBroker(StreamOperations):
         await self._redis.close()
 
     async def submit(self, jobs: Sequence[Job], fair_share: FairShare = DEFAULT_FAIR_SHARE) -> dict[str, str]:
-        """See `Broker.submit`. Up to `CHUNK_ITEMS` jobs are checked and queued in one step.
+        """See `Broker.submit`. One chunk of jobs is checked and queued in one step; several are checked first.
 
-        More are checked first and queued then, so that processes that submit large batches at the same moment can
-        exceed the bound together. Nothing of a refused batch is queued.
+        So processes that submit large batches at the same moment can exceed the bound together.
         """
         if not jobs:
             return {}
@@ -185,8 +182,7 @@ class StreamsBroker(StreamOperations):
 
     async def _listen(self) -> None:
         lost_at: float | None = None
-        sweep_at = 0.0
-        n_read = 0
+        sweep_at, n_read = 0.0, 0
         while True:
             try:
                 if time.monotonic() >= sweep_at:
@@ -289,6 +285,7 @@ class StreamsBroker(StreamOperations):
 
     async def _read(self, consumer: _Consumer, limit: int, block_s: float) -> list[Any]:
         """The next queued jobs; waits up to `block_s` for a wake-up token."""
+        pop = ("BLPOP", self._redis.key("bell", consumer.grader), max(block_s, 0.01))
         is_woken = False
         while True:
             if is_woken or block_s <= 0 or time.monotonic() >= consumer.look_at:
@@ -299,10 +296,9 @@ class StreamsBroker(StreamOperations):
                 if taken or is_woken or block_s <= 0:
                     return taken
             # A token whose reply is lost is made up for by the next look, after `LOOK_S`.
-            pop = ("BLPOP", self._redis.key("bell", consumer.grader), max(block_s, 0.01))
-            is_woken = await self._redis.persist(partial(self._redis.read, block_s, *pop)) is not None
-            if not is_woken:
+            if await self._redis.persist(lambda: self._redis.read(block_s, *pop)) is None:
                 return []
+            is_woken = True
 
     async def _run(self, script: scripts.Script, consumer: _Consumer, *args: Argument) -> Any:
         """The reply of a script that moves jobs to this worker; creates the consumer group if it is not there."""

@@ -28,8 +28,6 @@ COMMAND_CONNECTIONS = 64
 FIRST_PAUSE_S = 0.02
 LAST_PAUSE_S = 0.5
 
-UNREACHABLE = (redis_errors.ConnectionError, redis_errors.TimeoutError, OSError, EOFError)
-
 CHUNK_ITEMS = 256
 CHUNK_CHARS = 4_000_000
 """Bounds of one script call: Redis serves no other client meanwhile."""
@@ -57,12 +55,11 @@ class RetryingRedis:
         self._shown = redacted(url)
         self._new_connection, self._sentinels = connector(url, patience_s)
         self._slots = asyncio.Semaphore(COMMAND_CONNECTIONS)
-        self._connections: list[AbstractConnection] = []
+        self._connections: set[AbstractConnection] = set()
         self._idle: list[AbstractConnection] = []
         """Connections that are not in use, those used last at the end. Closed ones are opened again when needed."""
 
     def key(self, kind: str, name: str) -> str:
-        """See `layout`."""
         return f"{self.prefix}{kind}:{name}"
 
     def keys(self, kinds: Sequence[str], grader: str) -> list[str]:
@@ -120,11 +117,12 @@ class RetryingRedis:
                 raise NoGroup from error
             why = f"no reply within {timeout_s:.1f} s" if isinstance(error, TimeoutError) else str(error)
             is_login = isinstance(error, redis_errors.AuthenticationError)
+            is_lost = isinstance(error, redis_errors.ConnectionError | redis_errors.TimeoutError | OSError | EOFError)
             if isinstance(error, redis_errors.ReadOnlyError):
                 # This Redis was the master once: idle connections to it must go where the master is now.
                 for connection in list(self._idle):
                     await connection.disconnect(nowait=True)
-            elif is_login or not isinstance(error, UNREACHABLE):
+            elif is_login or not is_lost:
                 raise QueueFault(
                     f"Redis at {self._shown} refuses a command ({why}): check its user, password, memory and version",
                     retryable=not is_login,
@@ -135,11 +133,8 @@ class RetryingRedis:
             ) from error
 
     async def _exchange(self, command: Sequence[Argument]) -> Any:
-        if self._idle:
-            connection = self._idle.pop()
-        else:
-            connection = self._new_connection()
-            self._connections.append(connection)
+        connection = self._idle.pop() if self._idle else self._new_connection()
+        self._connections.add(connection)
         try:
             try:
                 is_stale = connection.is_connected and await connection.can_read()

@@ -74,7 +74,13 @@ class Sentinels:
             "connection_class": MasterConnection,
             "sentinels": self,
         }
-        self._clients = [_client(address, own) for address in hosts.split(",")]
+        self._clients = []
+        for address in hosts.split(","):
+            host, colon, port = address.rpartition(":")
+            if not colon or port.endswith("]"):
+                host, port = address, str(DEFAULT_PORT)
+            options = {**OPTIONS, **own, "host": host.strip("[]"), "port": int(port), "socket_connect_timeout": ASK_S}
+            self._clients.append(Redis(**options))
 
     async def master(self) -> tuple[str, int]:
         """Where the first that answers says it is. Raises redis-py's ConnectionError when none does."""
@@ -106,17 +112,3 @@ class MasterConnection(Connection):
         if not self.is_connected:
             self.host, self.port = await self._sentinels.master()
         await super().connect()  # type: ignore[no-untyped-call]
-
-
-def _client(address: str, login: dict[str, str | None]) -> Redis:
-    host, colon, port = address.rpartition(":")
-    if not colon or port.endswith("]"):
-        host, port = address, str(DEFAULT_PORT)
-    return Redis(
-        host=host.strip("[]"),
-        port=int(port),
-        username=login["username"],
-        password=login["password"],
-        socket_connect_timeout=ASK_S,
-        **OPTIONS,
-    )
