@@ -41,6 +41,7 @@ from services.broker.from_url import open_broker
 from services.broker.jobs import JobPayload
 from services.broker.memory import MemoryBroker
 from services.broker.streams import StreamsBroker
+from services.broker.workers import registered
 from services.graders.ocaml.grader import OcamlGrader
 from services.local_grading import grade_in_order
 from services.worker import MAX_ATTEMPTS, Worker, grade_with_retries
@@ -537,6 +538,17 @@ async def test_what_a_stopping_worker_cannot_finish_goes_back_and_is_done_by_ano
     slow.let_go.set()
     assert isinstance(results["hold"], Graded)
     assert quick.calls["hold"] == 1
+
+
+async def test_a_worker_leaves_soon_though_redis_is_away(redis_server: Callable[..., RedisServer]) -> None:
+    server, grader = redis_server(), TinyGrader()
+    broker = StreamsBroker(server.url, patience_s=SOON_S)
+    async with registered(broker, "leaving", grader.info(), grader.description()):
+        await until(broker.graders)
+        server.stop()
+        began_at = time.monotonic()
+    assert time.monotonic() - began_at < SOON_S / 2
+    await broker.close()
 
 
 async def test_an_idle_worker_costs_less_than_five_commands_a_second(

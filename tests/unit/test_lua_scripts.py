@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,12 @@ PRELUDES = {"history"}
 def test_every_file_is_a_script_or_joined_in_front_of_one() -> None:
     files = {file.stem for file in LUA.iterdir()}
     assert files == {script.name for script in SCRIPTS} | PRELUDES
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
+def test_every_script_is_used(script: Script) -> None:
+    sources = [file for file in Path(scripts.__file__).parent.glob("*.py") if file.name != "scripts.py"]
+    assert any(re.search(rf"\b{script.name.upper()}\b", file.read_text("utf-8")) for file in sources)
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
