@@ -15,7 +15,8 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
-from gradus.contract import Diagnostic, Faulted, Graded, GraderInfo, Stage, TestCount, faulted
+from gradus.contract import Diagnostic, Faulted, Graded, Stage, TestCount, faulted
+from gradus.descriptions import GraderInfo
 from gradus.errors import FaultKind
 from services.api.server import serve
 from services.api.settings import ApiSettings

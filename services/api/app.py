@@ -12,16 +12,10 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
 
-from gradus.contract import (
-    GRADER_NAME,
-    Faulted,
-    Graded,
-    GradeRequest,
-    GradeResponse,
-    GraderList,
-    RawSubmission,
-)
+from gradus.contract import GRADER_NAME, Faulted, Graded, GradeRequest, RawSubmission
+from gradus.descriptions import GraderList
 from gradus.errors import QueueFault
+from gradus.rest import GradeResponse
 from services.api import problems, schema
 from services.api.access_log import AccessLogMiddleware
 from services.api.auth import check_key, check_scope

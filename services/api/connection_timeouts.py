@@ -14,7 +14,7 @@ import h11
 from prometheus_client import Gauge
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from gradus.contract import Problem
+from gradus.rest import Problem
 
 
 class HeaderTimeoutProtocol(H11Protocol):

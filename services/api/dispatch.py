@@ -14,17 +14,8 @@ from weakref import WeakSet
 
 from pydantic import ValidationError
 
-from gradus.contract import (
-    RESULT,
-    Faulted,
-    Graded,
-    GradeRequest,
-    GraderInfo,
-    faulted,
-    ids_of,
-    job_id_of,
-    with_id,
-)
+from gradus.contract import RESULT, Faulted, Graded, GradeRequest, faulted, job_id_of, with_id
+from gradus.descriptions import GraderInfo
 from gradus.errors import FaultKind, QueueFault
 from services.api.grader_registry import GraderRegistry, Known
 from services.api.metrics import Metrics, Waiting
@@ -94,7 +85,7 @@ class GradingDispatcher:
             return batch
         info = await self._registry.find(name, request.rubric, request.deadline_s)
         if info is None:
-            batch.unqueued = ids_of(request.submissions)
+            batch.unqueued = [one.id for one in request.submissions]
             return batch
         _make_jobs(batch, info, request, grader.description.reads_prompt)
         if len(batch.jobs) > ASK_FIRST:

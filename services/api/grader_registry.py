@@ -10,8 +10,7 @@ import asyncio
 import time
 from typing import NamedTuple
 
-from gradus.contract import GraderDescription, GraderInfo
-from gradus.descriptions import description_of
+from gradus.descriptions import GraderDescription, GraderInfo, description_of
 from gradus.errors import Misuse, UnknownGrader
 from gradus.tasks import TASKS
 from services.api.task_schema import TaskSchema, compiled

@@ -16,19 +16,9 @@ from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
-from gradus.contract import (
-    Faulted,
-    Graded,
-    GradeRequest,
-    GraderName,
-    JobState,
-    JobStatus,
-    Result,
-    faulted,
-    ids_of,
-    with_id,
-)
+from gradus.contract import Faulted, Graded, GradeRequest, GraderName, Result, faulted, with_id
 from gradus.errors import FaultKind, Misuse, QueueFault
+from gradus.rest import JobState, JobStatus
 from services.api.dispatch import Batch, GradingDispatcher, result_of
 from services.api.grader_registry import Known
 from services.broker import DEFAULT_FAIR_SHARE, Broker, FairShare
@@ -68,7 +58,7 @@ class Jobs:
         """Queue the request and return the id to ask for. Raises what `Grading.begin` raises."""
         batch = await self._grading.begin(grader, request, fair_share)
         job_of = {one: job_id for job_id, asked in batch.submission_ids.items() for one in asked}
-        items = tuple((one, job_of.get(one, "")) for one in ids_of(request.submissions))
+        items = tuple((one.id, job_of.get(one.id, "")) for one in request.submissions)
         group = _Group(grader=batch.grader, deadline=time.time() + batch.remaining_s(), items=items)
         group_id = secrets.token_urlsafe(24)
         await self._remember(group_id, group)

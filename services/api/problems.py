@@ -13,8 +13,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from gradus.contract import Problem, misuse_from_validation_error
 from gradus.errors import Fault, Misuse, QueueFault
+from gradus.rest import Problem
+from gradus.validation import misuse_from_validation_error
 from services.broker import QueueFull
 
 MAX_ERRORS = 20

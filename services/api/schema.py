@@ -16,17 +16,9 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from gradus.contract import (
-    Faulted,
-    Graded,
-    GraderDescription,
-    GradeRequest,
-    GradeResponse,
-    GraderList,
-    JobStatus,
-    Problem,
-    RawSubmission,
-)
+from gradus.contract import Faulted, Graded, GradeRequest, RawSubmission
+from gradus.descriptions import GraderDescription, GraderList
+from gradus.rest import GradeResponse, JobStatus, Problem
 from services.api.grader_registry import GraderRegistry
 from services.api.scheduling_headers import PARAMETERS
 

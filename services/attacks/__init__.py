@@ -1,4 +1,4 @@
-"""Corpora of hostile answers, a folder per grader: in `tests/attack/` of a checkout, `corpora/` when installed."""
+"""Corpora of hostile answers, a folder per grader: in `tests/attack/`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gradus.errors import Misuse
 
 def attacks(grader: str) -> Path:
     """The folder of hostile answers for a grader. Raises Misuse when there is none."""
-    for folder in (Path(__file__).parent / "corpora", Path(__file__).parents[2] / "tests" / "attack"):
-        if (folder / grader).is_dir():
-            return folder / grader
-    raise Misuse(f"there is no corpus of attacks on the grader {grader!r}")
+    folder = Path(__file__).parents[2] / "tests" / "attack" / grader
+    if not folder.is_dir():
+        raise Misuse(f"there is no corpus of attacks on the grader {grader!r}")
+    return folder

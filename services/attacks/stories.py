@@ -18,11 +18,12 @@ from typing import Annotated, Any, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from gradus.contract import Faulted, Graded, StorySubmission, Submission, TaskSubmission, explain
+from gradus.contract import Faulted, Graded, StorySubmission, Submission, TaskSubmission
 from gradus.errors import Misuse
 from gradus.resources import configs
 from gradus.row_reader import read_rows
 from gradus.tasks.story import StoryTask
+from gradus.validation import explain
 from services.attacks import attacks
 from services.attacks.code import fill_placeholders
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count, islice
 
-from gradus.contract import GraderInfo
+from gradus.descriptions import GraderInfo
 from services.broker import MAX_DELIVERIES, MAX_FAIR_SHARES, BrokerSettings, DeadLetter, QueueStats
 from services.broker.jobs import DEFAULT_FAIR_SHARE, Claim, FairShare, Job, Priority, QueueFull, grader_of
 from services.broker.waiters import ResultWaiters

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 
 from pydantic import ValidationError
 
-from gradus.contract import GraderDescription, GraderInfo
+from gradus.descriptions import GraderDescription, GraderInfo
 from gradus.errors import QueueFault
 from services.broker import Broker
 

@@ -34,7 +34,7 @@ def grade(
     gradus grade ocaml submissions.jsonl > results.jsonl
     echo '{"id":"1","completion":"let f x = x+1","task":{"tests":"assert (f 1 = 2)"}}' | gradus grade ocaml -
     """
-    from gradus.contract import grader_named
+    from gradus.descriptions import grader_named
 
     name = grader_named(grader) if url is None else grader
     asked = _submissions(name, submissions)
@@ -52,8 +52,9 @@ def _submissions(name: GraderName, path: str) -> list[Submission]:
     """The submissions of a file. Raises Misuse naming file and line for the first that cannot be used."""
     from pydantic import ValidationError
 
-    from gradus.contract import explain, submission_class
+    from gradus.contract import submission_class
     from gradus.row_reader import read_rows
+    from gradus.validation import explain
 
     found: list[Submission] = []
     seen: dict[str, str] = {}
@@ -108,7 +109,7 @@ def attack(
 
     Prints a table; exit status 1 when anything got credit that it did not earn, or broke the grader.
     """
-    from gradus.contract import grader_named
+    from gradus.descriptions import grader_named
     from services.attacks.code import load_attacks
 
     name = grader_named(grader)

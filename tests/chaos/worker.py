@@ -17,7 +17,8 @@ from pathlib import Path
 
 import services.broker.workers
 import services.worker
-from gradus.contract import Graded, GraderDescription, GraderInfo, Stage, Submission, TestCount
+from gradus.contract import Graded, Stage, Submission, TestCount
+from gradus.descriptions import GraderDescription, GraderInfo
 from services.broker import BrokerSettings
 from services.broker.from_url import open_broker
 from services.event_loop import stop_on_signals

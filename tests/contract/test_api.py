@@ -13,8 +13,10 @@ from typing import Any
 import httpx
 import pytest
 
-from gradus.contract import MAX_BATCH, RESULT, GraderDescription, GradeResponse, GraderList, JobStatus, Problem
+from gradus.contract import MAX_BATCH, RESULT
+from gradus.descriptions import GraderDescription, GraderList
 from gradus.errors import Misuse, QueueFault
+from gradus.rest import GradeResponse, JobStatus, Problem
 from gradus.tasks.base import MAX_TEXT_CHARS
 from services.api.api_keys import hash_of, new_key
 from services.api.app import create_app

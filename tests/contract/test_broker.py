@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
-from gradus.contract import GraderInfo
+from gradus.descriptions import GraderInfo
 from gradus.errors import Misuse, QueueFault
 from services.broker import (
     MAX_DELIVERIES,

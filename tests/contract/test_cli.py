@@ -89,7 +89,7 @@ def test_the_first_bad_line_is_named_even_if_it_is_the_last_of_many(gradus: Cli,
         (["grade", "ocaml", "none.jsonl"], "none.jsonl: cannot be read: No such file or directory"),
         (["grade", "ocaml", "folder"], "folder: cannot be read: Is a directory"),
         (["grade", "ocaml", "bytes.jsonl"], "bytes.jsonl:2: is not UTF-8 text"),
-        (["grade", "ocaml", "a.txt"], "a.txt: is none of .jsonl, .json, .csv"),
+        (["grade", "ocaml", "a.txt"], "a.txt: the file's name must end in .jsonl, .json or .csv"),
         (
             ["grade", "ocaml", "a.jsonl", "--rubric", "ocaml/none@1"],
             "has no rubric 'ocaml/none@1'; it has: ocaml/graduated@1",

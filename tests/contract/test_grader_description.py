@@ -12,15 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from gradus.contract import (
-    SUBMISSIONS,
-    Graded,
-    GraderDescription,
-    GraderInfo,
-    RawSubmission,
-    Stage,
-    Submission,
-)
+from gradus.contract import SUBMISSIONS, Graded, RawSubmission, Stage, Submission
+from gradus.descriptions import GraderDescription, GraderInfo
 from gradus.errors import InternalFault
 from gradus.tasks import TASKS, task_class
 from services.api.app import create_app

@@ -15,7 +15,16 @@ PLACES = (
     "services/worker.py",
     "services/worker_metrics.py",
     "trainer/evaluate",
+    "gradus/cli.py",
     "gradus/client.py",
+    "gradus/console.py",
+    "gradus/descriptions.py",
+    "gradus/discovery.py",
+    "gradus/doctor.py",
+    "gradus/interactive.py",
+    "gradus/request_failures.py",
+    "gradus/rest.py",
+    "gradus/wings.py",
 )
 NAMES = re.compile(r"(?<![a-z])(ocaml|rust)(?![a-z])", re.IGNORECASE)
 EXCEPTIONS = {

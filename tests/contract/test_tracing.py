@@ -17,7 +17,8 @@ from typing import Any
 import httpx
 import pytest
 
-from gradus.contract import Graded, GraderDescription, GraderInfo, Submission
+from gradus.contract import Graded, Submission
+from gradus.descriptions import GraderDescription, GraderInfo
 from gradus.errors import Misuse, SandboxFault
 from services.api.app import create_app
 from services.api.settings import ApiSettings

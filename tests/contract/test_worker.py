@@ -22,18 +22,8 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from gradus.contract import (
-    RESULT,
-    Faulted,
-    Graded,
-    GraderDescription,
-    GraderInfo,
-    OcamlSubmission,
-    Stage,
-    Submission,
-    TestCount,
-    job_id_of,
-)
+from gradus.contract import RESULT, Faulted, Graded, OcamlSubmission, Stage, Submission, TestCount, job_id_of
+from gradus.descriptions import GraderDescription, GraderInfo
 from gradus.errors import FaultKind, InternalFault, Misuse, QueueFault, SandboxFault
 from gradus.tasks.ocaml import OcamlLimits
 from services.broker import MAX_DELIVERIES, Broker, BrokerSettings, Claim, Job

@@ -7,7 +7,8 @@ import urllib.request
 
 import pytest
 
-from gradus.contract import Graded, GraderDescription, GraderInfo, Stage, Submission, job_id_of
+from gradus.contract import Graded, Stage, Submission, job_id_of
+from gradus.descriptions import GraderDescription, GraderInfo
 from gradus.errors import Misuse, SandboxFault
 from services.broker import Job
 from services.broker.jobs import JobPayload

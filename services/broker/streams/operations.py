@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from pydantic import ValidationError
 
-from gradus.contract import GraderInfo
+from gradus.descriptions import GraderInfo
 from services.broker import DeadLetter, Job, QueueStats
 from services.broker.streams import layout
 from services.broker.streams.redis_client import RetryingRedis, chunks, fields, ms

@@ -7,12 +7,14 @@ A grader is one folder with `grader.py` and `cases.yaml`, registered as an entry
 from __future__ import annotations
 
 import os
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import Any, Protocol
 
-from gradus.contract import Graded, GraderDescription, GraderInfo, Submission
+from gradus.contract import Graded, Submission
+from gradus.descriptions import GraderDescription, GraderInfo
 from gradus.errors import InternalFault, UnknownGrader
 from gradus.tasks import TASKS
+from gradus.wings import found_in
 
 GROUP = "gradus.graders"
 _OURS = ("gradus", "services")
@@ -56,7 +58,7 @@ def default_slots(grader: Grader) -> int:
 
 def installed() -> dict[str, EntryPoint]:
     """Entry points of the graders that are installed here, by name; those that ship with Gradus first."""
-    found = {point.name: point for point in entry_points(group=GROUP)}
+    found = {point.name: point for point in found_in(GROUP)}
     return {name: found[name] for name in [*(one for one in TASKS if one in found), *sorted(found.keys() - TASKS)]}
 
 

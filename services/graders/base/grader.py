@@ -11,20 +11,11 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from pydantic import ValidationError
 
-from gradus.contract import (
-    Diagnostic,
-    Graded,
-    GraderDescription,
-    GraderInfo,
-    Stage,
-    Submission,
-    TaskSubmission,
-    TestCount,
-    explain,
-)
-from gradus.descriptions import describe
+from gradus.contract import Diagnostic, Graded, Stage, Submission, TaskSubmission, TestCount
+from gradus.descriptions import GraderDescription, GraderInfo, describe
 from gradus.errors import InternalFault
 from gradus.tasks.base import Task
+from gradus.validation import explain
 from services.graders.base.config_loader import GraderConfig, settings_file
 from services.graders.base.revision import revision
 from services.graders.base.rubric import Rubrics

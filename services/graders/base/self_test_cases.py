@@ -11,7 +11,8 @@ from typing import Any, Protocol
 import yaml
 from pydantic import BaseModel, ConfigDict
 
-from gradus.contract import Graded, GraderInfo, Stage, Submission, TaskSubmission
+from gradus.contract import Graded, Stage, Submission, TaskSubmission
+from gradus.descriptions import GraderInfo
 from gradus.errors import InternalFault
 from gradus.tasks.base import Task
 

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field, ValidationError
 
-from gradus.contract import explain
 from gradus.errors import Misuse
+from gradus.validation import explain
 from services.graders.base.config_loader import GraderConfig, Positive, read_settings
 
 PREFIX = "GRADUS_PREFERENCE_"
