@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from gradus.contract import Faulted, Graded
 from gradus.errors import Misuse
 from services.broker import Claim
-from services.broker.payload import JobPayload
+from services.broker.jobs import JobPayload
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
@@ -67,7 +67,7 @@ class Spans:
         from opentelemetry.trace import SpanKind, StatusCode
 
         try:
-            traceparent = JobPayload.decode(claim.job.payload).traceparent or ""
+            traceparent = JobPayload.model_validate_json(claim.job.payload).traceparent or ""
         except ValidationError:
             traceparent = ""
         parent = self._propagator.extract({"traceparent": traceparent})

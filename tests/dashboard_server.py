@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from services.dashboard.server import serve
-from services.http_server import run
+from services.event_loop import run
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from gradus.errors import FaultKind, QueueFault
 from services.api.grader_registry import GraderRegistry
 from services.api.metrics import Metrics
 from services.broker import Broker, FairShare, Job, QueueFull
-from services.broker.payload import JobPayload
+from services.broker.jobs import JobPayload
 from services.tracing import TRACEPARENT
 
 Deliver = Callable[[Graded | Faulted], None]

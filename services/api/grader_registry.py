@@ -16,7 +16,7 @@ from gradus.tasks import TASKS
 from services.api.known_grader import KnownGrader
 from services.api.problems import MAX_NAME_CHARS
 from services.broker import Broker
-from services.broker.worker_summary import recall_description
+from services.broker.workers import recall_description
 
 POLL_S = 0.2
 

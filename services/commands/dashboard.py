@@ -30,7 +30,7 @@ def dashboard(
     """
     from services.dashboard.auth import OPEN_VARIABLE, TOKEN_VARIABLE, checked_token, token_of_file
     from services.dashboard.server import serve
-    from services.http_server import run
+    from services.event_loop import run
 
     token = None
     if token_file is not None:

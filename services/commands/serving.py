@@ -31,7 +31,7 @@ def serve(
     gradus serve                                   # API, queue and graders here, no Redis
     gradus serve --redis redis://localhost:6379/0  # API only: start graders with `gradus worker`
     """
-    from services.http_server import run
+    from services.event_loop import run
 
     ready = lambda url: log_line(f"gradus: serving on {url}")  # noqa: E731
     if redis is not None:
@@ -124,11 +124,12 @@ def worker(
     import asyncio
 
     from services.broker.from_url import open_broker
+    from services.event_loop import stop_on_signals
     from services.graders.base import default_slots, load
     from services.json_logging import json_lines
     from services.sandbox.container_hardening import require_container_hardening
     from services.tracing import spans
-    from services.worker import Worker, stop_on_signals
+    from services.worker import Worker
     from services.worker_metrics import WorkerMetrics
 
     if redis is None:
@@ -146,7 +147,7 @@ def worker(
         try:
             loaded = load(grader, config=config)
             number = slots or default_slots(loaded)
-            await Worker(loaded, broker, slots=number, name=name, observer=metrics, spans=traced).run(stop)
+            await Worker(loaded, broker, slots=number, name=name, metrics=metrics, spans=traced).run(stop)
         finally:
             await broker.close()
             if traced:
