@@ -10,7 +10,7 @@ import os
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Protocol
 
-from gradus.contract import Graded, GraderDescription, GraderInfo, Submission
+from gradus.contract import Diagnostic, Graded, GraderDescription, GraderInfo, Stage, Submission, TestCount
 from gradus.errors import InternalFault, UnknownGrader
 from gradus.tasks import TASKS
 
@@ -42,6 +42,29 @@ class Grader(Protocol):
         Raises Fault for a failure of ours, never for anything that the model wrote.
         """
         ...
+
+
+class Facts(Protocol):
+    """What a grader saw of one submission. No opinion: a rubric makes a reward of it."""
+
+    @property
+    def stage(self) -> Stage:
+        """The furthest stage that was reached."""
+        ...
+
+    @property
+    def passed(self) -> bool: ...
+
+    @property
+    def tests(self) -> TestCount | None:
+        """None when no tests ran."""
+        ...
+
+    @property
+    def flags(self) -> tuple[str, ...]: ...
+
+    @property
+    def diagnostics(self) -> tuple[Diagnostic, ...]: ...
 
 
 class ModelNotConfigured(InternalFault):

@@ -7,53 +7,22 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import ValidationError
 
-from gradus.contract import (
-    Diagnostic,
-    Graded,
-    GraderDescription,
-    GraderInfo,
-    Stage,
-    Submission,
-    TaskSubmission,
-    TestCount,
-    explain,
-)
+from gradus.contract import Graded, GraderDescription, GraderInfo, Submission, TaskSubmission, explain
 from gradus.descriptions import describe
 from gradus.errors import InternalFault
 from gradus.tasks.base import Task
+from services.graders.base import Facts
 from services.graders.base.config_loader import GraderConfig, settings_file
 from services.graders.base.revision import revision
 from services.graders.base.rubric import Rubrics
 from services.graders.base.self_test_cases import run_self_test_cases
+from services.graders.base.user_rubrics import configured
 
 TaskT = TypeVar("TaskT", bound=Task)
-
-
-class Facts(Protocol):
-    """What a grader saw of one submission. No opinion: a rubric makes a reward of it."""
-
-    @property
-    def stage(self) -> Stage:
-        """The furthest stage that was reached."""
-        ...
-
-    @property
-    def passed(self) -> bool: ...
-
-    @property
-    def tests(self) -> TestCount | None:
-        """None when no tests ran."""
-        ...
-
-    @property
-    def flags(self) -> tuple[str, ...]: ...
-
-    @property
-    def diagnostics(self) -> tuple[Diagnostic, ...]: ...
 
 
 FactsT = TypeVar("FactsT", bound=Facts)
@@ -83,13 +52,13 @@ class BaseGrader(ABC, Generic[TaskT, FactsT]):
 
         Raises Misuse naming the file and the key of a rubric that cannot be used.
         """
-        self.rubrics: Rubrics[FactsT] = self.shipped.configured(config, settings_file(self.name, file))
+        self.rubrics, sources = configured(self.shipped, config, settings_file(self.name, file))
         settings = config.model_dump_json(exclude=set(self.without_effect))
         self._info = GraderInfo(
             name=self.name,
-            revision=revision(self._home(), settings, sandbox, *versions, *self.rubrics.sources),
+            revision=revision(self._home(), settings, sandbox, *versions, *sources),
             toolchain=toolchain,
-            rubrics=self.rubrics.names,
+            rubrics=tuple(self.rubrics.rubrics),
             sandbox=sandbox,
         )
 
