@@ -34,8 +34,10 @@ class CgroupManager:
         """A group with these limits, removed at the end of the block. Where none can be made it does nothing."""
         name = f"gradus-{os.getpid()}-{next(_NUMBERS)}"
         group = Cgroup([parent / name for parent in self._parents])
+        memory = _MEMORY_FACTOR * memory_mb << 20
+        limits = {"memory.max": memory, "memory.swap.max": 0, "memory.limit_in_bytes": memory}
         try:
-            group.make(_limits(memory_mb, processes))
+            group.make({**limits, "pids.max": processes + 4})  # bubblewrap itself and its monitor
             yield group
         finally:
             group.remove()
@@ -62,17 +64,6 @@ class Cgroup:
         for folder in self.folders:
             with suppress(OSError):
                 folder.rmdir()
-
-
-def _limits(memory_mb: int, processes: int) -> dict[str, int]:
-    memory = _MEMORY_FACTOR * memory_mb << 20
-    tasks = processes + 4  # bubblewrap itself and its monitor
-    return {
-        "memory.max": memory,
-        "memory.swap.max": 0,
-        "memory.limit_in_bytes": memory,
-        "pids.max": tasks,
-    }
 
 
 def _own_paths() -> dict[str, str]:

@@ -126,7 +126,12 @@ class Encoder:
         Raises InternalFault when the model fails, hangs, or the encoder is closed; never for what a text says.
         """
         caller = _Caller()
-        rows, asked = self._asked(list(dict.fromkeys(texts)), caller)
+        with self._lock:
+            rows, asked, new = self._looked_up(list(dict.fromkeys(texts)), caller)
+        if new:
+            asked += self._queued([_Wanted(*one) for one in zip(new, self._tokenizer.ids(new), strict=True)], caller)
+        if asked:
+            self._wait(caller)
         cpu_s = 0.0
         for wanted in asked:
             row = wanted.row
@@ -151,17 +156,8 @@ class Encoder:
 
     # -------------------------------------------------------------------------------------------- the callers' threads
 
-    def _asked(self, texts: Sequence[str], caller: _Caller) -> tuple[dict[str, _Row], list[_Wanted]]:
-        """What is known of `texts`, which are distinct, and what was waited for."""
-        with self._lock:
-            rows, asked, new = self._looked_up(texts, caller)
-        if new:
-            asked += self._queued([_Wanted(*one) for one in zip(new, self._tokenizer.ids(new), strict=True)], caller)
-        if asked:
-            self._wait(caller)
-        return rows, asked
-
     def _looked_up(self, texts: Sequence[str], caller: _Caller) -> tuple[dict[str, _Row], list[_Wanted], list[str]]:
+        """What is known of `texts`, which are distinct, what others wait for already, and what is new."""
         rows: dict[str, _Row] = {}
         asked: list[_Wanted] = []
         new: list[str] = []
@@ -190,7 +186,12 @@ class Encoder:
     def _wait(self, caller: _Caller) -> None:
         try:
             while not caller.unanswered.acquire(timeout=min(1.0, self._hang_s)):
-                self._refuse_to_wait_for_a_hang()
+                since = self._pass_since
+                if since is not None and time.monotonic() - since > self._hang_s:
+                    message = f"the story model has not answered for {self._hang_s:g} s: restart this worker"
+                    raise InternalFault(message)
+                if not self._thread.is_alive():
+                    raise InternalFault("the story encoder has ended: restart this worker")
         finally:
             caller.waits = False
             self._wake_one()
@@ -206,13 +207,6 @@ class Encoder:
                     break
             if not self._answered:
                 self._lock.notify_all()
-
-    def _refuse_to_wait_for_a_hang(self) -> None:
-        since = self._pass_since
-        if since is not None and time.monotonic() - since > self._hang_s:
-            raise InternalFault(f"the story model has not answered for {self._hang_s:g} s: restart this worker")
-        if not self._thread.is_alive():
-            raise InternalFault("the story encoder has ended: restart this worker")
 
     # --------------------------------------------------------------------------------------------- the encoder's thread
 
