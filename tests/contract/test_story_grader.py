@@ -19,7 +19,8 @@ from gradus.resources import configs
 from gradus.row_reader import read_rows
 from gradus.tasks.story import StoryTask
 from services.graders.base import load
-from services.graders.story.config import load_config
+from services.graders.base.config_loader import read_settings
+from services.graders.story.config import StoryConfig
 from services.graders.story.encoder import Embeddings, Encoder
 from services.graders.story.fact_builder import asked_by, judged
 from services.graders.story.grader import StoryGrader
@@ -229,6 +230,6 @@ def test_a_wrong_configuration_is_refused_and_named(
 
 
 def test_the_shipped_configuration_is_what_the_documents_say() -> None:
-    config = load_config()
+    config = read_settings(StoryConfig, "story")
     assert (config.rubric, config.backend, config.precision) == (WEIGHTED, "onnxruntime", "fp32")
     assert json.loads(config.model_dump_json())["gate"] == {"low": 0.25, "high": 0.45}

@@ -14,10 +14,11 @@ from gradus.errors import InternalFault
 from gradus.tasks.ocaml import OcamlTask
 from services.extract import extract
 from services.graders.base.code import CodeFacts, with_form
+from services.graders.base.config_loader import read_settings
 from services.graders.base.grader import BaseGrader
 from services.graders.ocaml.attempt import GradingAttempt, is_warm_eligible
 from services.graders.ocaml.cold_path import ColdPath
-from services.graders.ocaml.config import load_config
+from services.graders.ocaml.config import OcamlConfig
 from services.graders.ocaml.rubric import RUBRICS
 from services.graders.ocaml.toolchain import OcamlToolchain
 from services.graders.ocaml.warm_path import NeedsColdPath, WarmPath
@@ -43,7 +44,7 @@ class OcamlGrader(BaseGrader[OcamlTask, CodeFacts]):
     shipped = RUBRICS
 
     def __init__(self, config: Path | None = None, sandbox: Sandbox | None = None) -> None:
-        self.config = load_config(config)
+        self.config = read_settings(OcamlConfig, self.name, config)
         self.sandbox = sandbox or Bubblewrap()
         self.toolchain = OcamlToolchain()
         self._taken = _TAKEN | self.toolchain.hidden

@@ -164,7 +164,13 @@ def _build(toolchain: OcamlToolchain) -> Path:
             shutil.copy(source, folder)
         _compile(toolchain, folder)
         _make_view(toolchain, folder / "view")
-        _publish(folder, target)
+        for path in folder.iterdir():
+            path.chmod(0o755 if path.name in EXECUTABLES or path.is_dir() else 0o644)
+        try:
+            folder.rename(target)
+        except OSError:  # another process may have built the same in the meantime
+            if not (target / "runner").exists():
+                raise
     return target
 
 
@@ -207,14 +213,3 @@ def _make_view(toolchain: OcamlToolchain, view: Path) -> None:
         if standard and name not in hidden:
             shutil.copy(interface, view)
             (view / interface.name).chmod(0o644)
-
-
-def _publish(folder: Path, target: Path) -> None:
-    """Move a finished build in place; whoever else built the same in the meantime has built the same."""
-    for path in folder.iterdir():
-        path.chmod(0o755 if path.name in EXECUTABLES or path.is_dir() else 0o644)
-    try:
-        folder.rename(target)
-    except OSError:
-        if not (target / "runner").exists():
-            raise

@@ -22,7 +22,6 @@ from services.graders.preference.facts import PreferenceFacts
 from services.graders.preference.rubric import RUBRICS
 
 if TYPE_CHECKING:
-    from gradus.reward_model.tokenization import Prompt, TokenizedText
     from services.graders.preference.self_tests import Model
 
 NO_MODEL = (
@@ -64,14 +63,17 @@ class PreferenceGrader(BaseGrader[PreferenceTask, PreferenceFacts]):
         self, submission: TaskSubmission[PreferenceTask], slot: int = 0, rubric: str = ""
     ) -> tuple[PreferenceFacts, float]:
         cpu_s = time.thread_time()
-        read = self.model.read(_prompt_of(submission), submission.completion)
+        chat = [{"role": message.role, "content": message.content} for message in submission.task.messages]
+        read = self.model.read(chat or submission.prompt, submission.completion)
         scored = self.scorer.score(read.ids)
         if not math.isfinite(scored.score):
             message = (
                 f"the reward model scores {scored.score}: its weights are broken, or too large for {self.precision}"
             )
             raise InternalFault(message, retryable=False)
-        facts = PreferenceFacts(scored.score, self.config.centre, self.config.scale, _flags(read))
+        told = ((read.was_cut, CUT), (read.spelt_control_tokens, CONTROL_TOKENS))
+        flags = tuple(flag for is_so, flag in told if is_so)
+        facts = PreferenceFacts(scored.score, self.config.centre, self.config.scale, flags)
         return facts, scored.cpu_s + time.thread_time() - cpu_s
 
 
@@ -83,14 +85,3 @@ def _opened(config: PreferenceConfig, name: str) -> tuple[Model, str]:
         message = f"the preference grader needs the package {package}: pip install 'gradus[preference]'"
         raise InternalFault(message, retryable=False) from None
     return open_model(config, name)
-
-
-def _prompt_of(submission: TaskSubmission[PreferenceTask]) -> Prompt:
-    if not submission.task.messages:
-        return submission.prompt
-    return [{"role": message.role, "content": message.content} for message in submission.task.messages]
-
-
-def _flags(read: TokenizedText) -> tuple[str, ...]:
-    told = ((read.was_cut, CUT), (read.spelt_control_tokens, CONTROL_TOKENS))
-    return tuple(flag for is_so, flag in told if is_so)

@@ -239,7 +239,9 @@ def _built(project: Project, crates: Crates, about: str, key: str) -> Path:
     revision = hashlib.sha256(key.encode() + project.lock).hexdigest()[:12]
     record = {"revision": revision, "externs": externs, "search": list(dict.fromkeys(search))}
     (folder / _RECORD).write_text(json.dumps(record, indent=1))
-    _make_read_only(folder)
+    folder.chmod(0o755)
+    for path in folder.rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o444)
     return folder
 
 
@@ -254,12 +256,6 @@ def _moved(place: str, project: Path, folder: Path, number: int) -> str:
         return f"dependency={_ROOT}"
     shutil.copytree(path, folder / f"native{number}")
     return f"{kind or 'all'}={_ROOT}/native{number}"
-
-
-def _make_read_only(folder: Path) -> None:
-    folder.chmod(0o755)
-    for path in folder.rglob("*"):
-        path.chmod(0o755 if path.is_dir() else 0o444)
 
 
 def _refuse_what_undoes_the_ban(crates: Crates, named: Mapping[str, str], libraries: Mapping[str, Library]) -> None:

@@ -14,15 +14,15 @@ from gradus.contract import Diagnostic, Stage, TaskSubmission, TestCount
 from gradus.errors import InternalFault, SandboxFault
 from gradus.tasks.rust import RustTask
 from services.graders.base.code import with_form
+from services.graders.base.config_loader import read_settings
 from services.graders.base.grader import BaseGrader
 from services.graders.rust.answer import RustAnswer, read_answer
 from services.graders.rust.checked_share import checked_share
 from services.graders.rust.compile import TOY, Compiled, Compiler, CompileStatus
-from services.graders.rust.config import load_config
-from services.graders.rust.facts import RustFacts
+from services.graders.rust.config import RustConfig
 from services.graders.rust.glob_imports import globs, names_missed, names_to_import, shadowed_std_method
 from services.graders.rust.lexer import without_comments
-from services.graders.rust.rubric import RUBRICS
+from services.graders.rust.rubric import RUBRICS, RustFacts
 from services.graders.rust.runner import NotStarted, Runner, RunResult
 from services.graders.rust.signature import Signature, parse_signature
 from services.graders.rust.tests_file import TestsFile, write_tests_file
@@ -52,7 +52,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
     shipped = RUBRICS
 
     def __init__(self, config: Path | None = None, sandbox: Sandbox | None = None) -> None:
-        self.config = load_config(config)
+        self.config = read_settings(RustConfig, self.name, config)
         self.sandbox = sandbox or Bubblewrap()
         self.toolchain = RustToolchain()
         self.crates = self.toolchain.crates(self.config.crates)
@@ -76,7 +76,13 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
     def facts(self, submission: TaskSubmission[RustTask], slot: int = 0, rubric: str = "") -> tuple[RustFacts, float]:
         task = submission.task
         signature = parse_signature(task.signature, task.crate) if task.signature else None
-        _refuse_unusable(task, signature)
+        why = None
+        if task.crate in _TAKEN or task.crate in (name.replace("-", "_") for name in task.dependencies):
+            why = f"no answer can be a crate {task.crate!r}"
+        elif signature is not None and not (signature.names or signature.pins):
+            why = "its signature declares nothing; write `pub fn f(x: i64) -> i64;` or the like"
+        if why:
+            raise InternalFault(f"this task cannot be judged: {why}", retryable=False)
         answer = read_answer(submission.completion, task, signature)
         attempt = _GradingAttempt(task, signature, answer, slot)
         return with_form(self._judged(attempt), answer.form, without_comments(answer.form.text)), attempt.cpu_s
@@ -151,16 +157,6 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
             tests=ran.tests,
             flags=(*facts.flags, *((f"limit:{ran.limit}",) if ran.limit else ())),
         )
-
-
-def _refuse_unusable(task: RustTask, signature: Signature | None) -> None:
-    why = None
-    if task.crate in _TAKEN or task.crate in (name.replace("-", "_") for name in task.dependencies):
-        why = f"no answer can be a crate {task.crate!r}"
-    elif signature is not None and not (signature.names or signature.pins):
-        why = "its signature declares nothing; write `pub fn f(x: i64) -> i64;` or the like"
-    if why:
-        raise InternalFault(f"this task cannot be judged: {why}", retryable=False)
 
 
 def _only(stage: Stage, message: str) -> RustFacts:

@@ -80,14 +80,11 @@ def match(gated: Floats, cosines: Floats, references: Vectors, likeness: Floats 
     rows, columns = linear_sum_assignment(worth if likeness is None else worth + TWINS * likeness, maximize=True)
     chosen = zip(rows.tolist(), columns.tolist(), gated[rows, columns].tolist(), strict=True)
     pairs = tuple([Pair(story, reference, worth) for story, reference, worth in chosen if worth > 0])
-    return Matching(pairs, _different(references, {pair.reference for pair in pairs}))
-
-
-def _different(references: Vectors, answered: set[int]) -> int:
     alike = similarities(references, references) >= SAME_REFERENCE
     if np.count_nonzero(alike) == len(references):  # nearly always: each is like itself
-        return len(references)
-    return sum([max(1, len(group & answered)) for group in _connected_by(alike)])
+        return Matching(pairs, len(references))
+    answered = {pair.reference for pair in pairs}
+    return Matching(pairs, sum([max(1, len(group & answered)) for group in _connected_by(alike)]))
 
 
 def clusters(cosines: Floats, threshold: float) -> list[frozenset[int]]:
