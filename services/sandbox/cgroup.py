@@ -10,6 +10,7 @@ import itertools
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 _ROOT = Path("/sys/fs/cgroup")
@@ -43,9 +44,9 @@ class CgroupManager:
             group.remove()
 
 
+@dataclass
 class Cgroup:
-    def __init__(self, folders: list[Path]) -> None:
-        self.folders = folders
+    folders: list[Path]
 
     def make(self, limits: Mapping[str, int]) -> None:
         for folder in self.folders:

@@ -17,9 +17,8 @@ from gradus.tasks.preference import PreferenceTask
 from services.graders.base import ModelNotConfigured
 from services.graders.base.grader import BaseGrader
 from services.graders.preference.batching_scorer import Scorer
-from services.graders.preference.config import PREFIX, WITHOUT_EFFECT, PreferenceConfig, load_config
-from services.graders.preference.facts import PreferenceFacts
-from services.graders.preference.rubric import RUBRICS
+from services.graders.preference.config import PREFIX, WITHOUT_EFFECT, load_config
+from services.graders.preference.rubric import RUBRICS, PreferenceFacts
 
 if TYPE_CHECKING:
     from services.graders.preference.self_tests import Model
@@ -43,7 +42,14 @@ class PreferenceGrader(BaseGrader[PreferenceTask, PreferenceFacts]):
         self.config = load_config(config)
         if self.config.model is None:
             raise ModelNotConfigured(NO_MODEL, retryable=False)
-        self.model, self.precision = _opened(self.config, self.config.model)
+        try:
+            from services.graders.preference.backend import open_model
+        except ModuleNotFoundError as missing:
+            package = (missing.name or "").partition(".")[0]
+            message = f"the preference grader needs the package {package}: pip install 'gradus[preference]'"
+            raise InternalFault(message, retryable=False) from None
+        self.model: Model
+        self.model, self.precision = open_model(self.config, self.config.model)
         self.scorer = Scorer(self.model, batch_tokens=self.config.batch_tokens, hang_s=self.config.hang_s)
         files = fingerprint(resolve_model_folder(self.config.model))
         self.identify(
@@ -75,13 +81,3 @@ class PreferenceGrader(BaseGrader[PreferenceTask, PreferenceFacts]):
         flags = tuple(flag for is_so, flag in told if is_so)
         facts = PreferenceFacts(scored.score, self.config.centre, self.config.scale, flags)
         return facts, scored.cpu_s + time.thread_time() - cpu_s
-
-
-def _opened(config: PreferenceConfig, name: str) -> tuple[Model, str]:
-    try:
-        from services.graders.preference.backend import open_model
-    except ModuleNotFoundError as missing:
-        package = (missing.name or "").partition(".")[0]
-        message = f"the preference grader needs the package {package}: pip install 'gradus[preference]'"
-        raise InternalFault(message, retryable=False) from None
-    return open_model(config, name)

@@ -77,21 +77,17 @@ def _tokens(source: str, edition: str) -> Iterator[Token]:
             closing = source.find('"' + match["hashes"], match.end())
             kind, end = Kind.TEXT, len(source) if closing < 0 else closing + 1 + len(match["hashes"])
         elif name == "block":
-            kind, end = Kind.COMMENT, _end_of_block(source, match.end())
+            kind, end, depth = Kind.COMMENT, match.end(), 1
+            while depth and (mark := _BLOCK_MARK.search(source, end)):
+                depth += 1 if mark[0] == "/*" else -1
+                end = mark.end()
+            end = len(source) if depth else end
         else:
             kind, end = _KINDS[name], match.end()
         text = match["name"] if kind is Kind.NAME else source[position:end]
         yield Token(kind, text, position, line)
         line += source.count("\n", position, end)
         position = end
-
-
-def _end_of_block(source: str, position: int) -> int:
-    depth = 1
-    while depth and (mark := _BLOCK_MARK.search(source, position)):
-        depth += 1 if mark[0] == "/*" else -1
-        position = mark.end()
-    return len(source) if depth else position
 
 
 def code(source: str, edition: str = "2021") -> tuple[Token, ...]:

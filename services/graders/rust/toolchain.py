@@ -123,8 +123,13 @@ class RustToolchain:
         start, end = ("Scrt1.o", "crti.o", "crtbeginS.o"), ("crtendS.o", "crtn.o")
         places = {name: _c_file(name) for name in (*start, *end)}
         folders = sorted({str(Path(place).parent) for place in places.values()})
+        command = [_cc(), "-###", "-pie", "-x", "c", "/dev/null", "-o", "/dev/null"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        interpreter = re.search(r'"?-dynamic-linker"? "?([^\s"]+)', done.stderr)
+        if not interpreter:
+            raise InternalFault("the Rust grader cannot link programs: cc names no dynamic linker", retryable=False)
         arguments = [
-            *("--threads=1", "-pie", "-rpath", _STD, "-dynamic-linker", _c_dynamic_linker()),
+            *("--threads=1", "-pie", "-rpath", _STD, "-dynamic-linker", interpreter[1]),
             *(places[name] for name in start),
             *(f"-L{folder}" for folder in folders),
             *("-lgcc_s", "-lc"),
@@ -160,16 +165,6 @@ def _c_file(name: str) -> str:
         )
         raise InternalFault(f"the Rust grader cannot link programs: {message}", retryable=False)
     return str(Path(place).resolve())
-
-
-def _c_dynamic_linker() -> str:
-    """The program interpreter that this machine's C compiler names."""
-    command = [_cc(), "-###", "-pie", "-x", "c", "/dev/null", "-o", "/dev/null"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    found = re.search(r'"?-dynamic-linker"? "?([^\s"]+)', done.stderr)
-    if not found:
-        raise InternalFault("the Rust grader cannot link programs: cc names no dynamic linker", retryable=False)
-    return found[1]
 
 
 def _built(toolchain: RustToolchain, source: Path, name: str, command: list[str]) -> Path:

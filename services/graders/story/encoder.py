@@ -232,19 +232,15 @@ class Encoder:
     def _given(self, one_pass: Sequence[_Wanted]) -> _Given | Fault:
         try:
             self._refuse_when_closed()
-            return self._asked_of_the_model(one_pass)
-        except Fault as fault:
-            return fault
-
-    def _asked_of_the_model(self, one_pass: Sequence[_Wanted]) -> _Given:
-        self._pass_since, cpu_s = time.monotonic(), time.thread_time()
-        try:
+            self._pass_since, cpu_s = time.monotonic(), time.thread_time()
             with boundary(InternalFault, "the story model failed"):
                 vectors, inner = self._backend.encode(*padded([wanted.ids for wanted in one_pass]))
+        except Fault as fault:
+            return fault
         finally:
             self._pass_since = None
         if not (len(vectors) == len(inner) == len(one_pass) and np.isfinite(vectors).all()):
-            raise InternalFault("the story model gave no usable vectors")
+            return InternalFault("the story model gave no usable vectors")
         return _Given(vectors, inner, (time.thread_time() - cpu_s) / len(one_pass))
 
     def _settle(self, one_pass: Sequence[_Wanted], rows: Sequence[_Row | Fault]) -> None:
