@@ -26,10 +26,6 @@ class CgroupManager:
     def __init__(self, root: Path = _ROOT) -> None:
         self._parents = _v2_parent(root) or _v1_parents(root)
 
-    @property
-    def available(self) -> bool:
-        return bool(self._parents)
-
     @contextmanager
     def box(self, memory_mb: int, processes: int) -> Iterator[Cgroup]:
         """A group with these limits, removed at the end of the block. Where none can be made it does nothing."""

@@ -167,7 +167,8 @@ def test_rounding_does_not_decide_which_of_the_stories_that_want_the_same_answer
     asked = asked_by(StoryTask(references=task["references"]))
     heads = [text.partition("I want")[0] for text in task["references"]]
     said = "\n".join(f"{head}I want to {task['sprint_goal'].rstrip('.')}, so that all is well." for head in heads)
-    answer, gate = read(said, story_grader.config.limits.reading), story_grader.config.gate.gate
+    limits, gate = story_grader.config.limits, story_grader.config.gate.gate
+    answer = read(said, limits.characters, limits.lines)
     roles = [judged(answer, asked, gate, Rounded(story_grader.encoder, seed)).facts.senses.role for seed in range(8)]
     assert roles == pytest.approx([roles[0]] * 8, abs=1e-3)
 

@@ -71,13 +71,12 @@ class RustAnswer:
 
     @cached_property
     def forbidden(self) -> tuple[Diagnostic, ...]:
-        return tuple(self._forbidden())
-
-    def _forbidden(self) -> Iterator[Diagnostic]:
+        made = []
         for path, found in self.tokens.items():
             for token, why in self._refused(found):
-                message = self.located(path, why)
-                yield Diagnostic(stage=Stage.CHECK, line=token.line, code=_NAMED.get(why, token.text), message=message)
+                code, message = _NAMED.get(why, token.text), self.located(path, why)
+                made.append(Diagnostic(stage=Stage.CHECK, line=token.line, code=code, message=message))
+        return tuple(made)
 
     def _refused(self, found: Sequence[Token]) -> Iterator[tuple[Token, str]]:
         for at, token in enumerate(found):

@@ -128,10 +128,6 @@ class Prebuilt:
     """The arguments of `-L`."""
 
     @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(sorted(self.externs))
-
-    @property
     def mounts(self) -> dict[str, str]:
         """What a box that compiles sees of them."""
         return {str(self.folder): MOUNT} if self.folder else {}
@@ -144,7 +140,7 @@ class Prebuilt:
         wanted = {_known_as(name): name for name in names}
         found = {key: value for name, value in self.externs.items() if (key := _known_as(name)) in wanted}
         if lacking := [name for key, name in wanted.items() if key not in found]:
-            listed = ", ".join(self.names) or "none"
+            listed = ", ".join(sorted(self.externs)) or "none"
             raise InternalFault(
                 f"the task needs the crates {', '.join(lacking)}, and this worker has {listed}: "
                 "list them under `crates` in configs/graders/rust.yaml",

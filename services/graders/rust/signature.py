@@ -34,7 +34,6 @@ class TypePin:
 class Signature:
     names: tuple[str, ...]
     """Declared at the crate's root, in order."""
-    functions: tuple[str, ...]
     pins: tuple[TypePin, ...]
 
 
@@ -43,7 +42,7 @@ def parse_signature(text: str, crate: str) -> Signature:
     declared = list(items(code(text)))
     names = tuple(dict.fromkeys(item.name for item in declared if item.name))
     pins = [pin for item in declared for pin in _pins(item, crate)]
-    return Signature(names, tuple(item.name for item in declared if item.word == "fn"), tuple(pins))
+    return Signature(names, tuple(pins))
 
 
 def _pins(item: Item, crate: str) -> Iterator[TypePin]:

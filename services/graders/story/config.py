@@ -9,7 +9,6 @@ from pydantic import Field, model_validator
 from services.graders.base.config_loader import GraderConfig, Positive, Section
 from services.graders.story.matching import Gate
 from services.graders.story.model import DEFAULT_MODEL
-from services.graders.story.parser import ReadingLimits
 
 Cosine = Annotated[float, Field(ge=-1, le=1, allow_inf_nan=False)]
 
@@ -36,10 +35,6 @@ class StoryLimits(Section):
     """Of an answer that are read."""
     references: Positive
     """Of a task: one with more is not judged."""
-
-    @property
-    def reading(self) -> ReadingLimits:
-        return ReadingLimits(self.characters, self.lines)
 
 
 class StoryConfig(GraderConfig):

@@ -50,7 +50,7 @@ class StoryGrader(BaseGrader[StoryTask, StoryFacts]):
         if len(task.references) > limits.references:
             message = f"it has {len(task.references)} references, and limits.references is {limits.references}"
             raise InternalFault(f"this task cannot be judged: {message}", retryable=False)
-        answer = read(submission.completion, limits.reading)
+        answer = read(submission.completion, limits.characters, limits.lines)
         seen = judged(answer, asked_by(task), self.config.gate.gate, self.encoder)
         if rubric != SCRUM:
             return seen.facts, seen.cpu_s

@@ -108,23 +108,18 @@ class StoryList:
     flags: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ReadingLimits:
-    characters: int
-    """Of the text behind the thinking."""
-    lines: int
-    """What stands behind them is counted and not read."""
+def read(completion: str, characters: int, most_lines: int) -> StoryList:
+    """The stories in `completion`, in the order in which they stand there.
 
-
-def read(completion: str, limits: ReadingLimits) -> StoryList:
-    """The stories in `completion`, in the order in which they stand there."""
-    text, flags = visible(completion, limits.characters)
+    `characters`: at most, behind the thinking. `most_lines`: what stands behind them is counted and not read.
+    """
+    text, flags = visible(completion, characters)
     if VOID & set(flags):
         return StoryList((), (), 0, tuple(flags))
-    groups, frames = _grouped(text.splitlines(), limits.lines)
+    groups, frames = _grouped(text.splitlines(), most_lines)
     stories: list[Story] = []
     rejected: list[Rejected] = []
-    for line, part in groups[: limits.lines]:
+    for line, part in groups[:most_lines]:
         found = read_story(part, line)
         if isinstance(found, Story):
             stories.append(found)
