@@ -62,11 +62,12 @@ def story_checks() -> Iterator[Check]:
     yield (found := extra("story", "onnxruntime", "the story grader"))
     if not found.fine:
         return
-    from services.graders.story.config import load_config
+    from services.graders.base.config_loader import read_settings
+    from services.graders.story.config import StoryConfig
     from services.graders.story.export import whereabouts
 
     def model() -> str:
-        config = load_config()
+        config = read_settings(StoryConfig, "story")
         return f"{whereabouts(config.model)}; run by {config.backend} in {config.precision}"
 
     yield run_check("story", model, needed=False)

@@ -107,9 +107,6 @@ def halves(stories: Sequence[str]) -> tuple[str, str]:
     return "\n".join(stories[0:kept:2]), "\n".join(stories[1:kept:2])
 
 
-# -------------------------------------------------------------------------------------------------------- reading
-
-
 def story_rows() -> dict[str, dict[str, Any]]:
     """The shipped story tasks, by id."""
     rows = read_rows(configs() / "tasks" / "story.jsonl")
@@ -158,9 +155,6 @@ def _refuse_doubles(path: Path, names: Sequence[str]) -> None:
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise Misuse(f"{path}: occurs twice: {', '.join(twice)}")
-
-
-# -------------------------------------------------------------------------------------------------------- judging
 
 
 def submissions_of(sprints: Iterable[Sprint]) -> Iterator[Submission]:

@@ -196,9 +196,6 @@ def _rlimits(limits: Limits) -> list[str]:
     ]
 
 
-# ------------------------------------------------------------------------------------------------------ processes
-
-
 @contextmanager
 def _sealed_file(data: bytes) -> Iterator[int]:
     """A file in memory with `data`, at its start. Boxes get their input this way: nothing of theirs is on disk."""

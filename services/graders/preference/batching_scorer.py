@@ -87,8 +87,6 @@ class Scorer:
             wanted.scored.set_exception(InternalFault("the preference scorer is closed"))
         self._thread.join(timeout=self._hang_s)
 
-    # --------------------------------------------------------------------------------------------- the scorer's thread
-
     def _run(self) -> None:
         while taken := self._drained():
             for one_pass in make_batches(taken, self._batch_tokens):

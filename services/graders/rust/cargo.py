@@ -60,7 +60,14 @@ class Project:
         self.folder = folder
         self._command = [str(cargo), "--config", str(folder / "settings.toml")]
         self._offline = ["--offline"] if directory else []
-        self._environment = _environment(rustc)
+        # Without what would change how crates are built; where crates come from is the user's to say.
+        self._environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("CARGO", "RUST")) or name.startswith(_KEPT)
+        }
+        self._environment |= dict.fromkeys(("CARGO_ENCODED_RUSTFLAGS", "RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER"), "")
+        self._environment |= {"RUSTC": str(rustc), "CARGO_TERM_COLOR": "never"}
         settings = _SETTINGS
         if directory:
             # No file of the user's is read or written then: cargo gets a home of its own.
@@ -116,14 +123,3 @@ class Project:
             said = done.stderr[max(0, done.stderr.find("error")) :].strip()
             raise InternalFault(f"the crates of the Rust grader could not be built: {said[:3000]}", retryable=False)
         return done
-
-
-def _environment(rustc: Path) -> dict[str, str]:
-    """Without what would change how crates are built; where crates come from is the user's to say."""
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("CARGO", "RUST")) or name.startswith(_KEPT)
-    }
-    none = dict.fromkeys(("CARGO_ENCODED_RUSTFLAGS", "RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER"), "")
-    return {**kept, **none, "RUSTC": str(rustc), "CARGO_TERM_COLOR": "never"}

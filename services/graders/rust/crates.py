@@ -108,11 +108,6 @@ class Crates(Section):
             raise ValueError(f"listed twice: {', '.join(twice)}")
         return crates
 
-    @property
-    def dependencies(self) -> str:
-        """The section of that name of a Cargo.toml."""
-        return "".join(crate.dependency for crate in self.list)
-
 
 @dataclass(frozen=True, slots=True)
 class Prebuilt:
@@ -166,10 +161,15 @@ def build(crates: Crates, rustc: Path, cargo: Path, progress: Callable[[str], No
             progress(
                 f"building for Rust answers, once: {', '.join(f'{one.name} {one.version}' for one in crates.list)}"
             )
-            with _workplace(target) as folder:
-                directory = crates.source.directory if isinstance(crates.source, Directory) else None
-                project = Project(folder, crates.dependencies, directory, rustc, cargo)
-                _built(project, crates, about, key).rename(target)
+            directory = crates.source.directory if isinstance(crates.source, Directory) else None
+            dependencies = "".join(crate.dependency for crate in crates.list)
+            folder = Path(f"{target}.building")
+            shutil.rmtree(folder, ignore_errors=True)  # left by a build that was killed
+            folder.mkdir(mode=0o755)
+            try:
+                _built(Project(folder, dependencies, directory, rustc, cargo), crates, about, key).rename(target)
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
     record = json.loads((target / _RECORD).read_text())
     return Prebuilt(target, record["revision"], record["externs"], tuple(record["search"]))
 
@@ -205,21 +205,6 @@ def _alone(target: Path) -> Iterator[None]:
     with open(f"{target}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-
-
-@contextmanager
-def _workplace(target: Path) -> Iterator[Path]:
-    """An empty folder beside `target`, what a build that was killed left there included; removed in the end."""
-    folder = Path(f"{target}.building")
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(mode=0o755)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-# ------------------------------------------------------------------------------------------------------- building
 
 
 def _built(project: Project, crates: Crates, about: str, key: str) -> Path:

@@ -108,8 +108,6 @@ def source_text(source: str, token: Token) -> str:
     return "r#" + token.text if marked else token.text
 
 
-# ---------------------------------------------------------------------------------------------------------- items
-
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 _NAMED = frozenset({"fn", "struct", "enum", "union", "trait", "type", "mod", "const", "static", "macro_rules"})
 _BEFORE_FUNCTION = frozenset({"const", "unsafe", "extern", "async", "default"})

@@ -75,8 +75,6 @@ def _pin(function: Function, path: str, name: str) -> TypePin:
     return TypePin(name, f"#[allow(warnings)] fn pin<{given}>(){where} {{ {alone}let _: {pointer} = {path}; }}")
 
 
-# ------------------------------------------------------------------------------------------------------- functions
-
 _Tokens = Sequence[Token]
 
 
@@ -149,9 +147,6 @@ def _type_of(parameter: _Tokens) -> _Tokens:
         if token.text == ":" and ":" not in beside:
             return [*parameter[at + 1 :]]
     return [token for token in parameter if token.text != "mut" or parameter[0].text == "&"]
-
-
-# ---------------------------------------------------------------------------------------------------------- pieces
 
 
 def _generics(body: _Tokens) -> tuple[tuple[_Tokens, ...], _Tokens]:

@@ -127,9 +127,6 @@ def _after_inner_attributes(text: str) -> int:
     return position
 
 
-# --------------------------------------------------------------------------------------------------------- imports
-
-
 def _with_safe_imports(task: RustTask, names: Collection[str], start: int) -> str:
     text = task.tests
     out: list[str] = []

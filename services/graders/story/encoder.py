@@ -58,15 +58,6 @@ class _Row(NamedTuple):
     cpu_s: float
 
 
-class _Given(NamedTuple):
-    """What the model gave for one pass."""
-
-    vectors: Floats
-    inner: Floats
-    cpu_s: float
-    """Of one text."""
-
-
 @dataclass(slots=True, eq=False)
 class _Caller:
     """A thread that waits, woken once, when all that it asked for is there."""
@@ -154,8 +145,6 @@ class Encoder:
         self._wake_one()
         self._thread.join(timeout=self._hang_s)
 
-    # -------------------------------------------------------------------------------------------- the callers' threads
-
     def _looked_up(self, texts: Sequence[str], caller: _Caller) -> tuple[dict[str, _Row], list[_Wanted], list[str]]:
         """What is known of `texts`, which are distinct, what others wait for already, and what is new."""
         rows: dict[str, _Row] = {}
@@ -208,13 +197,10 @@ class Encoder:
             if not self._answered:
                 self._lock.notify_all()
 
-    # --------------------------------------------------------------------------------------------- the encoder's thread
-
     def _run(self) -> None:
         while taken := self._drained():
             planned = make_batches(taken, self._max_pass_tokens)
-            given = [self._given(one_pass) for one_pass in planned]
-            for one_pass, rows in zip(planned, map(_rows, given, planned), strict=True):
+            for one_pass, rows in zip(planned, [self._rows(one_pass) for one_pass in planned], strict=True):
                 self._settle(one_pass, rows)
             self._wake_one()
 
@@ -229,19 +215,21 @@ class Encoder:
             self._lock.wait_for(lambda: not self._answered or self._closed, CALLER_RESUME_TIMEOUT_S)
             return [self._queue.popleft() for _ in range(min(len(self._queue), MAX_DRAIN_TEXTS))]
 
-    def _given(self, one_pass: Sequence[_Wanted]) -> _Given | Fault:
+    def _rows(self, one_pass: Sequence[_Wanted]) -> Sequence[_Row | Fault]:
+        """What the model gave for one pass, or the fault for each of its texts."""
         try:
             self._refuse_when_closed()
             self._pass_since, cpu_s = time.monotonic(), time.thread_time()
             with boundary(InternalFault, "the story model failed"):
                 vectors, inner = self._backend.encode(*padded([wanted.ids for wanted in one_pass]))
+            if not (len(vectors) == len(inner) == len(one_pass) and np.isfinite(vectors).all()):
+                raise InternalFault("the story model gave no usable vectors")
         except Fault as fault:
-            return fault
+            return [fault] * len(one_pass)
         finally:
             self._pass_since = None
-        if not (len(vectors) == len(inner) == len(one_pass) and np.isfinite(vectors).all()):
-            return InternalFault("the story model gave no usable vectors")
-        return _Given(vectors, inner, (time.thread_time() - cpu_s) / len(one_pass))
+        share_s = (time.thread_time() - cpu_s) / len(one_pass)
+        return [_Row(vector.copy(), hidden.copy(), share_s) for vector, hidden in zip(vectors, inner, strict=True)]
 
     def _settle(self, one_pass: Sequence[_Wanted], rows: Sequence[_Row | Fault]) -> None:
         with self._lock:
@@ -254,15 +242,6 @@ class Encoder:
                     caller.left -= 1
                     if not caller.left:
                         self._answered.append(caller)
-
-
-def _rows(given: _Given | Fault, one_pass: Sequence[_Wanted]) -> Sequence[_Row | Fault]:
-    if isinstance(given, Fault):
-        return [given] * len(one_pass)
-    return [
-        _Row(vector.copy(), hidden.copy(), given.cpu_s)
-        for vector, hidden in zip(given.vectors, given.inner, strict=True)
-    ]
 
 
 def _awaited(wanted: _Wanted, caller: _Caller) -> _Wanted:
