@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from gradus.contract import Graded, GraderDescription, GraderInfo, Submission, TaskSubmission, explain
 from gradus.descriptions import describe
 from gradus.errors import InternalFault
-from gradus.tasks.base import Task
+from gradus.tasks.base import AnyTask, Task
 from services.graders.base import Facts
 from services.graders.base.config_loader import GraderConfig, settings_file
 from services.graders.base.revision import revision
@@ -101,13 +101,14 @@ class BaseGrader(ABC, Generic[TaskT, FactsT]):
         """What was seen of the submission, and the CPU seconds that it used in boxes or in a model."""
 
     def _typed(self, submission: Submission) -> TaskSubmission[TaskT]:
-        if isinstance(submission, TaskSubmission):
-            if not isinstance(submission.task, self.task):
+        asked = submission.task.model_dump() if isinstance(submission.task, AnyTask) else submission.task
+        if isinstance(submission, TaskSubmission) and isinstance(asked, Task):
+            if not isinstance(asked, self.task):
                 message = f"the {self.name} grader was given a {type(submission).__name__}"
                 raise InternalFault(message, retryable=False)
             return submission
         try:
-            task = self.task.model_validate(submission.task)
+            task = self.task.model_validate(asked)
             return TaskSubmission[Any](
                 id=submission.id, prompt=submission.prompt, completion=submission.completion, task=task
             )
