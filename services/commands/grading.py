@@ -110,43 +110,20 @@ def attack(
     Prints a table; exit status 1 when anything got credit that it did not earn, or broke the grader.
     """
     from gradus.descriptions import grader_named
-    from services.attacks.code import load_attacks
+    from services.attacks import load_corpus
 
     name = grader_named(grader)
-    if name == "story":
-        raise typer.Exit(_attack_stories(name, url, deadline_s, api_key, slots, quiet))
-    corpus = list(load_attacks(name))
-    results = _graded(name, [one.submission() for one in corpus], url, deadline_s, api_key, slots)
-    through = 0
-    for one, result in zip(corpus, with_progress(results, len(corpus), "attacking", quiet), strict=True):
-        problem = one.got_through(result)
-        through += problem is not None
-        seen = f"{result.stage:8} {result.reward:.2f}" if result.status == "graded" else "fault        "
-        print(f"{'held   ' if problem is None else 'THROUGH'} {seen}  {one.name:32} must not {one.must_not}")
-        if problem is not None:
-            print(f"        got {problem}")
-    print(f"{len(corpus) - through} of {len(corpus)} attacks held")
-    if through:
-        raise typer.Exit(1)
-
-
-def _attack_stories(
-    name: GraderName, url: str | None, deadline_s: float, api_key: str | None, slots: int | None, quiet: bool
-) -> int:
-    from services.attacks.stories import load_exceptions, load_sprints, outcomes, submissions_of, verdict_on
-
-    sprints, exceptions = load_sprints(), load_exceptions()
-    asked = list(submissions_of(sprints))
+    corpus = load_corpus(name)
+    asked = corpus.submissions()
     results = _graded(name, asked, url, deadline_s, api_key, slots)
-    counts = dict.fromkeys(("held", "known", "THROUGH"), 0)
-    wrong = 0
-    for one in outcomes(sprints, with_progress(results, len(asked), "attacking", quiet)):
-        word, problem = verdict_on(one, exceptions)
-        counts[word] += 1
-        wrong += problem is not None
-        place = f"{one.sprint.name}: {one.attack.kind}"
-        print(f"{word:7} {one.reward:.2f}  {place:60} must earn less than {one.half:.2f}")
-        if problem is not None:
-            print(f"        {problem}")
-    print(f"{counts['held']} of {sum(counts.values())} attacks held, {counts['known']} are known to pay")
-    return 1 if wrong else 0
+    counts, wrong = dict.fromkeys(corpus.words, 0), 0
+    for one in corpus.lines(with_progress(results, len(asked), "attacking", quiet)):
+        counts[one.word] += 1
+        print(f"{one.word:7} {one.text}")
+        if one.problem is not None:
+            wrong += 1
+            print(f"        {one.problem}")
+    known = f", {counts['known']} are known to pay" if "known" in counts else ""
+    print(f"{counts['held']} of {sum(counts.values())} attacks held{known}")
+    if wrong:
+        raise typer.Exit(1)

@@ -375,7 +375,7 @@ def test_weights_that_are_not_the_published_ones_are_refused_under_the_published
     with (other / "model.safetensors").open("r+b") as file:
         file.seek(-4, 2)
         file.write(b"\1\2\3\4")
-    monkeypatch.setattr(export, "_packaged", lambda model: other)
+    monkeypatch.setattr(export, "found_here", lambda model: other)
     with pytest.raises(InternalFault, match="does not hold the published weights"):
         open_model()
     assert open_model(str(other)).about.weights_sha256 != export.PUBLISHED[DEFAULT_MODEL]

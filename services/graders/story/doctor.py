@@ -6,8 +6,9 @@ PACKAGE = "onnxruntime"
 
 
 def look() -> str:
-    from services.graders.story.config import load_config
+    from services.graders.base.config_loader import read_settings
+    from services.graders.story.config import StoryConfig
     from services.graders.story.export import whereabouts
 
-    config = load_config()
+    config = read_settings(StoryConfig, "story")
     return f"{whereabouts(config.model)}; run by {config.backend} in {config.precision}"
