@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -46,17 +46,15 @@ class GradingAttempt:
 
     @property
     def framework(self) -> Framework:
-        if self.task.framework:
-            return self.task.framework
-        return Framework.OUNIT2 if _NAMES_OUNIT.search(self.task.tests) else Framework.ASSERT
+        named = Framework.OUNIT2 if _NAMES_OUNIT.search(self.task.tests) else Framework.ASSERT
+        return self.task.framework or named
 
     def sections(self) -> Sections:
         """What every request to the front says of the task."""
         # Names that must not meet the answer's: with a signature they cannot, and compiled tests can be used again.
         alias = "task" if self.task.signature is not None else secrets.token_hex(8)
-        said = {"module": self.task.module, "framework": self.framework.value, "alias": alias}
-        if self.task.signature is not None:
-            said["signature"] = self.task.signature
+        said = {"module": self.task.module, "framework": self.framework, "alias": alias}
+        said |= {} if self.task.signature is None else {"signature": self.task.signature}
         return {name: text.encode() for name, text in said.items()}
 
 
@@ -109,21 +107,19 @@ def facts_compiler_gave_up(*, limit: bool) -> CodeFacts:
 
 def facts_tests_do_not_compile(facts: CodeFacts, why: str) -> CodeFacts:
     """The tests do not fit this answer."""
-    return replace(
-        facts, stage=Stage.COMPILE, diagnostics=(*facts.diagnostics, Diagnostic(stage=Stage.COMPILE, message=why))
-    )
+    misfit = Diagnostic(stage=Stage.COMPILE, message=why)
+    return replace(facts, stage=Stage.COMPILE, diagnostics=(*facts.diagnostics, misfit))
 
 
 def facts_of_run(facts: CodeFacts, proof: HarnessReport, limit: str | None, reason: str | None) -> CodeFacts:
     """The tests ran: what was proven, and the limit that ended the run if one did."""
-    # A suite that came to nothing proves nothing: it counts as one test that did not pass.
-    tests = proof.tests if proof.tests.total else TestCount(passed=0, total=1)
-    reasons: Iterable[str] = (*((reason,) if reason else ()), *proof.reasons)
+    reasons = (reason, *proof.reasons) if reason else proof.reasons
     return replace(
         facts,
         stage=Stage.TESTS,
         compiled=True,
-        tests=tests,
-        flags=(*facts.flags, *((f"limit:{limit}",) if limit else ())),
+        # A suite that came to nothing proves nothing: it counts as one test that did not pass.
+        tests=proof.tests if proof.tests.total else TestCount(passed=0, total=1),
+        flags=(*facts.flags, f"limit:{limit}") if limit else facts.flags,
         diagnostics=tuple(Diagnostic(stage=Stage.TESTS, message=text) for text in reasons),
     )
