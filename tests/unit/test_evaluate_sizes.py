@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from report_runs import RIGHT, WRONG, verdict
 
-from services.extract import extract
+from gradus.extract import extract
 from trainer.config import DataConfig
 from trainer.data import read_examples
 from trainer.evaluate.details import details_of
