@@ -88,7 +88,7 @@ def _train_once(run: Run, start: str, tokenizer: Any) -> None:
         trainer, watch = _trainer(run, start, tokenizer), UpdateWatch()
         trainer.served = served
         trainer.add_callback(watch)
-        measured = HeldOut(run, tokenizer, trainer.max_completion_length)
+        measured = HeldOut(run, tokenizer, trainer)
         _train_between_measurements(trainer, run, measured, watch)
         save_final(trainer, run.folder.final)
 

@@ -20,12 +20,12 @@ from trainer.config import PromptConfig, TrainConfig
 from trainer.data import Example
 from trainer.evaluate.command import main
 from trainer.evaluate.endpoint import Server
-from trainer.evaluate.folder import EvalFolder, read_evaluation
 from trainer.evaluate.judging import ServiceJudge
-from trainer.evaluate.outcome import Evaluation
+from trainer.evaluate.outcome import Evaluation, read_evaluation
 from trainer.evaluate.preparing import Asked, config_beside, folder_name, plan_of, problems_of, prompt_config
 from trainer.evaluate.report import write_report
 from trainer.evaluate.report.history import read_run
+from trainer.evaluate.store import EvalFolder
 
 TASKS: list[Json] = [
     {"id": "a", "difficulty": "easy", "prompt": "(* a *)", "tests": "let () = assert (f 1 = 2)"},

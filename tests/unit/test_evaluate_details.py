@@ -7,14 +7,14 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from report_runs import RIGHT, STUCK, UNTYPED, WRONG, XSS, verdict
+from report_runs import RIGHT, STUCK, UNTYPED, WRONG, XSS, record_of, verdict
 
 from gradus.contract import Diagnostic, Faulted, Graded, Severity, Stage, TestCount
-from trainer.evaluate.causes import cause_of
-from trainer.evaluate.details import details_of, histogram
 from trainer.evaluate.exports import junit_of, table_of
-from trainer.evaluate.figures import quantiles
-from trainer.evaluate.outcome import Evaluation, measurement_of, record_of, typical_of
+from trainer.evaluate.figures import details_of, histogram
+from trainer.evaluate.intervals import quantiles
+from trainer.evaluate.outcome import Evaluation, measurement_of
+from trainer.evaluate.verdicts import cause_of, typical_of
 from trainer.languages.ocaml import is_imperative
 from trainer.rewards import Record
 

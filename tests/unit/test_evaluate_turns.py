@@ -11,23 +11,22 @@ from typing import Any
 import pytest
 from fake_grader import HIDDEN, Service
 from fake_openai_server import Json, OpenAiLike, Reply, refused
-from report_runs import RIGHT, STUCK, WRONG
+from report_runs import RIGHT, STUCK, WRONG, record_of
 from sample_evaluations import evaluation_of
 
 from gradus.client import RewardClient
 from gradus.contract import Diagnostic, Faulted, Graded, Severity, Stage, TestCount
 from gradus.errors import Misuse
 from gradus.feedback import repair_turn, reply
-from trainer.evaluate.again import continued, without_thoughts
+from trainer.evaluate.collect import continued, without_thoughts
 from trainer.evaluate.command import main
-from trainer.evaluate.comparable import incomparable
 from trainer.evaluate.endpoint import Server
-from trainer.evaluate.folder import EvalFolder, read_evaluation
+from trainer.evaluate.figures import Turns, turns_of
 from trainer.evaluate.judging import ServiceJudge
-from trainer.evaluate.outcome import Evaluation, measurement_of, record_of
+from trainer.evaluate.outcome import Evaluation, incomparable, measurement_of, read_evaluation
 from trainer.evaluate.preparing import Asked
 from trainer.evaluate.report.evaluated import page_of
-from trainer.evaluate.turns import Turns, turns_of
+from trainer.evaluate.store import EvalFolder
 from trainer.pipeline.gates import Gate, judge
 from trainer.rewards import Record
 

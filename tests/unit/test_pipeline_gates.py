@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from gradus.errors import Misuse
 from tests.conftest import Cli
+from trainer.evaluate.intervals import holm
 from trainer.pipeline.gates import Gate, Judged, judge
-from trainer.pipeline.holm import holm
 from trainer.pipeline.metrics import Figure, NoFigure, at, read_figure
 
 RATE = {"value": 0.5, "low": 0.4, "high": 0.6, "confidence": 0.95, "method": "wilson"}

@@ -112,7 +112,6 @@ def test_greedy_completions_do_not_depend_on_their_batch(tiny: tuple[Any, Any]) 
 
 def test_a_seed_repeats_samples_and_leaves_the_random_state_alone(tiny: tuple[Any, Any]) -> None:
     import torch
-
     from trainer.sample import sample
 
     torch.manual_seed(5)
@@ -136,8 +135,9 @@ def test_sampling_puts_the_model_back_as_it_was(tiny: tuple[Any, Any]) -> None:
 
 
 def test_a_chat_prompt_is_completed_through_the_template(tiny: tuple[Any, Any]) -> None:
-    from trainer.prompts import token_ids
     from trainer.sample import sample
+
+    from trainer.prompts import token_ids
 
     chat = [{"role": "user", "content": "add 1"}]
     assert tiny[1].decode(token_ids(tiny[1], chat)).endswith("add 1<|im_end|>\n<|im_start|>assistant\n")
@@ -145,7 +145,7 @@ def test_a_chat_prompt_is_completed_through_the_template(tiny: tuple[Any, Any]) 
 
 
 def test_a_completion_tells_its_length_and_whether_it_was_cut_off(tiny: tuple[Any, Any]) -> None:
-    from trainer.sample import draw
+    from trainer.evaluate.local import draw
 
     model, tokenizer = tiny
     (cut,) = draw(model, tokenizer, ["let f x ="], 0.0, 5)

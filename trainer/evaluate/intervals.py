@@ -45,8 +45,13 @@ class Rate(Part):
 
     @property
     def fallback(self) -> str | None:
-        """Why the interval is not of the usual method; None where it is."""
-        return self.method if self.method in (WILSON_ALIKE, NEWCOMBE, NO_WIDTH) else None
+        """The method and why it was used where the usual one was not; None where it was."""
+        return self.method if ":" in self.method else None
+
+    @property
+    def text(self) -> str:
+        """The share in percent with its interval, and the method where that is a fallback."""
+        return f"{self.value:.1%} ({self.low:.1%} to {self.high:.1%})" + (f"; {self.method}" if self.fallback else "")
 
 
 class Quantiles(Part):

@@ -20,10 +20,8 @@ from gradus.contract import GraderName, explain
 from gradus.errors import Misuse
 from trainer.config import DataConfig, ModelConfig, PromptConfig, RunConfig, TrainConfig
 from trainer.data import Example, read_examples
-from trainer.evaluate.asking import Ask, Key, Outcome, Plan, Source
 from trainer.evaluate.endpoint import Endpoint, Server, models_at
-from trainer.evaluate.local import LocalModel
-from trainer.evaluate.measure import Problem, fingerprint
+from trainer.evaluate.plan import Ask, Key, Outcome, Plan, Problem, Source, fingerprint
 from trainer.prompts import render
 from trainer.stages.settings import STAGES, RowStage
 
@@ -89,10 +87,12 @@ class _Later:
     plan: Plan
     trained_with: RunConfig | None
     keep_special: bool
-    loaded: LocalModel | None = None
+    loaded: Source | None = None
 
     def write(self, asks: Sequence[Ask], wanted: AbstractSet[Key]) -> AsyncIterator[tuple[Ask, Outcome]]:
         if self.loaded is None:
+            from trainer.evaluate.local import LocalModel  # loads torch
+
             model, tokenizer = load(self.plan.model, self.trained_with)
             self.loaded = LocalModel(model, tokenizer, self.plan, self.asked.batch_size, keep_special=self.keep_special)
         return self.loaded.write(asks, wanted)

@@ -1,7 +1,7 @@
-"""What a model is asked and what comes back: asks in a fixed order, each with a key of its own and a seed of its own.
+"""What a model is asked and what comes back: asks in a fixed order, each with its own key and its own seed.
 
-It asks nobody: `endpoint` and `local` are the two sources of completions. What was asked for is a `Plan`; a folder
-holds the completions of one plan.
+A `Plan` is everything that decides what is asked; a folder holds the completions of one plan. Sources of completions
+are `endpoint`, `local` and, during a run, the run's generation server (`trainer.held_out`).
 """
 
 from __future__ import annotations
@@ -16,18 +16,42 @@ from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from trainer.evaluate.measure import Problem
-from trainer.evaluate.outcome import Mode
+from gradus.tasks.base import Task
 from trainer.prompts import Prompt
 
 PLAN_SCHEMA: Literal["gradus/plan@1"] = "gradus/plan@1"
 
+Mode = Literal["sampled", "greedy"]
 Key = tuple[str, str, int, int]
 """(mode, task id, sample, turn): one completion of a plan."""
 MAX_TURNS = 32
 
 OURS = frozenset({"model", "messages", "prompt", "n", "stream"})
 """Fields of a request that are decided otherwise: each is one completion, whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One held-out task with its prompt as the model reads it."""
+
+    id: str
+    prompt: Prompt
+    task: Task | None
+    """None where nothing is judged."""
+    kind: str | None = None
+    opening: str = ""
+    """What the prompt has already written of each completion."""
+    difficulty: str | None = None
+    stub: str | None = None
+    """The code that an answer starts from."""
+    tools: Sequence[Mapping[str, Any]] | None = None
+    """That are declared to the model, with messages."""
+
+    @property
+    def text(self) -> str:
+        if isinstance(self.prompt, str):
+            return self.prompt
+        return "\n\n".join(f"[{message['role']}]\n{message['content']}" for message in self.prompt)
 
 
 def _sendable(body: dict[str, Any]) -> dict[str, Any]:
@@ -85,12 +109,8 @@ class Plan(BaseModel):
         for name in type(self).model_fields:
             mine, theirs = getattr(self, name), getattr(other, name)
             if mine != theirs:
-                yield f"{name} was {_shown(mine)} and is now {_shown(theirs)}"
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
+                was, now = (text if len(text := repr(value)) <= 80 else text[:77] + "..." for value in (mine, theirs))
+                yield f"{name} was {was} and is now {now}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +196,28 @@ def asks_of(problems: Sequence[Problem], plan: Plan) -> list[Ask]:
     ]
 
 
+def batches_of(asks: Sequence[Ask], size: int) -> Iterator[list[Ask]]:
+    """Neighbours of one temperature together, at most `size` of them."""
+    batch: list[Ask] = []
+    for ask in asks:
+        if batch and (len(batch) == size or ask.temperature != batch[0].temperature):
+            yield batch
+            batch = []
+        batch.append(ask)
+    if batch:
+        yield batch
+
+
 def seed_of(seed: int, *place: str | int) -> int:
     """31 bits, which every server takes, for one completion of a plan with that seed."""
     text = "\0".join(map(str, (seed, *place))).encode(errors="replace")
     return int.from_bytes(hashlib.sha256(text).digest()[:4]) >> 1
+
+
+def fingerprint(problems: Sequence[Problem]) -> str:
+    """Of tasks as they are asked, prompts and tests."""
+    content = [
+        [problem.id, problem.text, problem.task.model_dump(mode="json") if problem.task else None]
+        for problem in problems
+    ]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
