@@ -18,7 +18,7 @@ from gradus.client import RewardClient
 from gradus.contract import Diagnostic, Faulted, Graded, Severity, Stage, TestCount
 from gradus.errors import Misuse
 from gradus.feedback import repair_turn, reply
-from trainer.evaluate.collect import continued, without_thoughts
+from trainer.evaluate.collect import continued
 from trainer.evaluate.command import main
 from trainer.evaluate.endpoint import Server
 from trainer.evaluate.figures import Turns, turns_of
@@ -166,9 +166,8 @@ def test_a_chat_goes_on_without_thoughts_and_a_text_below_itself() -> None:
         {"role": "user", "content": "No."},
     ]
     assert continued("(* f *)\n", "let f = 1", "No.") == "(* f *)\nlet f = 1\n\nNo.\n\n"
-    assert without_thoughts("<think> and so on") == ""
-    assert without_thoughts("let f = 1") == "let f = 1"
-    assert without_thoughts("a </think> b </think> c") == " c"
+    for text, shown in (("<think> and so on", ""), ("let f = 1", "let f = 1"), ("a </think> b </think> c", " c")):
+        assert continued(asked, text, "No.")[1] == {"role": "assistant", "content": shown}
 
 
 # ---------------------------------------------------------------------------------------------------- whole evaluations

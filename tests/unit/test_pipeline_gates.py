@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradus.errors import Misuse
@@ -160,6 +160,7 @@ def stepwise(p_values: list[float], level: float) -> list[bool]:
     return counts
 
 
+@settings(deadline=None)  # the first call loads statsmodels
 @given(st.lists(st.integers(0, 1000).map(lambda n: n / 1000), max_size=8), st.sampled_from([0.01, 0.05, 0.1]))
 def test_adjusted_p_values_decide_as_the_stepwise_procedure_does(p_values: list[float], level: float) -> None:
     by_steps = stepwise(p_values, level)
