@@ -19,8 +19,19 @@ from trainer.evaluate.collect import collect
 from trainer.evaluate.judging import ServiceJudge
 from trainer.evaluate.local import LocalModel, ends_of, why_too_long
 from trainer.evaluate.outcome import Evaluation, evaluation_of, figures_path, write_outcome
-from trainer.evaluate.plan import Ask, ErrorKind, Key, Outcome, Plan, Source, Unwritten, Written, batches_of
-from trainer.evaluate.preparing import Asked, plan_of, problems_of
+from trainer.evaluate.plan import (
+    Ask,
+    ErrorKind,
+    Key,
+    Outcome,
+    Plan,
+    Source,
+    Unwritten,
+    Written,
+    batches_of,
+    make_plan,
+    problems_of,
+)
 from trainer.evaluate.store import Completions
 from trainer.prompts import token_ids
 from trainer.ranks import any_rank, is_leader
@@ -44,18 +55,20 @@ class HeldOut(TrainerCallback):  # type: ignore[misc]
         self._problems = problems_of(examples, config.prompt)
         self._plan: Plan | None = None
         if self._problems and (asked.samples or asked.greedy):
-            options = Asked(
+            self._plan = make_plan(
+                self._problems,
+                config.prompt,
                 model=config.model.name,
+                served=self._served,
+                tasks=config.data.eval_dataset or config.data.dataset,
+                grader=config.reward.judge,
+                rubric=config.reward.rubric,
                 samples=asked.samples,
-                temperature=asked.temperature if asked.samples else 0.0,
+                temperature=asked.temperature,
                 greedy=asked.greedy,
                 max_new_tokens=trainer.max_completion_length,
                 seed=config.seed,
             )
-            tasks = config.data.eval_dataset or config.data.dataset
-            grader, rubric = config.reward.judge, config.reward.rubric
-            plan = plan_of(options, tasks, self._problems, config.prompt, grader=grader, rubric=rubric)
-            self._plan = plan.model_copy(update={"served": self._served})
 
     def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
         every = self._run.config.evaluation.every_steps

@@ -99,7 +99,8 @@ def evaluate(
     gradus eval runs/my/final configs/tasks/ocaml.jsonl --samples 4
     gradus eval configs/tasks/rust.jsonl --grader rust --endpoint http://localhost:8000/v1 --model Qwen/Qwen2.5-7B
     """
-    old = {"seed": seed, "top_p": top_p, "stop": stop or None, "body": _fields(body), "chat": chat, "system": system}
+    old: dict[str, Any] = {"seed": seed, "top_p": top_p, "stop": stop or None, "body": _fields(body), "chat": chat}
+    old |= {"system": system}
     old |= {"template": template, "api_key_env": api_key_env, "concurrency": concurrency, "timeout_s": timeout_s}
     old |= {"attempts": attempts, "batch_size": batch_size, "config": config, "slots": slots}
     if instead := [
@@ -259,7 +260,8 @@ def sample(
     \b
     gradus sample prompts.jsonl --endpoint http://localhost:8000/v1 --samples 8 --out completions.jsonl
     """
-    old = {"seed": seed, "top_p": top_p, "stop": stop or None, "body": _fields(body), "chat": chat, "system": system}
+    old: dict[str, Any] = {"seed": seed, "top_p": top_p, "stop": stop or None, "body": _fields(body), "chat": chat}
+    old |= {"system": system}
     old |= {"template": template, "api_key_env": api_key_env, "concurrency": concurrency, "timeout_s": timeout_s}
     old |= {"attempts": attempts, "batch_size": batch_size}
     named, prompts = _model_and_file(what, model, endpoint, "PROMPTS")

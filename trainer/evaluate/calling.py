@@ -1,4 +1,4 @@
-"""`gradus eval --calls`: whether a model calls tools as they are declared, and the one that is due. Runs no tool.
+"""`gradus eval-tools`: whether a model calls tools as they are declared, and the one that is due. Runs no tool.
 
 Trajectories of `gradus tasks trajectories` (or others in its two forms) are cut before each turn of the assistant; the
 model is asked for that turn. What it wrote is held to the declared schemas, and its first call to the trajectory's.

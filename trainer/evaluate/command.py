@@ -22,13 +22,12 @@ from trainer.evaluate.exports import junit_of, table_of
 from trainer.evaluate.figures import Turns
 from trainer.evaluate.judging import Judge
 from trainer.evaluate.outcome import Evaluation, Measurement, evaluation_of
-from trainer.evaluate.plan import Plan, Problem, Source, asks_of
+from trainer.evaluate.plan import Plan, Problem, Source, asks_of, problems_of
 from trainer.evaluate.preparing import (
     Asked,
     config_of,
     examples_of,
     plan_of,
-    problems_of,
     prompt_config,
     source_of,
     with_model,

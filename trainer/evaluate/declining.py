@@ -1,4 +1,4 @@
-"""`gradus eval --declines`: whether a model declines what cannot be done, and nothing else. Grades no code.
+"""`gradus eval-refusals`: whether a model declines what cannot be done, and nothing else. Grades no code.
 
 Each thing is asked with the same instruction: code, or one line `CANNOT: reason`. Answers are judged by that form and
 by no taste: a text that has neither is wrong either way, so that no phrase has to be guessed.

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Protocol
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from gradus.contract import explain
+from gradus.errors import Misuse
 from gradus.tasks.base import Task
-from trainer.prompts import Prompt
+from trainer.config import PromptConfig
+from trainer.data import Example
+from trainer.prompts import Prompt, render
 
 PLAN_SCHEMA: Literal["gradus/plan@1"] = "gradus/plan@1"
 
@@ -111,6 +115,37 @@ class Plan(BaseModel):
             if mine != theirs:
                 was, now = (text if len(text := repr(value)) <= 80 else text[:77] + "..." for value in (mine, theirs))
                 yield f"{name} was {was} and is now {now}"
+
+
+def make_plan(problems: Sequence[Problem], prompt: PromptConfig, *, tasks: str, **fields: Any) -> Plan:
+    """The plan for these problems, whose prompts were made by `prompt`; `fields` are the plan's others.
+
+    Raises Misuse for no problems or two with one id, and for values that make no sense.
+    """
+    if not problems or len({problem.id for problem in problems}) != len(problems):
+        raise Misuse(f"{tasks}: needs at least one task, each with an id of its own")
+    asked_as = "chat" if prompt.style == "chat" else "text"
+    own = {"tasks": tasks, "tasks_sha256": fingerprint(problems), "asked_as": asked_as, "opening": prompt.opening}
+    try:
+        return Plan.model_validate({**own, **fields})
+    except ValidationError as error:
+        raise Misuse(explain(error)) from None
+
+
+def problems_of(examples: Iterable[Example], prompt: PromptConfig) -> list[Problem]:
+    """The tasks with their prompts as the model reads them."""
+    return [
+        Problem(
+            example.id,
+            render(prompt, example),
+            example.task,
+            example.kind,
+            prompt.opening,
+            example.difficulty,
+            example.stub,
+        )
+        for example in examples
+    ]
 
 
 @dataclass(frozen=True, slots=True)

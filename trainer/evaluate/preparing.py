@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,8 +23,7 @@ from gradus.errors import Misuse
 from trainer.config import DataConfig, ModelConfig, PromptConfig, RunConfig, TrainConfig
 from trainer.data import Example, read_examples
 from trainer.evaluate.endpoint import Endpoint, Server, models_at
-from trainer.evaluate.plan import Ask, Key, Outcome, Plan, Problem, Source, fingerprint
-from trainer.prompts import render
+from trainer.evaluate.plan import Ask, Key, Outcome, Plan, Problem, Source, make_plan
 from trainer.stages.settings import STAGES, RowStage
 
 
@@ -176,33 +175,23 @@ def plan_of(
     rubric: str | None = None,
 ) -> Plan:
     """The plan for these problems. Raises Misuse for options that make no sense."""
-    if not problems or len({problem.id for problem in problems}) != len(problems):
-        raise Misuse(f"{tasks}: needs at least one task, each with an id of its own")
     sampled = asked.temperature != 0  # what is no number is refused below
     if not sampled and not asked.greedy:
         raise Misuse("temperature 0 is greedy; leave --no-greedy out, or sample at a temperature over 0")
-    try:
-        return Plan(
-            model=asked.model or "",
-            asked_as="chat" if prompt.style == "chat" else "text",
-            served=asked.server is not None,
-            tasks=tasks,
-            tasks_sha256=fingerprint(problems),
-            grader=grader,
-            rubric=rubric,
-            samples=asked.samples if sampled else 0,
-            temperature=asked.temperature if sampled else 0.0,
-            greedy=asked.greedy,
-            top_p=asked.top_p,
-            max_new_tokens=asked.max_new_tokens,
-            seed=asked.seed,
-            stop=asked.stop,
-            body=dict(asked.body),
-            opening=prompt.opening,
-            turns=asked.turns,
-        )
-    except ValidationError as error:
-        raise Misuse(explain(error)) from None
+    same = ("greedy", "top_p", "max_new_tokens", "seed", "stop", "turns")
+    return make_plan(
+        problems,
+        prompt,
+        model=asked.model or "",
+        served=asked.server is not None,
+        tasks=tasks,
+        grader=grader,
+        rubric=rubric,
+        samples=asked.samples if sampled else 0,
+        temperature=asked.temperature if sampled else 0.0,
+        body=dict(asked.body),
+        **{name: getattr(asked, name) for name in same},
+    )
 
 
 def prompt_config(asked: Asked, trained_with: RunConfig | None) -> PromptConfig:
@@ -221,22 +210,6 @@ def prompt_config(asked: Asked, trained_with: RunConfig | None) -> PromptConfig:
         return PromptConfig.model_validate({**base.model_dump(), **changes})
     except ValidationError as error:
         raise Misuse(explain(error)) from None
-
-
-def problems_of(examples: Iterable[Example], prompt: PromptConfig) -> list[Problem]:
-    """The tasks with their prompts as the model reads them."""
-    return [
-        Problem(
-            example.id,
-            render(prompt, example),
-            example.task,
-            example.kind,
-            prompt.opening,
-            example.difficulty,
-            example.stub,
-        )
-        for example in examples
-    ]
 
 
 def config_of(asked: Asked) -> RunConfig | None:
