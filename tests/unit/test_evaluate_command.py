@@ -201,7 +201,7 @@ def test_a_server_that_dies_in_the_middle_leaves_what_it_wrote(
     broken = said("x", chat=True)
     broken.breaks_off = True
     answer = lambda text, body, before: "reward 1" if text == "(* a *)" else broken  # noqa: E731
-    with OpenAiLike(answer).serving() as like, pytest.raises(QueueFault, match="goes on from there"):
+    with OpenAiLike(answer).serving() as like, pytest.raises(QueueFault, match="continues from there"):
         run(like, tasks, tmp_path / "out", service)
     assert not (tmp_path / "out/results.json").exists()
     with OpenAiLike(lambda text, body, before: "reward 0.5").serving() as like:

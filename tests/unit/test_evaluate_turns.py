@@ -393,6 +393,8 @@ def test_a_model_here_is_asked_again_until_its_window_is_full(tmp_path: Path, ta
 class _Harsh:
     """The service, to which nothing is right."""
 
+    calls_at_once = 2
+
     def __init__(self, inner: ServiceJudge) -> None:
         self._inner = inner
 
