@@ -104,7 +104,7 @@ def evaluate(
     old |= {"template": template, "api_key_env": api_key_env, "concurrency": concurrency, "timeout_s": timeout_s}
     old |= {"attempts": attempts, "batch_size": batch_size, "config": config, "slots": slots}
     if instead := [
-        name for name, data in (("calls", calls), ("declines", declines), ("perplexity", perplexity)) if data
+        name for name, data in (("perplexity", perplexity), ("calls", calls), ("declines", declines)) if data
     ]:
         if len(instead) > 1:
             raise Misuse(f"give one of {', '.join(f'--{name}' for name in instead)}: each is an evaluation of its own")
