@@ -119,6 +119,11 @@ def evaluate(
             return eval_perplexity(model or (what or [""])[0], perplexity, out, window)
         ask = eval_tools if calls is not None else eval_refusals
         given = [*(what or []), str(calls or declines)]
+        if len(what or []) + (model is not None) > 1 or (not what and model is None and endpoint is None):
+            new = "eval-tools" if calls is not None else "eval-refusals"
+            raise Misuse(
+                f"--{instead[0]} takes one model: gradus {new} MODEL FILE, or gradus {new} FILE --endpoint URL"
+            )
         settings = _settings(set_, old)
         raise typer.Exit(
             _ungraded(
