@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import unicodedata
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -44,3 +45,14 @@ def with_progress(items: Iterable[T], total: int, what: str, quiet: bool) -> Ite
         for item in items:
             yield item
             progress.advance(task)
+
+
+def visible(text: str) -> str:
+    """The text with every character that hides or moves others written out, such as U+202E, which reverses a line."""
+    return "".join(_shown(character) for character in text)
+
+
+def _shown(character: str) -> str:
+    if character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"):
+        return character
+    return chr(0x2400 + ord(character)) if ord(character) < 0x20 else f"\u27e8U+{ord(character):04X}\u27e9"

@@ -6,7 +6,7 @@ answers they are narrower: fences and thinking are no prose, a short remark is n
 
 from __future__ import annotations
 
-from services.extract import Answer
+from gradus.extract import Answer
 
 _WINDOW = 50
 _STRIDE = 25

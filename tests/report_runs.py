@@ -13,7 +13,8 @@ from typing import Any
 
 from gradus.contract import Diagnostic, Faulted, Graded, Stage, TestCount, faulted
 from gradus.errors import FaultKind
-from trainer.evaluate.outcome import Evaluation, Mode, measurement_of, record_of, write_outcome
+from trainer.evaluate.outcome import Evaluation, measurement_of, write_outcome
+from trainer.evaluate.plan import Mode
 from trainer.rewards import Record, outcome_of
 
 Result = Graded | Faulted
@@ -46,6 +47,14 @@ def verdict(reward: float, *, passed: bool = False, stage: Stage = Stage.TESTS, 
         "wall_ms": 1.0,
     }
     return Graded(**{**given, **more})
+
+
+def record_of(
+    result: Result, *, mode: Mode, task_id: str, kind: str | None, sample: int, prompt: str, completion: str
+) -> Record:
+    """One line of an evaluation's completions, without what its source reports of how it was written."""
+    asked: Record = {"mode": mode, "prompt_id": task_id, "kind": kind, "sample": sample}
+    return {**asked, "prompt": prompt, "completion": completion, **outcome_of(result)}
 
 
 RIGHT = verdict(1.0, passed=True)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from report_runs import MACHINE, RIGHT, STUCK, UNTYPED, WRONG, XSS, Result, verdict
+from report_runs import MACHINE, RIGHT, STUCK, UNTYPED, WRONG, XSS, Result, record_of, verdict
 
 from gradus.contract import Diagnostic, Faulted, Stage, faulted
 from gradus.errors import FaultKind
-from trainer.evaluate.outcome import Evaluation, Mode, measurement_of, record_of
-from trainer.evaluate.turns import Turns, turns_of
+from trainer.evaluate.figures import Turns, turns_of
+from trainer.evaluate.outcome import Evaluation, measurement_of
+from trainer.evaluate.plan import Mode
 from trainer.rewards import Record
 
 KINDS, DIFFICULTIES = ("lists", "trees", "strings"), ("easy", "medium", "hard", "easy")

@@ -1,24 +1,44 @@
 """Measures a model on the held-out tasks during a run, as `gradus eval` does; the figures stay in the run folder.
 
-Trains nothing; the figures and their intervals are `trainer.evaluate`'s.
+Completions are written by the run's generation server, if it has one, else by the first process.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from transformers import TrainerCallback
 
+from gradus.descriptions import GraderDescription
+from gradus.errors import GradusError
 from trainer.config import TrainConfig
 from trainer.data import Tasks
-from trainer.evaluate.judging import announced
-from trainer.evaluate.measure import Evaluated, Plan, Problem, evaluate, local_model
-from trainer.evaluate.outcome import Evaluation, figures_path, write_outcome
+from trainer.evaluate.collect import collect
+from trainer.evaluate.judging import ServiceJudge
+from trainer.evaluate.local import LocalModel, ends_of, why_too_long
+from trainer.evaluate.outcome import Evaluation, evaluation_of, figures_path, write_outcome
+from trainer.evaluate.plan import (
+    Ask,
+    ErrorKind,
+    Key,
+    Outcome,
+    Plan,
+    Source,
+    Unwritten,
+    Written,
+    batches_of,
+    make_plan,
+    problems_of,
+)
+from trainer.evaluate.store import Completions
 from trainer.judges import client_of
-from trainer.prompts import render
-from trainer.ranks import is_leader
-from trainer.rewards import GradingStopped, advice
+from trainer.prompts import token_ids
+from trainer.ranks import any_rank, is_leader
+from trainer.rewards import GradingStopped, Record, advice
 from trainer.run import RunContext
 
 BEFORE, AFTER = "before", "after"
@@ -27,17 +47,31 @@ BEFORE, AFTER = "before", "after"
 class HeldOut(TrainerCallback):  # type: ignore[misc]
     """Measures before the first step, every so many steps, and after the last."""
 
-    def __init__(self, run: RunContext[TrainConfig, Tasks], tokenizer: Any, max_new_tokens: int) -> None:
-        config = run.config
-        self._run = run
-        self._problems = [
-            Problem(
-                example.id, render(config.prompt, example), example.judged_task, example.kind, config.prompt.opening
+    def __init__(self, run: RunContext[TrainConfig, Tasks], tokenizer: Any, trainer: Any) -> None:
+        """`trainer` is TRL's. Raises Misuse for settings that make no sense."""
+        config, asked = run.config, run.config.evaluation
+        self._run, self._tokenizer, self._trainer = run, tokenizer, trainer
+        self._served = bool(trainer.use_vllm and trainer.vllm_mode == "server")
+        examples = run.data.held_out[: asked.limit]
+        for example in examples:
+            _ = example.judged_task  # raises for a bare prompt
+        self._problems = problems_of(examples, config.prompt)
+        self._plan: Plan | None = None
+        if self._problems and (asked.samples or asked.greedy):
+            self._plan = make_plan(
+                self._problems,
+                config.prompt,
+                model=config.model.name,
+                served=self._served,
+                tasks=config.data.eval_dataset or config.data.dataset,
+                grader=config.reward.judge,
+                rubric=config.reward.rubric,
+                samples=asked.samples,
+                temperature=asked.temperature,
+                greedy=asked.greedy,
+                max_new_tokens=trainer.max_completion_length,
+                seed=config.seed,
             )
-            for example in run.data.held_out[: config.evaluation.limit]
-        ]
-        self._tokenizer = tokenizer
-        self._max_new_tokens = max_new_tokens
 
     def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
         every = self._run.config.evaluation.every_steps
@@ -45,43 +79,93 @@ class HeldOut(TrainerCallback):  # type: ignore[misc]
             self.measure(model, f"step-{state.global_step}")
 
     def measure(self, model: Any, name: str) -> None:
-        """Measure and write `eval/<name>.json`, unless it is there. Raises GradingStopped when nothing was graded."""
-        asked, folder = self._run.config.evaluation, self._run.folder
-        wanted = bool(self._problems) and (asked.samples > 0 or asked.greedy)
-        if not wanted or not is_leader() or figures_path(folder.path, name).exists():
-            return
-        found = self._evaluated(model, name)
-        if all(measurement.graded == 0 for measurement in found.evaluation.measurements):
-            raise GradingStopped(
-                f"measuring held-out tasks: none of {len(found.records)} samples could be graded. "
-                + advice(self._run.config.reward, [record["fault"] for record in found.records])
-            )
-        write_outcome(folder.path, found.evaluation, found.records)
-        self._run.say(f"held-out tasks, {name}: {_described(found.evaluation)}")
+        """Measure and write `eval/<name>.json`, unless it is there. All processes of a run come here together.
 
-    def _evaluated(self, model: Any, name: str) -> Evaluated:
+        Raises GradingStopped when nothing was graded, and GenerationStopped when the generation server is gone.
+        """
+        plan = self._plan
+        if plan is None or not any_rank(is_leader() and not figures_path(self._run.folder.path, name).exists()):
+            return
+        if self._served:
+            self._trainer.vllm_generation.sync_weights()
+            self._trainer._last_loaded_step = self._trainer.state.global_step  # TRL need not send them again
+        stopped: GradusError | None = None
+        if is_leader():
+            try:
+                self._measure(model, name, plan)
+            except GradusError as error:
+                stopped = error
+        if any_rank(stopped is not None):
+            raise stopped or GradingStopped("measuring held-out tasks stopped in the first process; see its log")
+
+    def _measure(self, model: Any, name: str, plan: Plan) -> None:
+        run, started = self._run, time.monotonic()
+        description, records = asyncio.run(self._collected(model, plan))
+        if not any(record["status"] == "graded" for record in records):
+            raise GradingStopped(
+                f"measuring held-out tasks: none of {len(records)} samples could be graded. "
+                + advice(run.config.reward, [record["fault"] or record["error"] for record in records])
+            )
+        evaluation = evaluation_of(records, plan, description, name=name, duration_s=time.monotonic() - started)
+        write_outcome(run.folder.path, evaluation, records)
+        run.say(f"held-out tasks, {name}: {_described(evaluation)}")
+
+    async def _collected(self, model: Any, plan: Plan) -> tuple[GraderDescription, list[Record]]:
         config, client = self._run.config, client_of(self._run.config.reward)
-        plan = Plan(
-            grader=config.reward.judge,
-            samples=config.evaluation.samples,
-            temperature=config.evaluation.temperature,
-            greedy=config.evaluation.greedy,
-            max_new_tokens=self._max_new_tokens,
-            rubric=config.reward.rubric,
-            deadline_s=config.reward.deadline_s,
-            seed=config.seed,
-            batch_size=config.evaluation.batch_size,
+        size = config.evaluation.batch_size
+        source: Source = (
+            GenerationServer(self._trainer, ends_of(model, self._tokenizer), self._tokenizer, plan, size)
+            if self._served
+            else LocalModel(model, self._tokenizer, plan, size)
         )
-        return evaluate(
-            local_model(model, self._tokenizer, self._max_new_tokens, config.evaluation.batch_size),
-            self._problems,
-            plan,
-            client,
-            name=name,
-            model=config.model.name,
-            tasks=config.data.eval_dataset or config.data.dataset,
-            description=asyncio.run(announced(client, plan.grader)),
+        judge = ServiceJudge(client, config.reward.judge, deadline_s=config.reward.deadline_s)
+        async with client:
+            description = await judge.description()
+            return description, await collect(source, judge, self._problems, plan, Completions())
+
+
+class GenerationServer:
+    """A `Source` of the run's vLLM server, which has the weights of this step."""
+
+    def __init__(self, trainer: Any, ends: frozenset[int], tokenizer: Any, plan: Plan, batch_size: int) -> None:
+        """`ends` are the tokens that end a completion."""
+        self._client = trainer.vllm_generation.vllm_client
+        self._served, self._ends = trainer.served, ends
+        self._tokenizer, self._plan, self._batch_size = tokenizer, plan, batch_size
+
+    async def write(self, asks: Sequence[Ask], wanted: AbstractSet[Key]) -> AsyncIterator[tuple[Ask, Outcome]]:
+        if self._served is not None:
+            self._served.on_group = lambda index, group: None  # these are no completions of a training step
+        room = (self._client.get_server_info().get("model_config") or {}).get("max_model_len")
+        for batch in batches_of([ask for ask in asks if ask.key in wanted], self._batch_size):
+            prompts = [token_ids(self._tokenizer, ask.prompt) for ask in batch]
+            refused = [why_too_long(len(ids) + self._plan.max_new_tokens - 1, room) for ids in prompts]
+            started = time.monotonic()
+            completions = await asyncio.to_thread(
+                self._completions, [ids for ids, why in zip(prompts, refused, strict=True) if not why], batch[0]
+            )
+            took_s, drawn = time.monotonic() - started, iter(completions)
+            for ask, ids, why in zip(batch, prompts, refused, strict=True):
+                if why:
+                    yield ask, Unwritten(ErrorKind.REFUSED, why)
+                    continue
+                made = next(drawn)
+                cut = len(made) >= self._plan.max_new_tokens and made[-1] not in self._ends
+                text = self._tokenizer.decode(made, skip_special_tokens=True)
+                yield ask, Written(text, "length" if cut else "stop", len(ids), len(made), took_s)
+        if self._served is not None:
+            self._served.metrics.clear()
+
+    def _completions(self, prompts: list[list[int]], like: Ask) -> list[list[int]]:
+        """The tokens of one completion of each prompt, from the whole distribution."""
+        if not prompts:
+            return []
+        neutral = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
+        made = self._client.generate(
+            prompts, n=1, temperature=like.temperature, max_tokens=self._plan.max_new_tokens, **neutral
         )
+        ids: list[list[int]] = made["completion_ids"]
+        return ids
 
 
 def _described(evaluation: Evaluation) -> str:

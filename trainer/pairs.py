@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gradus.errors import Misuse
-from trainer.evaluate.folder import stored_rows
-from trainer.evaluate.store import write_lines
+from trainer.evaluate.store import stored_rows, write_lines
 
 Form = Literal["as asked", "text", "chat"]
 ROUNDING = 1e-9

@@ -46,3 +46,8 @@ def test_asks_are_answered_and_scored_from_the_command_line(gradus: Cli, tmp_pat
             assert both.status == 2
             assert f"give one of --{other}, --declines" in both.err
         assert len(like.requests) == 10
+        again = gradus(
+            "eval-refusals", "--endpoint", like.url, ASKS, "--out", out, "--temperature", "0", "--limit", "10"
+        )
+        assert (again.status, again.out) == (0, got.out), again.err
+        assert len(like.requests) == 10

@@ -37,7 +37,7 @@ def test_turns_of_real_trajectories_are_asked_for_and_scored(gradus: Cli, tmp_pa
         return said("Done." if "all 1 tests pass" in text else call, chat=form == "chat")
 
     with OpenAiLike(answer).serving() as like:
-        got = gradus("eval", "--endpoint", like.url, "--calls", data, "--out", out, "--temperature", "0")
+        got = gradus("eval-tools", data, "--endpoint", like.url, "--out", out, "--temperature", "0")
     assert (got.status, got.out.splitlines()[-1]) == (0, str(out / "calls.json")), got.err
     found = json.loads((out / "calls.json").read_text())
     assert (found["turns"], found["calls"], found["malformed"]) == (3, 2, {})

@@ -65,8 +65,8 @@ def test_the_closure_holds_the_folder_and_what_it_imports_and_nothing_that_only_
 
 @pytest.mark.parametrize("name", ["ocaml", "rust"])
 def test_graders_of_code_depend_on_the_sandbox_and_on_how_answers_are_read(name: str) -> None:
-    shared = ("sandbox/bubblewrap.py", "sandbox/seccomp.py", "extract.py", "degenerate.py", "graders/base/code.py")
-    assert {f"services/{path}" for path in shared} <= set(closure(home(name)))
+    shared = ("sandbox/bubblewrap.py", "sandbox/seccomp.py", "degenerate.py", "graders/base/code.py")
+    assert {"gradus/extract.py", *(f"services/{path}" for path in shared)} <= set(closure(home(name)))
 
 
 @pytest.mark.parametrize("path", ["services/api/app.py", "services/worker.py", "services/broker/memory.py"])
@@ -84,7 +84,7 @@ def test_a_grader_of_another_package_depends_on_its_package_and_on_imports_insid
     package.mkdir()
     for file, text in {
         "__init__.py": "",
-        "grader.py": "def grade():\n    from plugged import helping\n    import services.extract\n    import json\n",
+        "grader.py": "def grade():\n    from plugged import helping\n    import gradus.extract\n    import json\n",
         "helping.py": "from . import deeper\n",
         "deeper.py": "",
         "cases.yaml": "[]",
@@ -92,5 +92,5 @@ def test_a_grader_of_another_package_depends_on_its_package_and_on_imports_insid
         (package / file).write_text(text)
     assert {*closure("plugged.grader", tree)} >= {
         *(f"plugged/{file}" for file in ("__init__.py", "grader.py", "helping.py", "deeper.py", "cases.yaml")),
-        "services/extract.py",
+        "gradus/extract.py",
     }

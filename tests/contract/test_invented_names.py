@@ -13,7 +13,8 @@ from services.graders.base import Grader
 from services.graders.ocaml.grader import OcamlGrader
 from services.graders.rust.grader import RustGrader
 from services.local_grading import grade_in_order
-from trainer.evaluate.invented import invented_name, invented_of
+from trainer.evaluate.figures import invented_of
+from trainer.evaluate.verdicts import invented_name
 from trainer.languages.rust import NAME_ERRORS
 from trainer.rewards import Record, outcome_of
 

@@ -258,11 +258,11 @@ def test_the_qwen_config_trains_an_adapter_on_chat_prompts(
     assert {path.name for path in (run / "eval").glob("*.json")} == {"before.json", "after.json"}
     assert load_config(run / "config.resolved.json").grpo["beta"] == 0.01
 
+    from trainer.evaluate.local import draw
     from trainer.model import load_trained
-    from trainer.sample import sample as complete
 
     trained, tokenizer = load_trained(run / "final", ModelConfig(name="x"), "float32")
-    assert len(complete(trained, tokenizer, ["let f", "let"], 2, 1.0, 4)[1]) == 2
+    assert len(draw(trained, tokenizer, ["let f", "let"], 1.0, 4)) == 2
 
 
 def test_a_warm_start_from_nothing_then_grpo(config: Path, tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ import time
 
 import pytest
 
+from gradus.extract import extract
 from gradus.tasks.ocaml import OcamlTask
 from services.degenerate import degenerate_flags, is_stub
-from services.extract import extract
 from services.graders.ocaml.grader import COMMENT
 
 FACTORIAL = "let rec fact n =\n  if n <= 1 then 1\n  else n * fact (n - 1)"

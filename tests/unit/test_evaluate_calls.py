@@ -12,9 +12,9 @@ from fake_openai_server import Json, OpenAiLike, Reply, refused
 from corpus.trajectories import Step, Trajectory
 from corpus.trajectory_formats import TOOL, TOOLS, chat_row, harmony_row, harmony_turns
 from gradus.errors import Misuse
-from trainer.evaluate.asking import Plan
 from trainer.evaluate.calling import Calls, calls_of, cut_points, main
 from trainer.evaluate.endpoint import Server
+from trainer.evaluate.plan import Plan
 from trainer.evaluate.preparing import Asked
 from trainer.evaluate.tool_calls import Call, calls_in, declared, declared_in_harmony, fits, refuse_unread
 from trainer.evaluate.ungraded import Asking
@@ -339,10 +339,10 @@ def test_each_turn_is_asked_for_once(tmp_path: Path, changed: Json) -> None:
 @pytest.mark.training
 def test_a_model_here_is_told_its_tools_and_its_signs_are_kept(tmp_path: Path) -> None:
     from trainer.config import FreshModel
+    from trainer.evaluate.local import draw
     from trainer.evaluate.preparing import load
     from trainer.fresh import make_fresh_model
     from trainer.prompts import token_ids
-    from trainer.sample import draw
 
     folder = tmp_path / "model"
     sizes = FreshModel(hidden_size=32, intermediate_size=64, layers=1, heads=2, kv_heads=1, head_dim=16, max_length=900)

@@ -20,12 +20,13 @@ from trainer.config import PromptConfig, TrainConfig
 from trainer.data import Example
 from trainer.evaluate.command import main
 from trainer.evaluate.endpoint import Server
-from trainer.evaluate.folder import EvalFolder, read_evaluation
 from trainer.evaluate.judging import ServiceJudge
-from trainer.evaluate.outcome import Evaluation
-from trainer.evaluate.preparing import Asked, config_beside, folder_name, plan_of, problems_of, prompt_config
+from trainer.evaluate.outcome import Evaluation, read_evaluation
+from trainer.evaluate.plan import problems_of
+from trainer.evaluate.preparing import Asked, AskSettings, config_beside, folder_name, plan_of, prompt_config
 from trainer.evaluate.report import write_report
 from trainer.evaluate.report.history import read_run
+from trainer.evaluate.store import EvalFolder
 
 TASKS: list[Json] = [
     {"id": "a", "difficulty": "easy", "prompt": "(* a *)", "tests": "let () = assert (f 1 = 2)"},
@@ -200,7 +201,7 @@ def test_a_server_that_dies_in_the_middle_leaves_what_it_wrote(
     broken = said("x", chat=True)
     broken.breaks_off = True
     answer = lambda text, body, before: "reward 1" if text == "(* a *)" else broken  # noqa: E731
-    with OpenAiLike(answer).serving() as like, pytest.raises(QueueFault, match="goes on from there"):
+    with OpenAiLike(answer).serving() as like, pytest.raises(QueueFault, match="continues from there"):
         run(like, tasks, tmp_path / "out", service)
     assert not (tmp_path / "out/results.json").exists()
     with OpenAiLike(lambda text, body, before: "reward 0.5").serving() as like:
@@ -380,6 +381,21 @@ def test_a_model_that_lies_in_no_run_has_no_config(tmp_path: Path) -> None:
     (tmp_path / "config.resolved.json").write_text("{}")
     with pytest.raises(Misuse):
         config_beside(tmp_path)
+
+
+def test_settings_are_typed_and_named_where_they_are_wrong() -> None:
+    given = ("top_p=0.9", "stop=END", "body={top_k: 20, seed: null}", "chat=false", "concurrency=3", "timeout_s=5")
+    asked = AskSettings.of(given, {"seed": 7, "system": None}).asked("m", "http://h/v1", samples=2)
+    assert (asked.top_p, asked.stop, asked.asked_as, asked.seed, asked.samples) == (0.9, ("END",), "text", 7, 2)
+    assert asked.body == {"top_k": 20, "seed": None}
+    assert asked.server == Server("http://h/v1", concurrency=3, timeout_s=5.0)
+    for wrong, message in (
+        ("tpo_p=1", "NAME is one of seed, top_p"),
+        ("seed", "NAME=VALUE"),
+        ("attempts=0", "attempts"),
+    ):
+        with pytest.raises(Misuse, match=message):
+            AskSettings.of((wrong,), {})
 
 
 def test_two_tasks_of_one_name_and_none_at_all_are_refused() -> None:

@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report_runs import RIGHT, STUCK, UNTYPED, WRONG, verdict
+from report_runs import RIGHT, STUCK, UNTYPED, WRONG, record_of, verdict
 
 from gradus.contract import Faulted, Graded, Stage
 from gradus.errors import Misuse
-from trainer.evaluate.compare import main
-from trainer.evaluate.comparison import Comparison, Turn, compare
-from trainer.evaluate.folder import read_evaluation, write_text
-from trainer.evaluate.outcome import Evaluation, Mode, measurement_of, record_of
-from trainer.evaluate.store import write_lines
+from trainer.evaluate.comparison import Comparison, Turn, compare, main
+from trainer.evaluate.outcome import Evaluation, measurement_of, read_evaluation
+from trainer.evaluate.plan import Mode
+from trainer.evaluate.store import write_lines, write_text
 from trainer.rewards import Record
 
 Results = Mapping[str, Sequence[Graded | Faulted]]

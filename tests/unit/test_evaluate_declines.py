@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from fake_openai_server import Json, OpenAiLike, Reply, refused
-from report_runs import RIGHT, UNTYPED, WRONG, verdict
+from report_runs import RIGHT, UNTYPED, WRONG, record_of, verdict
 
 from gradus.contract import Graded, Stage
 from gradus.errors import Misuse
@@ -16,11 +16,10 @@ from gradus.resources import configs
 from gradus.row_reader import read_rows
 from trainer.config import PromptConfig
 from trainer.evaluate.declining import Declines, asks_in, main
-from trainer.evaluate.details import details_of
 from trainer.evaluate.endpoint import Server
-from trainer.evaluate.outcome import record_of
+from trainer.evaluate.figures import details_of
 from trainer.evaluate.preparing import Asked
-from trainer.evaluate.refusing import PHRASES, answered, is_declined
+from trainer.evaluate.verdicts import PHRASES, answered, is_declined
 from trainer.languages import DECLINE_INSTRUCTION
 from trainer.rewards import Record
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from report_runs import MACHINE, verdict
+from report_runs import MACHINE, record_of, verdict
 
 from gradus.client import RewardClient
 from gradus.contract import Diagnostic, Graded, Severity, Stage
@@ -18,12 +18,11 @@ from gradus.descriptions import GraderDescription, description_of
 from gradus.errors import Misuse
 from gradus.tasks import TASKS
 from trainer.evaluate.comparison import compare
-from trainer.evaluate.details import details_of
-from trainer.evaluate.folder import read_evaluation
-from trainer.evaluate.judging import announced
-from trainer.evaluate.outcome import Evaluation, measurement_of, record_of, typical_of
+from trainer.evaluate.figures import details_of
+from trainer.evaluate.judging import ServiceJudge
+from trainer.evaluate.outcome import Evaluation, measurement_of, read_evaluation
 from trainer.evaluate.report.evaluated import page_of, write_evaluation_report
-from trainer.evaluate.stages import rank_of, rate_test, stage_order
+from trainer.evaluate.verdicts import rank_of, rate_test, stage_order, typical_of
 from trainer.rewards import Record
 
 ROOT = Path(__file__).parents[2]
@@ -181,7 +180,7 @@ async def test_a_service_is_asked_for_the_description(
     reply: Callable[[httpx.Request], httpx.Response], expected: GraderDescription
 ) -> None:
     client = RewardClient("http://service", transport=httpx.MockTransport(reply))
-    assert await announced(client, "toy") == expected
+    assert await ServiceJudge(client, "toy").description() == expected
 
 
 def test_evaluations_name_no_language() -> None:

@@ -7,14 +7,14 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from report_runs import RIGHT, STUCK, UNTYPED, WRONG, XSS, verdict
+from report_runs import RIGHT, STUCK, UNTYPED, WRONG, XSS, record_of, verdict
 
 from gradus.contract import Diagnostic, Faulted, Graded, Severity, Stage, TestCount
-from trainer.evaluate.causes import cause_of
-from trainer.evaluate.details import details_of, histogram
 from trainer.evaluate.exports import junit_of, table_of
-from trainer.evaluate.figures import quantiles
-from trainer.evaluate.outcome import Evaluation, measurement_of, record_of, typical_of
+from trainer.evaluate.figures import details_of, histogram
+from trainer.evaluate.intervals import quantiles
+from trainer.evaluate.outcome import Evaluation, measurement_of
+from trainer.evaluate.verdicts import cause_of, code_of, typical_of
 from trainer.languages.ocaml import is_imperative
 from trainer.rewards import Record
 
@@ -228,12 +228,13 @@ def test_a_damaged_record_has_a_cause_too(broken: dict[str, Any]) -> None:
         ("let f = M.ref_of (Array.settle 1)", False),
         ("Use a for loop:\n```ocaml\nlet f x = x\n```\n", False),
         ("No loop:\n```ocaml\nlet f x = ref x\n```", True),
+        ("<think>```ocaml\nlet r = ref 0\n```</think>```ocaml\nlet f x = x\n```", False),
         ('let f = "never closed for ref', False),
         ("", False),
     ],
 )
 def test_assignments_and_loops_are_found_in_code_alone(code: str, imperative: bool) -> None:
-    assert is_imperative(code) is imperative
+    assert is_imperative(code_of(code, ("ocaml",))) is imperative
 
 
 @pytest.mark.parametrize(
@@ -241,6 +242,7 @@ def test_assignments_and_loops_are_found_in_code_alone(code: str, imperative: bo
 )
 def test_hostile_completions_are_read_in_one_pass(text: str) -> None:
     assert is_imperative(text) is False
+    assert len(code_of(text, ("ocaml",))) <= len(text)
 
 
 # ----------------------------------------------------------------------------------------------------- other programs

@@ -13,9 +13,8 @@ from fake_openai_server import Json, OpenAiLike, Reply, refused, said
 
 from gradus.errors import Misuse, QueueFault
 from trainer.evaluate import endpoint
-from trainer.evaluate.asking import Ask, ErrorKind, Outcome, Plan, Unwritten, Written, asks_of
 from trainer.evaluate.endpoint import Endpoint, Server, models_at
-from trainer.evaluate.measure import Problem
+from trainer.evaluate.plan import Ask, ErrorKind, Outcome, Plan, Problem, Unwritten, Written, asks_of
 
 Answer = Callable[[str, Json, int], Reply | str]
 
@@ -134,6 +133,19 @@ def test_the_key_is_sent_and_only_to_the_server_itself() -> None:
     elsewhere = Reply(b"", 307, {"location": "http://127.0.0.1:9/v1/chat/completions"})
     outcomes, like = written(lambda text, body, before: elsewhere, plan(), problems("a"), api_key="secret")
     assert only(outcomes) == Unwritten(ErrorKind.REFUSED, "307: ", 1)
+
+
+def test_no_key_of_openai_s_in_the_environment_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID"):
+        monkeypatch.setenv(name, "theirs")
+    for key in (None, "ours"):
+        _, like = written(lambda text, body, before: "x", plan(), problems("a"), api_key=key)
+        assert "theirs" not in str(like.requests[0][2])
+
+
+def test_half_a_surrogate_pair_in_a_prompt_is_replaced() -> None:
+    _, like = written(lambda text, body, before: "x", plan(), problems("\ud800 half"))
+    assert like.prompts() == ["? half"]
 
 
 # -------------------------------------------------------------------------------------------------- what is believed

@@ -12,7 +12,9 @@ from trainer.evaluate import intervals
 from trainer.evaluate.intervals import (
     BOOTSTRAP,
     NEWCOMBE,
+    NO_WIDTH,
     WILSON,
+    WILSON_ALIKE,
     bootstrap,
     discordance,
     mcnemar,
@@ -69,7 +71,7 @@ def test_bootstrap_repeats_itself_for_a_seed_and_does_not_depend_on_its_chunks(m
     values = [0.1, 0.4, 0.9, 0.3, 0.7]
     once = bootstrap(values, seed=3)
     assert bootstrap(values, seed=3) == once
-    monkeypatch.setattr(intervals, "CHUNK_VALUES", 64)
+    monkeypatch.setattr(intervals, "BATCH_VALUES", 64)
     assert bootstrap(values, seed=3) == once
 
 
@@ -101,8 +103,18 @@ def test_several_answers_per_problem_get_the_bootstrap_over_problems() -> None:
 def test_a_perfect_score_is_not_claimed_to_be_certain() -> None:
     rate = pass_rate([(4, 4)] * 10)
     assert rate is not None
-    assert (rate.value, rate.high, rate.method) == (1.0, 1.0, WILSON)
+    assert (rate.value, rate.high, rate.method, rate.fallback) == (1.0, 1.0, WILSON_ALIKE, WILSON_ALIKE)
     assert rate.low == pytest.approx(0.722467, abs=1e-6)
+
+
+def test_one_task_has_no_width_and_its_rate_says_so() -> None:
+    for rate in (pass_rate([(4, 2)]), mean_with_interval([0.5])):
+        assert rate is not None
+        assert (rate.low, rate.value, rate.high, rate.method) == (0.5, 0.5, 0.5, NO_WIDTH)
+        assert rate.text == f"50.0% (50.0% to 50.0%); {NO_WIDTH}"
+    usual = pass_rate([(4, 0), (4, 4)])
+    assert usual is not None
+    assert (usual.fallback, usual.text) == (None, "50.0% (0.0% to 100.0%)")
 
 
 def test_problems_with_too_few_answers_are_left_out_of_pass_at_k() -> None:
@@ -190,5 +202,5 @@ def test_wilson_agrees_with_scipy() -> None:
 
 
 def test_a_ratio_needs_a_pair() -> None:
-    with pytest.raises(ValueError, match="at least one pair"):
+    with pytest.raises(ValueError, match="at least one problem"):
         ratio_bootstrap([], [])

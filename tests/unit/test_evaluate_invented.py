@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from report_runs import RIGHT, verdict
+from report_runs import RIGHT, record_of, verdict
 
 from gradus.contract import Diagnostic, Severity, Stage
-from trainer.evaluate.details import details_of
-from trainer.evaluate.invented import MOST_NAMES, NAME_CHARS, Invented, invented_name, invented_of
-from trainer.evaluate.outcome import record_of
+from trainer.evaluate.figures import MOST_NAMES, Invented, details_of, invented_of
+from trainer.evaluate.verdicts import NAME_CHARS, invented_name
 from trainer.rewards import Record
 
 

@@ -1,9 +1,12 @@
-"""Measuring with a scripted model and a scripted service: what is asked, what is counted, what is written."""
+"""One round of measuring with a scripted model and a scripted service: what is asked, counted and written."""
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +16,14 @@ import pytest
 from gradus.client import RewardClient
 from gradus.errors import Misuse
 from gradus.tasks.ocaml import OcamlTask
-from trainer.evaluate.measure import Evaluated, Plan, Problem, evaluate
-from trainer.evaluate.outcome import Evaluation, figures_path, records_path, write_outcome
-from trainer.prompts import Prompt
+from trainer.config import PromptConfig
+from trainer.evaluate.collect import OnProgress, collect
+from trainer.evaluate.judging import ServiceJudge
+from trainer.evaluate.outcome import Evaluation, evaluation_of, figures_path, records_path, write_outcome
+from trainer.evaluate.plan import Ask, ErrorKind, Key, Outcome, Plan, Problem, Unwritten, Written
+from trainer.evaluate.preparing import Asked, plan_of
+from trainer.evaluate.store import Completions
+from trainer.rewards import Record
 
 TASK = OcamlTask(tests="let () = assert (f 1 = 2)")
 PROBLEMS = [Problem("a", "(* add 1 *)\n", TASK, "add"), Problem("b", "(* twice *)\n", TASK), Problem("c", "?", TASK)]
@@ -59,14 +67,18 @@ class Service:
         }
 
 
-def scripted(answers: dict[str, list[str]]) -> Callable[[Sequence[Prompt], int, float, int], list[list[str]]]:
-    """The first `k` answers of each prompt; a greedy call gets the last one."""
+class Scripted:
+    """A source: sample `n` of a prompt is its answer `n`; a greedy one is the last."""
 
-    def generate(prompts: Sequence[Prompt], k: int, temperature: float, seed: int) -> list[list[str]]:
-        texts = [answers[str(prompt)] for prompt in prompts]
-        return [found[:k] if temperature > 0 else [found[-1]] for found in texts]
+    def __init__(self, answers: dict[str, list[str]]) -> None:
+        self._answers = answers
 
-    return generate
+    async def write(self, asks: Sequence[Ask], wanted: AbstractSet[Key]) -> AsyncIterator[tuple[Ask, Outcome]]:
+        for ask in asks:
+            if ask.key in wanted:
+                texts = self._answers[str(ask.prompt)]
+                text = texts[ask.sample] if ask.temperature > 0 else texts[-1]
+                yield ask, Written(text, None, None, None, 0.1)
 
 
 ANSWERS = {
@@ -76,13 +88,37 @@ ANSWERS = {
 }
 
 
-def measured(plan: Plan, service: Service | None = None, **kwargs: Any) -> Evaluated:
-    client = RewardClient(["http://service"], transport=httpx.MockTransport(service or Service()))
-    return evaluate(scripted(ANSWERS), PROBLEMS, plan, client, name="n", model="m", tasks="t", **kwargs)
+@dataclass(frozen=True, slots=True)
+class Measured:
+    evaluation: Evaluation
+    records: list[Record]
+
+
+def plan(problems: Sequence[Problem] = PROBLEMS, rubric: str | None = None, **asked: Any) -> Plan:
+    options = Asked(**{"model": "m", "samples": 4, **asked})
+    return plan_of(options, "t", problems, PromptConfig(), grader="ocaml", rubric=rubric)
+
+
+def measured(
+    asked: Plan,
+    service: Callable[[httpx.Request], httpx.Response] | None = None,
+    answers: dict[str, list[str]] = ANSWERS,
+    problems: Sequence[Problem] = PROBLEMS,
+    on_progress: OnProgress = lambda what, done, total: None,
+    **client: Any,
+) -> Measured:
+    async def collected() -> list[Record]:
+        graders = RewardClient(["http://service"], transport=httpx.MockTransport(service or Service()), **client)
+        async with graders:
+            judge = ServiceJudge(graders, "ocaml")
+            return await collect(Scripted(answers), judge, problems, asked, Completions(), on_progress)
+
+    records = asyncio.run(collected())
+    return Measured(evaluation_of(records, asked, name="n", duration_s=1.0), records)
 
 
 def test_figures_are_those_of_the_verdicts_and_faults_are_only_counted() -> None:
-    found = measured(Plan("ocaml", samples=4)).evaluation.measured("sampled")
+    found = measured(plan()).evaluation.measured("sampled")
     assert found is not None
     assert (found.graded, found.faulted, found.passed, found.unjudged) == (7, 5, 4, 1)
     assert found.faults == {"worker": 5}
@@ -103,17 +139,19 @@ def test_figures_are_those_of_the_verdicts_and_faults_are_only_counted() -> None
 
 
 def test_greedy_is_one_completion_per_task() -> None:
-    found = measured(Plan("ocaml", samples=2)).evaluation.measured("greedy")
+    found = measured(plan(samples=2)).evaluation.measured("greedy")
     assert found is not None
     assert (found.samples, found.temperature, found.graded, found.faulted, found.passed) == (1, 0.0, 2, 1, 1)
     assert found.pass_at[1].method == "wilson"
     assert list(found.pass_at) == [1]
 
 
-def test_records_keep_the_order_of_tasks_and_samples_whatever_the_chunks() -> None:
-    small = measured(Plan("ocaml", samples=4, batch_size=4))
-    large = measured(Plan("ocaml", samples=4, batch_size=1000))
-    assert small.records == large.records
+def test_records_keep_the_order_of_tasks_and_samples_whatever_the_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    large = measured(plan())
+    monkeypatch.setattr("trainer.evaluate.collect.HANDFUL", 1)
+    small = measured(plan())
+    texts = [[record["completion"] for record in found.records] for found in (small, large)]
+    assert texts[0] == texts[1]
     assert [(r["prompt_id"], r["sample"]) for r in small.records[:5]] == [
         ("a", 0),
         ("a", 1),
@@ -121,34 +159,35 @@ def test_records_keep_the_order_of_tasks_and_samples_whatever_the_chunks() -> No
         ("a", 3),
         ("b", 0),
     ]
-    assert small.evaluation.measurements == large.evaluation.measurements
+    plain = [
+        [one.model_copy(update={"details": None}) for one in found.evaluation.measurements] for found in (small, large)
+    ]
+    assert plain[0] == plain[1]
 
 
 def test_graders_read_what_the_prompt_has_already_written_and_the_record_does_not() -> None:
-    client = RewardClient(["http://service"], transport=httpx.MockTransport(service := Service()))
     opened = [Problem("a", "(* add 1 *)\n", TASK, opening="<think>\n")]
-    plan = Plan("ocaml", samples=2, greedy=False)
-    found = evaluate(scripted(ANSWERS), opened, plan, client, name="n", model="m", tasks="t")
+    found = measured(plan(opened, samples=2, greedy=False), service := Service(), problems=opened)
     sent = [submission["completion"] for body in service.asked for submission in body["submissions"]]
     assert sent == ["<think>\nright", "<think>\nwrong"]
     assert [record["completion"] for record in found.records] == ["right", "wrong"]
 
 
 def test_a_faulted_record_has_no_reward() -> None:
-    stuck = [record for record in measured(Plan("ocaml")).records if record["completion"] == "stuck"]
+    stuck = [record for record in measured(plan()).records if record["completion"] == "stuck"]
     assert {record["reward"] for record in stuck} == {None}
     assert {record["fault"]["message"] for record in stuck} == {"the worker died"}
 
 
 def test_who_judged_is_taken_from_the_verdicts() -> None:
-    evaluation = measured(Plan("ocaml")).evaluation
+    evaluation = measured(plan()).evaluation
     assert (evaluation.graders, evaluation.rubrics) == (("ocaml@7",), ("ocaml/graduated@1",))
     assert evaluation.toolchains == ("ocaml 4.14.1",)
 
 
 def test_rubric_and_task_reach_the_service() -> None:
     service = Service()
-    measured(Plan("ocaml", rubric="ocaml/strict@1"), service)
+    measured(plan(rubric="ocaml/strict@1"), service)
     assert {body["rubric"] for body in service.asked} == {"ocaml/strict@1"}
     assert service.asked[0]["submissions"][0]["task"]["tests"] == TASK.tests
 
@@ -157,46 +196,56 @@ def test_a_service_that_is_away_becomes_faults() -> None:
     def away(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("refused")
 
-    client = RewardClient(["http://service"], transport=httpx.MockTransport(away), attempts=1)
-    found = evaluate(scripted(ANSWERS), PROBLEMS, Plan("ocaml"), client, name="n", model="m", tasks="t").evaluation
+    found = measured(plan(), away, attempts=1).evaluation
     assert found.faulted == 15
     assert [m.pass_at for m in found.measurements] == [{}, {}]
     assert found.graders == ()
 
 
-def test_progress_counts_every_result() -> None:
+def test_progress_counts_every_completion_and_every_result() -> None:
     seen: list[tuple[str, int, int]] = []
-    measured(Plan("ocaml", samples=2), on_progress=lambda *step: seen.append(step))
-    assert [step for step in seen if step[1] == step[2]] == [("sampled", 6, 6), ("greedy", 3, 3)]
+    measured(plan(samples=2), on_progress=lambda *step: seen.append(step))
+    assert {step for step in seen if step[1] == step[2]} == {("written", 9, 9), ("graded", 9, 9)}
 
 
 def test_a_completion_with_a_nul_is_graded_and_not_a_misuse() -> None:
-    def generate(prompts: Sequence[Prompt], k: int, temperature: float, seed: int) -> list[list[str]]:
-        return [["let f =\0"] * k for _ in prompts]
-
-    client = RewardClient(["http://service"], transport=httpx.MockTransport(Service()))
-    found = evaluate(generate, PROBLEMS, Plan("ocaml"), client, name="n", model="m", tasks="t")
+    found = measured(plan(), answers={str(problem.prompt): ["let f =\0"] * 4 for problem in PROBLEMS})
     assert found.evaluation.faulted == 0
     assert found.records[0]["completion"] == "let f =\N{REPLACEMENT CHARACTER}"
 
 
-@pytest.mark.parametrize("numbers", [{"samples": -1}, {"temperature": 0}, {"max_new_tokens": 0}, {"batch_size": 0}])
+@pytest.mark.parametrize("numbers", [{"samples": -1}, {"temperature": -0.5}, {"max_new_tokens": 0}, {"samples": 1001}])
 def test_plans_that_make_no_sense_are_misuse(numbers: dict[str, Any]) -> None:
     with pytest.raises(Misuse):
-        Plan("ocaml", **numbers)
+        plan(**numbers)
 
 
 def test_nothing_to_measure_is_misuse() -> None:
     with pytest.raises(Misuse):
-        Plan("ocaml", samples=0, greedy=False)
-    client = RewardClient()
+        plan(temperature=0.0, greedy=False)
     for problems in ([], [PROBLEMS[0], PROBLEMS[0]]):
         with pytest.raises(Misuse):
-            evaluate(scripted(ANSWERS), problems, Plan("ocaml"), client, name="n", model="m", tasks="t")
+            plan(problems)
+
+
+def test_what_was_never_written_is_no_verdict_and_no_fault() -> None:
+    class Deaf(Scripted):
+        async def write(self, asks: Sequence[Ask], wanted: AbstractSet[Key]) -> AsyncIterator[tuple[Ask, Outcome]]:
+            for ask in asks:
+                yield ask, Unwritten(ErrorKind.REFUSED, "too long")
+
+    async def collected() -> list[Record]:
+        async with RewardClient(["http://service"], transport=httpx.MockTransport(Service())) as graders:
+            return await collect(Deaf({}), ServiceJudge(graders, "ocaml"), PROBLEMS, plan(), Completions())
+
+    records = asyncio.run(collected())
+    evaluation = evaluation_of(records, plan(), name="n", duration_s=1.0)
+    assert {record["status"] for record in records} == {"generation_error"}
+    assert (evaluation.unwritten, evaluation.faulted) == (15, 0)
 
 
 def test_what_is_written_can_be_read_again(tmp_path: Path) -> None:
-    done = measured(Plan("ocaml"))
+    done = measured(plan())
     path = write_outcome(tmp_path, done.evaluation, done.records)
     assert path == figures_path(tmp_path, "n")
     assert Evaluation.model_validate_json(path.read_text()) == done.evaluation

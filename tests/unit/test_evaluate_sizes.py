@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report_runs import RIGHT, WRONG, verdict
+from report_runs import RIGHT, WRONG, record_of, verdict
 
-from services.extract import extract
+from gradus.extract import extract
 from trainer.config import DataConfig
 from trainer.data import read_examples
-from trainer.evaluate.details import details_of
-from trainer.evaluate.outcome import record_of
-from trainer.evaluate.sizes import changed_lines, code_of
-from trainer.evaluate.turns import turns_of
+from trainer.evaluate.figures import details_of, turns_of
+from trainer.evaluate.verdicts import changed_lines, code_of
 from trainer.rewards import Record
 
 TAGS = frozenset({"ocaml", "ml", "rust", "rs"})

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from gradus.errors import Misuse
-from trainer.evaluate.asking import Ask, Plan, Unwritten, Written, asks_of
 from trainer.evaluate.collect import written_record
-from trainer.evaluate.measure import Problem
+from trainer.evaluate.plan import Ask, Plan, Problem, Unwritten, Written, asks_of
 from trainer.evaluate.store import opened
 from trainer.rewards import Record
 
@@ -131,7 +130,7 @@ def test_starting_anew_keeps_what_was_there_under_other_names(tmp_path: Path) ->
 
 
 def test_what_was_never_written_says_why() -> None:
-    from trainer.evaluate.asking import ErrorKind
+    from trainer.evaluate.plan import ErrorKind
 
     found = written_record(ask(0), Unwritten(ErrorKind.TIMEOUT, "late", 4))
     assert (found["status"], found["reward"], found["fault"], found["attempts"]) == ("generation_error", None, None, 4)

@@ -11,23 +11,22 @@ from typing import Any
 import pytest
 from fake_grader import HIDDEN, Service
 from fake_openai_server import Json, OpenAiLike, Reply, refused
-from report_runs import RIGHT, STUCK, WRONG
+from report_runs import RIGHT, STUCK, WRONG, record_of
 from sample_evaluations import evaluation_of
 
 from gradus.client import RewardClient
 from gradus.contract import Diagnostic, Faulted, Graded, Severity, Stage, TestCount
 from gradus.errors import Misuse
 from gradus.feedback import repair_turn, reply
-from trainer.evaluate.again import continued, without_thoughts
+from trainer.evaluate.collect import continued
 from trainer.evaluate.command import main
-from trainer.evaluate.comparable import incomparable
 from trainer.evaluate.endpoint import Server
-from trainer.evaluate.folder import EvalFolder, read_evaluation
+from trainer.evaluate.figures import Turns, turns_of
 from trainer.evaluate.judging import ServiceJudge
-from trainer.evaluate.outcome import Evaluation, measurement_of, record_of
+from trainer.evaluate.outcome import Evaluation, incomparable, measurement_of, read_evaluation
 from trainer.evaluate.preparing import Asked
 from trainer.evaluate.report.evaluated import page_of
-from trainer.evaluate.turns import Turns, turns_of
+from trainer.evaluate.store import EvalFolder
 from trainer.pipeline.gates import Gate, judge
 from trainer.rewards import Record
 
@@ -167,9 +166,8 @@ def test_a_chat_goes_on_without_thoughts_and_a_text_below_itself() -> None:
         {"role": "user", "content": "No."},
     ]
     assert continued("(* f *)\n", "let f = 1", "No.") == "(* f *)\nlet f = 1\n\nNo.\n\n"
-    assert without_thoughts("<think> and so on") == ""
-    assert without_thoughts("let f = 1") == "let f = 1"
-    assert without_thoughts("a </think> b </think> c") == " c"
+    for text, shown in (("<think> and so on", ""), ("let f = 1", "let f = 1"), ("a </think> b </think> c", " c")):
+        assert continued(asked, text, "No.")[1] == {"role": "assistant", "content": shown}
 
 
 # ---------------------------------------------------------------------------------------------------- whole evaluations
@@ -394,6 +392,8 @@ def test_a_model_here_is_asked_again_until_its_window_is_full(tmp_path: Path, ta
 
 class _Harsh:
     """The service, to which nothing is right."""
+
+    calls_at_once = 2
 
     def __init__(self, inner: ServiceJudge) -> None:
         self._inner = inner

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.extract import Answer, extract
+from gradus.extract import Answer, extract
 
 TAGS = frozenset({"ocaml", "ml"})
 DEFINES_F = re.compile(r"\blet\s+(?:rec\s+)?f\b")

@@ -6,15 +6,15 @@ import json
 from pathlib import Path
 
 import pytest
-from report_runs import verdict
+from report_runs import record_of, verdict
 from sample_evaluations import evaluation_of
 
 from gradus.contract import Stage
 from gradus.resources import configs
 from tests.conftest import Cli
 from trainer.evaluate.comparison import compare
-from trainer.evaluate.outcome import Evaluation, measurement_of, record_of
-from trainer.evaluate.turns import turns_of
+from trainer.evaluate.figures import turns_of
+from trainer.evaluate.outcome import Evaluation, measurement_of
 from trainer.pipeline.gates import Gate, judge
 from trainer.pipeline.plan import load_pipeline
 from trainer.pipeline.stages import EvalStage, GateStage, TrainStage

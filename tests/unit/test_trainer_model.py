@@ -102,9 +102,17 @@ def test_an_architecture_that_is_not_offered_is_refused(tiny: tuple[Any, Any]) -
 PROMPTS = ["let f x =", "(* add 1 *)\nlet", "x"]
 
 
-def test_greedy_completions_do_not_depend_on_their_batch(tiny: tuple[Any, Any]) -> None:
-    from trainer.sample import sample
+def sample(
+    model: Any, tokenizer: Any, prompts: list[Any], k: int, temperature: float, most: int, **options: Any
+) -> list[list[str]]:
+    """`k` completions of each prompt."""
+    from trainer.evaluate.local import draw
 
+    drawn = draw(model, tokenizer, [one for one in prompts for _ in range(k)], temperature, most, **options)
+    return [[one.text for one in drawn[n * k : (n + 1) * k]] for n in range(len(prompts))]
+
+
+def test_greedy_completions_do_not_depend_on_their_batch(tiny: tuple[Any, Any]) -> None:
     together = sample(*tiny, PROMPTS, 1, 0.0, 12)
     one_by_one = [sample(*tiny, [prompt], 1, 0.0, 12)[0] for prompt in PROMPTS]
     assert together == one_by_one == sample(*tiny, PROMPTS, 1, 0.0, 12, batch_size=2)
@@ -112,8 +120,6 @@ def test_greedy_completions_do_not_depend_on_their_batch(tiny: tuple[Any, Any]) 
 
 def test_a_seed_repeats_samples_and_leaves_the_random_state_alone(tiny: tuple[Any, Any]) -> None:
     import torch
-
-    from trainer.sample import sample
 
     torch.manual_seed(5)
     first = sample(*tiny, PROMPTS, 4, 1.0, 8, seed=1)
@@ -125,8 +131,6 @@ def test_a_seed_repeats_samples_and_leaves_the_random_state_alone(tiny: tuple[An
 
 
 def test_sampling_puts_the_model_back_as_it_was(tiny: tuple[Any, Any]) -> None:
-    from trainer.sample import sample
-
     model, tokenizer = tiny
     model.train()
     model.config.use_cache = False
@@ -137,7 +141,6 @@ def test_sampling_puts_the_model_back_as_it_was(tiny: tuple[Any, Any]) -> None:
 
 def test_a_chat_prompt_is_completed_through_the_template(tiny: tuple[Any, Any]) -> None:
     from trainer.prompts import token_ids
-    from trainer.sample import sample
 
     chat = [{"role": "user", "content": "add 1"}]
     assert tiny[1].decode(token_ids(tiny[1], chat)).endswith("add 1<|im_end|>\n<|im_start|>assistant\n")
@@ -145,7 +148,7 @@ def test_a_chat_prompt_is_completed_through_the_template(tiny: tuple[Any, Any]) 
 
 
 def test_a_completion_tells_its_length_and_whether_it_was_cut_off(tiny: tuple[Any, Any]) -> None:
-    from trainer.sample import draw
+    from trainer.evaluate.local import draw
 
     model, tokenizer = tiny
     (cut,) = draw(model, tokenizer, ["let f x ="], 0.0, 5)

@@ -13,10 +13,9 @@ from gradus.errors import Misuse
 from tests.vllm_server.conftest import Server
 from trainer.config import ModelConfig
 from trainer.evaluate import endpoint
-from trainer.evaluate.asking import ErrorKind, Key, Outcome, Plan, Source, Unwritten, Written, asks_of
 from trainer.evaluate.endpoint import Endpoint, models_at
 from trainer.evaluate.local import LocalModel
-from trainer.evaluate.measure import Problem
+from trainer.evaluate.plan import ErrorKind, Key, Outcome, Plan, Problem, Source, Unwritten, Written, asks_of
 
 pytestmark = pytest.mark.training
 TEXTS = [Problem(f"t{n}", f"(* add {n} *)\nlet f x =", None) for n in range(8)]

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import typer
 
-from trainer.commands.evaluation import compare, evaluate, pairs, replay, sample
+from trainer.commands.evaluation import (
+    compare,
+    eval_perplexity,
+    eval_refusals,
+    eval_tools,
+    evaluate,
+    pairs,
+    replay,
+    sample,
+)
 from trainer.commands.pipeline import gate, pipeline_app
 from trainer.commands.training import merge, model, report, train
 
@@ -15,6 +24,9 @@ def register(app: typer.Typer) -> None:
     app.command()(model)
     app.command()(report)
     app.command("eval")(evaluate)
+    app.command("eval-perplexity")(eval_perplexity)
+    app.command("eval-tools")(eval_tools)
+    app.command("eval-refusals")(eval_refusals)
     app.command()(sample)
     app.command()(compare)
     app.command()(replay)

@@ -1,4 +1,4 @@
-"""Commands that measure models: `gradus eval`, `sample`, `compare`, `replay`, `pairs`.
+"""Commands that measure models: `gradus eval` and its three sisters, `sample`, `compare`, `replay`, `pairs`.
 
 Each prints what a person reads, and last, on a line of its own, the path of the file that a program reads.
 """
@@ -18,83 +18,78 @@ from gradus.errors import Misuse
 
 if TYPE_CHECKING:
     from trainer.evaluate.judging import Judge
-    from trainer.evaluate.preparing import Asked
+    from trainer.evaluate.preparing import AskSettings
 
 Endpoint = Annotated[str | None, typer.Option(help="A server that speaks OpenAI's protocol: http://host:8000/v1")]
 Model = Annotated[str | None, typer.Option(help="Folder or name; with --endpoint the server's name for it")]
-ApiKeyEnv = Annotated[str, typer.Option(help="Environment variable that holds the endpoint's key, if it wants one")]
-Chat = Annotated[
-    bool | None,
-    typer.Option("--chat/--text", help="Ask with messages, or one text [default: as trained; endpoint: chat]"),
-]
-System = Annotated[str | None, typer.Option(help="System message, with --chat")]
-Template = Annotated[str | None, typer.Option(help="What the model reads, with {prompt} in it")]
 Like = Annotated[Path | None, typer.Option(help="Folder of a run: ask with its prompts, judge by its rubric")]
 Samples = Annotated[int, typer.Option(min=1, max=1000, help="Completions per task")]
 Temperature = Annotated[float, typer.Option(min=0.0, max=10.0, help="0 is greedy")]
-TopP = Annotated[float, typer.Option(help="Over 0, up to 1")]
 MaxNewTokens = Annotated[int, typer.Option(min=1)]
-Seed = Annotated[int, typer.Option(min=0)]
-Turns = Annotated[
-    int, typer.Option(min=1, max=32, help="Ask again, with what the grader said, until it passes: so often in all")
-]
-Stop = Annotated[list[str] | None, typer.Option(help="Text that ends a completion; may be given again")]
-Body = Annotated[
-    str | None, typer.Option(help='Further fields of requests as JSON: {"top_k": 20}; null leaves one out')
-]
-Concurrency = Annotated[int, typer.Option(min=1, max=1024, help="Requests to the endpoint at one time")]
-TimeoutS = Annotated[float, typer.Option(help="Seconds for one completion of the endpoint")]
-Attempts = Annotated[int, typer.Option(min=1, max=100, help="How often one completion is asked for")]
-Batch = Annotated[int, typer.Option(min=1, help="Completions written at once by a model here")]
 Limit = Annotated[int | None, typer.Option(min=1, help="Only the first N tasks")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Set aside what is there and start anew")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Change a rarer setting, again and again: seed, top_p, stop, body, chat, system, template, api_key_env, "
+        "concurrency, timeout_s, attempts, batch_size; for a grader here config, slots (docs/evaluation.md)",
+    ),
+]
+Out = Annotated[Path | None, typer.Option(help="Folder to write to [default: runs/eval/MODEL-FILE]")]
+Seed = Annotated[int, typer.Option(min=0)]
 GradedAt = Annotated[
     str | None, typer.Option("--url", help="Grade on the Gradus service at this URL, not on this machine")
 ]
+What = Annotated[list[str] | None, typer.Argument(metavar="[MODEL] FILE", show_default=False)]
+
+# Options of earlier versions, parsed for one release in place of --set.
+OldText = Annotated[str | None, typer.Option(hidden=True)]
+OldInt = Annotated[int | None, typer.Option(hidden=True)]
+OldFloat = Annotated[float | None, typer.Option(hidden=True)]
+OldPath = Annotated[Path | None, typer.Option(hidden=True)]
+OldTexts = Annotated[list[str] | None, typer.Option(hidden=True)]
+OldChat = Annotated[bool | None, typer.Option("--chat/--text", hidden=True)]
 
 
 def evaluate(
     what: Annotated[list[str] | None, typer.Argument(metavar="[MODEL] TASKS", show_default=False)] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder to write to [default: runs/eval/MODEL-TASKS]")] = None,
+    out: Out = None,
     model: Model = None,
     endpoint: Endpoint = None,
-    api_key_env: ApiKeyEnv = "GRADUS_ENDPOINT_API_KEY",
     grader: Annotated[str, typer.Option(help="Which grader judges")] = "ocaml",
     rubric: Annotated[str | None, typer.Option(help="[default: the run's, else the grader's]")] = None,
     url: GradedAt = None,
-    config: Config = None,
-    slots: Slots = None,
-    turns: Turns = 1,
+    like: Like = None,
+    turns: Annotated[
+        int, typer.Option(min=1, max=32, help="Ask again, with what the grader said, until it passes: so often in all")
+    ] = 1,
     samples: Samples = 1,
     temperature: Temperature = 1.0,
     greedy: Annotated[bool, typer.Option(help="Also one completion per task without sampling")] = True,
-    top_p: TopP = 1.0,
     max_new_tokens: MaxNewTokens = 512,
-    seed: Seed = 0,
-    stop: Stop = None,
-    chat: Chat = None,
-    system: System = None,
-    template: Template = None,
-    like: Like = None,
-    body: Body = None,
-    concurrency: Concurrency = 16,
-    timeout_s: TimeoutS = 300.0,
-    attempts: Attempts = 5,
-    batch_size: Batch = 64,
     limit: Limit = None,
     fresh: Fresh = False,
-    perplexity: Annotated[
-        Path | None, typer.Option(help="In place of TASKS: perplexity of a text or JSONL file")
-    ] = None,
-    calls: Annotated[
-        Path | None,
-        typer.Option(help="In place of TASKS: calls of tools, by trajectories of gradus tasks trajectories"),
-    ] = None,
-    declines: Annotated[
-        Path | None,
-        typer.Option(help="In place of TASKS: asks of which some cannot be done, configs/tasks/declines.jsonl"),
-    ] = None,
-    window: Annotated[int | None, typer.Option(help="With --perplexity: tokens that the model sees at once")] = None,
+    set_: Set = None,
+    seed: OldInt = None,
+    top_p: OldFloat = None,
+    stop: OldTexts = None,
+    body: OldText = None,
+    chat: OldChat = None,
+    system: OldText = None,
+    template: OldText = None,
+    api_key_env: OldText = None,
+    concurrency: OldInt = None,
+    timeout_s: OldFloat = None,
+    attempts: OldInt = None,
+    batch_size: OldInt = None,
+    config: OldPath = None,
+    slots: OldInt = None,
+    perplexity: OldPath = None,
+    calls: OldPath = None,
+    declines: OldPath = None,
+    window: OldInt = None,
 ) -> None:
     """Ask a model for completions of tasks, grade them, and write figures with confidence intervals and a report.
 
@@ -103,9 +98,139 @@ def evaluate(
     \b
     gradus eval runs/my/final configs/tasks/ocaml.jsonl --samples 4
     gradus eval configs/tasks/rust.jsonl --grader rust --endpoint http://localhost:8000/v1 --model Qwen/Qwen2.5-7B
-    gradus eval runs/my/final --perplexity book.txt
     """
-    raise typer.Exit(_evaluated(locals()))
+    old: dict[str, Any] = {"seed": seed, "top_p": top_p, "stop": stop or None, "body": _fields(body), "chat": chat}
+    old |= {"system": system}
+    old |= {"template": template, "api_key_env": api_key_env, "concurrency": concurrency, "timeout_s": timeout_s}
+    old |= {"attempts": attempts, "batch_size": batch_size, "config": config, "slots": slots}
+    if instead := [
+        name for name, data in (("perplexity", perplexity), ("calls", calls), ("declines", declines)) if data
+    ]:
+        if len(instead) > 1:
+            raise Misuse(f"give one of {', '.join(f'--{name}' for name in instead)}: each is an evaluation of its own")
+        if perplexity is not None and endpoint is not None:
+            raise Misuse(
+                "--perplexity needs a local model: OpenAI's protocol has no prompt log-probabilities. "
+                "Pass MODEL in place of --endpoint"
+            )
+        if perplexity is not None:
+            if len(what or []) + (model is not None) != 1:
+                raise Misuse("--perplexity takes one model: gradus eval-perplexity MODEL FILE")
+            return eval_perplexity(model or (what or [""])[0], perplexity, out, window)
+        ask = eval_tools if calls is not None else eval_refusals
+        given = [*(what or []), str(calls or declines)]
+        if len(what or []) + (model is not None) > 1 or (not what and model is None and endpoint is None):
+            new = "eval-tools" if calls is not None else "eval-refusals"
+            raise Misuse(
+                f"--{instead[0]} takes one model: gradus {new} MODEL FILE, or gradus {new} FILE --endpoint URL"
+            )
+        settings = _settings(set_, old)
+        raise typer.Exit(
+            _ungraded(
+                ask.__name__,
+                given,
+                out,
+                settings,
+                model,
+                endpoint,
+                like,
+                temperature,
+                max_new_tokens,
+                limit,
+                fresh,
+                samples=samples,
+                turns=turns,
+            )
+        )
+    named, tasks = _model_and_file(what, model, endpoint, "TASKS")
+    settings = _settings(set_, old)
+    asked = settings.asked(
+        named,
+        endpoint,
+        like=like,
+        samples=samples,
+        temperature=temperature,
+        greedy=greedy,
+        max_new_tokens=max_new_tokens,
+        turns=turns,
+        limit=limit,
+        fresh=fresh,
+    )
+    from trainer.evaluate.command import main
+    from trainer.evaluate.preparing import folder_name
+
+    folder = out or Path("runs/eval") / folder_name(named or "endpoint", tasks)
+    raise typer.Exit(main(asked, tasks, grader, _judge(grader, url, settings.config, settings.slots), folder, rubric))
+
+
+def eval_perplexity(
+    model: Annotated[str, typer.Argument(help="Folder, or a name on the hub")],
+    file: Annotated[Path, typer.Argument(help="A .txt file, or rows of text, messages, or prompt and completion")],
+    out: Out = None,
+    window: Annotated[
+        int | None, typer.Option(help="Tokens that the model sees at once [default: at most 2048]")
+    ] = None,
+) -> None:
+    """Measure how well a model here foresees a text: perplexity with its interval, and bits per byte.
+
+    \b
+    gradus eval-perplexity runs/my/final book.txt
+    """
+    from trainer.evaluate.perplexity import main
+    from trainer.evaluate.preparing import folder_name
+
+    raise typer.Exit(main(model, file, out or Path("runs/eval") / folder_name(model, file), window))
+
+
+def eval_tools(
+    what: What = None,
+    out: Out = None,
+    model: Model = None,
+    endpoint: Endpoint = None,
+    temperature: Temperature = 1.0,
+    max_new_tokens: MaxNewTokens = 512,
+    limit: Limit = None,
+    fresh: Fresh = False,
+    set_: Set = None,
+) -> None:
+    """Measure calls of tools, by held-out trajectories of `gradus tasks trajectories`: well formed, and the one due.
+
+    The same command goes on where it was stopped. Exit status 3 when any turn was not written.
+
+    \b
+    gradus eval-tools runs/my/final trajectories.jsonl --temperature 0
+    """
+    settings = _settings(set_)
+    raise typer.Exit(
+        _ungraded("eval_tools", what, out, settings, model, endpoint, None, temperature, max_new_tokens, limit, fresh)
+    )
+
+
+def eval_refusals(
+    what: What = None,
+    out: Out = None,
+    model: Model = None,
+    endpoint: Endpoint = None,
+    like: Like = None,
+    temperature: Temperature = 1.0,
+    max_new_tokens: MaxNewTokens = 512,
+    limit: Limit = None,
+    fresh: Fresh = False,
+    set_: Set = None,
+) -> None:
+    """Measure whether a model declines what cannot be done, and nothing else.
+
+    The same command goes on where it was stopped. Exit status 3 when any answer was not written.
+
+    \b
+    gradus eval-refusals runs/my/final configs/tasks/declines.jsonl
+    """
+    settings = _settings(set_)
+    raise typer.Exit(
+        _ungraded(
+            "eval_refusals", what, out, settings, model, endpoint, like, temperature, max_new_tokens, limit, fresh
+        )
+    )
 
 
 def sample(
@@ -113,24 +238,25 @@ def sample(
     out: Annotated[Path, typer.Option(help="File to write to")] = Path("completions.jsonl"),
     model: Model = None,
     endpoint: Endpoint = None,
-    api_key_env: ApiKeyEnv = "GRADUS_ENDPOINT_API_KEY",
+    like: Like = None,
     samples: Samples = 1,
     temperature: Temperature = 1.0,
-    top_p: TopP = 1.0,
     max_new_tokens: MaxNewTokens = 512,
-    seed: Seed = 0,
-    stop: Stop = None,
-    chat: Chat = None,
-    system: System = None,
-    template: Template = None,
-    like: Like = None,
-    body: Body = None,
-    concurrency: Concurrency = 16,
-    timeout_s: TimeoutS = 300.0,
-    attempts: Attempts = 5,
-    batch_size: Batch = 64,
     limit: Limit = None,
     fresh: Fresh = False,
+    set_: Set = None,
+    seed: OldInt = None,
+    top_p: OldFloat = None,
+    stop: OldTexts = None,
+    body: OldText = None,
+    chat: OldChat = None,
+    system: OldText = None,
+    template: OldText = None,
+    api_key_env: OldText = None,
+    concurrency: OldInt = None,
+    timeout_s: OldFloat = None,
+    attempts: OldInt = None,
+    batch_size: OldInt = None,
 ) -> None:
     """Write completions of prompts to a file of JSON lines; rows need `prompt` or `messages`, and may have `id`.
 
@@ -139,9 +265,23 @@ def sample(
     \b
     gradus sample prompts.jsonl --endpoint http://localhost:8000/v1 --samples 8 --out completions.jsonl
     """
-    named, prompts = _model_and_file([*(what or [])], model, endpoint, "PROMPTS")
-    asked = _asked(**_options_of(locals()), model=named, greedy=temperature == 0)
-    from trainer.evaluate.sampling import main
+    old: dict[str, Any] = {"seed": seed, "top_p": top_p, "stop": stop or None, "body": _fields(body), "chat": chat}
+    old |= {"system": system}
+    old |= {"template": template, "api_key_env": api_key_env, "concurrency": concurrency, "timeout_s": timeout_s}
+    old |= {"attempts": attempts, "batch_size": batch_size}
+    named, prompts = _model_and_file(what, model, endpoint, "PROMPTS")
+    asked = _settings(set_, old).asked(
+        named,
+        endpoint,
+        like=like,
+        samples=samples,
+        temperature=temperature,
+        greedy=temperature == 0,
+        max_new_tokens=max_new_tokens,
+        limit=limit,
+        fresh=fresh,
+    )
+    from trainer.evaluate.ungraded import main
 
     raise typer.Exit(main(asked, str(prompts), out))
 
@@ -159,7 +299,7 @@ def compare(
 
     Refuses, with exit status 2, what was measured on other tasks, by another revision of the grader or another rubric.
     """
-    from trainer.evaluate.compare import main
+    from trainer.evaluate.comparison import main
 
     raise typer.Exit(main(before, after, mode, html, as_json, anyway=anyway, seed=seed))
 
@@ -211,111 +351,63 @@ def pairs(
 
 
 def _model_and_file(
-    given: Sequence[str], model: str | None, endpoint: str | None, what: str
+    given: Sequence[str] | None, model: str | None, endpoint: str | None, what: str
 ) -> tuple[str | None, Path]:
     """`[MODEL] FILE` and --model, one of which names the model; with an endpoint neither need."""
-    if len(given) not in (1, 2) or (len(given) == 2 and model is not None):
+    words = given or []
+    named = words[0] if len(words) == 2 else model
+    if len(words) not in (1, 2) or (len(words) == 2 and model is not None) or (named is None and endpoint is None):
         raise Misuse(f"give MODEL and {what}, or --model and {what}, or --endpoint and {what}")
-    named = given[0] if len(given) == 2 else model
-    if named is None and endpoint is None:
-        raise Misuse(f"give MODEL and {what}, or --model and {what}, or --endpoint and {what}")
-    return named, Path(given[-1])
+    return named, Path(words[-1])
 
 
-def _evaluated(given: Mapping[str, Any]) -> int:
-    """`gradus eval` with its options by name."""
-    what, model, endpoint, out = given["what"] or [], given["model"], given["endpoint"], given["out"]
-    if len(instead := [name for name in _IN_PLACE_OF_TASKS if given[name] is not None]) > 1:
-        raise Misuse(f"give one of {', '.join(f'--{name}' for name in instead)}: each is an evaluation of its own")
-    if given["perplexity"] is not None:
-        return _perplexity(what, model, endpoint, given["perplexity"], out, given["window"])
-    if instead:
-        return _ungraded(given, what, instead[0])
-    named, tasks = _model_and_file(what, model, endpoint, "TASKS")
-    asked = _asked(**_options_of(given), model=named)
-    from trainer.evaluate.command import main
-    from trainer.evaluate.preparing import folder_name
+def _settings(given: Sequence[str] | None, old: Mapping[str, Any] | None = None) -> AskSettings:
+    from trainer.evaluate.preparing import AskSettings
 
-    folder = out or Path("runs/eval") / folder_name(named or "endpoint", tasks)
-    judge = _judge(given["grader"], given["url"], given["config"], given["slots"])
-    return main(asked, tasks, given["grader"], judge, folder, given["rubric"])
+    return AskSettings.of(given or (), old or {})
 
 
-_IN_PLACE_OF_TASKS = ("perplexity", "calls", "declines")
-_OF_ASKED = ("samples", "temperature", "greedy", "top_p", "max_new_tokens", "seed", "system", "template", "like")
-_OF_ASKING = ("turns", "batch_size", "limit", "fresh", "stop", "chat", "body", "endpoint", "api_key_env")
-_OF_SERVER = ("concurrency", "timeout_s", "attempts")
-
-
-def _options_of(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a command's options those that say how a model is asked."""
-    return {name: given[name] for name in (*_OF_ASKED, *_OF_ASKING, *_OF_SERVER) if name in given}
-
-
-def _asked(
-    *,
-    endpoint: str | None,
-    api_key_env: str,
-    chat: bool | None,
-    body: str | None,
-    stop: list[str] | None,
-    **options: Any,
-) -> Asked:
-    from trainer.evaluate.endpoint import Server
-    from trainer.evaluate.preparing import Asked
-
-    asking = {name: options.pop(name) for name in _OF_SERVER}
-    asked_as = None if chat is None else "chat" if chat else "text"
-    server = Server(endpoint, os.environ.get(api_key_env) or None, **asking) if endpoint is not None else None
-    return Asked(server=server, asked_as=asked_as, body=_fields(body), stop=tuple(stop or ()), **options)
-
-
-def _fields(body: str | None) -> dict[str, Any]:
+def _fields(body: str | None) -> dict[str, Any] | None:
     try:
-        value = json.loads(body) if body else {}
+        value = json.loads(body) if body else None
     except (ValueError, RecursionError) as error:
         raise Misuse(f"--body: is not JSON: {error}") from None
-    if not isinstance(value, dict):
+    if value is not None and not isinstance(value, dict):
         raise Misuse('--body: is no JSON object such as {"top_k": 20}')
     return value
 
 
-def _perplexity(
-    given: Sequence[str],
+def _ungraded(
+    name: str,
+    what: Sequence[str] | None,
+    out: Path | None,
+    settings: AskSettings,
     model: str | None,
     endpoint: str | None,
-    data: Path,
-    out: Path | None,
-    window: int | None,
+    like: Path | None,
+    temperature: float,
+    max_new_tokens: int,
+    limit: int | None,
+    fresh: bool,
+    **options: Any,
 ) -> int:
-    from trainer.evaluate.perplexity import main
-    from trainer.evaluate.preparing import folder_name
-
-    if endpoint is not None:
-        raise Misuse(
-            "--perplexity needs a local model: OpenAI's protocol has no prompt log-probabilities. "
-            "Pass MODEL in place of --endpoint"
-        )
-    if len(given) + (model is not None) != 1:
-        raise Misuse("--perplexity takes one model: gradus eval MODEL --perplexity FILE")
-    named = model or given[0]
-    return main(named, data, out or Path("runs/eval") / folder_name(named, data), window)
-
-
-def _ungraded(given: Mapping[str, Any], what: Sequence[str], option: str) -> int:
-    """What is measured without a grader: `calls` of tools, or what a model `declines`."""
+    """A measurement without a grader: `eval_tools` or `eval_refusals`."""
     from trainer.evaluate import calling, declining
     from trainer.evaluate.preparing import folder_name
 
-    data, model, endpoint = given[option], given["model"], given["endpoint"]
-    if len(what) + (model is not None) > 1 or (not what and model is None and endpoint is None):
-        raise Misuse(
-            f"--{option} takes one model: gradus eval MODEL --{option} FILE, or --endpoint URL --{option} FILE"
-        )
-    named = model or (what[0] if what else None)
-    asked = _asked(**_options_of(given), model=named)
-    folder = given["out"] or Path("runs/eval") / folder_name(named or "endpoint", data)
-    return calling.main(asked, data, folder) if option == "calls" else declining.main(asked, data, folder)
+    named, data = _model_and_file(what, model, endpoint, "FILE")
+    asked = settings.asked(
+        named,
+        endpoint,
+        like=like,
+        temperature=temperature,
+        max_new_tokens=max_new_tokens,
+        limit=limit,
+        fresh=fresh,
+        **options,
+    )
+    folder = out or Path("runs/eval") / folder_name(named or "endpoint", data)
+    return calling.main(asked, data, folder) if name == "eval_tools" else declining.main(asked, data, folder)
 
 
 def _judge(grader: str, url: str | None, config: Path | None, slots: int | None) -> Judge:

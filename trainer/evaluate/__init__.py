@@ -1,13 +1,12 @@
 """Measuring models on tasks: completions of a model here or on a server, verdicts, figures with intervals, reports.
 
-Trains nothing; torch is loaded only where a model is. Read in this order:
+torch is loaded only where a model is. In five floors, each of which imports only those above it:
 
-    asking, endpoint, local    what is asked, and the two sources of completions
-    store, collect, judging    completions kept as they come, and judged while others are being written
-    outcome, details, causes   figures from completions and nothing else; `intervals` holds the statistics
-    command, folder, exports   `gradus eval`, and the folder that it leaves
-    comparison, compare        two evaluations against each other: `gradus compare`
-    replay, sampling           `gradus replay` and `gradus sample`; `perplexity` is `gradus eval --perplexity`
-    measure                    the same measuring during a run, for `trainer.held_out`
-    report/                    the pages: of a run, an evaluation, a comparison
+    plan, verdicts, intervals, judging, tool_calls   what is asked; facts of one record; statistics; who judges
+    endpoint, local, store, figures                  the two sources of completions; files; the finer figures
+    preparing, collect, outcome, replay              from options to a plan; from a plan to records; figures
+    comparison, exports, perplexity, ungraded        `gradus compare`, `gradus sample`, `gradus eval-perplexity`
+    command, calling, declining                      `gradus eval`, `gradus eval-tools`, `gradus eval-refusals`
+
+Measurements during a run (`trainer.held_out`) take the same way: `plan`, `collect`, `outcome`.
 """

@@ -1,4 +1,4 @@
-"""`gradus eval --calls`: whether a model calls tools as they are declared, and the one that is due. Runs no tool.
+"""`gradus eval-tools`: whether a model calls tools as they are declared, and the one that is due. Runs no tool.
 
 Trajectories of `gradus tasks trajectories` (or others in its two forms) are cut before each turn of the assistant; the
 model is asked for that turn. What it wrote is held to the declared schemas, and its first call to the trajectory's.
@@ -18,18 +18,17 @@ from pydantic import ConfigDict, Field
 
 from gradus.errors import Misuse
 from trainer.config import PromptConfig
-from trainer.evaluate.figures import Part, Rate, ratio_over_tasks
-from trainer.evaluate.folder import write_text
-from trainer.evaluate.measure import Problem
+from trainer.evaluate.intervals import Part, Rate, ratio_over_tasks
+from trainer.evaluate.plan import Problem
 from trainer.evaluate.preparing import Asked, with_model
+from trainer.evaluate.store import write_text
 from trainer.evaluate.tool_calls import Tools, calls_in, declared, declared_in_harmony
-from trainer.evaluate.ungraded import EXIT_UNWRITTEN, EXIT_WRITTEN, Asking, asked_for, named_rows, unwritten_of
+from trainer.evaluate.ungraded import EXIT_UNWRITTEN, EXIT_WRITTEN, ROLES, Asking, asked_for, named_rows, unwritten_of
 from trainer.rewards import Record
 
 SCHEMA: Literal["gradus/calls@1"] = "gradus/calls@1"
 NONE = "none"
 """Stands for a turn that calls nothing."""
-ROLES = frozenset({"system", "user", "assistant", "developer", "tool"})
 
 
 class Calls(Part):
@@ -99,8 +98,7 @@ def _said(found: Calls) -> Iterator[str]:
         ("calls are well formed", found.format, f"{found.calls} calls"),
         ("turns call the tool that is due, or none as is due", found.selection, f"{found.turns} turns"),
     ):
-        ends = f"{rate.value:.1%} ({rate.low:.1%} to {rate.high:.1%})" if rate else "none"
-        yield f"{ends} of {of}: {what}"
+        yield f"{rate.text if rate else 'none'} of {of}: {what}"
 
 
 # ------------------------------------------------------------------------------------------------------------ figures

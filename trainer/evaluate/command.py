@@ -7,39 +7,33 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
+from rich.table import Table
 
 from gradus.descriptions import GraderDescription, description_of
 from gradus.tasks import TASKS
 from trainer.config import TrainConfig
-from trainer.evaluate.again import collect_turns, refuse_turns
-from trainer.evaluate.asking import Plan, Source, asks_of
-from trainer.evaluate.collect import OnProgress, collect
-from trainer.evaluate.console import progress_bar, table_for_terminal, troubles
+from trainer.evaluate.collect import OnProgress, collect, collect_turns, progress_bar, refuse_turns, troubles
 from trainer.evaluate.exports import junit_of, table_of
-from trainer.evaluate.folder import EvalFolder, write_tasks, write_text
+from trainer.evaluate.figures import Turns
 from trainer.evaluate.judging import Judge
-from trainer.evaluate.machine import machine
-from trainer.evaluate.measure import Problem, seen
-from trainer.evaluate.outcome import Evaluation, measurement_of
+from trainer.evaluate.outcome import Evaluation, Measurement, evaluation_of
+from trainer.evaluate.plan import Plan, Problem, Source, asks_of, problems_of
 from trainer.evaluate.preparing import (
     Asked,
     config_of,
     examples_of,
     plan_of,
-    problems_of,
     prompt_config,
     source_of,
     with_model,
 )
 from trainer.evaluate.report.evaluated import write_evaluation_report
-from trainer.evaluate.stages import rate_test
-from trainer.evaluate.store import Completions, opened
-from trainer.evaluate.turns import turns_of
+from trainer.evaluate.store import Completions, EvalFolder, opened, write_tasks, write_text
+from trainer.evaluate.verdicts import rate_test
 from trainer.rewards import Record
 
 EXIT_GRADED, EXIT_FAULTED = 0, 3
@@ -107,61 +101,6 @@ async def _collected(
 # ------------------------------------------------------------------------------------------------------ what is left
 
 
-def evaluation_of(
-    records: Sequence[Record],
-    plan: Plan,
-    description: GraderDescription | None = None,
-    *,
-    name: str,
-    duration_s: float,
-    later: Sequence[Record] = (),
-) -> Evaluation:
-    """The figures of a plan's records; `later` are those of turns after the first.
-
-    `description` is the grader's, by default the one that this version knows.
-    """
-    assert plan.grader is not None
-    description = description or description_of(plan.grader)
-    judged = [*records, *later]
-    return Evaluation(
-        name=name,
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        model=plan.model,
-        tasks=plan.tasks,
-        tasks_sha256=plan.tasks_sha256,
-        grader=plan.grader,
-        graders=seen(judged, "grader"),
-        rubrics=seen(judged, "rubric"),
-        toolchains=seen(judged, "toolchain"),
-        seed=plan.seed,
-        max_new_tokens=plan.max_new_tokens,
-        duration_s=round(duration_s, 3),
-        machine=machine(),
-        measurements=tuple(
-            measurement_of(
-                _of(mode, records),
-                mode=mode,
-                temperature=temperature,
-                samples=samples,
-                seed=plan.seed,
-                turns=turns_of(_of(mode, records), _of(mode, later), plan.turns, description, seed=plan.seed)
-                if plan.turns > 1
-                else None,
-                description=description,
-            )
-            for mode, temperature, samples in plan.modes
-        ),
-        served=plan.served,
-        asked_as=plan.asked_as,
-        top_p=plan.top_p,
-        grader_description=description,
-    )
-
-
-def _of(mode: str, records: Sequence[Record]) -> list[Record]:
-    return [record for record in records if record["mode"] == mode]
-
-
 def write_results(
     folder: EvalFolder, evaluation: Evaluation, records: Sequence[Record], later: Sequence[Record] = ()
 ) -> None:
@@ -170,3 +109,56 @@ def write_results(
     write_text(folder.junit, junit_of(evaluation, records))
     write_evaluation_report(evaluation, records, folder.report, later)
     write_text(folder.results, evaluation.model_dump_json(by_alias=True, indent=1) + "\n")
+
+
+# ------------------------------------------------------------------------------------------------------ the terminal
+
+
+def table_for_terminal(evaluation: Evaluation) -> Table:
+    """The figures of an evaluation, one column for each way of sampling."""
+    columns = [_figures(measurement) for measurement in evaluation.measurements]
+    table = Table("", *(_how(measurement) for measurement in evaluation.measurements))
+    for name in dict.fromkeys(name for column in columns for name in column):
+        table.add_row(name, *(column.get(name, "") for column in columns))
+    notes = [f"{_how(one)}: pass@{k}: {why}" for one in evaluation.measurements for k, why in _fallbacks(one)]
+    table.caption = "\n".join(notes) or None
+    return table
+
+
+def _fallbacks(found: Measurement) -> Iterator[tuple[int, str]]:
+    return ((k, rate.fallback) for k, rate in found.pass_at.items() if rate.fallback)
+
+
+def _how(found: Measurement) -> str:
+    return "greedy" if found.mode == "greedy" else f"T={found.temperature:g}, {found.samples} each"
+
+
+def _figures(found: Measurement) -> dict[str, str]:
+    figures = {"tasks": str(len(found.problems)), "verdicts": str(found.graded)}
+    figures |= {f"pass@{k}": rate.text.partition(";")[0] for k, rate in found.pass_at.items()}
+    details = found.details
+    if details is not None:
+        figures |= {f"  {name}": f"{rate.value:.1%}" for name, rate in details.rates.items()}
+        if details.invented and details.invented.answers:
+            figures["  answers with invented names"] = f"{details.invented.answers.value:.1%}"
+        if details.declined:
+            figures["  answers that decline"] = f"{details.declined.value:.1%}"
+        if details.partial_tests:
+            figures["  tests, on average"] = f"{details.partial_tests.value:.1%}"
+    figures["reward"] = f"{found.mean_reward.value:.3f}" if found.mean_reward else "-"
+    if details is not None and details.truncated is not None:
+        figures["cut off at the limit"] = str(details.truncated.completions)
+    if found.turns is not None:
+        figures |= _repairs(found.turns)
+    return figures | {"faults": str(found.faulted), "not written": str(found.unwritten)}
+
+
+def _repairs(turns: Turns) -> dict[str, str]:
+    figures = {f"green by turn {turn}": rate.text.partition(";")[0] for turn, rate in turns.green_by.items()}
+    middle, of_green = (_turns_in_words(value) for value in (turns.median_turns, turns.median_turns_of_green))
+    figures["turns to green, median"] = f"{middle} ({of_green} of those that got there)"
+    return figures | ({"broken off": str(turns.broken)} if turns.broken else {})
+
+
+def _turns_in_words(value: float | None) -> str:
+    return "never" if value is None else f"{value:g}"

@@ -1,7 +1,8 @@
-"""Two evaluations of the same tasks against each other, task by task: what changed, how surely, and where answers stop.
+"""`gradus compare`: two evaluations of the same tasks against each other, task by task.
 
+What changed, how surely, and where answers stop.
 Only tasks that were judged both times are compared. With one completion per task a task passes or does not; with many
-it has a share, and its stage is the one of its middle completion. Draws no page and prints nothing.
+it has a share, and its stage is the one of its middle completion.
 """
 
 from __future__ import annotations
@@ -10,19 +11,23 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
+from gradus.console import visible
 from gradus.errors import Misuse
-from trainer.evaluate.causes import PASSED
-from trainer.evaluate.comparable import incomparable
-from trainer.evaluate.details import group_columns
-from trainer.evaluate.figures import Part, Rate, rate_of
-from trainer.evaluate.intervals import discordance, mcnemar, paired_difference, sign_flip
-from trainer.evaluate.outcome import Evaluation, Measurement, Mode, ProblemFigures, typical_of
-from trainer.evaluate.stages import rank_of
+from trainer.evaluate.figures import group_columns
+from trainer.evaluate.intervals import Part, Rate, discordance, mcnemar, paired_difference, sign_flip
+from trainer.evaluate.outcome import Evaluation, Measurement, ProblemFigures, incomparable, read_evaluation
+from trainer.evaluate.plan import Mode
+from trainer.evaluate.store import write_text
+from trainer.evaluate.verdicts import PASSED, code_of, rank_of, typical_of
 from trainer.languages import language_of
 
 SCHEMA: Literal["gradus/comparison@1"] = "gradus/comparison@1"
@@ -30,6 +35,8 @@ MODES: tuple[Mode, ...] = ("sampled", "greedy")
 FROZEN_BELOW = 0.05
 """A task that failed both times at the same stage is frozen when its reward moved by less."""
 ROUNDING = 1e-9
+MOST_CHANGES = 15
+"""Tasks that are listed on a terminal, at most, of each kind of change."""
 
 Record = Mapping[str, Any]
 
@@ -202,7 +209,9 @@ def compare(
         warnings=tuple(reason.text for reason in reasons),
         only_before=_judged(first) - len(pairs),
         only_after=_judged(last) - len(pairs),
-        imperative=_shift(*texts, pairs, is_imperative) if is_imperative else None,
+        imperative=_shift(*texts, pairs, lambda text: is_imperative(code_of(text, after.description.fences)))
+        if is_imperative
+        else None,
         **_figures(pairs, texts, of_after if is_same else (), seed),
     )
 
@@ -278,7 +287,7 @@ def _side(evaluation: Evaluation, measurement: Measurement) -> Side:
 
 def _difference(values: Sequence[tuple[float, float]], seed: int) -> Difference:
     before, after = [first for first, _ in values], [last for _, last in values]
-    change = rate_of(paired_difference(before, after, seed=seed))
+    change = paired_difference(before, after, seed=seed)
     assert change is not None
     return Difference(before=fmean(before), after=fmean(after), change=change)
 
@@ -376,3 +385,110 @@ def _shift(
         return None
     found = discordance(*([is_imperative(str(side[task]["completion"])) for task in ids] for side in (before, after)))
     return Shift(both=found.both_passed, gained=found.gained, lost=found.lost, neither=found.neither)
+
+
+# ------------------------------------------------------------------------------------------------------- the command
+
+
+def main(
+    before: Path, after: Path, mode: str | None, html: Path | None, as_json: Path | None, *, anyway: bool, seed: int
+) -> int:
+    """Compare two evaluations; the path of the JSON file, if one is wanted, is printed last. Raises Misuse."""
+    if mode not in (None, "sampled", "greedy"):
+        raise Misuse(f"mode {mode!r}: there are sampled and greedy")
+    first, last = read_evaluation(before), read_evaluation(after)
+    records = (first.records(), last.records())
+    found = compare(
+        first.evaluation,
+        last.evaluation,
+        mode="sampled" if mode == "sampled" else "greedy" if mode == "greedy" else None,
+        anyway=anyway,
+        records=records,
+        seed=seed,
+    )
+    from trainer.evaluate.report.compared import write_comparison_report  # which needs this module
+
+    console = Console()
+    for part in _printed(found):
+        console.print(part, highlight=False, markup=False)
+    if html is not None:
+        write_comparison_report(found, (first.evaluation, last.evaluation), records, html)
+        console.print(f"page: {html}", highlight=False, markup=False, soft_wrap=True)
+    if as_json is not None:
+        write_text(as_json, found.model_dump_json(by_alias=True, indent=1) + "\n")
+        print(as_json)
+    return 0
+
+
+def _printed(found: Comparison) -> Iterator[Table | str]:
+    for warning in found.warnings:
+        yield f"Careful: measured with {warning}."
+    yield _figures_table(found)
+    yield _outcomes_table(found)
+    yield _stages_table(found)
+    for column, groups in found.groups.items():
+        if len(groups) > 1:
+            yield _groups_table(column, groups)
+    yield from _changes_lines(found)
+
+
+def _figures_table(found: Comparison) -> Table:
+    how = "greedy" if found.mode == "greedy" else f"T={found.after.temperature:g}, {found.after.samples} each"
+    table = Table(
+        "",
+        _plain(found.before.name),
+        _plain(found.after.name),
+        "change",
+        "95% interval",
+        title=f"{found.tasks} tasks, {how}",
+    )
+    table.add_row("pass rate", *_difference_cells(found.pass_rate, percent=True))
+    table.add_row("reward", *_difference_cells(found.reward, percent=False))
+    test = found.test
+    counted = f", {test.gained} gained, {test.lost} lost" if test.gained is not None else ""
+    fallbacks = {one.change.fallback for one in (found.pass_rate, found.reward) if one.change.fallback}
+    table.caption = "\n".join([f"{test.method}: p = {test.p_value:.4g}{counted}", *sorted(fallbacks)])
+    return table
+
+
+def _difference_cells(found: Difference, *, percent: bool) -> tuple[str, str, str, str]:
+    show, signed = ("{:.1%}", "{:+.1%}") if percent else ("{:.3f}", "{:+.3f}")
+    change = found.change
+    interval = f"{signed.format(change.low)} to {signed.format(change.high)}"
+    return show.format(found.before), show.format(found.after), signed.format(change.value), interval
+
+
+def _outcomes_table(found: Comparison) -> Table:
+    names = (*found.turns, "net", "frozen")
+    table = Table(*names)
+    table.add_row(*(str(count) for count in found.turns.values()), f"{found.net:+d}", str(len(found.frozen)))
+    return table
+
+
+def _stages_table(found: Comparison) -> Table:
+    table = Table("stage: before / after", *map(_plain, found.migration))
+    for stage, later in found.migration.items():
+        table.add_row(_plain(stage), *(str(count) if count else "." for count in later.values()))
+    return table
+
+
+def _groups_table(column: str, groups: dict[str, GroupChange]) -> Table:
+    table = Table(column, "tasks", "before", "after", "change", "95% interval")
+    for name, group in groups.items():
+        table.add_row(_plain(name), str(group.tasks), *_difference_cells(group.pass_rate, percent=True))
+    return table
+
+
+def _changes_lines(found: Comparison) -> Iterator[str]:
+    for turn in (Turn.IMPROVED, Turn.REGRESSED):
+        changed = [change for change in found.problems if change.turn is turn]
+        changed = changed if turn is Turn.IMPROVED else changed[::-1]
+        names = visible(", ".join(change.id for change in changed[:MOST_CHANGES]))
+        more = f" and {len(changed) - MOST_CHANGES} more" if len(changed) > MOST_CHANGES else ""
+        if changed:
+            yield f"{turn.value}: {names}{more}"
+
+
+def _plain(text: str) -> str:
+    """The text as it is: no markup of the terminal's, and nothing that steers it."""
+    return escape(visible(text))

@@ -1,4 +1,4 @@
-"""`gradus eval --declines`: whether a model declines what cannot be done, and nothing else. Grades no code.
+"""`gradus eval-refusals`: whether a model declines what cannot be done, and nothing else. Grades no code.
 
 Each thing is asked with the same instruction: code, or one line `CANNOT: reason`. Answers are judged by that form and
 by no taste: a text that has neither is wrong either way, so that no phrase has to be guessed.
@@ -17,12 +17,12 @@ from pydantic import ConfigDict, Field
 from gradus.errors import Misuse
 from gradus.row_reader import Row
 from trainer.config import PromptConfig
-from trainer.evaluate.figures import Part, Rate, share_over_tasks
-from trainer.evaluate.folder import write_text
-from trainer.evaluate.measure import Problem
+from trainer.evaluate.intervals import Part, Rate, share_over_tasks
+from trainer.evaluate.plan import Problem
 from trainer.evaluate.preparing import Asked, config_of, prompt_config, with_model
-from trainer.evaluate.refusing import Answered, answered
+from trainer.evaluate.store import write_text
 from trainer.evaluate.ungraded import EXIT_UNWRITTEN, EXIT_WRITTEN, Asking, asked_for, named_rows, unwritten_of
+from trainer.evaluate.verdicts import Answered, answered
 from trainer.languages import DECLINE_INSTRUCTION
 from trainer.prompts import render_text
 from trainer.rewards import Record
@@ -87,7 +87,7 @@ def main(asked: Asked, data: Path, out: Path) -> int:
     write_text(out / "declines.json", found.model_dump_json(by_alias=True, indent=1) + "\n")
     for what in ("accuracy", "declined_when_due", "answered_when_due"):
         rate: Rate | None = getattr(found, what)
-        print(f"{what}: {rate.value:.1%} ({rate.low:.1%} to {rate.high:.1%})" if rate else f"{what}: none")
+        print(f"{what}: {rate.text if rate else 'none'}")
     print(out / "declines.json")
     return EXIT_UNWRITTEN if found.unwritten else EXIT_WRITTEN
 

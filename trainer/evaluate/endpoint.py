@@ -1,8 +1,8 @@
-"""Completions from any server that speaks OpenAI's protocol, chat or completions. Grades nothing.
+"""Completions from any server that speaks OpenAI's protocol, chat or completions, by the package `openai`.
 
-One request per completion, a bounded number at a time. What may pass is tried again within bounds, and what comes back
-is believed only where it has the shape of a completion. A completion that was never written is a generation error; no
-text is made up for it.
+One request per completion, a bounded number at a time. Failures that may pass are retried here and not by the package,
+which bounds no attempt as a whole and does not retry broken answers. An answer is used only where it has the shape of a
+completion. A completion that was never written is a generation error; no text is made up for it.
 """
 
 from __future__ import annotations
@@ -17,16 +17,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
+from urllib.parse import urlsplit
 
-import httpx
+import httpx2
+import openai
 
 from gradus.errors import Misuse, QueueFault
-from trainer.evaluate.asking import Ask, ErrorKind, Key, Outcome, Plan, Unwritten, Written
+from trainer.evaluate.plan import Ask, ErrorKind, Key, Outcome, Plan, Unwritten, Written
 from trainer.evaluate.tool_calls import MAX_CALLS
 
 RETRIED = frozenset({408, 409, 425, 429})
 """And every 5xx: statuses that may be another one next time."""
-OURS = frozenset({401, 403, 404, 405})
+FINAL = (401, 403, 404, 405)
 """No request of this kind will ever be answered: the key, the address or the model's name is wrong."""
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 60.0
@@ -51,7 +53,15 @@ class Server:
     first_pause_s: float = FIRST_PAUSE_S
 
     def __post_init__(self) -> None:
-        _check_url(self.url)
+        try:
+            parsed = urlsplit(self.url)
+            usable = parsed.scheme in ("http", "https") and bool(parsed.hostname) and (parsed.port or 80) > 0
+        except ValueError:  # a port over 65535
+            usable = False
+        if not usable or parsed.query or parsed.fragment:
+            raise Misuse(f"{self.url!r} is not an endpoint such as http://127.0.0.1:8000/v1")
+        if parsed.username is not None:
+            raise Misuse("an endpoint's URL must not hold a password: put the key into the environment")
         if not 1 <= self.concurrency <= 1024 or not 1 <= self.attempts <= 100 or not 0 < self.timeout_s <= 86400:
             raise Misuse("concurrency must be 1 to 1024, attempts 1 to 100, and the timeout over 0 s and up to a day")
         if self.api_key is not None and not (self.api_key.isascii() and self.api_key.isprintable()):
@@ -71,44 +81,33 @@ class _Failed(Exception):
 class Endpoint:
     """A `Source` of one model on a server."""
 
-    def __init__(self, server: Server, plan: Plan, transport: httpx.AsyncBaseTransport | None = None) -> None:
+    def __init__(self, server: Server, plan: Plan) -> None:
         self._server = server
         self._plan = plan
-        self._transport = transport
         self._unreachable_in_a_row = 0
 
     async def write(self, asks: Sequence[Ask], wanted: AbstractSet[Key]) -> AsyncIterator[tuple[Ask, Outcome]]:
-        todo = [ask for ask in asks if ask.key in wanted]
-        waiting = iter(todo)
-        done: asyncio.Queue[tuple[Ask, Outcome] | BaseException] = asyncio.Queue()
-        async with connection(self._server, self._transport) as http:
-            at_once = min(self._server.concurrency, len(todo))
-            workers = [asyncio.create_task(self._work(http, waiting, done)) for _ in range(at_once)]
+        slots = asyncio.Semaphore(self._server.concurrency)
+
+        async def one(ask: Ask) -> tuple[Ask, Outcome]:
+            async with slots:
+                return ask, await self._outcome(client, ask)
+
+        async with connection(self._server) as client:
+            tasks = [asyncio.create_task(one(ask)) for ask in asks if ask.key in wanted]
             try:
-                for _ in todo:
-                    found = await done.get()
-                    if isinstance(found, BaseException):
-                        raise found
-                    yield found
+                for task in asyncio.as_completed(tasks):
+                    yield await task
             finally:
-                for worker in workers:
-                    worker.cancel()
-                await asyncio.gather(*workers, return_exceptions=True)
+                for waiting in tasks:
+                    waiting.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _work(
-        self, http: httpx.AsyncClient, waiting: Iterator[Ask], done: asyncio.Queue[tuple[Ask, Outcome] | BaseException]
-    ) -> None:
-        try:
-            for ask in waiting:
-                done.put_nowait((ask, await self._outcome(http, ask)))
-        except (Misuse, QueueFault) as end:
-            done.put_nowait(end)
-
-    async def _outcome(self, http: httpx.AsyncClient, ask: Ask) -> Outcome:
+    async def _outcome(self, client: openai.AsyncOpenAI, ask: Ask) -> Outcome:
         """The completion, or why there is none after all attempts. Raises QueueFault when the server seems gone."""
         for attempt in range(1, self._server.attempts + 1):
             try:
-                written = await self._attempt(http, ask, attempt)
+                written = await self._attempt(client, ask, attempt)
             except _Failed as failed:
                 last = failed
                 if not failed.again:
@@ -118,16 +117,13 @@ class Endpoint:
             else:
                 self._unreachable_in_a_row = 0
                 return written
-        self._count(last)
-        return Unwritten(last.kind, str(last), attempt)
-
-    def _count(self, failed: _Failed) -> None:
-        self._unreachable_in_a_row = self._unreachable_in_a_row + 1 if failed.kind is ErrorKind.UNREACHABLE else 0
+        self._unreachable_in_a_row = self._unreachable_in_a_row + 1 if last.kind is ErrorKind.UNREACHABLE else 0
         if self._unreachable_in_a_row >= GONE_AFTER:
             raise QueueFault(
-                f"the model's server is gone ({failed}): {GONE_AFTER} completions in a row found nobody there. "
-                "What was written is kept; the same command goes on from there"
+                f"the model's server is gone ({last}): {GONE_AFTER} completions in a row found no server. "
+                "What was written is kept; the same command continues from there"
             )
+        return Unwritten(last.kind, str(last), attempt)
 
     def _pause_s(self, attempt: int, failed: _Failed) -> float:
         """Full jitter over a doubling bound; or what the server asked for, within bounds, and a little more."""
@@ -135,21 +131,31 @@ class Endpoint:
             return min(failed.pause_s, LONGEST_PAUSE_S) + random.uniform(0, self._server.first_pause_s)
         return random.uniform(0, min(LONGEST_PAUSE_S, self._server.first_pause_s * 2**attempt))
 
-    async def _attempt(self, http: httpx.AsyncClient, ask: Ask, attempt: int) -> Written:
-        route = "chat/completions" if self._plan.asked_as == "chat" else "completions"
-        started = time.monotonic()
+    async def _attempt(self, client: openai.AsyncOpenAI, ask: Ask, attempt: int) -> Written:
+        chat, started, found = self._plan.asked_as == "chat", time.monotonic(), bytearray()
+        create: Any = (client.chat.completions if chat else client.completions).with_streaming_response.create
+        said = {"messages": ask.prompt} if chat else {"prompt": ask.prompt}
+        headers = headers_of(self._server)
         try:
-            async with asyncio.timeout(self._server.timeout_s):
-                status, headers, body = await _exchange(http, f"{self._server.url.rstrip('/')}/{route}", self.body(ask))
-        except (TimeoutError, httpx.TimeoutException):
+            async with (
+                asyncio.timeout(self._server.timeout_s),
+                create(**said, model=self._plan.model, extra_body=self.body(ask), extra_headers=headers) as answer,
+            ):
+                async for chunk in answer.iter_bytes():
+                    found += chunk
+                    if len(found) > MAX_ANSWER_BYTES:
+                        raise _Failed(
+                            ErrorKind.GARBAGE, f"an answer of more than {MAX_ANSWER_BYTES} bytes", again=False
+                        )
+        except (TimeoutError, openai.APITimeoutError):
             message = f"no answer within {self._server.timeout_s:g} s"
             raise _Failed(ErrorKind.TIMEOUT, message, again=True) from None
-        except (httpx.RequestError, httpx.DecodingError) as error:
-            message = str(error) or type(error).__name__
-            raise _Failed(ErrorKind.UNREACHABLE, message, again=True) from None
-        if status != 200:
-            raise _refusal(status, headers, body)
-        return _written(body, ask, time.monotonic() - started, attempt)
+        except openai.APIStatusError as error:
+            raise _refusal(error) from None
+        except (openai.APIConnectionError, httpx2.HTTPError) as error:
+            cause = error.__cause__ or error
+            raise _Failed(ErrorKind.UNREACHABLE, str(cause) or type(cause).__name__, again=True) from None
+        return _written(bytes(found), time.monotonic() - started, attempt)
 
     def body(self, ask: Ask) -> dict[str, Any]:
         """The request for one completion."""
@@ -168,86 +174,61 @@ class Endpoint:
             **({"stop": list(plan.stop)} if plan.stop else {}),
             **plan.body,
         }
-        return {name: value for name, value in asked.items() if value is not None}
+        # Half a surrogate pair has no UTF-8; NaN was refused with the plan.
+        text = json.dumps({name: value for name, value in asked.items() if value is not None}, ensure_ascii=False)
+        body: dict[str, Any] = json.loads(text.encode(errors="replace"))
+        return body
 
 
 # --------------------------------------------------------------------------------------------------------- the server
 
 
-def connection(server: Server, transport: httpx.AsyncBaseTransport | None = None) -> httpx.AsyncClient:
+def headers_of(server: Server) -> dict[str, Any]:
+    """What is left out of each request: what the environment holds for OpenAI itself, and a key where there is none."""
+    left_out = ("OpenAI-Organization", "OpenAI-Project", *(() if server.api_key else ("Authorization",)))
+    return dict.fromkeys(left_out, openai.Omit())
+
+
+def connection(server: Server, retries: int = 0) -> openai.AsyncOpenAI:
     """A client for that server. It follows no redirect, so that the key goes nowhere else."""
-    headers = {"authorization": f"Bearer {server.api_key}"} if server.api_key else {}
-    return httpx.AsyncClient(
-        transport=transport,
-        headers=headers,
-        timeout=httpx.Timeout(server.timeout_s, connect=min(10.0, server.timeout_s), pool=None),
-        limits=httpx.Limits(max_connections=server.concurrency),
-        follow_redirects=False,
+    return openai.AsyncOpenAI(
+        base_url=server.url,
+        api_key=server.api_key or "none",
+        timeout=openai.Timeout(server.timeout_s, connect=min(10.0, server.timeout_s)),
+        max_retries=retries,
+        http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False),
     )
 
 
-async def models_at(server: Server, transport: httpx.AsyncBaseTransport | None = None) -> list[str]:
-    """Names of the models that the server says it serves; empty where it does not say.
+async def models_at(server: Server) -> list[str]:
+    """Names of the models that the server lists; empty where it lists none.
 
-    Raises QueueFault when nobody answers there, and Misuse when the key is refused.
+    Raises QueueFault when no server answers there, and Misuse when the key is refused.
     """
-    url = f"{server.url.rstrip('/')}/models"
-    for attempt in range(1, server.attempts + 1):
-        try:
-            async with connection(server, transport) as http:
-                response = await http.get(url, timeout=min(30.0, server.timeout_s))
-            break
-        except httpx.RequestError as error:
-            if attempt == server.attempts:
-                why = str(error) or type(error).__name__
-                raise QueueFault(f"no model's server answers at {server.url}: {why}") from None
-            await asyncio.sleep(random.uniform(0, min(LONGEST_PAUSE_S, server.first_pause_s * 2**attempt)))
-    if response.status_code in (401, 403):
-        raise Misuse(f"{server.url} answered {response.status_code}: it wants another API key")
     try:
-        return [str(entry["id"]) for entry in response.json()["data"]]
-    except (ValueError, KeyError, TypeError, RecursionError):
+        async with connection(server, retries=server.attempts - 1) as client:
+            found: Any = await client.models.list(timeout=min(30.0, server.timeout_s), extra_headers=headers_of(server))
+        return [str(model.id) for model in found.data]
+    except openai.APIConnectionError as error:
+        raise QueueFault(f"no model's server answers at {server.url}: {error.__cause__ or error}") from None
+    except openai.APIStatusError as error:
+        if error.status_code in (401, 403):
+            raise Misuse(f"{server.url} answered {error.status_code}: it wants another API key") from None
+        return []
+    except (openai.OpenAIError, AttributeError, TypeError, ValueError, RecursionError):
         return []
 
 
-def _check_url(url: str) -> None:
-    try:
-        parsed = httpx.URL(url)
-    except httpx.InvalidURL:
-        parsed = httpx.URL("")
-    usable = parsed.scheme in ("http", "https") and bool(parsed.host) and 1 <= (parsed.port or 80) <= 65535
-    if not usable or parsed.query or parsed.fragment:
-        raise Misuse(f"{url!r} is not an endpoint such as http://127.0.0.1:8000/v1")
-    if parsed.userinfo:
-        raise Misuse("an endpoint's URL must not hold a password: put the key into the environment")
-
-
-async def _exchange(http: httpx.AsyncClient, url: str, body: dict[str, Any]) -> tuple[int, httpx.Headers, bytes]:
-    """Status, headers and body of one request; a body over the limit is cut, and so is no JSON any more."""
-    async with http.stream("POST", url, content=_encoded(body), headers={"content-type": "application/json"}) as answer:
-        found = bytearray()
-        async for chunk in answer.aiter_bytes():
-            found += chunk
-            if len(found) > MAX_ANSWER_BYTES:
-                raise _Failed(ErrorKind.GARBAGE, f"an answer of more than {MAX_ANSWER_BYTES} bytes", again=False)
-        return answer.status_code, answer.headers, bytes(found)
-
-
-def _encoded(body: dict[str, Any]) -> bytes:
-    # A lone surrogate in a prompt is escaped by JSON itself; NaN was refused with the plan.
-    return json.dumps(body).encode()
-
-
-def _refusal(status: int, headers: httpx.Headers, body: bytes) -> _Failed:
+def _refusal(error: openai.APIStatusError) -> _Failed:
     """What a status says. Raises Misuse for one that every request would get."""
-    said = f"{status}: {_detail(body)}"
-    if status in OURS:
-        raise Misuse(f"the model's server answered {said}")
-    if status == 429:
-        return _Failed(ErrorKind.OVERLOADED, said, again=True, pause_s=_retry_after_s(headers))
-    if status >= 500 or status in RETRIED:
-        return _Failed(ErrorKind.SERVER, said, again=True, pause_s=_retry_after_s(headers))
-    return _Failed(ErrorKind.REFUSED, said, again=False)
+    status = error.status_code
+    text = f"{status}: {_detail(error.response.content)}"
+    if status in FINAL:
+        raise Misuse(f"the model's server answered {text}")
+    if status not in RETRIED and status < 500:
+        return _Failed(ErrorKind.REFUSED, text, again=False)
+    kind = ErrorKind.OVERLOADED if status == 429 else ErrorKind.SERVER
+    return _Failed(kind, text, again=True, pause_s=_retry_after_s(error.response.headers.get("retry-after", "")))
 
 
 def _detail(body: bytes) -> str:
@@ -262,8 +243,7 @@ def _detail(body: bytes) -> str:
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text[:SHOWN_CHARS])
 
 
-def _retry_after_s(headers: httpx.Headers) -> float | None:
-    value = headers.get("retry-after", "")
+def _retry_after_s(value: str) -> float | None:
     if value.isdigit() and len(value) <= 9:
         return float(value)
     try:
@@ -275,7 +255,7 @@ def _retry_after_s(headers: httpx.Headers) -> float | None:
 # --------------------------------------------------------------------------------------------------------- the answer
 
 
-def _written(body: bytes, ask: Ask, latency_s: float, attempts: int) -> Written:
+def _written(body: bytes, latency_s: float, attempts: int) -> Written:
     """The completion that an answer holds. Raises _Failed when it holds none."""
     try:
         said = json.loads(body)

@@ -8,16 +8,15 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 from xml.etree import ElementTree
 
-from trainer.evaluate.causes import cause_of
-from trainer.evaluate.details import is_judged
+from gradus.descriptions import description_of
 from trainer.evaluate.outcome import Evaluation
+from trainer.evaluate.verdicts import Record, cause_of, code_of, grader_of, is_judged
 from trainer.languages import language_of
 
-Record = Mapping[str, Any]
 COLUMNS = (
     "id",
     "kind",
@@ -62,7 +61,8 @@ def table_of(records: Sequence[Record]) -> str:
 def _cells(record: Record) -> dict[str, Any]:
     tests = record.get("tests") or {}
     tokens, latency_s = record.get("completion_tokens"), record.get("latency_s")
-    is_imperative = language_of(str(record.get("grader") or "")).is_imperative
+    grader = grader_of([record])
+    is_imperative = language_of(grader).is_imperative
     same = ("kind", "difficulty", "mode", "sample", "status", "passed", "reward", "stage", "finish_reason")
     numbers = ("prompt_tokens", "completion_tokens", "latency_s", "attempts")
     return {
@@ -73,7 +73,9 @@ def _cells(record: Record) -> dict[str, Any]:
         "tests_total": tests.get("total"),
         "tokens_per_s": round(tokens / latency_s, 3) if tokens is not None and latency_s else None,
         "completion_chars": len(record["completion"]),
-        "imperative": is_imperative(record["completion"]) if is_imperative else None,
+        "imperative": is_imperative(code_of(record["completion"], description_of(grader).fences))
+        if is_imperative
+        else None,
         "flags": " ".join(record["flags"]),
     }
 

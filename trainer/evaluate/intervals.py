@@ -1,37 +1,65 @@
-"""Pass rates and how sure one can be of them: pass@k, Wilson, bootstrap over problems, paired comparison.
+"""Rates, quantiles and how sure one can be of them: pass@k, intervals, paired tests. scipy and statsmodels compute.
 
-Pure functions of numbers, reproducible for a seed. It reads no files and does not know what a completion is.
+A rate's `method` names the method of its interval; where that is a fallback, it also says why. Pure functions of
+numbers, reproducible for a seed.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist, fmean
+from statistics import fmean
+from typing import Any
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict
 
 CONFIDENCE = 0.95
 RESAMPLES = 10_000
-CHUNK_VALUES = 4_000_000
-"""Values drawn at once by the bootstrap: keeps its memory near 32 MB whatever the number of problems."""
+BATCH_VALUES = 4_000_000
+"""Values that a bootstrap draws at once: keeps its memory near 32 MiB whatever the number of tasks."""
 EXACT_FLIPS = 16
-"""Up to so many changes all signs are tried."""
+"""Up to this many changes all signs are tried."""
 
 WILSON = "wilson"
+WILSON_ALIKE = "wilson: all tasks came out alike, which leaves a bootstrap no width"
 BOOTSTRAP = "bootstrap over problems"
-NEWCOMBE = "newcombe"
+NEWCOMBE = "newcombe: all tasks changed alike, which leaves a bootstrap no width"
+NO_WIDTH = "no interval: a bootstrap needs two tasks"
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A number and the interval that holds the true one with `CONFIDENCE`."""
+class Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Rate(Part):
+    """A figure between the ends of the interval that holds the true one with `confidence`."""
 
     value: float
     low: float
     high: float
+    confidence: float = CONFIDENCE
     method: str
+
+    @property
+    def fallback(self) -> str | None:
+        """The method and why it was used where the usual one was not; None where it was."""
+        return self.method if ":" in self.method else None
+
+    @property
+    def text(self) -> str:
+        """The share in percent with its interval, and the method where that is a fallback."""
+        return f"{self.value:.1%} ({self.low:.1%} to {self.high:.1%})" + (f"; {self.method}" if self.fallback else "")
+
+
+class Quantiles(Part):
+    mean: float
+    p50: float
+    p90: float
+    p99: float
+    max: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +78,14 @@ class Discordance:
         return mcnemar(self.gained, self.lost)
 
 
+def quantiles(values: Sequence[float]) -> Quantiles | None:
+    """Quantiles, interpolated between neighbours; None for no values."""
+    if not values:
+        return None
+    p50, p90, p99 = (float(value) for value in np.quantile(np.asarray(values, dtype=np.float64), [0.5, 0.9, 0.99]))
+    return Quantiles(mean=fmean(values), p50=p50, p90=p90, p99=p99, max=float(max(values)))
+
+
 def pass_at_k(n: int, c: int, k: int) -> float:
     """The chance that at least one of `k` answers drawn from `n`, of which `c` passed, is right: 1 - C(n-c,k)/C(n,k).
 
@@ -60,97 +96,109 @@ def pass_at_k(n: int, c: int, k: int) -> float:
     return 1.0 - float(math.comb(n - c, k) / math.comb(n, k))
 
 
-def wilson(passed: int, total: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """Wilson's score interval for `passed` of `total` (Wilson 1927); (0, 1) when there is nothing to go by."""
+# ------------------------------------------------------------------------------------------------- scipy, statsmodels
+
+
+def wilson(passed: int, total: int) -> tuple[float, float]:
+    """Wilson's score interval for `passed` of `total`; (0, 1) when there is nothing to go by."""
+    from scipy import stats  # 0.6 s, and most commands compute no interval
+
     if total == 0:
         return 0.0, 1.0
-    z = NormalDist().inv_cdf(0.5 + confidence / 2)
-    share = passed / total
-    centre = share + z * z / (2 * total)
-    spread = z * math.sqrt(share * (1 - share) / total + z * z / (4 * total * total))
-    scale = 1 + z * z / total
-    # Rounding must not push the ends of a certain outcome past it.
-    low = 0.0 if passed == 0 else (centre - spread) / scale
-    high = 1.0 if passed == total else (centre + spread) / scale
-    return low, high
+    found = stats.binomtest(passed, total).proportion_ci(CONFIDENCE, method="wilson")
+    return float(found.low), float(found.high)
 
 
-def bootstrap(
-    values: Sequence[float], *, seed: int = 0, confidence: float = CONFIDENCE, resamples: int = RESAMPLES
-) -> tuple[float, float]:
+def bootstrap(values: Sequence[float], *, seed: int = 0) -> tuple[float, float]:
     """Percentile interval for the mean of `values`, one per problem, by drawing problems with replacement."""
-    column = np.asarray(values, dtype=np.float64)
-    if column.size == 0:
-        raise ValueError("a bootstrap needs at least one problem")
-    draw = np.random.Generator(np.random.PCG64(seed))
-    rows = max(1, CHUNK_VALUES // column.size)
-    means = [
-        column[draw.integers(0, column.size, size=(min(rows, resamples - start), column.size))].mean(axis=1)
-        for start in range(0, resamples, rows)
-    ]
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(np.concatenate(means), [tail, 1 - tail])
-    return float(low), float(high)
+    return _bootstrap((values,), np.mean, seed)
 
 
-def ratio_bootstrap(
-    tops: Sequence[float],
-    bottoms: Sequence[float],
-    *,
-    seed: int = 0,
-    confidence: float = CONFIDENCE,
-    resamples: int = RESAMPLES,
-) -> tuple[float, float]:
+def ratio_bootstrap(tops: Sequence[float], bottoms: Sequence[float], *, seed: int = 0) -> tuple[float, float]:
     """Percentile interval for sum(tops) / sum(bottoms), by drawing pairs of both with replacement."""
-    pairs = np.asarray([tops, bottoms], dtype=np.float64)
-    if pairs.size == 0:
-        raise ValueError("a bootstrap needs at least one pair")
-    count = pairs.shape[1]
-    draw = np.random.Generator(np.random.PCG64(seed))
-    rows = max(1, CHUNK_VALUES // (2 * count))
-    ratios = []
-    for start in range(0, resamples, rows):
-        drawn = pairs[:, draw.integers(0, count, size=(min(rows, resamples - start), count))].sum(axis=2)
-        there = drawn[1] > 0  # a draw of nothing but pairs without a bottom has no ratio
-        ratios.append(drawn[0][there] / drawn[1][there])
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(np.concatenate(ratios), [tail, 1 - tail])
+
+    def ratio(top: Any, bottom: Any, axis: int) -> Any:
+        total = bottom.sum(axis=axis)
+        # A draw of nothing but pairs without a bottom has no ratio.
+        return np.divide(top.sum(axis=axis), total, out=np.full(np.shape(total), np.nan), where=total > 0)
+
+    return _bootstrap((tops, bottoms), ratio, seed)
+
+
+def _bootstrap(data: Sequence[Sequence[float]], statistic: Callable[..., Any], seed: int) -> tuple[float, float]:
+    from scipy import stats
+
+    columns = [np.asarray(one, dtype=np.float64) for one in data]
+    count = columns[0].size
+    if count == 0:
+        raise ValueError("a bootstrap needs at least one problem")
+    if count == 1:
+        value = float(statistic(*columns, axis=0))
+        return value, value
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", stats.DegenerateDataWarning)  # of draws without a ratio
+        found = stats.bootstrap(
+            columns,
+            statistic,
+            paired=True,
+            n_resamples=RESAMPLES,
+            batch=max(1, BATCH_VALUES // (count * len(columns))),
+            method="percentile",
+            rng=np.random.default_rng(seed),
+        )
+    low, high = np.nanquantile(found.bootstrap_distribution, [(1 - CONFIDENCE) / 2, 1 - (1 - CONFIDENCE) / 2])
     return float(low), float(high)
 
 
 def mcnemar(gained: int, lost: int) -> float:
     """Exact two-sided p-value of McNemar's test: the chance of so uneven a split if neither side were better."""
-    changed = gained + lost
-    tail = sum(math.comb(changed, i) for i in range(min(gained, lost) + 1))
-    return min(1.0, float(2 * tail / 2**changed))
+    from scipy import stats
+
+    return float(stats.binomtest(gained, gained + lost).pvalue) if gained + lost else 1.0
 
 
-def sign_flip(changes: Sequence[float], *, seed: int = 0, resamples: int = RESAMPLES) -> float:
+def sign_flip(changes: Sequence[float], *, seed: int = 0) -> float:
     """Two-sided p-value of the mean of paired changes: how often chance signs would make it as far from 0.
 
-    Exact where there are at most `EXACT_FLIPS` changes that are not 0, else from `resamples` draws, the one that was
-    seen counted in. 1 for no changes.
+    Exact where there are at most `EXACT_FLIPS` changes that are not 0, else from `RESAMPLES` draws, the observed one
+    counted in. 1 for at most one change.
     """
+    from scipy import stats
+
     column = np.asarray([change for change in changes if change != 0], dtype=np.float64)
-    if column.size == 0:
+    if column.size < 2:  # scipy takes no fewer; one change is as far from 0 with either sign
         return 1.0
-    seen = abs(float(column.sum())) * (1 - 1e-12)
-    if column.size <= EXACT_FLIPS:
-        signs = 1 - 2 * ((np.arange(2**column.size)[:, None] >> np.arange(column.size)) & 1)
-        return float(np.mean(np.abs(signs @ column) >= seen))
-    draw = np.random.Generator(np.random.PCG64(seed))
-    rows = max(1, CHUNK_VALUES // column.size)
-    as_far = 0
-    for start in range(0, resamples, rows):
-        flips = draw.integers(0, 2, size=(min(rows, resamples - start), column.size)) * 2 - 1
-        as_far += int(np.count_nonzero(np.abs(flips @ column) >= seen))
-    return (as_far + 1) / (resamples + 1)
+    found = stats.permutation_test(
+        (column,),
+        lambda signed, axis: np.abs(signed.sum(axis=axis)),
+        permutation_type="samples",
+        alternative="greater",
+        n_resamples=2**column.size if column.size <= EXACT_FLIPS else RESAMPLES,
+        batch=max(1, BATCH_VALUES // column.size),
+        rng=np.random.default_rng(seed),
+    )
+    return float(found.pvalue)
 
 
-# ---------------------------------------------------------------------------------------------------- estimates
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Adjusted p-values in the same order: a test counts at a level when its own is not above that level.
+
+    The chance that any of them counts wrongly is at most the level, however the tests depend on each other (Holm
+    1979). Raises ValueError for values that are not within 0 to 1.
+    """
+    if bad := [p for p in p_values if not 0 <= p <= 1]:
+        raise ValueError(f"{bad[0]} is no p-value")
+    if not p_values:
+        return []
+    from statsmodels.stats.multitest import multipletests  # 1 s
+
+    return [float(p) for p in multipletests(list(p_values), method="holm")[1]]
 
 
-def pass_rate(counts: Sequence[tuple[int, int]], k: int = 1, *, seed: int = 0) -> Estimate | None:
+# ------------------------------------------------------------------------------------------------------------ rates
+
+
+def pass_rate(counts: Sequence[tuple[int, int]], k: int = 1, *, seed: int = 0) -> Rate | None:
     """pass@k over problems given as (answers, of them passed); None when no problem has `k` answers.
 
     With one answer per problem Wilson's interval. With more, bootstrap over problems, because answers to the same
@@ -161,28 +209,53 @@ def pass_rate(counts: Sequence[tuple[int, int]], k: int = 1, *, seed: int = 0) -
         return None
     one_each = all(n == 1 for n, _ in counts if n >= k)
     if one_each or set(values) in ({0.0}, {1.0}):
-        return Estimate(fmean(values), *wilson(round(sum(values)), len(values)), WILSON)
+        low, high = wilson(round(sum(values)), len(values))
+        return Rate(value=fmean(values), low=low, high=high, method=WILSON if one_each else WILSON_ALIKE)
     return mean_with_interval(values, seed=seed)
 
 
-def mean_with_interval(values: Sequence[float], *, seed: int = 0) -> Estimate | None:
+def mean_with_interval(values: Sequence[float], *, seed: int = 0) -> Rate | None:
     """The mean of one value per problem with its bootstrap interval; None for no values."""
     if not values:
         return None
-    return Estimate(fmean(values), *bootstrap(values, seed=seed), BOOTSTRAP)
+    low, high = bootstrap(values, seed=seed)
+    return Rate(value=fmean(values), low=low, high=high, method=BOOTSTRAP if len(values) > 1 else NO_WIDTH)
 
 
-def paired_difference(before: Sequence[float], after: Sequence[float], *, seed: int = 0) -> Estimate | None:
+def share_over_tasks(holds: Iterable[Sequence[bool]], seed: int) -> Rate | None:
+    """The share for which something holds, given by task; tasks weigh alike, and the interval is over tasks."""
+    return pass_rate([(len(task), sum(task)) for task in holds], seed=seed)
+
+
+def ratio_over_tasks(tops: Sequence[float], bottoms: Sequence[float], seed: int) -> Rate | None:
+    """One sum by the other, both given by task, with an interval over tasks; None where the second is nothing."""
+    total = sum(bottoms)
+    if not total:
+        return None
+    low, high = ratio_bootstrap(tops, bottoms, seed=seed)
+    return Rate(value=sum(tops) / total, low=low, high=high, method=BOOTSTRAP if len(tops) > 1 else NO_WIDTH)
+
+
+def paired_difference(before: Sequence[float], after: Sequence[float], *, seed: int = 0) -> Rate | None:
     """The mean change over the same problems in the same order, with its interval; None for no problems.
 
-    Paired bootstrap over problems; where every problem changed alike, Newcombe's interval for two rates instead.
+    Paired bootstrap over problems; where every problem changed alike, Newcombe's interval for two rates instead
+    (1998, method 10), which is blind to the pairing and so a little wide.
     """
     changes = [b - a for a, b in zip(before, after, strict=True)]
     if not changes:
         return None
-    if len(set(changes)) == 1:
-        return Estimate(changes[0], *_newcombe(fmean(before), fmean(after), len(changes)), NEWCOMBE)
-    return Estimate(fmean(changes), *bootstrap(changes, seed=seed), BOOTSTRAP)
+    if len(set(changes)) > 1:
+        return mean_with_interval(changes, seed=seed)
+    from statsmodels.stats.proportion import confint_proportions_2indep
+
+    total = len(changes)
+    ends = confint_proportions_2indep(
+        *(round(fmean(after) * total), total, round(fmean(before) * total), total),
+        method="newcomb",
+        alpha=1 - CONFIDENCE,
+    )
+    return Rate(value=changes[0], low=max(float(ends[0]), -1.0), high=min(float(ends[1]), 1.0), method=NEWCOMBE)
 
 
 def discordance(before: Sequence[bool], after: Sequence[bool]) -> Discordance:
@@ -191,10 +264,9 @@ def discordance(before: Sequence[bool], after: Sequence[bool]) -> Discordance:
     return Discordance(*(pairs.count(kind) for kind in ((True, True), (False, True), (True, False), (False, False))))
 
 
-def _newcombe(before: float, after: float, total: int) -> tuple[float, float]:
-    """Newcombe's hybrid score interval for after - before (1998, method 10); blind to the pairing, so a little wide."""
-    (low_b, high_b), (low_a, high_a) = (wilson(round(share * total), total) for share in (before, after))
-    difference = after - before
-    low = difference - math.hypot(after - low_a, high_b - before)
-    high = difference + math.hypot(high_a - after, before - low_b)
-    return max(low, -1.0), min(high, 1.0)
+def by_task(records: Iterable[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    """The records of each task, in the order of the first ones."""
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for record in records:
+        groups.setdefault(record["prompt_id"], []).append(record)
+    return list(groups.values())

@@ -19,12 +19,15 @@ from gradus.local import LocalGrader, open_local
 from gradus.validation import misuse_from_validation_error
 
 DEADLINE_S = 600.0
-"""For one handful of completions; a service that is away that long makes them faults."""
+"""Seconds for one call; a service that is away that long makes its completions faults."""
 READY_TIMEOUT_S = 15.0
 
 
 class Judge(Protocol):
     """Grades for one grader."""
+
+    calls_at_once: int
+    """Calls of `grade` that may overlap."""
 
     async def known(self, grader: str) -> str:
         """`grader`. Raises UnknownGrader for a name that no grader has."""
@@ -46,10 +49,19 @@ class Judge(Protocol):
 class ServiceJudge:
     """A running service."""
 
-    def __init__(self, client: RewardClient, grader: str, ready_timeout_s: float = READY_TIMEOUT_S) -> None:
+    calls_at_once = 8
+
+    def __init__(
+        self,
+        client: RewardClient,
+        grader: str,
+        ready_timeout_s: float = READY_TIMEOUT_S,
+        deadline_s: float = DEADLINE_S,
+    ) -> None:
         self._client = client
         self._grader = grader
         self._ready_timeout_s = ready_timeout_s
+        self._deadline_s = deadline_s
 
     async def known(self, grader: str) -> str:
         return await self._client.known(grader)
@@ -58,14 +70,20 @@ class ServiceJudge:
         return await self._client.wait_ready(self._grader, self._ready_timeout_s)
 
     async def description(self) -> GraderDescription:
-        return await announced(self._client, self._grader)
+        """The announced one; where the service is older or away, the one that this version knows."""
+        try:
+            return await self._client.description(self._grader) or description_of(self._grader)
+        except QueueFault:
+            return description_of(self._grader)
 
     async def grade(self, submissions: Sequence[Mapping[str, Any]], rubric: str | None) -> Sequence[Graded | Faulted]:
-        return await self._client.grade(self._grader, submissions, rubric=rubric, deadline_s=DEADLINE_S)
+        return await self._client.grade(self._grader, submissions, rubric=rubric, deadline_s=self._deadline_s)
 
 
 class LocalJudge:
     """A grader on this machine, started at first use."""
+
+    calls_at_once = 2
 
     def __init__(self, grader: str, config: Path | None = None, slots: int | None = None) -> None:
         self._name, self._config, self._slots = grader, config, slots
@@ -101,11 +119,3 @@ class LocalJudge:
             grader.self_test()
             self._grader = grader
         return self._grader
-
-
-async def announced(client: RewardClient, grader: str) -> GraderDescription:
-    """The description that a service announces; where it is older or away, the one that this version knows."""
-    try:
-        return await client.description(grader) or description_of(grader)
-    except QueueFault:
-        return description_of(grader)

@@ -1,34 +1,35 @@
-"""What an evaluation found, as RUN/eval/ holds it: a small JSON with the figures, a JSONL with every completion.
+"""`Evaluation`: the figures of one model on one set of tasks, from the records of its completions and nothing else.
 
-The figures are computed here from the completions' rows and nothing else, so that they can be checked again later.
-It samples and grades nothing.
+So they can be checked again later. RUN/eval/NAME.json and `results.json` of `gradus eval` hold one, each beside the
+completions that it is computed from.
 """
 
 from __future__ import annotations
 
-import json
 import os
+import platform
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean
 from typing import Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, ValidationError
 
-from gradus.contract import Faulted, Graded
 from gradus.descriptions import GraderDescription, description_of
-from trainer.evaluate.causes import PASSED, cause_of
-from trainer.evaluate.details import Details, details_of, is_judged
-from trainer.evaluate.figures import Part, Rate, rate_of
-from trainer.evaluate.intervals import mean_with_interval, pass_rate
-from trainer.evaluate.stages import grader_of, rank_of
-from trainer.evaluate.turns import Turns
-from trainer.rewards import Record, outcome_of
+from gradus.errors import Misuse
+from gradus.validation import explain
+from trainer.evaluate.figures import Details, Turns, details_of, turns_of
+from trainer.evaluate.intervals import Part, Rate, mean_with_interval, pass_rate
+from trainer.evaluate.plan import Mode, Plan
+from trainer.evaluate.store import stored_rows, write_lines, write_text
+from trainer.evaluate.verdicts import cause_of, grader_of, is_judged, outcome_stage, typical_of
+from trainer.rewards import Record
 
 SCHEMA: Literal["gradus/evaluation@1"] = "gradus/evaluation@1"
-
-Mode = Literal["sampled", "greedy"]
 
 
 class ProblemFigures(Part):
@@ -139,17 +140,6 @@ class Evaluation(Part):
         return sum(measurement.unwritten for measurement in self.measurements)
 
 
-# ----------------------------------------------------------------------------------------------------------- records
-
-
-def record_of(
-    result: Graded | Faulted, *, mode: Mode, task_id: str, kind: str | None, sample: int, prompt: str, completion: str
-) -> Record:
-    """One line of the completions file: the columns of a run's own, with `mode` and `kind` in place of `step`."""
-    asked: Record = {"mode": mode, "prompt_id": task_id, "kind": kind, "sample": sample}
-    return {**asked, "prompt": prompt, "completion": completion, **outcome_of(result)}
-
-
 # ----------------------------------------------------------------------------------------------------------- figures
 
 
@@ -179,9 +169,7 @@ def measurement_of(
         faulted=sum(record["fault"] is not None for record in records),
         passed=sum(record["passed"] for record in verdicts),
         pass_at=dict(_pass_at(problems, samples, seed)),
-        mean_reward=rate_of(
-            mean_with_interval([p.mean_reward for p in problems if p.mean_reward is not None], seed=seed)
-        ),
+        mean_reward=mean_with_interval([p.mean_reward for p in problems if p.mean_reward is not None], seed=seed),
         stopped_at=dict(Counter(record["stage"] for record in verdicts if not record["passed"])),
         components=_mean_components(verdicts),
         flags=dict(Counter(flag for record in verdicts for flag in record["flags"])),
@@ -213,25 +201,11 @@ def _by_problem(records: Iterable[Record], stages: Sequence[str]) -> Iterator[Pr
         )
 
 
-def typical_of(verdicts: Sequence[Record], stages: Sequence[str] = ()) -> Record | None:
-    """The middle one by how far they came, then by reward; the lower of two. None where there is none.
-
-    `stages` are the grader's in their order, by default those of `Stage`.
-    """
-    ranked = sorted(verdicts, key=lambda record: (rank_of(outcome_stage(record), stages), record["reward"]))
-    return ranked[(len(ranked) - 1) // 2] if ranked else None
-
-
-def outcome_stage(record: Record) -> str:
-    """`passed`, or the furthest stage that was reached."""
-    return PASSED if record["passed"] is True else str(record["stage"])
-
-
 def _pass_at(problems: Sequence[ProblemFigures], samples: int, seed: int) -> Iterator[tuple[int, Rate]]:
     """k = 1, 2, 4 ... and `samples`."""
     ks = sorted({1, samples} | {2**power for power in range(1, samples.bit_length()) if 2**power <= samples})
     for k in ks:
-        rate = rate_of(pass_rate([(p.graded, p.passed) for p in problems], k, seed=seed))
+        rate = pass_rate([(p.graded, p.passed) for p in problems], k, seed=seed)
         if rate is not None:
             yield k, rate
 
@@ -242,6 +216,80 @@ def _mean_components(verdicts: Sequence[Record]) -> dict[str, float]:
         for name, value in record["components"].items():
             sums[name] += value
     return {name: total / len(verdicts) for name, total in sums.items()}
+
+
+def evaluation_of(
+    records: Sequence[Record],
+    plan: Plan,
+    description: GraderDescription | None = None,
+    *,
+    name: str,
+    duration_s: float,
+    later: Sequence[Record] = (),
+) -> Evaluation:
+    """The figures of a plan's records; `later` are those of turns after the first.
+
+    `description` is the grader's, by default the one that this version knows.
+    """
+    assert plan.grader is not None
+    description = description or description_of(plan.grader)
+    verdicts = [record for record in (*records, *later) if is_judged(record)]
+
+    def of(mode: Mode, some: Sequence[Record]) -> list[Record]:
+        return [record for record in some if record["mode"] == mode]
+
+    return Evaluation(
+        name=name,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        model=plan.model,
+        tasks=plan.tasks,
+        tasks_sha256=plan.tasks_sha256,
+        grader=plan.grader,
+        graders=tuple(sorted({record["grader"] for record in verdicts})),
+        rubrics=tuple(sorted({record["rubric"] for record in verdicts})),
+        toolchains=tuple(sorted({record["toolchain"] for record in verdicts})),
+        seed=plan.seed,
+        max_new_tokens=plan.max_new_tokens,
+        duration_s=round(duration_s, 3),
+        machine=machine(),
+        measurements=tuple(
+            measurement_of(
+                of(mode, records),
+                mode=mode,
+                temperature=temperature,
+                samples=samples,
+                seed=plan.seed,
+                turns=turns_of(of(mode, records), of(mode, later), plan.turns, description, seed=plan.seed)
+                if plan.turns > 1
+                else None,
+                description=description,
+            )
+            for mode, temperature, samples in plan.modes
+        ),
+        served=plan.served,
+        asked_as=plan.asked_as,
+        top_p=plan.top_p,
+        grader_description=description,
+    )
+
+
+def machine() -> dict[str, str | int | float | None]:
+    """System, processors, memory in GiB, and the versions that matter, without names of hosts or paths; `gpu` is None
+    without one."""
+    torch = sys.modules.get("torch")  # not imported for this
+    try:
+        memory_gib = round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
+    except (ValueError, OSError, AttributeError):
+        memory_gib = None
+    on_cuda = torch is not None and torch.cuda.is_available()
+    return {
+        "system": f"{platform.system()} {platform.machine()}",
+        "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        "memory_gib": memory_gib,
+        "gpu": torch.cuda.get_device_name() if torch is not None and on_cuda else None,
+        "python": platform.python_version(),
+        "torch": str(torch.__version__) if torch is not None else None,
+    }
 
 
 # ------------------------------------------------------------------------------------------------------------- files
@@ -258,14 +306,71 @@ def records_path(run: Path, name: str) -> Path:
 def write_outcome(run: Path, evaluation: Evaluation, records: Iterable[Record]) -> Path:
     """Write both files into the run folder; returns the path of the figures, which appear last and at once."""
     path = figures_path(run, evaluation.name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lines = (json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n" for record in records)
-    _write(records_path(run, evaluation.name), "".join(lines))
-    _write(path, evaluation.model_dump_json(by_alias=True, indent=1) + "\n")
+    write_lines(records_path(run, evaluation.name), records)
+    write_text(path, evaluation.model_dump_json(by_alias=True, indent=1) + "\n")
     return path
 
 
-def _write(path: Path, text: str) -> None:
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
+@dataclass(frozen=True, slots=True)
+class Read:
+    """An evaluation that was read again."""
+
+    path: Path
+    """Of its figures."""
+    evaluation: Evaluation
+    completions: Path
+    """May be missing: figures can be compared without."""
+
+    def records(self) -> list[Record]:
+        """Every completion; empty where the file is missing. Raises Misuse for a damaged one."""
+        return [dict(row.values) for row in stored_rows(self.completions)] if self.completions.exists() else []
+
+
+def read_evaluation(path: Path) -> Read:
+    """The evaluation in a folder of `gradus eval`, or in a file of figures: its results.json, or RUN/eval/NAME.json.
+
+    Raises Misuse when there is none.
+    """
+    figures = path / "results.json" if path.is_dir() else path
+    beside = figures.name == "results.json"
+    completions = figures.with_name("completions.jsonl" if beside else f"{figures.stem}.completions.jsonl")
+    try:
+        return Read(figures, Evaluation.model_validate_json(figures.read_bytes()), completions)
+    except OSError as error:
+        raise Misuse(f"{figures}: cannot be read: {error.strerror}") from None
+    except ValidationError as error:
+        raise Misuse(f"{figures}: is no evaluation that this version can read: {explain(error)}") from None
+
+
+# -------------------------------------------------------------------------------------------------------- comparable
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Something else that a difference may come from."""
+
+    text: str
+    is_fatal: bool
+    """A pass or a reward does not mean the same on both sides."""
+
+
+def incomparable(before: Evaluation, after: Evaluation) -> Iterator[Reason]:
+    """Reasons why a difference between the two may come from something else than the model."""
+    sides = [
+        ("different tasks, or differently worded", True, before.tasks_sha256, after.tasks_sha256),
+        ("different graders", True, before.graders, after.graders),
+        ("different rubrics", True, before.rubrics, after.rubrics),
+        ("different toolchains", False, before.toolchains, after.toolchains),
+        ("a different limit on new tokens", False, before.max_new_tokens, after.max_new_tokens),
+        ("different sampling", False, _sampling(before), _sampling(after)),
+    ]
+    for text, is_fatal, first, last in sides:
+        if first != last and () not in (first, last):
+            yield Reason(text, is_fatal)
+
+
+def _sampling(evaluation: Evaluation) -> tuple[tuple[str, float, int, int], ...]:
+    return tuple(
+        (found.mode, found.temperature, found.samples, found.turns.asked if found.turns else 1)
+        for found in evaluation.measurements
+    )

@@ -19,9 +19,8 @@ from rich.console import Console
 
 from gradus.errors import Misuse
 from gradus.row_reader import Row, read_rows
-from trainer.evaluate.figures import Part
-from trainer.evaluate.folder import write_text
-from trainer.evaluate.intervals import ratio_bootstrap
+from trainer.evaluate.intervals import Part, ratio_bootstrap
+from trainer.evaluate.store import write_text
 
 SCHEMA: Literal["gradus/perplexity@1"] = "gradus/perplexity@1"
 DEFAULT_WINDOW = 2048
@@ -74,7 +73,7 @@ def main(model: str, data: Path, out: Path, window: int | None = None) -> int:
 
     Raises Misuse for data and sizes that cannot be used, and for a model that cannot be loaded.
     """
-    from trainer.evaluate.console import progress_bar
+    from trainer.evaluate.collect import progress_bar
     from trainer.evaluate.preparing import config_beside, load
 
     started = time.monotonic()

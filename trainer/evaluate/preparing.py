@@ -7,25 +7,24 @@ gets the task's text, and the grader's default rubric.
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import ValidationError
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gradus.contract import GraderName
 from gradus.errors import Misuse
 from gradus.validation import explain
 from trainer.config import DataConfig, ModelConfig, PromptConfig, RunConfig, TrainConfig
 from trainer.data import Example, read_examples
-from trainer.evaluate.asking import Ask, Key, Outcome, Plan, Source
 from trainer.evaluate.endpoint import Endpoint, Server, models_at
-from trainer.evaluate.local import LocalModel
-from trainer.evaluate.measure import Problem, fingerprint
-from trainer.prompts import render
+from trainer.evaluate.plan import Ask, Key, Outcome, Plan, Problem, Source, make_plan
 from trainer.stages.settings import STAGES, RowStage
 
 
@@ -56,6 +55,69 @@ class Asked:
     """Completions written at once by a model in this process."""
     limit: int | None = None
     fresh: bool = False
+
+
+class AskSettings(BaseModel):
+    """Settings of the commands that ask a model which `--set NAME=VALUE` changes; their rarer options."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    seed: Annotated[int, Field(ge=0)] = 0
+    top_p: float = 1.0
+    """Over 0, up to 1."""
+    stop: tuple[str, ...] = ()
+    """Texts that end a completion, for endpoints."""
+    body: dict[str, Any] = {}
+    """Further fields of requests to an endpoint, such as {top_k: 20}; null leaves one out."""
+    chat: bool | None = None
+    """Ask with messages, or with one text; None: as trained, else messages for an endpoint and one text here."""
+    system: str | None = None
+    """System message, with `chat`."""
+    template: str | None = None
+    """What the model reads, with {prompt} in it."""
+    api_key_env: str = "GRADUS_ENDPOINT_API_KEY"
+    """Environment variable that holds the endpoint's key."""
+    concurrency: Annotated[int, Field(ge=1, le=1024)] = 16
+    """Requests to the endpoint at one time."""
+    timeout_s: float = 300.0
+    """Seconds for one completion of the endpoint."""
+    attempts: Annotated[int, Field(ge=1, le=100)] = 5
+    """How often one completion is asked for."""
+    batch_size: Annotated[int, Field(ge=1)] = 64
+    """Completions written at once by a model here."""
+    config: Path | None = None
+    """Configuration of a grader here; None: the shipped one."""
+    slots: Annotated[int | None, Field(ge=1, le=256)] = None
+    """Submissions that a grader here grades at one time."""
+
+    @classmethod
+    def of(cls, given: Sequence[str], named: Mapping[str, Any]) -> AskSettings:
+        """The settings in `--set` options, and in options of their own unless None. Raises Misuse naming the option."""
+        values = {name: value for name, value in named.items() if value is not None}
+        for one in given:
+            name, mark, text = one.partition("=")
+            if not mark or name not in cls.model_fields:
+                raise Misuse(f"--set {one}: use NAME=VALUE, where NAME is one of {', '.join(cls.model_fields)}")
+            try:
+                values[name] = yaml.safe_load(text)
+            except yaml.YAMLError:
+                values[name] = text
+            if name == "stop" and not isinstance(values[name], list):
+                values[name] = [text]
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            raise Misuse(f"--set: {explain(error)}") from None
+
+    def asked(self, model: str | None, endpoint: str | None, **options: Any) -> Asked:
+        """How `model` is asked, here or at `endpoint`; `options` are further fields of `Asked`."""
+        server = None
+        if endpoint is not None:
+            key = os.environ.get(self.api_key_env) or None
+            server = Server(endpoint, key, self.concurrency, self.timeout_s, self.attempts)
+        same = ("seed", "top_p", "stop", "body", "system", "template", "batch_size")
+        asked_as = None if self.chat is None else "chat" if self.chat else "text"
+        return Asked(model, server, asked_as, **{name: getattr(self, name) for name in same}, **options)
 
 
 async def with_model(asked: Asked) -> Asked:
@@ -90,10 +152,12 @@ class _Later:
     plan: Plan
     trained_with: RunConfig | None
     keep_special: bool
-    loaded: LocalModel | None = None
+    loaded: Source | None = None
 
     def write(self, asks: Sequence[Ask], wanted: AbstractSet[Key]) -> AsyncIterator[tuple[Ask, Outcome]]:
         if self.loaded is None:
+            from trainer.evaluate.local import LocalModel  # loads torch
+
             model, tokenizer = load(self.plan.model, self.trained_with)
             self.loaded = LocalModel(model, tokenizer, self.plan, self.asked.batch_size, keep_special=self.keep_special)
         return self.loaded.write(asks, wanted)
@@ -112,33 +176,23 @@ def plan_of(
     rubric: str | None = None,
 ) -> Plan:
     """The plan for these problems. Raises Misuse for options that make no sense."""
-    if not problems or len({problem.id for problem in problems}) != len(problems):
-        raise Misuse(f"{tasks}: needs at least one task, each with an id of its own")
     sampled = asked.temperature != 0  # what is no number is refused below
     if not sampled and not asked.greedy:
         raise Misuse("temperature 0 is greedy; leave --no-greedy out, or sample at a temperature over 0")
-    try:
-        return Plan(
-            model=asked.model or "",
-            asked_as="chat" if prompt.style == "chat" else "text",
-            served=asked.server is not None,
-            tasks=tasks,
-            tasks_sha256=fingerprint(problems),
-            grader=grader,
-            rubric=rubric,
-            samples=asked.samples if sampled else 0,
-            temperature=asked.temperature if sampled else 0.0,
-            greedy=asked.greedy,
-            top_p=asked.top_p,
-            max_new_tokens=asked.max_new_tokens,
-            seed=asked.seed,
-            stop=asked.stop,
-            body=dict(asked.body),
-            opening=prompt.opening,
-            turns=asked.turns,
-        )
-    except ValidationError as error:
-        raise Misuse(explain(error)) from None
+    same = ("greedy", "top_p", "max_new_tokens", "seed", "stop", "turns")
+    return make_plan(
+        problems,
+        prompt,
+        model=asked.model or "",
+        served=asked.server is not None,
+        tasks=tasks,
+        grader=grader,
+        rubric=rubric,
+        samples=asked.samples if sampled else 0,
+        temperature=asked.temperature if sampled else 0.0,
+        body=dict(asked.body),
+        **{name: getattr(asked, name) for name in same},
+    )
 
 
 def prompt_config(asked: Asked, trained_with: RunConfig | None) -> PromptConfig:
@@ -157,22 +211,6 @@ def prompt_config(asked: Asked, trained_with: RunConfig | None) -> PromptConfig:
         return PromptConfig.model_validate({**base.model_dump(), **changes})
     except ValidationError as error:
         raise Misuse(explain(error)) from None
-
-
-def problems_of(examples: Iterable[Example], prompt: PromptConfig) -> list[Problem]:
-    """The tasks with their prompts as the model reads them."""
-    return [
-        Problem(
-            example.id,
-            render(prompt, example),
-            example.task,
-            example.kind,
-            prompt.opening,
-            example.difficulty,
-            example.stub,
-        )
-        for example in examples
-    ]
 
 
 def config_of(asked: Asked) -> RunConfig | None:

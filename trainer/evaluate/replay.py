@@ -16,6 +16,7 @@ from pydantic import ConfigDict, Field, ValidationError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from gradus.console import visible
 from gradus.contract import Faulted, Graded, GraderName
 from gradus.errors import Misuse
 from gradus.row_reader import read_rows
@@ -23,12 +24,11 @@ from gradus.tasks import task_class
 from gradus.tasks.base import Task
 from gradus.validation import explain
 from trainer.config import TrainConfig
-from trainer.evaluate.asking import Plan
-from trainer.evaluate.causes import cause_of
-from trainer.evaluate.figures import Part
-from trainer.evaluate.folder import EvalFolder, stored_rows, write_text
+from trainer.evaluate.intervals import Part
 from trainer.evaluate.judging import Judge
-from trainer.evaluate.report.words import visible
+from trainer.evaluate.plan import Plan
+from trainer.evaluate.store import EvalFolder, stored_rows, write_text
+from trainer.evaluate.verdicts import cause_of
 from trainer.rewards import Record, clean, outcome_of, text_of, with_opening
 from trainer.run_folder import RunFolder
 

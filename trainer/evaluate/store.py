@@ -1,7 +1,16 @@
-"""The file of completions of one plan: appended to as they come, read again after a crash. Asks and grades nothing.
+"""Files of an evaluation: the completions of a plan, which survive a crash, and the folder that `gradus eval` leaves.
 
 Each completion is a line when it was written, and another when it was judged; the last line of a key counts. `finish`
-leaves one line for each, in the plan's order. Every append is on the disk when it returns.
+leaves one line for each, in the plan's order. Every append is on the disk when it returns. The folder:
+
+    plan.json          what was asked
+    tasks.jsonl        the tasks with the prompts as the model read them
+    completions.jsonl  every first answer with its verdict, in the plan's order
+    turns.jsonl        every later one, where more turns than one were asked for
+    results.json       the figures, `outcome.Evaluation`
+    results.csv        a row for each completion, without its text
+    junit.xml          a test case for each completion
+    report.html        the figures to look at
 """
 
 from __future__ import annotations
@@ -17,10 +26,26 @@ from typing import Any, BinaryIO
 from pydantic import ValidationError
 
 from gradus.errors import Misuse
+from gradus.row_reader import Row, read_rows
 from gradus.validation import explain
-from trainer.evaluate.asking import Key, Plan
+from trainer.evaluate.plan import Key, Plan, Problem
 from trainer.rewards import Record
 from trainer.run_folder import finite
+
+
+class EvalFolder:
+    """Names of everything in the folder of an evaluation."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.plan = path / "plan.json"
+        self.tasks = path / "tasks.jsonl"
+        self.completions = path / "completions.jsonl"
+        self.turns = path / "turns.jsonl"
+        self.results = path / "results.json"
+        self.table = path / "results.csv"
+        self.junit = path / "junit.xml"
+        self.report = path / "report.html"
 
 
 def key_of(record: Record) -> Key:
@@ -28,12 +53,14 @@ def key_of(record: Record) -> Key:
 
 
 class Completions:
-    """The completions of a plan, in memory and on the disk alike."""
+    """The completions of a plan, in memory and, with a path, on the disk alike."""
 
-    def __init__(self, path: Path, handle: BinaryIO, records: dict[Key, Record]) -> None:
+    def __init__(
+        self, path: Path | None = None, handle: BinaryIO | None = None, records: dict[Key, Record] | None = None
+    ) -> None:
         self._path = path
         self._handle = handle
-        self._records = records
+        self._records = records or {}
 
     def get(self, key: Key) -> Record | None:
         return self._records.get(key)
@@ -41,15 +68,17 @@ class Completions:
     def append(self, records: Iterable[Record]) -> None:
         """Add records, or newer ones of the same keys."""
         found = list(records)
-        self._handle.write(b"".join(_line(record) for record in found))
-        self._handle.flush()
-        os.fsync(self._handle.fileno())
+        if self._handle is not None:
+            self._handle.write(b"".join(_line(record) for record in found))
+            self._handle.flush()
+            os.fsync(self._handle.fileno())
         self._records |= {key_of(record): record for record in found}
 
     def finish(self, order: Iterable[Key]) -> list[Record]:
         """Leave one line for each key, in that order; returns the records."""
         found = [self._records[key] for key in order if key in self._records]
-        write_lines(self._path, found)
+        if self._path is not None:
+            write_lines(self._path, found)
         return found
 
 
@@ -159,3 +188,43 @@ def _parsed(line: bytes, where: str) -> Record:
 
 STATUSES = frozenset({"written", "graded", "faulted", "generation_error"})
 """Of a completion: not judged yet, judged, not judged for a fault of ours, or never written."""
+
+
+# ------------------------------------------------------------------------------------------------------- whole files
+
+
+def stored_rows(file: Path) -> Iterator[Row]:
+    """The rows of a file of JSON lines that a program wrote; one that a crash tore off at the end is left out.
+
+    Raises Misuse naming the line of any other that cannot be read.
+    """
+    rows = list(read_rows(file))
+    if rows and rows[-1].problem is not None and not file.read_bytes().endswith(b"\n"):
+        rows.pop()
+    for row in rows:
+        yield row.checked()
+
+
+def write_tasks(path: Path, problems: Iterable[Problem]) -> None:
+    """The tasks as they are asked, for reading completions and for grading them again."""
+    rows: list[Record] = [
+        {
+            "id": problem.id,
+            "kind": problem.kind,
+            "difficulty": problem.difficulty,
+            "prompt": problem.prompt,
+            **({"stub": problem.stub} if problem.stub is not None else {}),
+            "task": problem.task.model_dump(mode="json") if problem.task is not None else None,
+        }
+        for problem in problems
+    ]
+    write_lines(path, rows)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file at once or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    # Half a surrogate pair can come from a record; it must not cost the reader the file.
+    partial.write_text(text, encoding="utf-8", errors="replace")
+    os.replace(partial, path)

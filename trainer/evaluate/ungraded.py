@@ -1,6 +1,6 @@
-"""Asking a model for what no grader judges: one completion of each problem, kept in a file, continued where it stopped.
+"""Completions that no grader judges, kept in a file and continued where they stopped: `gradus sample`.
 
-For measurements that read completions themselves, `calling` and `declining`. Makes no figures.
+`calling` and `declining`, which read completions themselves, ask by this too.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from rich.console import Console
 from gradus.errors import Misuse
 from gradus.row_reader import Row, read_rows
 from trainer.config import PromptConfig
-from trainer.evaluate.asking import Plan
-from trainer.evaluate.collect import collect
-from trainer.evaluate.console import progress_bar, troubles
-from trainer.evaluate.measure import Problem
-from trainer.evaluate.preparing import Asked, config_of, plan_of, source_of
+from trainer.evaluate.collect import collect, progress_bar, troubles
+from trainer.evaluate.plan import Plan, Problem
+from trainer.evaluate.preparing import Asked, config_of, plan_of, prompt_config, source_of, with_model
 from trainer.evaluate.store import opened
+from trainer.prompts import Message, Prompt, render_text
 from trainer.rewards import Record
 
 EXIT_WRITTEN, EXIT_UNWRITTEN = 0, 3
+ROLES = frozenset({"system", "user", "assistant", "developer", "tool"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +65,26 @@ def asked_for(
         raise Misuse("here everything is asked for once: leave --samples and --turns out")
     asked = replace(asked, greedy=asked.temperature == 0)
     plan = plan_of(asked, data.name, problems, prompt)
-    plan = plan.model_copy(update={"tasks_sha256": _sha256(data, asked.limit)})
+    digest = hashlib.sha256(data.read_bytes() + f"\0{asked.limit}".encode()).hexdigest()
+    plan = plan.model_copy(update={"tasks_sha256": digest})
+    records = _written(asked, plan, problems, file, keep_special=keep_special)
+    return Asking(plan, round(time.monotonic() - started, 3)), records
+
+
+def _written(
+    asked: Asked, plan: Plan, problems: Sequence[Problem], file: Path, *, keep_special: bool = False
+) -> list[Record]:
+    """The records of a plan, with its troubles on the terminal."""
     console = Console(stderr=True)
     with opened(file, plan, fresh=asked.fresh) as store, progress_bar(console) as on_progress:
         source = source_of(asked, plan, config_of(asked), keep_special=keep_special)
         records = asyncio.run(collect(source, None, problems, plan, store, on_progress))
     for line in troubles(records):
         console.print(f"gradus: {line}", highlight=False, markup=False, soft_wrap=True)
-    return Asking(plan, round(time.monotonic() - started, 3)), records
+    return records
 
 
-def named_rows(data: Path, limit: int | None) -> Iterator[tuple[str, Row]]:
+def named_rows(data: Path | str, limit: int | None) -> Iterator[tuple[str, Row]]:
     """The first `limit` rows, checked, each with its id or, without one, its number. Raises Misuse for an id that
     occurred before, and for a file without rows."""
     seen: dict[str, str] = {}
@@ -95,5 +104,39 @@ def unwritten_of(records: Sequence[Record]) -> dict[str, int]:
     return dict(Counter(one["error"]["kind"] for one in records if one["status"] != "written"))
 
 
-def _sha256(file: Path, limit: int | None) -> str:
-    return hashlib.sha256(file.read_bytes() + f"\0{limit}".encode()).hexdigest()
+# --------------------------------------------------------------------------------------------------- `gradus sample`
+
+
+def main(asked: Asked, prompts: str, out: Path) -> int:
+    """Write completions of the prompts of a file to `out`; its path is printed last.
+
+    Rows have `prompt`, a text or messages, or `messages`, and perhaps `id`; other columns are left alone. Returns 0
+    when all were written, else 3. Raises Misuse, and QueueFault when the server is away.
+    """
+    asked = asyncio.run(with_model(asked))
+    config = prompt_config(asked, config_of(asked))
+    problems = [
+        Problem(name, _prompt(row, config), None, row.values.get("kind") and str(row.values["kind"]), config.opening)
+        for name, row in named_rows(prompts, asked.limit)
+    ]
+    plan = plan_of(asked, Path(prompts).name, problems, config)
+    records = _written(asked, plan, problems, out)
+    missing = sum(record["status"] == "generation_error" for record in records)
+    print(f"{len(records) - missing} of {len(records)} completions written")
+    print(out)
+    return EXIT_UNWRITTEN if missing else EXIT_WRITTEN
+
+
+def _prompt(row: Row, config: PromptConfig) -> Prompt:
+    given = row.values.get("messages", row.values.get("prompt"))
+    if isinstance(given, str) and given.strip():
+        return render_text(config, given)
+    if isinstance(given, list) and given and all(map(_is_message, given)):
+        if config.style != "chat":
+            raise Misuse(f"{row.where}: holds messages; ask with --chat")
+        return [Message(role=turn["role"], content=turn["content"]) for turn in given]
+    raise Misuse(f"{row.where}: prompt: is missing, empty, or neither a text nor messages with role and content")
+
+
+def _is_message(turn: object) -> bool:
+    return isinstance(turn, dict) and turn.get("role") in ROLES and isinstance(turn.get("content"), str)

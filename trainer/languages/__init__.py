@@ -11,7 +11,7 @@ __all__ = ["DECLINE_INSTRUCTION", "LANGUAGES", "Language", "language_of"]
 
 LANGUAGES: Mapping[str, Language] = {"ocaml": ocaml.LANGUAGE, "rust": rust.LANGUAGE, "story": story.LANGUAGE}
 DECLINE_INSTRUCTION = rust.DECLINE_INSTRUCTION
-"""The instruction of `gradus eval --declines`, whose requests are all for one language."""
+"""The instruction of `gradus eval-refusals`, whose requests are all for one language."""
 
 _NONE = Language()
 

@@ -19,4 +19,4 @@ class Language:
     missing_name: Callable[[str, str | None], str | None] = lambda message, code: None
     """(message, code) of an error -> the name that it reports as missing, with its owner; None for other errors."""
     is_imperative: Callable[[str], bool] | None = None
-    """Whether the code of a completion assigns or loops."""
+    """Whether an answer's code assigns or loops."""

@@ -1,7 +1,6 @@
 """OCaml: whether code assigns or loops, names that do not exist, and the words of reports. Reads words; parses nothing.
 
-`ref`, `:=`, `for`, `while`, `Array.set` and `Bytes.set` count as imperative outside comments and strings. Where there
-are fenced code blocks only those are read.
+`ref`, `:=`, `for`, `while`, `Array.set` and `Bytes.set` count as imperative outside comments and strings.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ import re
 
 from trainer.languages.language import Language
 
-_FENCED = re.compile(r"```[^\n`]*\n(.*?)(?:```|\Z)", re.DOTALL)
 # A string that is never closed goes to the end: looking for its end once more from every quote would take for ever.
 _TOKEN = re.compile(
     r"""(?P<open>\(\*(?!\)))|(?P<close>\*\))|(?P<string>"(?:[^"\\]|\\.)*+(?:"|\Z))"""
@@ -21,13 +19,8 @@ _TOKEN = re.compile(
 _WORDS = frozenset({"ref", "for", "while", "Array.set", "Bytes.set"})
 
 
-def is_imperative(completion: str) -> bool:
-    """True where the code of a completion assigns or loops."""
-    blocks = _FENCED.findall(completion)
-    return any(_assigns_or_loops(code) for code in (blocks or [completion]))
-
-
-def _assigns_or_loops(code: str) -> bool:
+def is_imperative(code: str) -> bool:
+    """True where code assigns or loops."""
     depth = 0
     for token in _TOKEN.finditer(code):
         kind = token.lastgroup

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from trainer.config import Section
-from trainer.pipeline.holm import holm
+from trainer.evaluate.intervals import holm
 from trainer.pipeline.metrics import Figure, NoFigure, Take, at, finite, read_figure, read_json
 
 Level = Annotated[float, Field(gt=0, lt=1)]

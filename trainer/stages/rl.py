@@ -208,7 +208,7 @@ class Rl(Stage[TrainConfig, Tasks]):
         trainer.asked_early = judges[:graders] if config.reward.early else ()
         trainer.completions_file = file
         trainer.served = self._served
-        self._held_out = HeldOut(run, tokenizer, trainer.max_completion_length)
+        self._held_out = HeldOut(run, tokenizer, trainer)
         trainer.add_callback(self._held_out)
         return trainer
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from gradus.contract import Diagnostic, Stage, TaskSubmission, TestCount
 from gradus.errors import SandboxFault
-from services.extract import extract
+from gradus.extract import extract
 from services.graders.base.code import with_form
 from services.graders.base.config_loader import BoxLimits, GraderConfig, read_settings
 from services.graders.base.grader import BaseGrader

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from gradus.contract import Diagnostic, Stage, TestCount
+from gradus.extract import Answer
 from services.degenerate import degenerate_flags, is_stub
-from services.extract import Answer
 from services.graders.base.rubric import Components
 
 DEGENERATE_FACTOR = 0.3

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from gradus.contract import Diagnostic, Stage, TaskSubmission
 from gradus.errors import InternalFault
+from gradus.extract import extract
 from gradus.tasks.ocaml import OcamlTask
-from services.extract import extract
 from services.graders.base.code import CodeFacts, with_form
 from services.graders.base.config_loader import read_settings
 from services.graders.base.grader import BaseGrader

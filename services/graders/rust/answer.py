@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from gradus.contract import Diagnostic, Stage
+from gradus.extract import Answer, Layout, extract
 from gradus.tasks.rust import RustTask
-from services.extract import Answer, Layout, extract
 from services.graders.rust.lexer import Item, Kind, Token, code, items, macro_bodies
 from services.graders.rust.signature import Signature
 from services.graders.rust.soundness_25860 import assumed_bounds

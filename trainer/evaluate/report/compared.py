@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainer.evaluate.comparison import Change, Comparison, Difference, GroupChange, Turn
-from trainer.evaluate.intervals import Estimate
-from trainer.evaluate.outcome import Evaluation, typical_of
+from trainer.evaluate.intervals import Rate
+from trainer.evaluate.outcome import Evaluation
 from trainer.evaluate.report.comparison import Pair
 from trainer.evaluate.report.comparison import Turn as PairTurn
 from trainer.evaluate.report.facts import Fact
@@ -21,6 +21,7 @@ from trainer.evaluate.report.rendering import rendered, today, write_page
 from trainer.evaluate.report.samples import SampleGroup, card_of_pair, part_styles
 from trainer.evaluate.report.tables import Level, Share, Table
 from trainer.evaluate.report.words import counted, number, percent, points, signed, visible
+from trainer.evaluate.verdicts import typical_of
 
 MOST_CAUSES, MOST_ROWS, MOST_CARDS = 24, 200, 16
 
@@ -115,7 +116,7 @@ def _headline(found: Comparison, names: tuple[str, str]) -> str:
     }[_tone(found.pass_rate.change)]
 
 
-def _tone(change: Estimate | object) -> str:
+def _tone(change: Rate | object) -> str:
     low, high = getattr(change, "low", 0.0), getattr(change, "high", 0.0)
     return "up" if low > 0 else "down" if high < 0 else "flat"
 

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from gradus.descriptions import GraderDescription
-from trainer.evaluate.intervals import Discordance, Estimate, discordance, paired_difference
-from trainer.evaluate.outcome import Evaluation, Measurement, Mode, ProblemFigures
+from trainer.evaluate.intervals import Discordance, Rate, discordance, paired_difference
+from trainer.evaluate.outcome import Evaluation, Measurement, ProblemFigures
+from trainer.evaluate.plan import Mode
 from trainer.evaluate.report.history import Json, is_verdict, task_of
-from trainer.evaluate.stages import rank_of
+from trainer.evaluate.verdicts import rank_of
 from trainer.languages import language_of
 
 
@@ -27,8 +28,8 @@ class Difference:
     after: Measurement
     tasks: int
     """Judged both times."""
-    change: Estimate | None
-    reward_change: Estimate | None
+    change: Rate | None
+    reward_change: Rate | None
     pairs: Discordance | None
     """Only where each task has one completion."""
 

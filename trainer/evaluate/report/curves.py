@@ -22,7 +22,7 @@ from trainer.evaluate.report.charts import (
 )
 from trainer.evaluate.report.history import AFTER, BEFORE, PASSED, Json, Run
 from trainer.evaluate.report.words import duration, number, percent
-from trainer.evaluate.stages import stage_order
+from trainer.evaluate.verdicts import stage_order
 
 FULL = (0.0, 1.0)
 

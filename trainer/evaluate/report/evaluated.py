@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from trainer.evaluate.details import Details, Group, Histogram, is_judged
-from trainer.evaluate.invented import MOST_NAMES
-from trainer.evaluate.outcome import Evaluation, Measurement, typical_of
+from trainer.evaluate.figures import MOST_NAMES, Details, Group, Histogram
+from trainer.evaluate.outcome import Evaluation, Measurement
 from trainer.evaluate.report.facts import Fact
 from trainer.evaluate.report.history import Json, task_of
 from trainer.evaluate.report.rates import MODES, Panel, described, interval, panels_of, rate_in_words, spread
@@ -21,6 +20,7 @@ from trainer.evaluate.report.samples import Card, SampleGroup, card_of_one, part
 from trainer.evaluate.report.tables import FaultRow, Level, Share, Table, funnel_levels
 from trainer.evaluate.report.turns import turns_table
 from trainer.evaluate.report.words import NOTHING, counted, duration, number, percent, shortened, visible
+from trainer.evaluate.verdicts import is_judged, typical_of
 from trainer.languages import language_of
 
 MOST_CAUSES, MOST_GROUPS, MOST_TROUBLES = 24, 40, 40

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trainer.evaluate.comparable import incomparable
-from trainer.evaluate.outcome import Evaluation
+from trainer.evaluate.outcome import Evaluation, incomparable
 from trainer.evaluate.report.history import Json, Run
 from trainer.evaluate.report.words import counted, duration, finite, number, percent
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from trainer.evaluate.figures import Quantiles, Rate
-from trainer.evaluate.intervals import Discordance, Estimate
-from trainer.evaluate.outcome import Evaluation, Measurement, Mode
+from trainer.evaluate.intervals import Discordance, Quantiles, Rate
+from trainer.evaluate.outcome import Evaluation, Measurement
+from trainer.evaluate.plan import Mode
 from trainer.evaluate.report.comparison import Difference, difference
 from trainer.evaluate.report.words import NOTHING, counted, number, percent, points, signed
 
@@ -77,7 +77,7 @@ def headline_of(evaluations: Sequence[Evaluation]) -> Headline:
     return Headline("What the model can do on held-out tasks was not measured.", "", "none")
 
 
-def _headline_of_change(found: Difference, change: Estimate) -> Headline:
+def _headline_of_change(found: Difference, change: Rate) -> Headline:
     rates = [measurement.pass_at.get(1) for measurement in (found.before, found.after)]
     first, last = (percent(rate.value) if rate else NOTHING for rate in rates)
     on = f"on {counted(found.tasks, 'held-out task')}"
@@ -96,7 +96,7 @@ def _basis(found: Difference) -> str:
     return f"{described(found.after)}; {method}."
 
 
-def tone_of(change: Estimate) -> str:
+def tone_of(change: Rate) -> str:
     """A change counts only when its whole interval lies on one side of zero."""
     return "up" if change.low > 0 else "down" if change.high < 0 else "flat"
 
@@ -124,11 +124,11 @@ def spread(found: Quantiles | None) -> str:
     return f"{number(found.mean)} ({number(found.p50)} · {number(found.p90)} · {number(found.p99)})"
 
 
-def change_text(change: Estimate) -> str:
+def change_text(change: Rate) -> str:
     return f"{points(change.value)} percentage points"
 
 
-def change_interval(change: Estimate) -> str:
+def change_interval(change: Rate) -> str:
     return f"{points(change.low)} to {points(change.high)}"
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from trainer.evaluate.figures import Turns
 from trainer.evaluate.outcome import Measurement
 from trainer.evaluate.report.rates import described, rate_in_words, spread
 from trainer.evaluate.report.tables import Table
 from trainer.evaluate.report.words import NOTHING, number
-from trainer.evaluate.turns import Turns
 
 CAPTION = "Answers that did not pass, asked for again with what the grader said; shares are of first answers"
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-import unicodedata
 from typing import Any
+
+from gradus.console import visible as visible
 
 NOTHING = "–"
 """Shown where there is no number."""
@@ -82,17 +83,6 @@ def finite(value: Any) -> float | None:
 
 
 # ------------------------------------------------------------------------------------------------------ hostile texts
-
-
-def visible(text: str) -> str:
-    """The text with every character that hides or moves others written out, such as U+202E, which reverses a line."""
-    return "".join(_shown(character) for character in text)
-
-
-def _shown(character: str) -> str:
-    if character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"):
-        return character
-    return chr(0x2400 + ord(character)) if ord(character) < 0x20 else f"\u27e8U+{ord(character):04X}\u27e9"
 
 
 def shortened(text: str, chars: int = MAX_SHOWN_CHARS, lines: int = MAX_SHOWN_LINES) -> tuple[str, int]:

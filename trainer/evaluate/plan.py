@@ -1,33 +1,61 @@
-"""What a model is asked and what comes back: asks in a fixed order, each with a key of its own and a seed of its own.
+"""What a model is asked and what comes back: asks in a fixed order, each with its own key and its own seed.
 
-It asks nobody: `endpoint` and `local` are the two sources of completions. What was asked for is a `Plan`; a folder
-holds the completions of one plan.
+A `Plan` is everything that decides what is asked; a folder holds the completions of one plan. Sources of completions
+are `endpoint`, `local` and, during a run, the run's generation server (`trainer.held_out`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Protocol
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from trainer.evaluate.measure import Problem
-from trainer.evaluate.outcome import Mode
-from trainer.prompts import Prompt
+from gradus.errors import Misuse
+from gradus.tasks.base import Task
+from gradus.validation import explain
+from trainer.config import PromptConfig
+from trainer.data import Example
+from trainer.prompts import Prompt, render
 
 PLAN_SCHEMA: Literal["gradus/plan@1"] = "gradus/plan@1"
 
+Mode = Literal["sampled", "greedy"]
 Key = tuple[str, str, int, int]
 """(mode, task id, sample, turn): one completion of a plan."""
 MAX_TURNS = 32
 
 OURS = frozenset({"model", "messages", "prompt", "n", "stream"})
 """Fields of a request that are decided otherwise: each is one completion, whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One held-out task with its prompt as the model reads it."""
+
+    id: str
+    prompt: Prompt
+    task: Task | None
+    """None where nothing is judged."""
+    kind: str | None = None
+    opening: str = ""
+    """What the prompt has already written of each completion."""
+    difficulty: str | None = None
+    stub: str | None = None
+    """The code that an answer starts from."""
+    tools: Sequence[Mapping[str, Any]] | None = None
+    """That are declared to the model, with messages."""
+
+    @property
+    def text(self) -> str:
+        if isinstance(self.prompt, str):
+            return self.prompt
+        return "\n\n".join(f"[{message['role']}]\n{message['content']}" for message in self.prompt)
 
 
 def _sendable(body: dict[str, Any]) -> dict[str, Any]:
@@ -85,12 +113,39 @@ class Plan(BaseModel):
         for name in type(self).model_fields:
             mine, theirs = getattr(self, name), getattr(other, name)
             if mine != theirs:
-                yield f"{name} was {_shown(mine)} and is now {_shown(theirs)}"
+                was, now = (text if len(text := repr(value)) <= 80 else text[:77] + "..." for value in (mine, theirs))
+                yield f"{name} was {was} and is now {now}"
 
 
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
+def make_plan(problems: Sequence[Problem], prompt: PromptConfig, *, tasks: str, **fields: Any) -> Plan:
+    """The plan for these problems, whose prompts were made by `prompt`; `fields` are the plan's others.
+
+    Raises Misuse for no problems or two with one id, and for values that make no sense.
+    """
+    if not problems or len({problem.id for problem in problems}) != len(problems):
+        raise Misuse(f"{tasks}: needs at least one task, each with an id of its own")
+    asked_as = "chat" if prompt.style == "chat" else "text"
+    own = {"tasks": tasks, "tasks_sha256": fingerprint(problems), "asked_as": asked_as, "opening": prompt.opening}
+    try:
+        return Plan.model_validate({**own, **fields})
+    except ValidationError as error:
+        raise Misuse(explain(error)) from None
+
+
+def problems_of(examples: Iterable[Example], prompt: PromptConfig) -> list[Problem]:
+    """The tasks with their prompts as the model reads them."""
+    return [
+        Problem(
+            example.id,
+            render(prompt, example),
+            example.task,
+            example.kind,
+            prompt.opening,
+            example.difficulty,
+            example.stub,
+        )
+        for example in examples
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +231,28 @@ def asks_of(problems: Sequence[Problem], plan: Plan) -> list[Ask]:
     ]
 
 
+def batches_of(asks: Sequence[Ask], size: int) -> Iterator[list[Ask]]:
+    """Neighbours of one temperature together, at most `size` of them."""
+    batch: list[Ask] = []
+    for ask in asks:
+        if batch and (len(batch) == size or ask.temperature != batch[0].temperature):
+            yield batch
+            batch = []
+        batch.append(ask)
+    if batch:
+        yield batch
+
+
 def seed_of(seed: int, *place: str | int) -> int:
     """31 bits, which every server takes, for one completion of a plan with that seed."""
     text = "\0".join(map(str, (seed, *place))).encode(errors="replace")
     return int.from_bytes(hashlib.sha256(text).digest()[:4]) >> 1
+
+
+def fingerprint(problems: Sequence[Problem]) -> str:
+    """Of tasks as they are asked, prompts and tests."""
+    content = [
+        [problem.id, problem.text, problem.task.model_dump(mode="json") if problem.task else None]
+        for problem in problems
+    ]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Completion -> answer: which part of what the model wrote is the code. Pure; never looks at the prompt.
+"""Completion -> answer: which part of what the model wrote is the code, for graders and evaluations alike.
 
 The rule, in order: what stands before the last `</think>` is thinking, not answer. Among fenced blocks, those tagged
 with the language count if there are any, else the untagged ones; of these the last that defines a name which the task
@@ -74,10 +74,9 @@ def extract(
     `tags`: language tags, lower case. `defines`: matches code that defines a name which the task declares.
     `layout`: None for answers that are one file, whatever blocks are called.
     """
-    _, thought, visible = completion.replace("\r\n", "\n").rpartition("</think>")
-    flags: list[str] = []
-    if not thought and "<think>" in visible:
-        visible, flags = visible.partition("<think>")[0], ["extract:unclosed_think"]
+    text = completion.replace("\r\n", "\n")
+    visible = after_thinking(text)
+    flags = ["extract:unclosed_think"] if "</think>" not in text and "<think>" in text else []
     blocks = _blocks(visible, tags)
     if not blocks:
         return Answer(visible.strip(), flags=tuple(flags))
@@ -104,6 +103,12 @@ def extract(
         flags=tuple(flags),
         files={path: block.text for path, block in files.items() if path},
     )
+
+
+def after_thinking(completion: str) -> str:
+    """The text behind the last `</think>`; where thoughts do not end, the text before them."""
+    before, mark, after = completion.rpartition("</think>")
+    return after if mark else (before + after).partition("<think>")[0]
 
 
 def _blocks(text: str, tags: Collection[str]) -> list[_Block]:

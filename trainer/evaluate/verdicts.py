@@ -1,0 +1,226 @@
+"""Facts of one record: whether it is judged, its stage and cause, its code, and whether it declines.
+
+Read from a record's stage, flags, diagnostics and completion; no compiler is asked again. What only some languages
+have is in `trainer.languages`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Literal, TypeVar
+
+from gradus.contract import Stage
+from gradus.descriptions import GraderDescription, description_of
+from gradus.errors import Misuse
+from gradus.extract import after_thinking, extract
+from trainer.languages import language_of
+
+Record = Mapping[str, Any]
+AnyRecord = TypeVar("AnyRecord", bound=Mapping[str, Any])
+Test = Callable[[Record], bool]
+
+PASSED = "passed"
+NAME_CHARS = 80
+_ENDS = (
+    ("ran out of stack", "stack"),
+    ("ended with an exception", "exception"),
+    ("failed an assertion", "assertion"),
+    ("did not run to their end", "ended early"),
+)
+"""How tests end, as graders report it in numbers; the first that is reported counts."""
+_TYPES = (("Syntax error", "syntax"), ("Unbound module", "unbound module"), ("Unbound", "unbound"))
+
+
+def is_judged(record: Record) -> bool:
+    """It has a verdict."""
+    return record.get("status", "graded") == "graded" and record.get("fault") is None and record["reward"] is not None
+
+
+def is_passed(record: Record) -> bool:
+    return record.get("passed") is True
+
+
+def grader_of(records: Sequence[Record]) -> str:
+    """Name of the grader that judged the first record; empty where there is none."""
+    return str(records[0].get("grader") or "").partition("@")[0] if records else ""
+
+
+# ----------------------------------------------------------------------------------------------------------- stages
+
+
+def outcome_stage(record: Record) -> str:
+    """`passed`, or the furthest stage that was reached."""
+    return PASSED if is_passed(record) else str(record["stage"])
+
+
+def stage_order(stages: Sequence[str]) -> list[str]:
+    """The names of a description's stages, first to last, then every other stage of the contract in its order."""
+    return [str(stage) for stage in dict.fromkeys((*stages, *Stage))]
+
+
+def rank_of(stage: str, stages: Sequence[str] = ()) -> int:
+    """Later stages have higher ranks; `passed` has the highest, and what is no stage -1."""
+    order = [*stage_order(stages), PASSED]
+    return order.index(stage) if stage in order else -1
+
+
+def typical_of(verdicts: Sequence[AnyRecord], stages: Sequence[str] = ()) -> AnyRecord | None:
+    """The middle one by how far they came, then by reward; the lower of two. None where there is none.
+
+    `stages` are the grader's in their order, by default those of `Stage`.
+    """
+    ranked = sorted(verdicts, key=lambda record: (rank_of(outcome_stage(record), stages), record["reward"]))
+    return ranked[(len(ranked) - 1) // 2] if ranked else None
+
+
+def rate_test(rule: str, stages: Sequence[str]) -> Test:
+    """Whether a verdict counts for a rate, by the rule that `GraderDescription.rates` has for it.
+
+    Raises Misuse for a rule that is none, or names another grader's stage.
+    """
+    kind, _, stage = rule.partition(":")
+    if rule == "passed":
+        return is_passed
+    if kind not in ("past", "clean") or stage not in stages:
+        raise Misuse(f"{rule!r} is no rule of a rate: passed, past:STAGE or clean:STAGE of {', '.join(stages)}")
+    place = list(stages).index(stage)
+    if kind == "past":
+        later = stages[place + 1 :]
+        return lambda record: record.get("stage") in later
+    reached = stages[place:]
+    return lambda record: (
+        record.get("stage") in reached and not any(one.get("stage") == stage for one in _diagnostics(record))
+    )
+
+
+def _diagnostics(record: Record) -> list[Mapping[str, Any]]:
+    return [one for one in record.get("diagnostics") or () if isinstance(one, Mapping)]
+
+
+def _errors(record: Record, stage: str | None) -> list[Mapping[str, Any]]:
+    return [one for one in _diagnostics(record) if one.get("severity") == "error" and one.get("stage") == stage]
+
+
+# ----------------------------------------------------------------------------------------------------------- causes
+
+
+def cause_of(record: Record) -> str:
+    """What stopped a completion, in words that can be counted: `types:unbound`, `tests:limit`, `degenerate:stub`.
+
+    `passed` where nothing did; `generation:KIND` and `fault:KIND` for generation errors and faults. Errors in words
+    that are not known here are counted by their stage alone.
+    """
+    if record.get("status") == "generation_error":
+        return f"generation:{_kind(record.get('error'))}"
+    if record.get("fault") is not None:
+        return f"fault:{_kind(record.get('fault'))}"
+    if is_passed(record):
+        return PASSED
+    flags = [flag for flag in record.get("flags") or () if isinstance(flag, str)]
+    for prefix in ("degenerate:", "forbidden:"):
+        for flag in flags:
+            if flag.startswith(prefix):
+                return flag
+    stage = record.get("stage")
+    if stage not in [*Stage]:
+        return "unknown"
+    if any(flag.startswith("limit:") for flag in flags):
+        return f"{stage}:limit"
+    detail = _detail(str(stage), _errors(record, str(stage)))
+    return f"{stage}:{detail}" if detail else str(stage)
+
+
+def _kind(trouble: Any) -> str:
+    return str(trouble.get("kind") or "unknown") if isinstance(trouble, Mapping) else "unknown"
+
+
+def _detail(stage: str, errors: list[Mapping[str, Any]]) -> str:
+    messages = [str(error.get("message") or "") for error in errors]
+    if stage == "tests":
+        return next((word for text, word in _ENDS if any(text in message for message in messages)), "")
+    if not errors:
+        return ""
+    first, code = messages[0], errors[0].get("code")
+    if stage == "types":
+        return next((word for text, word in _TYPES if first.startswith(text)), str(code) if code else "mismatch")
+    if stage == "check":
+        return str(code) if code else "syntax"
+    return str(code) if code else ""
+
+
+def invented_names(record: Record, grader: str) -> tuple[int, list[str]]:
+    """How many errors the compiler found, and the name of each error that reports one as missing."""
+    errors = _errors(record, language_of(grader).names_stage)
+    return len(errors), [name for error in errors if (name := invented_name(error, grader)) is not None]
+
+
+def invented_name(error: Record, grader: str) -> str | None:
+    """The name that an error says does not exist, with what it was looked for in; None for other errors."""
+    code = error.get("code")
+    message = str(error.get("message") or "")
+    name = language_of(grader).missing_name(message, code if isinstance(code, str) else None)
+    return name[:NAME_CHARS] if name is not None else None
+
+
+# ------------------------------------------------------------------------------------------------------------- code
+
+
+def code_of(completion: str, fences: Collection[str]) -> str:
+    """The code of a completion as graders extract it, without a task's declared names; `fences` are the info strings
+    of the grader's blocks."""
+    return extract(completion, fences).text
+
+
+def code_lines(code: str) -> list[str]:
+    """The lines that are not blank, without indents."""
+    return [line for text in code.split("\n") if (line := text.strip())]
+
+
+def changed_lines(before: str, after: str) -> int:
+    """How many lines either has that the other has not, as a diff counts them; blank lines and indents do not count.
+
+    Lines are compared as a bag: one that only moved is no change. It takes time by the length, whatever the texts are.
+    """
+    old, new = Counter(code_lines(before)), Counter(code_lines(after))
+    return (old - new).total() + (new - old).total()
+
+
+# --------------------------------------------------------------------------------------------------------- declining
+
+_LINE = re.compile(r"^[ \t*_`>]*CANNOT:[ \t*_`]*(?P<reason>\S[^\n]*)", re.MULTILINE)
+_FENCE = re.compile(r"^[ \t]*(?:```|~~~)", re.MULTILINE)
+PHRASES = (
+    *("i cannot", "i can't", "i can not", "i am unable", "i'm unable", "i am not able", "i'm not able", "i won't"),
+    *("i will not", "i must decline", "i have to decline", "i am sorry", "i'm sorry", "sorry, but", "i apologize"),
+    *("as an ai", "cannot assist", "can't assist", "cannot help", "can't help", "unable to help", "unable to assist"),
+    *("cannot be done", "can't be done", "cannot be implemented", "can't be implemented", "is not possible to"),
+    *("it's not possible", "it isn't possible", "this is impossible"),
+)
+"""In small letters, with plain apostrophes; one of them anywhere behind the thoughts."""
+
+Answered = Literal["code", "declined", "neither"]
+
+
+def answered(completion: str) -> Answered:
+    """What an answer to `DECLINE_INSTRUCTION` is. Both forms at once are neither."""
+    visible = after_thinking(completion)
+    has_code, declines = bool(_FENCE.search(visible)), bool(_LINE.search(visible))
+    return "neither" if has_code is declines else "code" if has_code else "declined"
+
+
+def is_declined(record: Record, description: GraderDescription | None = None) -> bool:
+    """Whether a judged answer to a task that can be done declines it.
+
+    It has no fenced block, did not get past the first stage behind `extract`, and has `CANNOT:` or one of `PHRASES`
+    behind its thoughts.
+    """
+    description = description or description_of(grader_of([record]))
+    if is_passed(record) or record.get("stage") not in stage_order(description.stages)[:2]:
+        return False
+    visible = after_thinking(str(record["completion"]))
+    if _FENCE.search(visible):
+        return False
+    plain = visible.lower().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
+    return bool(_LINE.search(visible)) or any(phrase in plain for phrase in PHRASES)
