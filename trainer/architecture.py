@@ -17,9 +17,8 @@ from pydantic import Field, ValidationError, model_validator
 from gradus.errors import Misuse
 from gradus.validation import explain
 from trainer.config import Count, FreshModel, ModelConfig, Section, nearest
-from trainer.config_file import beside
+from trainer.config_file import beside, read_mapping
 from trainer.run_folder import written_whole
-from trainer.strict_yaml import read_mapping
 
 
 class TokenizerSource(Section):

@@ -1,23 +1,32 @@
 """Reads a run's config: a YAML file, overrides from the command line on top, everything checked. Knows no stage.
 
-Which tree of settings a file is, and what its keys mean, is `trainer.config`'s and `trainer.stages.settings`'.
+YAML comes without its surprises: a key given twice and non-finite numbers are refused, `1e-6` is a number. Which tree
+of settings a file is, and what its keys mean, is `trainer.config`'s and `trainer.stages.settings`'; options of TRL and
+transformers are checked against their configuration classes.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import math
+import re
 import types
+import typing
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, ValidationError
+import yaml
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from gradus.errors import Misuse
 from trainer.config import RunConfig, Section, TrainConfig, nearest
-from trainer.strict_yaml import read_mapping, read_scalar
 
 C = TypeVar("C", bound=RunConfig)
 STAGE = "stage"
+PLACES = (("model", "name"), ("data", "dataset"), ("data", "eval_dataset"), ("warm_start", "dataset"))
+"""Where names of files may stand."""
 
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> TrainConfig:
@@ -28,7 +37,8 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> TrainConfig:
 def load(path: Path, overrides: Sequence[str], kind: type[C]) -> C:
     """The config in a YAML file with command-line overrides on top, checked down to TRL's option names and types.
 
-    Raises Misuse with one line per mistake, naming the file or the option and the key.
+    Files that it names are looked for from the working directory, then from the config's own folder. Raises Misuse with
+    one line per mistake, naming the file or the option and the key.
     """
     path = Path(path)
     tree = read_mapping(path)
@@ -38,8 +48,31 @@ def load(path: Path, overrides: Sequence[str], kind: type[C]) -> C:
     mistakes = [*_unknown_keys(tree, str(path), kind), *_unknown_keys(given, "command line", kind)]
     if mistakes:
         raise Misuse("\n".join(mistakes))
-    config = _validated(_merged(tree, given), given, path, kind)
-    return _with_paths_beside(_with_checked_trl_options(config, given, path), path)
+    try:
+        config = kind.model_validate(_merged(tree, given))
+    except ValidationError as error:
+        for item in error.errors(include_url=False, include_context=False):
+            key = [".".join(map(str, item["loc"]))] if item["loc"] else []  # none where it is about several
+            said = item["msg"].removeprefix("Value error, ")
+            mistakes.append(": ".join([_source(item["loc"], given, path), *key, said]))
+        raise Misuse("\n".join(dict.fromkeys(mistakes))) from None
+    for section, class_name in config.TRL_CLASSES.items():
+        clean = {}
+        for name, value in (_inside(config, section) or {}).items():
+            problem, clean[name] = checked_option(class_name, name, value, config.SET_ELSEWHERE.get(name))
+            if problem:
+                place = (*section, name)
+                mistakes.append(f"{_source(place, given, path)}: {'.'.join(place)}: {problem}")
+        if clean:
+            config = _with_inside(config, section, clean)
+    if mistakes:
+        raise Misuse("\n".join(mistakes))
+    for place in PLACES:
+        named = _inside(config, place)
+        if named is not None:
+            found = [beside(name, path) for name in named] if isinstance(named, list) else beside(named, path)
+            config = _with_inside(config, place, found)
+    return config
 
 
 def stage_of(path: Path, overrides: Sequence[str] = ()) -> str | None:
@@ -51,6 +84,64 @@ def stage_of(path: Path, overrides: Sequence[str] = ()) -> str | None:
     return stage
 
 
+def beside(name: str, path: Path) -> str:
+    """The name of a file as it is, or in the folder of `path` if it is only there."""
+    found = path.parent / name
+    return str(found) if not Path(name).exists() and found.exists() else name
+
+
+def _unknown_keys(
+    tree: Mapping[str, Any], where: str, section: type[BaseModel], path: tuple[str, ...] = ()
+) -> Iterator[str]:
+    for key, value in tree.items():
+        here = ".".join((*path, str(key)))
+        field = section.model_fields.get(str(key))
+        if field is None:
+            hint = nearest(str(key), list(section.model_fields)) or f"; known: {', '.join(section.model_fields)}"
+            yield f"{where}: {here}: unknown key{hint}"
+        elif isinstance(value, Mapping):
+            is_union = get_origin(field.annotation) in (Union, types.UnionType)
+            for kind in get_args(field.annotation) if is_union else [field.annotation]:
+                if isinstance(kind, type) and issubclass(kind, Section):
+                    yield from _unknown_keys(value, where, kind, (*path, str(key)))
+
+
+def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        below = merged.get(key)
+        merged[key] = _merged(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+    return merged
+
+
+def _source(loc: Sequence[int | str], given: Mapping[str, Any], path: Path) -> str:
+    """Where a value was written: the command line, if it stands there, else the file."""
+    at: Any = given
+    for part in loc:
+        if not isinstance(at, Mapping) or part not in at:
+            return str(path)
+        at = at[part]
+    return "command line" if loc else str(path)
+
+
+def _inside(config: BaseModel, path: tuple[str, ...]) -> Any:
+    """The value in this place; None where there is no such place."""
+    value: Any = config
+    for part in path:
+        value = getattr(value, part, None)
+    return value
+
+
+def _with_inside(config: C, path: tuple[str, ...], value: Any) -> C:
+    """A copy with another value in this place."""
+    first, *rest = path
+    inner = _with_inside(getattr(config, first), tuple(rest), value) if rest else value
+    return config.model_copy(update={first: inner})
+
+
+# ------------------------------------------------------------------------------------------------------ command line
+
+
 def parse_overrides(arguments: Sequence[str], kind: type[RunConfig] = TrainConfig, stage: str = "") -> dict[str, Any]:
     """`--learning_rate 1e-6 --reward.deadline_s=30 --use_vllm` as a tree; a flag without a value means true.
 
@@ -58,9 +149,14 @@ def parse_overrides(arguments: Sequence[str], kind: type[RunConfig] = TrainConfi
     """
     pairs = list(_pairs(arguments))
     stage = next((text for name, text in pairs if name == STAGE), stage)
+    sections = [section for section, *inner in kind.TRL_CLASSES if not inner]
     tree: dict[str, Any] = {}
     for flag, text in pairs:
-        path = _path_of(flag, kind, stage)
+        path = flag.replace("-", "_").split(".")
+        if len(path) == 1 and path[0] not in kind.model_fields:
+            path.insert(0, stage if stage in sections else sections[0])  # as TRL's own command line has it
+        if path == ["model"]:
+            path.append("name")
         at = tree
         for part in path[:-1]:
             at = at.setdefault(part, {})
@@ -84,121 +180,107 @@ def _pairs(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
         yield name, text
 
 
-def _path_of(flag: str, kind: type[RunConfig], stage: str) -> list[str]:
-    path = flag.replace("-", "_").split(".")
-    if len(path) == 1 and path[0] not in kind.model_fields:
-        sections = [section for section, *inner in kind.TRL_CLASSES if not inner]
-        # a bare name is TRL's, as its own command line has it
-        return [stage if stage in sections else sections[0], path[0]]
-    if path == ["model"]:
-        return ["model", "name"]
-    return path
+# -------------------------------------------------------------------------------------------------------------- YAML
 
 
-def _unknown_keys(
-    tree: Mapping[str, Any], where: str, section: type[BaseModel], path: tuple[str, ...] = ()
-) -> Iterator[str]:
-    for key, value in tree.items():
-        here = ".".join((*path, str(key)))
-        field = section.model_fields.get(str(key))
-        if field is None:
-            hint = nearest(str(key), list(section.model_fields)) or f"; known: {', '.join(section.model_fields)}"
-            yield f"{where}: {here}: unknown key{hint}"
-        elif isinstance(value, Mapping) and (inner := _section_in(field.annotation)) is not None:
-            yield from _unknown_keys(value, where, inner, (*path, str(key)))
+class _Loader(yaml.SafeLoader):
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: dict[str, int] = {}
+        for key_node, _ in node.value:
+            key = None if key_node.tag == "tag:yaml.org,2002:merge" else self.construct_object(key_node, deep=True)
+            if isinstance(key, str):
+                if key in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"key {key!r} is given twice, first on line {seen[key]}", key_node.start_mark
+                    )
+                seen[key] = key_node.start_mark.line + 1
+        return super().construct_mapping(node, deep)
 
 
-def _section_in(annotation: Any) -> type[Section] | None:
-    if isinstance(annotation, type) and issubclass(annotation, Section):
-        return annotation
-    if get_origin(annotation) in (Union, types.UnionType):
-        return next((found for arg in get_args(annotation) if (found := _section_in(arg))), None)
-    return None
+# YAML 1.1, which PyYAML speaks, takes `5e-6` for a text because it has no dot: a trap for every learning rate.
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$"),
+    list("-+0123456789."),
+)
 
 
-def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(base)
-    for key, value in over.items():
-        below = merged.get(key)
-        both = isinstance(below, Mapping) and isinstance(value, Mapping)
-        merged[key] = _merged(below, value) if both else value  # type: ignore[arg-type]
-    return merged
-
-
-def _validated(tree: dict[str, Any], given: Mapping[str, Any], path: Path, kind: type[C]) -> C:
+def read_mapping(path: Path) -> dict[str, Any]:
+    """The mapping that a YAML file holds. Raises Misuse naming the file, and the line where there is one."""
     try:
-        return kind.model_validate(tree)
-    except ValidationError as error:
-        lines = [
-            ": ".join(
-                [_source(item["loc"], given, path), *_key(item["loc"]), item["msg"].removeprefix("Value error, ")]
-            )
-            for item in error.errors(include_url=False, include_context=False)
-        ]
-        raise Misuse("\n".join(dict.fromkeys(lines))) from None
-
-
-def _key(loc: Sequence[int | str]) -> list[str]:
-    """The key that a mistake is about; none when it is about several."""
-    return [".".join(map(str, loc))] if loc else []
-
-
-def _source(loc: Sequence[int | str], given: Mapping[str, Any], path: Path) -> str:
-    at: Any = given
-    for part in loc:
-        if not isinstance(at, Mapping) or part not in at:
-            return str(path)
-        at = at[part]
-    return "command line" if loc else str(path)
-
-
-def _with_checked_trl_options(config: C, given: Mapping[str, Any], path: Path) -> C:
-    from trainer.trl_options import checked_options  # imports TRL, which takes seconds
-
-    mistakes: list[str] = []
-    checked: C = config
-    for section, class_name in config.TRL_CLASSES.items():
-        options = _inside(config, section)
-        if options:
-            clean = checked_options(class_name, options, section, mistakes, config.SET_ELSEWHERE)
-            checked = _with_inside(checked, section, clean)
-    if mistakes:
-        raise Misuse("\n".join(f"{_source(line.split(':')[0].split('.'), given, path)}: {line}" for line in mistakes))
-    return checked
-
-
-def _inside(config: BaseModel, path: tuple[str, ...]) -> Any:
-    value: Any = config
-    for part in path:
-        value = None if value is None else getattr(value, part)
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise Misuse(f"{path}: cannot be read: {error}") from None
+    value = read_scalar(text, str(path))
+    if not isinstance(value, dict):
+        names = {type(None): "nothing", list: "a list", str: "a text", int: "a number", float: "a number"}
+        held = names.get(type(value), type(value).__name__)
+        raise Misuse(f"{path}: holds {held} where a mapping of settings was expected")
     return value
 
 
-def _with_inside(config: C, path: tuple[str, ...], value: Any) -> C:
-    """A copy with another value in this place."""
-    first, *rest = path
-    inner = _with_inside(getattr(config, first), tuple(rest), value) if rest else value
-    return config.model_copy(update={first: inner})
+def read_scalar(text: str, where: str) -> Any:
+    """What a value on the command line means, read as YAML: `true`, `1e-6`, `[a, b]`, `null`, or a plain text."""
+    try:
+        value = yaml.load(text, Loader=_Loader)  # noqa: S506 (a SafeLoader, made stricter)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        at = f":{mark.line + 1}" if mark is not None and "\n" in text.strip() else ""
+        raise Misuse(f"{where}{at}: {error.problem}") from None
+    except yaml.YAMLError as error:
+        raise Misuse(f"{where}: {error}") from None
+    _refuse_non_finite(value, where, ())
+    return value
 
 
-PLACES = (("model", "name"), ("data", "dataset"), ("data", "eval_dataset"), ("warm_start", "dataset"))
-"""Where names of files may stand."""
+def _refuse_non_finite(value: Any, where: str, path: tuple[str, ...]) -> None:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise Misuse(f"{where}: {'.'.join(path) or 'value'}: {value} is not a finite number")
+    if isinstance(value, dict | list):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            _refuse_non_finite(item, where, (*path, str(key)))
 
 
-def _with_paths_beside(config: C, path: Path) -> C:
-    """Files named in the config are looked for from the working directory, then from the config's own folder."""
-    for place in PLACES:
-        if not hasattr(config, place[0]):
-            continue
-        named = _inside(config, place)
-        if isinstance(named, str):
-            config = _with_inside(config, place, beside(named, path))
-        elif isinstance(named, list):
-            config = _with_inside(config, place, [beside(name, path) for name in named])
-    return config
+# ---------------------------------------------------------------------------------------- options of TRL's classes
 
 
-def beside(name: str, path: Path) -> str:
-    """The name of a file as it is, or in the folder of `path` if it is only there."""
-    found = path.parent / name
-    return str(found) if not Path(name).exists() and found.exists() else name
+def checked_option(class_name: str, name: str, value: Any, where: str | None) -> tuple[str | None, Any]:
+    """What is wrong with an option, and its value in the type that TRL or transformers declare.
+
+    `where` says what to do instead of giving the option here; None: it may be given.
+    """
+    hints = _hints(class_name)
+    if name not in hints:
+        library = "TRL" if class_name != "TrainingArguments" else "transformers"
+        return f"unknown key{nearest(name, list(hints))} ({class_name} of {library} has no such option)", value
+    if where is not None:
+        return f"not set here: {where}", value
+    if isinstance(value, bool) and hints[name] in (int, float):
+        return f"{str(value).lower()} is not a number", value
+    if get_origin(hints[name]) is list and isinstance(value, str):
+        value = [value]  # one name where several may stand
+    kinds = [kind for kind in get_args(hints[name]) if dataclasses.is_dataclass(kind)]
+    if kinds and isinstance(value, Mapping):  # pydantic would drop unknown keys of `parallelism_config` in silence
+        known = {field.name for kind in kinds for field in dataclasses.fields(kind)}
+        if unknown := sorted(str(key) for key in value if key not in known):
+            return f"{', '.join(unknown)}: unknown key in it", value
+    try:
+        return None, _adapter(class_name, name).validate_python(value)
+    except ValidationError as error:
+        messages = dict.fromkeys(item["msg"] for item in error.errors(include_url=False, include_context=False))
+        return f"{value!r}: {' or '.join(messages)}", value
+
+
+@functools.cache
+def _hints(class_name: str) -> dict[str, Any]:
+    import transformers
+    import trl  # takes seconds
+
+    cls = getattr(trl if hasattr(trl, class_name) else transformers, class_name)
+    hints = typing.get_type_hints(cls)
+    return {field.name: hints[field.name] for field in dataclasses.fields(cls) if field.init}
+
+
+@functools.cache
+def _adapter(class_name: str, name: str) -> TypeAdapter[Any]:
+    return TypeAdapter(_hints(class_name)[name], config=ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False))

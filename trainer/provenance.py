@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 from trainer.config import RunConfig
@@ -15,6 +15,19 @@ if TYPE_CHECKING:
     from trainer.device import Device
 
 PACKAGES = ("gradus", "torch", "transformers", "trl", "peft", "datasets", "accelerate")
+
+
+def version_of(package: str) -> str | None:
+    """The installed version of a distribution; None where it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def versions() -> dict[str, str | None]:
+    """The versions of what trains."""
+    return {name: version_of(name) for name in PACKAGES}
 
 
 def write_settings(config: RunConfig, options: dict[str, object], folder: RunFolder, device: Device) -> None:
@@ -27,6 +40,6 @@ def write_settings(config: RunConfig, options: dict[str, object], folder: RunFol
         "platform": platform.platform(),
         "device": device.kind,
         "cpu_count": os.cpu_count(),
-        "versions": {name: version(name) for name in PACKAGES},
+        "versions": versions(),
     }
     folder.environment.write_text(json.dumps(environment, indent=1) + "\n", encoding="utf-8")

@@ -6,6 +6,7 @@ Writes no checkpoint itself: transformers does. A killed run may leave one half-
 from __future__ import annotations
 
 import fcntl
+import itertools
 import json
 import math
 import os
@@ -64,9 +65,7 @@ class RunFolder:
         old = [entry for entry in self.path.iterdir() if not entry.name.startswith(("previous-", ".lock"))]
         if not old:
             return None
-        number = 1
-        while (aside := self.path / f"previous-{number}").exists():
-            number += 1
+        aside = free_name(self.path / "previous-")
         aside.mkdir()
         for entry in old:
             entry.rename(aside / entry.name)
@@ -80,6 +79,12 @@ class RunFolder:
             measured_at = re.fullmatch(r"step-([0-9]+)", file.stem)
             if file.stem == "after" or (measured_at and int(measured_at[1]) > step):
                 file.unlink()
+
+
+def free_name(stem: Path) -> Path:
+    """The first of `<stem>1`, `<stem>2` ... that is not there."""
+    names = (stem.with_name(f"{stem.name}{number}") for number in itertools.count(1))
+    return next(name for name in names if not name.exists())
 
 
 @contextmanager
@@ -189,7 +194,7 @@ def read_lines(file: Path) -> list[dict[str, Any]]:
     """The whole records of a file of JSON lines; a torn last line is left out, a missing file is empty."""
     if not file.exists():
         return []
-    return [record for line in file.read_text(encoding="utf-8").split("\n") if (record := _record(line)) is not None]
+    return [record for line in file.read_text(encoding="utf-8").split("\n") if (record := record_of(line)) is not None]
 
 
 def keep_lines_until(file: Path, step: int) -> None:
@@ -197,14 +202,15 @@ def keep_lines_until(file: Path, step: int) -> None:
     if not file.exists():
         return
     lines = file.read_text(encoding="utf-8", errors="replace").split("\n")
-    kept = [line for line in lines if (record := _record(line)) is not None and record.get("step", 0) <= step]
+    kept = [line for line in lines if (record := record_of(line)) is not None and record.get("step", 0) <= step]
     text = "".join(line + "\n" for line in kept)
     beside = file.with_name(file.name + ".partial")
     beside.write_text(text, encoding="utf-8")
     os.replace(beside, file)
 
 
-def _record(line: str) -> dict[str, Any] | None:
+def record_of(line: str) -> dict[str, Any] | None:
+    """The record on a line; None for a line that a crash tore."""
     try:
         value = json.loads(line)
     except ValueError:

@@ -63,14 +63,13 @@ GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
 
 def is_known(setting: str, kind: type[Any]) -> bool:
     """Whether a tree of settings has that key, those of TRL's configuration classes included."""
-    from trainer.trl_options import checked_options
+    from trainer.config_file import checked_option
 
     parts = setting.split(".")
     for depth in range(len(parts)):
         if (class_name := kind.TRL_CLASSES.get(tuple(parts[:depth]))) is not None:
-            mistakes: list[str] = []
-            checked_options(class_name, {parts[depth]: None}, (), mistakes, {})
-            return depth == len(parts) - 1 and not any("unknown key" in mistake for mistake in mistakes)
+            problem, _ = checked_option(class_name, parts[depth], None, None)
+            return depth == len(parts) - 1 and "unknown key" not in (problem or "")
     at: Any = kind
     for part in parts:
         field = at.model_fields.get(part) if hasattr(at, "model_fields") else None

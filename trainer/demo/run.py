@@ -34,14 +34,20 @@ from gradus.errors import Misuse, QueueFault
 from gradus.resources import configs
 from trainer.evaluate.report import write_report
 from trainer.evaluate.report.facts import sync_difference, training_s
-from trainer.evaluate.report.history import Run, read_run
-from trainer.evaluate.report.rates import Panel, headline_of, panels_of
+from trainer.evaluate.report.history import read_run
+from trainer.evaluate.report.rates import headline_of, panels_of
 from trainer.evaluate.report.words import NOTHING, counted, duration
 from trainer.pipeline.child import Child
 from trainer.pipeline.service import GRADUS, without_settings
+from trainer.run_folder import free_name
 from trainer.signals import handled_by, held_back
 
 GRADER = "ocaml"
+NEEDED = {
+    "redis-server": "apt-get install redis-server",
+    "bwrap": "apt-get install bubblewrap",
+    "ocamlfind": "apt-get install ocaml-nox ocaml-findlib",
+}
 REDIS_READY_S, SERVICE_READY_S, WORKERS_READY_S = 10.0, 30.0, 90.0
 STOP_S = 8.0
 """From the request to stop until the kill."""
@@ -81,7 +87,10 @@ def main(run_dir: Path = Path("runs/demo"), quick: bool = False, vllm: Path | No
 
 
 def _demo(run_dir: Path, quick: bool, vllm: Path | None, console: Console, started: float) -> int:
-    _check_tools(vllm)
+    if vllm is not None and not vllm.exists():
+        raise DemoFailed(f"There is no {vllm}. `make vllm` installs it.")
+    if missing := [f"{tool} ({how})" for tool, how in NEEDED.items() if shutil.which(tool) is None]:
+        raise DemoFailed(f"These programs are missing: {', '.join(missing)}. `make setup` installs all of them.")
     aside = set_aside(run_dir)
     (run_dir / "logs").mkdir(parents=True)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -102,32 +111,19 @@ def _demo(run_dir: Path, quick: bool, vllm: Path | None, console: Console, start
         if vllm is not None:
             console.print("   A vLLM server is started on what the warm start leaves, and writes GRPO's completions.")
             config, more = VLLM_CONFIG, [*more, "--generation.url", services.start_vllm(vllm, run_dir / "warm_start")]
-        _check_end(_train(run_dir, config, url, more), run_dir, services)
+        with held_back():
+            from trainer.train import main as train
+        try:
+            status = train(configs() / "train" / config, ["--output_dir", str(run_dir), "--reward.urls", url, *more])
+        except Misuse as misuse:
+            raise DemoFailed(f"The training refused its configuration: {misuse}") from None
+        if status > SIGNALLED:
+            raise KeyboardInterrupt
+        if status != EXIT_DONE:
+            for service in services.running:
+                service.check()
+            raise DemoFailed(f"The training ended with status {status}; its log is {run_dir / 'training.log'}.")
     return _conclude(run_dir, console, started)
-
-
-def _check_end(status: int, run_dir: Path, services: Services) -> None:
-    """Raises unless the training came to its end."""
-    if status > SIGNALLED:
-        raise KeyboardInterrupt
-    if status != EXIT_DONE:
-        for service in services.running:
-            service.check()
-        raise DemoFailed(f"The training ended with status {status}; its log is {run_dir / 'training.log'}.")
-
-
-def _train(run_dir: Path, config: str, url: str, more: Sequence[str]) -> int:
-    os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
-    with held_back():
-        from transformers.utils import logging
-
-        from trainer.train import main as train
-
-    logging.disable_progress_bar()
-    try:
-        return train(configs() / "train" / config, ["--output_dir", str(run_dir), "--reward.urls", url, *more])
-    except Misuse as misuse:
-        raise DemoFailed(f"The training refused its configuration: {misuse}") from None
 
 
 def _conclude(run_dir: Path, console: Console, started: float) -> int:
@@ -136,57 +132,29 @@ def _conclude(run_dir: Path, console: Console, started: float) -> int:
     evaluations = [evaluation for evaluation in (run.before, run.after) if evaluation is not None]
     faulted = run.training.faulted + sum(evaluation.faulted for evaluation in run.evaluations.values())
     console.print(f"\n[bold]{headline_of(evaluations).text}[/]")
-    console.print(_summary(panels_of(evaluations)))
+    table = Table("held-out tasks", "before", "after", "change in points")
+    for panel in panels_of(evaluations):
+        rates = [f"{bar.value}\n{bar.interval}" for bar in panel.bars] if len(panel.bars) == 2 else [NOTHING] * 2
+        change = f"{panel.change.text}\n{panel.change.interval}" if panel.change else NOTHING
+        table.add_row(panel.title, *rates, change)
+    console.print(table)
     console.print("Held-out: the kinds of task that were trained on, with constants never trained on for that kind.")
-    console.print(_account(run, faulted, time.monotonic() - started))
+    measured = sum(m.graded + m.faulted for e in run.evaluations.values() for m in e.measurements)
+    graded = counted(run.training.completions + measured - faulted, "submission")
+    faults = f"[bold red]{counted(faulted, 'fault')}[/]" if faulted else "no faults"
+    steps = f"{counted(len(run.metrics), 'GRPO step')} in {duration(training_s(run.metrics))}"
+    console.print(f"{graded} graded, {faults}; {steps}; {duration(time.monotonic() - started)} for everything.")
     if (largest := sync_difference(run.metrics)) is not None:
         console.print(f"Trainer and vLLM server: log-probabilities differed by {largest:.1e} at most after a sync.")
     console.print(f"The report: {report.resolve()}")
     return EXIT_FAULTED if faulted else EXIT_DONE
 
 
-def _summary(panels: Sequence[Panel]) -> Table:
-    table = Table("held-out tasks", "before", "after", "change in points")
-    for panel in panels:
-        rates = [f"{bar.value}\n{bar.interval}" for bar in panel.bars] if len(panel.bars) == 2 else [NOTHING] * 2
-        change = f"{panel.change.text}\n{panel.change.interval}" if panel.change else NOTHING
-        table.add_row(panel.title, *rates, change)
-    return table
-
-
-def _account(run: Run, faulted: int, whole_s: float) -> str:
-    measured = sum(m.graded + m.faulted for e in run.evaluations.values() for m in e.measurements)
-    graded = run.training.completions + measured - faulted
-    faults = f"[bold red]{counted(faulted, 'fault')}[/]" if faulted else "no faults"
-    steps = f"{counted(len(run.metrics), 'GRPO step')} in {duration(training_s(run.metrics))}"
-    return f"{counted(graded, 'submission')} graded, {faults}; {steps}; {duration(whole_s)} for everything."
-
-
-# --------------------------------------------------------------------------------------------------- what it needs
-
-NEEDED = {
-    "redis-server": "apt-get install redis-server",
-    "bwrap": "apt-get install bubblewrap",
-    "ocamlfind": "apt-get install ocaml-nox ocaml-findlib",
-}
-
-
-def _check_tools(vllm: Path | None) -> None:
-    missing = [f"{tool} ({how})" for tool, how in NEEDED.items() if shutil.which(tool) is None]
-    if vllm is not None and not vllm.exists():
-        raise DemoFailed(f"There is no {vllm}. `make vllm` installs it.")
-    if missing:
-        raise DemoFailed(f"These programs are missing: {', '.join(missing)}. `make setup` installs all of them.")
-
-
 def set_aside(run_dir: Path) -> Path | None:
     """Move an earlier run to the next free `run_dir.N`; where to, or None when there was none."""
     if not run_dir.exists() or (run_dir.is_dir() and not any(run_dir.iterdir())):
         return None
-    number = 1
-    while (aside := run_dir.with_name(f"{run_dir.name}.{number}")).exists():
-        number += 1
-    return run_dir.rename(aside)
+    return run_dir.rename(free_name(run_dir.with_name(f"{run_dir.name}.")))
 
 
 # ------------------------------------------------------------------------------------------------------- services
@@ -204,11 +172,10 @@ class Service(Child):
         """Raises DemoFailed with the end of its log when it has died."""
         status = self.process.poll()
         if status is not None:
-            raise DemoFailed(f"{self.name} ended with status {status}. {self.hint}\n{self.tail()}")
+            raise DemoFailed(f"{self.name} ended with status {status}. {self.hint}\n{self.end_of_log()}")
 
-    def tail(self) -> str:
-        lines = self.said().splitlines()[-TAIL_LINES:]
-        return f"The end of {self.log}:\n" + ("\n".join(f"  {line}" for line in lines) or "  (it is empty)")
+    def end_of_log(self) -> str:
+        return f"The end of {self.log}:\n{self.tail(TAIL_LINES) or '  (it is empty)'}"
 
 
 @dataclass(slots=True)
@@ -234,13 +201,13 @@ class Services:
         self.folder = Path(tempfile.mkdtemp(prefix="gradus-demo-"))
         redis_port, port = free_port(), free_port()
         redis, url = f"redis://127.0.0.1:{redis_port}/0", f"http://127.0.0.1:{port}"
-        self._spawn("redis", _redis_command(redis_port, self.folder), "")
-        self._wait("Redis", REDIS_READY_S, lambda: _answers_ping(redis_port))
+        settings = ["--port", str(redis_port), "--bind", "127.0.0.1", "--dir", str(self.folder)]
+        self._spawn("redis", ["redis-server", *settings, "--save", "", "--appendonly", "no"], "")
+        self._wait("Redis", REDIS_READY_S, lambda: _connects(redis_port))
         self._spawn("serve", [*GRADUS, "serve", "--redis", redis, "--port", str(port)], "")
+        command = [*GRADUS, "worker", GRADER, "--redis", redis, "--slots", "1"]
         for number in range(1, workers + 1):
-            command = [*GRADUS, "worker", GRADER, "--redis", redis, "--slots", "1"]
-            hint = "`gradus doctor` says what is missing."
-            self._spawn(f"worker-{number}", command, hint)
+            self._spawn(f"worker-{number}", command, "`gradus doctor` says what is missing.")
         self._wait("the service", SERVICE_READY_S, lambda: _connects(port))
         self._wait("the workers", WORKERS_READY_S, lambda: _live_workers(url) >= workers)
         return url
@@ -269,7 +236,13 @@ class Services:
         # Redis came first and goes last: the others say goodbye to it.
         for keep in (1, 0):
             leaving, self.running = self.running[keep:], self.running[:keep]
-            _end(leaving)
+            for service in leaving:
+                service.process.terminate()
+            give_up_at = time.monotonic() + STOP_S
+            for service in leaving:
+                with suppress(subprocess.TimeoutExpired):
+                    service.process.wait(max(0.1, give_up_at - time.monotonic()))
+                service.kill()
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -282,24 +255,9 @@ class Services:
             for service in self.running:
                 service.check()
             if time.monotonic() > give_up_at:
-                tails = "\n".join(service.tail() for service in self.running)
+                tails = "\n".join(service.end_of_log() for service in self.running)
                 raise DemoFailed(f"{what} did not get ready within {timeout_s:.0f} s.\n{tails}")
             time.sleep(0.1)
-
-
-def _end(services: Sequence[Service]) -> None:
-    for service in services:
-        service.process.terminate()
-    give_up_at = time.monotonic() + STOP_S
-    for service in services:
-        with suppress(subprocess.TimeoutExpired):
-            service.process.wait(max(0.1, give_up_at - time.monotonic()))
-        service.kill()
-
-
-def _redis_command(port: int, folder: Path) -> list[str]:
-    settings = {"port": str(port), "bind": "127.0.0.1", "dir": str(folder), "save": "", "appendonly": "no"}
-    return ["redis-server", *(part for name, value in settings.items() for part in (f"--{name}", value))]
 
 
 def free_port() -> int:
@@ -312,13 +270,6 @@ def free_port() -> int:
 def _connects(port: int) -> bool:
     with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
         return True
-    return False
-
-
-def _answers_ping(port: int) -> bool:
-    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
-        connection.sendall(b"PING\r\n")
-        return connection.recv(16).startswith(b"+PONG")
     return False
 
 

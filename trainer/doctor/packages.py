@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from gradus.doctor import Check, extra
 from trainer.generation.versions import TESTED
+from trainer.provenance import version_of
 
 OPTIONAL = (
     ("bitsandbytes", "4-bit and 8-bit weights, 8-bit optimizers", "pip install 'gradus[quantized]'"),
@@ -31,13 +31,6 @@ def package_checks() -> Iterator[Check]:
         found = version_of(package)
         text = f"{found}: {use}" if found else f"for {use}: {how}"
         yield Check(package, found is not None, text, False, {"version": found})
-
-
-def version_of(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def vllm_pair() -> Check:

@@ -93,23 +93,20 @@ class Child:
         """Its exit status; `on_line` gets the last line of its log from time to time. Raises Stopped after a signal."""
         passed_on = False
         try:
-            while (status := self._status()) is None:
+            while self.process.poll() is None:
                 if signals.number is not None and not passed_on:
                     self._send(signal.SIGTERM)
                     passed_on = True
                 if signals.times > 1:
                     break
                 on_line(self.last_line())
+                with suppress(subprocess.TimeoutExpired):
+                    self.process.wait(LOOK_EVERY_S)
         finally:
             self.kill()
-        if signals.number is not None and status != 0:
+        if signals.number is not None and self.process.returncode != 0:
             raise Stopped(signals.number)
-        return self.process.returncode if status is None else status
-
-    def _status(self) -> int | None:
-        with suppress(subprocess.TimeoutExpired):
-            return self.process.wait(LOOK_EVERY_S)
-        return None
+        return self.process.returncode
 
     def end(self) -> None:
         """Ask it to end, then make it; safe to call twice."""
@@ -134,6 +131,10 @@ class Child:
             end = handle.seek(0, os.SEEK_END)
             handle.seek(max(self.began_at, end - TAIL_BYTES))
             return handle.read().decode("utf-8", errors="replace")
+
+    def tail(self, lines: int) -> str:
+        """The last lines of that, indented for a message."""
+        return "\n".join(f"  {line}" for line in self.said().splitlines()[-lines:])
 
     def last_line(self) -> str:
         """Of a bar that is drawn again and again, how it looks now."""

@@ -1,16 +1,21 @@
-"""What files hold, as SHA-256: of files, of folders, and of whatever a text names if that is there. Writes nothing.
+"""SHA-256 of what a stage reads, and of its settings with it: when that hash changes, the stage runs again.
 
-A file that was read is not read again while its size and its time of change stay the same.
+A file that was read is not read again while its size and its time of change stay the same. Writes nothing.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from gradus.errors import Misuse
+from trainer.pipeline.stages import Stage, references
 
 Seen = dict[str, tuple[int, int, str]]
+Inputs = dict[str, str | None]
 SKIPPED = (".lock",)
 
 
@@ -22,23 +27,18 @@ class Digests:
 
     def of(self, path: Path) -> str:
         """Of a file's bytes, or of the names and bytes of a folder's files. Raises Misuse when it cannot be read."""
-        if path.is_dir():
-            told = "".join(f"{name}\0{digest}\n" for name, digest in self.files(path).items())
-            return hashlib.sha256(told.encode(errors="surrogateescape")).hexdigest()
-        return self._file(path)
+        return _of_all(self.files(path)) if path.is_dir() else self._file(path)
 
     def files(self, folder: Path) -> dict[str, str]:
         """Each file in a folder, whatever its depth, in the order of their names; of a file only itself."""
         if not folder.is_dir():
             return {folder.name: self._file(folder)}
-        return {str(path.relative_to(folder)): self._file(path) for path in sorted(folder.rglob("*")) if _counts(path)}
+        return self._of_files(folder, folder.rglob("*"))
 
     def shallow(self, folder: str) -> str | None:
         """Of the files that lie in a folder itself; None where there is no such folder."""
-        if not Path(folder).is_dir():
-            return None
-        told = "".join(f"{path.name}\0{self._file(path)}\n" for path in sorted(Path(folder).glob("*")) if _counts(path))
-        return hashlib.sha256(told.encode(errors="surrogateescape")).hexdigest()
+        path = Path(folder)
+        return _of_all(self._of_files(path, path.glob("*"))) if path.is_dir() else None
 
     def named(self, text: str) -> str | None:
         """Of what a text names, if there is such a file or folder; None for anything else, such as a name on a hub."""
@@ -47,6 +47,21 @@ class Digests:
             return self.of(path) if text and path.exists() else None
         except (OSError, ValueError):
             return None
+
+    def inputs(self, written: Stage, ready: Stage, places: Mapping[tuple[str, str], Path]) -> Inputs:
+        """Everything that a stage reads, with its hash; None for what is no file.
+
+        `written` still says `{name.output}`, `ready` has paths in their place.
+        """
+        found = list(references(written.model_dump()))
+        # Of a run its records: checkpoints may be a hundred gigabytes, and never change without them.
+        runs = {str(places[one]) for one in found if one[1] == "run"}
+        names = dict.fromkeys([*ready.reads(), *(str(places[one]) for one in found)])
+        return {name: (self.shallow if name in runs else self.named)(name) for name in names}
+
+    def _of_files(self, folder: Path, paths: Iterable[Path]) -> dict[str, str]:
+        files = sorted(path for path in paths if path.is_file() and path.name not in SKIPPED)
+        return {str(path.relative_to(folder)): self._file(path) for path in files}
 
     def _file(self, path: Path) -> str:
         try:
@@ -62,5 +77,18 @@ class Digests:
         return digest
 
 
-def _counts(path: Path) -> bool:
-    return path.is_file() and path.name not in SKIPPED
+def fingerprint(written: Stage, inputs: Inputs) -> str:
+    """A stage's settings and what it reads, as one hash. Only contents count: files that were moved are no change."""
+    return sha256_of_json({"settings": written.model_dump(mode="json"), "inputs": list(inputs.values())})
+
+
+def sha256_of_json(value: Any) -> str:
+    return _sha256(json.dumps(value, sort_keys=True))
+
+
+def _of_all(files: Mapping[str, str]) -> str:
+    return _sha256("".join(f"{name}\0{digest}\n" for name, digest in files.items()))
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()

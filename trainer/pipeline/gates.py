@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from trainer.config import Section
 from trainer.evaluate.intervals import holm
@@ -64,11 +64,15 @@ class Gate(Section):
         return f"{sign} {threshold:g}" + (" against the baseline" if self.against is not None else "")
 
 
-def refuse_twins(gates: Sequence[Gate]) -> None:
-    """Raises ValueError for two gates of one name: a verdict would not say which it is of."""
+def _named_apart(gates: list[Gate]) -> list[Gate]:
+    """Refuses two gates of one name: a verdict would not say which it is of."""
     names = [gate.name for gate in gates]
     if twins := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"two gates are called {twins[0]!r}")
+    return gates
+
+
+Gates = Annotated[list[Gate], Field(min_length=1), AfterValidator(_named_apart)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,43 +114,21 @@ def judge(gates: Sequence[Gate], significance: float) -> list[Judged]:
 def _threshold(gate: Gate) -> Judged:
     try:
         figure = read_figure(Path(gate.of), gate.metric, gate.interval, gate.take)
-        baseline = (
-            read_figure(Path(gate.against), gate.metric, gate.interval, gate.take).value
-            if gate.against is not None
-            else None
-        )
-        held = _held_against(gate, figure) - (baseline or 0.0)
+        baseline = None
+        if gate.against is not None:
+            baseline = read_figure(Path(gate.against), gate.metric, gate.interval, gate.take).value
     except NoFigure as trouble:
-        return _failed(gate, str(trouble))
+        return _judged(gate, False, str(trouble))
     low, high = gate.at_least, gate.at_most
+    end = figure.value if gate.bound == "value" else figure.low if low is not None else figure.high
+    if end is None:
+        no_interval = f"{gate.metric} has no confidence interval in {Path(gate.of).name}"
+        return _judged(gate, False, f"{no_interval}; say bound: value to do without")
+    held = end - (baseline or 0.0)
     passed = held >= low if low is not None else held <= (high or 0.0)
     which = "" if gate.bound == "value" else "lower end " if low is not None else "upper end "
     said = f"{which}{held:g}" if baseline is None else f"{which}less the baseline {held:+g}"
-    return Judged(
-        name=gate.name,
-        passed=passed,
-        soft=gate.soft,
-        wants=gate.wants,
-        why=said,
-        of=gate.of,
-        metric=gate.metric,
-        value=figure.value,
-        low=figure.low,
-        high=figure.high,
-        baseline=baseline,
-    )
-
-
-def _held_against(gate: Gate, figure: Figure) -> float:
-    """The number that the threshold is for."""
-    if gate.bound == "value":
-        return figure.value
-    end = figure.low if gate.at_least is not None else figure.high
-    if end is None:
-        raise NoFigure(
-            f"{gate.metric} has no confidence interval in {Path(gate.of).name}; say bound: value to do without"
-        )
-    return end
+    return _judged(gate, passed, said, figure, baseline=baseline)
 
 
 # ------------------------------------------------------------------------------------------------------ significance
@@ -166,25 +148,14 @@ def _tested(gate: Gate) -> tuple[Figure, float] | str:
 
 def _significance(gate: Gate, found: tuple[Figure, float] | str, adjusted: float | None, significance: float) -> Judged:
     if isinstance(found, str) or adjusted is None:
-        return _failed(gate, str(found))
+        return _judged(gate, False, str(found))
     figure, p_value = found
     right_way = figure.value > 0 if gate.better == "higher" else figure.value < 0
     corrected = "" if adjusted == p_value else f", {adjusted:.4g} after Holm"
-    return Judged(
-        name=gate.name,
-        passed=right_way and adjusted <= significance,
-        soft=gate.soft,
-        wants=gate.wants,
-        why=f"change {figure.value:+.4g}, p = {p_value:.4g}{corrected}, level {significance:g}",
-        of=gate.of,
-        metric=gate.metric,
-        value=figure.value,
-        low=figure.low,
-        high=figure.high,
-        p_value=p_value,
-        p_adjusted=adjusted,
-    )
+    why = f"change {figure.value:+.4g}, p = {p_value:.4g}{corrected}, level {significance:g}"
+    return _judged(gate, right_way and adjusted <= significance, why, figure, p_value=p_value, p_adjusted=adjusted)
 
 
-def _failed(gate: Gate, why: str) -> Judged:
-    return Judged(gate.name, passed=False, soft=gate.soft, wants=gate.wants, why=why, of=gate.of, metric=gate.metric)
+def _judged(gate: Gate, passed: bool, why: str, figure: Figure | None = None, **more: float | None) -> Judged:
+    ends = {} if figure is None else {"value": figure.value, "low": figure.low, "high": figure.high}
+    return Judged(gate.name, passed, gate.soft, gate.wants, why, gate.of, gate.metric, **ends, **more)

@@ -16,6 +16,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
+from trainer.run_folder import record_of
+
 Take = Literal["last", "max", "min", "mean"]
 MAX_FILE_MB = 256
 
@@ -53,14 +55,18 @@ def read_figure(file: Path, metric: str, interval: str | None = None, take: Take
     tree = read_json(file)
     found = at(tree, metric)
     if isinstance(found, Mapping):
-        return _between(
-            Figure(finite(found.get("value"), metric), *(_end(found, name) for name in ("low", "high"))), metric
-        )
-    ends = at(tree, interval) if interval is not None else (None, None)
-    if not isinstance(ends, list | tuple) or len(ends) != 2:
-        raise NoFigure(f"{interval} is no pair of numbers")
-    low, high = (None if end is None else finite(end, str(interval)) for end in ends)
-    return _between(Figure(finite(found, metric), low, high), metric)
+        value = finite(found.get("value"), metric)
+        low, high = (finite(found[name], name) if name in found else None for name in ("low", "high"))
+    else:
+        ends = at(tree, interval) if interval is not None else (None, None)
+        if not isinstance(ends, list | tuple) or len(ends) != 2:
+            raise NoFigure(f"{interval} is no pair of numbers")
+        low, high = (None if end is None else finite(end, str(interval)) for end in ends)
+        value = finite(found, metric)
+    slack = 1e-9 * max(1.0, abs(value))
+    if low is not None and high is not None and not low - slack <= value <= high + slack:
+        raise NoFigure(f"{metric} is {value:g}, which its interval {low:g} to {high:g} does not hold")
+    return Figure(value, low, high)
 
 
 def read_json(file: Path) -> Any:
@@ -106,33 +112,13 @@ def finite(value: Any, what: str) -> float:
     return float(value)
 
 
-def _end(rate: Mapping[str, Any], name: str) -> float | None:
-    return None if name not in rate else finite(rate[name], name)
-
-
-def _between(figure: Figure, metric: str) -> Figure:
-    low, high = figure.low, figure.high
-    slack = 1e-9 * max(1.0, abs(figure.value))
-    if low is not None and high is not None and not low - slack <= figure.value <= high + slack:
-        raise NoFigure(f"{metric} is {figure.value:g}, which its interval {low:g} to {high:g} does not hold")
-    return figure
-
-
 def _lines(file: Path, metric: str) -> list[dict[str, Any]]:
     """The lines that have the metric, whatever its value; a line that a crash tore is none."""
     try:
         texts = file.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError):
         raise NoFigure(f"{file} cannot be read") from None
-    found = [record for text in texts if (record := _record(text)) is not None and metric in record]
+    found = [record for text in texts if (record := record_of(text)) is not None and metric in record]
     if not found:
         raise NoFigure(f"{metric} is missing: no line of {file.name} has it")
     return found
-
-
-def _record(text: str) -> dict[str, Any] | None:
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None

@@ -24,6 +24,9 @@ from trainer.pipeline.gates import Gate
 from trainer.pipeline.metrics import PATH, STEP
 from trainer.pipeline.stages import REFERENCE, CompareStage, EvalStage, GateStage, Stage
 
+FORMS = {None: Evaluation, "perplexity": Perplexity, "calls": Calls, "declines": Declines}
+"""What an evaluation leaves, by what it measures without a grader."""
+
 
 class _Nowhere(Exception):
     """A path leads nowhere; the message says why."""
@@ -32,63 +35,39 @@ class _Nowhere(Exception):
 def mistakes_in(gates: GateStage, stages: Mapping[str, Stage]) -> Iterator[str]:
     """What is wrong with the metrics of gates, one line each; `stages` are those of the pipeline's file."""
     for gate in gates.gates:
-        for file, path in _asked(gate):
+        asked = [(gate.of, path) for path in (gate.metric, gate.p_value, gate.interval) if path is not None]
+        if gate.against is not None:
+            asked.append((gate.against, gate.metric))
+        for file, path in asked:
             reference = REFERENCE.fullmatch(file)
             stage = stages.get(reference[1]) if reference and reference[2] == "results" else None
-            form = _form_of(stage) if stage is not None else None
-            if stage is None or form is None:
+            if not isinstance(stage, EvalStage | CompareStage):
                 continue
             try:
-                end = _end_of(form, path)
-                _refuse_unasked(stage, path)
+                end = _end_of(Comparison if isinstance(stage, CompareStage) else FORMS[stage.ungraded], path)
+                if isinstance(stage, EvalStage) and stage.tasks is not None:
+                    _refuse_unasked(stage, path)
                 if path == gate.metric:
                     _refuse_unusable(gate, end)
             except _Nowhere as why:
                 yield f"{gate.name}: {path}: {why}"
 
 
-def _asked(gate: Gate) -> Iterator[tuple[str, str]]:
-    """(file, path) of everything that a gate reads."""
-    for path in (gate.metric, gate.p_value, gate.interval):
-        if path is not None:
-            yield gate.of, path
-    if gate.against is not None:
-        yield gate.against, gate.metric
-
-
-def _form_of(stage: Stage) -> type[BaseModel] | None:
-    if isinstance(stage, CompareStage):
-        return Comparison
-    if not isinstance(stage, EvalStage):
-        return None
-    if stage.perplexity is not None:
-        return Perplexity
-    return Calls if stage.calls is not None else Declines if stage.declines is not None else Evaluation
-
-
-# ----------------------------------------------------------------------------------------------------------- the way
-
-
 def _end_of(form: Any, path: str) -> Any:
-    """The type of what stands at a path."""
+    """The type of what stands at a path, without None: a figure that is missing fails its gate later, by name."""
     if not PATH.fullmatch(path):
         raise _Nowhere("is no path such as measurements[mode=greedy].mean_reward")
     for step in STEP.finditer(path):
-        form = _inside(_present(form), step)
-    return _present(form)
-
-
-def _present(form: Any) -> Any:
-    """The type without None: a figure that is missing fails its gate later, by name."""
-    if get_origin(form) in (Union, UnionType):
-        return next(one for one in get_args(form) if one is not NoneType)
+        form = _inside(form, step)
+        if get_origin(form) in (Union, UnionType):
+            form = next(one for one in get_args(form) if one is not NoneType)
     return form
 
 
 def _inside(form: Any, step: re.Match[str]) -> Any:
-    origin, inner = get_origin(form), get_args(form)
-    if step["key"] is not None and isinstance(form, type) and issubclass(form, BaseModel):
-        known = {field.alias or name: field.annotation for name, field in form.model_fields.items()}
+    origin, inner, fields = get_origin(form), get_args(form), _fields_of(form)
+    if step["key"] is not None and fields is not None:
+        known = {field.alias or name: field.annotation for name, field in fields.items()}
         if step["key"] in known:
             return known[step["key"]]
         raise _Nowhere(f"there is no {step['key']}; there are {', '.join(known)}")
@@ -96,27 +75,22 @@ def _inside(form: Any, step: re.Match[str]) -> Any:
         if inner[0] is int and not step["key"].isdigit():
             raise _Nowhere(f"{step['key']} is no number")
         return inner[1]
-    if step["key"] is None and origin in (tuple, list):
-        _refuse_unknown_name(inner[0], step)
+    if origin in (tuple, list) and step["key"] is None and step["name"] in (None, *(_fields_of(inner[0]) or {})):
         return inner[0]
     raise _Nowhere(f"there is no {step[0]}")
 
 
-def _refuse_unknown_name(item: Any, step: re.Match[str]) -> None:
-    fields = item.model_fields if isinstance(item, type) and issubclass(item, BaseModel) else {}
-    if step["name"] is not None and step["name"] not in fields:
-        raise _Nowhere(f"there is no {step[0]}")
+def _fields_of(form: Any) -> Mapping[str, Any] | None:
+    """The fields of a model; None for other types."""
+    return form.model_fields if isinstance(form, type) and issubclass(form, BaseModel) else None
 
 
-# ----------------------------------------------------------------------------------------------- what a stage asks for
-
-
-def _refuse_unasked(stage: Stage, path: str) -> None:
+def _refuse_unasked(stage: EvalStage, path: str) -> None:
     """Raises for figures of an evaluation that its options do not make it write."""
-    if not isinstance(stage, EvalStage) or stage.tasks is None:
-        return
     keys = [step["key"] for step in STEP.finditer(path)]
-    turns, samples = _count(stage, "turns"), _count(stage, "samples")
+    # An option that is no number is refused by the command itself.
+    asked = {name: value for name, value in stage.options.items() if isinstance(value, int)}
+    turns, samples = asked.get("turns", 1), asked.get("samples", 1)
     after = dict(zip(keys, keys[1:], strict=False))
     if "turns" in keys and turns < 2:
         raise _Nowhere("answers are asked for once: give the stage options of turns")
@@ -129,17 +103,10 @@ def _refuse_unasked(stage: Stage, path: str) -> None:
         raise _Nowhere(f"the grader {stage.grader} has no rate {after['rates']}; it has {', '.join(known)}")
 
 
-def _count(stage: EvalStage, option: str) -> int:
-    """What is no number is refused by the command itself."""
-    value = stage.options.get(option, 1)
-    return value if isinstance(value, int) else 1
-
-
 def _refuse_unusable(gate: Gate, end: Any) -> None:
     """Raises where no number with what the gate needs stands at the end."""
-    fields = end.model_fields if isinstance(end, type) and issubclass(end, BaseModel) else None
-    if end not in (int, float) and (fields is None or "value" not in fields):
+    fields = _fields_of(end) or {}
+    if end not in (int, float) and "value" not in fields:
         raise _Nowhere("no number stands there")
-    has_ends = (fields is not None and "low" in fields) or gate.interval is not None
-    if gate.bound == "confidence" and gate.p_value is None and not has_ends:
+    if gate.bound == "confidence" and gate.p_value is None and "low" not in fields and gate.interval is None:
         raise _Nowhere("has no interval: say bound: value")

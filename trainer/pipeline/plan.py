@@ -1,12 +1,9 @@
-"""What a pipeline's file says: `Pipeline`, read from YAML with overrides on top, everything checked. Runs nothing.
-
-Files that it names are looked for from the working directory, then from the pipeline file's own folder.
-"""
+"""What a pipeline's file says: `Pipeline`, read from YAML with overrides on top, everything checked. Runs nothing."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -14,17 +11,15 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from gradus.contract import GraderName
 from gradus.errors import Misuse
-from trainer.config import Count, Section, TrainConfig, nearest
-from trainer.config_file import PLACES, beside
-from trainer.pipeline.stages import NAME, AnyStage, CommandStage, Stage, TrainStage, references, resolved
-from trainer.stages.settings import STAGES
-from trainer.strict_yaml import read_mapping, read_scalar
+from trainer.config import Count, Section, nearest
+from trainer.config_file import read_mapping, read_scalar
+from trainer.pipeline.stages import NAME, AnyStage, Stage, TrainStage, flat, references, resolved
 
 EMBEDDED = "embedded"
 RESERVED = ("logs", "earlier")
 SUFFIXES = (".jsonl", ".json", ".csv", ".yaml", ".yml", ".txt", ".npy")
 """A name with one of them is a file's and not one on a hub."""
-DATASETS = tuple(".".join(place) for place in PLACES)
+KINDS = tuple(get_args(kind.model_fields["kind"].annotation)[0] for kind in get_args(get_args(AnyStage)[0]))
 
 
 def _service(value: str) -> str:
@@ -56,9 +51,12 @@ class Pipeline(Section):
                 raise ValueError(f"stages.{name}: is no name for a stage; write small letters, digits, - and _")
             for other, output in references(stage.model_dump()):
                 if output not in left.get(other, ()):
-                    raise ValueError(
-                        f"stages.{name}: {{{other}.{output}}}: {_why_unknown(other, output, left, self.stages)}"
-                    )
+                    why = f"there is no stage {other}{nearest(other, list(self.stages))}"
+                    if other in left:
+                        why = f"{other} leaves no {output}; it leaves {', '.join(sorted(left[other]))}"
+                    elif other in self.stages:
+                        why = f"{other} comes later"
+                    raise ValueError(f"stages.{name}: {{{other}.{output}}}: {why}")
             left[name] = {*stage.outputs(Path(name))}
         return self
 
@@ -79,57 +77,29 @@ class Pipeline(Section):
         }
 
 
-def _why_unknown(other: str, output: str, left: Mapping[str, set[str]], stages: Mapping[str, Any]) -> str:
-    if other in left:
-        return f"{other} leaves no {output}; it leaves {', '.join(sorted(left[other]))}"
-    if other in stages:
-        return f"{other} comes later"
-    return f"there is no stage {other}{nearest(other, list(stages))}"
-
-
-# ----------------------------------------------------------------------------------------------------------- reading
-
-
 def load_pipeline(path: Path, overrides: Sequence[str] = ()) -> Pipeline:
     """The pipeline in a YAML file; `overrides` are `a.b=value`, such as `stages.sft.set.learning_rate=1e-6`.
 
     Raises Misuse with one line per mistake, naming the file or the override and the key.
     """
     tree = read_mapping(path)
-    for stage in _stages_in(tree).values():
-        if isinstance(stage.get("set"), dict):
-            stage["set"] = dict(_flat(stage["set"], str(path)))
+    written = tree.get("stages")
+    for stage in written.values() if isinstance(written, dict) else ():
+        if isinstance(stage, dict) and isinstance(stage.get("set"), dict):
+            stage["set"] = flat(stage["set"], str(path))
     for override in overrides:
         _put(tree, override)
     try:
         pipeline = Pipeline.model_validate(tree)
     except ValidationError as error:
         raise Misuse("\n".join(dict.fromkeys(_mistakes(error, path)))) from None
-    found = pipeline.model_copy(
-        update={"stages": {name: _with_files_beside(stage, path) for name, stage in pipeline.stages.items()}}
-    )
-    _refuse_missing_files(found, path)
-    return found
-
-
-def _stages_in(tree: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    stages = tree.get("stages")
-    return (
-        {name: stage for name, stage in stages.items() if isinstance(stage, dict)} if isinstance(stages, dict) else {}
-    )
-
-
-def _flat(tree: Mapping[str, Any], where: str, before: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
-    """`{grpo: {max_steps: 5}}` as `grpo.max_steps: 5`, the way the command line has it."""
-    found: dict[str, Any] = {}
-    for key, value in tree.items():
-        parts = (*before, str(key))
-        inner = _flat(value, where, parts) if isinstance(value, dict) and value else [(".".join(parts), value)]
-        for name, item in inner:
-            if name in found:
-                raise Misuse(f"{where}: set: {name} is given twice")
-            found[name] = item
-    yield from found.items()
+    stages = {name: stage.with_files_beside(path) for name, stage in pipeline.stages.items()}
+    for name, found in stages.items():
+        for text in found.files():
+            is_file = isinstance(found, TrainStage) or text.endswith(SUFFIXES)
+            if is_file and "{" not in text and not Path(text).is_file():
+                raise Misuse(f"{path}: stages.{name}: there is no {text}, neither there nor beside this file")
+    return pipeline.model_copy(update={"stages": stages})
 
 
 def _put(tree: dict[str, Any], override: str) -> None:
@@ -149,9 +119,6 @@ def _put(tree: dict[str, Any], override: str) -> None:
     at[keys[-1]] = value
 
 
-KINDS = tuple(get_args(kind.model_fields["kind"].annotation)[0] for kind in get_args(get_args(AnyStage)[0]))
-
-
 def _mistakes(error: ValidationError, path: Path) -> Iterator[str]:
     for item in error.errors(include_url=False, include_context=False):
         loc = [str(part) for part in item["loc"]]
@@ -163,79 +130,3 @@ def _mistakes(error: ValidationError, path: Path) -> Iterator[str]:
         elif item["type"] in ("union_tag_invalid", "union_tag_not_found"):
             said = f"kind: is none of {', '.join(KINDS)}"
         yield ": ".join([str(path), *([".".join(loc)] if loc else []), said])
-
-
-# ------------------------------------------------------------------------------------------------------------- files
-
-
-def named_files(stage: Stage) -> list[str]:
-    """What the stage's own fields name."""
-    values = [getattr(stage, name) for name in stage.FILES]
-    return [text for value in values for text in (value if isinstance(value, list) else [value]) if text is not None]
-
-
-def _with_files_beside(stage: Stage, path: Path) -> Stage:
-    """The stage with names of files that are found beside the pipeline's."""
-    changes: dict[str, Any] = {}
-    for name in stage.FILES:
-        value = getattr(stage, name)
-        changes[name] = [_beside(text, path) for text in value] if isinstance(value, list) else _beside(value, path)
-    if isinstance(stage, CommandStage):
-        found = dict(zip(stage.inputs, changes["inputs"], strict=True))
-        changes["run"] = [found.get(word, word) for word in stage.run]
-    if isinstance(stage, TrainStage):
-        changes["set"] = {
-            name: _beside(value, path) if name in DATASETS and isinstance(value, str) else value
-            for name, value in stage.set.items()
-        }
-    return stage.model_copy(update=changes)
-
-
-def _beside(name: str | None, path: Path) -> str | None:
-    return beside(name, path) if name and "{" not in name and len(name) <= 1000 else name
-
-
-def _refuse_missing_files(pipeline: Pipeline, path: Path) -> None:
-    for name, stage in pipeline.stages.items():
-        for text in named_files(stage):
-            is_file = isinstance(stage, TrainStage) or text.endswith(SUFFIXES)
-            if is_file and "{" not in text and not Path(text).is_file():
-                raise Misuse(f"{path}: stages.{name}: there is no {text}, neither there nor beside this file")
-
-
-# ------------------------------------------------------------------------------------------------------ of a training
-
-
-def training_settings(stage: TrainStage) -> dict[str, Any]:
-    """The config of a training with the stage's changes, as it is written: flat, by dotted names."""
-    found = dict(_flat(read_mapping(Path(stage.config)), stage.config))
-    if "model" in found:
-        found["model.name"] = found.pop("model")
-    for name, value in stage.set.items():
-        known = "model.name" if name == "model" else name
-        # what is set as a whole replaces what stood below it, a section that is switched off for one
-        found = {key: item for key, item in found.items() if not key.startswith(known + ".")}
-        found[known] = value
-    return found
-
-
-def is_graded(stage: TrainStage) -> bool:
-    """A grading service is asked for its rewards."""
-    settings = training_settings(stage)
-    asks = settings.get("reward.grader") is not None or bool(settings.get("reward.services"))
-    return STAGES.get(settings.get("stage", "grpo")) is TrainConfig and asks
-
-
-def training_data(stage: TrainStage) -> list[str]:
-    """What a training reads: files, folders, and names on a hub."""
-    settings, config = training_settings(stage), Path(stage.config)
-    values = [settings[name] for name in DATASETS if settings.get(name) is not None]
-    named = [text for value in values for text in (value if isinstance(value, list) else [value])]
-    models = settings.get("reward.models")
-    named += [model.get("path") for model in models if isinstance(model, dict)] if isinstance(models, list) else []
-    return [str(_beside(text, config)) for text in named if isinstance(text, str)]
-
-
-def wants_service(stage: Stage) -> bool:
-    """It has answers graded."""
-    return is_graded(stage) if isinstance(stage, TrainStage) else stage.wants_service

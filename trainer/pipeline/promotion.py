@@ -10,26 +10,25 @@ import platform
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
 from gradus.errors import Misuse
 from gradus.validation import explain
 from trainer.config import Section
+from trainer.config_file import read_mapping
 from trainer.pipeline.digests import Digests
-from trainer.pipeline.gates import Gate, Judged, Level, judge, refuse_twins
+from trainer.pipeline.gates import Gates, Judged, Level, judge
 from trainer.pipeline.metrics import NoFigure, read_json
 from trainer.pipeline.state import write_json
-from trainer.strict_yaml import read_mapping
+from trainer.provenance import versions
 
 SCHEMA = "gradus/promotion@1"
 EXIT_PROMOTED, EXIT_REFUSED = 0, 1
-PACKAGES = ("gradus", "torch", "transformers", "trl", "peft", "datasets", "accelerate")
 TOLD = ("schema", "model", "data", "data_sha256", "tasks", "tasks_sha256", "grader", "graders", "rubrics", "toolchains")
 """What an evaluation or a perplexity says of itself and the record repeats."""
 
@@ -42,14 +41,9 @@ class GatesFile(Section):
     """Folder of the model that is to be promoted."""
     significance: Level = 0.05
     """Of all gates with a p-value together."""
-    gates: Annotated[list[Gate], Field(min_length=1)]
+    gates: Gates
     lineage: dict[str, Any] = {}
     """How the model came about; goes into the record as it is."""
-
-    @model_validator(mode="after")
-    def _names_are_told_apart(self) -> GatesFile:
-        refuse_twins(self.gates)
-        return self
 
 
 def load_gates(path: Path) -> GatesFile:
@@ -94,21 +88,13 @@ def record_of(asked: GatesFile, judged: Sequence[Judged], promoted: bool) -> dic
         "gates": [asdict(found) for found in judged],
         "evidence": [_evidence(Path(file), digests) for file in files],
         "lineage": asked.lineage,
-        "versions": {"python": platform.python_version(), **dict(_versions())},
+        "versions": {"python": platform.python_version(), **versions()},
     }
 
 
 def _evidence(file: Path, digests: Digests) -> dict[str, Any]:
     told = {name: value for name, value in _tree(file).items() if name in TOLD}
     return {"file": str(file), "sha256": digests.of(file) if file.exists() else None, **told}
-
-
-def _versions() -> Iterator[tuple[str, str | None]]:
-    for package in PACKAGES:
-        try:
-            yield package, version(package)
-        except PackageNotFoundError:
-            yield package, None
 
 
 # ------------------------------------------------------------------------------------- what every promotion has to keep
@@ -120,13 +106,15 @@ def implied(asked: GatesFile) -> Iterator[Judged]:
     revisions: dict[str, set[str]] = {}
     for tree in trees:
         for part in (tree, tree.get("before"), tree.get("after")):
-            for revision in _texts(part, "graders"):
+            graders = part.get("graders") if isinstance(part, dict) else None
+            for revision in map(str, graders if isinstance(graders, list) else ()):
                 revisions.setdefault(revision.partition("@")[0], set()).add(revision)
     mixed = [", ".join(sorted(found)) for found in revisions.values() if len(found) > 1]
     if revisions:
         said = f"figures come from {'; '.join(mixed)}" if mixed else "one"
         yield Judged("one revision of each grader", not mixed, False, "one", said)
-    measured = {str(model) for tree in trees for model in (tree.get("model"), _of_after(tree)) if model is not None}
+    told = [part for tree in trees for part in (tree, tree.get("after")) if isinstance(part, dict)]
+    measured = {str(part["model"]) for part in told if part.get("model") is not None}
     if asked.model is not None and measured:
         same = any(Path(name).resolve() == Path(asked.model).resolve() for name in measured)
         said = "this one" if same else f"figures are of {', '.join(sorted(measured))}"
@@ -144,16 +132,6 @@ def _tree(file: Path) -> dict[str, Any]:
     return tree if isinstance(tree, dict) else {}
 
 
-def _texts(part: Any, name: str) -> list[str]:
-    found = part.get(name) if isinstance(part, dict) else None
-    return [text for text in found if isinstance(text, str)] if isinstance(found, list) else []
-
-
-def _of_after(tree: dict[str, Any]) -> Any:
-    after = tree.get("after")
-    return after.get("model") if isinstance(after, dict) else None
-
-
 # ---------------------------------------------------------------------------------------------------------- on a screen
 
 
@@ -162,12 +140,7 @@ def table_of(judged: Sequence[Judged]) -> Table:
     table = Table("gate", "figure", "wants", "why", "")
     for found in judged:
         mark = "[green]passed[/]" if found.passed else "[yellow]warning[/]" if found.soft else "[bold red]FAILED[/]"
-        table.add_row(found.name, _figure(found), found.wants, found.why, mark)
+        ends = f" ({found.low:.4g} to {found.high:.4g})" if found.low is not None and found.high is not None else ""
+        figure = "-" if found.value is None else f"{found.value:.4g}{ends}"
+        table.add_row(found.name, figure, found.wants, found.why, mark)
     return table
-
-
-def _figure(found: Judged) -> str:
-    if found.value is None:
-        return "-"
-    ends = f" ({found.low:.4g} to {found.high:.4g})" if found.low is not None and found.high is not None else ""
-    return f"{found.value:.4g}{ends}"

@@ -7,9 +7,9 @@ have changed runs anew with all after it. The options are the CLI's.
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -18,14 +18,14 @@ from typing import Any
 from gradus.errors import Misuse
 from trainer.config import nearest
 from trainer.pipeline.child import Child, Signals, Stopped
-from trainer.pipeline.digests import Digests
-from trainer.pipeline.fingerprint import Inputs, fingerprint, fingerprint_of_all, inputs_of
+from trainer.pipeline.digests import Digests, Inputs, fingerprint, sha256_of_json
 from trainer.pipeline.paths import mistakes_in
-from trainer.pipeline.plan import EMBEDDED, Pipeline, load_pipeline, wants_service
+from trainer.pipeline.plan import EMBEDDED, Pipeline, load_pipeline
 from trainer.pipeline.screen import Screen
 from trainer.pipeline.service import GRADUS, Embedded
-from trainer.pipeline.stages import CommandStage, GateStage, Stage, TrainStage
-from trainer.pipeline.state import Entry, PipelineFolder, State, Status, write_json
+from trainer.pipeline.stages import CommandStage, GateStage, TrainStage
+from trainer.pipeline.state import Entry, PipelineFolder, Status, write_json
+from trainer.stages.settings import load_stage
 
 EXIT_DONE, EXIT_REFUSED, EXIT_MISUSE, EXIT_FAULTED, EXIT_FAILED = 0, 1, 2, 3, 4
 """Failed: a stage's program ended in a way that is neither misuse nor a fault. A signal: 128 + its number."""
@@ -60,32 +60,6 @@ class StageEnded(Exception):
         self.exit_status = status
 
 
-@dataclass(slots=True)
-class Run:
-    """One run of a pipeline, with all that its steps share."""
-
-    pipeline: Pipeline
-    source: Path
-    start: str | None
-    """The stage that runs anew, with all after it."""
-    screen: Screen
-    signals: Signals
-    folder: PipelineFolder
-    state: State
-    digests: Digests
-    ready: dict[str, Stage] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.ready = self.pipeline.ready()
-
-    def inputs(self, name: str) -> Inputs:
-        return inputs_of(self.pipeline.stages[name], self.ready[name], self.pipeline.places(), self.digests)
-
-    def save(self) -> None:
-        self.state.digests = self.digests.seen
-        self.folder.write(self.state)
-
-
 def main(
     path: Path, overrides: Sequence[str], start: str | None, check_command: CheckCommand, *, dry_run: bool = False
 ) -> int:
@@ -100,13 +74,18 @@ def main(
     screen, folder = Screen(pipeline.name, len(pipeline.stages)), PipelineFolder(pipeline.folder)
     signals = Signals(screen.say)
     if dry_run:
-        return _told(_run_of(pipeline, path, start, screen, signals, folder), check_command)
+        Run(pipeline, path, start, screen, signals, folder).describe(check_command)
+        return EXIT_DONE
     with signals.heard(), folder.locked(screen.say) as lock:
-        run = _run_of(pipeline, path, start, screen, signals, folder)
+        run = Run(pipeline, path, start, screen, signals, folder)
         try:
-            with Embedded(folder.log("service"), lock, [g for g in pipeline.graders], pipeline.slots) as service:
-                _checked(run, overrides, check_command, lock)
-                _run_all(run, service, lock)
+            with Embedded(folder.log("service"), lock, pipeline.graders, pipeline.slots) as service:
+                run.check(overrides, check_command, lock)
+                for name, todo, inputs in run.todo():
+                    if todo is Todo.NOTHING:
+                        screen.line(name, todo)
+                    else:
+                        run.stage(name, todo, inputs, service, lock)
         except StageEnded as ended:
             screen.say(str(ended))
             return ended.exit_status
@@ -117,234 +96,187 @@ def main(
     return EXIT_DONE
 
 
-def _run_of(
-    pipeline: Pipeline, path: Path, start: str | None, screen: Screen, signals: Signals, folder: PipelineFolder
-) -> Run:
-    state = folder.read(pipeline.name)
-    return Run(pipeline, path, start, screen, signals, folder, state, Digests(state.digests))
+class Run:
+    """One run of a pipeline, with all that its steps share; `start` is the stage that runs anew, with all after it."""
 
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        source: Path,
+        start: str | None,
+        screen: Screen,
+        signals: Signals,
+        folder: PipelineFolder,
+    ) -> None:
+        self.pipeline = pipeline
+        self.source = source
+        self.start = start
+        self.screen = screen
+        self.signals = signals
+        self.folder = folder
+        self.ready = pipeline.ready()
+        self.state = folder.read(pipeline.name)
+        self.digests = Digests(self.state.digests)
 
-# ------------------------------------------------------------------------------------------------------ what is to do
+    def todo(self) -> Iterator[tuple[str, Todo, Inputs]]:
+        """Each stage and what is to be done, when it is asked for: what earlier stages have left counts."""
+        anew = False
+        for name, stage in self.ready.items():
+            self.signals.raise_if_any()
+            written, entry = self.pipeline.stages[name], self.state.stages.get(name)
+            inputs = self.digests.inputs(written, stage, self.pipeline.places())
+            anew = anew or name == self.start
+            todo = Todo.RUN
+            if not anew and entry is not None and entry.fingerprint == fingerprint(written, inputs):
+                if entry.status is Status.DONE and not self.missing(name):
+                    todo = Todo.NOTHING
+                elif entry.status in (Status.RUNNING, Status.FAILED) and stage.GOES_ON:
+                    todo = Todo.GO_ON
+            anew = anew or todo is not Todo.NOTHING
+            yield name, todo, inputs
 
+    def missing(self, name: str) -> list[str]:
+        """What a stage should have left and has not."""
+        stage = self.ready[name]
+        left = stage.outputs(self.folder.of(name))
+        return [output for output, path in left.items() if output not in stage.OPTIONAL and not path.exists()]
 
-def _todo(run: Run) -> Iterator[tuple[str, Todo, Inputs]]:
-    """Each stage and what is to be done, when it is asked for: what earlier stages have left counts."""
-    anew = False
-    for name, stage in run.ready.items():
-        run.signals.raise_if_any()
-        inputs = run.inputs(name)
-        entry = run.state.stages.get(name)
-        same = entry is not None and entry.fingerprint == fingerprint(run.pipeline.stages[name], inputs)
-        anew = anew or name == run.start
-        todo = Todo.RUN
-        if not anew and same and entry is not None:
-            if entry.status is Status.DONE and not _missing(run, name):
-                todo = Todo.NOTHING
-            elif entry.status in (Status.RUNNING, Status.FAILED) and stage.GOES_ON:
-                todo = Todo.GO_ON
-        anew = anew or todo is not Todo.NOTHING
-        yield name, todo, inputs
+    def words(self, name: str, embedded: Callable[[], str]) -> list[str]:
+        """The whole command of a stage; `embedded` tells the address of the pipeline's own service."""
+        stage, url = self.ready[name], self.pipeline.service
+        url = None if url is None or not stage.wants_service else embedded() if url == EMBEDDED else url
+        words = stage.command(self.folder.of(name), url)
+        if isinstance(stage, CommandStage) and words[0] != "gradus":
+            return words
+        return [*GRADUS, *(words[1:] if isinstance(stage, CommandStage) else words)]
 
+    def save(self) -> None:
+        self.state.digests = self.digests.seen
+        self.folder.write(self.state)
 
-def _missing(run: Run, name: str) -> list[str]:
-    """What a stage should have left and has not."""
-    stage = run.ready[name]
-    left = stage.outputs(run.folder.of(name))
-    return [output for output, path in left.items() if output not in stage.OPTIONAL and not path.exists()]
+    # ------------------------------------------------------------------------------------------------------- one stage
 
+    def stage(self, name: str, todo: Todo, inputs: Inputs, service: Embedded, lock: int) -> None:
+        """Run a stage, and keep what came of it. Raises StageEnded unless it is done, Stopped after a signal."""
+        stage, folder, log = self.ready[name], self.folder.of(name), self.folder.log(name)
+        if todo is Todo.RUN:
+            self.folder.set_aside(name)
+        folder.mkdir(parents=True, exist_ok=True)
+        entry = self._begun(name, todo, inputs)
+        if isinstance(stage, GateStage):
+            gates = stage.model_dump(mode="json", exclude={"kind"})
+            wish = {"name": f"{self.pipeline.name}/{name}", **gates, "lineage": self._lineage()}
+            write_json(stage.wish(folder), wish)
+        command = self.words(name, lambda: service.url(self.signals, self.screen.note))
+        began = time.monotonic()
+        try:
+            with self.screen.stage(name, f"{stage.kind}{', goes on' if todo is Todo.GO_ON else ''}") as on_line:
+                try:
+                    child = Child(command, log, lock)
+                except OSError as error:
+                    raise Misuse(f"stages.{name}: {command[0]}: cannot be started: {error.strerror}") from None
+                status = child.wait(self.signals, on_line)
+                refused = isinstance(stage, GateStage) and status == EXIT_REFUSED
+                done = status == 0 and not self.missing(name)
+                entry.status = Status.DONE if done else Status.REFUSED if refused else Status.FAILED
+                entry.exit_status, entry.ended = status, _now()
+        finally:  # a stage that a signal stopped stays as one that was running
+            entry.took_s = round(entry.took_s + time.monotonic() - began, 3)
+            self.save()
+        if isinstance(stage, GateStage):
+            self.screen.show(child.said())
+        if refused:
+            raise StageEnded(f"{name} refused; what was measured is in {folder}", EXIT_REFUSED)
+        if status == 0 and not done:
+            left_out = ", ".join(self.missing(name))
+            raise StageEnded(f"{name} ended without leaving its {left_out}; see {log}", EXIT_FAILED)
+        if not done:
+            known = status if status in (EXIT_MISUSE, EXIT_FAULTED) else EXIT_FAILED
+            raise StageEnded(f"{name} ended with status {status}; the end of {log}:\n{child.tail(TAIL_LINES)}", known)
 
-# --------------------------------------------------------------------------------------------------------------- doing
+    def _begun(self, name: str, todo: Todo, inputs: Inputs) -> Entry:
+        """The stage's entry; whatever comes after it is forgotten, and so runs anew."""
+        before = self.state.stages.get(name) if todo is Todo.GO_ON else None
+        names = list(self.ready)
+        earlier = names[: names.index(name)]
+        entry = Entry(
+            status=Status.RUNNING,
+            fingerprint=fingerprint(self.pipeline.stages[name], inputs),
+            inputs=inputs,
+            began=before.began if before else _now(),
+            took_s=before.took_s if before else 0.0,
+            attempts=before.attempts + 1 if before else 1,
+        )
+        kept = {one: known for one, known in self.state.stages.items() if one in earlier}
+        self.state.stages = {**kept, name: entry}
+        self.save()
+        return entry
 
+    def _lineage(self) -> dict[str, Any]:
+        """How a model came about, for the record of its promotion."""
+        stages = {}
+        for name, entry in self.state.stages.items():
+            if entry.status is Status.DONE:
+                stages[name] = {"settings": self.pipeline.stages[name].model_dump(mode="json"), "inputs": entry.inputs}
+                if isinstance(self.ready[name], TrainStage):
+                    files = {file: self.digests.named(str(self.folder.of(name) / file)) for file in LEFT_BY_TRAINING}
+                    stages[name]["left"] = {file: digest for file, digest in files.items() if digest is not None}
+        return {"pipeline": self.pipeline.name, "file_sha256": self.digests.of(self.source), "stages": stages}
 
-def _run_all(run: Run, service: Embedded, lock: int) -> None:
-    for name, todo, inputs in _todo(run):
-        if todo is Todo.NOTHING:
-            run.screen.skipped(name)
-        else:
-            _run_stage(run, name, todo, inputs, service, lock)
+    # -------------------------------------------------------------------------------------------------------- checking
 
+    def check(self, overrides: Sequence[str], check_command: CheckCommand, lock: int) -> None:
+        """Look at every stage's settings before the first one runs, those of trainings in a process that may load TRL.
 
-def _run_stage(run: Run, name: str, todo: Todo, inputs: Inputs, service: Embedded, lock: int) -> None:
-    stage, folder = run.ready[name], run.folder.of(name)
-    if todo is Todo.RUN:
-        run.folder.set_aside(name)
-    folder.mkdir(parents=True, exist_ok=True)
-    entry = _begun(run, name, todo, inputs)
-    if isinstance(stage, GateStage):
-        write_json(stage.wish(folder), _gates(run, name, stage))
-    url = _service_url(run, stage, service)
-    command = words_of(stage, folder, url)
-    began = time.monotonic()
-    status: int | None = None
-    try:
-        with run.screen.stage(name, stage.kind_name, goes_on=todo is Todo.GO_ON) as on_line:
-            child = _child(name, command, run.folder.log(name), lock)
-            status = child.wait(run.signals, on_line)
-    finally:
-        _end_entry(run, name, entry, status, time.monotonic() - began)
-    _conclude(run, name, child, status)
+        Raises Misuse, or StageEnded with what that process said.
+        """
+        configs = {name: Path(stage.config) for name, stage in self.ready.items() if isinstance(stage, TrainStage)}
+        if not configs:
+            self._refuse_mistakes(check_command)
+            return
+        settings = sha256_of_json({name: fingerprint(stage, {}) for name, stage in self.pipeline.stages.items()})
+        asked = json.dumps([settings, {name: self.digests.of(file) for name, file in configs.items()}], sort_keys=True)
+        if self.state.checked == asked:
+            return
+        command = [*GRADUS, "pipeline", "run", str(self.source), "--dry-run", *(f"--set={text}" for text in overrides)]
+        with self.screen.stage("check", "all settings") as on_line:
+            child = Child(command, self.folder.log("check"), lock)
+            status = child.wait(self.signals, on_line)
+        if status != 0:
+            said = child.said()
+            mistakes = said[max(0, said.find("gradus: ")) :].rstrip()
+            raise StageEnded(mistakes, EXIT_MISUSE if status == EXIT_MISUSE else EXIT_FAILED)
+        self.state.checked = asked
+        self.save()
 
+    def describe(self, check_command: CheckCommand) -> None:
+        """Say what each stage would do; every mistake is named before the first is raised as Misuse."""
+        for name, todo, _ in self.todo():
+            words = self.words(name, lambda: LATER)
+            self.screen.line(name, todo)
+            self.screen.note(shlex.join(["gradus", *words[len(GRADUS) :]] if _is_ours(words) else words))
+        self._refuse_mistakes(check_command)
 
-def _child(name: str, command: Sequence[str], log: Path, lock: int) -> Child:
-    try:
-        return Child(command, log, lock)
-    except OSError as error:
-        raise Misuse(f"stages.{name}: {command[0]}: cannot be started: {error.strerror}") from None
-
-
-def words_of(stage: Stage, folder: Path, url: str | None) -> list[str]:
-    """The whole command of a stage."""
-    words = stage.command(folder, url)
-    if not isinstance(stage, CommandStage):
-        return [*GRADUS, *words]
-    return [*GRADUS, *words[1:]] if words[0] == "gradus" else words
-
-
-def _service_url(run: Run, stage: Stage, service: Embedded) -> str | None:
-    if run.pipeline.service is None or not wants_service(stage):
-        return None
-    if run.pipeline.service != EMBEDDED:
-        return run.pipeline.service
-    return service.url(run.signals, run.screen.note)
-
-
-def _begun(run: Run, name: str, todo: Todo, inputs: Inputs) -> Entry:
-    """The stage's entry; whatever comes after it is forgotten, and so runs anew."""
-    before = run.state.stages.get(name) if todo is Todo.GO_ON else None
-    names = list(run.ready)
-    later = names[names.index(name) + 1 :]
-    run.state.stages = {one: entry for one, entry in run.state.stages.items() if one not in later and one in names}
-    entry = Entry(
-        status=Status.RUNNING,
-        fingerprint=fingerprint(run.pipeline.stages[name], inputs),
-        inputs=inputs,
-        began=before.began if before else _now(),
-        took_s=before.took_s if before else 0.0,
-        attempts=before.attempts + 1 if before else 1,
-    )
-    run.state.stages[name] = entry
-    run.save()
-    return entry
-
-
-def _end_entry(run: Run, name: str, entry: Entry, status: int | None, took_s: float) -> None:
-    """A stage that a signal stopped stays as one that was running."""
-    entry.took_s = round(entry.took_s + took_s, 3)
-    if status is not None:
-        refused = isinstance(run.ready[name], GateStage) and status == EXIT_REFUSED
-        done = status == 0 and not _missing(run, name)
-        entry.status = Status.DONE if done else Status.REFUSED if refused else Status.FAILED
-        entry.exit_status, entry.ended = status, _now()
-    run.save()
-
-
-def _conclude(run: Run, name: str, child: Child, status: int) -> None:
-    """Show what a gate decided. Raises StageEnded unless the stage is done."""
-    log = run.folder.log(name)
-    if isinstance(run.ready[name], GateStage):
-        run.screen.show(child.said())
-    if run.state.stages[name].status is Status.DONE:
-        return
-    if run.state.stages[name].status is Status.REFUSED:
-        raise StageEnded(f"{name} refused; what was measured is in {run.folder.of(name)}", EXIT_REFUSED)
-    if status == 0:
-        raise StageEnded(f"{name} ended without leaving its {', '.join(_missing(run, name))}; see {log}", EXIT_FAILED)
-    tail = "\n".join(f"  {line}" for line in child.said().splitlines()[-TAIL_LINES:])
-    known = status if status in (EXIT_MISUSE, EXIT_FAULTED) else EXIT_FAILED
-    raise StageEnded(f"{name} ended with status {status}; the end of {log}:\n{tail}", known)
-
-
-def _gates(run: Run, name: str, stage: GateStage) -> dict[str, Any]:
-    """What `gradus gate` reads: the gates, and how the model came about."""
-    asked = stage.model_dump(mode="json", exclude={"kind"})
-    return {"name": f"{run.pipeline.name}/{name}", **asked, "lineage": _lineage(run)}
-
-
-def _lineage(run: Run) -> dict[str, Any]:
-    stages = {}
-    for name, entry in run.state.stages.items():
-        if entry.status is Status.DONE:
-            stages[name] = {"settings": run.pipeline.stages[name].model_dump(mode="json"), "inputs": entry.inputs}
-            if isinstance(run.ready[name], TrainStage):
-                files = {file: run.digests.named(str(run.folder.of(name) / file)) for file in LEFT_BY_TRAINING}
-                stages[name]["left"] = {file: digest for file, digest in files.items() if digest is not None}
-    return {"pipeline": run.pipeline.name, "file_sha256": run.digests.of(run.source), "stages": stages}
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-# ------------------------------------------------------------------------------------------------------------ checking
-
-
-def _checked(run: Run, overrides: Sequence[str], check_command: CheckCommand, lock: int) -> None:
-    """Look at every stage's settings before the first one runs, those of trainings in a process that may load TRL.
-
-    Raises Misuse, or StageEnded with what that process said.
-    """
-    if not any(isinstance(stage, TrainStage) for stage in run.ready.values()):
-        _refuse([mistake for name in run.ready for mistake in _mistakes(run, name, check_command)])
-        return
-    asked = fingerprint_of_all(run.pipeline.stages, {name: {} for name in run.ready})
-    configs = {name: run.digests.of(Path(s.config)) for name, s in run.ready.items() if isinstance(s, TrainStage)}
-    asked = json.dumps([asked, configs], sort_keys=True)
-    if run.state.checked == asked:
-        return
-    command = [*GRADUS, "pipeline", "run", str(run.source), "--dry-run", *(f"--set={text}" for text in overrides)]
-    with run.screen.stage("check", "all settings") as on_line:
-        child = Child(command, run.folder.log("check"), lock)
-        status = child.wait(run.signals, on_line)
-    if status != 0:
-        said = child.said()
-        mistakes = said[max(0, said.find("gradus: ")) :].rstrip()
-        raise StageEnded(mistakes, EXIT_MISUSE if status == EXIT_MISUSE else EXIT_FAILED)
-    run.state.checked = asked
-    run.save()
-
-
-def _told(run: Run, check_command: CheckCommand) -> int:
-    """Say what each stage would do; every mistake is named before the first is raised as Misuse."""
-    mistakes = []
-    for name, todo, _ in _todo(run):
-        words = _planned(run, name)
-        shown = ["gradus", *words[len(GRADUS) :]] if _is_ours(words) else words
-        run.screen.planned(name, todo.value, shown)
-        mistakes += _mistakes(run, name, check_command)
-    _refuse(mistakes)
-    return EXIT_DONE
+    def _refuse_mistakes(self, check_command: CheckCommand) -> None:
+        mistakes = []
+        for name, stage in self.ready.items():
+            try:
+                written = self.pipeline.stages[name]
+                if isinstance(written, GateStage):
+                    mistakes += [f"stages.{name}: {line}" for line in mistakes_in(written, self.pipeline.stages)]
+                elif _is_ours(words := self.words(name, lambda: LATER)):
+                    check_command(words[len(GRADUS) :])
+                if isinstance(stage, TrainStage):
+                    load_stage(Path(stage.config), stage.overrides(self.folder.of(name), None))
+            except Misuse as misuse:
+                mistakes += [f"stages.{name}: {line}" for line in str(misuse).splitlines()]
+        if mistakes:
+            raise Misuse("\n".join(mistakes))
 
 
 def _is_ours(words: Sequence[str]) -> bool:
     return tuple(words[: len(GRADUS)]) == GRADUS
 
 
-def _planned(run: Run, name: str) -> list[str]:
-    stage = run.ready[name]
-    url = run.pipeline.service if wants_service(stage) else None
-    return words_of(stage, run.folder.of(name), LATER if url == EMBEDDED else url)
-
-
-def _mistakes(run: Run, name: str, check_command: CheckCommand) -> list[str]:
-    stage = run.pipeline.stages[name]
-    if isinstance(stage, GateStage):
-        return [f"stages.{name}: {line}" for line in mistakes_in(stage, run.pipeline.stages)]
-    try:
-        _check(run.ready[name], run.folder.of(name), _planned(run, name), check_command)
-    except Misuse as misuse:
-        return [f"stages.{name}: {line}" for line in str(misuse).splitlines()]
-    return []
-
-
-def _refuse(mistakes: Sequence[str]) -> None:
-    if mistakes:
-        raise Misuse("\n".join(mistakes))
-
-
-def _check(stage: Stage, folder: Path, words: Sequence[str], check_command: CheckCommand) -> None:
-    if _is_ours(words):
-        check_command(words[len(GRADUS) :])
-    if isinstance(stage, TrainStage):
-        from trainer.stages.settings import load_stage
-
-        load_stage(Path(stage.config), stage.overrides(folder, None))
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

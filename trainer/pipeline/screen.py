@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -32,17 +31,16 @@ class Screen:
         """Something as it was written."""
         self._console.print(text.rstrip(), markup=False)
 
-    def skipped(self, name: str) -> None:
-        self._line(name, "done before")
-
-    def planned(self, name: str, what: str, words: Sequence[str]) -> None:
-        self._line(name, what)
-        self.note(shlex.join(words))
+    def line(self, name: str, text: str) -> None:
+        """A stage with its number; the check of all settings has none."""
+        self._number += name != "check"
+        place = f"{self._number}/{self._stages}" if name != "check" else ""
+        self._console.print(f"  {place:>5} {name:<{WIDTH}} {text}", markup=False)
 
     @contextmanager
-    def stage(self, name: str, kind: str, *, goes_on: bool = False) -> Iterator[Callable[[str], None]]:
+    def stage(self, name: str, text: str) -> Iterator[Callable[[str], None]]:
         """A line at the beginning and one at the end; in between the block says what there is to see."""
-        self._line(name, f"{kind}{', goes on' if goes_on else ''}")
+        self.line(name, text)
         began = time.monotonic()
         with self._console.status("") as status:
 
@@ -51,13 +49,7 @@ class Screen:
                 status.update(f"{duration(time.monotonic() - began)}  [dim]{shown}[/]")
 
             yield on_line
-        self.note(f"{duration(time.monotonic() - began)}")
-
-    def _line(self, name: str, text: str) -> None:
-        if name != "check":
-            self._number += 1
-        place = f"{self._number}/{self._stages}" if name != "check" else ""
-        self._console.print(f"  {place:>5} {name:<{WIDTH}} {text}", markup=False)
+        self.note(duration(time.monotonic() - began))
 
 
 def duration(seconds: float) -> str:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from gradus.errors import Fault, QueueFault
+from gradus.errors import QueueFault
 from trainer.pipeline.child import LOOK_EVERY_S, Child, Signals
 
 READY_S = 300.0
@@ -38,28 +38,25 @@ class Embedded:
 
     def url(self, signals: Signals, say: Callable[[str], None]) -> str:
         """Where it listens; it is started when this is first asked, and anew when it has died. Raises a Fault."""
-        if self._child is None or self._child.process.poll() is not None:
-            say("starting the grading service")
-            command = [*GRADUS, "serve", "--port", "0", *self._options]
-            self._child = Child(command, self._log, self._holding, without_settings(os.environ))
-            self._url = self._await(self._child, signals)
-        return self._url
-
-    def _await(self, child: Child, signals: Signals) -> str:
+        if self._child is not None and self._child.process.poll() is None:
+            return self._url
+        say("starting the grading service")
+        command = [*GRADUS, "serve", "--port", "0", *self._options]
+        child = self._child = Child(command, self._log, self._holding, without_settings(os.environ))
         give_up_at = time.monotonic() + READY_S
         while (found := _SERVING.search(child.said())) is None:
             signals.raise_if_any()
+            trouble = ""
             if child.process.poll() is not None:
-                raise _trouble(f"the grading service ended with status {child.process.returncode}", child)
-            if time.monotonic() > give_up_at:
-                raise _trouble(f"the grading service was not ready within {READY_S:.0f} s", child)
+                trouble = f"ended with status {child.process.returncode}"
+            elif time.monotonic() > give_up_at:
+                trouble = f"was not ready within {READY_S:.0f} s"
+            if trouble:
+                end = f"the end of {child.log}:\n{child.tail(5)}\n`gradus doctor` says what is missing"
+                raise QueueFault(f"the grading service {trouble}; {end}")
             time.sleep(LOOK_EVERY_S)
-        return found[1]
-
-
-def _trouble(what: str, child: Child) -> Fault:
-    last = "\n".join(f"  {line}" for line in child.said().splitlines()[-5:])
-    return QueueFault(f"{what}; the end of {child.log}:\n{last}\n`gradus doctor` says what is missing")
+        self._url = found[1]
+        return self._url
 
 
 def without_settings(environment: Mapping[str, str]) -> dict[str, str]:

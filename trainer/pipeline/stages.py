@@ -1,6 +1,7 @@
-"""The kinds of stage: what each is told, what it leaves, and which command does it. Starts nothing and reads no file.
+"""The kinds of stage: what each is told, reads and leaves, and which command does it. Starts nothing.
 
-In texts of a stage `{name.output}` stands for what an earlier stage left.
+In texts of a stage `{name.output}` stands for what an earlier stage left. Files that a stage names are looked for from
+the working directory, then from the pipeline file's own folder.
 """
 
 from __future__ import annotations
@@ -14,14 +15,16 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from trainer.config import Section
-from trainer.pipeline.gates import Gate, Level, refuse_twins
+from gradus.errors import Misuse
+from trainer.config import Section, TrainConfig
+from trainer.config_file import PLACES, beside, read_mapping
+from trainer.pipeline.gates import Gates, Level
+from trainer.stages.settings import STAGES
 
 REFERENCE = re.compile(r"\{([a-z0-9_-]+)\.([a-z0-9_]+)\}")
 NAME = re.compile(r"[a-z][a-z0-9_-]{0,40}")
+DATASETS = tuple(".".join(place) for place in PLACES)
 Scalar = bool | int | float | str | None
-Options = dict[str, Scalar | list[Scalar]]
-"""Options of a command by their names, such as `samples`."""
 
 
 class Stage(Section):
@@ -33,19 +36,14 @@ class Stage(Section):
     """Fields that name a file or folder which is read."""
     OPTIONAL: ClassVar[tuple[str, ...]] = ()
     """What it may leave out."""
-    TAKEN: ClassVar[tuple[str, ...]] = ()
-    """Options of its command that the pipeline sets."""
+    LEAVES: ClassVar[Mapping[str, str]] = {}
+    """What it leaves in its folder, by the names that later stages use."""
 
-    @model_validator(mode="after")
-    def _leaves_what_is_the_pipelines(self) -> Self:
-        for name in getattr(self, "options", ()):
-            if name.replace("_", "-") in self.TAKEN:
-                raise ValueError(f"options.{name}: is the pipeline's to say")
-        return self
+    kind: str
 
     def outputs(self, folder: Path) -> dict[str, Path]:
-        """What it leaves, by the names that later stages use; all of it must be there for the stage to be done."""
-        raise NotImplementedError
+        """What it leaves; all of it must be there for the stage to be done."""
+        return {name: folder / path for name, path in self.LEAVES.items()}
 
     def command(self, folder: Path, service: str | None) -> list[str]:
         """The command's words, without the program's; `service` is where grading is done, None: there."""
@@ -56,17 +54,33 @@ class Stage(Section):
         """It has answers graded, by the pipeline's service if there is one."""
         return False
 
-    @property
-    def kind_name(self) -> str:
-        return str(getattr(self, "kind", ""))
+    def files(self) -> list[str]:
+        """The files and folders that its fields name."""
+        values = [getattr(self, name) for name in self.FILES]
+        return [
+            text for value in values for text in (value if isinstance(value, list) else [value]) if text is not None
+        ]
+
+    def reads(self) -> list[str]:
+        """Everything that it reads: files, folders, and names on a hub."""
+        return self.files()
+
+    def with_files_beside(self, path: Path) -> Self:
+        """The stage with the paths of files that are only found beside the pipeline's file."""
+        changes: dict[str, Any] = {}
+        for name in self.FILES:
+            value = getattr(self, name)
+            changes[name] = [_beside(text, path) for text in value] if isinstance(value, list) else _beside(value, path)
+        return self.model_copy(update=changes)
 
 
 class TrainStage(Stage):
     """`gradus train CONFIG`, whatever the config trains."""
 
-    GOES_ON: ClassVar[bool] = True
-    FILES: ClassVar[tuple[str, ...]] = ("config",)
-    OPTIONAL: ClassVar[tuple[str, ...]] = ("metrics",)
+    GOES_ON = True
+    FILES = ("config",)
+    OPTIONAL = ("metrics",)
+    LEAVES = {"run": "", "model": "final", "metrics": "metrics.jsonl"}
 
     kind: Literal["train"]
     config: str
@@ -77,12 +91,9 @@ class TrainStage(Stage):
     @field_validator("set")
     @classmethod
     def _leaves_the_folder_alone(cls, value: dict[str, Any]) -> dict[str, Any]:
-        if taken := sorted({"output_dir", "reward.urls"} & set(value)):
+        if taken := sorted({"output_dir", "reward.urls"} & {*value}):
             raise ValueError(f"{taken[0]} is the pipeline's to say")
         return value
-
-    def outputs(self, folder: Path) -> dict[str, Path]:
-        return {"run": folder, "model": folder / "final", "metrics": folder / "metrics.jsonl"}
 
     def command(self, folder: Path, service: str | None) -> list[str]:
         return ["train", self.config, *self.overrides(folder, service)]
@@ -95,13 +106,81 @@ class TrainStage(Stage):
         # JSON is YAML, and what is a text in the one is never a number in the other.
         return [f"--{name}={json.dumps(value)}" for name, value in given.items()]
 
+    def settings(self) -> dict[str, Any]:
+        """The config with the stage's changes, as it is written: flat, by dotted names. Raises Misuse."""
+        found = flat(read_mapping(Path(self.config)), self.config)
+        if "model" in found:
+            found["model.name"] = found.pop("model")
+        for name, value in self.set.items():
+            known = "model.name" if name == "model" else name
+            # what is set as a whole replaces what stood below it, a section that is switched off for one
+            found = {key: item for key, item in found.items() if not key.startswith(known + ".")}
+            found[known] = value
+        return found
 
-class EvalStage(Stage):
+    @property
+    def wants_service(self) -> bool:
+        settings = self.settings()
+        asks = settings.get("reward.grader") is not None or bool(settings.get("reward.services"))
+        return STAGES.get(settings.get("stage", "grpo")) is TrainConfig and asks
+
+    def reads(self) -> list[str]:
+        settings = self.settings()
+        values = [settings[name] for name in DATASETS if settings.get(name) is not None]
+        named = [text for value in values for text in (value if isinstance(value, list) else [value])]
+        models = settings.get("reward.models")
+        named += [model.get("path") for model in models if isinstance(model, dict)] if isinstance(models, list) else []
+        return [*self.files(), *(_beside(text, Path(self.config)) for text in named if isinstance(text, str))]
+
+    def with_files_beside(self, path: Path) -> Self:
+        data = {name: _beside(self.set[name], path) for name in DATASETS if isinstance(self.set.get(name), str)}
+        return super().with_files_beside(path).model_copy(update={"set": {**self.set, **data}})
+
+
+class OptionStage(Stage):
+    """A stage whose command takes options from the pipeline's file."""
+
+    WORDS: ClassVar[tuple[str, ...]] = ()
+    """The command: `<name>` stands for the field or the output of that name."""
+    TAKEN: ClassVar[tuple[str, ...]] = ()
+    """Options of its command that the pipeline sets."""
+
+    options: dict[str, Scalar | list[Scalar]] = {}
+    """Further options of the command by their names, such as `samples` or `max_new_tokens`."""
+
+    @model_validator(mode="after")
+    def _leaves_what_is_the_pipelines(self) -> Self:
+        for name in self.options:
+            if name.replace("_", "-") in self.TAKEN:
+                raise ValueError(f"options.{name}: is the pipeline's to say")
+        return self
+
+    def command(self, folder: Path, service: str | None) -> list[str]:
+        meant = {f"<{name}>": value for name, value in {**dict(self), **self.outputs(folder)}.items()}
+        found = [meant.get(word, word) for word in self.WORDS]
+        words = [str(word) for value in found for word in (value if isinstance(value, list) else [value])]
+        return [*words, *self.further()]
+
+    def further(self) -> list[str]:
+        """`samples: 4` as `--samples=4`, `greedy: false` as `--no-greedy`, a list as the option again and again."""
+        words = []
+        for name, value in self.options.items():
+            option = name.replace("_", "-")
+            for item in value if isinstance(value, list) else [value]:
+                if isinstance(item, bool):
+                    words.append(f"--{option}" if item else f"--no-{option}")
+                elif item is not None:
+                    words.append(f"--{option}={item}")
+        return words
+
+
+class EvalStage(OptionStage):
     """`gradus eval MODEL TASKS`; or, without a grader, its perplexity on a text, what it calls, what it declines."""
 
-    GOES_ON: ClassVar[bool] = True
-    FILES: ClassVar[tuple[str, ...]] = ("model", "tasks", "perplexity", "calls", "declines")
-    TAKEN: ClassVar[tuple[str, ...]] = ("out", "url", "model", "grader", "perplexity", "calls", "declines", "fresh")
+    GOES_ON = True
+    FILES = ("model", "tasks", "perplexity", "calls", "declines")
+    LEAVES = {"folder": "", "results": "results.json", "completions": "completions.jsonl", "report": "report.html"}
+    TAKEN = ("out", "url", "model", "grader", "perplexity", "calls", "declines", "fresh")
 
     kind: Literal["eval"]
     model: str
@@ -112,137 +191,96 @@ class EvalStage(Stage):
     declines: str | None = None
     """Asks of which some cannot be done."""
     grader: str = "ocaml"
-    options: Options = {}
-    """Further options of the command by their names, such as `samples` or `max_new_tokens`."""
 
     @model_validator(mode="after")
     def _measures_one_thing(self) -> EvalStage:
-        if sum(given is not None for given in (self.tasks, *self._ungraded().values())) != 1:
+        if [self.tasks, self.perplexity, self.calls, self.declines].count(None) != 3:
             raise ValueError("give one of tasks, perplexity, calls and declines")
         return self
 
-    def _ungraded(self) -> dict[str, str | None]:
-        """What is measured without a grader, by the command's options."""
-        return {"perplexity": self.perplexity, "calls": self.calls, "declines": self.declines}
+    @property
+    def ungraded(self) -> str | None:
+        """What is measured without a grader, as the command's option; None for tasks."""
+        return next((name for name in ("perplexity", "calls", "declines") if getattr(self, name) is not None), None)
 
     @property
     def wants_service(self) -> bool:
         return self.tasks is not None
 
     def outputs(self, folder: Path) -> dict[str, Path]:
-        for option, data in self._ungraded().items():
-            if data is not None:
-                return {"results": folder / f"{option}.json"}
-        return {
-            "folder": folder,
-            "results": folder / "results.json",
-            "completions": folder / "completions.jsonl",
-            "report": folder / "report.html",
-        }
+        return {"results": folder / f"{self.ungraded}.json"} if self.ungraded else super().outputs(folder)
 
     def command(self, folder: Path, service: str | None) -> list[str]:
-        to = ["--out", str(folder), *_as_options(self.options)]
-        for option, data in self._ungraded().items():
-            if data is not None:
-                return ["eval", self.model, f"--{option}", data, *to]
-        assert self.tasks is not None
-        graded = ["--url", service] if service is not None else []
-        return ["eval", self.model, self.tasks, "--grader", self.grader, *graded, *to]
+        if self.ungraded:
+            asked = [f"--{self.ungraded}", getattr(self, self.ungraded)]
+        else:
+            asked = [str(self.tasks), "--grader", self.grader, *(["--url", service] if service is not None else [])]
+        return ["eval", self.model, *asked, "--out", str(folder), *self.further()]
 
 
-class SampleStage(Stage):
+class SampleStage(OptionStage):
     """`gradus sample MODEL PROMPTS`: completions that nobody grades."""
 
-    GOES_ON: ClassVar[bool] = True
-    FILES: ClassVar[tuple[str, ...]] = ("model", "prompts")
-    TAKEN: ClassVar[tuple[str, ...]] = ("out", "model", "fresh")
+    GOES_ON = True
+    FILES = ("model", "prompts")
+    LEAVES = {"completions": "completions.jsonl"}
+    WORDS = ("sample", "<model>", "<prompts>", "--out", "<completions>")
+    TAKEN = ("out", "model", "fresh")
 
     kind: Literal["sample"]
     model: str
     prompts: str
-    options: Options = {}
-
-    def outputs(self, folder: Path) -> dict[str, Path]:
-        return {"completions": folder / "completions.jsonl"}
-
-    def command(self, folder: Path, service: str | None) -> list[str]:
-        out = str(self.outputs(folder)["completions"])
-        return ["sample", self.model, self.prompts, "--out", out, *_as_options(self.options)]
 
 
-class PairsStage(Stage):
+class PairsStage(OptionStage):
     """`gradus pairs`: preference pairs from graded completions."""
 
-    FILES: ClassVar[tuple[str, ...]] = ("graded",)
-    TAKEN: ClassVar[tuple[str, ...]] = ("out",)
+    FILES = ("graded",)
+    LEAVES = {"file": "pairs.jsonl"}
+    WORDS = ("pairs", "<graded>", "--out", "<file>")
+    TAKEN = ("out",)
 
     kind: Literal["pairs"]
     graded: Annotated[list[str], Field(min_length=1)]
     """Folders of evaluations or runs, or files of graded completions."""
-    options: Options = {}
-
-    def outputs(self, folder: Path) -> dict[str, Path]:
-        return {"file": folder / "pairs.jsonl"}
-
-    def command(self, folder: Path, service: str | None) -> list[str]:
-        return ["pairs", *self.graded, "--out", str(self.outputs(folder)["file"]), *_as_options(self.options)]
 
 
-class CompareStage(Stage):
+class CompareStage(OptionStage):
     """`gradus compare BEFORE AFTER`."""
 
-    FILES: ClassVar[tuple[str, ...]] = ("before", "after")
-    TAKEN: ClassVar[tuple[str, ...]] = ("json", "html")
+    FILES = ("before", "after")
+    LEAVES = {"results": "comparison.json", "report": "comparison.html"}
+    WORDS = ("compare", "<before>", "<after>", "--json", "<results>", "--html", "<report>")
+    TAKEN = ("json", "html")
 
     kind: Literal["compare"]
     before: str
     after: str
-    options: Options = {}
-
-    def outputs(self, folder: Path) -> dict[str, Path]:
-        return {"results": folder / "comparison.json", "report": folder / "comparison.html"}
-
-    def command(self, folder: Path, service: str | None) -> list[str]:
-        places = self.outputs(folder)
-        to = ["--json", str(places["results"]), "--html", str(places["report"])]
-        return ["compare", self.before, self.after, *to, *_as_options(self.options)]
 
 
-class MergeStage(Stage):
+class MergeStage(OptionStage):
     """`gradus merge ADAPTER`."""
 
-    FILES: ClassVar[tuple[str, ...]] = ("adapter",)
-    TAKEN: ClassVar[tuple[str, ...]] = ("out",)
+    FILES = ("adapter",)
+    LEAVES = {"model": "merged"}
+    WORDS = ("merge", "<adapter>", "--out", "<model>")
+    TAKEN = ("out",)
 
     kind: Literal["merge"]
     adapter: str
-    options: Options = {}
-
-    def outputs(self, folder: Path) -> dict[str, Path]:
-        return {"model": folder / "merged"}
-
-    def command(self, folder: Path, service: str | None) -> list[str]:
-        return ["merge", self.adapter, "--out", str(self.outputs(folder)["model"]), *_as_options(self.options)]
 
 
 class GateStage(Stage):
     """`gradus gate`: whether a model is promoted. A refusal ends the pipeline."""
 
-    FILES: ClassVar[tuple[str, ...]] = ("model",)
+    FILES = ("model",)
+    LEAVES = {"record": "promotion.json"}
 
     kind: Literal["gate"]
     model: str | None = None
     """What is promoted; None: nothing is, the gates only let the pipeline go on."""
     significance: Level = 0.05
-    gates: Annotated[list[Gate], Field(min_length=1)]
-
-    @model_validator(mode="after")
-    def _names_are_told_apart(self) -> GateStage:
-        refuse_twins(self.gates)
-        return self
-
-    def outputs(self, folder: Path) -> dict[str, Path]:
-        return {"record": folder / "promotion.json"}
+    gates: Gates
 
     def command(self, folder: Path, service: str | None) -> list[str]:
         return ["gate", str(self.wish(folder)), "--out", str(self.outputs(folder)["record"])]
@@ -251,12 +289,16 @@ class GateStage(Stage):
         """Where the pipeline writes what the command reads."""
         return folder / "gates.json"
 
+    def reads(self) -> list[str]:
+        figures = [file for gate in self.gates for file in (gate.of, gate.against) if file is not None]
+        return [*self.files(), *figures]
+
 
 class CommandStage(Stage):
     """Any program, without a shell. `gradus` is this one, whatever is on PATH; in words `{folder}` is the stage's own
     folder, `{python}` this Python, and `{service}` where answers are graded."""
 
-    FILES: ClassVar[tuple[str, ...]] = ("inputs",)
+    FILES = ("inputs",)
 
     kind: Literal["command"]
     run: Annotated[list[str], Field(min_length=1)]
@@ -287,8 +329,13 @@ class CommandStage(Stage):
         return {"folder": folder, **{name: folder / path for name, path in self.leaves.items()}}
 
     def command(self, folder: Path, service: str | None) -> list[str]:
-        meant = {"{folder}": str(folder), "{python}": sys.executable, "{service}": service or ""}
-        return [_replaced(word, meant) for word in self.run]
+        meant = {"folder": str(folder), "python": sys.executable, "service": service or ""}
+        return [re.sub(r"\{(folder|python|service)\}", lambda found: meant[found[1]], word) for word in self.run]
+
+    def with_files_beside(self, path: Path) -> Self:
+        found = super().with_files_beside(path)
+        places = dict(zip(self.inputs, found.inputs, strict=True))
+        return found.model_copy(update={"run": [places.get(word, word) for word in self.run]})
 
 
 AnyStage = Annotated[
@@ -301,11 +348,8 @@ def references(value: Any) -> Iterator[tuple[str, str]]:
     """Every `{name.output}` in the texts of a tree of values."""
     if isinstance(value, str):
         yield from REFERENCE.findall(value)
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from references(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
+    elif isinstance(value, Mapping | list | tuple):
+        for item in value.values() if isinstance(value, Mapping) else value:
             yield from references(item)
 
 
@@ -320,20 +364,19 @@ def resolved(value: Any, places: Mapping[tuple[str, str], Path]) -> Any:
     return value
 
 
-def _replaced(text: str, meant: Mapping[str, str]) -> str:
-    for word, value in meant.items():
-        text = text.replace(word, value)
-    return text
+def flat(tree: Mapping[str, Any], where: str, before: str = "") -> dict[str, Any]:
+    """`{grpo: {max_steps: 5}}` as `grpo.max_steps: 5`, the way the command line has it. Raises Misuse for twins."""
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        name = f"{before}{key}"
+        for dotted, item in (
+            flat(value, where, f"{name}.") if isinstance(value, dict) and value else {name: value}
+        ).items():
+            if dotted in found:
+                raise Misuse(f"{where}: set: {dotted} is given twice")
+            found[dotted] = item
+    return found
 
 
-def _as_options(options: Mapping[str, Any]) -> list[str]:
-    """`samples: 4` as `--samples=4`, `greedy: false` as `--no-greedy`, a list as the option again and again."""
-    return [word for name, value in options.items() for word in _as_option(name.replace("_", "-"), value)]
-
-
-def _as_option(name: str, value: Any) -> list[str]:
-    if isinstance(value, list):
-        return [word for item in value for word in _as_option(name, item)]
-    if isinstance(value, bool):
-        return [f"--{name}" if value else f"--no-{name}"]
-    return [] if value is None else [f"--{name}={value}"]
+def _beside(name: Any, path: Path) -> Any:
+    return beside(name, path) if name and "{" not in name and len(name) <= 1000 else name

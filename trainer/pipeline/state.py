@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gradus.errors import Misuse
 from gradus.validation import explain
+from trainer.run_folder import free_name
 
 SCHEMA: Literal["gradus/pipeline@1"] = "gradus/pipeline@1"
 LEFTOVER_S = 60.0
@@ -89,10 +90,7 @@ class PipelineFolder:
         if not folder.exists() or not any(folder.iterdir()):
             return None
         self.earlier.mkdir(exist_ok=True)
-        number = 1
-        while (aside := self.earlier / f"{stage}-{number}").exists():
-            number += 1
-        return folder.rename(aside)
+        return folder.rename(free_name(self.earlier / f"{stage}-"))
 
     def read(self, name: str) -> State:
         """The state, an empty one where there is none. Raises Misuse for a damaged one."""
@@ -120,26 +118,22 @@ class PipelineFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            self._take(descriptor, say, leftover_s)
+            give_up_at, told = time.monotonic() + leftover_s, False
+            while not _is_taken(descriptor):
+                holder = os.pread(descriptor, 20, 0).decode(errors="replace")
+                if _is_alive(holder):
+                    raise Misuse(f"{self.path}: another run (process {holder}) is in this folder")
+                if time.monotonic() > give_up_at:
+                    raise Misuse(f"{self.path}: something that an earlier run started is still running; end it first")
+                if not told:
+                    say("waiting for what an earlier run has started to end")
+                    told = True
+                time.sleep(0.2)
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, str(os.getpid()).encode(), 0)
             yield descriptor
         finally:
             os.close(descriptor)
-
-    def _take(self, descriptor: int, say: Callable[[str], None], leftover_s: float) -> None:
-        give_up_at = time.monotonic() + leftover_s
-        told = False
-        while not _is_taken(descriptor):
-            holder = os.pread(descriptor, 20, 0).decode(errors="replace")
-            if _is_alive(holder):
-                raise Misuse(f"{self.path}: another run (process {holder}) is in this folder")
-            if time.monotonic() > give_up_at:
-                raise Misuse(f"{self.path}: something that an earlier run started is still running; end it first")
-            if not told:
-                say("waiting for what an earlier run has started to end")
-                told = True
-            time.sleep(0.2)
 
 
 def _is_taken(descriptor: int) -> bool:
@@ -156,7 +150,7 @@ def _is_alive(pid: str) -> bool:
     except (ValueError, ProcessLookupError, OverflowError):
         return False
     except PermissionError:
-        return True
+        pass
     return True
 
 
