@@ -12,8 +12,7 @@ from rich.table import Table
 from gradus.errors import Misuse
 from trainer.evaluate.comparison import Comparison, Difference, GroupChange, Turn, compare
 from trainer.evaluate.folder import read_evaluation, write_text
-from trainer.evaluate.report.compared import write_comparison_report
-from trainer.evaluate.report.words import visible
+from trainer.evaluate.report import visible, write_comparison_report
 
 MOST_CHANGES = 15
 """Tasks that are listed on a terminal, at most, of each kind of change."""
@@ -39,7 +38,7 @@ def main(
     for part in _printed(found):
         console.print(part, highlight=False, markup=False)
     if html is not None:
-        write_comparison_report(found, (first.evaluation, last.evaluation), records, html)
+        write_comparison_report(found, before, after, html)
         console.print(f"page: {html}", highlight=False, markup=False, soft_wrap=True)
     if as_json is not None:
         write_text(as_json, found.model_dump_json(by_alias=True, indent=1) + "\n")

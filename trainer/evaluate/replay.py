@@ -27,7 +27,7 @@ from trainer.evaluate.causes import cause_of
 from trainer.evaluate.figures import Part
 from trainer.evaluate.folder import EvalFolder, stored_rows, write_text
 from trainer.evaluate.judging import Judge
-from trainer.evaluate.report.words import visible
+from trainer.evaluate.report import visible
 from trainer.prompts import text_of, with_opening
 from trainer.rewards import Record, clean, outcome_of
 from trainer.run_folder import RunFolder
