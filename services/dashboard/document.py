@@ -10,7 +10,7 @@ import hashlib
 import html
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
@@ -35,8 +35,12 @@ def style() -> str:
 
 def script() -> str:
     """All modules as one script."""
-    texts = (EXPORT.sub("", IMPORT.sub("", page_file(f"{name}.js"))) for name in MODULES)
-    return '"use strict";\n(() => {\n' + "".join(texts) + "})();\n"
+    return '"use strict";\n(() => {\n' + joined(MODULES) + "})();\n"
+
+
+def joined(modules: Sequence[str]) -> str:
+    """Modules in one scope."""
+    return "".join(EXPORT.sub("", IMPORT.sub("", page_file(f"{name}.js"))) for name in modules)
 
 
 def live_page() -> str:

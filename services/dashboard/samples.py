@@ -92,6 +92,8 @@ def _diagnostic(given: Mapping[str, Any]) -> Json:
 def samples_of(confined: ConfinedDirectory, sides: Sequence[Evaluation], modes: Sequence[str] = MODES[::-1]) -> Json:
     """Examples of one evaluation, or of the same tasks in two, in the first of the modes that all have; and faults."""
     faults = Faults()
+    if not sides:
+        return {"groups": [], "faults": []}
     records = [list(_records(confined, one, faults)) for one in sides]
     chosen: list[dict[str, Json]] = [{} for _ in sides]
     for mode in modes:
@@ -99,7 +101,7 @@ def samples_of(confined: ConfinedDirectory, sides: Sequence[Evaluation], modes: 
         if all(chosen):
             break
     names = [one.name for one in sides]
-    tasks = [task for task in (chosen[0] if chosen else {}) if all(task in side for side in chosen)]
+    tasks = [task for task in chosen[0] if all(task in side for side in chosen)]
     groups = []
     for title, passes, most in PAIRED if len(sides) == 2 else SINGLE:
         wanted = passes if isinstance(passes, tuple) else (passes,)

@@ -272,7 +272,7 @@ def test_an_evaluation_that_comes_changes_or_goes_is_noticed(tmp_path: Path) -> 
         change()
         assert [run.id for run in asyncio.run(runs.look()).changed] == ["a"]
     [run] = runs.all()
-    assert run.evaluations.unreadable == {"before.json"}
+    assert run.evaluations.unreadable == {"eval/before.json"}
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from report_data import answer_in
 
 from gradus.errors import Misuse
 from tests.tiny_models import make_model
@@ -493,16 +494,10 @@ def test_the_report_of_a_stage_shows_both_losses_and_misses_nothing(
     name: str, whole: Callable[[str], Path], tmp_path: Path
 ) -> None:
     from trainer.evaluate.report import write_report
-    from trainer.evaluate.report.facts import facts_of
-    from trainer.evaluate.report.history import read_run
 
-    run = read_run(whole(name))
-    assert run.missing == []
-    together = [line for line in run.metrics if "loss" in line and "eval_loss" in line]
-    assert [line["step"] for line in together][-1] == STEPS
-    assert any("learning rate 0.003" in str(fact) for fact in facts_of(run))
-    write_report(whole(name), tmp_path / "report.html")
-    page = (tmp_path / "report.html").read_text()
-    assert "in training" in page
-    assert "held out" in page
-    assert "No reward was logged" not in page
+    run = answer_in(write_report(whole(name), tmp_path / "report.html"), "/api/run")
+    assert run["missing"] == []
+    steps, values = run["metrics"]["steps"], run["metrics"]["values"]
+    together = [step for n, step in enumerate(steps) if None not in (values["loss"][n], values["eval_loss"][n])]
+    assert together[-1] == STEPS
+    assert any(key.endswith(".learning_rate") and float(value) == 0.003 for key, value in run["settings"])

@@ -145,7 +145,9 @@ def _conclude(run_dir: Path, console: Console, started: float) -> int:
     console.print("Held-out: the kinds of task that were trained on, with constants never trained on for that kind.")
     faults = f"[bold red]{faulted:,} faults[/]" if faulted else "no faults"
     spent = [f"{seconds / 60:.1f} min" for seconds in (_training_s(metrics), time.monotonic() - started)]
-    console.print(f"{graded:,} submissions graded, {faults}; {len(metrics)} GRPO steps in {spent[0]}; {spent[1]} for everything.")
+    console.print(
+        f"{graded:,} submissions graded, {faults}; {len(metrics)} GRPO steps in {spent[0]}; {spent[1]} for everything."
+    )
     name = "generation/sync_logprob_difference_max"
     if synced := [line[name] for line in metrics if line.get(name) is not None]:
         console.print(f"Trainer and vLLM server: log-probabilities differed by {max(synced):.1e} at most after a sync.")

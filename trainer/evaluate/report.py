@@ -1,4 +1,4 @@
-"""Reports of runs, evaluations and comparisons: the dashboard's page as one file, written by the wing that has the page.
+"""Reports of runs, evaluations and comparisons: the dashboard's page as one file, written by the wing that has it.
 
 The page reads the folders itself. Computed here is only what it needs of statistics: the comparison of two evaluations.
 """

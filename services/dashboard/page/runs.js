@@ -28,11 +28,15 @@ const alarmList = (run) =>
     "ul.flags.alarming",
     run.alarms.map((one) => el("li", { title: one.detail }, one.title)),
   );
-const stateCell = (run) => [badge(run), run.why && run.state !== "finished" && note(run.why.slice(0, 120))];
+const stateCell = (run) => [
+  badge(run),
+  run.why && run.state !== "finished" && note(run.why.slice(0, 120)),
+  alarmList(run),
+];
 
 // Head, what is sorted by, what is shown.
 const NAME = ["run", (run) => run.id, (run) => link("run", run.id)];
-const STATE = ["state", (run) => ORDER.indexOf(run.state), stateCell];
+const STATE = ["state and alarms", (run) => ORDER.indexOf(run.state) - run.alarms.length / 10, stateCell];
 const WROTE = ["last wrote", (run) => -run.changed_at, (run) => ago(run.changed_at, store.now)];
 const RUN_COLUMNS = [
   NAME,
@@ -50,7 +54,6 @@ const RUN_COLUMNS = [
   ["grader", (run) => run.grader, (run) => run.grader || run.stage],
   ["differs in", () => 0, (run) => run.differs],
   WROTE,
-  ["alarms", (run) => -run.alarms.length, alarmList],
 ];
 const EVALUATION_COLUMNS = [
   ["evaluation", ...NAME.slice(1)],
