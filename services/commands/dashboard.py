@@ -1,4 +1,4 @@
-"""`gradus dashboard`: the live page."""
+"""`gradus dashboard`."""
 
 from __future__ import annotations
 
@@ -43,6 +43,6 @@ def dashboard(
         port,
         token=token,
         allow_anonymous=os.environ.get(OPEN_VARIABLE, "").lower() in ("1", "true", "yes"),
-        on_ready=lambda url: log_line(f"gradus: the live page is at {url}"),
+        on_ready=lambda url: log_line(f"gradus: the dashboard is at {url}"),
     )
     run(serving)

@@ -211,7 +211,8 @@ class FollowedRun:
         """Of an evaluation the one that judges, else the one of the rewards."""
         if self.is_evaluation:
             return str(self._evaluated("grader") or "")[:40]
-        return str(self._setting("reward", "grader") or "")[:40]
+        judged = next(iter(self.groups.graders), "").partition("@")[0]
+        return str(self._setting("reward", "grader") or judged)[:40]
 
     @property
     def model(self) -> str:

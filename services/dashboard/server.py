@@ -1,4 +1,4 @@
-"""`serve`: uvicorn around the live page, until a signal or the caller stops it."""
+"""`serve`: uvicorn around the dashboard, until a signal or the caller stops it."""
 
 from __future__ import annotations
 

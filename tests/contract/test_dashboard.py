@@ -373,7 +373,7 @@ def test_the_command_serves_until_a_signal(tmp_path: Path) -> None:
     process = subprocess.Popen([*command, "--token-file", str(token_file)], stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     line = process.stderr.readline()
-    assert "the live page is at http://127.0.0.1:" in line
+    assert "the dashboard is at http://127.0.0.1:" in line
     url = line.split()[-1]
     headers = {"authorization": f"Bearer {TOKEN}"}
     assert httpx.get(f"{url}/api/runs", headers=headers).json()["runs"][0]["id"] == quote("a")

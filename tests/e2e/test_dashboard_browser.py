@@ -16,6 +16,7 @@ import pytest
 from browser import CONTRAST, NEEDS_BROWSER, drawn, flaws, opened
 from dashboard_server import LivePage, append, metric, quick_looks, sample
 from report_runs import hostile_run, rich_run
+from sample_evaluations import rich_evaluation, stored
 
 pytestmark = NEEDS_BROWSER
 
@@ -245,6 +246,45 @@ def test_runs_are_listed_and_those_set_aside_only_when_asked_for(browser: Any, u
     one(browser, "#aside").click()
     assert set(browser.execute_script(rows)) == {"rich", "hostile", "bad", "old", "old/previous-1"}
     assert "Most groups carry no signal" in text(browser)
+
+
+def test_runs_are_sorted_and_searched(browser: Any, url: str) -> None:
+    whole(browser, url, "#/")
+    rows = "return [...document.querySelectorAll('tbody th')].map((cell) => cell.textContent)"
+
+    def sort_by(head: str) -> list[str]:
+        click = "[...document.querySelectorAll('button.sort')].find((e) => e.textContent === arguments[0]).click()"
+        browser.execute_script(click, head)
+        return list(browser.execute_script(rows))
+
+    by_reward = ["hostile", "old", "bad", "rich"]
+    assert sort_by("reward") == by_reward
+    assert sort_by("reward") == by_reward[::-1]
+    assert one(browser, "th[aria-sort=descending]").text.startswith("reward")
+    assert sort_by("run") == ["bad", "hostile", "old", "rich"]
+    one(browser, "#find").send_keys("QWEN3 ri")
+    assert browser.execute_script(rows) == ["rich"]
+
+
+def test_evaluations_have_a_list_and_pages_of_their_own(browser: Any, tmp_path: Path) -> None:
+    append(tmp_path / "a" / "metrics.jsonl", [metric(1)])
+    for name, level in (("base", 0.4), ("trained", 0.6)):
+        stored(tmp_path / "eval" / name, *rich_evaluation(name, level))
+    with LivePage(tmp_path).running() as live:
+        at(browser, live.url, "#/")
+        names = "return [...document.querySelectorAll('[aria-label=Evaluations] tbody th')].map((e) => e.textContent)"
+        assert set(wait(browser, f"const found = (() => {{ {names} }})(); return found.length && found")) == {
+            "eval/base",
+            "eval/trained",
+        }
+        for name in ("base", "trained"):
+            one(browser, f"input[aria-label='compare eval/{name}']").click()
+        one(browser, "a.button").click()
+        wait_for_text(browser, "Settings that differ")
+        wait(browser, "return document.querySelectorAll('.panel').length === 2")
+        at(browser, live.url, "#/run?id=eval%2Fbase")
+        wait_for_text(browser, "of 40 tasks.")
+        wait_for_text(browser, "Did not pass")
 
 
 def test_chosen_runs_are_drawn_in_the_same_charts(browser: Any, url: str) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import NEEDS_BROWSER, colored, drawn, flaws
+from browser import NEEDS_BROWSER, colored, drawn, errors, flaws
 from browser import opened_from_a_file as opened
 from report_runs import RIGHT, STUCK, WRONG, XSS, evaluation, hostile_run, lines, rich_run, tiny_run
 from sample_evaluations import evaluation_of, hostile_evaluation, rich_evaluation, stored
@@ -282,6 +283,20 @@ def test_an_evaluation_without_turns_has_no_table_of_them(browser: Any, tmp_path
     text = text_of(browser, write_report(stored(tmp_path, evaluation_of("x", records), records), tmp_path / "r.html"))
     assert found.name == "after"
     assert "green by turn" not in text
+
+
+def test_an_evaluation_of_an_earlier_version_is_shown(browser: Any, tmp_path: Path) -> None:
+    run = rich_run(tmp_path / "rich")
+    for file in (run / "eval").glob("*.json"):
+        given = json.loads(file.read_text())
+        del given["grader_description"]
+        for measured in given["measurements"]:
+            del measured["details"], measured["turns"]
+        file.write_text(json.dumps(given))
+    text = written(browser, run)
+    assert errors(browser) == []
+    for wanted in ("rose from 45.0% to 96.7%", "it type-checks", "Tasks that pass, by kind", "map_add 10 tasks"):
+        assert wanted in text
 
 
 def test_the_page_of_a_comparison_has_both_sides(browser: Any, pages: dict[str, Path]) -> None:

@@ -1,7 +1,7 @@
 // Chosen runs in the same charts, chosen evaluations beside each other, and what changed between two evaluations.
 import { el, Place, table } from "./dom.js";
 import { Gallery } from "./chart.js";
-import { CHOICE, comparisonSections, evaluationCard, examples, reading } from "./figures.js";
+import { CHOICE, comparisonSections, evaluationCard, examples, hero, reading } from "./figures.js";
 import { link } from "./runs.js";
 import { anything, COMPARED, DASHES, PARTS, some } from "./series.js";
 import { ask, soon, store } from "./store.js";
@@ -18,6 +18,7 @@ export class CompareView {
     this.trouble = new Place(el("p.empty", { role: "status" }), (text) => text);
     this.summary = new Place(el("div"), summaryTable);
     this.settings = new Place(el("div"), differences);
+    this.top = new Place(el("div"), (measured) => measured.length === 2 && hero(measured, []));
     this.node = el(
       "article.first",
       el("p.kicker", el("a", { href: "#/" }, "Runs"), " / "),
@@ -29,6 +30,7 @@ export class CompareView {
         ),
       ),
       this.trouble.node,
+      this.top.node,
       this.summary.node,
       this.gallery.node,
       el(
@@ -71,6 +73,7 @@ export class CompareView {
       runs.map((run) => [run.id, run.state, run.step, run.newest.reward ?? null, run.step_time ?? null, run.held_out]),
     );
     const evaluated = runs.filter((run) => run.kind === "evaluation" && run.measured.length > 0);
+    this.top.show(evaluated.map((run) => ({ ...run.measured[0], name: run.id })));
     const cards = (run) => evaluationCard(run.measured[0]).map(([name, value]) => [name, String(value || NOTHING)]);
     this.settings.show(runs.map((run) => [run.id, evaluated.includes(run) ? cards(run) : run.settings]));
     for (const [key, title, show, more, size] of COMPARED) {
@@ -101,18 +104,18 @@ function joined(x, at) {
 
 function summaryTable(rows) {
   if (rows.length === 0) return null;
-  return table(
-    "Now",
-    ["", "state", "step", "reward", "time per step", "held-out pass rate"],
-    rows.map(([id, state, step, reward, time, held]) => [
-      id,
-      state,
-      count(step),
-      number(reward ?? held?.reward),
-      duration(time),
-      held ? `${percent(held.pass_rate)} (${interval(held)}), ${held.name}, ${held.mode}` : NOTHING,
-    ]),
-  );
+  const head = ["", "state", "step", "reward", "time per step", "held-out pass rate"];
+  const cells = rows.map(([id, state, step, reward, time, held]) => [
+    id,
+    state,
+    count(step),
+    number(reward ?? held?.reward),
+    duration(time),
+    held ? `${percent(held.pass_rate)} (${interval(held)}), ${held.name}, ${held.mode}` : NOTHING,
+  ]);
+  const kept = head.map((_, n) => n).filter((n) => cells.some((row) => row[n] !== NOTHING));
+  const pick = (row) => kept.map((n) => row[n]);
+  return table("Now", pick(head), cells.map(pick));
 }
 
 function differences(runs) {

@@ -77,7 +77,7 @@ function headline(measured, comparisons, tasks) {
       const rate = m?.pass_at?.["1"];
       if (!rate) continue;
       const text = `${evaluation.model || "The model"} passes ${percent(rate.value)} of ${count(m.tasks)} ${tasks}${m.tasks === 1 ? "" : "s"}.`;
-      const sure = measured.length > 1 ? " gradus report says how sure the change since then is." : "";
+      const sure = measured.length > 1 ? " gradus report and gradus compare say how sure a difference is." : "";
       return [
         text,
         `95% interval ${interval(rate)}. ${described(m)}.${sure}`,

@@ -98,7 +98,7 @@ export class RunView {
         flagged: (made) => section("flagged", "Flags", flags(...made) || el("p.empty", "No completion was flagged.")),
         samples: (found) => examples(found, CHOICE),
         faults: faultsSection,
-        whole: (measured) => [...evaluationSections(measured), reading()],
+        whole: evaluationSections,
         settings: settingsTable,
         log: (lines) => el("pre.config", { dir: "ltr" }, lines.join("\n") || "There is no training.log."),
       }).map(([name, render]) => [name, new Place(el("div", name === "alarms" ? { role: "status" } : {}), render)]),
@@ -144,6 +144,7 @@ export class RunView {
       node("ends"),
       this.sections.flags,
       ["flagged", "samples", "faults"].map(node),
+      reading(),
       this.behind,
     );
     this.message = el("p.empty", "Reading …");

@@ -51,7 +51,7 @@ const RUN_COLUMNS = [
   ["best", (run) => run.best?.value, best],
   ["time per step", (run) => run.step_time, (run) => duration(run.step_time)],
   ["model", (run) => run.model, (run) => run.model || NOTHING],
-  ["grader", (run) => run.grader, (run) => run.grader || run.stage],
+  ["grader", (run) => run.grader, (run) => [run.grader || NOTHING, note(run.stage)]],
   ["differs in", () => 0, (run) => run.differs],
   WROTE,
 ];
