@@ -12,12 +12,10 @@ from services.dashboard.groups import BUCKETS, CACHED, FIRST, REPEATED, Group, G
 from services.dashboard.jsonl_tail import Json
 from services.dashboard.run import FollowedRun
 from services.dashboard.samples import cut, faults_of, sample_of, samples_of, text_of
-from services.dashboard.series import Binned, Row, StepLog, finite, mean_of, share_of
+from services.dashboard.series import Binned, StepLog, finite
 
 DIGITS = 6
 """Significant ones, of what is drawn."""
-STAGES = tuple(stage.value for stage in Stage)
-"""In the order in which an answer reaches them."""
 MAX_COMPLETION_CHARS = 20_000
 MAX_PROMPT_CHARS = 8_000
 MAX_SAME_PROMPT = 200
@@ -101,7 +99,6 @@ def detail_of(run: FollowedRun, now: float) -> Json:
         "buckets": _tallies(run.groups.buckets, BUCKETS),
         "repeats": _tallies(run.groups.repeats, (FIRST, REPEATED, CACHED)),
         "parts": {"steps": run.groups.components.steps(), "values": _values(run.groups.components)},
-        "funnel": _funnel(run.metrics),
         "evaluations": [
             {
                 "name": one.name,
@@ -111,7 +108,7 @@ def detail_of(run: FollowedRun, now: float) -> Json:
             }
             for one in run.evaluations.in_order()
         ],
-        "stages": list(_stages_of(run)),
+        "stages": _stages_of(run),
         "measured": [one.given for one in run.evaluations.before_and_after()],
         "evaluation_s": sum(finite(one.given.get("duration_s")) or 0.0 for one in run.evaluations.in_order()),
         "comparisons": _fitting(run),
@@ -133,7 +130,8 @@ def detail_of(run: FollowedRun, now: float) -> Json:
 def _stages_of(run: FollowedRun) -> Sequence[str]:
     """In the order in which an answer reaches them: the grader's, as far as an evaluation tells, then all others."""
     measured = run.evaluations.in_order()
-    return measured[-1].stages if measured else [*map(str, description_of(run.grader).stages), *STAGES]
+    own = map(str, description_of(run.grader).stages)
+    return measured[-1].stages if measured else list(dict.fromkeys((*own, *map(str, Stage))))
 
 
 def _fitting(run: FollowedRun) -> list[Json]:
@@ -169,7 +167,12 @@ def _columns(log: StepLog) -> Json:
 
 
 def _values(binned: Binned) -> dict[str, list[float | None]]:
-    return {name: [_rounded(mean) for mean in binned.means(name)] for name in binned.names}
+    """Means by name; `time`, of which six digits say little, in seconds since the first logged step."""
+    means = {name: binned.means(name) for name in binned.names}
+    start = next((value for value in means.get("time", ()) if value is not None), 0.0)
+    if "time" in means:
+        means["time"] = [None if value is None else value - start for value in means["time"]]
+    return {name: [_rounded(mean) for mean in column] for name, column in means.items()}
 
 
 def _tallies(binned: Binned, names: Sequence[str]) -> Json:
@@ -182,27 +185,6 @@ def _tallies(binned: Binned, names: Sequence[str]) -> Json:
     }
     counts = {name: [int(count) for count in column] for name, column in columns.items()}
     return {"steps": binned.steps(), "steps_per_point": binned.width, "shares": shares, "counts": counts}
-
-
-def _funnel(log: StepLog) -> Json | None:
-    """The share of verdicts that came at least so far, in the first and in the last logged steps."""
-    prefix = "gradus/stage/"
-    stages = [stage for stage in STAGES if prefix + stage in log.binned.names]
-    if not stages:
-        return None
-    levels = []
-    for n, stage in enumerate(stages):
-        beyond = stages[n:]
-        shares = [sum(share_of(rows, prefix + name) for name in beyond) for rows in (log.first, log.last_rows())]
-        levels.append({"name": f"reached {stage}", "shares": [_rounded(min(1.0, share)) for share in shares]})
-    passed = [_rounded(mean_of(rows, "gradus/passed")) for rows in (log.first, log.last_rows())]
-    levels.append({"name": "passed", "shares": passed})
-    return {"columns": [_span(log.first), _span(log.last_rows())], "levels": levels}
-
-
-def _span(rows: Sequence[Row]) -> str:
-    first, last = rows[0][0], rows[-1][0]
-    return f"step {first:,}" if first == last else f"steps {first:,} to {last:,}"
 
 
 def _newest_held_out(evaluations: Sequence[Evaluation]) -> tuple[Evaluation, Figures] | None:

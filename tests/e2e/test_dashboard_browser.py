@@ -343,7 +343,7 @@ def test_alarms_are_words(browser: Any, url: str) -> None:
     assert "Most groups carry no signal" in alarms
     assert "Completions are cut off. 30% of the completions" in alarms
     assert {"Share of verdicts that carry a flag", "Cut off", "Parts of the reward"} <= set(shown_charts(browser))
-    assert "reached types" in text(browser)
+    assert "stopped at tests" in text(browser)
 
 
 def test_supervised_training_has_its_own_charts(browser: Any, url: str) -> None:

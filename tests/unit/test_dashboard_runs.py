@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from report_runs import hostile_run, rich_run, tiny_run
 from sample_evaluations import rich_evaluation, stored
 
+from gradus.contract import Stage
 from services.dashboard import runs as runs_module
 from services.dashboard.evaluations import evaluation_of, step_of
 from services.dashboard.prometheus import FAMILIES, LABELLED, OF_ANY_STEP, PLAIN, exposition
@@ -376,16 +377,12 @@ def test_names_tell_steps() -> None:
 # ------------------------------------------------------------------------------------------------------------- views
 
 
-def test_the_funnel_narrows(tmp_path: Path) -> None:
-    shares = {"gradus/stage/types": 0.25, "gradus/stage/tests": 0.75, "gradus/passed": 0.5}
-    append(tmp_path / "a" / "metrics.jsonl", [metric(n, **shares) for n in range(1, 61)])
-    funnel = detail_of(only(tmp_path), NOW)["funnel"]
-    assert funnel["columns"] == ["steps 1 to 20", "steps 41 to 60"]
-    assert [(level["name"], level["shares"]) for level in funnel["levels"]] == [
-        ("reached types", [1.0, 1.0]),
-        ("reached tests", [0.75, 0.75]),
-        ("passed", [0.5, 0.5]),
-    ]
+def test_stages_stand_in_the_order_of_the_grader(tmp_path: Path) -> None:
+    rich_run(tmp_path / "a")
+    append(tmp_path / "b" / "metrics.jsonl", [metric(1)])
+    told = [detail_of(run, NOW)["stages"] for run in followed(tmp_path).all()]
+    assert told[0][:4] == ["extract", "types", "compile", "tests"]
+    assert told[1] == [str(stage) for stage in Stage], "of no known grader, that of the contract"
 
 
 def test_a_group_is_told_with_its_neighbours_and_its_like(tmp_path: Path) -> None:

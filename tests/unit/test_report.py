@@ -110,6 +110,11 @@ def test_the_curves_are_the_metrics_and_the_parts_the_completions(tiny: Path) ->
     }
 
 
+def test_times_are_told_from_the_first_step_on(tmp_path: Path) -> None:
+    lines(tmp_path / "metrics.jsonl", [{"step": n, "reward": 0.5, "time": 1.8e9 + 7.5 * n} for n in (1, 2, 3)])
+    assert told(tmp_path)["metrics"]["values"]["time"] == [0.0, 7.5, 15.0]
+
+
 def test_flags_are_counted_over_verdicts(tiny: Path) -> None:
     run = told(tiny)
     assert run["flags"] == {"degenerate:stub": 1}

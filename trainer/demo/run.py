@@ -36,6 +36,7 @@ from gradus.errors import Misuse, QueueFault
 from gradus.resources import configs
 from trainer.evaluate.comparison import MODES, Comparison, compare
 from trainer.evaluate.folder import read_evaluation
+from trainer.evaluate.outcome import Evaluation
 from trainer.evaluate.report import write_report
 from trainer.run_folder import RunFolder, read_lines
 from trainer.signals import held_back
@@ -141,10 +142,10 @@ def _conclude(run_dir: Path, console: Console, started: float) -> int:
     measured = sum(one.graded for side in (before, after) for one in side.measurements)
     graded = len(trained) - trained.count(None) + measured
     console.print(f"\n[bold]{_headline(compared[0])}[/]")
-    console.print(_summary(compared))
+    console.print(_summary(compared, before, after))
     console.print("Held-out: the kinds of task that were trained on, with constants never trained on for that kind.")
     faults = f"[bold red]{faulted:,} faults[/]" if faulted else "no faults"
-    spent = [f"{seconds / 60:.1f} min" for seconds in (_training_s(metrics), time.monotonic() - started)]
+    spent = [_in_words(seconds) for seconds in (_training_s(metrics), time.monotonic() - started)]
     console.print(
         f"{graded:,} submissions graded, {faults}; {len(metrics)} GRPO steps in {spent[0]}; {spent[1]} for everything."
     )
@@ -161,14 +162,22 @@ def _headline(found: Comparison) -> str:
     return f"The pass rate on {found.tasks} held-out tasks {verb} from {rates.before:.1%} to {rates.after:.1%}."
 
 
-def _summary(compared: Sequence[Comparison]) -> Table:
+def _summary(compared: Sequence[Comparison], *sides: Evaluation) -> Table:
     table = Table("held-out tasks", "before", "after", "change in points")
     for found in compared:
-        rates, change = found.pass_rate, found.pass_rate.change
+        change = found.pass_rate.change
         how = "greedy" if found.mode == "greedy" else f"{found.after.samples} completions per task"
         points = f"{100 * change.value:+.1f}\n{100 * change.low:+.1f} to {100 * change.high:+.1f}"
-        table.add_row(how, f"{rates.before:.1%}", f"{rates.after:.1%}", points)
+        measured = [side.measured(found.mode) for side in sides]
+        own = [one.pass_at[1] for one in measured if one is not None]
+        table.add_row(how, *(f"{one.value:.1%}\n{one.low:.1%} to {one.high:.1%}" for one in own), points)
     return table
+
+
+def _in_words(seconds: float) -> str:
+    """`42 s`, `4 min 12 s`."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
 
 
 def _training_s(metrics: Sequence[Mapping[str, Any]]) -> float:

@@ -57,6 +57,12 @@ export class Place {
 export const section = (id, title, ...children) =>
   el("section", { "aria-labelledby": id }, el("h2", { id }, title), children);
 
+// A list of texts or of other contents.
+export const list = (what, contents, attributes = {}) => {
+  const items = contents.map((one) => el("li", ...[one].flat()));
+  return el(what, attributes, items);
+};
+
 const LONG_CHARS = 70;
 
 // Names and values, without those that have none.

@@ -1,5 +1,5 @@
 // What evaluations found: headline, rates with their intervals, changes, tables. For one evaluation, or two of the same tasks.
-import { bars, el, facts, section, table } from "./dom.js";
+import { bars, el, facts, section, table, list } from "./dom.js";
 import { exampleGroups, faultsTable } from "./samples.js";
 import {
   count,
@@ -361,10 +361,7 @@ export function notices(texts) {
       "section.notices",
       { "aria-labelledby": "notices" },
       el("h2", { id: "notices" }, "Before you rely on this"),
-      el(
-        "ul",
-        texts.map((text) => el("li", text)),
-      ),
+      list("ul", texts),
     )
   );
 }
@@ -440,14 +437,7 @@ export const reading = () =>
   section(
     "reading",
     "How to read this",
-    el(
-      "details",
-      el("summary", "What the figures are"),
-      el(
-        "ul.words",
-        READING.map((text) => el("li", text)),
-      ),
-    ),
+    el("details", el("summary", "What the figures are"), list("ul.words", READING)),
   );
 
 export function examples(found, note) {
@@ -619,10 +609,7 @@ export function comparisonSections(measured, comparisons) {
         el(
           "details",
           el("summary", "Frozen: failed both times at the same stage, and the reward moved by less than 0.05"),
-          el(
-            "ul.flags",
-            found.frozen.map((task) => el("li", task)),
-          ),
+          list("ul.flags", found.frozen),
         ),
     ),
   ];

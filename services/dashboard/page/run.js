@@ -1,5 +1,5 @@
 // One run: what it does now, what it did, how it was set up; or one evaluation.
-import { bars, el, facts, Place, section, table } from "./dom.js";
+import { bars, el, facts, Place, section, table, list } from "./dom.js";
 import { Gallery, stacked } from "./chart.js";
 import {
   CHOICE,
@@ -228,8 +228,8 @@ export class RunView {
     this.draw(run);
     places.held.node.hidden = run.evaluations.length === 0 && run.measured.length === 0;
     places.held.show([run.measured, run.evaluations]);
-    places.ends.node.hidden = run.funnel === null && run.completions === 0;
-    places.ends.show({ funnel: run.funnel, outcomes: run.outcomes, buckets: run.buckets, stages: run.stages });
+    places.ends.node.hidden = run.completions === 0;
+    places.ends.show({ outcomes: run.outcomes, buckets: run.buckets, stages: run.stages });
     places.flagged.node.hidden = run.completions === 0 && run.measured.length === 0;
     places.flagged.show([columnsOf(run.measured), { flags: run.flags, graded: run.completions - run.faulted }]);
     places.faults.show(run.faults);
@@ -540,9 +540,9 @@ export function alarmBox(alarms) {
     "section.notices.alarm",
     { "aria-labelledby": "alarms" },
     el("h2", { id: "alarms" }, alarms.length === 1 ? "One alarm" : `${alarms.length} alarms`),
-    el(
+    list(
       "ul",
-      alarms.map((alarm) => el("li", el("strong", alarm.title + ". "), alarm.detail)),
+      alarms.map((alarm) => [el("strong", alarm.title + ". "), alarm.detail]),
     ),
   );
 }
@@ -645,12 +645,11 @@ function heldOutSection([measured, evaluations]) {
   );
 }
 
-function endsSection({ funnel: levels, outcomes, buckets, stages }) {
+function endsSection({ outcomes, buckets, stages }) {
   const names = ordered(Object.keys(outcomes.counts), stages);
   return section(
     "ends",
     "How far answers come in training",
-    levels && trainingFunnel(levels),
     el(
       "div.panels.tight",
       tallyTable("How completions ended", "outcome", outcomes, names, (name) => outcomeStyle(names, name)),
@@ -676,14 +675,6 @@ const faultsSection = (faults) =>
     ),
     faultsTable(faults),
   );
-
-function trainingFunnel({ columns, levels }) {
-  const made = levels.map(({ name, shares }) => ({
-    name,
-    shares: shares.map((share, n) => ({ text: percent(share), share, style: n ? "after" : "before" })),
-  }));
-  return bars("Verdicts that came at least so far", "level", columns, made);
-}
 
 function tallyTable(caption, first, { counts, steps }, names, style) {
   const sum = (name, from) => counts[name].slice(from).reduce((total, value) => total + value, 0);

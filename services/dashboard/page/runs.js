@@ -1,5 +1,5 @@
 // The lists of runs and of evaluations, sorted and searched, from which some are chosen for comparison.
-import { el } from "./dom.js";
+import { el, list } from "./dom.js";
 import { store } from "./store.js";
 import { ago, count, duration, interval, NOTHING, number, percent } from "./words.js";
 
@@ -24,9 +24,9 @@ const best = ({ best: found }) =>
   ];
 const alarmList = (run) =>
   run.alarms.length > 0 &&
-  el(
+  list(
     "ul.flags.alarming",
-    run.alarms.map((one) => el("li", { title: one.detail }, one.title)),
+    run.alarms.map((one) => [{ title: one.detail }, one.title]),
   );
 const stateCell = (run) => [
   badge(run),

@@ -1,5 +1,5 @@
 // Completions with what graders said of them, alone, side by side, and chosen from evaluations; and faults.
-import { el, table } from "./dom.js";
+import { el, table, list } from "./dom.js";
 import { highlighted } from "./code.js";
 import { difference } from "./diff.js";
 import { PARTS } from "./series.js";
@@ -22,12 +22,7 @@ export function completion(sample, name, { kind = "", spans = null, source = "co
     codeBlock({}, sample.completion ? (marked ?? highlighted(sample.completion)) : el("em", "an empty completion")),
     sample.left_out > 0 && el("p.note", `${count(sample.left_out)} more characters are in ${source}`),
     rewardParts(Object.entries(components)),
-    flags.length > 0 &&
-      el(
-        "ul.flags",
-        { "aria-label": "Flags" },
-        flags.map((flag) => el("li", flag)),
-      ),
+    flags.length > 0 && list("ul.flags", flags, { "aria-label": "Flags" }),
     furtherDiagnostics(sample),
     more,
   );
@@ -69,10 +64,10 @@ function rewardParts(parts) {
   return (
     parts.length > 0 && [
       el("div.parts-rail", { "aria-hidden": "true" }, parts.map(bar)),
-      el(
+      list(
         "ul.legend",
+        parts.map(([name, value], n) => [key(n), `${name} ${number(value)}`]),
         { "aria-label": "Parts of the reward" },
-        parts.map(([name, value], n) => el("li", key(n), `${name} ${number(value)}`)),
       ),
     ]
   );
