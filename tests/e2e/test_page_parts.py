@@ -176,7 +176,7 @@ def test_whiskers_are_drawn(browser: Any) -> None:
 
 
 def test_parts_pile_up_and_what_takes_away_hangs_below(browser: Any) -> None:
-    piles = value_of(browser, "stacked(['a', 'b', 'c'], [[0.25], [-0.5], [0.5]], ['s'])")
+    piles = value_of(browser, "stacked([['a', [0.25], 's'], ['b', [-0.5], 's'], ['c', [0.5], 's'], ['d', [0], 's']])")
     assert [(one["name"], one["low"], one["high"]) for one in piles] == [
         ("a", [0], [0.25]),
         ("b", [-0.5], [0]),

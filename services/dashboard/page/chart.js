@@ -297,8 +297,7 @@ export class Gallery {
   }
   draw(title, size, plan) {
     const found = this.charts.get(title) ?? new Chart(title, size);
-    const drawn = plan !== null && found.draw(plan);
-    if (plan === null) found.node.hidden = true;
+    const drawn = found.draw(plan);
     if (drawn && !this.charts.has(title)) {
       this.charts.set(title, found);
       this.node.append(found.node);
@@ -315,21 +314,21 @@ export class Gallery {
   }
 }
 
-// Parts on top of each other; what takes away hangs below.
-export function stacked(names, columns, styles) {
-  const length = Math.max(0, ...columns.map((column) => column.length));
+// [name, column, style] on top of each other, without those that hold nothing; what takes away hangs below.
+export function stacked(parts) {
+  const kept = parts.filter(([, y]) => (y ?? []).some((value) => value));
+  const length = Math.max(0, ...kept.map(([, y]) => y.length));
   const [above, below] = [new Array(length).fill(0), new Array(length).fill(0)];
-  return names.map((name, k) => {
-    const y = columns[k];
+  return kept.map(([name, y, style]) => {
     const [low, high] = [[], []];
     for (let n = 0; n < length; n += 1) {
       const base = (y[n] ?? 0) < 0 ? below : above;
       const from = base[n];
       base[n] += y[n] ?? 0;
-      const any = columns.some((column) => finite(column[n]));
+      const any = kept.some(([, column]) => finite(column[n]));
       low.push(any ? Math.min(from, base[n]) : null);
       high.push(any ? Math.max(from, base[n]) : null);
     }
-    return { name, style: styles[k % styles.length], low, high, y };
+    return { name, style, low, high, y };
   });
 }

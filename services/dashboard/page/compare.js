@@ -84,7 +84,7 @@ export class CompareView {
         const at = new Map(run.metrics.steps.map((step, k) => [step, run.metrics.values[key][k]]));
         return { name: run.id, style: PARTS[n], dash: DASHES[n], y: joined(x, at) };
       });
-      this.gallery.draw(title, size, lines.some((line) => anything(line.y)) ? { x, show, ...more, lines } : null);
+      this.gallery.draw(title, size, { x, show, ...more, lines: lines.filter((line) => anything(line.y)) });
     }
   }
 }

@@ -260,7 +260,7 @@ export class RunView {
   // Draws in a gallery over the chosen axis.
   over(gallery, title, size, plan) {
     const axis = this.axis === "step" ? null : axisOf(this.run.metrics, this.axis);
-    return this.galleries[gallery].draw(title, size, plan && { ...plan, axis });
+    return this.galleries[gallery].draw(title, size, { ...plan, axis });
   }
 
   showStrip() {
@@ -294,237 +294,119 @@ export class RunView {
 
   drawTraining(run) {
     const { steps: x, values, steps_per_point: width } = run.metrics;
+    const { reward = [], reward_std: spread = [] } = values;
     const around = (sign) =>
-      (values.reward ?? []).map((mean, n) =>
-        mean === null || (values.reward_std?.[n] ?? null) === null
-          ? null
-          : Math.min(1, Math.max(0, mean + sign * values.reward_std[n])),
+      reward.map((mean, n) =>
+        finite(mean) && finite(spread[n]) ? Math.min(1, Math.max(0, mean + sign * spread[n])) : null,
       );
-    const spread = (values.reward_std ?? []).map((value) => (value === null ? "" : " ± " + number(value)));
-    const grows = width > 1 ? `each point is the mean of ${width} steps` : "";
-    const any = this.over(
-      "large",
-      "Reward",
-      "large",
-      values.reward
-        ? {
-            x,
-            range: FULL,
-            note: grows,
-            lines: [
-              { name: "reward", style: "raw", y: values.reward, more: spread },
-              { name: "running mean", style: "bold", y: running(values.reward), silent: true },
-            ],
-            areas: some(values.reward_std)
-              ? [
-                  {
-                    name: "± one standard deviation within the step",
-                    style: "band",
-                    low: around(-1),
-                    high: around(1),
-                    silent: true,
-                  },
-                ]
-              : [],
-          }
-        : null,
-    );
-    if (!any) return false;
-    this.drawStacks(run, x, values);
-    this.drawHeldOut(run);
-    for (const [key, title, show, more] of SINGLE) {
-      const wanted = values[key] && (ONLY_IF_NOT_ZERO.has(key) ? anything(values[key]) : some(values[key]));
-      this.over(
-        "charts",
-        title,
-        "small",
-        wanted ? { x, show, ...more, lines: [{ style: "raw", y: values[key] }] } : null,
-      );
-    }
-    this.drawLines(
-      "Completion length",
-      "small",
+    const band = { name: "± one standard deviation within the step", style: "band", silent: true };
+    const more = spread.map((value) => (value === null ? "" : " ± " + number(value)));
+    const any = this.over("large", "Reward", "large", {
       x,
-      LENGTHS.map((stat) => [`completions/${stat}_length`, stat]),
-      values,
-      { note: "tokens" },
-    );
-    const repeats = Object.entries(run.repeats.shares).filter(([name]) => name !== "graded afresh");
-    const repeated = repeats.filter(([, column]) => anything(column));
-    const areas = stacked(
-      repeated.map(([name]) => name),
-      repeated.map(([, column]) => column),
-      PARTS,
-    );
-    const often = { x: run.repeats.steps, range: FULL, show: percent, note: "of the step's verdicts", areas };
-    this.over("charts", "Repeated answers", "small", areas.length > 0 ? often : null);
-    this.drawLines("Clipped updates", "small", x, CLIPPED, values, {
-      show: percent,
-      note: "tokens whose ratio was clipped",
+      range: FULL,
+      note: width > 1 ? `each point is the mean of ${width} steps` : "",
+      lines: [
+        { name: "reward", style: "raw", y: reward, more },
+        { name: "running mean", style: "bold", y: running(reward), silent: true },
+      ],
+      areas: some(spread) ? [{ ...band, low: around(-1), high: around(1) }] : [],
     });
-    this.drawLines("Trainer against generation server", "small", x, PARITY, values, {
-      log: true,
-      note: "difference of log-probabilities",
-    });
+    if (!any) return false;
+    const draw = (title, size, plan) => this.over("charts", title, size, { x, ...plan });
+    this.drawStacks(run, draw);
+    this.drawHeldOut(run, draw);
+    for (const [key, title, show, further] of SINGLE)
+      draw(title, "small", { show, ...further, lines: raw(values[key], ONLY_IF_NOT_ZERO.has(key) ? anything : some) });
+    const lengths = LENGTHS.map((stat) => [`completions/${stat}_length`, stat]);
+    draw("Completion length", "small", { note: "tokens", lines: linesOf(lengths, values) });
+    const { steps, shares } = run.repeats;
+    const repeated = Object.entries(shares).filter(([name]) => name !== "graded afresh");
+    const areas = stacked(repeated.map(([name, y], n) => [name, y, PARTS[n]]));
+    draw("Repeated answers", "small", { x: steps, range: FULL, show: percent, note: "of the step's verdicts", areas });
+    const clipped = { show: percent, note: "tokens whose ratio was clipped", lines: linesOf(CLIPPED, values) };
+    draw("Clipped updates", "small", clipped);
+    const parity = { log: true, note: "difference of log-probabilities", lines: linesOf(PARITY, values) };
+    draw("Trainer against generation server", "small", parity);
     return true;
   }
 
-  drawStacks(run, x, values) {
-    const stack = (title, size, at, named, more) => {
-      const kept = named.filter(([, , column]) => anything(column));
-      this.over(
-        "charts",
-        title,
-        size,
-        kept.length
-          ? {
-              x: at,
-              ...more,
-              areas: stacked(
-                kept.map(([name]) => name),
-                kept.map(([, , y]) => y),
-                kept.map(([, style]) => style),
-              ),
-            }
-          : null,
-      );
-    };
+  drawStacks(run, draw) {
+    const { values } = run.metrics;
     const logged = family(values, "gradus/component/").map((key) => [
       key.slice("gradus/component/".length),
       values[key],
     ]);
-    const components = logged.length > 0 ? logged : Object.entries(run.parts.values);
-    const at = logged.length > 0 ? x : run.parts.steps;
-    const styled = components.map(([name, column], n) => [name, PARTS[n % 6], column]);
-    stack("Parts of the reward", "medium", at, styled.length > 1 ? styled : [], {});
-    const { shares } = run.outcomes;
+    const [at, given] = logged.length > 0 ? [{}, logged] : [{ x: run.parts.steps }, Object.entries(run.parts.values)];
+    const parts = stacked(given.map(([name, y], n) => [name, y, PARTS[n % 6]]));
+    draw("Parts of the reward", "medium", { ...at, areas: given.length > 1 ? parts : [] });
+    const { steps: x, shares } = run.outcomes;
     const names = ordered(Object.keys(shares), run.stages);
-    const outcomes = names.map((name) => [name, outcomeStyle(names, name), shares[name]]);
-    stack("Where answers stop", "medium", run.outcomes.steps, outcomes, { range: FULL, show: percent });
-    stack(
-      "Time per step",
-      "medium",
-      x,
-      TIMES.map((part, n) => [part, PARTS[n], values[`time/${part}_s`]]),
-      { show: duration },
-    );
-    if (!TIMES.some((part) => anything(values[`time/${part}_s`])))
-      this.over(
-        "charts",
-        "Time per step",
-        "medium",
-        values.step_time ? { x, show: duration, lines: [{ style: "raw", y: values.step_time }] } : null,
-      );
+    const outcomes = stacked(names.map((name) => [name, shares[name], outcomeStyle(names, name)]));
+    draw("Where answers stop", "medium", { x, range: FULL, show: percent, areas: outcomes });
+    const times = stacked(TIMES.map((part, n) => [part, values[`time/${part}_s`], PARTS[n]]));
+    draw("Time per step", "medium", {
+      show: duration,
+      areas: times,
+      lines: times.length > 0 ? [] : raw(values.step_time),
+    });
   }
 
-  drawLines(title, size, x, keys, values, more) {
-    const lines = keys
-      .filter(([key]) => anything(values[key]))
-      .map(([key, name], n) => ({ name, style: PARTS[n], y: values[key] }));
-    this.over("charts", title, size, lines.length ? { x, ...more, lines } : null);
-  }
-
-  drawHeldOut(run) {
+  drawHeldOut(run, draw) {
     const at = (one) => one.step ?? (one.name === "after" ? run.step : null);
     const marks = run.evaluations.filter((one) => at(one) !== null);
-    const modes = ["sampled", "greedy"].map((mode) => [
-      mode,
-      marks.map((one) => one.figures.find((found) => found.mode === mode) ?? {}),
-    ]);
-    const rated = modes.filter(([, figures]) => figures.some((one) => typeof one.pass_rate === "number"));
-    const whiskers = (rated[0]?.[1] ?? [])
-      .map((one, n) => ({ x: at(marks[n]), low: one.low, high: one.high }))
-      .filter((one) => typeof one.low === "number" && typeof one.high === "number");
-    this.over(
-      "charts",
-      "Held-out pass rate",
-      "medium",
-      rated.length
-        ? {
-            x: marks.map(at),
-            range: FULL,
-            show: percent,
-            whiskers,
-            note: "pass@1, with the 95% interval of the first curve",
-            lines: rated.map(([mode, figures], n) => ({
-              name: mode,
-              style: n ? "part-1" : "raw",
-              dots: true,
-              y: figures.map((one) => one.pass_rate ?? null),
-            })),
-          }
-        : null,
-    );
+    const of = (mode) => marks.map((one) => one.figures.find((found) => found.mode === mode) ?? {});
+    const rated = ["sampled", "greedy"].filter((mode) => of(mode).some((one) => finite(one.pass_rate)));
+    const ends = rated.length > 0 ? of(rated[0]).map(({ low, high }, n) => ({ x: at(marks[n]), low, high })) : [];
+    const rates = (mode) => of(mode).map((one) => one.pass_rate ?? null);
+    draw("Held-out pass rate", "medium", {
+      x: marks.map(at),
+      range: FULL,
+      show: percent,
+      whiskers: ends.filter(({ low, high }) => finite(low) && finite(high)),
+      note: "pass@1, with the 95% interval of the first curve",
+      lines: rated.map((mode, n) => ({ name: mode, style: n ? "part-1" : "raw", dots: true, y: rates(mode) })),
+    });
   }
 
-  drawSupervised(log) {
-    const { steps: x, values } = log;
-    const losses = [
-      ["loss", "training"],
-      ["eval_loss", "held out"],
-    ].filter(([key]) => some(values[key]));
-    const lines = losses.map(([key, name], n) => ({
-      name,
-      style: n ? "part-1" : "raw",
-      dots: key === "eval_loss",
-      y: values[key],
-    }));
-    const any = this.galleries.supervised.draw("Loss", "medium", lines.length ? { x, lines } : null);
+  drawSupervised({ steps: x, values }) {
+    const { supervised } = this.galleries;
+    // What was measured now and then beside what every step has.
+    const both = (key) => [
+      ...raw(values[key]).map((line) => ({ ...line, name: "training" })),
+      ...raw(values["eval_" + key]).map((line) => ({ ...line, name: "held out", style: "part-1", dots: true })),
+    ];
+    const lines = both("loss");
+    if (!supervised.draw("Loss", "medium", { x, lines })) return false;
     const epochs = (values.epoch ?? []).map((value) => (value === null ? null : Number(value.toFixed(3))));
     const known = epochs.map((_, n) => n).filter((n) => epochs[n] !== null);
     const pick = (column) => known.map((n) => column[n]);
-    this.galleries.supervised.draw(
-      "Loss by epoch",
-      "medium",
-      any && known.length
-        ? {
-            x: pick(epochs),
-            xName: "epoch",
-            fractions: true,
-            lines: lines.map((line) => ({ ...line, y: pick(line.y) })),
-          }
-        : null,
-    );
-    for (const [key, title, show, more] of SUPERVISED) {
-      const measured = some(values["eval_" + key])
-        ? [{ name: "held out", style: "part-1", dots: true, y: values["eval_" + key] }]
-        : [];
-      const trained = { name: measured.length ? "training" : undefined, style: "raw", y: values[key] };
-      this.galleries.supervised.draw(
-        title,
-        "small",
-        some(values[key]) && any ? { x, show, ...more, lines: [trained, ...measured] } : null,
-      );
-    }
-    return any;
+    const byEpoch = lines.map((line) => ({ ...line, y: pick(line.y) }));
+    supervised.draw("Loss by epoch", "medium", { x: pick(epochs), xName: "epoch", fractions: true, lines: byEpoch });
+    for (const [key, title, show, more] of SUPERVISED)
+      supervised.draw(title, "small", { x, show, ...more, lines: some(values[key]) ? both(key) : [] });
+    return true;
   }
 
   drawFlags({ steps: x, values }) {
-    const names = family(values, "gradus/flag/");
-    const lines = names.map((key, n) => ({
+    const lines = family(values, "gradus/flag/").map((key, n) => ({
       name: key.slice("gradus/flag/".length),
       style: PARTS[n % 6],
-      dash: DASH(n),
-      y: values[key].map((value, k) => value ?? ((values.reward?.[k] ?? null) === null ? null : 0)),
+      dash: n < 6 ? null : "5 3",
+      y: values[key].map((value, k) => value ?? (finite(values.reward?.[k]) ? 0 : null)),
     }));
-    const plan = lines.length > 0 ? { x, show: percent, named: true, lines } : null;
-    return this.over("flags", "Share of verdicts that carry a flag", "large", plan);
+    return this.over("flags", "Share of verdicts that carry a flag", "large", { x, show: percent, named: true, lines });
   }
 
   drawFurther({ steps: x, values }) {
     const names = Object.keys(values).filter(isFurther).sort();
-    for (const name of names)
-      this.over(
-        "further",
-        name,
-        "small",
-        anything(values[name]) ? { x, lines: [{ style: "raw", y: values[name] }] } : null,
-      );
+    for (const name of names) this.over("further", name, "small", { x, lines: raw(values[name], anything) });
     this.node.querySelector("#further").hidden = names.length === 0;
   }
 }
 
-const DASH = (n) => (n < 6 ? null : "5 3");
+const raw = (y, wanted = some) => (wanted(y) ? [{ style: "raw", y }] : []);
+const linesOf = (keys, values) =>
+  keys.filter(([key]) => anything(values[key])).map(([key, name], n) => ({ name, style: PARTS[n], y: values[key] }));
 
 function running(column) {
   const window = Math.max(2, Math.floor(column.length / 10));
