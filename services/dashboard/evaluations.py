@@ -13,6 +13,7 @@ from typing import Any
 from gradus.contract import Stage
 from gradus.descriptions import description_of
 from services.dashboard.confined_files import ConfinedDirectory
+from services.dashboard.groups import texts_in
 from services.dashboard.jsonl_tail import Json, parsed
 from services.dashboard.series import finite
 
@@ -151,6 +152,8 @@ def evaluation_of(name: str, given: Json | None, file: Path | None = None) -> Ev
     stages = [str(stage) for stage in description.get("stages") or ()]
     whole = {
         **bounded({key: value for key, value in given.items() if key not in ("measurements", "grader_description")}),
+        **{key: texts_in(given.get(key)) for key in ("graders", "rubrics", "toolchains")},
+        "machine": bounded(machine) if isinstance(machine := given.get("machine"), Mapping) else {},
         "name": name,
         "step": step_of(name),
         "grader_stages": stages,
@@ -180,6 +183,9 @@ def _measurement(given: Mapping[str, Any]) -> Json:
     tasks = given.get("problems")
     tasks = [one for one in tasks if isinstance(one, Mapping)] if isinstance(tasks, list) else []
     kept = bounded({key: value for key, value in given.items() if key != "problems"})
+    objects = ("pass_at", "stopped_at", "components", "flags", "faults", "details", "turns", "mean_reward")
+    kept |= {name: None for name in objects if not isinstance(kept.get(name), Mapping)}
+    kept |= {name: finite(kept.get(name)) or 0 for name in ("graded", "faulted", "passed", "samples", "temperature")}
     return {
         **kept,
         "tasks": len(tasks),

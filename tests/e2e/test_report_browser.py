@@ -299,6 +299,16 @@ def test_an_evaluation_of_an_earlier_version_is_shown(browser: Any, tmp_path: Pa
         assert wanted in text
 
 
+def test_odd_figures_cost_their_own_part_of_the_page_only(browser: Any, tmp_path: Path) -> None:
+    run = rich_run(tmp_path / "rich")
+    odd = {"mode": "greedy", "pass_at": {"1": {"value": "high"}}, "mean_reward": 5, "details": 7, "stopped_at": []}
+    for name in ("before", "after"):
+        (run / "eval" / f"{name}.json").write_text(json.dumps({"measurements": [odd], "graders": 5}))
+    text = written(browser, run)
+    for wanted in ("Where answers stop", "How completions ended", "Behind it"):
+        assert wanted in text
+
+
 def test_the_page_of_a_comparison_has_both_sides(browser: Any, pages: dict[str, Path]) -> None:
     text = text_of(browser, pages["comparison"])
     for wanted in (

@@ -49,7 +49,15 @@ export class Place {
     const key = JSON.stringify(value);
     if (key === this.shown) return;
     this.shown = key;
-    this.node.replaceChildren(...[this.render(value)].flat(3).filter(Boolean));
+    this.node.replaceChildren(...[this.rendered(value)].flat(3).filter(Boolean));
+  }
+  // A file that is not what it should be costs its own part of the page and no other.
+  rendered(value) {
+    try {
+      return this.render(value);
+    } catch (error) {
+      return el("p.empty", "This part cannot be shown: " + error.message);
+    }
   }
 }
 
