@@ -416,6 +416,23 @@ def test_the_samples_of_an_update_are_kept_for_any_batch(batch: int, smaller_bat
 # -------------------------------------------------------------------------------------------------- what is refused
 
 
+@pytest.mark.parametrize(
+    ("error", "end"), [(Misuse("no rows"), "refused: no rows"), (MemoryError("full"), "crashed: full")]
+)
+def test_the_log_says_how_a_run_ended(
+    error: Exception, end: str, stage: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: Any) -> None:
+        raise error
+
+    config = stage("sft")
+    monkeypatch.setattr("trainer.stages.run.train_stage", fail)
+    with pytest.raises(type(error)):
+        main(config)
+    folder = Path(yaml.safe_load(config.read_text())["output_dir"])
+    assert (folder / "training.log").read_text().splitlines()[-1].endswith(f" {end}")
+
+
 def test_what_trl_refuses_is_said_with_the_section(stage: Callable[..., Path]) -> None:
     with pytest.raises(Misuse, match=r"sft: Invalid `loss_type`"):
         main(stage("sft", options={"loss_type": "best"}))
