@@ -1,4 +1,5 @@
 // Elements made from plain values. Every text becomes a text node: nothing here parses HTML.
+import { NOTHING } from "./words.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 // Characters that hide or move others, U+202E for one, are written out; newlines and tabs stay.
@@ -76,7 +77,7 @@ const LONG_CHARS = 70;
 // Names and values, without those that have none.
 export function facts(items, kind = "") {
   const long = (value) => (String(value).length > LONG_CHARS ? "wide" : null);
-  const known = items.filter(([, value]) => value || value === 0);
+  const known = items.filter(([, value]) => value && value !== NOTHING);
   return el(
     "dl",
     { class: "facts " + kind },

@@ -414,7 +414,7 @@ const CARD = [
   ["Sampling", (one) => one.measurements.map(described).join("; ")],
   ["Top p", (one) => finite(one.top_p) && number(one.top_p)],
   ["New tokens, at most", (one) => count(one.max_new_tokens)],
-  ["Seed", (one) => one.seed],
+  ["Seed", (one) => String(one.seed)],
   ["Measured", (one) => one.created],
   ["Took", (one) => duration(one.duration_s)],
   ["Machine", (one) => machineText(one.machine)],
@@ -526,6 +526,14 @@ export function comparisonSections(measured, comparisons) {
         `${count(found.only_before)} before, ${count(found.only_after)} after`,
     ],
   ];
+  const inPoints = (change) => `${points(change.value)} (${points(change.low)} to ${points(change.high)})`;
+  const kindRow = ([name, { tasks, pass_rate: rate, reward }]) => {
+    return [name, count(tasks), percent(rate.before), percent(rate.after), inPoints(rate.change), rewards(reward)];
+  };
+  const kindHead = ["tasks", "before", "after", "change, points", "change of the reward"];
+  const kinds = entries(found.groups)
+    .filter(([, given]) => entries(given).length > 1)
+    .map(([column, given]) => table(`pass@1 by ${column}`, [column, ...kindHead], entries(given).map(kindRow)));
   const stages = Object.keys(found.migration);
   const cell = (value) => (value ? count(value) : "·");
   const changed = found.problems.filter((one) => one.pass_change || one.reward_change);
@@ -561,29 +569,7 @@ export function comparisonSections(measured, comparisons) {
           `Of ${counted(shift.both + shift.gained + shift.lost + shift.neither, "task")}, ${shift.gained} turned to assignments and loops, ${shift.lost} away from them; ${shift.both} had them both times and ${shift.neither} neither time.`,
         ),
     ),
-    section(
-      "groups",
-      "Kinds of task",
-      entries(found.groups).map(
-        ([column, given]) =>
-          entries(given).length > 1 &&
-          table(
-            `pass@1 by ${column}`,
-            [column, "tasks", "before", "after", "change, points", "change of the reward"],
-            entries(given).map(([name, one]) => {
-              const { before, after, change } = one.pass_rate;
-              return [
-                name,
-                count(one.tasks),
-                percent(before),
-                percent(after),
-                `${points(change.value)} (${points(change.low)} to ${points(change.high)})`,
-                rewards(one.reward),
-              ];
-            }),
-          ),
-      ),
-    ),
+    kinds.length > 0 && section("groups", "Kinds of task", kinds),
     section(
       "changes",
       "Task by task",
