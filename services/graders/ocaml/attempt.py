@@ -107,10 +107,13 @@ def facts_compiler_gave_up(*, limit: bool) -> CodeFacts:
     return CodeFacts(Stage.TYPES, flags=(flag,), diagnostics=(Diagnostic(stage=Stage.TYPES, message=message),))
 
 
-def facts_tests_do_not_compile(facts: CodeFacts, why: str) -> CodeFacts:
-    """The tests do not fit this answer."""
+def facts_tests_do_not_compile(facts: CodeFacts, plan: Mapping[str, Any]) -> CodeFacts:
+    """The tests do not fit this answer, for the reason that their `plan` gives."""
     return replace(
-        facts, stage=Stage.COMPILE, diagnostics=(*facts.diagnostics, Diagnostic(stage=Stage.COMPILE, message=why))
+        facts,
+        stage=Stage.COMPILE,
+        typed_share=min(facts.typed_share, plan["types"]),
+        diagnostics=(*facts.diagnostics, Diagnostic(stage=Stage.COMPILE, message=plan["mismatch"])),
     )
 
 

@@ -44,6 +44,8 @@ class ColdPath:
     def facts(self, attempt: GradingAttempt) -> CodeFacts:
         """What the boxes show of this answer. Raises Fault for what is not its doing."""
         request = {**self._request(attempt), "answer": attempt.code.encode(), "view": _VIEW}
+        if attempt.task.signature is None:  # the front looks which names they need; the compiler does not see them
+            request["tests"] = attempt.task.tests.encode()
         outcome = self._front(attempt, "answer", request)
         reply = decode_sections(outcome.report)
         if reply is None:
@@ -73,7 +75,7 @@ class ColdPath:
             raise InternalFault(f"the tests could not be compiled: {outcome.exit_reason}: {_said(outcome)}")
         plan = read(reply, "plan")
         if plan["mismatch"]:
-            return facts_tests_do_not_compile(facts, plan["mismatch"])
+            return facts_tests_do_not_compile(facts, plan)
         return self._ran(attempt, facts, reply["out/program"], plan["total"])
 
     def _ran(self, attempt: GradingAttempt, facts: CodeFacts, program: bytes, expected: int) -> CodeFacts:

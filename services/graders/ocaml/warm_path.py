@@ -168,7 +168,7 @@ class WarmPath:
         if known is None:
             plan = read(reply, "plan")
             if plan["mismatch"]:
-                return facts_tests_do_not_compile(facts, plan["mismatch"])
+                return facts_tests_do_not_compile(facts, plan)
             known = CompiledTests(plan["total"], reply["code/tests"])
             if key:
                 self._tests.put(key, known)
