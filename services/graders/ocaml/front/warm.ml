@@ -57,6 +57,7 @@ let compile_tests r env seen =
   let names = needed_names r env tests in
   let structure, total = rewritten_tests r env tests in
   let env = Env.add_module (Emit.unit_id r.answer) Mp_present (Mty_signature seen) env in
+  Compiler.set_unit "Gradus_tests";
   match typed env structure with
   | tree, _, _, _ ->
     (match if r.declared then None else lent_name r env tree with
