@@ -88,6 +88,10 @@ class BoxLost(Exception):
     """A persistent box is gone: it died, spoke out of turn, or did not answer in time. The next one is a new one."""
 
 
+class ReportTooLong(BoxLost):
+    """The report channel carried more than `report_kb`: the doing of what ran in the box."""
+
+
 @dataclass(frozen=True, slots=True)
 class Exchange:
     """One request to a persistent box and its reply."""

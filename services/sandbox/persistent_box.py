@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from gradus.errors import SandboxFault
-from services.sandbox import BoxLost, Exchange, Limits
+from services.sandbox import BoxLost, Exchange, Limits, ReportTooLong
 from services.sandbox.cancellation import CANCELLED, current_token
 from services.sandbox.pid1 import kill_box, pid_of_init
 from services.sandbox.pipes import Pipe
@@ -80,7 +80,8 @@ class BwrapPersistentBox:
             said = self._last_words()
             self.close()
             BOX_RESETS.note()
-            raise BoxLost(f"{error}{said}") from None
+            lost = ReportTooLong if isinstance(error, ReportTooLong) else BoxLost
+            raise lost(f"{error}{said}") from None
 
     def _exchange(self, question: memoryview, deadline: float) -> Exchange:
         reply, report = bytearray(), bytearray()
@@ -117,7 +118,8 @@ class BwrapPersistentBox:
                 return True
             into += chunk
             if len(into) > limit:
-                raise BoxLost("it said too much")
+                lost = BoxLost if fd == self._out else ReportTooLong
+                raise lost("it said too much")
             if len(chunk) < _CHUNK:
                 return bool(chunk)
 

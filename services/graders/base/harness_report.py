@@ -28,6 +28,8 @@ class HarnessReport:
     tests: TestCount
     reasons: tuple[str, ...]
     """How the tests that did not pass ended, in numbers; nothing of their text."""
+    too_long: bool = False
+    """The harness stopped reporting because the report would have become longer than it may be."""
     passed: tuple[str, ...] = ()
     """Names of the tests that passed, where the harness says `name <number> <name>`."""
 
@@ -57,6 +59,7 @@ def parse_test_report(report: bytes, secret: str, expected: int) -> HarnessRepor
         finished=finished,
         tests=TestCount(passed=counted.count("ok"), total=len(counted)),
         reasons=tuple(_reasons(counted)),
+        too_long="limit" in words_seen,
         passed=tuple(name for number, name in _names(report, secret) if verdicts.get(number) == "ok"),
     )
 

@@ -23,6 +23,7 @@ TOY = b"let toy = 1\n"
 _NAMES_OUNIT = re.compile(r"\bOUnit2?\b|>::")
 _NEEDS_MORE = re.compile(r"\b(?:Sys|Unix|Str|Thread|Mutex|Obj|Marshal)\.")
 """Tests that name these may want libraries or system calls that standing boxes do not have."""
+REPORT_TOO_LONG = "the tests that the answer led to report more than may be reported"
 _DIAGNOSTICS = TypeAdapter(tuple[Diagnostic, ...])
 
 Sections = dict[str, bytes]
@@ -121,6 +122,8 @@ def facts_of_run(facts: CodeFacts, proof: HarnessReport, limit: str | None, reas
     """The tests ran: what was proven, and the limit that ended the run if one did."""
     # A suite that came to nothing proves nothing: it counts as one test that did not pass.
     tests = proof.tests if proof.tests.total else TestCount(passed=0, total=1)
+    if proof.too_long and limit is None:
+        limit, reason, tests = "report", REPORT_TOO_LONG, TestCount(passed=0, total=tests.total)
     reasons: Iterable[str] = (*((reason,) if reason else ()), *proof.reasons)
     return replace(
         facts,

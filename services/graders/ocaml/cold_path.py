@@ -14,6 +14,7 @@ from gradus.errors import InternalFault, SandboxFault
 from services.graders.base.code import CodeFacts
 from services.graders.base.harness_report import parse_test_report
 from services.graders.ocaml.attempt import (
+    REPORT_TOO_LONG,
     TOY,
     GradingAttempt,
     Sections,
@@ -95,6 +96,8 @@ class ColdPath:
         proof = parse_test_report(outcome.report, attempt.secret, expected)
         if not proof.started and outcome.exit_reason is ExitReason.EXITED:
             raise SandboxFault(f"the program did not start: {_said(outcome)}")
+        if outcome.exit_reason is ExitReason.OUTPUT_LIMIT and len(outcome.report) >= limits.report_kb << 10:
+            return facts_of_run(facts, parse_test_report(b"", attempt.secret, expected), "report", REPORT_TOO_LONG)
         return facts_of_run(facts, proof, *_limit_hit(outcome, cpu_ms, limits))
 
     def _request(self, attempt: GradingAttempt) -> Sections:

@@ -21,7 +21,7 @@ from gradus.resources import cache
 HERE = Path(__file__).parent
 STUBS = "stubs.c"
 COMPILER = "compiler.ml"
-"""The one source of the front that depends on the version of OCaml. It and the harness go through the C preprocessor."""
+"""The one source of the front that depends on the version of OCaml. The C preprocessor reads it and the harness."""
 FRONT_UNITS = (
     *("wire", "diagnostic", "forbidden", "typing", "tests", "request", "confine", "emit"),
     *("cold", "warm", "main"),

@@ -16,6 +16,7 @@ from gradus.errors import SandboxFault
 from services.graders.base.code import CodeFacts
 from services.graders.base.harness_report import parse_test_report
 from services.graders.ocaml.attempt import (
+    REPORT_TOO_LONG,
     TOY,
     GradingAttempt,
     Sections,
@@ -29,7 +30,7 @@ from services.graders.ocaml.attempt import (
 )
 from services.graders.ocaml.config import OcamlConfig
 from services.graders.ocaml.toolchain import MOUNT, OcamlToolchain
-from services.sandbox import BoxLost, Command, Exchange, Limits, PersistentBox, Sandbox
+from services.sandbox import BoxLost, Command, Exchange, Limits, PersistentBox, ReportTooLong, Sandbox
 
 _CACHED_TASKS = 512
 # Huge pages and no collection in children: page faults are most of what a fork costs.
@@ -78,11 +79,14 @@ class Slot:
             raise SandboxFault(f"the compile server was lost: {lost}") from None
 
     def run(self, secret: str, answer: bytes, tests: bytes, cpu_ms: int, memory_mb: int, wall_s: float) -> ChildResult:
-        """Raises SandboxFault when the box is lost over this program."""
+        """Raises ReportTooLong, or SandboxFault when the box is lost over this program for another reason."""
         self._runner = self._runner or self._open(f"{MOUNT}/runner")
         question = f"{cpu_ms} {memory_mb} {secret} {len(answer)} {len(tests)}\n".encode() + answer + tests
         try:
             return _done(self._runner.ask(question, wall_s))
+        except ReportTooLong:
+            self._runner = None
+            raise
         except BoxLost as lost:
             self._runner = None
             raise SandboxFault(f"the runner was lost: {lost}") from None
@@ -204,7 +208,10 @@ class WarmPath:
     ) -> CodeFacts:
         limits = self._config.run_limits(attempt.task.limits)
         cpu_ms = self._config.run_cpu_ms(attempt.task.limits)
-        done = slot.run(attempt.secret, answer, tests.code, cpu_ms, limits.memory_mb, limits.wall_s)
+        try:
+            done = slot.run(attempt.secret, answer, tests.code, cpu_ms, limits.memory_mb, limits.wall_s)
+        except ReportTooLong:
+            return facts_of_run(facts, parse_test_report(b"", attempt.secret, tests.total), "report", REPORT_TOO_LONG)
         attempt.cpu_s += done.cpu_s
         proof = parse_test_report(done.report, attempt.secret, tests.total)
         if not proof.started:

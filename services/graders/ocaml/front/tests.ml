@@ -235,9 +235,9 @@ let module_alias name target =
   let body = Ast_helper.Mod.ident ~loc (lid (Longident.Lident target)) in
   Ast_helper.Str.module_ ~loc (Ast_helper.Mb.mk ~loc (Location.mkloc (Some name) loc) body)
 
-let open_module name =
-  let target = Ast_helper.Mod.ident ~loc (lid (Longident.Lident name)) in
-  Ast_helper.Str.open_ ~loc (Ast_helper.Opn.mk ~loc ~override:Override target)
+(* opened, so that tests may have a module of the same name *)
+let open_ target = Ast_helper.Str.open_ ~loc (Ast_helper.Opn.mk ~loc ~override:Override target)
+let open_module name = open_ (Ast_helper.Mod.ident ~loc (lid (Longident.Lident name)))
 
 (* the answer's module and the names that tests give it: [module S = Solution] *)
 let names_of_answer answer items =
@@ -302,7 +302,7 @@ let open_answer_first ~answer ~secret ~known items =
   let others = Names.elements (Names.add "Stdlib" others) in
   List.map (fun name -> module_alias (kept name) name) others
   @ [ open_module answer ]
-  @ List.map (fun name -> module_alias name (kept name)) others
+  @ [ open_ (Ast_helper.Mod.structure ~loc (List.map (fun name -> module_alias name (kept name)) others)) ]
   @ [ open_module "Stdlib" ]
   @ unopened (names_of_answer answer items) items
 
@@ -466,8 +466,7 @@ let own_random harness items =
   let items = mapper.structure mapper items in
   if not (Names.mem "Random" (module_roots items)) then [], items
   else
-    let target = Ast_helper.Mod.ident ~loc (lid (Longident.Ldot (Lident harness, "Random"))) in
-    [ Ast_helper.Str.module_ ~loc (Ast_helper.Mb.mk ~loc (lid (Some "Random")) target) ], items
+    [ open_ (Ast_helper.Mod.ident ~loc (lid (Longident.Ldot (Lident harness, "Of_tests")))) ], items
 
 let finish harness steps = Ast_helper.Str.eval ~loc (apply harness "finish" [ number steps ])
 
@@ -489,8 +488,8 @@ let rewrite ~framework ~answer ~secret ~declared ~library items =
     match framework with Assert -> count_asserts harness items | Ounit2 -> delay_cases items
   in
   let visible =
-    if declared then (if framework = Assert then open_module answer :: rewritten else rewritten)
-    else if opened then open_answer_first ~answer ~secret ~known:library.known rewritten
-    else rewritten
+    if declared then random @ if framework = Assert then open_module answer :: rewritten else rewritten
+    else if opened then open_answer_first ~answer ~secret ~known:library.known (random @ rewritten)
+    else random @ rewritten
   in
-  (module_alias harness "Gradus_harness" :: random) @ visible @ [ finish harness steps ], total
+  (module_alias harness "Gradus_harness" :: visible) @ [ finish harness steps ], total

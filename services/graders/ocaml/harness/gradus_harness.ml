@@ -88,39 +88,41 @@ let finish number =
 
 (* The generator of the tests: what the answer does with its own is of no consequence here. Tests that seed theirs seed the
    answer's, too, as they may be about what it does with certain numbers. *)
-module Random = struct
-  include Stdlib.Random
+module Of_tests = struct
+  module Random = struct
+    include Stdlib.Random
 
-  let own = ref (get_state ())
+    let own = ref (get_state ())
 
-  let set_state s =
-    Stdlib.Random.set_state s;
-    own := State.copy s
+    let set_state s =
+      Stdlib.Random.set_state s;
+      own := State.copy s
 
-  let get_state () = State.copy !own
-  let full_init seeds = set_state (State.make seeds)
-  let init seed = full_init [| seed |]
-  let self_init () = set_state (State.make_self_init ())
-  let bits () = State.bits !own
-  let int n = State.int !own n
-  let full_int n = State.full_int !own n
-  let int32 n = State.int32 !own n
-  let nativeint n = State.nativeint !own n
-  let int64 n = State.int64 !own n
-  let float n = State.float !own n
-  let bool () = State.bool !own
+    let get_state () = State.copy !own
+    let full_init seeds = set_state (State.make seeds)
+    let init seed = full_init [| seed |]
+    let self_init () = set_state (State.make_self_init ())
+    let bits () = State.bits !own
+    let int n = State.int !own n
+    let full_int n = State.full_int !own n
+    let int32 n = State.int32 !own n
+    let nativeint n = State.nativeint !own n
+    let int64 n = State.int64 !own n
+    let float n = State.float !own n
+    let bool () = State.bool !own
 #if VERSION >= 414
-  let bits32 () = State.bits32 !own
-  let bits64 () = State.bits64 !own
-  let nativebits () = State.nativebits !own
+    let bits32 () = State.bits32 !own
+    let bits64 () = State.bits64 !own
+    let nativebits () = State.nativebits !own
 #endif
 #if VERSION >= 500
-  let split () = State.split !own
+    let split () = State.split !own
 #endif
 #if VERSION >= 502
-  let int_in_range ~min ~max = State.int_in_range !own ~min ~max
-  let int32_in_range ~min ~max = State.int32_in_range !own ~min ~max
-  let nativeint_in_range ~min ~max = State.nativeint_in_range !own ~min ~max
-  let int64_in_range ~min ~max = State.int64_in_range !own ~min ~max
+    let int_in_range ~min ~max = State.int_in_range !own ~min ~max
+    let int32_in_range ~min ~max = State.int32_in_range !own ~min ~max
+    let nativeint_in_range ~min ~max = State.nativeint_in_range !own ~min ~max
+    let int64_in_range ~min ~max = State.int64_in_range !own ~min ~max
 #endif
+  end
 end
