@@ -24,9 +24,9 @@ _CODE = ("solution", "stub", "completion")
 @dataclass(frozen=True, slots=True)
 class NgramSizes:
     words: int = 13
-    """Of a run in prompts."""
+    """Length of a shared run of words in prompts."""
     signs: int = 50
-    """Of a run in code and tests, where short runs are idioms of the language."""
+    """Length of a shared run of words in code and tests, where short runs are idioms of the language."""
     common: int = 5
     """A run that so many problems of the evaluation have says nothing."""
 

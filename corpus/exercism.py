@@ -1,7 +1,7 @@
 """Tasks from a checkout of an Exercism track, OCaml or Rust, as the track lays it out. Runs nothing and writes nothing.
 
-Reads `exercises/*/*/.meta/config.json`, what that names, `.docs/`, and `dune` or `Cargo.toml`. A checkout is somebody
-else's: names that lead out of it, by `..` or by links, are refused, as is what is no ordinary file.
+Reads `exercises/*/*/.meta/config.json`, what that names, `.docs/`, and `dune` or `Cargo.toml`. A checkout is
+not trusted: names that lead out of it, by `..` or by links, are refused, and so is what is not an ordinary file.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def rows_of(path: str | Path) -> list[Row]:
 
 
 def checked_rows(path: str | Path) -> list[Row]:
-    """The same where every row has to be one. Raises Misuse naming file and line of the first that is none."""
+    """All rows as tasks. Raises Misuse with file and line of the first row that is not a task."""
     return [row.checked() for row in rows_of(path)]
 
 

@@ -14,9 +14,10 @@ from pydantic import ValidationError
 
 from corpus.drafts import Draft
 from corpus.task_validation import ValidationRules, fenced, validate
-from gradus.contract import Faulted, Graded, GraderName, Stage, Submission, explain, submission_class
+from gradus.contract import Faulted, Graded, GraderName, Stage, Submission, submission_class
 from gradus.row_reader import Row
 from gradus.tasks import TASKS
+from gradus.validation import explain
 from services.graders.base import Grader
 from services.local_grading import grade_in_order
 

@@ -27,7 +27,7 @@ class Edit:
 
 
 def chosen(source: str, edits: Iterable[Edit], number: int, seed: str) -> list[Edit]:
-    """At most `number` edits, of as many kinds as there are, drawn by `seed`; no two leave the same text.
+    """Up to `number` edits, of as many kinds as there are, drawn by `seed`; no two leave the same text.
 
     The same edits and seed give the same choice, in whatever order the edits came.
     """

@@ -76,7 +76,7 @@ def _build(toolchain: OcamlToolchain) -> Path:
         try:
             folder.rename(target)
         except OSError:
-            if not (target / PROGRAM).exists():  # else somebody built the same in the meantime
+            if not (target / PROGRAM).exists():  # a concurrent process may have built it
                 raise
     return target
 

@@ -10,7 +10,7 @@ from typing import Any
 from corpus.similarity import code_tokens, plain
 
 FEWEST_TOKENS = 20
-"""Of an answer that can be said to be the same as another: many tasks are solved by `let f x = x + 1`."""
+"""Shortest answer that counts as a duplicate of another. Many tasks are solved by `let f x = x + 1`."""
 
 
 def text(values: Mapping[str, Any], column: str) -> str:

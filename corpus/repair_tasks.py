@@ -18,11 +18,12 @@ from corpus.ocaml_mutations import OcamlMutations
 from corpus.repair_prompt import repair_prompt
 from corpus.rust_mutations import RustMutations
 from corpus.task_validation import fenced
-from gradus.contract import Faulted, Graded, GraderName, Submission, explain, submission_class
+from gradus.contract import Faulted, Graded, GraderName, Submission, submission_class
 from gradus.errors import Fault, Misuse
 from gradus.feedback import render_verdict
 from gradus.row_reader import Row
 from gradus.tasks import TASKS
+from gradus.validation import explain
 from services.graders.base import Grader
 from services.graders.ocaml.grader import OcamlGrader
 from services.local_grading import grade_in_order

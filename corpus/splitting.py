@@ -26,7 +26,7 @@ class Split:
 
 
 def split(rows: Sequence[Row], share: float, seed: int, column: str = "group", near: float = 0.8) -> Split:
-    """At most about `share` of the rows are measured on; both sides keep the order of the rows.
+    """Training and evaluation rows, about `share` of them or fewer for evaluation. Both sides keep the order of rows.
 
     Rows are of one problem with the same `column`, prompt, tests or answer, or prompts of which `near` of the runs are
     common (1: none of that). Raises Misuse when one side would be empty.

@@ -17,14 +17,14 @@ from services.graders.story.lexicon import content
 from services.graders.story.parser import Rejected, Story, read_story
 
 LEAKED_SHARE = 0.8
-"""Of the words of a want: with so many of them in the goal, who copies the goal has the story."""
+"""Share of a want's words that occur in the goal. From this share on, a copy of the goal answers the story."""
 SAME_SHARE = 0.8
-"""Of the words of two references that both have: they ask for the same."""
+"""Share of words that two references have in common. From this share on, they ask for the same."""
 TOKENS_PER_STORY, TOKENS_PER_WORD = 34, 1.4
 USUAL_TOKENS = 1024
-"""Of a completion; a longer list of references cannot be answered in full."""
+"""Longest completion, in tokens. A longer list of references cannot be answered in full."""
 FEWEST_WORDS = 3
-"""Of a text that can be said to stand in another."""
+"""Shortest text, in words, that counts as contained in another."""
 MOST_TOLD = 5
 
 

@@ -15,10 +15,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from corpus.story_task_checks import LAZY, RewardBounds, answers_to, look_at
-from gradus.contract import Faulted, Graded, GraderName, StorySubmission, Submission, explain, submission_class
+from gradus.contract import Faulted, Graded, GraderName, StorySubmission, Submission, submission_class
 from gradus.row_reader import Row
 from gradus.sprint_datasets import as_task_row, sprint_columns
 from gradus.tasks import TASKS
+from gradus.validation import explain
 from services.graders.base import Grader
 from services.local_grading import grade_in_order
 
@@ -46,7 +47,7 @@ class ValidationRules:
 
     needs_solution: bool = True
     full_marks: bool = True
-    """Of the reference answer; else it only has to pass all tests, in whatever style."""
+    """Whether the reference answer must earn full marks. If false, it only has to pass all tests, in any style."""
 
 
 STRICT = ValidationRules()

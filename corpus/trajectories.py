@@ -19,10 +19,11 @@ from pydantic import ValidationError
 from corpus.mutation import Edit
 from corpus.repair_tasks import task_of
 from corpus.task_validation import fenced
-from gradus.contract import Faulted, Graded, GraderName, Submission, explain, submission_class
+from gradus.contract import Faulted, Graded, GraderName, Submission, submission_class
 from gradus.errors import Misuse
 from gradus.feedback import LANGUAGES, SPECIAL, render_verdict, reply
 from gradus.row_reader import Row
+from gradus.validation import explain
 from services.graders.base import Grader
 from services.local_grading import grade_in_order
 

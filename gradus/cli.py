@@ -8,15 +8,29 @@ from functools import cache
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from gradus import interactive
 from gradus.console import EXIT_FAULT, EXIT_MISUSE, Redis, Url, log_line
 from gradus.errors import Fault, Misuse
-from gradus.wings import loaded_from, packages
+from gradus.wings import absent, loaded_from, packages
 
 _OF_THE_API = frozenset({"fastapi", "starlette", "uvicorn", "redis", "hiredis", "prometheus_client"})
 _USAGE_ERROR: type[Any] = typer.BadParameter.__mro__[1]
 """Base class that unknown options and missing arguments share with BadParameter; typer does not export it."""
+
+
+class _Commands(TyperGroup):
+    """The commands of `gradus`. An unknown one may be of a wing that is not installed, and the error says so."""
+
+    def get_command(self, ctx: Any, name: str) -> Any:
+        command = super().get_command(ctx, name)
+        if command is None and (wings := absent()):
+            raise Misuse(
+                f"there is no command {name!r} here. The package contains the SDK only: to get the commands of "
+                f"{', '.join(wings)}, run `pip install -e '.[api,worker,train]'` in a checkout of Gradus"
+            )
+        return command
 
 
 @cache
@@ -24,12 +38,14 @@ def application() -> typer.Typer:
     """The application with the commands of every installed wing, in the order of the wings' names."""
     app = typer.Typer(
         name="gradus",
+        cls=_Commands,
         help="Grade what language models write, in sandboxes, and train them on the grades.",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
+    app.callback()(lambda: None)  # without it, Typer makes a single command the whole application
     for register in loaded_from("gradus.commands"):
         register(app)
     app.command()(doctor)
@@ -67,7 +83,7 @@ def check_words(words: Sequence[str]) -> None:
 def main() -> None:
     """The entry point: exit status 0, 2 for misuse, 3 for a fault, 130 for Ctrl-C."""
     try:
-        if interactive.should_prompt(sys.argv[1:]):
+        if len(sys.argv) == 1 and sys.stdin.isatty() and sys.stdout.isatty():
             interactive.start()
         application()()
     except Misuse as misuse:

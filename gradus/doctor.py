@@ -98,15 +98,13 @@ def run_checks(redis: str | None, url: str | None) -> Iterator[Check]:
     for signs_of_wing in loaded_from("gradus.doctor"):
         yield from signs_of_wing(redis)
     if url is not None:
-        yield run_check("service", lambda: asyncio.run(_ask_service(url)))
+        from gradus.client import RewardClient
 
+        def service() -> str:
+            live = ", ".join(info.grader for info in asyncio.run(RewardClient(url).graders()))
+            return f"{url} answers; live graders: {live or 'none'}"
 
-async def _ask_service(url: str) -> str:
-    from gradus.client import RewardClient
-
-    async with RewardClient(url) as client:
-        live = ", ".join(info.grader for info in await client.graders())
-        return f"{url} answers; live graders: {live or 'none'}"
+        yield run_check("service", service)
 
 
 def cpu() -> Check:

@@ -53,11 +53,6 @@ def menu_items() -> list[MenuItem]:
     return sorted(chain([doctor], *loaded_from("gradus.menu")), key=lambda offer: offer.place)
 
 
-def should_prompt(arguments: Sequence[str]) -> bool:
-    """Whether there are no arguments, and standard input and output are a terminal."""
-    return not arguments and sys.stdin.isatty() and sys.stdout.isatty()
-
-
 def start() -> NoReturn:
     """Ask what to do, print its command and become it. Ends with 130 at Ctrl-C and at the end of input."""
     console = Console(highlight=False)
@@ -67,8 +62,9 @@ def start() -> NoReturn:
         console.print(f"  {number}  {offer.name:<10} {offer.what}")
     console.print("\n`gradus --help` lists every command.\n", markup=False)
     names = [offer.name for offer in menu]
+    first = Question("What shall it be?", lambda: names, only=True)
     try:
-        chosen = menu[names.index(_chosen(console, Question("What shall it be?", lambda: names, only=True)))]
+        chosen = menu[names.index(_answer(console, first, listed=False))]
         command = chosen.command([_answer(console, question) for question in chosen.questions])
     except (KeyboardInterrupt, EOFError):
         console.print()
@@ -80,23 +76,18 @@ def start() -> NoReturn:
     os.execv(program[0], program)
 
 
-def _answer(console: Console, question: Question) -> str:
-    for number, choice in enumerate(question.choices(), start=1):
-        console.print(f"  {number:>2}  {choice}", markup=False)
-    while True:
-        answer = _chosen(console, question)
-        if not question.must_exist or Path(answer).exists():
-            return answer
-        console.print(f"there is no {answer}", markup=False)
-
-
-def _chosen(console: Console, question: Question) -> str:
-    """One of the choices by its number or name, or another text where that is allowed."""
+def _answer(console: Console, question: Question, *, listed: bool = True) -> str:
+    """A choice, by its number or name, or another text where that is allowed. `listed`: print the choices first."""
     choices = list(question.choices())
+    for number, choice in enumerate(choices if listed else (), start=1):
+        console.print(f"  {number:>2}  {choice}", markup=False)
     while True:
         answer = (Prompt.ask(question.text, console=console, default=question.default) or "").strip()
         if answer.isascii() and answer.isdigit() and 1 <= int(answer[:9]) <= len(choices):
-            return choices[int(answer) - 1]
-        if answer in choices or (answer and not question.only and not answer.startswith("-")):
+            answer = choices[int(answer) - 1]
+        if answer not in choices and (not answer or question.only or answer.startswith("-")):
+            console.print("write one of the numbers" if choices else "write a name")
+        elif question.must_exist and not Path(answer).exists():
+            console.print(f"there is no {answer}", markup=False)
+        else:
             return answer
-        console.print("write one of the numbers" if choices else "write a name")

@@ -10,7 +10,8 @@ from gradus.errors import Misuse
 from gradus.wings import loaded_from
 
 if TYPE_CHECKING:
-    from gradus.contract import Faulted, Graded, GraderDescription, GraderInfo, Submission
+    from gradus.contract import Faulted, Graded, Submission
+    from gradus.descriptions import GraderDescription, GraderInfo
 
 
 class LocalGrader(Protocol):

@@ -1,4 +1,4 @@
-"""Where the files that ship with Gradus are: `configs/` of a checkout, or its copy inside an installed package."""
+"""Where files are: `configs/` of the checkout, the shared style sheet, and what was built on this machine."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from gradus.errors import Misuse
 
 
 def configs() -> Path:
-    """The folder of shipped configurations and tasks. Raises Misuse when neither place has one."""
-    for folder in (Path(__file__).parent / "configs", Path(__file__).parent.parent / "configs"):
-        if folder.is_dir():
-            return folder
-    raise Misuse("the shipped configs are missing: reinstall gradus, or run from a checkout")
+    """The folder of shipped configurations and tasks. Raises Misuse outside a checkout, which alone has them."""
+    folder = Path(__file__).parents[1] / "configs"
+    if not folder.is_dir():
+        raise Misuse(f"there is no {folder}: the shipped configurations and tasks are in a checkout of Gradus only")
+    return folder
 
 
 def theme_css() -> str:

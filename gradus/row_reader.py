@@ -38,24 +38,20 @@ class Row:
 
 def read_rows(path: str | Path) -> Iterator[Row]:
     """The records of a file; `-` is JSONL on standard input. Raises Misuse when the file itself cannot be read."""
-    text, name = _text(str(path))
-    suffix = ".jsonl" if name == "<stdin>" else Path(name).suffix
-    if suffix not in SUFFIXES:
-        raise Misuse(f"{name}: is none of {', '.join(SUFFIXES)}")
-    readers = {".jsonl": _jsonl_rows, ".json": _json_rows, ".csv": _csv_rows}
-    return readers[suffix](name, text)
-
-
-def _text(path: str) -> tuple[str, str]:
-    name = "<stdin>" if path == "-" else path
+    name = "<stdin>" if str(path) == "-" else str(path)
     try:
-        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
-        return data.decode("utf-8-sig"), name
+        data = sys.stdin.buffer.read() if name == "<stdin>" else Path(name).read_bytes()
+        text = data.decode("utf-8-sig")
     except OSError as error:
         raise Misuse(f"{name}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         raise Misuse(f"{name}:{line}: is not UTF-8 text") from None
+    suffix = ".jsonl" if name == "<stdin>" else Path(name).suffix
+    if suffix not in SUFFIXES:
+        raise Misuse(f"{name}: the file's name must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
+    readers = {".jsonl": _jsonl_rows, ".json": _json_rows, ".csv": _csv_rows}
+    return readers[suffix](name, text)
 
 
 def _jsonl_rows(name: str, text: str) -> Iterator[Row]:

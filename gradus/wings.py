@@ -1,4 +1,4 @@
-"""What the installed wings add to the ground floor, found by entry points, so that nothing here imports a wing by name.
+"""Entry points of the installed wings: what they add to `gradus`, which imports no wing by name.
 
 | group | object |
 |---|---|
@@ -11,12 +11,29 @@
 from __future__ import annotations
 
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 from typing import Any
 
 
 def found_in(group: str) -> list[EntryPoint]:
-    """Entry points of the group, ordered by name; not loaded."""
-    return sorted(entry_points(group=group), key=lambda entry: entry.name)
+    """Entry points of the group whose module is installed, ordered by name; not loaded.
+
+    The wheel registers the entry points of every wing and contains none: the wings run from a checkout.
+    """
+    return sorted((entry for entry in entry_points(group=group) if _is_installed(entry)), key=lambda entry: entry.name)
+
+
+def absent() -> list[str]:
+    """Names of the wings that are registered and not installed."""
+    return sorted(entry.name for entry in entry_points(group="gradus.commands") if not _is_installed(entry))
+
+
+def _is_installed(entry: EntryPoint) -> bool:
+    try:
+        return find_spec(entry.module) is not None
+    except ModuleNotFoundError as missing:
+        # A package around the module is absent, or one of these packages needs another one: loading it names that one.
+        return not f"{entry.module}.".startswith(f"{missing.name}.")
 
 
 def loaded_from(group: str) -> list[Any]:

@@ -19,26 +19,20 @@ _INDICATORS = (
     "implement this",
     "implement the",
 )
-
 _FAILING = ("failwith", "todo!(", "unimplemented!(")
 
 
 def degenerate_flags(answer: Answer, *, uncommented: str) -> tuple[str, ...]:
     """Flags of form `degenerate:<sign>` that do not need a verdict. `uncommented`: its text without comments."""
+    text = answer.text
+    windows = [text[start : start + _WINDOW] for start in range(0, len(text) - _WINDOW + 1, _STRIDE)]
     signs = {
         "empty": not uncommented.strip(),
-        "repetition": _repeats(answer.text),
-        "prose": answer.prose_chars > 100 and len(answer.text) < answer.prose_chars,
+        "repetition": len(text) > 2 * _WINDOW and len(set(windows)) / len(windows) < 0.3,
+        "prose": answer.prose_chars > 100 and len(text) < answer.prose_chars,
         "code_spam": answer.blocks > 2,
     }
     return tuple(f"degenerate:{name}" for name, seen in signs.items() if seen)
-
-
-def _repeats(text: str) -> bool:
-    if len(text) <= 100:
-        return False
-    windows = [text[start : start + _WINDOW] for start in range(0, len(text) - _WINDOW + 1, _STRIDE)]
-    return len(set(windows)) / len(windows) < 0.3
 
 
 def is_stub(code: str, *, uncommented: str) -> bool:

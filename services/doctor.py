@@ -1,4 +1,9 @@
-"""What `gradus doctor` says of the services: sandbox, toolchains, the sentence model, the reward model, Redis."""
+"""What `gradus doctor` says of the services: sandbox, every installed grader, packages, Redis.
+
+A grader's folder may hold a module `doctor` with `look() -> str`: what this machine has for the grader, in words; it
+raises Fault for what is missing. `NEEDED`: whether a machine without it lacks something, default False. `PACKAGE`: a
+package that comes with the extra of the grader's name. Other graders are made, and describe their toolchain.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,9 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
+from importlib import import_module
+from importlib.metadata import EntryPoint
+from importlib.util import find_spec
 
 from gradus.doctor import Check, extra, run_check
 
@@ -14,9 +22,14 @@ ELSEWHERE = "graders need Linux: run them in containers (docker compose up) and 
 
 
 def signs(redis: str | None) -> Iterator[Check]:
-    yield from _in_boxes()
-    yield from story_checks()
-    yield from preference_checks()
+    from services.graders.base import installed
+
+    if sys.platform == "linux":
+        yield run_check("sandbox", _attack_sandbox)
+    else:
+        yield Check("sandbox", False, ELSEWHERE, needed=False)
+    for grader in installed().values():
+        yield from grader_checks(grader)
     yield extra("api", "fastapi", "`gradus serve`")
     yield extra("worker", "redis", "`gradus worker`")
     server = shutil.which("redis-server")
@@ -27,61 +40,28 @@ def signs(redis: str | None) -> Iterator[Check]:
         yield run_check("Redis", lambda: asyncio.run(_ask_redis(redis)))
 
 
-def _in_boxes() -> Iterator[Check]:
-    if sys.platform != "linux":
-        yield Check("sandbox", False, ELSEWHERE, needed=False)
-        return
-    from services.graders.ocaml.toolchain import OcamlToolchain
-    from services.graders.rust.toolchain import RustToolchain
+def _attack_sandbox() -> str:
     from services.sandbox.bubblewrap import Bubblewrap
     from services.sandbox.escape_probe import refuse_unless_safe
 
-    def sandbox() -> str:
-        refuse_unless_safe(Bubblewrap())
-        return f"bubblewrap, as user {os.geteuid()}; every attack of the probe failed"
-
-    def ocaml() -> str:
-        toolchain = OcamlToolchain()
-        return f"{toolchain.version}, front built in {toolchain.build}"
-
-    def rust() -> str:
-        toolchain = RustToolchain()
-        linker = "rust-lld" if "-Clinker-flavor=ld.lld" in toolchain.link_flags else "cc"
-        return (
-            f"{toolchain.version} with clippy in {toolchain.sysroot}, linked by {linker}, "
-            f"harness built in {toolchain.harness.parent}"
-        )
-
-    yield run_check("sandbox", sandbox)
-    yield run_check("ocaml", ocaml)
-    yield run_check("rust", rust, needed=False)
+    refuse_unless_safe(Bubblewrap())
+    return f"bubblewrap, as user {os.geteuid()}; every attack of the probe failed"
 
 
-def story_checks() -> Iterator[Check]:
-    """The story grader's packages and its model."""
-    yield (found := extra("story", "onnxruntime", "the story grader"))
-    if not found.fine:
+def grader_checks(grader: EntryPoint) -> Iterator[Check]:
+    """Checks of what the grader needs on this machine; nothing is graded."""
+    from services.graders.base import load
+
+    folder = grader.module.rpartition(".")[0]
+    if not folder or find_spec(f"{folder}.doctor") is None:
+        yield run_check(grader.name, lambda: load(grader.name).info().toolchain, needed=False)
         return
-    from services.graders.story.config import load_config
-    from services.graders.story.export import whereabouts
-
-    def model() -> str:
-        config = load_config()
-        return f"{whereabouts(config.model)}; run by {config.backend} in {config.precision}"
-
-    yield run_check("story", model, needed=False)
-
-
-def preference_checks() -> Iterator[Check]:
-    """Check of the preference grader's model, where one is named; loads it and scores nothing."""
-    from services.graders.preference.grader import PreferenceGrader
-
-    def model() -> str:
-        grader = PreferenceGrader()
-        grader.scorer.close()
-        return f"{grader.info().toolchain}; reads {grader.model.limit or 'any number of'} tokens of a text"
-
-    yield run_check("preference", model, needed=False)
+    doctor = import_module(f"{folder}.doctor")
+    if package := getattr(doctor, "PACKAGE", None):
+        yield (found := extra(grader.name, package, f"the {grader.name} grader"))
+        if not found.fine:
+            return
+    yield run_check(grader.name, doctor.look, getattr(doctor, "NEEDED", False))
 
 
 async def _ask_redis(redis: str) -> str:

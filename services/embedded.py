@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 
 from services.api.server import serve
 from services.broker.from_url import open_broker
+from services.event_loop import stop_on_signals
 from services.graders.base import Grader, default_slots
 from services.tracing import spans
-from services.worker import Worker, stop_on_signals
+from services.worker import Worker
 
 
 async def serve_embedded(

@@ -12,7 +12,7 @@ counts. Names that are no file of the layout are left out and flagged; nothing i
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 # Quantifiers are possessive (`*+`): with backtracking, one long line of spaces would take hours.
@@ -38,10 +38,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Which files an answer can have."""
-
     entry: str
-    """The one that a block without a name is."""
+    """The file that a block without a name is."""
     path: re.Pattern[str]
     """Matches the whole of an acceptable path."""
     folder: str
@@ -76,48 +74,36 @@ def extract(
     `tags`: language tags, lower case. `defines`: matches code that defines a name which the task declares.
     `layout`: None for answers that are one file, whatever blocks are called.
     """
-    visible, flags = _after_thinking(completion.replace("\r\n", "\n"))
+    _, thought, visible = completion.replace("\r\n", "\n").rpartition("</think>")
+    flags: list[str] = []
+    if not thought and "<think>" in visible:
+        visible, flags = visible.partition("<think>")[0], ["extract:unclosed_think"]
     blocks = _blocks(visible, tags)
     if not blocks:
         return Answer(visible.strip(), flags=tuple(flags))
-    files, named, rest = _files(blocks, tags, layout, flags)
+    named = [block for block in blocks if block.name and block.tag in tags] if layout and len(blocks) > 1 else []
+    rest = [block for block in blocks if block not in named]
+    files = {layout.path_of(block.name or ""): block for block in named} if layout else {}
+    if files.pop(None, None):
+        flags.append("extract:ignored_file")
     chosen = files.pop(layout.entry, None) if layout else None
-    chosen = chosen or _choose(rest or blocks, tags, defines)
+    if chosen is None:
+        written = [block for block in rest or blocks if block.text.strip()]
+        tagged = [block for block in written if block.tag in tags]
+        candidates = tagged or [block for block in written if not block.tag] or written or rest or blocks
+        chosen = ([block for block in candidates if defines and defines.search(block.text)] or candidates)[-1]
     if not all(block.closed for block in (chosen, *files.values())):
         flags.append("extract:unclosed_fence")
     starts, ends = [0, *(block.end for block in blocks)], [*(block.start for block in blocks), len(visible)]
     outside = [visible[start:end].strip() for start, end in zip(starts, ends, strict=True)]
     return Answer(
         text=chosen.text.strip("\n"),
-        blocks=len(blocks) - max(0, named - 1),
+        blocks=len(blocks) - max(0, len(named) - 1),
         prose_chars=sum(map(len, outside)),
         trailing_chars=len(outside[-1]),
         flags=tuple(flags),
-        files={path: block.text for path, block in files.items()},
+        files={path: block.text for path, block in files.items() if path},
     )
-
-
-def _files(
-    blocks: Sequence[_Block], tags: Collection[str], layout: Layout | None, flags: list[str]
-) -> tuple[dict[str, _Block], int, list[_Block]]:
-    """The blocks that name a file of the layout, how many they were, and the blocks that name none at all."""
-    named = [block for block in blocks if layout and block.name and block.tag in tags]
-    if layout is None or len(blocks) == 1 or not named:
-        return {}, 0, list(blocks)
-    places = [(layout.path_of(block.name or ""), block) for block in named]
-    if any(path is None for path, _ in places):
-        flags.append("extract:ignored_file")
-    files = {path: block for path, block in places if path is not None}
-    return files, len(named), [block for block in blocks if block not in named]
-
-
-def _after_thinking(completion: str) -> tuple[str, list[str]]:
-    before, mark, after = completion.rpartition("</think>")
-    if mark:
-        return after, []
-    if "<think>" in completion:
-        return completion.partition("<think>")[0], ["extract:unclosed_think"]
-    return after, []
 
 
 def _blocks(text: str, tags: Collection[str]) -> list[_Block]:
@@ -128,32 +114,24 @@ def _blocks(text: str, tags: Collection[str]) -> list[_Block]:
         closing = re.compile(rf"^[ \t]*{re.escape(opening[1][0])}{{{len(opening[1])},}}[ \t]*$", re.MULTILINE)
         end = closing.search(text, min(body, len(text)))
         stop, after = (end.start(), end.end()) if end else (len(text), len(text))
-        name = _name(opening[2] + opening[3], text[body:stop])
-        found.append(_Block(_tag(opening[2]), text[body:stop], opening.start(), after, end is not None, name))
+        info = opening[2] + opening[3]
+        name = _NAME_IN_INFO.search((info.partition(":")[2] or info)[:400]) or _NAME_IN_COMMENT.match(text[body:stop])
+        found.append(
+            _Block(
+                _tag(opening[2]), text[body:stop], opening.start(), after, end is not None, name[1] if name else None
+            )
+        )
         position = after
-    return found or [_inline(match, tags) for match in _INLINE_FENCE.finditer(text)]
-
-
-def _inline(match: re.Match[str], tags: Collection[str]) -> _Block:
-    words = match[1].split(maxsplit=1)
-    tagged = len(words) == 2 and _tag(words[0]) in tags  # else the first word is code
-    tag, text = (_tag(words[0]), words[1]) if tagged else ("", match[1])
-    return _Block(tag, text, match.start(), match.end(), closed=True)
+    if found:
+        return found
+    for inline in _INLINE_FENCE.finditer(text):
+        words = inline[1].split(maxsplit=1)
+        tagged = len(words) == 2 and _tag(words[0]) in tags  # else the first word is code
+        tag, code = (_tag(words[0]), words[1]) if tagged else ("", inline[1])
+        found.append(_Block(tag, code, inline.start(), inline.end(), closed=True))
+    return found
 
 
 def _tag(word: str) -> str:
     """`rust` of `Rust`, `language:rust`, `{.rust}`, `rust,ignore` and `rust:src/a.rs`."""
     return re.split("[,:]", word.lower().removeprefix("language:").removeprefix("{.").rstrip("}"))[0]
-
-
-def _name(info: str, text: str) -> str | None:
-    said = _NAME_IN_INFO.search((info.partition(":")[2] or info)[:400]) or _NAME_IN_COMMENT.match(text)
-    return said[1] if said else None
-
-
-def _choose(blocks: Sequence[_Block], tags: Collection[str], defines: re.Pattern[str] | None) -> _Block:
-    written = [block for block in blocks if block.text.strip()]
-    tagged = [block for block in written if block.tag in tags]
-    candidates = tagged or [block for block in written if not block.tag] or written or list(blocks)
-    fitting = [block for block in candidates if defines and defines.search(block.text)]
-    return (fitting or candidates)[-1]

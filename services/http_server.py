@@ -50,7 +50,7 @@ async def serve_on(
 
     `on_shutdown` is called before requests under way are waited for; it must end endless streams.
     """
-    server = (_Server if stop is None else _StoppedServer)(config, on_shutdown)
+    server = _Server(config, on_shutdown, handles_signals=stop is None)
     serving = asyncio.create_task(server.serve([found]))
     stopping = asyncio.create_task((stop or asyncio.Event()).wait())
     try:
@@ -64,9 +64,10 @@ async def serve_on(
 class _Server(uvicorn.Server):
     """Stops on a signal and returns; uvicorn's own then raises the signal again, before the caller can clean up."""
 
-    def __init__(self, config: uvicorn.Config, on_shutdown: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, on_shutdown: Callable[[], None], *, handles_signals: bool) -> None:
         super().__init__(config)
         self._on_shutdown = on_shutdown
+        self._handles_signals = handles_signals and threading.current_thread() is threading.main_thread()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._on_shutdown()
@@ -74,20 +75,10 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGTERM, signal.SIGINT)}
+        numbers = (signal.SIGTERM, signal.SIGINT) if self._handles_signals else ()
+        before = {number: signal.signal(number, self.handle_exit) for number in numbers}
         try:
             yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-
-class _StoppedServer(_Server):
-    """Handles no signals: the caller stops it."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield

@@ -10,7 +10,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
 
-from gradus.contract import Faulted, Graded, GraderDescription, GraderInfo, Submission, job_id_of, with_id
+from gradus.contract import Faulted, Graded, Submission, job_id_of, with_id
+from gradus.descriptions import GraderDescription, GraderInfo
 from gradus.errors import Misuse
 from services.graders.base import Grader, default_slots, load
 from services.worker import grade_with_retries

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from gradus.contract import Faulted, Graded
 from gradus.errors import Misuse
 from services.broker import Claim
-from services.broker.payload import JobPayload
+from services.broker.jobs import JobPayload
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
@@ -66,7 +66,11 @@ class Spans:
         """A span for a job that was answered now and claimed `seconds` before."""
         from opentelemetry.trace import SpanKind, StatusCode
 
-        parent = self._propagator.extract({"traceparent": _traceparent_of(claim) or ""})
+        try:
+            traceparent = JobPayload.model_validate_json(claim.job.payload).traceparent or ""
+        except ValidationError:
+            traceparent = ""
+        parent = self._propagator.extract({"traceparent": traceparent})
         ended_at = time.time_ns()
         span = self._tracer.start_span(
             f"grade {claim.job.grader}", parent, SpanKind.CONSUMER, start_time=ended_at - round(seconds * 1e9)
@@ -82,13 +86,6 @@ class Spans:
     def close(self) -> None:
         """Send what is left; takes as long as the collector does, at most its timeout."""
         self._provider.shutdown()
-
-
-def _traceparent_of(claim: Claim) -> str | None:
-    try:
-        return JobPayload.decode(claim.job.payload).traceparent
-    except ValidationError:
-        return None
 
 
 def _outcome(result: Graded | Faulted) -> dict[str, str | bool | float]:
@@ -109,14 +106,22 @@ def spans(service: str) -> Spans | None:
 
     Raises Misuse for what this cannot do, and when OpenTelemetry is not installed.
     """
-    exporter = _exporter_asked_for(os.environ)
-    if exporter is None:
+    asked = _exporter_asked_for(os.environ)
+    if asked is None:
         return None
     try:
         from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 
-        resource = Resource.create({"service.name": service}).merge(OTELResourceDetector().detect())
-        return Spans(resource, _exporter(exporter))
+        exporter: SpanExporter
+        if asked == "console":
+            from opentelemetry.sdk.trace.export import ConsoleSpanExporter
+
+            exporter = ConsoleSpanExporter()
+        else:
+            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+            exporter = OTLPSpanExporter()
+        return Spans(Resource.create({"service.name": service}).merge(OTELResourceDetector().detect()), exporter)
     except ModuleNotFoundError as error:
         if not (error.name or "").startswith("opentelemetry"):
             raise
@@ -137,13 +142,3 @@ def _exporter_asked_for(environ: Mapping[str, str]) -> str | None:
     if asked == "otlp" and protocol != "http/protobuf":
         raise Misuse(f"OTEL_EXPORTER_OTLP_PROTOCOL is http/protobuf here, not {protocol[:64]!r}")
     return asked
-
-
-def _exporter(asked: str) -> SpanExporter:
-    if asked == "console":
-        from opentelemetry.sdk.trace.export import ConsoleSpanExporter
-
-        return ConsoleSpanExporter()
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-
-    return OTLPSpanExporter()

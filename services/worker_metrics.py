@@ -19,16 +19,14 @@ MAX_FLAGS = 50
 """Kinds of flags that are told apart; the rest is counted as `other`."""
 
 
-class _Resets(Collector):
-    """Of all graders of this process: a worker has one."""
-
+class _BoxResets(Collector):
     def collect(self) -> Iterator[CounterMetricFamily]:
         about = "Persistent boxes that were lost and replaced"
         yield CounterMetricFamily("gradus_worker_box_resets", about, value=BOX_RESETS.number)
 
 
 class WorkerMetrics:
-    """See `services.worker.Observer`."""
+    """What a worker did with its jobs."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -42,16 +40,7 @@ class WorkerMetrics:
         self._dead_letters = self._counter("dead_letters", "Jobs that became dead letters")
         self._seconds = self._histogram("grade_seconds", "From claim to answer", SECONDS, "stage")
         self._rewards = self._histogram("reward", "Rewards of verdicts", REWARDS)
-        self.registry.register(_Resets())
-        self._start_at_zero()
-
-    def _counter(self, name: str, about: str, *labels: str) -> Counter:
-        return Counter(f"gradus_worker_{name}", about, labels, registry=self.registry)
-
-    def _histogram(self, name: str, about: str, buckets: Sequence[float], *labels: str) -> Histogram:
-        return Histogram(f"gradus_worker_{name}", about, labels, buckets=buckets, registry=self.registry)
-
-    def _start_at_zero(self) -> None:
+        self.registry.register(_BoxResets())
         # A series that first appears with its first fault has no rate before it: alerts would miss that one.
         for outcome in ("passed", "failed", "faulted", "dropped"):
             self._jobs.labels(outcome)
@@ -59,6 +48,12 @@ class WorkerMetrics:
             self._verdicts.labels(stage.value)
         for kind in FaultKind:
             self._faults.labels(kind.value)
+
+    def _counter(self, name: str, about: str, *labels: str) -> Counter:
+        return Counter(f"gradus_worker_{name}", about, labels, registry=self.registry)
+
+    def _histogram(self, name: str, about: str, buckets: Sequence[float], *labels: str) -> Histogram:
+        return Histogram(f"gradus_worker_{name}", about, labels, buckets=buckets, registry=self.registry)
 
     def claimed(self, claims: Sequence[Claim]) -> None:
         self._redelivered.inc(sum(claim.deliveries > 1 for claim in claims))
@@ -69,23 +64,17 @@ class WorkerMetrics:
             self._jobs.labels("faulted").inc()
             self._faults.labels(result.fault.kind.value).inc()
             self._seconds.labels("fault").observe(seconds)
-        else:
-            self._verdict(result, seconds)
-
-    def _verdict(self, verdict: Graded, seconds: float) -> None:
-        self._jobs.labels("passed" if verdict.passed else "failed").inc()
-        self._verdicts.labels(verdict.stage.value).inc()
-        self._seconds.labels(verdict.stage.value).observe(seconds)
-        self._rewards.observe(verdict.reward)
-        self._cpu.inc(verdict.cpu_ms / 1000)
-        for flag in verdict.flags:
-            self._flags.labels(self._kind_of(flag)).inc()
-
-    def _kind_of(self, flag: str) -> str:
-        kind = flag.partition(":")[0]
-        if len(self._flags_seen) < MAX_FLAGS:
-            self._flags_seen.add(kind)
-        return kind if kind in self._flags_seen else "other"
+            return
+        self._jobs.labels("passed" if result.passed else "failed").inc()
+        self._verdicts.labels(result.stage.value).inc()
+        self._seconds.labels(result.stage.value).observe(seconds)
+        self._rewards.observe(result.reward)
+        self._cpu.inc(result.cpu_ms / 1000)
+        for flag in result.flags:
+            kind = flag.partition(":")[0]
+            if len(self._flags_seen) < MAX_FLAGS:
+                self._flags_seen.add(kind)
+            self._flags.labels(kind if kind in self._flags_seen else "other").inc()
 
     def dropped(self) -> None:
         self._jobs.labels("dropped").inc()

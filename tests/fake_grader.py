@@ -15,13 +15,14 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
-from gradus.contract import Diagnostic, Faulted, Graded, GraderInfo, Stage, TestCount, faulted
+from gradus.contract import Diagnostic, Faulted, Graded, Stage, TestCount, faulted
+from gradus.descriptions import GraderInfo
 from gradus.errors import FaultKind
 from services.api.server import serve
 from services.api.settings import ApiSettings
 from services.broker import Broker, BrokerSettings, Claim
+from services.broker.jobs import JobPayload
 from services.broker.memory import MemoryBroker
-from services.broker.payload import JobPayload
 from services.event_loop import run
 
 INFO = GraderInfo(
@@ -73,7 +74,7 @@ class EchoWorker:
                     group.create_task(self._finish(claim))
 
     async def _finish(self, claim: Claim) -> None:
-        payload = JobPayload.decode(claim.job.payload)
+        payload = JobPayload.model_validate_json(claim.job.payload)
         completion = payload.submission.completion
         self.graded[completion] += 1
         if completion.startswith("hold"):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from gradus.contract import GraderDescription, GraderInfo, Stage
+from gradus.contract import Stage
+from gradus.descriptions import GraderDescription, GraderInfo
 from gradus.tasks import TASKS, task_class
 from services.graders.base.grader import BaseGrader
 

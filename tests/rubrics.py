@@ -18,7 +18,7 @@ __all__ = ["CODE_RUBRICS", "RUBRICS", "SCRUM_WEIGHTS", "SHIPPED", "STORY_RUBRICS
 
 
 def rubrics_of(grader: str) -> tuple[str, ...]:
-    return SHIPPED[grader].names if grader in SHIPPED else ()
+    return tuple(SHIPPED[grader].rubrics) if grader in SHIPPED else ()
 
 
 def score(facts: Any, rubric: str) -> Score:

@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from gradus.contract import explain
 from gradus.errors import Misuse
+from gradus.validation import explain
 from trainer.config import Count, FreshModel, ModelConfig, Section, nearest
 from trainer.strict_yaml import read_mapping
 

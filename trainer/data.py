@@ -16,13 +16,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gradus.contract import GraderName, explain
+from gradus.contract import GraderName
 from gradus.errors import Misuse
 from gradus.row_reader import SUFFIXES, Row
 from gradus.row_reader import read_rows as read_file
 from gradus.sprint_datasets import as_task_row, sprint_columns
 from gradus.tasks import task_class
 from gradus.tasks.base import Task
+from gradus.validation import explain
 from trainer.config import DataConfig, RowSource, WarmStart, nearest
 
 DESCRIBING = (

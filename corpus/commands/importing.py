@@ -83,7 +83,7 @@ def import_exercism(
     that need packages or crates which are not installed are rejected with the names of these.
     """
     from corpus.exercism import exercism_drafts
-    from gradus.contract import grader_named
+    from gradus.descriptions import grader_named
 
     if not folder.is_dir():
         raise Misuse(f"{folder}: is no folder")

@@ -38,7 +38,7 @@ def validate_tasks(
     some are not.
     """
     from corpus.task_validation import validate
-    from gradus.contract import grader_named
+    from gradus.descriptions import grader_named
     from gradus.row_reader import read_rows
     from services.graders.base import load
 
@@ -88,7 +88,7 @@ def mutate_tasks(
     """
     from corpus.files import checked_rows, refuse_existing, sibling_path, write_rows
     from corpus.repair_tasks import MutationOptions, break_tasks, mutations_for
-    from gradus.contract import grader_named
+    from gradus.descriptions import grader_named
     from services.graders.base import load
 
     name = grader_named(grader)
@@ -139,7 +139,7 @@ def write_trajectories(
     from corpus.files import checked_rows, refuse_existing, sibling_path, write_rows
     from corpus.trajectories import trajectories
     from corpus.trajectory_formats import Format
-    from gradus.contract import grader_named
+    from gradus.descriptions import grader_named
     from services.graders.base import load
 
     if format_ not in {one.value for one in Format}:

@@ -17,7 +17,8 @@ RUN python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['p
       print(*p['dependencies'], *p['optional-dependencies']['api'], sep='\n')" > wanted.txt \
  && pip install -c requirements.lock -r wanted.txt
 COPY . .
-RUN pip install --no-deps .
+# a checkout, because a wheel has the SDK alone; compiled here, because the image's user cannot write there
+RUN pip install --no-deps -e . && python -m compileall -q .
 
 FROM ${BASE_IMAGE}
 ARG VERSION=dev
@@ -30,6 +31,7 @@ RUN apt-get update \
  && rm -rf /var/lib/apt/lists/* \
  && useradd --uid 1000 --create-home --shell /usr/sbin/nologin gradus
 COPY --from=build /opt/gradus /opt/gradus
+COPY --from=build /src /src
 ENV PATH=/opt/gradus/venv/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 USER 1000:1000
 WORKDIR /tmp

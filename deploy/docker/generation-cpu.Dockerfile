@@ -18,7 +18,8 @@ COPY requirements-vllm.lock ./
 RUN pip install -c requirements-vllm.lock torch==2.13.0 \
  && pip install --no-deps -r requirements-vllm.lock
 COPY . .
-RUN pip install --no-deps --prefix /opt/own .
+# a checkout, because a wheel has the SDK alone; compiled here, because the image's user cannot write there
+RUN pip install --no-deps --prefix /opt/own -e . && python -m compileall -q .
 
 FROM ${BASE_IMAGE}
 ARG VERSION=dev
@@ -35,6 +36,7 @@ RUN apt-get update \
 COPY --from=build /opt/gradus /opt/gradus
 # on top, so that a change of it leaves the gigabytes below where they are
 COPY --from=build /opt/own /opt/gradus/venv
+COPY --from=build /src /src
 # without Dynamo: it would compile what is sampled with, and there is no compiler here
 ENV PATH=/opt/gradus/venv/bin:$PATH HF_HOME=/models HOME=/tmp TORCHDYNAMO_DISABLE=1 \
     PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1

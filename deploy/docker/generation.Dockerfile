@@ -10,7 +10,7 @@ LABEL org.opencontainers.image.title="gradus-generation" \
       org.opencontainers.image.version="${VERSION}"
 COPY . /src
 # vLLM's own packages hold all that `gradus vllm` imports, and must stay at the releases that they have
-RUN python3 -m pip install --no-cache-dir --no-deps /src \
+RUN python3 -m pip install --no-cache-dir --no-deps -e /src \
  && gradus vllm --help > /dev/null \
  && install -d -o 1000 -g 1000 /runs /models
 USER 1000:1000

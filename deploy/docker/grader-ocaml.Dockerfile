@@ -26,7 +26,8 @@ RUN python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['p
       print(*p['dependencies'], *p['optional-dependencies']['worker'], sep='\n')" > wanted.txt \
  && pip install -c requirements.lock -r wanted.txt
 COPY . .
-RUN pip install --no-deps .
+# a checkout, because a wheel has the SDK alone; compiled here, because the image's user cannot write there
+RUN pip install --no-deps -e . && python -m compileall -q .
 # the helper is native code: built here, where the C compiler is, and only run there
 RUN python -c "from services.graders.ocaml.toolchain import OcamlToolchain; OcamlToolchain()"
 
@@ -43,6 +44,7 @@ RUN apt-get update \
 COPY --from=build /toolchain/usr /usr
 COPY --from=build /toolchain/etc /etc
 COPY --from=build /opt/gradus /opt/gradus
+COPY --from=build /src /src
 ENV PATH=/opt/gradus/venv/bin:$PATH GRADUS_CACHE_DIR=/opt/gradus/cache PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 USER 1000:1000
 WORKDIR /tmp

@@ -38,7 +38,8 @@ RUN python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['p
 COPY --from=toolchain /opt/rust /opt/rust
 COPY --from=toolchain /opt/cargo /opt/cargo
 COPY . .
-RUN pip install --no-deps .
+# a checkout, because a wheel has the SDK alone; compiled here, because the image's user cannot write there
+RUN pip install --no-deps -e . && python -m compileall -q .
 # the harness, and crates if configs/graders/rust.yaml lists any: built here, where cargo is
 RUN PATH=/opt/cargo:$PATH python -c "from services.graders.rust.grader import RustGrader; RustGrader()"
 
@@ -55,6 +56,7 @@ RUN apt-get update \
 COPY --from=build /link /
 COPY --from=toolchain /opt/rust /opt/rust
 COPY --from=build /opt/gradus /opt/gradus
+COPY --from=build /src /src
 ENV PATH=/opt/gradus/venv/bin:/opt/rust/bin:$PATH GRADUS_CACHE_DIR=/opt/gradus/cache \
     PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 USER 1000:1000

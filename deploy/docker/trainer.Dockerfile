@@ -19,7 +19,8 @@ RUN python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['p
       print(*p['dependencies'], *p['optional-dependencies']['train'], sep='\n')" > wanted.txt \
  && pip install -c requirements.lock -r wanted.txt
 COPY . .
-RUN pip install --no-deps --prefix /opt/own .
+# a checkout, because a wheel has the SDK alone; compiled here, because the image's user cannot write there
+RUN pip install --no-deps --prefix /opt/own -e . && python -m compileall -q .
 
 FROM ${BASE_IMAGE}
 ARG VERSION=dev
@@ -35,6 +36,7 @@ RUN apt-get update \
 COPY --from=build /opt/gradus /opt/gradus
 # on top, so that a change of it leaves the gigabytes below where they are
 COPY --from=build /opt/own /opt/gradus/venv
+COPY --from=build /src /src
 COPY configs /opt/gradus/configs
 ENV PATH=/opt/gradus/venv/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 \
     HF_HOME=/tmp/huggingface HF_HUB_OFFLINE=1

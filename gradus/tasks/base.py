@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core.core_schema import DictSchema
 
 MAX_TEXT_CHARS = 1_000_000
 """Longest text in any field. A longer one is refused (413): no language model writes one, and graders would choke."""
@@ -27,10 +29,6 @@ def clean(text: str) -> str:
 
 Text = Annotated[str, AfterValidator(clean)]
 """A text without NUL and lone surrogates, at most `MAX_TEXT_CHARS` long."""
-RelativePath = Annotated[
-    str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*(/[A-Za-z0-9_][A-Za-z0-9_.\-]*)*$", max_length=128)
-]
-"""A path that stays below its folder and names no hidden file."""
 
 
 class Wire(BaseModel):
@@ -46,6 +44,14 @@ class RunLimits(Wire):
     memory_mb: Annotated[int, Field(ge=16, le=16384)] | None = None
 
 
+class _ClosedPatterns(GenerateJsonSchema):
+    """JSON Schema in which the fields of `dict[pattern, ...]` refuse other names, as pydantic does."""
+
+    def dict_schema(self, schema: DictSchema) -> JsonSchemaValue:
+        found = super().dict_schema(schema)
+        return found | {"additionalProperties": False} if "patternProperties" in found else found
+
+
 class Task(Wire):
     """What one grader's submissions ask. A subclass is the SDK's typed form of a grader's `task`."""
 
@@ -56,7 +62,7 @@ class Task(Wire):
     STAGES: ClassVar[tuple[str, ...]] = ()
     """Stages of grading (`gradus.contract.Stage`) in the order in which an answer passes them."""
     RATES: ClassVar[Mapping[str, str]] = {"tests": "passed"}
-    """Rates of an evaluation: name -> rule, see `gradus.contract.GraderDescription.rates`."""
+    """Rates of an evaluation: name -> rule, see `gradus.descriptions.GraderDescription.rates`."""
     FENCES: ClassVar[tuple[str, ...]] = ()
     """Info strings of code fences around answers, the usual one first; empty where answers are prose."""
 
@@ -69,11 +75,7 @@ class Task(Wire):
 
         It may accept more than the class, which has the last word, and refuses nothing that the class accepts as JSON.
         """
-        schema = cls.model_json_schema()
-        for node in _nodes(schema):
-            if "patternProperties" in node:  # of dict[pattern, ...]: pydantic refuses other names
-                node.setdefault("additionalProperties", False)
-        return schema
+        return cls.model_json_schema(schema_generator=_ClosedPatterns)
 
 
 class AnyTask(Task):
@@ -81,13 +83,3 @@ class AnyTask(Task):
 
     READS_PROMPT: ClassVar[bool] = True
     model_config = ConfigDict(extra="allow", frozen=True)
-
-
-def _nodes(schema: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(schema, dict):
-        yield schema
-        for value in schema.values():
-            yield from _nodes(value)
-    elif isinstance(schema, list):
-        for value in schema:
-            yield from _nodes(value)

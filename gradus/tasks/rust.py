@@ -7,7 +7,12 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from gradus.tasks.base import RelativePath, RunLimits, Task, Text, Wire
+from gradus.tasks.base import RunLimits, Task, Text, Wire
+
+RelativePath = Annotated[
+    str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*(/[A-Za-z0-9_][A-Za-z0-9_.\-]*)*$", max_length=128)
+]
+"""A path that stays below its folder and names no hidden file."""
 
 
 class StdioCase(Wire):

@@ -1,1 +1,1 @@
-"""The HTTP face of the graders: validates, queues, waits, answers. Judges nothing and imports no grader."""
+"""The HTTP API of the graders: validates, queues, waits, responds. Imports no grader."""

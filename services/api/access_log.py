@@ -5,21 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gradus.errors import Fault, InternalFault, boundary
 from services.api.metrics import Metrics
-from services.api.problems import problem
+from services.api.problems import CLIENT_CLOSED_REQUEST, problem
 from services.json_logging import where
 
 log = logging.getLogger("gradus.api")
 
 
 class AccessLogMiddleware:
-    """ASGI middleware."""
-
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
         self._metrics = metrics
@@ -45,23 +42,16 @@ class AccessLogMiddleware:
                 answer = problem(500, "the service failed on this request; its log says where")
                 await answer(scope, receive, noting)
         except asyncio.CancelledError:
-            # The server stops, and this request was under way for longer than it waits. That is no defect.
+            # The server stops, and this request took longer than its grace period. That is no defect.
             if not statuses:
                 answer = problem(503, "the service is stopping: ask again", headers={"retry-after": "1"})
                 await answer(scope, receive, noting)
         finally:
-            self._note(scope, statuses, time.monotonic() - started_at)
-
-    def _note(self, scope: Scope, statuses: list[int], seconds: float) -> None:
-        status = statuses[0] if statuses else 499
-        self._metrics.request(scope["method"], route_of(scope), status, seconds)
-        fields: dict[str, Any] = {
-            "method": scope["method"],
-            "route": route_of(scope),
-            "status": status,
-            "ms": round(seconds * 1000, 1),
-        }
-        log.info("request", extra={"fields": fields | fields_of(scope)})
+            seconds, status = time.monotonic() - started_at, statuses[0] if statuses else CLIENT_CLOSED_REQUEST
+            method, route = scope["method"], route_of(scope)
+            self._metrics.request(method, route, status, seconds)
+            fields = {"method": method, "route": route, "status": status, "ms": round(seconds * 1000, 1)}
+            log.info("request", extra={"fields": fields | fields_of(scope)})
 
 
 def route_of(scope: Scope) -> str:
@@ -70,6 +60,6 @@ def route_of(scope: Scope) -> str:
 
 
 def fields_of(scope: Scope) -> dict[str, str | int]:
-    """What the route found worth telling of its request."""
+    """Fields that the route added to the log line of its request."""
     fields: dict[str, str | int] = scope.get("state", {}).get("log_fields", {})
     return fields

@@ -91,16 +91,13 @@ def key_ring(key_hashes: Iterable[str], keys: str, keys_file: Path | None) -> Ke
     ring = [ApiKey(f"hash-{key_hash[:8]}", key_hash) for key_hash in key_hashes]
     ring += keys_in(keys.replace(";", "\n"), "GRADUS_API_KEYS")
     if keys_file is not None:
-        ring += _keys_of_file(keys_file)
+        where = f"GRADUS_API_KEYS_FILE ({keys_file})"
+        try:
+            found = keys_in(keys_file.read_text(), where)
+        except (OSError, UnicodeDecodeError) as error:
+            raise Misuse(f"{where} cannot be read: {type(error).__name__}") from None
+        if not found:
+            # A file that was emptied by mistake must not open the service to everybody.
+            raise Misuse(f"{where} holds no key; `gradus keys new NAME` prints one")
+        ring += found
     return KeyRing(tuple(ring))
-
-
-def _keys_of_file(path: Path) -> list[ApiKey]:
-    try:
-        found = keys_in(path.read_text(), f"GRADUS_API_KEYS_FILE ({path})")
-    except (OSError, UnicodeDecodeError) as error:
-        raise Misuse(f"GRADUS_API_KEYS_FILE ({path}) cannot be read: {type(error).__name__}") from None
-    if not found:
-        # A file that was emptied by mistake must not open the service to everybody.
-        raise Misuse(f"GRADUS_API_KEYS_FILE ({path}) holds no key; `gradus keys new NAME` prints one")
-    return found

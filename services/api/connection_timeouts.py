@@ -1,6 +1,6 @@
 """Connection timeouts: closes clients that send request headers too slowly or stop reading the response.
 
-The timeout of a request's body is the route's (`bodies`). docs/operations.md promises all three (Limits). The timer
+The timeout of a request body is that of `grade_request`. docs/operations.md promises all three (Limits). The timer
 costs less than 1 % of the CPU of a request with one submission.
 """
 
@@ -14,7 +14,7 @@ import h11
 from prometheus_client import Gauge
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from gradus.contract import Problem
+from gradus.rest import Problem
 
 
 class HeaderTimeoutProtocol(H11Protocol):

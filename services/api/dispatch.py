@@ -7,29 +7,20 @@ cached already is not queued again.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from weakref import WeakSet
 
 from pydantic import ValidationError
 
-from gradus.contract import (
-    RESULT,
-    Faulted,
-    Graded,
-    GradeRequest,
-    GraderInfo,
-    faulted,
-    ids_of,
-    job_id_of,
-    with_id,
-)
+from gradus.contract import RESULT, Faulted, Graded, GradeRequest, faulted, job_id_of, with_id
+from gradus.descriptions import GraderDescription
 from gradus.errors import FaultKind, QueueFault
-from services.api.grader_registry import GraderRegistry, Known
-from services.api.metrics import Metrics, Waiting
-from services.broker import DEFAULT_FAIR_SHARE, Broker, FairShare, Job, QueueFull
-from services.broker.payload import JobPayload
+from services.api.grader_registry import GraderRegistry
+from services.api.metrics import Metrics
+from services.broker import Broker, FairShare, Job, QueueFull
+from services.broker.jobs import JobPayload
 from services.tracing import TRACEPARENT
 
 Deliver = Callable[[Graded | Faulted], None]
@@ -37,42 +28,39 @@ Deliver = Callable[[Graded | Faulted], None]
 ASK_FIRST = 16
 """A batch of more jobs asks which have a verdict before it sends their texts; for fewer the question costs more."""
 LOOK_S = 1.0
-"""How often somebody who waits looks whether the grader is still alive."""
+"""Seconds between looks whether the grader of a waiting batch is still alive."""
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Batch:
-    """One request on its way."""
+    """The submissions of one request on their way."""
 
     grader: str
     deadline_s: float
-    ends_at: float
-    """Of `time.monotonic`."""
-    began_at: float = field(default_factory=time.monotonic, kw_only=True)
-    fair_share: FairShare = DEFAULT_FAIR_SHARE
-    submission_ids: dict[str, list[str]] = field(default_factory=dict)
-    """By job: who asked for it."""
+    fair_share: FairShare
+    submission_ids: list[str]
+    """In the order of the request."""
+    began_at: float = field(default_factory=time.monotonic)
+    asking: dict[str, list[str]] = field(default_factory=dict)
+    """Job id -> ids of its submissions."""
     jobs: dict[str, Job] = field(default_factory=dict)
-    """Those without a result yet, by id."""
+    """Jobs without a result yet, by id."""
     cached: dict[str, Graded] = field(default_factory=dict)
-    """Verdicts that were there before the request, by job."""
+    """Verdicts that were there before the request, by job id."""
     renewed: set[str] = field(default_factory=set)
-    """Jobs that were submitted again because somebody else's deadline had ended them."""
+    """Jobs that were submitted again because another request's deadline had ended them."""
     unqueued: list[str] = field(default_factory=list)
-    """Submissions that became no jobs, because no grader was there to say its revision."""
+    """Submissions that became no jobs, because no live grader gave its revision."""
 
     def remaining_s(self) -> float:
-        return max(self.ends_at - time.monotonic(), 0.0)
+        return max(self.began_at + self.deadline_s - time.monotonic(), 0.0)
 
-    def results_for(self, job_id: str, result: Graded | Faulted) -> list[Graded | Faulted]:
-        asking = self.submission_ids[job_id]
-        return [result if result.id == one else with_id(result, one) for one in asking]  # copying is what costs here
-
-    def faults(self, kind: FaultKind, message: str) -> list[Graded | Faulted]:
-        """A fault for every submission that has no result; afterwards none is waiting."""
-        waiting = self.unqueued + [one for job_id in self.jobs for one in self.submission_ids[job_id]]
-        self.unqueued, self.jobs = [], {}
-        return [faulted(one, kind, f"{self.grader} submission {one!r}: {message}", retryable=True) for one in waiting]
+    def take_cached(self, texts: dict[str, str]) -> None:
+        for job_id, text in texts.items():
+            # A stored fault is no verdict: submitting the job again asks for a better result.
+            if isinstance(result := result_of(text, job_id), Graded):
+                self.cached[job_id] = result.model_copy(update={"cached": True})
+                del self.jobs[job_id]
 
 
 class GradingDispatcher:
@@ -80,37 +68,36 @@ class GradingDispatcher:
         self._broker = broker
         self._registry = registry
         self._metrics = metrics
-        self._open: WeakSet[Batch] = WeakSet()
-        self._last_result_at: dict[str, float] = {}
+        self.batches: WeakSet[Batch] = WeakSet()
+        """Batches that may have jobs without a result."""
+        self.last_result_at: dict[str, float] = {}
+        """Time of the last result by grader, of `time.monotonic`."""
 
-    async def begin(self, grader: Known, request: GradeRequest, fair_share: FairShare = DEFAULT_FAIR_SHARE) -> Batch:
+    async def begin(self, grader: GraderDescription, request: GradeRequest, fair_share: FairShare) -> Batch:
         """Queue what has no cached verdict. Raises Misuse for the rubric, QueueFull, QueueFault: then nothing is.
 
-        Without a live grader, after a grace period, nothing is queued either and `settle` says so.
+        Without a live grader, after a grace period, nothing is queued either and `settle` gives faults.
         """
-        name = grader.description.name
-        batch = Batch(name, request.deadline_s, time.monotonic() + request.deadline_s, fair_share)
-        if not request.submissions:
-            return batch
-        info = await self._registry.find(name, request.rubric, request.deadline_s)
+        name, ids = grader.name, [submission.id for submission in request.submissions]
+        batch = Batch(name, request.deadline_s, fair_share, ids)
+        info = await self._registry.find(name, request.rubric, request.deadline_s) if ids else None
         if info is None:
-            batch.unqueued = ids_of(request.submissions)
+            batch.unqueued = ids
             return batch
-        _make_jobs(batch, info, request, grader.description.reads_prompt)
+        rubric = request.rubric or info.rubrics[0]
+        deadline = time.time() + request.deadline_s
+        traceparent = TRACEPARENT.get()
+        for submission in request.submissions:
+            job_id = job_id_of(info.grader, rubric, submission, reads_prompt=grader.reads_prompt)
+            batch.asking.setdefault(job_id, []).append(submission.id)
+            if job_id not in batch.jobs:
+                payload = JobPayload(submission=submission, rubric=rubric, deadline=deadline, traceparent=traceparent)
+                batch.jobs[job_id] = Job(job_id, name, payload.encode())
         if len(batch.jobs) > ASK_FIRST:
-            _take_cached(batch, await self._broker.results(list(batch.jobs)))
-        self._open.add(batch)
-        _take_cached(batch, await self._broker.submit(list(batch.jobs.values()), fair_share))
+            batch.take_cached(await self._broker.results(list(batch.jobs)))
+        self.batches.add(batch)
+        batch.take_cached(await self._broker.submit(list(batch.jobs.values()), fair_share))
         return batch
-
-    def waiting(self, grader: str) -> Waiting:
-        """What this process waits for now."""
-        now = time.monotonic()
-        batches = [batch for batch in self._open if batch.grader == grader and batch.jobs]
-        oldest = min((batch.began_at for batch in batches), default=now)
-        # A burst is served in its turn: as long as results come, the one that waits longest is no sign of anything.
-        stalled_since = max(oldest, self._last_result_at.get(grader, oldest))
-        return Waiting(sum(len(batch.jobs) for batch in batches), now - oldest, now - stalled_since if batches else 0.0)
 
     async def settle(self, batch: Batch, deliver: Deliver) -> None:
         """`deliver` one result for every submission, in order of completion; the deadline's faults last.
@@ -118,97 +105,66 @@ class GradingDispatcher:
         Raises QueueFault when the broker goes away: what was delivered stands, the rest is waiting still.
         """
         for job_id, verdict in batch.cached.items():
-            self._give(batch, batch.results_for(job_id, verdict), deliver)
+            self._give(batch, job_id, verdict, deliver)
         lost = bool(batch.unqueued)
         while batch.jobs and batch.remaining_s() and not lost:
-            await self._collect(batch, deliver)
-            lost = bool(batch.jobs) and await self._registry.is_lost(batch.grader)
-        if batch.jobs or batch.unqueued:
-            await self._end(batch, deliver)
-
-    def fail(self, batch: Batch, fault: QueueFault, deliver: Deliver) -> None:
-        """`deliver` this fault for everything that is waiting."""
-        self._give(batch, batch.faults(fault.kind, fault.message), deliver)
-
-    @asynccontextmanager
-    async def cancel_on_exit(self, batch: Batch) -> AsyncIterator[None]:
-        """Whoever leaves the block while jobs are waiting gives them up."""
-        try:
-            yield
-        finally:
-            if batch.jobs:
-                with suppress(QueueFault):
-                    await self._broker.cancel(batch.grader, list(batch.jobs))
-
-    async def _collect(self, batch: Batch, deliver: Deliver) -> None:
-        # `deliver` does not await, on purpose: this generator is then run to its end or cancelled inside, never left.
-        async for job_id, text in self._broker.wait(list(batch.jobs), min(LOOK_S, batch.remaining_s())):
-            result = result_of(text, job_id)
-            if _is_somebody_elses_deadline(batch, job_id, result) and await self._submit_again(batch, job_id):
-                continue
-            del batch.jobs[job_id]
-            self._give(batch, batch.results_for(job_id, result), deliver)
-
-    async def _submit_again(self, batch: Batch, job_id: str) -> bool:
-        batch.renewed.add(job_id)
-        try:
-            await self._broker.submit([batch.jobs[job_id]], batch.fair_share)
-        except QueueFull:
-            return False
-        return True
-
-    async def _end(self, batch: Batch, deliver: Deliver) -> None:
-        if batch.jobs:
-            await self._broker.cancel(batch.grader, list(batch.jobs))
+            # `deliver` does not await: this generator is run to its end or cancelled inside, never left.
+            async for job_id, text in self._broker.wait(list(batch.jobs), min(LOOK_S, batch.remaining_s())):
+                result = result_of(text, job_id)
+                is_late = isinstance(result, Faulted) and result.fault.kind is FaultKind.DEADLINE
+                if is_late and job_id not in batch.renewed and batch.remaining_s():
+                    # A shared job ends with the deadline of the request that queued it; this one may have more time.
+                    batch.renewed.add(job_id)
+                    with suppress(QueueFull):
+                        await self._broker.submit([batch.jobs[job_id]], batch.fair_share)
+                        continue
+                del batch.jobs[job_id]
+                self._give(batch, job_id, result, deliver)
+            lost = bool(batch.jobs) and await self._registry.is_absent(batch.grader, self._registry.grace_s)
+        if not batch.jobs and not batch.unqueued:
+            return
+        await self.cancel(batch)
         if await self._registry.is_absent(batch.grader):
-            kind = FaultKind.QUEUE
             command = f"gradus worker {batch.grader} --redis redis://..."
-            message = f"no {batch.grader} grader is running: start one with `{command}`"
+            kind, message = FaultKind.QUEUE, f"no {batch.grader} grader is running: start one with `{command}`"
         else:
-            kind = FaultKind.DEADLINE
             depth = await self._broker.depth(batch.grader)
-            message = (
-                f"no verdict within {batch.deadline_s:g} s; the queue holds {depth} jobs: "
-                "allow more time or add workers"
-            )
-        self._give(batch, batch.faults(kind, message), deliver)
+            seen = f"no verdict within {batch.deadline_s:g} s; the queue holds {depth} jobs"
+            kind, message = FaultKind.DEADLINE, f"{seen}: allow more time or add workers"
+        self._fail(batch, kind, message, deliver)
 
-    def _give(self, batch: Batch, results: list[Graded | Faulted], deliver: Deliver) -> None:
-        self._last_result_at[batch.grader] = time.monotonic()
-        for result in results:
+    async def settle_or_fail(self, batch: Batch, deliver: Deliver) -> None:
+        """`settle`; when the broker goes away, `deliver` its fault for every submission that waits."""
+        try:
+            await self.settle(batch, deliver)
+        except QueueFault as fault:
+            self._fail(batch, fault.kind, fault.message, deliver)
+
+    async def cancel(self, batch: Batch) -> None:
+        """Withdraw the jobs without a result, if there are any."""
+        if batch.jobs:
+            with suppress(QueueFault):
+                await self._broker.cancel(batch.grader, list(batch.jobs))
+
+    def _give(self, batch: Batch, job_id: str, result: Graded | Faulted, deliver: Deliver) -> None:
+        self.last_result_at[batch.grader] = time.monotonic()
+        for one in batch.asking[job_id]:
             self._metrics.result(batch.grader, result)
-            deliver(result)
+            deliver(result if result.id == one else with_id(result, one))  # copying is what costs here
 
-
-def _take_cached(batch: Batch, texts: dict[str, str]) -> None:
-    for job_id, text in texts.items():
-        # A fault that is still lying there is no verdict: submitting the job again asks for a better answer.
-        if isinstance(result := result_of(text, job_id), Graded):
-            batch.cached[job_id] = result.model_copy(update={"cached": True})
-            del batch.jobs[job_id]
-
-
-def _make_jobs(batch: Batch, info: GraderInfo, request: GradeRequest, reads_prompt: bool) -> None:
-    rubric = request.rubric or info.rubrics[0]
-    deadline = time.time() + request.deadline_s
-    traceparent = TRACEPARENT.get()
-    for submission in request.submissions:
-        job_id = job_id_of(info.grader, rubric, submission, reads_prompt=reads_prompt)
-        batch.submission_ids.setdefault(job_id, []).append(submission.id)
-        if job_id not in batch.jobs:
-            payload = JobPayload(submission=submission, rubric=rubric, deadline=deadline, traceparent=traceparent)
-            batch.jobs[job_id] = Job(job_id, batch.grader, payload.encode())
+    def _fail(self, batch: Batch, kind: FaultKind, message: str, deliver: Deliver) -> None:
+        """`deliver` a fault for every submission without a result; afterwards none waits."""
+        self.last_result_at[batch.grader] = time.monotonic()
+        for one in batch.unqueued + [one for job_id in batch.jobs for one in batch.asking[job_id]]:
+            fault = faulted(one, kind, f"{batch.grader} submission {one!r}: {message}", retryable=True)
+            self._metrics.result(batch.grader, fault)
+            deliver(fault)
+        batch.unqueued, batch.jobs = [], {}
 
 
 def result_of(text: str, job_id: str) -> Graded | Faulted:
-    """What a worker answered; an answer that is none is a fault too."""
+    """The result that a worker sent; a text that is none is a fault."""
     try:
         return RESULT.validate_json(text)
     except ValidationError:
         return faulted(job_id, FaultKind.INTERNAL, "the worker's answer is no result", retryable=False)
-
-
-def _is_somebody_elses_deadline(batch: Batch, job_id: str, result: Graded | Faulted) -> bool:
-    """A shared job ends with the deadline of whoever asked first; this request may have more time."""
-    late = isinstance(result, Faulted) and result.fault.kind is FaultKind.DEADLINE
-    return late and job_id not in batch.renewed and batch.remaining_s() > 0

@@ -1,8 +1,8 @@
-"""Asynchronous jobs: a request that is answered with an id now and with results later. Grades by way of `grading`.
+"""Asynchronous jobs: a request that is answered with an id now and with results later.
 
-What stands under an id is remembered by the broker, so that any API process can answer for it. The process that took
-the request watches it to its end; if that process dies, the others still find the verdicts and, past the deadline,
-answer faults for the rest.
+The broker keeps what an id stands for, so that any API process can answer for it. The process that took the request
+watches it to its end; if that process dies, the others still find the verdicts and, past the deadline, answer faults
+for the rest.
 """
 
 from __future__ import annotations
@@ -12,35 +12,18 @@ import re
 import secrets
 import time
 from collections.abc import Callable
-from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
-from gradus.contract import (
-    Faulted,
-    Graded,
-    GradeRequest,
-    GraderName,
-    JobState,
-    JobStatus,
-    Result,
-    faulted,
-    ids_of,
-    with_id,
-)
-from gradus.errors import FaultKind, Misuse, QueueFault
+from gradus.contract import Faulted, Graded, GraderName, Result, faulted, with_id
+from gradus.errors import FaultKind
+from gradus.rest import JobState, JobStatus
 from services.api.dispatch import Batch, GradingDispatcher, result_of
-from services.api.grader_registry import Known
-from services.broker import DEFAULT_FAIR_SHARE, Broker, FairShare
+from services.api.problems import Refused
+from services.broker import Broker
 
 WATCH_SLACK_S = 10.0
-"""This long after the deadline the watching process must have said how it ended; else it has died."""
-
-
-class UnknownJob(Misuse):
-    """No job has that id, or its time is over."""
-
-    status: ClassVar[int] = 404
+"""Seconds after the deadline at which a process that watches without storing results counts as dead."""
 
 
 class _Group(BaseModel):
@@ -58,17 +41,16 @@ class _Group(BaseModel):
 
 
 class Jobs:
-    def __init__(self, broker: Broker, grading: GradingDispatcher, ttl_s: float) -> None:
+    def __init__(self, broker: Broker, dispatcher: GradingDispatcher, ttl_s: float) -> None:
         self._broker = broker
-        self._grading = grading
+        self._dispatcher = dispatcher
         self._ttl_s = ttl_s
         self._watchers: set[asyncio.Task[None]] = set()
 
-    async def start(self, grader: Known, request: GradeRequest, fair_share: FairShare = DEFAULT_FAIR_SHARE) -> str:
-        """Queue the request and return the id to ask for. Raises what `Grading.begin` raises."""
-        batch = await self._grading.begin(grader, request, fair_share)
-        job_of = {one: job_id for job_id, asked in batch.submission_ids.items() for one in asked}
-        items = tuple((one, job_of.get(one, "")) for one in ids_of(request.submissions))
+    async def start(self, batch: Batch) -> str:
+        """Wait for the results of `batch` in the background. Returns the id under which they are remembered."""
+        job_of = {one: job_id for job_id, asking in batch.asking.items() for one in asking}
+        items = tuple((one, job_of.get(one, "")) for one in batch.submission_ids)
         group = _Group(grader=batch.grader, deadline=time.time() + batch.remaining_s(), items=items)
         group_id = secrets.token_urlsafe(24)
         await self._remember(group_id, group)
@@ -79,14 +61,7 @@ class Jobs:
 
     async def _watch(self, group_id: str, group: _Group, batch: Batch) -> None:
         found: dict[str, Graded | Faulted] = {}
-
-        def keep(result: Graded | Faulted) -> None:
-            found[result.id] = result
-
-        try:
-            await self._grading.settle(batch, keep)
-        except QueueFault as fault:
-            self._grading.fail(batch, fault, keep)
+        await self._dispatcher.settle_or_fail(batch, lambda result: found.update({result.id: result}))
         results = tuple(found[submission_id] for submission_id, _ in group.items)
         await self._remember(group_id, group.model_copy(update={"results": results}))
 
@@ -95,39 +70,34 @@ class Jobs:
         await self._broker.put_note(f"job:{group_id}", group.model_dump_json(), ttl_s)
 
     async def status(self, group_id: str, may_use: Callable[[str], bool]) -> JobStatus:
-        """Raises UnknownJob, also for a job of a grader that the caller may not use."""
+        """The state of a job. Raises Refused (404), also for a job of a grader that the caller may not use."""
         text = None
         if re.fullmatch(r"[A-Za-z0-9_-]{32}", group_id):
             text = await self._broker.get_note(f"job:{group_id}")
         group = _Group.model_validate_json(text) if text is not None else None
         if group is None or not may_use(group.grader):
-            raise UnknownJob("there is no job with this id, or its time is over; submit it again")
-        results = group.results or await self._found(group)
-        state = JobState.DONE if len(results) == len(group.items) else JobState.RUNNING if results else JobState.QUEUED
+            raise Refused(404, "there is no job with this id, or its time is over; submit it again")
+        found: list[Graded | Faulted] = list(group.results or ())
+        if not found:
+            texts = await self._broker.results([job_id for _, job_id in group.items])
+            unwatched = time.time() > group.deadline + WATCH_SLACK_S
+            for one, job_id in group.items:
+                if job_id in texts:
+                    found.append(with_id(result_of(texts[job_id], job_id), one))
+                elif unwatched:
+                    message = f"submission {one!r}: no verdict before the deadline"
+                    found.append(faulted(one, FaultKind.DEADLINE, message, retryable=True))
+        state = JobState.DONE if len(found) == len(group.items) else JobState.RUNNING if found else JobState.QUEUED
         return JobStatus(
             id=group_id,
             status=state,
-            done=len(results),
+            done=len(found),
             total=len(group.items),
-            results=results if state is JobState.DONE else None,
+            results=tuple(found) if state is JobState.DONE else None,
         )
-
-    async def _found(self, group: _Group) -> tuple[Graded | Faulted, ...]:
-        """The results that are there by now, in order; all, once the deadline passed and nobody watches any more."""
-        texts = await self._broker.results([job_id for _, job_id in group.items])
-        known = {job_id: result_of(text, job_id) for job_id, text in texts.items()}
-        found = [with_id(known[job_id], one) if job_id in known else None for one, job_id in group.items]
-        if time.time() > group.deadline + WATCH_SLACK_S:
-            return tuple(result or _unwatched(one) for result, (one, _) in zip(found, group.items, strict=True))
-        return tuple(result for result in found if result is not None)
 
     async def close(self) -> None:
         """Stop watching. The jobs stay queued: other processes can answer for them."""
         for watcher in self._watchers:
             watcher.cancel()
         await asyncio.gather(*self._watchers, return_exceptions=True)
-
-
-def _unwatched(submission_id: str) -> Faulted:
-    message = f"submission {submission_id!r}: no verdict before the deadline"
-    return faulted(submission_id, FaultKind.DEADLINE, message, retryable=True)

@@ -16,19 +16,11 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from gradus.contract import (
-    Faulted,
-    Graded,
-    GraderDescription,
-    GradeRequest,
-    GradeResponse,
-    GraderList,
-    JobStatus,
-    Problem,
-    RawSubmission,
-)
+from gradus.contract import Faulted, Graded, GradeRequest, RawSubmission
+from gradus.descriptions import GraderDescription, GraderList
+from gradus.rest import GradeResponse, JobStatus, Problem
+from services.api.grade_request import PRIORITIES, RUN_NAME
 from services.api.grader_registry import GraderRegistry
-from services.api.scheduling_headers import PARAMETERS
 
 VERSION = "1"
 ABOUT = "Grades what language models write. Every 4xx and 5xx answer is `application/problem+json`."
@@ -92,6 +84,30 @@ GRADERS = _shown(
     },
 )
 
+PARAMETERS: list[dict[str, Any]] = [
+    {
+        "name": "Gradus-Run",
+        "in": "header",
+        "description": "Runs take turns in the queue. Default: the name of the API key.",
+        "schema": {"type": "string", "pattern": f"^{RUN_NAME}$"},
+    },
+    {
+        "name": "Gradus-Priority",
+        "in": "header",
+        "description": "Evaluation comes before training.",
+        "schema": {"type": "string", "enum": PRIORITIES, "default": "training"},
+    },
+    *(
+        {
+            "name": name.lower(),
+            "in": "header",
+            "deprecated": True,
+            "description": f"Old name of `Gradus-{name}`, for one release. Ignored where it holds something else.",
+            "schema": {"type": "string"},
+        }
+        for name in ("Run", "Priority")
+    ),
+]
 GRADE_BODY: dict[str, Any] = {
     "parameters": PARAMETERS,
     "requestBody": {"required": True, "content": {"application/json": {}}},
@@ -169,7 +185,7 @@ def install(app: FastAPI, registry: GraderRegistry) -> None:
     written_for: list[GraderDescription] = []
 
     def document() -> dict[str, Any]:
-        known = registry.descriptions()
+        known = [one.description for one in registry.known.values()]
         if app.openapi_schema is None or known != written_for:
             app.openapi_schema, written_for[:] = _document(app, known), known
         return app.openapi_schema

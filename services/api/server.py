@@ -8,15 +8,14 @@ from functools import partial
 from typing import cast
 
 import uvicorn
-from fastapi import FastAPI
 
+from gradus.errors import Misuse
 from services.api.app import create_app
-from services.api.auth import refuse_open_service
 from services.api.connection_timeouts import HeaderTimeoutProtocol, set_send_timeout
 from services.api.settings import ApiSettings
 from services.broker import Broker
 from services.broker.from_url import open_broker
-from services.http_server import listener, serve_on, url_of
+from services.http_server import is_loopback, listener, serve_on, url_of
 from services.json_logging import json_lines
 
 
@@ -45,28 +44,38 @@ async def serve(
         set_send_timeout(found, settings.send_timeout_s)
         if on_ready is not None:
             on_ready(url_of(found))
+        app = create_app(used, settings)
+        protocol = partial(
+            HeaderTimeoutProtocol,
+            header_timeout_s=settings.header_timeout_s,
+            connections_open=app.state.api.metrics.connections,
+        )
+        config = uvicorn.Config(
+            app,
+            http=cast(type[asyncio.Protocol], protocol),
+            ws="none",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=settings.keep_alive_s,
+            timeout_graceful_shutdown=settings.shutdown_grace_s,
+            lifespan="on",
+        )
         with json_lines():
-            await serve_on(_config(create_app(used, settings), settings), found, stop)
+            await serve_on(config, found, stop)
     finally:
         if used is not broker:
             await used.close()
 
 
-def _config(app: FastAPI, settings: ApiSettings) -> uvicorn.Config:
-    protocol = partial(
-        HeaderTimeoutProtocol,
-        header_timeout_s=settings.header_timeout_s,
-        connections_open=app.state.api.metrics.connections,
-    )
-    return uvicorn.Config(
-        app,
-        http=cast(type[asyncio.Protocol], protocol),
-        ws="none",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        timeout_keep_alive=settings.keep_alive_s,
-        timeout_graceful_shutdown=settings.shutdown_grace_s,
-        lifespan="on",
+def refuse_open_service(host: str, settings: ApiSettings) -> None:
+    """Raises Misuse for a service without keys that other machines could reach."""
+    if settings.key_ring().keys or settings.allow_anonymous or is_loopback(host):
+        return
+    raise Misuse(
+        f"refusing to serve on {host or 'every address'} without API keys: anybody who reaches it could run code here. "
+        "Make a key with `gradus keys new NAME` and name the file that holds its line in GRADUS_API_KEYS_FILE, or bind "
+        "to 127.0.0.1, or, inside a network that is closed already (a compose network without published ports), set "
+        "GRADUS_API_ALLOW_ANONYMOUS=true"
     )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -11,13 +9,8 @@ from services.api.access_log import fields_of, route_of
 from services.api.metrics import METHODS
 from services.tracing import Spans
 
-if TYPE_CHECKING:
-    from opentelemetry.trace import Span
-
 
 class TracingMiddleware:
-    """ASGI middleware."""
-
     def __init__(self, app: ASGIApp, spans: Spans) -> None:
         self._app = app
         self._spans = spans
@@ -26,29 +19,21 @@ class TracingMiddleware:
         if scope["type"] != "http" or not scope["path"].startswith("/v1/"):
             await self._app(scope, receive, send)
             return
+        from opentelemetry.trace import StatusCode
+
         with self._spans.request(Headers(scope=scope)) as span:
 
             async def noting(message: Message) -> None:
                 if message["type"] == "http.response.start":
-                    _note_status(span, message["status"])
+                    span.set_attribute("http.response.status_code", message["status"])
+                    if message["status"] >= 500:
+                        span.set_status(StatusCode.ERROR)
                 await send(message)
 
             try:
                 await self._app(scope, receive, noting)
             finally:
-                _name(span, scope)
-
-
-def _note_status(span: Span, status: int) -> None:
-    from opentelemetry.trace import StatusCode
-
-    span.set_attribute("http.response.status_code", status)
-    if status >= 500:
-        span.set_status(StatusCode.ERROR)
-
-
-def _name(span: Span, scope: Scope) -> None:
-    method = scope["method"] if scope["method"] in METHODS else "_OTHER"
-    span.update_name(f"{method} {route_of(scope)}")
-    span.set_attributes({"http.request.method": method, "http.route": route_of(scope)})
-    span.set_attributes({f"gradus.{name}": value for name, value in fields_of(scope).items()})
+                method = scope["method"] if scope["method"] in METHODS else "_OTHER"
+                span.update_name(f"{method} {route_of(scope)}")
+                span.set_attributes({"http.request.method": method, "http.route": route_of(scope)})
+                span.set_attributes({f"gradus.{name}": value for name, value in fields_of(scope).items()})

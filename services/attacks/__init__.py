@@ -1,15 +1,65 @@
-"""Corpora of hostile answers, a folder per grader: in `tests/attack/` of a checkout, `corpora/` when installed."""
+"""Corpora of hostile answers: where a grader's corpus is, and what `gradus attack` needs of one.
+
+The corpus is the folder `attacks` beside the module of the grader. Those of the shipped graders are in `tests/attack/`
+of the checkout.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
+from gradus.contract import Faulted, Graded, Submission
 from gradus.errors import Misuse
+from services.graders.base import installed
 
 
-def attacks(grader: str) -> Path:
+class Line(NamedTuple):
+    """What the command prints of one attack."""
+
+    word: str
+    """`held`, `known` for an attack that is known to pay, or `THROUGH`."""
+    text: str
+    problem: str | None
+    """None where all is as it should be."""
+
+
+class Corpus(Protocol):
+    @property
+    def words(self) -> Sequence[str]:
+        """Words that its lines may have."""
+        ...
+
+    def submissions(self) -> list[Submission]:
+        """What to grade."""
+        ...
+
+    def lines(self, results: Iterable[Graded | Faulted]) -> Iterator[Line]:
+        """One line per attack, from the results of `submissions` in their order."""
+        ...
+
+
+def corpus_folder(grader: str) -> Path:
     """The folder of hostile answers for a grader. Raises Misuse when there is none."""
-    for folder in (Path(__file__).parent / "corpora", Path(__file__).parents[2] / "tests" / "attack"):
-        if (folder / grader).is_dir():
-            return folder / grader
+    folders = [Path(__file__).parents[2] / "tests" / "attack" / grader]
+    if point := installed().get(grader):
+        package = find_spec(point.module.rpartition(".")[0])
+        folders += [Path(place) / "attacks" for place in (package and package.submodule_search_locations) or ()]
+    for folder in folders:
+        if folder.is_dir():
+            return folder
     raise Misuse(f"there is no corpus of attacks on the grader {grader!r}")
+
+
+def load_corpus(grader: str) -> Corpus:
+    """A folder with `corpus.yaml` holds attacks on one task, any other one attacks on the shipped story tasks.
+
+    Raises Misuse when there is no corpus, and for a file that cannot be read.
+    """
+    from services.attacks.code import FILE, CodeCorpus
+    from services.attacks.stories import StoryCorpus
+
+    folder = corpus_folder(grader)
+    return CodeCorpus.read(grader, folder) if (folder / FILE).is_file() else StoryCorpus()

@@ -18,12 +18,13 @@ from typing import Annotated, Any, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from gradus.contract import Faulted, Graded, StorySubmission, Submission, TaskSubmission, explain
+from gradus.contract import Faulted, Graded, StorySubmission, Submission, TaskSubmission
 from gradus.errors import Misuse
 from gradus.resources import configs
 from gradus.row_reader import read_rows
 from gradus.tasks.story import StoryTask
-from services.attacks import attacks
+from gradus.validation import explain
+from services.attacks import Line, corpus_folder
 from services.attacks.code import fill_placeholders
 
 T = TypeVar("T")
@@ -107,9 +108,6 @@ def halves(stories: Sequence[str]) -> tuple[str, str]:
     return "\n".join(stories[0:kept:2]), "\n".join(stories[1:kept:2])
 
 
-# -------------------------------------------------------------------------------------------------------- reading
-
-
 def story_rows() -> dict[str, dict[str, Any]]:
     """The shipped story tasks, by id."""
     rows = read_rows(configs() / "tasks" / "story.jsonl")
@@ -125,20 +123,21 @@ def sprint_of(name: str, row: dict[str, Any], tried: tuple[StoryAttack, ...] = (
 def load_sprints() -> tuple[Sprint, ...]:
     """The corpus, in the order of its files' names. Raises Misuse naming the file that cannot be read."""
     rows = story_rows()
-    return tuple(_sprint(path, rows) for path in sorted(_folder().glob("*.yaml")) if path.name != EXCEPTIONS)
-
-
-def _sprint(path: Path, rows: dict[str, dict[str, Any]]) -> Sprint:
-    file = _read(path, _FILE)
-    if file.task not in rows:
-        raise Misuse(f"{path}: task: there is no task {file.task!r} in the shipped tasks")
-    _refuse_doubles(path, [attack.kind for attack in file.attacks])
-    return sprint_of(path.stem, rows[file.task], file.attacks)
+    sprints = []
+    for path in sorted(corpus_folder("story").glob("*.yaml")):
+        if path.name == EXCEPTIONS:
+            continue
+        file = _read(path, _FILE)
+        if file.task not in rows:
+            raise Misuse(f"{path}: task: there is no task {file.task!r} in the shipped tasks")
+        _refuse_doubles(path, [attack.kind for attack in file.attacks])
+        sprints.append(sprint_of(path.stem, rows[file.task], file.attacks))
+    return tuple(sprints)
 
 
 def load_exceptions() -> dict[tuple[str, str], KnownException]:
     """The known exceptions, by file and class. Raises Misuse naming what cannot be read."""
-    path = _folder() / EXCEPTIONS
+    path = corpus_folder("story") / EXCEPTIONS
     found = _read(path, _EXCEPTIONS)
     _refuse_doubles(path, [f"{one.file}: {one.kind}" for one in found])
     return {(one.file, one.kind): one for one in found}
@@ -159,13 +158,6 @@ def _refuse_doubles(path: Path, names: Sequence[str]) -> None:
         raise Misuse(f"{path}: occurs twice: {', '.join(twice)}")
 
 
-def _folder() -> Path:
-    return attacks("story")
-
-
-# -------------------------------------------------------------------------------------------------------- judging
-
-
 def submissions_of(sprints: Iterable[Sprint]) -> Iterator[Submission]:
     """What to grade: for each sprint its two halves, then its attacks."""
     for sprint in sprints:
@@ -177,15 +169,13 @@ def outcomes(sprints: Iterable[Sprint], results: Iterable[Graded | Faulted]) -> 
     """One outcome per attack, from the results of `submissions_of` in their order. Raises Misuse for a faulted half."""
     waiting = iter(results)
     for sprint in sprints:
-        half = sum(_reward(next(waiting)) for _ in range(2)) / 2
+        both = [next(waiting), next(waiting)]
+        for result in both:
+            if isinstance(result, Faulted):
+                raise Misuse(f"an honest answer was not graded: {result.fault.message}")
+        half = sum(result.reward for result in both if isinstance(result, Graded)) / 2
         for attack in sprint.attacks:
             yield Outcome(sprint, attack, next(waiting), half)
-
-
-def _reward(result: Graded | Faulted) -> float:
-    if isinstance(result, Faulted):
-        raise Misuse(f"an honest answer was not graded: {result.fault.message}")
-    return result.reward
 
 
 def verdict_on(outcome: Outcome, exceptions: dict[tuple[str, str], KnownException]) -> tuple[str, str | None]:
@@ -201,3 +191,19 @@ def verdict_on(outcome: Outcome, exceptions: dict[tuple[str, str], KnownExceptio
     if off > FIGURE_TOLERANCE:
         return "known", f"earns {outcome.reward:.2f} and the halves {outcome.half:.2f}, which is not what is listed"
     return "known", None
+
+
+class StoryCorpus:
+    words = ("held", "known", "THROUGH")
+
+    def __init__(self) -> None:
+        self._sprints, self._exceptions = load_sprints(), load_exceptions()
+
+    def submissions(self) -> list[Submission]:
+        return list(submissions_of(self._sprints))
+
+    def lines(self, results: Iterable[Graded | Faulted]) -> Iterator[Line]:
+        for one in outcomes(self._sprints, results):
+            word, problem = verdict_on(one, self._exceptions)
+            place = f"{one.sprint.name}: {one.attack.kind}"
+            yield Line(word, f"{one.reward:.2f}  {place:60} must earn less than {one.half:.2f}", problem)

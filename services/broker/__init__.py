@@ -10,10 +10,25 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Protocol
 
-from gradus.contract import GraderInfo
+from gradus.descriptions import GraderInfo
+from services.broker.jobs import DEFAULT_FAIR_SHARE, Claim, FairShare, Job, Priority, QueueFull
+
+__all__ = [
+    "DEFAULT_FAIR_SHARE",
+    "MAX_DELIVERIES",
+    "MAX_FAIR_SHARES",
+    "Broker",
+    "BrokerSettings",
+    "Claim",
+    "DeadLetter",
+    "FairShare",
+    "Job",
+    "Priority",
+    "QueueFull",
+    "QueueStats",
+]
 
 MAX_DELIVERIES = 3
 """Permitted starts of a job. A job that was started this often without a result kills its workers.
@@ -45,47 +60,6 @@ class BrokerSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """One submission on its way through the queue."""
-
-    id: str
-    """Content hash: two jobs with the same id are the same work."""
-    grader: str
-    """Name of the grader and of its queue."""
-    payload: str
-    """JSON for the worker."""
-
-
-class Priority(StrEnum):
-    """Class of jobs within a grader's queue: every queued evaluation job comes before every training job."""
-
-    EVALUATION = "evaluation"
-    TRAINING = "training"
-
-
-@dataclass(frozen=True, slots=True)
-class FairShare:
-    """Fair-queuing key of a submission. Within a priority, runs take turns job by job, whatever their backlogs."""
-
-    run: str = "default"
-    priority: Priority = Priority.TRAINING
-
-
-DEFAULT_FAIR_SHARE = FairShare()
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """A job that a worker holds under a lease."""
-
-    job: Job
-    token: str
-    """Opaque; identifies the lease in `renew`, `finish` and `release`."""
-    deliveries: int
-    """Starts of the job, this one included: 1 at first, more after a worker died or released it. See MAX_DELIVERIES."""
-
-
-@dataclass(frozen=True, slots=True)
 class DeadLetter:
     """A job that killed its workers or could not be read, kept for operators."""
 
@@ -112,7 +86,6 @@ class Broker(Protocol):
     @property
     def lease_s(self) -> float:
         """Seconds after which an unrenewed claim can be claimed by another worker. Renew at a quarter of it."""
-        ...
 
     async def submit(self, jobs: Sequence[Job], fair_share: FairShare = DEFAULT_FAIR_SHARE) -> dict[str, str]:
         """Queue those of `jobs` (of one grader) that are neither queued, running nor answered.
@@ -120,37 +93,27 @@ class Broker(Protocol):
         Returns the cached results, by job id. A job that another run queued already moves up if this fair share's next
         turn is sooner. Raises QueueFull when the queue would pass its bound; then nothing was queued.
         """
-        ...
 
     def wait(self, job_ids: Iterable[str], timeout_s: float) -> AsyncIterator[tuple[str, str]]:
         """Yield (job id, result) as each of these submitted jobs is finished, each id once, in order of completion.
 
         Ends when all are yielded or after `timeout_s`; ids that were not yielded have no result yet.
         """
-        ...
-
-    async def result(self, job_id: str) -> str | None:
-        """The stored result of a finished job; None before it is finished and after its time to live."""
-        ...
 
     async def results(self, job_ids: Sequence[str]) -> dict[str, str]:
-        """The stored results of many jobs, by job id; without those that have none."""
-        ...
+        """The stored results, by job id. An unfinished job has none, nor one whose result's time to live is over."""
 
     async def put_note(self, key: str, text: str, ttl_s: float) -> None:
         """Store a small text under `key`, in a name space of its own: the jobs of a request, a description."""
-        ...
 
     async def get_note(self, key: str) -> str | None:
         """The text of `put_note`; None after its time to live."""
-        ...
 
     async def cancel(self, grader: str, job_ids: Iterable[str]) -> None:
         """Withdraw one `submit` of each of these unfinished jobs; a queued job without any left is dropped.
 
         Of a running one `renew` reports to the worker that it is unwanted; if that worker dies it is not restarted.
         """
-        ...
 
     async def claim(self, grader: str, worker: str, limit: int, wait_s: float) -> list[Claim]:
         """Claim up to `limit` jobs, lapsed leases of other workers included; wait up to `wait_s` for the first.
@@ -158,11 +121,9 @@ class Broker(Protocol):
         Each claim counts as a start. Let a call run to its end: the jobs of a cancelled one stay claimed until their
         leases lapse.
         """
-        ...
 
     async def renew(self, claims: Sequence[Claim]) -> list[Claim]:
         """Restart the leases of `claims`; returns those whose job is unwanted."""
-        ...
 
     async def finish(self, claim: Claim, result: str, *, cache: bool, dead_letter: bool = False) -> bool:
         """Deliver the result to every waiting client. `cache` keeps it for later ones (verdicts yes, faults no).
@@ -170,44 +131,22 @@ class Broker(Protocol):
         `dead_letter` keeps the job among the dead letters. False: the claim had lapsed and another worker finished the
         job; nothing was changed.
         """
-        ...
 
     async def release(self, claim: Claim) -> None:
         """Return the job unfinished to its old place in the queue; an unwanted job is dropped."""
-        ...
 
     async def heartbeat(self, worker: str, info: GraderInfo, ttl_s: float) -> None:
         """Register a live worker and its grader for `ttl_s`. ttl_s = 0 removes it."""
-        ...
 
     async def graders(self) -> list[GraderInfo]:
         """The graders of live workers, one entry per grader revision, with `workers` and `slots` summarize_workers."""
-        ...
 
     async def depth(self, grader: str) -> int:
         """Jobs queued or running."""
-        ...
 
     async def queue_stats(self, grader: str) -> QueueStats: ...
 
     async def dead_letters(self, grader: str) -> list[DeadLetter]:
         """The newest `max_dead_letters` dead letters, oldest first."""
-        ...
 
     async def close(self) -> None: ...
-
-
-def grader_of(jobs: Sequence[Job]) -> str:
-    """The one grader that all of `jobs` (at least one) are for. Raises ValueError for several."""
-    graders = {job.grader for job in jobs}
-    if len(graders) != 1:
-        raise ValueError(f"jobs of one submit must be for one grader, not for {sorted(graders)}")
-    return graders.pop()
-
-
-class QueueFull(Exception):
-    """The queue of this grader is at its bound: submit again after `retry_after_s`."""
-
-    def __init__(self, grader: str, retry_after_s: float) -> None:
-        super().__init__(f"the queue of grader {grader!r} is full; try again in {retry_after_s:.0f} s")
-        self.retry_after_s = retry_after_s

@@ -20,7 +20,13 @@ def open_broker(url: str | None, settings: BrokerSettings | None = None) -> Brok
     if url is None:
         return MemoryBroker(settings)
     if url.startswith("file:"):
-        url = _url_in(Path(url.removeprefix("file:")))
+        file = Path(url.removeprefix("file:"))
+        try:
+            url = file.read_text(encoding="utf-8").strip()
+        except (OSError, ValueError) as error:
+            raise Misuse(f"the file with the broker URL, {file}, cannot be read: {type(error).__name__}") from None
+        if not url or len(url.split()) > 1 or url.startswith("file:"):
+            raise Misuse(f"{file}: the file must contain exactly one broker URL")
     scheme = urlsplit(url).scheme
     if scheme not in ("redis", "rediss", "redis+sentinel"):
         raise Misuse(
@@ -34,13 +40,3 @@ def open_broker(url: str | None, settings: BrokerSettings | None = None) -> Brok
         return StreamsBroker(url, settings)
     except ValueError as error:
         raise Misuse(f"the broker URL cannot be read: {error}") from error
-
-
-def _url_in(file: Path) -> str:
-    try:
-        url = file.read_text(encoding="utf-8").strip()
-    except (OSError, ValueError) as error:
-        raise Misuse(f"the file with the broker URL, {file}, cannot be read: {type(error).__name__}") from None
-    if not url or len(url.split()) > 1 or url.startswith("file:"):
-        raise Misuse(f"{file}: the file must contain exactly one broker URL")
-    return url

@@ -10,26 +10,15 @@ import heapq
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count, islice
 
-from gradus.contract import GraderInfo
-from services.broker import (
-    DEFAULT_FAIR_SHARE,
-    MAX_DELIVERIES,
-    MAX_FAIR_SHARES,
-    BrokerSettings,
-    Claim,
-    DeadLetter,
-    FairShare,
-    Job,
-    Priority,
-    QueueFull,
-    QueueStats,
-    grader_of,
-)
-from services.broker.waiters import ResultWaiters, answers
-from services.broker.worker_summary import summarize_workers
+from gradus.descriptions import GraderInfo
+from services.broker import MAX_DELIVERIES, MAX_FAIR_SHARES, BrokerSettings, DeadLetter, QueueStats
+from services.broker.jobs import DEFAULT_FAIR_SHARE, Claim, FairShare, Job, Priority, QueueFull, grader_of
+from services.broker.waiters import ResultWaiters
+from services.broker.workers import summarize_workers
 
 MAX_RESULTS = 100_000
 """Results kept; beyond it the oldest are dropped before their time to live."""
@@ -46,18 +35,26 @@ class _Entry:
     wishes: int = 1
     """Submits that have not been cancelled."""
     starts: int = 0
+    worker: str = ""
+    """Holder of the lease."""
+    leased_until: float = 0.0
     history: list[str] = field(default_factory=list)
 
-    def note(self, worker: str, what: str) -> None:
-        self.history.append(f"{time.time():.3f} {worker} {what}")
+    @property
+    def place(self) -> tuple[bool, int, str]:
+        """Sort key of a queued job: evaluation first, then virtual time, then id."""
+        return *_rank(self.priority, self.virtual_time), self.job.id
+
+    def end_start(self, how: str) -> None:
+        self.history.append(f"{time.time():.3f} {self.worker} {how}")
 
     @property
     def last_start_is_next(self) -> bool:
         return self.starts + 1 == MAX_DELIVERIES
 
 
-Place = tuple[bool, int, str]
-"""Sort key of a queued job: evaluation first, then virtual time, then id."""
+def _rank(priority: Priority, virtual_time: int) -> tuple[bool, int]:
+    return priority is not Priority.EVALUATION, virtual_time
 
 
 @dataclass(slots=True)
@@ -70,7 +67,7 @@ class _FairQueue:
 
     entries: dict[str, _Entry] = field(default_factory=dict)
     """By job id."""
-    _heap: list[Place] = field(default_factory=list)
+    _heap: list[tuple[bool, int, str]] = field(default_factory=list)
     """Includes old places of entries that moved or were removed, which `take` skips."""
     _now: dict[Priority, int] = field(default_factory=dict)
     _last: dict[FairShare, int] = field(default_factory=dict)
@@ -87,12 +84,12 @@ class _FairQueue:
 
     def put(self, entry: _Entry) -> None:
         self.entries[entry.job.id] = entry
-        heapq.heappush(self._heap, _place(entry))
+        heapq.heappush(self._heap, entry.place)
 
     def move_up(self, job_id: str, fair_share: FairShare) -> None:
         """Give the job the fair share's next virtual time if that is earlier than its own."""
         entry = self.entries.get(job_id)
-        if entry is not None and _rank(fair_share.priority, self.next_virtual_time(fair_share)) < _place(entry)[:2]:
+        if entry is not None and _rank(fair_share.priority, self.next_virtual_time(fair_share)) < entry.place[:2]:
             self.join(entry, fair_share)
 
     def reset_if_empty(self) -> None:
@@ -104,26 +101,11 @@ class _FairQueue:
         while self._heap and len(taken) < limit:
             place = heapq.heappop(self._heap)
             entry = self.entries.get(place[2])
-            if entry is not None and _place(entry) == place:
+            if entry is not None and entry.place == place:
                 del self.entries[entry.job.id]
                 self._now[entry.priority] = max(self._now.get(entry.priority, 0), entry.virtual_time)
                 taken.append(entry)
         return taken
-
-
-def _rank(priority: Priority, virtual_time: int) -> tuple[bool, int]:
-    return priority is not Priority.EVALUATION, virtual_time
-
-
-def _place(entry: _Entry) -> Place:
-    return *_rank(entry.priority, entry.virtual_time), entry.job.id
-
-
-@dataclass(slots=True)
-class _Lease:
-    entry: _Entry
-    worker: str
-    until: float
 
 
 @dataclass(slots=True)
@@ -133,20 +115,20 @@ class _Queue:
     settings: BrokerSettings
     entries: dict[str, _Entry]
     """Entries of every queue, by job id."""
+    dead_letters: deque[DeadLetter]
     queued: _FairQueue = field(default_factory=_FairQueue)
     returned: dict[str, _Entry] = field(default_factory=dict)
     """Lapsed, or released to be run alone; claimed before `queued`."""
-    leases: dict[str, _Lease] = field(default_factory=dict)
+    leases: dict[str, _Entry] = field(default_factory=dict)
     """In order of expiry: every lease is equally long, and renewing moves it to the end."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    dead_letters: deque[DeadLetter] = field(default_factory=deque)
 
     def __len__(self) -> int:
         return len(self.queued.entries) + len(self.returned) + len(self.leases)
 
     def take(self, worker: str, limit: int) -> list[Claim]:
         self._sweep()
-        held = [lease.entry for lease in self.leases.values() if lease.worker == worker]
+        held = [entry for entry in self.leases.values() if entry.worker == worker]
         if any(entry.starts == MAX_DELIVERIES for entry in held):
             return []
         alone = next((entry for entry in self.returned.values() if entry.last_start_is_next), None)
@@ -158,20 +140,21 @@ class _Queue:
 
     def _sweep(self) -> None:
         now = time.monotonic()
-        for serial, lease in list(self.leases.items()):
-            if lease.until > now:
+        for serial, entry in list(self.leases.items()):
+            if entry.leased_until > now:
                 break
             del self.leases[serial]
-            if lease.entry.wishes:
-                lease.entry.note(lease.worker, "let its lease lapse")
-                self.returned[serial] = lease.entry
+            if entry.wishes:
+                entry.end_start("let its lease lapse")
+                self.returned[serial] = entry
             else:
-                del self.entries[lease.entry.job.id]
+                del self.entries[entry.job.id]
 
     def _hand_out(self, entry: _Entry, worker: str) -> Claim:
         self.remove(entry)
         entry.starts += 1
-        self.leases[entry.serial] = _Lease(entry, worker, time.monotonic() + self.settings.lease_s)
+        entry.worker, entry.leased_until = worker, time.monotonic() + self.settings.lease_s
+        self.leases[entry.serial] = entry
         return Claim(entry.job, f"{entry.serial} {entry.starts}", entry.starts)
 
     def remove(self, entry: _Entry) -> None:
@@ -182,54 +165,43 @@ class _Queue:
 
     def renew(self, claim: Claim) -> bool:
         """False: the job is unwanted."""
-        lease = self.lease_of(claim)
-        if lease is None:
+        entry = self.held_by(claim)
+        if entry is None:
             return True
-        del self.leases[lease.entry.serial]
-        lease.until = time.monotonic() + self.settings.lease_s
-        self.leases[lease.entry.serial] = lease
-        return lease.entry.wishes > 0
+        entry.leased_until = time.monotonic() + self.settings.lease_s
+        self.leases[entry.serial] = self.leases.pop(entry.serial)
+        return entry.wishes > 0
 
-    def lease_of(self, claim: Claim) -> _Lease | None:
+    def held_by(self, claim: Claim) -> _Entry | None:
         """None when another worker holds the job by now."""
-        lease = self.leases.get(_serial_of(claim))
-        return lease if lease is not None and lease.entry.starts == claim.deliveries else None
+        entry = self.leases.get(claim.token.split(" ")[0])
+        return entry if entry is not None and entry.starts == claim.deliveries else None
 
     async def rest(self, until: float) -> None:
         """Wait until there may be something to take: a change, a lapsing lease, or `until` is over."""
         self.changed.clear()
         first = next(iter(self.leases.values()), None)
-        wake_at = until if first is None else min(until, first.until)
-        try:
+        wake_at = until if first is None else min(until, first.leased_until)
+        with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, wake_at - time.monotonic())):
                 await self.changed.wait()
-        except TimeoutError:
-            pass
-
-
-def _serial_of(claim: Claim) -> str:
-    return claim.token.split(" ")[0]
 
 
 class _ResultCache:
-    """Results with one time to live."""
+    """Results with one time to live, oldest first."""
 
     def __init__(self, ttl_s: float) -> None:
         self._ttl_s = ttl_s
         self._results: dict[str, tuple[str, float]] = {}
 
     def put(self, job_id: str, result: str) -> None:
-        self._results.pop(job_id, None)
+        self.drop(job_id)
         self._results[job_id] = (result, time.monotonic() + self._ttl_s)
         self._drop_old()
 
     def get(self, job_id: str) -> str | None:
         self._drop_old()
-        found = self._results.get(job_id)
-        return None if found is None else found[0]
-
-    def drop(self, job_id: str) -> None:
-        self._results.pop(job_id, None)
+        return self._results.get(job_id, (None, 0.0))[0]
 
     def _drop_old(self) -> None:
         now = time.monotonic()
@@ -239,12 +211,16 @@ class _ResultCache:
                 return
             del self._results[oldest]
 
+    def drop(self, job_id: str) -> None:
+        self._results.pop(job_id, None)
+
 
 class MemoryBroker:
     """See `services.broker.Broker`. Belongs to one event loop; nothing in it awaits but `wait` and `claim`."""
 
     def __init__(self, settings: BrokerSettings | None = None) -> None:
         self._settings = settings or BrokerSettings()
+        self.lease_s = self._settings.lease_s
         self._queues: dict[str, _Queue] = {}
         self._entries: dict[str, _Entry] = {}
         self._cached = _ResultCache(self._settings.result_ttl_s)
@@ -254,12 +230,11 @@ class MemoryBroker:
         self._waiters = ResultWaiters()
         self._serials = count(1)
 
-    @property
-    def lease_s(self) -> float:
-        return self._settings.lease_s
-
     def _queue(self, grader: str) -> _Queue:
-        return self._queues.setdefault(grader, _Queue(self._settings, self._entries))
+        if grader not in self._queues:
+            letters: deque[DeadLetter] = deque(maxlen=self._settings.max_dead_letters)
+            self._queues[grader] = _Queue(self._settings, self._entries, letters)
+        return self._queues[grader]
 
     # ------------------------------------------------------------------------------------------------- producer
 
@@ -278,34 +253,21 @@ class MemoryBroker:
             queue.queued.move_up(job_id, fair_share)
         for job in new:
             self._uncached.drop(job.id)
-            self._entries[job.id] = _Entry(job, self._serial(), fair_share.priority, 0)
+            self._entries[job.id] = _Entry(job, str(next(self._serials)), fair_share.priority, 0)
             queue.queued.join(self._entries[job.id], fair_share)
         queue.changed.set()
         return answered
 
-    def _serial(self) -> str:
-        return str(next(self._serials))
+    def wait(self, job_ids: Iterable[str], timeout_s: float) -> AsyncIterator[tuple[str, str]]:
+        return self._waiters.wait(job_ids, timeout_s, self._deliver_stored)
 
-    async def wait(self, job_ids: Iterable[str], timeout_s: float) -> AsyncIterator[tuple[str, str]]:
-        deadline = time.monotonic() + timeout_s
-        wanted = set(ids := dict.fromkeys(job_ids))
-        waiter = self._waiters.join(ids)
-        try:
-            for job_id in ids:
-                if (result := self._stored(job_id)) is not None:
-                    waiter.put_nowait((job_id, result))
-                    self._waiters.leave(waiter, [job_id])
-            async for answer in answers(waiter, wanted, deadline):
-                yield answer
-        finally:
-            self._waiters.leave(waiter, wanted)
-
-    async def result(self, job_id: str) -> str | None:
-        return self._stored(job_id)
+    async def _deliver_stored(self, job_ids: Sequence[str]) -> None:
+        for job_id, result in (await self.results(job_ids)).items():
+            self._waiters.deliver(job_id, result)
 
     async def results(self, job_ids: Sequence[str]) -> dict[str, str]:
-        found = {job_id: self._stored(job_id) for job_id in job_ids}
-        return {job_id: result for job_id, result in found.items() if result is not None}
+        caches = (self._uncached, self._cached)
+        return {job_id: text for cache in caches for job_id in job_ids if (text := cache.get(job_id)) is not None}
 
     async def put_note(self, key: str, text: str, ttl_s: float) -> None:
         now = time.monotonic()
@@ -315,10 +277,6 @@ class MemoryBroker:
     async def get_note(self, key: str) -> str | None:
         text, until = self._notes.get(key, ("", 0.0))
         return text if until > time.monotonic() else None
-
-    def _stored(self, job_id: str) -> str | None:
-        cached = self._cached.get(job_id)
-        return self._uncached.get(job_id) if cached is None else cached
 
     async def cancel(self, grader: str, job_ids: Iterable[str]) -> None:
         queue = self._queue(grader)
@@ -336,7 +294,7 @@ class MemoryBroker:
 
     async def queue_stats(self, grader: str) -> QueueStats:
         queue = self._queue(grader)
-        running = [*queue.returned.values(), *(lease.entry for lease in queue.leases.values())]
+        running = [*queue.returned.values(), *queue.leases.values()]
         restarted = sum(entry.starts > 1 for entry in running)
         return QueueStats(len(queue.queued.entries), len(running), restarted, len(queue.dead_letters))
 
@@ -357,35 +315,33 @@ class MemoryBroker:
     async def finish(self, claim: Claim, result: str, *, cache: bool, dead_letter: bool = False) -> bool:
         job, queue = claim.job, self._queue(claim.job.grader)
         entry = self._entries.get(job.id)
-        if entry is None or entry.serial != _serial_of(claim):
+        if entry is None or entry.serial != claim.token.split(" ")[0]:
             return False
         queue.remove(entry)
         queue.changed.set()  # a job that must run alone may have waited for this worker to hold nothing
         del self._entries[job.id]
         if dead_letter:
             queue.dead_letters.append(DeadLetter(entry.job, tuple(entry.history)))
-            if len(queue.dead_letters) > self._settings.max_dead_letters:
-                queue.dead_letters.popleft()
         (self._cached if cache else self._uncached).put(job.id, result)
         self._waiters.deliver(job.id, result)
         return True
 
     async def release(self, claim: Claim) -> None:
         queue = self._queue(claim.job.grader)
-        lease = queue.lease_of(claim)
-        if lease is None:
+        entry = queue.held_by(claim)
+        if entry is None:
             return
-        queue.remove(lease.entry)
+        queue.remove(entry)
         queue.changed.set()
-        if not lease.entry.wishes:
+        if not entry.wishes:
             del self._entries[claim.job.id]
             return
-        lease.entry.note(lease.worker, "gave it back")
-        lease.entry.serial = self._serial()  # the worker that released it can no longer finish it
-        if lease.entry.last_start_is_next:
-            queue.returned[lease.entry.serial] = lease.entry
+        entry.end_start("gave it back")
+        entry.serial = str(next(self._serials))  # the worker that released it can no longer finish it
+        if entry.last_start_is_next:
+            queue.returned[entry.serial] = entry
         else:
-            queue.queued.put(lease.entry)
+            queue.queued.put(entry)
 
     async def dead_letters(self, grader: str) -> list[DeadLetter]:
         return list(self._queue(grader).dead_letters)

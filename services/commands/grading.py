@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def grade(
     grader: Grader,
     submissions: Annotated[str, typer.Argument(help="JSONL, one submission a line; - reads standard input")],
-    rubric: Annotated[str | None, typer.Option(help="For example ocaml/strict@1 [default: the grader's]")] = None,
+    rubric: Annotated[str | None, typer.Option(help="GRADER/NAME@VERSION [default: the grader's first]")] = None,
     url: Url = None,
     deadline_s: Annotated[float, typer.Option(min=0.001, max=3600, help="With --url: for the whole file")] = 600.0,
     api_key: Annotated[str | None, typer.Option(envvar="GRADUS_API_KEY", help="With --url")] = None,
@@ -31,10 +31,10 @@ def grade(
     Needs no server and no Redis. Exit status 0 when all were graded, 3 when any was faulted, 2 for misuse.
 
     \b
-    gradus grade ocaml submissions.jsonl > results.jsonl
-    echo '{"id":"1","completion":"let f x = x+1","task":{"tests":"assert (f 1 = 2)"}}' | gradus grade ocaml -
+    gradus grade story submissions.jsonl > results.jsonl
+    echo '{"id":"1","completion":"As a cook, I want a menu","task":{"references":["a menu"]}}' | gradus grade story -
     """
-    from gradus.contract import grader_named
+    from gradus.descriptions import grader_named
 
     name = grader_named(grader) if url is None else grader
     asked = _submissions(name, submissions)
@@ -52,8 +52,9 @@ def _submissions(name: GraderName, path: str) -> list[Submission]:
     """The submissions of a file. Raises Misuse naming file and line for the first that cannot be used."""
     from pydantic import ValidationError
 
-    from gradus.contract import explain, submission_class
+    from gradus.contract import submission_class
     from gradus.row_reader import read_rows
+    from gradus.validation import explain
 
     found: list[Submission] = []
     seen: dict[str, str] = {}
@@ -108,44 +109,21 @@ def attack(
 
     Prints a table; exit status 1 when anything got credit that it did not earn, or broke the grader.
     """
-    from gradus.contract import grader_named
-    from services.attacks.code import load_attacks
+    from gradus.descriptions import grader_named
+    from services.attacks import load_corpus
 
     name = grader_named(grader)
-    if name == "story":
-        raise typer.Exit(_attack_stories(name, url, deadline_s, api_key, slots, quiet))
-    corpus = list(load_attacks(name))
-    results = _graded(name, [one.submission() for one in corpus], url, deadline_s, api_key, slots)
-    through = 0
-    for one, result in zip(corpus, with_progress(results, len(corpus), "attacking", quiet), strict=True):
-        problem = one.got_through(result)
-        through += problem is not None
-        seen = f"{result.stage:8} {result.reward:.2f}" if result.status == "graded" else "fault        "
-        print(f"{'held   ' if problem is None else 'THROUGH'} {seen}  {one.name:32} must not {one.must_not}")
-        if problem is not None:
-            print(f"        got {problem}")
-    print(f"{len(corpus) - through} of {len(corpus)} attacks held")
-    if through:
-        raise typer.Exit(1)
-
-
-def _attack_stories(
-    name: GraderName, url: str | None, deadline_s: float, api_key: str | None, slots: int | None, quiet: bool
-) -> int:
-    from services.attacks.stories import load_exceptions, load_sprints, outcomes, submissions_of, verdict_on
-
-    sprints, exceptions = load_sprints(), load_exceptions()
-    asked = list(submissions_of(sprints))
+    corpus = load_corpus(name)
+    asked = corpus.submissions()
     results = _graded(name, asked, url, deadline_s, api_key, slots)
-    counts = dict.fromkeys(("held", "known", "THROUGH"), 0)
-    wrong = 0
-    for one in outcomes(sprints, with_progress(results, len(asked), "attacking", quiet)):
-        word, problem = verdict_on(one, exceptions)
-        counts[word] += 1
-        wrong += problem is not None
-        place = f"{one.sprint.name}: {one.attack.kind}"
-        print(f"{word:7} {one.reward:.2f}  {place:60} must earn less than {one.half:.2f}")
-        if problem is not None:
-            print(f"        {problem}")
-    print(f"{counts['held']} of {sum(counts.values())} attacks held, {counts['known']} are known to pay")
-    return 1 if wrong else 0
+    counts, wrong = dict.fromkeys(corpus.words, 0), 0
+    for one in corpus.lines(with_progress(results, len(asked), "attacking", quiet)):
+        counts[one.word] += 1
+        print(f"{one.word:7} {one.text}")
+        if one.problem is not None:
+            wrong += 1
+            print(f"        {one.problem}")
+    known = f", {counts['known']} are known to pay" if "known" in counts else ""
+    print(f"{counts['held']} of {sum(counts.values())} attacks held{known}")
+    if wrong:
+        raise typer.Exit(1)

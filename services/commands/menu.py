@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from gradus.interactive import MenuItem, Question
+from services.graders.base import installed
 
+GRADERS = tuple(installed())
 OFFERS = (
     MenuItem(
         20,
@@ -11,7 +13,7 @@ OFFERS = (
         "grade submissions of a file",
         lambda answers: ["grade", *answers],
         (
-            Question("Which grader?", lambda: ("ocaml", "rust", "story"), "ocaml", only=True),
+            Question("Which grader?", lambda: GRADERS, next(iter(GRADERS), None), only=True),
             Question("File of submissions (JSONL)", must_exist=True),
         ),
     ),

@@ -124,11 +124,12 @@ def worker(
     import asyncio
 
     from services.broker.from_url import open_broker
+    from services.event_loop import stop_on_signals
     from services.graders.base import default_slots, load
     from services.json_logging import json_lines
     from services.sandbox.container_hardening import require_container_hardening
     from services.tracing import spans
-    from services.worker import Worker, stop_on_signals
+    from services.worker import Worker
     from services.worker_metrics import WorkerMetrics
 
     if redis is None:
@@ -146,7 +147,7 @@ def worker(
         try:
             loaded = load(grader, config=config)
             number = slots or default_slots(loaded)
-            await Worker(loaded, broker, slots=number, name=name, observer=metrics, spans=traced).run(stop)
+            await Worker(loaded, broker, slots=number, name=name, metrics=metrics, spans=traced).run(stop)
         finally:
             await broker.close()
             if traced:
@@ -164,9 +165,9 @@ def new_key(
     """Make an API key: its line for the service on standard output, the key itself, shown once, on standard error.
 
     \b
-    gradus keys new trainer --graders ocaml,rust >> keys.txt
+    gradus keys new trainer --graders story,preference >> keys.txt
     GRADUS_API_KEYS_FILE=keys.txt gradus serve --host 0.0.0.0 --redis redis://...
-    GRADUS_API_KEY=gradus_... gradus grade ocaml --url http://... submissions.jsonl
+    GRADUS_API_KEY=gradus_... gradus grade story --url http://... submissions.jsonl
     """
     from services.api.api_keys import new_key as made
 

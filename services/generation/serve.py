@@ -128,7 +128,7 @@ def _refuse_unusable(options: VllmServerOptions) -> None:
 
 
 def _dies_with_us() -> Callable[[], Any] | None:
-    """For the child: be told to end when `gradus vllm` is killed without a chance to pass that on."""
+    """preexec function of the child: it gets SIGTERM when `gradus vllm` is killed and cannot pass a signal on."""
     if sys.platform != "linux":
         return None
     return partial(ctypes.CDLL(None).prctl, PR_SET_PDEATHSIG, int(signal.SIGTERM))  # looked up before the fork

@@ -61,10 +61,6 @@ class _Capture:
         self.seen += len(chunk)
         self.data += chunk[: max(0, self.limit - len(self.data))]
 
-    @property
-    def overflowed(self) -> bool:
-        return self.seen > self.kill_at
-
 
 class Bubblewrap:
     """`Sandbox` on bubblewrap. One object serves any number of threads."""
@@ -87,7 +83,10 @@ class Bubblewrap:
         # --die-with-parent means the parent *thread*: persistent boxes are children of one that lives as long as we do
         self._parent = ThreadPoolExecutor(1, thread_name_prefix="boxes")
         self._filter = filter_program() if filtered else allow_all()
-        _let_no_descriptor_be_inherited()
+        # What Python opens is closed in children, but what this process itself inherited is not, until now.
+        for name in os.listdir("/proc/self/fd"):
+            if int(name) > 2 and os.path.exists(f"/proc/self/fd/{name}"):  # the listing's own descriptor is gone
+                os.set_inheritable(int(name), False)
         if self.privileged:
             kill_orphans(_FIRST_UID)
 
@@ -168,15 +167,13 @@ def _root_file_system(command: Command) -> list[str]:
     for index, path in enumerate(_contents(command)):
         mode = "0111" if path in command.programs else "0444"
         argv += ["--perms", mode, "--ro-bind-data", str(_FIRST_FILE_FD + index), path]
-    return [*argv, *_scratch(command.limits), "--remount-ro", "/"]
-
-
-def _scratch(limits: Limits) -> list[str]:
-    if not limits.scratch_mb:
-        return ["--dir", "/tmp"]
-    if limits.scratch_files is None:
-        return ["--perms", "1777", "--size", str(limits.scratch_mb << 20), "--tmpfs", "/tmp"]
-    return ["--bind", _SCRATCH, "/tmp"]
+    if not command.limits.scratch_mb:
+        argv += ["--dir", "/tmp"]
+    elif command.limits.scratch_files is None:
+        argv += ["--perms", "1777", "--size", str(command.limits.scratch_mb << 20), "--tmpfs", "/tmp"]
+    else:
+        argv += ["--bind", _SCRATCH, "/tmp"]
+    return [*argv, "--remount-ro", "/"]
 
 
 def _contents(command: Command) -> dict[str, bytes]:
@@ -199,9 +196,6 @@ def _rlimits(limits: Limits) -> list[str]:
     ]
 
 
-# ------------------------------------------------------------------------------------------------------ processes
-
-
 @contextmanager
 def _sealed_file(data: bytes) -> Iterator[int]:
     """A file in memory with `data`, at its start. Boxes get their input this way: nothing of theirs is on disk."""
@@ -213,13 +207,6 @@ def _sealed_file(data: bytes) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
-
-
-def _let_no_descriptor_be_inherited() -> None:
-    """What Python opens is closed in children, but what this process itself inherited is not, until now."""
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) > 2 and os.path.exists(f"/proc/self/fd/{name}"):  # the listing's own descriptor is gone
-            os.set_inheritable(int(name), False)
 
 
 def _spawn(argv: list[str], targets: Sequence[int]) -> int:
@@ -297,21 +284,17 @@ class _Watch:
                 if token and token.is_cancelled:
                     raise SandboxFault(CANCELLED)
                 for fd, _ in events:
-                    done = fd == gone or self._drained(fd, open_fds[fd])
-                    if done:
+                    chunk = b"" if fd == gone else os.read(fd, 65536)
+                    if chunk:
+                        open_fds[fd].add(chunk)
+                    else:
                         poll.unregister(fd)
                         waiting.discard(fd)
-                    elif open_fds[fd].overflowed:
+                    if chunk and open_fds[fd].seen > open_fds[fd].kill_at:
                         return self._kill(ExitReason.OUTPUT_LIMIT)
             return ExitReason.EXITED
         finally:
             os.close(gone)
-
-    @staticmethod
-    def _drained(fd: int, capture: _Capture) -> bool:
-        chunk = os.read(fd, 65536)
-        capture.add(chunk)
-        return not chunk
 
     def _kill(self, why: ExitReason) -> ExitReason:
         # Killing the box's own PID 1 ends its whole namespace and lets bubblewrap collect the CPU time that was used.
@@ -323,18 +306,13 @@ class _Watch:
         return why
 
     def _why_late(self) -> ExitReason:
-        """Idle or starved, by the time that the scheduler let the box wait for a CPU."""
-        waited_s = _run_delay_s(self._init_pid)
+        """Idle or starved, by the time that the scheduler let the box wait for a CPU; starved when that is unknown."""
+        try:
+            waited_s = int(Path(f"/proc/{self._init_pid}/schedstat").read_text().split()[1]) / 1e9
+        except (OSError, IndexError, ValueError):
+            return ExitReason.WALL_STARVED
         return ExitReason.WALL_IDLE if waited_s < 0.25 * self.limits.wall_s else ExitReason.WALL_STARVED
 
     @cached_property
     def _init_pid(self) -> int | None:
         return pid_of_init(self.status_fd)
-
-
-def _run_delay_s(pid: int | None) -> float:
-    """Seconds that the process was runnable without running; infinite when that cannot be known."""
-    try:
-        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
-    except (OSError, IndexError, ValueError):
-        return math.inf

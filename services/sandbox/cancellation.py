@@ -46,5 +46,5 @@ def cancellable(token: CancelToken | None) -> Iterator[None]:
         _CURRENT.reset(before)
 
 
-def current_token() -> CancelToken | None:
-    return _CURRENT.get()
+current_token = _CURRENT.get
+"""The token that this thread runs under, or None."""

@@ -10,6 +10,7 @@ import itertools
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 _ROOT = Path("/sys/fs/cgroup")
@@ -25,25 +26,23 @@ class CgroupManager:
     def __init__(self, root: Path = _ROOT) -> None:
         self._parents = _v2_parent(root) or _v1_parents(root)
 
-    @property
-    def available(self) -> bool:
-        return bool(self._parents)
-
     @contextmanager
     def box(self, memory_mb: int, processes: int) -> Iterator[Cgroup]:
         """A group with these limits, removed at the end of the block. Where none can be made it does nothing."""
         name = f"gradus-{os.getpid()}-{next(_NUMBERS)}"
         group = Cgroup([parent / name for parent in self._parents])
+        memory = _MEMORY_FACTOR * memory_mb << 20
+        limits = {"memory.max": memory, "memory.swap.max": 0, "memory.limit_in_bytes": memory}
         try:
-            group.make(_limits(memory_mb, processes))
+            group.make({**limits, "pids.max": processes + 4})  # bubblewrap itself and its monitor
             yield group
         finally:
             group.remove()
 
 
+@dataclass
 class Cgroup:
-    def __init__(self, folders: list[Path]) -> None:
-        self.folders = folders
+    folders: list[Path]
 
     def make(self, limits: Mapping[str, int]) -> None:
         for folder in self.folders:
@@ -62,17 +61,6 @@ class Cgroup:
         for folder in self.folders:
             with suppress(OSError):
                 folder.rmdir()
-
-
-def _limits(memory_mb: int, processes: int) -> dict[str, int]:
-    memory = _MEMORY_FACTOR * memory_mb << 20
-    tasks = processes + 4  # bubblewrap itself and its monitor
-    return {
-        "memory.max": memory,
-        "memory.swap.max": 0,
-        "memory.limit_in_bytes": memory,
-        "pids.max": tasks,
-    }
 
 
 def _own_paths() -> dict[str, str]:

@@ -64,25 +64,15 @@ class ContainerState:
             return ""
 
 
-def _has_no_capabilities(state: ContainerState) -> bool:
-    """Neither for this process nor for any program that it starts."""
-    bounding = state.status("CapBnd")
-    return bounding != "" and int(bounding, 16) == 0
-
-
 def _has_small_tmp(state: ContainerState) -> bool:
     _, kind, options = state.mount("/tmp")
     return kind == "tmpfs" and any(option.startswith("size=") for option in options)
 
 
-def _has_memory_limit(state: ContainerState) -> bool:
-    limit = state.limit("memory.max", "memory/memory.limit_in_bytes")
-    return limit is not None and limit < NO_LIMIT_BYTES
-
-
 _PROTECTIONS: Mapping[str, tuple[Callable[[ContainerState], bool], str]] = {
     "user": (lambda a: a.status("Uid") not in ("", "0"), "it runs as user 0; set user: 1000:1000"),
-    "capabilities": (_has_no_capabilities, "set cap_drop: [ALL]"),
+    # neither for this process nor for any program that it starts
+    "capabilities": (lambda a: int(a.status("CapBnd") or "1", 16) == 0, "set cap_drop: [ALL]"),
     "privileges": (lambda a: a.status("NoNewPrivs") == "1", "set security_opt: no-new-privileges=true"),
     "seccomp": (
         lambda a: a.status("Seccomp") == _SECCOMP_FILTER,
@@ -90,7 +80,12 @@ _PROTECTIONS: Mapping[str, tuple[Callable[[ContainerState], bool], str]] = {
     ),
     "root": (lambda a: "ro" in a.mount("/")[0], "its image can be written to; set read_only: true"),
     "tmp": (_has_small_tmp, "/tmp is no tmpfs with a size; set tmpfs: /tmp:size=256m,mode=1777"),
-    "memory": (_has_memory_limit, "there is no limit; set mem_limit"),
+    "memory": (
+        lambda a: (
+            (found := a.limit("memory.max", "memory/memory.limit_in_bytes")) is not None and found < NO_LIMIT_BYTES
+        ),
+        "there is no limit; set mem_limit",
+    ),
     "processes": (
         lambda a: a.limit("pids.max", "pids/pids.max") is not None,
         "there is no limit; set pids_limit",

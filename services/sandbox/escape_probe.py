@@ -13,7 +13,7 @@ import secrets
 import socket
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -191,7 +191,8 @@ def probe(sandbox: Sandbox) -> list[Finding]:
     Raises SandboxFault when boxes cannot be made at all, with what bubblewrap said and what it usually means.
     """
     marker = secrets.token_hex(12)
-    with _canary(marker) as canary, _listener() as port:
+    with _canary(marker) as canary, closing(socket.create_server(("127.0.0.1", 0))) as server:
+        port = server.getsockname()[1]
 
         def attack(sandbox: Sandbox, chosen: Iterable[str], limits: Limits) -> dict[str, str]:
             known = [canary, port, marker, os.getpid(), limits.processes, limits.scratch_mb, limits.scratch_files]
@@ -205,8 +206,13 @@ def probe(sandbox: Sandbox) -> list[Finding]:
     findings = [Finding(name, got) for name, got in found.items()]
     findings += [Finding("survivors", f"process {pid}") for pid in _processes_with(marker)]
     patient = replace(_LIMITS, cpu_s=1, wall_s=60.0)  # on a busy machine a second of CPU is a while
-    findings += _unless(ExitReason.CPU_LIMIT, "cpu", lambda: sandbox.run(_python(_SPIN, limits=patient)))
-    findings += _unless(ExitReason.OUTPUT_LIMIT, "output", lambda: sandbox.run(_python(_FLOOD)))
+    spun, flooded = sandbox.run(_python(_SPIN, limits=patient)), sandbox.run(_python(_FLOOD))
+    for name, outcome, wanted in (
+        ("cpu", spun, ExitReason.CPU_LIMIT),
+        ("output", flooded, ExitReason.OUTPUT_LIMIT),
+    ):
+        if outcome.exit_reason is not wanted:
+            findings.append(Finding(name, f"{outcome.exit_reason}, exit code {outcome.exit_code}"))
     return findings
 
 
@@ -256,15 +262,6 @@ def _hint(said: str) -> str:
     return "See docs/operations.md, «The sandbox does not start»."
 
 
-def _unless(wanted: ExitReason, attack: str, run: Callable[[], Outcome]) -> list[Finding]:
-    outcome = run()
-    return (
-        []
-        if outcome.exit_reason is wanted
-        else [Finding(attack, f"{outcome.exit_reason}, exit code {outcome.exit_code}")]
-    )
-
-
 @contextmanager
 def _canary(marker: str) -> Iterator[str]:
     """A file that every user of the host may read."""
@@ -274,12 +271,6 @@ def _canary(marker: str) -> Iterator[str]:
         path.write_text(marker)
         path.chmod(0o644)
         yield str(path)
-
-
-@contextmanager
-def _listener() -> Iterator[int]:
-    with closing(socket.create_server(("127.0.0.1", 0))) as server:
-        yield server.getsockname()[1]
 
 
 def _processes_with(marker: str) -> list[int]:

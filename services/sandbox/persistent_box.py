@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from gradus.errors import SandboxFault
-from services.sandbox import BoxLost, Exchange, Limits, ReportTooLong
+from services.sandbox import BoxLost, Exchange, Limits
 from services.sandbox.cancellation import CANCELLED, current_token
 from services.sandbox.pid1 import kill_box, pid_of_init
 from services.sandbox.pipes import Pipe
@@ -26,9 +26,8 @@ MAX_REPLY = 1 << 26
 class BoxResetCounter:
     """Persistent boxes of this process that were lost and had to be replaced."""
 
-    def __init__(self) -> None:
-        self.number = 0
-        self._turn = threading.Lock()
+    number = 0
+    _turn = threading.Lock()
 
     def note(self) -> None:
         with self._turn:
@@ -42,15 +41,11 @@ class BwrapPersistentBox:
     """`spawn` starts the box with these descriptors as its 0, 1, 2 ... and returns its process id; `gone` is called
     once the box is no more."""
 
-    def __init__(
-        self, spawn: Callable[[Sequence[int]], int], limits: Limits, gone: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, spawn: Callable[[Sequence[int]], int], limits: Limits, gone: Callable[[], None]) -> None:
         self._limits = limits
         self._gone = gone
-        self._spawn = spawn
-        """Referenced for the life of the box: the thread that started it may be the one that it dies with."""
-        self._turn = threading.Lock()
-        """One request at a time: the box has one pair of pipes."""
+        self._spawn = spawn  # kept for the life of the box: the thread that started it may be the one it dies with
+        self._turn = threading.Lock()  # one request at a time: the box has one pair of pipes
         self._pipes = [Pipe() for _ in range(5)]
         stdin, out, err, report, status = self._pipes
         self._pid: int | None = self._spawn([stdin.read, out.write, err.write, report.write, status.write])
@@ -69,19 +64,18 @@ class BwrapPersistentBox:
 
     def ask(self, question: bytes, wall_s: float) -> Exchange:
         with self._turn:
-            return self._ask(question, wall_s)
-
-    def _ask(self, question: bytes, wall_s: float) -> Exchange:
-        if self._pid is None:
-            raise BoxLost("it was closed")
-        try:
-            return self._exchange(memoryview(question), time.monotonic() + wall_s)
-        except (BoxLost, OSError, ValueError) as error:
-            said = self._last_words()
-            self.close()
-            BOX_RESETS.note()
-            lost = ReportTooLong if isinstance(error, ReportTooLong) else BoxLost
-            raise lost(f"{error}{said}") from None
+            if self._pid is None:
+                raise BoxLost("it was closed")
+            try:
+                return self._exchange(memoryview(question), time.monotonic() + wall_s)
+            except (BoxLost, OSError, ValueError) as error:
+                said = ""
+                with suppress(OSError):
+                    said = os.read(self._err, _CHUNK).decode(errors="replace").strip()
+                self.close()
+                BOX_RESETS.note()
+                why = f"{error}; it said: {said[-500:]}" if said else str(error)
+                raise BoxLost(why, report_too_long=isinstance(error, BoxLost) and error.report_too_long) from None
 
     def _exchange(self, question: memoryview, deadline: float) -> Exchange:
         reply, report = bytearray(), bytearray()
@@ -118,16 +112,9 @@ class BwrapPersistentBox:
                 return True
             into += chunk
             if len(into) > limit:
-                lost = BoxLost if fd == self._out else ReportTooLong
-                raise lost("it said too much")
+                raise BoxLost("it said too much", report_too_long=fd == self._report)
             if len(chunk) < _CHUNK:
                 return bool(chunk)
-
-    def _last_words(self) -> str:
-        with suppress(OSError):
-            if said := os.read(self._err, _CHUNK).decode(errors="replace").strip():
-                return f"; it said: {said[-500:]}"
-        return ""
 
     def close(self) -> None:
         if self._pid is not None:

@@ -26,9 +26,8 @@ def pid_of_init(status_fd: int) -> int | None:
 
 def kill_box(bwrap: int, init: int | None) -> None:
     """Kill a box of which `bwrap` is our child, not waited for yet, and `init` its PID 1 if that is known."""
-    if init is not None and _status(init).get("PPid") == str(
-        bwrap
-    ):  # else it is gone, and another process has the number
+    # with another parent it is gone, and another process has the number
+    if init is not None and _status(init).get("PPid") == str(bwrap):
         _kill(init)
     _kill(bwrap)
 
@@ -38,12 +37,8 @@ def kill_orphans(first_uid: int) -> None:
     for name in os.listdir("/proc"):
         if name.isdigit():
             status = _status(int(name))
-            of_a_box = int(status.get("Uid", "0").split()[0]) >= first_uid
-            if (
-                of_a_box
-                and status["NSpid"].split()[1:] == ["1"]
-                and _status(int(status["PPid"])).get("Name") != "bwrap"
-            ):
+            of_a_box = int(status.get("Uid", "0").split()[0]) >= first_uid and status["NSpid"].split()[1:] == ["1"]
+            if of_a_box and _status(int(status["PPid"])).get("Name") != "bwrap":
                 _kill(int(name))
 
 

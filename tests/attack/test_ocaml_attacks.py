@@ -18,12 +18,13 @@ import pytest
 import yaml
 
 from gradus.contract import Graded
-from services.attacks.code import OCAML, Attack, load_attacks
+from services.attacks.code import Attack, CodeCorpus
 from services.graders.ocaml.grader import OcamlGrader
 from tests.attack.host_state import SLOTS, Batch, chosen_attacks, watched
 from tests.verdict_cases import OnlyCold
 
-ATTACKS = {attack.name: attack for attack in load_attacks(OCAML.grader)}
+CORPUS = CodeCorpus.read("ocaml")
+ATTACKS, HONEST = CORPUS.attacks, CORPUS.honest
 RUBRIC = "ocaml/graduated@1"
 WARM = ("declared assert", "undeclared ounit2")
 COLD = "cold undeclared assert"
@@ -36,9 +37,11 @@ def attacks() -> Iterator[Any]:
             yield pytest.param(attack, variant, id=f"{attack.name}-{variant}")
 
 
-def grade(grader: OcamlGrader, completion: str, attack: Attack, variant: str, slot: int) -> Graded:
-    declared, suite = "undeclared" not in variant, "ounit2" in variant
-    return grader.grade(attack.submission(completion, declared=declared, suite=suite), RUBRIC, slot)
+def grade(grader: OcamlGrader, completion: str, attack: Attack, variant: str, slot: int, **more: Any) -> Graded:
+    task: dict[str, Any] = {"tests": attack.suite} if "ounit2" in variant else {}
+    if "undeclared" in variant:
+        task["signature"] = None
+    return grader.grade(attack.submission(completion, **task, **more), RUBRIC, slot)
 
 
 def attempt(graders: dict[str, OcamlGrader], folder: Path, attack: Attack, variant: str, slot: int) -> None:
@@ -49,7 +52,7 @@ def attempt(graders: dict[str, OcamlGrader], folder: Path, attack: Attack, varia
     assert not result.passed, result
     # The cold way has nothing that stands from one answer to the next.
     warm = WARM[0] if variant == COLD else variant
-    assert grade(graders[warm], OCAML.right, OCAML.honest(), warm, slot).passed
+    assert grade(graders[warm], HONEST.source, HONEST, warm, slot).passed
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +69,7 @@ def batch(
         "impatient": OnlyCold(folder / "ocaml.yaml", ocaml_grader.sandbox),
     }
     for variant, slot in product(graders, range(SLOTS)):  # the boxes stand before the first attack
-        assert grade(graders[variant], OCAML.right, OCAML.honest(), variant, slot).passed
+        assert grade(graders[variant], HONEST.source, HONEST, variant, slot).passed
     attempts = {
         (attack.name, variant): partial(attempt, graders, folder / str(number), attack, variant)
         for number, (attack, variant) in enumerate(chosen_attacks(request))
@@ -83,7 +86,7 @@ def test_an_attack_earns_nothing_and_leaves_the_host_as_it_was(batch: Batch, att
 def test_after_all_attacks_no_process_is_left_and_right_answers_pass(batch: Batch, ocaml_grader: OcamlGrader) -> None:
     batch.assert_no_process_is_left()
     for task in ({}, {"packages": ["unix"]}):
-        assert grade(OnlyCold(sandbox=ocaml_grader.sandbox), OCAML.right, OCAML.honest(**task), COLD, 0).passed
+        assert grade(OnlyCold(sandbox=ocaml_grader.sandbox), HONEST.source, HONEST, COLD, 0, **task).passed
 
 
 def test_every_attack_is_an_answer_without_fences() -> None:

@@ -19,11 +19,12 @@ import yaml
 from pydantic import ValidationError
 
 from gradus.contract import Graded
-from services.attacks.code import RUST, Attack, attack_of, load_attacks
+from services.attacks.code import Attack, CodeCorpus
 from services.graders.rust.grader import RustGrader
 from tests.attack.host_state import SLOTS, Batch, chosen_attacks, watched
 
-ATTACKS = {attack.name: attack for attack in load_attacks(RUST.grader)}
+CORPUS = CodeCorpus.read("rust")
+ATTACKS, HONEST = CORPUS.attacks, CORPUS.honest
 FILES = yaml.safe_load((Path(__file__).parent / "rust_files.yaml").read_text())
 RUBRIC = "rust/graduated@1"
 VARIANTS = ("declared", "undeclared glob")
@@ -32,7 +33,7 @@ OWN_CPU_S = 20.0
 
 
 def attacks() -> Iterator[Any]:
-    completions = [attack_of(RUST, said["name"], said["completion"], said) for said in FILES if "refused" not in said]
+    completions = [CORPUS.attack(said) for said in FILES if "refused" not in said]
     for attack in (*ATTACKS.values(), *completions):
         for variant in VARIANTS:
             # the second variant has other tests, and an answer that does not compile meets none
@@ -42,13 +43,13 @@ def attacks() -> Iterator[Any]:
 
 
 def grade(grader: RustGrader, completion: str, attack: Attack, variant: str, slot: int) -> Graded:
-    declared = variant == "declared"
-    return grader.grade(attack.submission(completion, declared=declared, suite=not declared), RUBRIC, slot)
+    task = {} if variant == "declared" else {"signature": None, "tests": attack.suite}
+    return grader.grade(attack.submission(completion, **task), RUBRIC, slot)
 
 
 def lines_of_the_tests(attack: Attack) -> set[str]:
     """Lines that are long enough to stand nowhere else."""
-    text = f"{attack.tests}\n{attack.suite}"
+    text = f"{attack.task['tests']}\n{attack.suite}"
     return {line for line in map(str.strip, text.splitlines()) if len(line) > 12 and not line.startswith("use ")}
 
 
@@ -58,7 +59,7 @@ def attempt(usual: RustGrader, impatient: RustGrader, folder: Path, attack: Atta
     with watched(folder) as host:
         result = grade(grader, host.fill_in(attack.source), attack, variant, slot)
         # both variants use the same boxes: the right answer after each attack of one variant shows that they are sound
-        assert variant != VARIANTS[0] or grade(grader, RUST.right, RUST.honest(), variant, slot).passed
+        assert variant != VARIANTS[0] or grade(grader, HONEST.source, HONEST, variant, slot).passed
     assert time.thread_time() - started < OWN_CPU_S
     assert attack.got_through(result) is None, result
     assert not result.passed, result
@@ -77,7 +78,7 @@ def batch(
     with closing(RustGrader(folder / "rust.yaml", rust_grader.sandbox)) as impatient:
         # the boxes stand before the first attack
         for grader, slot in product((rust_grader, impatient), range(SLOTS)):
-            assert grade(grader, RUST.right, RUST.honest(), "declared", slot).passed
+            assert grade(grader, HONEST.source, HONEST, "declared", slot).passed
         attempts = {
             (attack.name, variant): partial(attempt, rust_grader, impatient, folder / str(number), attack, variant)
             for number, (attack, variant) in enumerate(chosen_attacks(request))
@@ -94,12 +95,12 @@ def test_an_attack_earns_nothing_and_leaves_the_host_as_it_was(batch: Batch, att
 def test_after_all_attacks_no_process_is_left_and_right_answers_pass(batch: Batch, rust_grader: RustGrader) -> None:
     batch.assert_no_process_is_left()
     for variant, slot in product(VARIANTS, range(SLOTS)):
-        assert grade(rust_grader, RUST.right, RUST.honest(), variant, slot).passed
+        assert grade(rust_grader, HONEST.source, HONEST, variant, slot).passed
 
 
 @pytest.mark.parametrize("said", [said for said in FILES if "refused" in said], ids=lambda said: said["name"])
 def test_what_no_grader_could_read_is_refused_at_the_door(said: dict[str, str]) -> None:
-    attack = attack_of(RUST, said["name"], said["completion"], said)
+    attack = CORPUS.attack({"must not": "", **said})
     with pytest.raises(ValidationError, match=said["refused"]):
         attack.submission()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gradus.contract import OcamlSubmission
-from services.attacks.code import OCAML
+from services.attacks.code import CodeCorpus
 from services.graders.ocaml.grader import OcamlGrader
 from services.local_grading import grade_in_order
 from tests.attack.fuzz_ocaml import fuzz
@@ -23,10 +23,11 @@ BURNS = {
 def test_answers_that_burn_their_limits_cost_what_these_say_and_take_nothing_from_their_neighbours(
     ocaml_grader: OcamlGrader,
 ) -> None:
-    task = {"signature": OCAML.signature, "tests": OCAML.tests}
+    honest_attack = CodeCorpus.read("ocaml").honest
+    task = {name: honest_attack.task[name] for name in ("signature", "tests")}
     asked = []
     for number, burner in enumerate([*BURNS.values()] * 4):
-        for name, text in (("burns", burner), ("honest", OCAML.right)):
+        for name, text in (("burns", burner), ("honest", honest_attack.source)):
             submission = {"id": f"{name} {number}", "completion": f"(* {number} *) {text}", "task": task}
             asked.append(OcamlSubmission.model_validate(submission))
     all_of_them = grade_in_order(ocaml_grader, asked, "ocaml/graduated@1", slots=2)

@@ -11,7 +11,8 @@ import json
 import time
 from typing import Any
 
-from gradus.contract import Graded, GraderInfo, Stage
+from gradus.contract import Graded, Stage
+from gradus.descriptions import GraderInfo
 from services.api.app import create_app
 from services.api.settings import ApiSettings
 from services.broker.memory import MemoryBroker

@@ -25,10 +25,10 @@ import httpx
 from redis.asyncio import Redis
 
 from gradus.contract import OcamlSubmission, job_id_of
-from services.broker import Job, streams
-from services.broker.payload import JobPayload
-from services.broker.streams import StreamsBroker, consumer, producer
-from services.broker.streams.redis_client import Script
+from services.broker import Job
+from services.broker.jobs import JobPayload
+from services.broker.streams import StreamsBroker
+from services.broker.streams import scripts as lua
 from tests.bench.ocaml import cpu_of_tree, machine
 from tests.chaos.cluster import Cluster
 from tests.chaos.worker import INFO, RUBRIC
@@ -344,10 +344,9 @@ async def crowds(sizes: Sequence[int], seconds: float) -> dict[str, Any]:
 # ---------------------------------------------------------------------------------------------- what a command costs
 
 
-def scripts() -> dict[str, Script]:
+def scripts() -> dict[str, lua.Script]:
     """Those of the queue, by name."""
-    members = [member for owner in (consumer, producer, streams) for member in vars(owner).values()]
-    return {member.name: member for member in members if isinstance(member, Script)}
+    return {member.name: member for member in vars(lua).values() if isinstance(member, lua.Script)}
 
 
 async def costs(redis: Redis) -> dict[str, dict[str, float]]:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import httpx
 
-from services.worker import HEARTBEAT_TTL_S
+from services.broker.workers import HEARTBEAT_TTL_S
 from tests.chaos.network_namespace import NetworkNamespace
 from tests.conftest import RedisServer, free_port
 

@@ -16,7 +16,7 @@ import pytest
 
 from services.broker import MAX_DELIVERIES, Job
 from services.broker.from_url import open_broker
-from services.broker.payload import JobPayload
+from services.broker.jobs import JobPayload
 from tests.chaos.cluster import SOON_S, Cluster
 from tests.chaos.fault_injection import Chaos, cut_the_cable, freeze_worker, kill_redis, lose_power, one_after_the_other
 from tests.chaos.history_checker import ANOTHER_RUN, Asker, History, poison, works
@@ -198,7 +198,7 @@ async def letters(cluster: Cluster) -> list[Job]:
 
 
 def submission_in(letter: Job) -> str:
-    return JobPayload.decode(letter.payload).submission.completion
+    return JobPayload.model_validate_json(letter.payload).submission.completion
 
 
 async def test_everything_at_once(cluster: Cluster) -> None:

@@ -15,10 +15,13 @@ import signal
 import time
 from pathlib import Path
 
+import services.broker.workers
 import services.worker
-from gradus.contract import Graded, GraderDescription, GraderInfo, Stage, Submission, TestCount
+from gradus.contract import Graded, Stage, Submission, TestCount
+from gradus.descriptions import GraderDescription, GraderInfo
 from services.broker import BrokerSettings
 from services.broker.from_url import open_broker
+from services.event_loop import stop_on_signals
 from tests.graders import described
 
 RUBRIC = "ocaml/graduated@1"
@@ -83,8 +86,8 @@ def _burn(cpu_s: float) -> None:
 
 async def run(arguments: argparse.Namespace) -> None:
     stop = asyncio.Event()
-    services.worker.stop_on_signals(stop)
-    services.worker.HEARTBEAT_TTL_S = arguments.announcement
+    stop_on_signals(stop)
+    services.broker.workers.HEARTBEAT_TTL_S = arguments.announcement
     broker = open_broker(arguments.redis, BrokerSettings(lease_s=arguments.lease))
     worker = services.worker.Worker(Burner(arguments.journal), broker, slots=arguments.slots, name=arguments.name)
     await worker.run(stop)
@@ -95,7 +98,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--redis", required=True)
     parser.add_argument("--lease", type=float, default=2.0, help="seconds")
-    parser.add_argument("--announcement", type=float, default=services.worker.HEARTBEAT_TTL_S, help="seconds it holds")
+    parser.add_argument("--announcement", type=float, default=15.0, help="seconds it holds")
     parser.add_argument("--slots", type=int, default=4)
     parser.add_argument("--name")
     parser.add_argument("--journal", type=Path)

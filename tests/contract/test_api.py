@@ -13,14 +13,16 @@ from typing import Any
 import httpx
 import pytest
 
-from gradus.contract import MAX_BATCH, RESULT, GraderDescription, GradeResponse, GraderList, JobStatus, Problem
+from gradus.contract import MAX_BATCH, RESULT
+from gradus.descriptions import GraderDescription, GraderList
 from gradus.errors import Misuse, QueueFault
+from gradus.rest import GradeResponse, JobStatus, Problem
 from gradus.tasks.base import MAX_TEXT_CHARS
 from services.api.api_keys import hash_of, new_key
 from services.api.app import create_app
-from services.api.auth import refuse_open_service
 from services.api.dispatch import ASK_FIRST
 from services.api.schema import Accepted
+from services.api.server import refuse_open_service
 from services.api.settings import ApiSettings
 from services.broker import Broker, BrokerSettings, QueueStats
 from services.broker.memory import MemoryBroker

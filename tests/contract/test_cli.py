@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import pytest
 
 from gradus.contract import RESULT, Faulted, Graded
 from services.api.api_keys import key_ring
-from services.doctor import signs
+from services.doctor import grader_checks, signs
 from services.graders.ocaml.grader import OcamlGrader
 from services.graders.rust.grader import RustGrader
 from services.graders.story.grader import StoryGrader
@@ -89,7 +90,7 @@ def test_the_first_bad_line_is_named_even_if_it_is_the_last_of_many(gradus: Cli,
         (["grade", "ocaml", "none.jsonl"], "none.jsonl: cannot be read: No such file or directory"),
         (["grade", "ocaml", "folder"], "folder: cannot be read: Is a directory"),
         (["grade", "ocaml", "bytes.jsonl"], "bytes.jsonl:2: is not UTF-8 text"),
-        (["grade", "ocaml", "a.txt"], "a.txt: is none of .jsonl, .json, .csv"),
+        (["grade", "ocaml", "a.txt"], "a.txt: the file's name must end in .jsonl, .json or .csv"),
         (
             ["grade", "ocaml", "a.jsonl", "--rubric", "ocaml/none@1"],
             "has no rubric 'ocaml/none@1'; it has: ocaml/graduated@1",
@@ -249,6 +250,13 @@ def test_doctor_counts_missing_rust_as_nothing_that_everybody_needs(
     found = {sign.what: str(sign) for sign in signs(None)}
     assert found["ocaml"].startswith("ok   ocaml: ")
     assert re.match(r"--   rust: .*no toolchain is installed", found["rust"])
+
+
+def test_doctor_shows_the_toolchain_of_a_grader_without_a_module_for_it(ocaml_grader: OcamlGrader) -> None:
+    for module in ("tests.graders", "graders"):
+        [sign] = grader_checks(EntryPoint("ocaml", f"{module}:Grader", "gradus.graders"))
+        assert (sign.what, sign.fine) == ("ocaml", True)
+        assert sign.text == ocaml_grader.info().toolchain
 
 
 def test_every_grader_that_can_start_is_served_by_one_process(

@@ -68,3 +68,12 @@ def test_the_ground_floor_names_no_wing() -> None:
         if re.match(r"\s*(from|import)\s+(services|trainer|corpus|tools)\b", line)
     ]
     assert found == []
+
+
+@pytest.mark.parametrize("grader", ["ocaml", "rust", "story", "preference"])
+def test_the_module_of_a_grader_loads_no_torch(grader: str) -> None:
+    """Also not the grader that runs its model on torch: without it, that grader must say what to install."""
+    program = f"import sys, services.graders.{grader}.grader; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert f"services.graders.{grader}.config" in done.stdout.split()
+    assert {"torch", "transformers", "sentence_transformers"} & set(done.stdout.split()) == set()

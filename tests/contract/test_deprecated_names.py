@@ -10,7 +10,7 @@ import yaml
 
 from gradus.errors import Misuse, SandboxFault
 from services.api.app import create_app
-from services.api.scheduling_headers import parse_fair_share
+from services.api.grade_request import parse_fair_share
 from services.api.settings import RENAMED, ApiSettings
 from services.broker import DEFAULT_FAIR_SHARE, FairShare, Priority
 from services.broker.memory import MemoryBroker
@@ -31,12 +31,12 @@ NIGHTLY = FairShare("default nightly", Priority.EVALUATION)
     ],
 )
 def test_both_spellings_of_the_scheduling_headers_count_and_the_new_one_wins(headers: dict[str, str]) -> None:
-    assert parse_fair_share(headers, None) == NIGHTLY
+    assert parse_fair_share(headers) == NIGHTLY
 
 
 @pytest.mark.parametrize("headers", [{"priority": "u=1, i"}, {"priority": ""}, {"run": ""}, {"run": "a b"}])
 async def test_a_foreign_header_of_an_old_name_is_ignored(headers: dict[str, str]) -> None:
-    assert parse_fair_share(headers, None) == DEFAULT_FAIR_SHARE
+    assert parse_fair_share(headers) == DEFAULT_FAIR_SHARE
     broker = MemoryBroker()
     await broker.heartbeat("w", INFO, 60)
     app = create_app(broker, ApiSettings())
@@ -49,7 +49,7 @@ async def test_a_foreign_header_of_an_old_name_is_ignored(headers: dict[str, str
 @pytest.mark.parametrize("headers", [{"gradus-priority": "u=1, i"}, {"gradus-run": "a b"}])
 def test_a_malformed_header_of_a_new_name_is_misuse(headers: dict[str, str]) -> None:
     with pytest.raises(Misuse, match="header `Gradus-"):
-        parse_fair_share(headers, None)
+        parse_fair_share(headers)
 
 
 def test_the_document_lists_the_old_headers_as_deprecated() -> None:

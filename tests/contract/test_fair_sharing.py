@@ -9,11 +9,11 @@ import httpx
 import pytest
 
 from services.api.app import create_app
-from services.api.scheduling_headers import parse_fair_share
+from services.api.grade_request import parse_fair_share
 from services.api.settings import ApiSettings
 from services.broker import DEFAULT_FAIR_SHARE, Broker, FairShare, Priority
+from services.broker.jobs import JobPayload
 from services.broker.memory import MemoryBroker
-from services.broker.payload import JobPayload
 from tests.fake_grader import INFO, submission
 
 
@@ -46,7 +46,7 @@ async def test_the_headers_decide_whose_turn_it_is() -> None:
             asked = {"submissions": [submission(f"{run}{n}", f"{run} {n}") for n in range(n_jobs)]}
             await client.post("/v1/jobs/ocaml", json=asked, headers={"Gradus-Run": run, "Gradus-Priority": priority})
         claims = await broker.claim("ocaml", "w", 8, 1)
-    order = "".join(JobPayload.decode(claim.job.payload).submission.id[0] for claim in claims)
+    order = "".join(JobPayload.model_validate_json(claim.job.payload).submission.id[0] for claim in claims)
     assert order[0] == "n"
     assert sorted(order[1:5]) == list("bbss")
     assert order[5:] == "bbb"
@@ -54,7 +54,7 @@ async def test_the_headers_decide_whose_turn_it_is() -> None:
 
 def test_the_runs_of_two_keys_are_different() -> None:
     asked: tuple[dict[str, str], ...] = ({}, {"gradus-run": "r"})
-    fair_shares = [parse_fair_share(headers, key) for key in (None, "ann", "bob") for headers in asked]
+    fair_shares = [parse_fair_share(headers, key) for key in ("default", "ann", "bob") for headers in asked]
     assert len(set(fair_shares)) == 6
     assert fair_shares[0] == DEFAULT_FAIR_SHARE
     assert parse_fair_share({"gradus-priority": "evaluation"}, "ann") == FairShare("ann", Priority.EVALUATION)

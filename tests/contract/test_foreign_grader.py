@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from gradus.contract import RawSubmission, Stage
+from gradus.contract import RawSubmission, Stage, submission_class
 from gradus.errors import InternalFault, UnknownGrader
 from services.graders.base import default_slots, installed, load
+from tests.conftest import Cli
 from tests.graders import GRADERS
 
 GRADER = """
@@ -76,6 +77,43 @@ def test_an_installed_grader_is_found_proves_itself_and_grades(toy: Path) -> Non
     assert (graded.reward, graded.stage, graded.grader) == (1.0, Stage.TESTS, grader.info().grader)
     assert grader.description().task_schema["required"] == ["wanted"]
     assert default_slots(grader) >= 1
+
+
+def test_a_submission_of_the_sdk_that_has_no_class_for_its_task_is_graded(toy: Path) -> None:
+    given = submission_class("toy").model_validate({"id": "a", "completion": "a", "task": {"wanted": "a"}})
+    assert load("toy").grade(given, "toy/strict@1", 0).passed
+    wrong = submission_class("toy").model_validate({"id": "a", "completion": "a", "task": {}})
+    with pytest.raises(InternalFault, match="this task cannot be judged: wanted: Field required"):
+        load("toy").grade(wrong, "toy/strict@1", 0)
+
+
+ATTACKS = """
+task: {wanted: a}
+right: a
+tests: 1
+unearned: 0.0
+attacks:
+- {name: says_nothing, must not: pass, completion: b}
+- {name: says_it_once_more, must not: pass, completion: "@2 times a#@"}
+"""
+
+
+def test_its_attacks_are_beside_it(toy: Path, gradus: Cli) -> None:
+    assert "there is no corpus of attacks on the grader 'toy'" in gradus("attack", "toy").err
+    (toy / "attacks").mkdir()
+    (toy / "attacks" / "corpus.yaml").write_text(ATTACKS)
+    attacked = gradus("attack", "toy", "--quiet")
+    assert attacked.status == 1
+    assert attacked.out.splitlines() == [
+        "held    tests    0.00  says_nothing                     must not pass",
+        "THROUGH tests    1.00  says_it_once_more                must not pass",
+        "        got 1 tests, having earned 0",
+        "1 of 2 attacks held",
+    ]
+    (toy / "attacks" / "corpus.yaml").write_text(ATTACKS.replace("must not: pass, ", "", 1))
+    refused = gradus("attack", "toy")
+    assert refused.status == 2
+    assert "corpus.yaml: says_nothing: gives no name or completion, or does not say what must not happen" in refused.err
 
 
 def test_its_revision_is_of_its_package_and_of_what_it_uses_of_ours(toy: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,20 +11,13 @@ from typing import Any
 import httpx
 import pytest
 
-from gradus.contract import (
-    SUBMISSIONS,
-    Graded,
-    GraderDescription,
-    GraderInfo,
-    RawSubmission,
-    Stage,
-    Submission,
-)
+from gradus.contract import SUBMISSIONS, Graded, RawSubmission, Stage, Submission
+from gradus.descriptions import GraderDescription, GraderInfo, description_of
 from gradus.errors import InternalFault
-from gradus.tasks import TASKS, task_class
+from gradus.tasks import TASKS
 from services.api.app import create_app
+from services.api.known_grader import KnownGrader
 from services.api.settings import ApiSettings
-from services.api.task_schema import compiled
 from services.broker import Broker
 from services.broker.memory import MemoryBroker
 from services.broker.streams import StreamsBroker
@@ -155,19 +147,21 @@ async def test_a_grader_without_a_live_worker_has_no_description_and_an_unknown_
 
 @ALL
 def test_the_schema_accepts_the_example_and_every_case_of_the_grader(name: str) -> None:
-    schema = compiled(TASKS[name].announced_schema())
+    grader = KnownGrader(description_of(name))
     cases = load_cases(Path(__file__).parents[2] / "services" / "graders" / name / "cases.yaml")
     tasks = [case.task for case in cases] + [TASKS[name].EXAMPLE["task"]]
-    sent = [RawSubmission(id="a", completion="c", task=task) for task in tasks]
-    assert not list(schema.mistakes(sent, b""))
+    assert all(map(grader.is_valid_task, tasks))
+    grader.refuse_mistakes(tasks)
     SUBMISSIONS[name].model_validate(TASKS[name].EXAMPLE)
 
 
-def told(name: str, task: Any) -> list[tuple[str, str]]:
-    schema = compiled(task_class(name).announced_schema())
-    raw = RawSubmission.model_construct(id="a", prompt="", completion="c", task=task)
-    found = schema.mistakes([raw], json.dumps(task).encode())
-    return [(".".join(map(str, one.at)).removeprefix("submissions.0.task"), one.message) for one in found]
+async def told(name: str, task: Any) -> list[tuple[str, str]]:
+    async with api(MemoryBroker()) as client:
+        answer = await client.post(f"/v1/grade/{name}", json=body(task))
+    assert answer.status_code in (200, 413, 422)
+    errors = answer.json().get("errors", [])
+    assert bool(errors) == (answer.status_code != 200)
+    return [(error["field"].removeprefix("submissions.0.task"), error["message"]) for error in errors]
 
 
 BAD_TASKS: dict[str, tuple[str, Any, list[tuple[str, str]]]] = {
@@ -203,27 +197,29 @@ BAD_TASKS: dict[str, tuple[str, Any, list[tuple[str, str]]]] = {
 
 
 @pytest.mark.parametrize("case", BAD_TASKS)
-def test_a_task_is_refused_with_its_field_and_without_its_text(case: str) -> None:
+async def test_a_task_is_refused_with_its_field_and_without_its_text(case: str) -> None:
     name, task, mistakes = BAD_TASKS[case]
-    assert told(name, task) == mistakes
+    assert await told(name, task) == mistakes
 
 
 @pytest.mark.parametrize("task", [{"references": "a ||||| b"}, {"formatted_issues": "a"}, {"formatted_issues": ["a"]}])
-def test_references_may_be_one_string_and_be_called_issues(task: dict[str, Any]) -> None:
-    assert told("story", task) == []
+async def test_references_may_be_one_string_and_be_called_issues(task: dict[str, Any]) -> None:
+    assert await told("story", task) == []
     assert TASKS["story"].model_validate(task)
 
 
 @pytest.mark.parametrize("padding", ["", 'a\\"b', "\\\\"])
-def test_a_text_that_is_too_long_is_found_whatever_it_holds(padding: str) -> None:
+async def test_a_text_that_is_too_long_is_found_whatever_it_holds(padding: str) -> None:
     text = padding * 10 + "x" * 1_000_001
-    assert [at for at, _ in told("ocaml", {"tests": text})] == [".tests"]
-    assert told("ocaml", {"tests": text[:1_000_000]}) == []
+    assert [at for at, _ in await told("ocaml", {"tests": text})] == [".tests"]
+    assert await told("ocaml", {"tests": text[:1_000_000]}) == []
 
 
 def test_a_schema_that_cannot_be_compiled_refuses_nothing() -> None:
-    schema = compiled({"type": "no such type"})
-    assert not list(schema.mistakes([RawSubmission(id="a", completion="c", task={"any": 1})], b""))
+    described = description_of("story").model_copy(update={"task_schema": {"type": "no such type"}})
+    grader = KnownGrader(described)
+    assert grader.is_valid_task({"any": 1})
+    grader.refuse_mistakes([{"any": 1}])
 
 
 # ----------------------------------------------------------------------------------------- what is left to workers

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from gradus.contract import REQUESTS, SUBMISSIONS
+from gradus.contract import SUBMISSIONS
 from gradus.errors import UnknownGrader
 from gradus.resources import configs
+from gradus.rest import REQUESTS
 from gradus.tasks import TASKS
 from services import graders
 from services.graders.base import installed, load

@@ -12,7 +12,7 @@ from contextlib import suppress
 import httpx
 import pytest
 
-from gradus.contract import Problem
+from gradus.rest import Problem
 from tests.fake_grader import Service, submission
 from tests.misbehaving_clients import KINDS, ROUTE, Kind, a_crowd, hanging, head, request
 

@@ -11,11 +11,22 @@ ROOT = Path(__file__).parents[2]
 PLACES = (
     "services/api",
     "services/broker",
+    "services/commands",
     "services/dashboard",
+    "services/doctor.py",
     "services/worker.py",
     "services/worker_metrics.py",
     "trainer/evaluate",
+    "gradus/cli.py",
     "gradus/client.py",
+    "gradus/console.py",
+    "gradus/descriptions.py",
+    "gradus/discovery.py",
+    "gradus/doctor.py",
+    "gradus/interactive.py",
+    "gradus/request_failures.py",
+    "gradus/rest.py",
+    "gradus/wings.py",
 )
 NAMES = re.compile(r"(?<![a-z])(ocaml|rust)(?![a-z])", re.IGNORECASE)
 EXCEPTIONS = {

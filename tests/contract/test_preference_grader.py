@@ -26,7 +26,8 @@ from services.api.settings import ApiSettings
 from services.broker import Broker
 from services.broker.memory import MemoryBroker
 from services.broker.streams import StreamsBroker
-from services.doctor import preference_checks
+from services.doctor import grader_checks
+from services.graders.base import installed
 from services.graders.preference.batching_scorer import Scorer
 from services.graders.preference.config import load_config
 from services.graders.preference.grader import PreferenceGrader
@@ -453,7 +454,7 @@ def test_a_file_is_graded_without_a_server(
     results = [Graded.model_validate_json(line) for line in said.out.splitlines()]
     expected = [trainers_scores(in_process, prompt, ["Blue."])[0] for prompt in PROMPTS]
     assert [result.components["score"] for result in results] == pytest.approx(expected, abs=1e-5)
-    [sign] = preference_checks()
+    [sign] = grader_checks(installed()["preference"])
     assert sign.fine
     assert sign.text.startswith(results[0].toolchain)
 

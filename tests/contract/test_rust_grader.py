@@ -16,8 +16,9 @@ from pydantic import ValidationError
 from gradus.contract import Graded, RustSubmission, Stage
 from gradus.errors import InternalFault, Misuse, SandboxFault
 from services.graders.base import self_test_cases as own_cases
+from services.graders.base.config_loader import read_settings
 from services.graders.rust import grader as grader_module
-from services.graders.rust.config import load_config
+from services.graders.rust.config import RustConfig
 from services.graders.rust.grader import RustGrader
 from services.sandbox import Command, Outcome, PersistentBox
 from services.sandbox.bubblewrap import Bubblewrap
@@ -366,12 +367,12 @@ def test_a_configuration_that_makes_no_sense_is_misuse_that_names_it(tmp_path: P
     file = tmp_path / "rust.yaml"
     file.write_text(text)
     with pytest.raises(Misuse, match=f"rust.yaml.*{says}"):
-        load_config(file)
+        read_settings(RustConfig, "rust", file)
 
 
 @pytest.mark.usefixtures("rust_grader")
 def test_a_rubric_of_another_grader_is_no_default(tmp_path: Path) -> None:
-    settings = load_config().model_dump()
+    settings = read_settings(RustConfig, "rust").model_dump()
     settings["rubric"] = "ocaml/strict@1"
     file = tmp_path / "rust.yaml"
     file.write_text(yaml.safe_dump(settings))

@@ -26,8 +26,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gradus.errors import Fault, InternalFault, Misuse
-from services.doctor import story_checks
-from services.graders.base import default_slots, load
+from services.doctor import grader_checks
+from services.graders.base import default_slots, installed, load
 from services.graders.story import export, graph
 from services.graders.story.backends import BACKENDS, Backend, Floats, open_backend
 from services.graders.story.encoder import Encoder, padded
@@ -375,7 +375,7 @@ def test_weights_that_are_not_the_published_ones_are_refused_under_the_published
     with (other / "model.safetensors").open("r+b") as file:
         file.seek(-4, 2)
         file.write(b"\1\2\3\4")
-    monkeypatch.setattr(export, "_packaged", lambda model: other)
+    monkeypatch.setattr(export, "found_here", lambda model: other)
     with pytest.raises(InternalFault, match="does not hold the published weights"):
         open_model()
     assert open_model(str(other)).about.weights_sha256 != export.PUBLISHED[DEFAULT_MODEL]
@@ -445,7 +445,7 @@ def test_a_model_that_is_nowhere_here_is_told_with_how_to_get_it(empty_cache: Pa
 
 
 def test_doctor_says_where_the_sentence_model_is(empty_cache: Path) -> None:
-    signs = {sign.what: sign for sign in story_checks()}
+    signs = {sign.what: sign for sign in grader_checks(installed()["story"])}
     assert signs["extra story"].fine
     assert signs["story"].fine
     assert "run by onnxruntime in fp32" in signs["story"].text

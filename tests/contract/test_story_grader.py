@@ -19,7 +19,8 @@ from gradus.resources import configs
 from gradus.row_reader import read_rows
 from gradus.tasks.story import StoryTask
 from services.graders.base import load
-from services.graders.story.config import load_config
+from services.graders.base.config_loader import read_settings
+from services.graders.story.config import StoryConfig
 from services.graders.story.encoder import Embeddings, Encoder
 from services.graders.story.fact_builder import asked_by, judged
 from services.graders.story.grader import StoryGrader
@@ -166,7 +167,8 @@ def test_rounding_does_not_decide_which_of_the_stories_that_want_the_same_answer
     asked = asked_by(StoryTask(references=task["references"]))
     heads = [text.partition("I want")[0] for text in task["references"]]
     said = "\n".join(f"{head}I want to {task['sprint_goal'].rstrip('.')}, so that all is well." for head in heads)
-    answer, gate = read(said, story_grader.config.limits.reading), story_grader.config.gate.gate
+    limits, gate = story_grader.config.limits, story_grader.config.gate.gate
+    answer = read(said, limits.characters, limits.lines)
     roles = [judged(answer, asked, gate, Rounded(story_grader.encoder, seed)).facts.senses.role for seed in range(8)]
     assert roles == pytest.approx([roles[0]] * 8, abs=1e-3)
 
@@ -229,6 +231,6 @@ def test_a_wrong_configuration_is_refused_and_named(
 
 
 def test_the_shipped_configuration_is_what_the_documents_say() -> None:
-    config = load_config()
+    config = read_settings(StoryConfig, "story")
     assert (config.rubric, config.backend, config.precision) == (WEIGHTED, "onnxruntime", "fp32")
     assert json.loads(config.model_dump_json())["gate"] == {"low": 0.25, "high": 0.45}

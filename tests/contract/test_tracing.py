@@ -17,12 +17,13 @@ from typing import Any
 import httpx
 import pytest
 
-from gradus.contract import Graded, GraderDescription, GraderInfo, Submission
+from gradus.contract import Graded, Submission
+from gradus.descriptions import GraderDescription, GraderInfo
 from gradus.errors import Misuse, SandboxFault
 from services.api.app import create_app
 from services.api.settings import ApiSettings
+from services.broker.jobs import JobPayload
 from services.broker.memory import MemoryBroker
-from services.broker.payload import JobPayload
 from services.tracing import spans
 from services.worker import Worker
 from tests.chaos.worker import verdict
@@ -293,7 +294,7 @@ async def test_without_a_collector_there_are_no_spans_and_jobs_carry_none(
         [claim] = await broker.claim("ocaml", "w", 1, 1)
         await app.state.api.jobs.close()
     assert "traceparent" not in json.loads(claim.job.payload)
-    assert JobPayload.decode(claim.job.payload).traceparent is None
+    assert JobPayload.model_validate_json(claim.job.payload).traceparent is None
 
 
 @pytest.mark.parametrize(
@@ -314,9 +315,9 @@ def test_what_cannot_be_done_is_refused_at_start(environment: dict[str, str], mo
 @pytest.mark.parametrize("traceparent", ["x", TRACEPARENT + "0", TRACEPARENT.upper(), ""])
 def test_a_payload_with_another_traceparent_is_none(traceparent: str) -> None:
     payload = {"submission": submission("a"), "rubric": "ocaml/graduated@1", "deadline": 1.0}
-    assert JobPayload.decode(json.dumps(payload | {"traceparent": TRACEPARENT})).traceparent == TRACEPARENT
+    assert JobPayload.model_validate_json(json.dumps(payload | {"traceparent": TRACEPARENT})).traceparent == TRACEPARENT
     with pytest.raises(ValueError, match="traceparent"):
-        JobPayload.decode(json.dumps(payload | {"traceparent": traceparent}))
+        JobPayload.model_validate_json(json.dumps(payload | {"traceparent": traceparent}))
 
 
 def python(script: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -14,6 +14,7 @@ import yaml
 from gradus.contract import Diagnostic, RawSubmission, Stage, TestCount
 from gradus.errors import InternalFault, Misuse
 from gradus.resources import configs
+from services.graders.base import user_rubrics
 from services.graders.base.code import CodeFacts
 from services.graders.base.config_loader import read_settings
 from services.graders.base.revision import revision
@@ -51,8 +52,12 @@ def written(folder: Path, changes: dict[str, Any]) -> Path:
 
 
 def configured(folder: Path, changes: dict[str, Any]) -> Rubrics[CodeFacts]:
+    return with_sources(folder, changes)[0]
+
+
+def with_sources(folder: Path, changes: dict[str, Any]) -> tuple[Rubrics[CodeFacts], list[str]]:
     file = written(folder, changes)
-    return RUBRICS.configured(read_settings(OcamlConfig, "ocaml", file), file)
+    return user_rubrics.configured(RUBRICS, read_settings(OcamlConfig, "ocaml", file), file)
 
 
 def rubric_of(settings: Any, name: str = "ocaml/mine@1") -> dict[str, Any]:
@@ -61,7 +66,7 @@ def rubric_of(settings: Any, name: str = "ocaml/mine@1") -> dict[str, Any]:
 
 def test_the_example_of_the_page_works(tmp_path: Path, house_rules: Path) -> None:
     rubrics = configured(tmp_path, yaml.safe_load(block("yaml")))
-    assert rubrics.names == ("ocaml/mine@1", "ocaml/graduated@1", "ocaml/strict@1", "ocaml/quick@1")
+    assert tuple(rubrics.rubrics) == ("ocaml/mine@1", "ocaml/graduated@1", "ocaml/strict@1", "ocaml/quick@1")
     assert rubrics.score(HALF, "ocaml/mine@1").reward == pytest.approx(0.1 + 0.1 + 0.4)
     assert rubrics.score(ALL_PASS, "ocaml/mine@1").components == {"types": 0.1, "compile": 0.1, "tests": 0.8}
     noisy = CodeFacts(Stage.TYPES, diagnostics=(Diagnostic(stage=Stage.TYPES, message="no"),))
@@ -90,9 +95,9 @@ def test_shaping_costs_what_it_costs_under_shipped_rubrics(tmp_path: Path) -> No
 
 def test_a_changed_function_is_another_source_and_so_another_revision(tmp_path: Path, house_rules: Path) -> None:
     settings = rubric_of({"function": "house_rules:quick"})
-    before = configured(tmp_path, settings).sources
+    _, before = with_sources(tmp_path, settings)
     house_rules.write_text(block("python") + "\n")
-    after = configured(tmp_path, settings).sources
+    _, after = with_sources(tmp_path, settings)
     assert len(before) == len(after) == 1
     module = class_of("ocaml").__module__
     assert revision(module, *before) != revision(module, *after)

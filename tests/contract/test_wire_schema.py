@@ -13,8 +13,10 @@ import pytest
 from pydantic import ValidationError
 from pydantic.json_schema import models_json_schema
 
-from gradus.contract import REQUESTS, RESULT, Faulted, GradeResponse, GraderList, GraderName, JobStatus, Problem
+from gradus.contract import RESULT, Faulted, GraderName
+from gradus.descriptions import GraderList
 from gradus.errors import FaultKind
+from gradus.rest import REQUESTS, GradeResponse, JobStatus, Problem
 from gradus.tasks.story import StoryTask
 
 HERE = Path(__file__).parent

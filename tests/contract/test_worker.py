@@ -22,25 +22,16 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from gradus.contract import (
-    RESULT,
-    Faulted,
-    Graded,
-    GraderDescription,
-    GraderInfo,
-    OcamlSubmission,
-    Stage,
-    Submission,
-    TestCount,
-    job_id_of,
-)
+from gradus.contract import RESULT, Faulted, Graded, OcamlSubmission, Stage, Submission, TestCount, job_id_of
+from gradus.descriptions import GraderDescription, GraderInfo
 from gradus.errors import FaultKind, InternalFault, Misuse, QueueFault, SandboxFault
 from gradus.tasks.ocaml import OcamlLimits
 from services.broker import MAX_DELIVERIES, Broker, BrokerSettings, Claim, Job
 from services.broker.from_url import open_broker
+from services.broker.jobs import JobPayload
 from services.broker.memory import MemoryBroker
-from services.broker.payload import JobPayload
 from services.broker.streams import StreamsBroker
+from services.broker.workers import registered
 from services.graders.ocaml.grader import OcamlGrader
 from services.local_grading import grade_in_order
 from services.worker import MAX_ATTEMPTS, Worker, grade_with_retries
@@ -419,7 +410,7 @@ async def test_a_running_job_that_nobody_wants_any_more_is_not_tried_again_and_i
     stop.set()
     await running
     assert grader.calls["break"] == 1
-    assert await broker.result(job("break").id) is None
+    assert await broker.results([job("break").id]) == {}
     assert await broker.depth("ocaml") == 0
 
 
@@ -432,7 +423,7 @@ async def test_the_verdict_of_a_job_that_nobody_wants_any_more_is_kept_for_the_n
     await broker.cancel("ocaml", [job("hold").id])
     await given_up(worker)
     grader.let_go.set()
-    await until(lambda: broker.result(job("hold").id))
+    await until(lambda: broker.results([job("hold").id]))
     stop.set()
     await running
 
@@ -539,6 +530,17 @@ async def test_what_a_stopping_worker_cannot_finish_goes_back_and_is_done_by_ano
     assert quick.calls["hold"] == 1
 
 
+async def test_a_worker_leaves_soon_though_redis_is_away(redis_server: Callable[..., RedisServer]) -> None:
+    server, grader = redis_server(), TinyGrader()
+    broker = StreamsBroker(server.url, patience_s=SOON_S)
+    async with registered(broker, "leaving", grader.info(), grader.description()):
+        await until(broker.graders)
+        server.stop()
+        began_at = time.monotonic()
+    assert time.monotonic() - began_at < SOON_S / 2
+    await broker.close()
+
+
 async def test_an_idle_worker_costs_less_than_five_commands_a_second(
     redis_server: Callable[..., RedisServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -582,7 +584,7 @@ async def test_a_worker_process_that_is_told_to_stop_finishes_what_it_began_with
         running.communicate()
     assert (running.returncode, b"Traceback" in log) == (0, False), log
     assert await broker.graders() == []
-    assert isinstance(RESULT.validate_json(await broker.result(endless.id) or ""), Graded)
+    assert isinstance(RESULT.validate_json((await broker.results([endless.id]))[endless.id]), Graded)
     await broker.close()
 
 
@@ -628,5 +630,5 @@ def test_a_payload_survives_its_journey() -> None:
     payload = JobPayload(
         submission=submission("let f x = x\u2028").model_dump(mode="json"), rubric=RUBRIC, deadline=1.5
     )
-    assert JobPayload.decode(payload.encode()) == payload
+    assert JobPayload.model_validate_json(payload.encode()) == payload
     assert json.loads(payload.encode())["deadline"] == 1.5

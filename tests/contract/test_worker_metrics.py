@@ -7,11 +7,12 @@ import urllib.request
 
 import pytest
 
-from gradus.contract import Graded, GraderDescription, GraderInfo, Stage, Submission, job_id_of
+from gradus.contract import Graded, Stage, Submission, job_id_of
+from gradus.descriptions import GraderDescription, GraderInfo
 from gradus.errors import Misuse, SandboxFault
 from services.broker import Job
+from services.broker.jobs import JobPayload
 from services.broker.memory import MemoryBroker
-from services.broker.payload import JobPayload
 from services.worker import Worker
 from services.worker_metrics import MAX_FLAGS, WorkerMetrics
 from tests.fake_grader import INFO, submission
@@ -77,7 +78,7 @@ async def test_a_scrape_tells_what_became_of_every_job(monkeypatch: pytest.Monke
     await broker.submit(jobs)
     [claim] = await broker.claim("ocaml", "leaving", 1, 0)
     await broker.release(claim)
-    running = asyncio.create_task(Worker(Grader(), broker, slots=2, observer=metrics).run(stop))
+    running = asyncio.create_task(Worker(Grader(), broker, slots=2, metrics=metrics).run(stop))
     assert len([one async for one in broker.wait([one.id for one in jobs], 20)]) == 4
     stop.set()
     await running

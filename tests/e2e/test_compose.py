@@ -371,12 +371,22 @@ def test_nothing_reaches_the_builder_unasked() -> None:
     assert lines[0] == "*"
 
 
-def test_what_the_package_is_made_of_reaches_the_builder() -> None:
+def test_what_a_checkout_is_made_of_reaches_the_builder() -> None:
     kept = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
-    for source in [project["project"]["readme"], *wheel["packages"], *wheel.get("force-include", {})]:
+    for source in project["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]:
         assert any(source == path or source.startswith(f"{path}/") for path in kept), source
+
+
+@pytest.mark.parametrize(
+    "dockerfile",
+    [path for path in DOCKERFILES if path.stem not in ("redis", "prometheus")],
+    ids=lambda path: path.stem,
+)
+def test_an_image_has_the_checkout_that_it_runs(dockerfile: Path) -> None:
+    runs = " ".join(values(instructions(dockerfile), "RUN"))
+    assert re.search(r"pip install [^&]*--no-deps [^&]*-e (\.|/src)(?= |$)", runs)
+    assert any(rest.split()[-1] == "/src" for rest in values(last_stage(dockerfile), "COPY"))
 
 
 @pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.stem)

@@ -20,19 +20,19 @@ from pathlib import Path
 
 import httpx
 import pytest
-import yaml
 from dashboard_server import LivePage
 from fake_openai_server import Json, OpenAiLike, Reply, said
 from prometheus_client.parser import text_string_to_metric_families
 
-from services.attacks.code import fill_placeholders
+from services.attacks.code import Attack, CodeCorpus, fill_placeholders
 from services.graders.base import installed
 from tests.conftest import Cli, RedisServer, free_port
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "grader_python"
-ATTACKS = yaml.safe_load((EXAMPLE / "attacks.yaml").read_text())
-CASES = [{"call": f"double({x})", "equals": 2 * x} for x in (2, 5, -3)]
+CORPUS = CodeCorpus.read("python", EXAMPLE / "grader_python" / "attacks")
+ATTACKS = CORPUS.attacks.values()
+CASES = CORPUS.honest.task["cases"]
 RIGHT = "```python\ndef double(x):\n    return x + x\n```"
 SOON_S = 60.0
 """Longer than anything here takes on a busy machine; nothing waits for it to pass."""
@@ -126,7 +126,7 @@ def url(api: str, redis: str, before: object, python: Path, tmp_path_factory: py
 @pytest.fixture(scope="module")
 def graded(url: str) -> dict[str, Json]:
     """The results of a right, a wrong and all hostile answers, by id."""
-    hostile = [submission(one["name"], fill_placeholders(one["completion"])) for one in ATTACKS]
+    hostile = [submission(one.name, fill_placeholders(one.source)) for one in ATTACKS]
     asked = [submission("right", RIGHT), submission("wrong", "def double(x): return x * x"), *hostile]
     response = httpx.post(f"{url}/v1/grade/python", json={"submissions": asked, "deadline_s": SOON_S}, timeout=SOON_S)
     assert response.status_code == 200, response.text
@@ -163,14 +163,24 @@ def test_right_and_wrong_answers(graded: dict[str, Json]) -> None:
     assert (wrong["passed"], wrong["tests"]) == (False, {"passed": 1, "total": 3})
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack["name"])
-def test_a_hostile_answer_must_not(attack: Json, graded: dict[str, Json]) -> None:
-    found = graded[attack["name"]]
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+def test_a_hostile_answer_must_not(attack: Attack, graded: dict[str, Json]) -> None:
+    found = graded[attack.name]
     assert found["status"] == "graded", found
-    assert found["stage"] == attack.get("stage", "tests")
-    assert (found["tests"] or {"passed": 0})["passed"] == attack.get("earned", 0)
-    assert set(attack.get("flags", ())) <= set(found["flags"])
-    assert found["reward"] <= 0.2 + 0.8 * attack.get("earned", 0) / 3 + 1e-6
+    assert found["stage"] in attack.stages
+    assert (found["tests"] or {"passed": 0})["passed"] == attack.earned
+    assert attack.flags <= set(found["flags"])
+    assert found["reward"] <= 0.2 + 0.8 * attack.earned / 3 + 1e-6
+
+
+def test_the_attack_command_finds_the_corpus_in_the_package(url: str, python: Path) -> None:
+    line, environment = command(python, "attack", "python", "--quiet", "--url", url)
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=2 * SOON_S, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.endswith(f"{len(ATTACKS)} of {len(ATTACKS)} attacks held\n")
+    local, environment = command(python, "attack", "python", "--quiet")
+    here = subprocess.run(local, env=environment, capture_output=True, text=True, timeout=2 * SOON_S, check=False)
+    assert here.returncode == 0, here.stdout + here.stderr
 
 
 def test_mistakes_of_callers_are_no_verdicts(url: str) -> None:

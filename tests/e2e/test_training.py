@@ -20,7 +20,7 @@ import pytest
 from gradus.contract import Faulted, Graded, Stage
 from gradus.errors import Misuse
 from gradus.resources import configs
-from services.broker.payload import JobPayload
+from services.broker.jobs import JobPayload
 from tests.fake_grader import EchoWorker, Service
 from trainer.config import ModelConfig
 from trainer.config_file import load_config

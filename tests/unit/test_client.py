@@ -15,7 +15,7 @@ import pytest
 
 from gradus.client import MAX_DEFECTS, RewardClient
 from gradus.contract import SUBMISSIONS, Faulted, Graded
-from gradus.errors import FaultKind, Misuse, QueueFault, TooLarge
+from gradus.errors import FaultKind, Misuse, QueueFault, TooLarge, UnknownGrader
 from services.api.app import create_app
 from services.api.settings import ApiSettings
 from services.broker import BrokerSettings
@@ -145,6 +145,15 @@ async def test_on_result_is_called_once_for_each_index() -> None:
     assert [called[index] for index in range(20)] == results
 
 
+async def test_an_error_of_on_result_is_raised_as_it_is() -> None:
+    def fail(index: int, result: Graded | Faulted) -> None:
+        raise ArithmeticError(f"of submission {index}")
+
+    async with over_asgi(batch_size=1) as (client, _):
+        with pytest.raises(ArithmeticError, match="of submission"):
+            await client.grade("ocaml", [submission("a"), submission("b", "reward 0")], on_result=fail)
+
+
 async def test_the_rubric_is_passed_on() -> None:
     async with over_asgi() as (client, _):
         (result,) = await client.grade("ocaml", [submission("a")], rubric="ocaml/binary@1")
@@ -246,8 +255,9 @@ async def test_overload_is_ridden_out_for_longer_than_outages() -> None:
     assert len(asked) == 21
 
 
-async def test_a_retry_after_beyond_the_deadline_is_not_waited_for() -> None:
-    with scripted(problem(429, "the queue is full", Retry_After="1000")) as (url, asked):
+@pytest.mark.parametrize("after", ["1000", "Fri, 31 Dec 2100 23:59:59 GMT"])
+async def test_a_retry_after_beyond_the_deadline_is_not_waited_for(after: str) -> None:
+    with scripted(problem(429, "the queue is full", Retry_After=after)) as (url, asked):
         (result,) = await quick(url).grade("ocaml", [submission("a")], deadline_s=60)
     assert len(asked) == 1
     kind, message = fault_of(result)
@@ -457,6 +467,14 @@ def test_one_client_serves_event_loops_in_several_threads_at_once() -> None:
 async def test_graders_are_listed() -> None:
     async with over_asgi() as (client, _):
         assert await client.graders() == (INFO,)
+
+
+async def test_a_grader_that_is_not_running_has_no_description_and_an_unheard_of_one_is_unknown() -> None:
+    async with over_asgi() as (client, _):
+        assert await client.description("rust") is None
+        assert await client.known("rust") == "rust"
+        with pytest.raises(UnknownGrader, match="there is no grader 'cobol'"):
+            await client.known("cobol")
 
 
 async def test_graders_of_nobody_are_a_queue_fault() -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gradus.contract import Graded, GraderDescription, GraderInfo, Submission
+from gradus.contract import Graded, Submission
+from gradus.descriptions import GraderDescription, GraderInfo
 from gradus.errors import Misuse, SandboxFault
 from services.broker.from_url import open_broker
 from services.broker.memory import MemoryBroker

@@ -13,8 +13,8 @@ import pytest
 from report_runs import MACHINE, verdict
 
 from gradus.client import RewardClient
-from gradus.contract import Diagnostic, Graded, GraderDescription, Severity, Stage
-from gradus.descriptions import description_of
+from gradus.contract import Diagnostic, Graded, Severity, Stage
+from gradus.descriptions import GraderDescription, description_of
 from gradus.errors import Misuse
 from gradus.tasks import TASKS
 from trainer.evaluate.comparison import compare

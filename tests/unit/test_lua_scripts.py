@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
-from services.broker import streams
-from services.broker.streams import consumer, producer
-from services.broker.streams.redis_client import LUA, Script
+from services.broker.streams import scripts
+from services.broker.streams.scripts import LUA, Script
 
-SCRIPTS = [
-    value for module in (consumer, producer, streams) for value in vars(module).values() if type(value) is Script
-]
+SCRIPTS = [value for value in vars(scripts).values() if type(value) is Script]
 PRELUDES = {"history"}
 
 
 def test_every_file_is_a_script_or_joined_in_front_of_one() -> None:
     files = {file.stem for file in LUA.iterdir()}
     assert files == {script.name for script in SCRIPTS} | PRELUDES
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
+def test_every_script_is_used(script: Script) -> None:
+    sources = [file for file in Path(scripts.__file__).parent.glob("*.py") if file.name != "scripts.py"]
+    assert any(re.search(rf"\b{script.name.upper()}\b", file.read_text("utf-8")) for file in sources)
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)

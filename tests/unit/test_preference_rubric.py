@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from gradus.contract import Stage
 from gradus.errors import Misuse
-from services.graders.preference.facts import PreferenceFacts
-from services.graders.rust.facts import RustFacts as Facts
+from services.graders.preference.rubric import PreferenceFacts
+from services.graders.rust.rubric import RustFacts as Facts
 from tests.rubrics import SHIPPED, rubrics_of, score
 
 [SIGMOID] = rubrics_of("preference")

@@ -99,7 +99,7 @@ def test_a_missing_file_and_a_folder_are_misuse(tmp_path: Path) -> None:
 
 
 def test_a_file_of_another_kind_is_misuse_that_names_the_kinds(tmp_path: Path) -> None:
-    with pytest.raises(Misuse, match=r"is none of \.jsonl, \.json, \.csv"):
+    with pytest.raises(Misuse, match=r"must end in \.jsonl, \.json or \.csv"):
         rows(tmp_path, "a.parquet", "")
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gradus.contract import Stage, TestCount
 from gradus.errors import Misuse
-from services.graders.rust.facts import RustFacts as Facts
+from services.graders.rust.rubric import RustFacts as Facts
 from tests.rubrics import CODE_RUBRICS, Score, rubrics_of, score
 
 GRADUATED = "ocaml/graduated@1"

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from gradus.contract import Severity
 from gradus.tasks.rust import RustTask
 from services.graders.rust.answer import read_answer
-from services.graders.rust.checked_share import checked_share
 from services.graders.rust.compile import CompilerMessage
 from services.graders.rust.glob_imports import names_missed, names_to_import, shadowed_std_method
+from services.graders.rust.grader import checked_share
 from services.graders.rust.lexer import Kind, code, items, source_text, tokens, without_comments
 from services.graders.rust.signature import parse_signature
 from services.graders.rust.soundness_25860 import assumed_bounds

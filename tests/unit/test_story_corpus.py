@@ -19,7 +19,7 @@ GOOD = f"task: {TASK}\nattacks: [{{class: nothing, completion: '@3 times line #;
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(story_attacks, "attacks", lambda grader: tmp_path)
+    monkeypatch.setattr(story_attacks, "corpus_folder", lambda grader: tmp_path)
     (tmp_path / "exceptions.yaml").write_text("[]")
     (tmp_path / "a.yaml").write_text(GOOD)
     return tmp_path

@@ -22,7 +22,6 @@ from services.graders.story.parser import (
     THINK_NESTED,
     THINK_UNCLOSED,
     TOO_LONG,
-    ReadingLimits,
     Rejected,
     Story,
     StoryList,
@@ -34,12 +33,12 @@ from services.graders.story.parser import (
 CASES = Path(__file__).parents[1] / "cases" / "story"
 LAYOUTS: dict[str, Any] = yaml.safe_load((CASES / "layouts.yaml").read_text())
 NO_STORIES: list[dict[str, str]] = yaml.safe_load((CASES / "no_stories.yaml").read_text())
-LIMITS = ReadingLimits(characters=32_000, lines=256)
+CHARACTERS = 32_000
 GOOD = "As a shopper, I want to pay by card, so that I need no cash."
 
 
-def answer(text: str, limits: ReadingLimits = LIMITS) -> StoryList:
-    return read(text, limits)
+def answer(text: str, most_lines: int = 256) -> StoryList:
+    return read(text, CHARACTERS, most_lines)
 
 
 def clauses(text: str) -> list[dict[str, Any]]:
@@ -143,7 +142,7 @@ def test_symbols_and_accents_are_no_hidden_characters(mark: str) -> None:
 
 
 def test_more_lines_than_are_read_count_as_no_stories() -> None:
-    found = answer("\n".join([GOOD] * 50), ReadingLimits(characters=32_000, lines=20))
+    found = answer("\n".join([GOOD] * 50), most_lines=20)
     assert (len(found.stories), found.lines) == (20, 50)
 
 

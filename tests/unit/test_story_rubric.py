@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gradus.contract import Stage
 from gradus.errors import InternalFault, Misuse
-from services.graders.rust.facts import RustFacts as Facts
+from services.graders.rust.rubric import RustFacts as Facts
 from services.graders.story.facts import ScrumFacts, Senses, StoryFacts
 from tests.rubrics import CODE_RUBRICS, SCRUM_WEIGHTS, SHIPPED, STORY_RUBRICS, rubrics_of, score
 

@@ -31,7 +31,7 @@ from services.graders.story.model import DEFAULT_MODEL
 SEED = 20
 FEWEST_WORDS, MOST_WORDS = 4, 24
 PENALTY = 0.003
-"""Of the squared weights, per example; weights are of scaled features."""
+"""L2 penalty on the weights per example. Weights belong to scaled features."""
 KEPT = 0.2
 """Share of the words that stay when the others become random ones."""
 MOST_PURPOSE_WORDS = 14
@@ -164,7 +164,7 @@ def _purposes(found: Sequence[str], chance: random.Random, number: int) -> list[
 
 
 def _roles(words: Sequence[str], chance: random.Random) -> tuple[list[str], list[str]]:
-    """Roles with somebody at their head, and the like with something there."""
+    """Roles headed by a person, and similar ones headed by a thing."""
     parties = sorted(word_list("actor_nouns"))
     things = [one for one in words if one.removesuffix("s") not in word_list("actor_nouns") and not _AGENT.search(one)]
 

@@ -12,9 +12,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gradus.contract import Graded, GraderDescription, GraderName, explain
+from gradus.contract import Graded, GraderName
+from gradus.descriptions import GraderDescription
 from gradus.errors import Misuse
 from gradus.feedback import repair_turn, reply
+from gradus.validation import explain
 from trainer.evaluate.asking import Ask, Plan, Source, seed_of
 from trainer.evaluate.collect import OnProgress, gather
 from trainer.evaluate.details import is_judged

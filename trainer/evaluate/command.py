@@ -13,8 +13,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from gradus.contract import GraderDescription
-from gradus.descriptions import description_of
+from gradus.descriptions import GraderDescription, description_of
 from gradus.tasks import TASKS
 from trainer.config import TrainConfig
 from trainer.evaluate.again import collect_turns, refuse_turns

@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from gradus.contract import GraderDescription
-from gradus.descriptions import description_of
+from gradus.descriptions import GraderDescription, description_of
 from trainer.evaluate.causes import PASSED, cause_of
 from trainer.evaluate.figures import Part, Quantiles, Rate, by_task, quantiles, rate_of, share_over_tasks
 from trainer.evaluate.intervals import mean_with_interval

@@ -21,9 +21,9 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from gradus.contract import explain
 from gradus.errors import Misuse
 from gradus.row_reader import Row, read_rows
+from gradus.validation import explain
 from trainer.evaluate.measure import Problem
 from trainer.evaluate.outcome import Evaluation
 from trainer.evaluate.store import write_lines

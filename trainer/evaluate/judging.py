@@ -12,18 +12,11 @@ from pydantic import ValidationError
 
 from gradus.client import RewardClient
 from gradus.console import log_line
-from gradus.contract import (
-    Faulted,
-    Graded,
-    GraderDescription,
-    GraderInfo,
-    grader_named,
-    misuse_from_validation_error,
-    submission_class,
-)
-from gradus.descriptions import description_of
+from gradus.contract import Faulted, Graded, submission_class
+from gradus.descriptions import GraderDescription, GraderInfo, description_of, grader_named
 from gradus.errors import QueueFault
 from gradus.local import LocalGrader, open_local
+from gradus.validation import misuse_from_validation_error
 
 DEADLINE_S = 600.0
 """For one handful of completions; a service that is away that long makes them faults."""

@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gradus.client import RewardClient
-from gradus.contract import Faulted, Graded, GraderDescription
-from gradus.descriptions import description_of
+from gradus.contract import Faulted, Graded
+from gradus.descriptions import GraderDescription, description_of
 from gradus.errors import Misuse
 from gradus.tasks.base import Task
 from trainer.evaluate.details import is_judged

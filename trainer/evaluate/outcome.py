@@ -16,8 +16,8 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field
 
-from gradus.contract import Faulted, Graded, GraderDescription
-from gradus.descriptions import description_of
+from gradus.contract import Faulted, Graded
+from gradus.descriptions import GraderDescription, description_of
 from trainer.evaluate.causes import PASSED, cause_of
 from trainer.evaluate.details import Details, details_of, is_judged
 from trainer.evaluate.figures import Part, Rate, rate_of

@@ -16,8 +16,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gradus.contract import GraderName, explain
+from gradus.contract import GraderName
 from gradus.errors import Misuse
+from gradus.validation import explain
 from trainer.config import DataConfig, ModelConfig, PromptConfig, RunConfig, TrainConfig
 from trainer.data import Example, read_examples
 from trainer.evaluate.asking import Ask, Key, Outcome, Plan, Source

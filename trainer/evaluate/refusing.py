@@ -9,8 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from gradus.contract import GraderDescription
-from gradus.descriptions import description_of
+from gradus.descriptions import GraderDescription, description_of
 from trainer.evaluate.figures import Rate, by_task, share_over_tasks
 from trainer.evaluate.stages import grader_of, stage_order
 

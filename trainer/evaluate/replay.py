@@ -16,11 +16,12 @@ from pydantic import ConfigDict, Field, ValidationError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from gradus.contract import Faulted, Graded, GraderName, explain
+from gradus.contract import Faulted, Graded, GraderName
 from gradus.errors import Misuse
 from gradus.row_reader import read_rows
 from gradus.tasks import task_class
 from gradus.tasks.base import Task
+from gradus.validation import explain
 from trainer.config import TrainConfig
 from trainer.evaluate.asking import Plan
 from trainer.evaluate.causes import cause_of

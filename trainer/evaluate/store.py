@@ -16,8 +16,8 @@ from typing import Any, BinaryIO
 
 from pydantic import ValidationError
 
-from gradus.contract import explain
 from gradus.errors import Misuse
+from gradus.validation import explain
 from trainer.evaluate.asking import Key, Plan
 from trainer.rewards import Record
 from trainer.run_folder import finite

@@ -13,8 +13,7 @@ from math import inf, isfinite
 from statistics import median
 from typing import Any
 
-from gradus.contract import GraderDescription
-from gradus.descriptions import description_of
+from gradus.descriptions import GraderDescription, description_of
 from trainer.evaluate.details import busy_s, is_judged
 from trainer.evaluate.figures import Part, Quantiles, Rate, quantiles, rate_of
 from trainer.evaluate.intervals import pass_rate

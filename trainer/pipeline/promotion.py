@@ -18,8 +18,8 @@ from pydantic import Field, ValidationError, model_validator
 from rich.console import Console
 from rich.table import Table
 
-from gradus.contract import explain
 from gradus.errors import Misuse
+from gradus.validation import explain
 from trainer.config import Section
 from trainer.pipeline.digests import Digests
 from trainer.pipeline.gates import Gate, Judged, Level, judge, refuse_twins

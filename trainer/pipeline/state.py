@@ -21,8 +21,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from gradus.contract import explain
 from gradus.errors import Misuse
+from gradus.validation import explain
 
 SCHEMA: Literal["gradus/pipeline@1"] = "gradus/pipeline@1"
 LEFTOVER_S = 60.0

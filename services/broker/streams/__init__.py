@@ -1,30 +1,78 @@
 """The queue of many processes, on Redis Streams: one Redis, or one with replicas, but no Redis Cluster.
 
-`redis_keys` lists what lies in Redis, `producer` submits and waits, `consumer` claims and finishes, `redis_client`
-retries, and the scripts are in `services/broker/lua`. Only JSON is stored; nothing read is executed or unpickled.
+Only JSON is stored; nothing read is executed or unpickled. `layout` lists what lies in Redis.
+
+A claim moves the next job from the queue to the stream, and there to one worker. A lease is an entry of the consumer
+group's pending list whose idle time is below `lease_s`; renewing sets it back to zero.
+
+Results come to the API through one stream per process, its inbox, read from the last id seen, so that a result is read
+again rather than lost when a connection breaks. The inbox is fast; the stored results are certain: every `SWEEP_S`, and
+whenever the connection was lost, the process looks up every job that it waits for, and submits again what Redis lost.
 """
 
 from __future__ import annotations
 
-import logging
+import asyncio
+import time
+import uuid
 from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
 
-from pydantic import ValidationError
+from gradus.errors import QueueFault
+from services.broker import MAX_DELIVERIES, MAX_FAIR_SHARES, BrokerSettings
+from services.broker.jobs import DEFAULT_FAIR_SHARE, Claim, FairShare, Job, Priority, QueueFull, grader_of
+from services.broker.streams import layout, scripts
+from services.broker.streams.operations import StreamOperations
+from services.broker.streams.redis_client import LAST_PAUSE_S, Argument, NoGroup, RetryingRedis, chunks, fields, ms
+from services.broker.waiters import ResultWaiters
 
-from gradus.contract import GraderInfo
-from services.broker import DEFAULT_FAIR_SHARE, BrokerSettings, Claim, DeadLetter, FairShare, Job, QueueStats
-from services.broker.streams.consumer import StreamConsumer
-from services.broker.streams.producer import StreamProducer, chunked
-from services.broker.streams.redis_client import RetryingRedis, Script, fields
-from services.broker.streams.redis_keys import GROUP, JOB_TTL_S, Keys, ms
-from services.broker.worker_summary import summarize_workers
-
-log = logging.getLogger(__name__)
-
-HEARTBEAT, DEPTH, STATS = Script("heartbeat"), Script("depth"), Script("stats")
+READ_RESULTS = 512
+LISTEN_S = 5.0
+"""Seconds of one blocking read. A Redis that vanished silently is noticed after these and `patience_s`."""
+SWEEP_S = 30.0
+LOOK_S = 2.0
+"""Seconds between looks into the queue without a wake-up token: one can be lost with its connection."""
 
 
-class StreamsBroker:
+@dataclass(slots=True)
+class _Pending:
+    job: Job
+    fair_share: FairShare
+    wishes: int = 0
+    """Submits of this process that have not been cancelled."""
+    queued: bool = False
+    """Redis has confirmed it: if it does not know the job later on, it has lost it."""
+    since: float = field(default_factory=time.monotonic)
+
+
+@dataclass(slots=True)
+class _Consumer:
+    """Claims held by one worker of this process, and when it next looks for what. Times are of `time.monotonic`."""
+
+    grader: str
+    worker: str
+    held: dict[str, tuple[int, float]] = field(default_factory=dict)
+    """Starts of the job and end of the lease, by token."""
+    freed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the worker finishes the last job that it holds."""
+    reclaim_at: float = 0.0
+    """Next look for lapsed leases."""
+    sweep_at: float = 0.0
+    """Next look for workers that are gone."""
+    look_at: float = 0.0
+    """Next look into the queue without a wake-up token."""
+    suspect_waits: bool = False
+    """A job that must run alone waits for a worker that holds nothing: take no new ones."""
+
+    def starts_held(self) -> list[int]:
+        now = time.monotonic()
+        self.held = {token: lease for token, lease in self.held.items() if lease[1] > now}
+        return [starts for starts, _ in self.held.values()]
+
+
+class StreamsBroker(StreamOperations):
     """See `services.broker.Broker`. Belongs to one event loop; connects when first used."""
 
     def __init__(
@@ -41,88 +89,265 @@ class StreamsBroker:
         Raises ValueError when `url` is no Redis URL.
         """
         self._settings = settings or BrokerSettings()
-        self._keys = Keys(prefix)
-        self._redis = RetryingRedis(url, patience_s=patience_s)
-        self._producer = StreamProducer(self._redis, self._keys, self._settings, wait_patience_s=wait_patience_s)
-        self._consumer = StreamConsumer(self._redis, self._keys, self._settings)
-
-    @property
-    def lease_s(self) -> float:
-        return self._settings.lease_s
-
-    async def submit(self, jobs: Sequence[Job], fair_share: FairShare = DEFAULT_FAIR_SHARE) -> dict[str, str]:
-        return await self._producer.submit(jobs, fair_share)
-
-    def wait(self, job_ids: Iterable[str], timeout_s: float) -> AsyncIterator[tuple[str, str]]:
-        return self._producer.wait(job_ids, timeout_s)
-
-    async def result(self, job_id: str) -> str | None:
-        return (await self.results([job_id])).get(job_id)
-
-    async def results(self, job_ids: Sequence[str]) -> dict[str, str]:
-        found: dict[str, str] = {}
-        for chunk in chunked(job_ids):
-            asked = [(job_id, cache) for cache in (False, True) for job_id in chunk]
-            texts = await self._redis.call("MGET", *(self._keys.result(job_id, cache=cache) for job_id, cache in asked))
-            found.update((job_id, text) for (job_id, _), text in zip(asked, texts, strict=True) if text is not None)
-        return found
-
-    async def put_note(self, key: str, text: str, ttl_s: float) -> None:
-        await self._redis.call("SET", self._keys.note(key), text, "PX", ms(ttl_s))
-
-    async def get_note(self, key: str) -> str | None:
-        text: str | None = await self._redis.call("GET", self._keys.note(key))
-        return text
-
-    async def cancel(self, grader: str, job_ids: Iterable[str]) -> None:
-        await self._producer.cancel(grader, job_ids)
-
-    async def claim(self, grader: str, worker: str, limit: int, wait_s: float) -> list[Claim]:
-        return await self._consumer.claim(grader, worker, limit, wait_s)
-
-    async def renew(self, claims: Sequence[Claim]) -> list[Claim]:
-        return await self._consumer.renew(claims)
-
-    async def finish(self, claim: Claim, result: str, *, cache: bool, dead_letter: bool = False) -> bool:
-        return await self._consumer.finish(claim, result, cache=cache, dead_letter=dead_letter)
-
-    async def release(self, claim: Claim) -> None:
-        await self._consumer.release(claim)
-
-    async def heartbeat(self, worker: str, info: GraderInfo, ttl_s: float) -> None:
-        ttl_ms = ms(ttl_s) if ttl_s > 0 else 0
-        keys = [self._keys.workers, self._keys.worker(worker)]
-        await self._redis.run(HEARTBEAT, keys, worker, info.model_dump_json(), ttl_ms, ms(JOB_TTL_S))
-
-    async def graders(self) -> list[GraderInfo]:
-        names: list[str] = await self._redis.call("ZRANGE", self._keys.workers, 0, -1)
-        if not names:
-            return []
-        texts: list[str | None] = await self._redis.call("MGET", *map(self._keys.worker, names))
-        announced = [(name, _info(name, text)) for name, text in zip(names, texts, strict=True) if text is not None]
-        return summarize_workers((name, info) for name, info in announced if info is not None)
-
-    async def depth(self, grader: str) -> int:
-        return int(await self._redis.run(DEPTH, [self._keys.queue(grader), self._keys.jobs(grader)]))
-
-    async def queue_stats(self, grader: str) -> QueueStats:
-        keys = [self._keys.queue(grader), self._keys.jobs(grader), self._keys.dead(grader)]
-        return QueueStats(*await self._redis.run(STATS, keys, GROUP))
-
-    async def dead_letters(self, grader: str) -> list[DeadLetter]:
-        letters = await self._redis.call("XRANGE", self._keys.dead(grader), "-", "+")
-        told = [fields(letter) for _, letter in letters]
-        return [DeadLetter(Job(one["id"], grader, one["payload"]), tuple(one["history"].splitlines())) for one in told]
+        self.lease_s = self._settings.lease_s
+        self._redis = RetryingRedis(url, prefix=prefix, patience_s=patience_s)
+        self._wait_patience_s = wait_patience_s
+        self._inbox = self._redis.key("inbox", uuid.uuid4().hex[:16])
+        self._last_id = "0-0"
+        self._pending: dict[str, _Pending] = {}
+        self._waiters = ResultWaiters()
+        self._listener: asyncio.Task[None] | None = None
+        self._opening = asyncio.Lock()
+        self._consumers: dict[tuple[str, str], _Consumer] = {}
 
     async def close(self) -> None:
-        await self._producer.close()
+        if self._listener is not None:
+            self._listener.cancel()
+            await asyncio.wait([self._listener])
+        self._waiters.fail("the broker was closed while a client waited")
         await self._redis.close()
 
+    async def submit(self, jobs: Sequence[Job], fair_share: FairShare = DEFAULT_FAIR_SHARE) -> dict[str, str]:
+        """See `Broker.submit`. One chunk of jobs is checked and queued in one step; several are checked first.
 
-def _info(worker: str, text: str) -> GraderInfo | None:
-    """None for a worker of another release whose registration cannot be read: the others still count."""
-    try:
-        return GraderInfo.model_validate_json(text)
-    except ValidationError as error:
-        log.warning("worker %s announced what this release cannot read: %s", worker, error)
-        return None
+        So processes that submit large batches at the same moment can exceed the bound together.
+        """
+        if not jobs:
+            return {}
+        grader, bound = grader_of(jobs), self._settings.max_depth
+        wanted = {job.id: job for job in jobs}
+        parts = list(chunks(wanted.values()))
+        await self._open()
+        for job in wanted.values():  # before Redis knows them: the result may come before the reply
+            self._pending.setdefault(job.id, _Pending(job, fair_share)).wishes += 1
+        answered: dict[str, str] = {}
+        try:
+            if len(parts) > 1:
+                keys = self._redis.keys(("queue", "jobs"), grader)
+                new, depth = await self._redis.run(scripts.ADMIT, keys, self._redis.prefix, *wanted)
+                if new and depth + new > bound:
+                    raise QueueFull(grader, self._settings.retry_after_s)
+                bound = -1
+            for part in parts:
+                answered.update(await self._queue(part, fair_share, bound))
+        except (QueueFault, QueueFull, asyncio.CancelledError):
+            self._withdraw(wanted)
+            raise
+        self._withdraw(answered)
+        for pending in filter(None, map(self._pending.get, wanted)):
+            pending.queued = True
+        return answered
+
+    async def _queue(self, jobs: Sequence[Job], fair_share: FairShare, bound: int) -> dict[str, str]:
+        """The cached results of one chunk. `bound` -1: queue whatever the depth. Raises QueueFull."""
+        grader = jobs[0].grader
+        first_time = 0 if fair_share.priority is Priority.EVALUATION else layout.TRAINING_FROM
+        limits = (first_time, layout.TRAINING_FROM, MAX_FAIR_SHARES, layout.MAX_TOKENS)
+        args = (self._redis.prefix, bound, layout.JOB_TTL_MS, grader, fair_share.run, *limits)
+        pairs = [text for job in jobs for text in (job.id, job.payload)]
+        keys = [*self._redis.keys(layout.QUEUE, grader), self._inbox]
+        answered = await self._redis.run(scripts.SUBMIT, keys, *args, *pairs)
+        if answered == "full":
+            raise QueueFull(grader, self._settings.retry_after_s)
+        return fields(answered)
+
+    def _withdraw(self, job_ids: Iterable[str]) -> list[str]:
+        """Take one wish each back; returns the ids without wishes left in this process."""
+        unwanted = []
+        for pending in filter(None, map(self._pending.get, dict.fromkeys(job_ids))):
+            pending.wishes -= 1
+            if pending.wishes <= 0:
+                del self._pending[pending.job.id]
+                unwanted.append(pending.job.id)
+        return unwanted
+
+    async def cancel(self, grader: str, job_ids: Iterable[str]) -> None:
+        for chunk in chunks(self._withdraw(job_ids)):
+            keys = [self._redis.key("queue", grader), self._inbox]
+            await self._redis.run(scripts.CANCEL, keys, self._redis.prefix, layout.N_JOB_FIELDS, *chunk)
+
+    def wait(self, job_ids: Iterable[str], timeout_s: float) -> AsyncIterator[tuple[str, str]]:
+        return self._waiters.wait(job_ids, timeout_s, self._deliver_stored)
+
+    async def _deliver_stored(self, job_ids: list[str]) -> None:
+        await self._open()
+        await self._look_up([job_id for job_id in job_ids if job_id not in self._pending])
+
+    async def _open(self) -> None:
+        """Create the inbox before a job can name it."""
+        async with self._opening:
+            if self._listener is None or self._listener.done():
+                await self._refresh()
+                self._listener = asyncio.create_task(self._listen(), name="gradus-inbox")
+
+    async def _listen(self) -> None:
+        lost_at: float | None = None
+        sweep_at, n_read = 0.0, 0
+        while True:
+            try:
+                if time.monotonic() >= sweep_at:
+                    await self._refresh()
+                    lost_at, sweep_at = None, time.monotonic() + SWEEP_S
+                block_s = min(max(0.0, sweep_at - time.monotonic()), LISTEN_S)
+                command = ("XREAD", "COUNT", READ_RESULTS, "BLOCK", ms(block_s), "STREAMS", self._inbox, self._last_id)
+                for _, entries in await self._redis.read(block_s, *command) or ():
+                    for self._last_id, entry in entries:
+                        if "result" in (answer := fields(entry)):
+                            self._deliver(answer["id"], answer["result"])
+                    n_read += len(entries)
+                await asyncio.sleep(0)  # run the waiting coroutines first: the next read takes 0.1 ms
+                if n_read >= READ_RESULTS:
+                    await self._redis.call("XTRIM", self._inbox, "MINID", "~", self._last_id)
+                    n_read = 0
+            except QueueFault as fault:
+                lost_at, sweep_at = lost_at or time.monotonic(), 0.0
+                if time.monotonic() - lost_at > self._wait_patience_s:
+                    self._waiters.fail(fault.message)
+                await asyncio.sleep(LAST_PAUSE_S)
+            except Exception as error:  # noqa: BLE001 - no wait may outlive the listener; `_open` starts another
+                self._waiters.fail(f"reading results from Redis failed: {type(error).__name__}: {error}")
+                return
+
+    async def _refresh(self) -> None:
+        """Keep the inbox alive, recreate it if it is gone, and look up the jobs that are waited for."""
+        if not await self._redis.call("PEXPIRE", self._inbox, layout.INBOX_TTL_MS):
+            self._last_id = await self._redis.run(scripts.OPEN_INBOX, [self._inbox], layout.INBOX_TTL_MS)
+        too_old = time.monotonic() - layout.JOB_TTL_MS / 1000
+        self._pending = {job_id: pending for job_id, pending in self._pending.items() if pending.since > too_old}
+        queued = [job_id for job_id, pending in self._pending.items() if pending.queued]
+        lost: dict[tuple[str, FairShare], list[Job]] = {}
+        for job_id in await self._look_up([*queued, *self._waiters.jobs() - self._pending.keys()]):
+            if pending := self._pending.get(job_id):
+                lost.setdefault((pending.job.grader, pending.fair_share), []).append(pending.job)
+        for (_, fair_share), jobs in lost.items():
+            for chunk in chunks(jobs):
+                await self._queue(chunk, fair_share, -1)
+
+    async def _look_up(self, job_ids: Sequence[str]) -> list[str]:
+        """Deliver stored results and have the others sent to this inbox; returns the ids that Redis does not know."""
+        lost = []
+        for chunk in chunks(job_ids):
+            found = await self._redis.run(scripts.LOOK_UP, [self._inbox], self._redis.prefix, *chunk)
+            for job_id, result in zip(chunk, found, strict=True):
+                if isinstance(result, str):
+                    self._deliver(job_id, result)
+                elif not result:
+                    lost.append(job_id)
+        return lost
+
+    def _deliver(self, job_id: str, result: str) -> None:
+        self._pending.pop(job_id, None)
+        self._waiters.deliver(job_id, result)
+
+    def _consumer(self, grader: str, worker: str) -> _Consumer:
+        return self._consumers.setdefault((grader, worker), _Consumer(grader, worker))
+
+    async def claim(self, grader: str, worker: str, limit: int, wait_s: float) -> list[Claim]:
+        if limit < 1:  # to Redis, 0 means all
+            return []
+        consumer = self._consumer(grader, worker)
+        until = time.monotonic() + wait_s
+        while True:
+            claims = [
+                # an entry of the stream, the number of its deliveries and the worker name a lease
+                Claim(Job(job_id, grader, payload), f"{entry} {times} {worker}", starts)
+                for entry, times, job_id, payload, starts in await self._take(consumer, limit, until)
+            ]
+            lease_end = time.monotonic() + self.lease_s
+            consumer.held.update((claim.token, (claim.deliveries, lease_end)) for claim in claims)
+            if claims or time.monotonic() >= until:
+                return claims
+
+    async def _take(self, consumer: _Consumer, limit: int, until: float) -> list[Any]:
+        """Jobs as take.lua replies; may return none before `until`."""
+        held, now, wake_at = consumer.starts_held(), time.monotonic(), until
+        if MAX_DELIVERIES not in held:
+            if now >= consumer.reclaim_at or (consumer.suspect_waits and not held):
+                # A sweep looks at every worker: at every call, a thousand workers would use a tenth of Redis' CPU.
+                sweeps = now >= consumer.sweep_at
+                consumer.reclaim_at = now + self.lease_s / 4
+                args = (ms(self.lease_s), limit, MAX_DELIVERIES, int(not held), layout.JOB_TTL_MS)
+                bounds = (layout.IDLE_CONSUMER_MS if sweeps else 0, layout.N_JOB_FIELDS, layout.MAX_REPAIRS)
+                waits, lapsed = await self._run(scripts.RECLAIM, consumer, *args, *bounds)
+                consumer.suspect_waits = bool(waits)
+                if sweeps:
+                    consumer.sweep_at = now + layout.IDLE_CONSUMER_MS / 1000
+                if lapsed:
+                    return list(lapsed)
+            wake_at = min(until, consumer.reclaim_at)
+            if not consumer.suspect_waits:
+                return await self._read(consumer, limit, wake_at - time.monotonic())
+        consumer.freed.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, wake_at - time.monotonic())):
+                await consumer.freed.wait()
+        return []
+
+    async def _read(self, consumer: _Consumer, limit: int, block_s: float) -> list[Any]:
+        """The next queued jobs; waits up to `block_s` for a wake-up token."""
+        pop = ("BLPOP", self._redis.key("bell", consumer.grader), max(block_s, 0.01))
+        is_woken = False
+        while True:
+            if is_woken or block_s <= 0 or time.monotonic() >= consumer.look_at:
+                args = (limit, layout.JOB_TTL_MS, int(is_woken), layout.TRAINING_FROM)
+                taken: list[Any] = await self._run(scripts.TAKE, consumer, *args)
+                # As many as requested: there may be more.
+                consumer.look_at = 0.0 if len(taken) == limit else time.monotonic() + LOOK_S
+                if taken or is_woken or block_s <= 0:
+                    return taken
+            # A token whose reply is lost is made up for by the next look, after `LOOK_S`.
+            if await self._redis.persist(lambda: self._redis.read(block_s, *pop)) is None:
+                return []
+            is_woken = True
+
+    async def _run(self, script: scripts.Script, consumer: _Consumer, *args: Argument) -> Any:
+        """The reply of a script that moves jobs to this worker; creates the consumer group if it is not there."""
+        keys = self._redis.keys(layout.QUEUE, consumer.grader)
+        args = (self._redis.prefix, layout.GROUP, consumer.worker, *args)
+        try:
+            return await self._redis.run(script, keys, *args)
+        except NoGroup:
+            await self._redis.run(scripts.CREATE_GROUP, keys[3:], layout.GROUP, layout.JOB_TTL_MS)
+            return await self._redis.run(script, keys, *args)
+
+    async def renew(self, claims: Sequence[Claim]) -> list[Claim]:
+        unwanted: list[Claim] = []
+        for grader in {claim.job.grader for claim in claims}:
+            mine = {claim: claim.token.split(" ", 2) for claim in claims if claim.job.grader == grader}
+            leases = [text for claim, token in mine.items() for text in (claim.job.id, *token)]
+            stream, bounds = self._redis.key("jobs", grader), (self._redis.prefix, layout.GROUP, layout.N_JOB_FIELDS)
+            try:
+                given_up = await self._redis.run(scripts.RENEW, [stream], *bounds, *leases)
+            except NoGroup:
+                continue  # nothing is left to renew; `claim` creates the group again
+            for claim, (entry, _, worker) in mine.items():
+                held = self._consumer(grader, worker).held
+                if claim.token in held:  # not finished meanwhile
+                    held[claim.token] = (claim.deliveries, time.monotonic() + self.lease_s)
+                if entry in given_up:
+                    unwanted.append(claim)
+        return unwanted
+
+    async def finish(self, claim: Claim, result: str, *, cache: bool, dead_letter: bool = False) -> bool:
+        job, key, settings = claim.job, self._redis.key, self._settings
+        stored, ttl_s = ("result", settings.result_ttl_s) if cache else ("uncached", settings.uncached_ttl_s)
+        keys = [key("jobs", job.grader), key(stored, job.id), key("dead", job.grader), key("job", job.id)]
+        letter = (settings.max_dead_letters if dead_letter else 0, job.payload if dead_letter else "")
+        args = (claim.token.split(" ")[0], job.id, result, ms(ttl_s), layout.MAX_INBOX, *letter, layout.DEAD_TTL_MS)
+        is_first = await self._redis.run(scripts.FINISH, keys, layout.GROUP, *args, key("inbox", ""))
+        self._drop(claim)
+        return bool(is_first)
+
+    async def release(self, claim: Claim) -> None:
+        job = claim.job
+        keys = [*self._redis.keys(layout.QUEUE, job.grader), self._redis.key("job", job.id)]
+        bounds = (MAX_DELIVERIES, ms(self.lease_s), job.id, layout.JOB_TTL_MS, layout.N_JOB_FIELDS)
+        with suppress(NoGroup):  # the waiting producers find that the job is lost and submit it again
+            await self._redis.run(scripts.RELEASE, keys, layout.GROUP, *claim.token.split(" ", 2), *bounds)
+        self._drop(claim)
+
+    def _drop(self, claim: Claim) -> None:
+        consumer = self._consumer(claim.job.grader, claim.token.split(" ", 2)[2])
+        consumer.held.pop(claim.token, None)
+        if not consumer.held:
+            consumer.freed.set()

@@ -1,35 +1,40 @@
-"""Client of one Redis: retries, scripts, and QueueFault in place of redis-py's errors.
+"""Client of one Redis: connections, retries, scripts, and QueueFault in place of redis-py's errors.
 
-redis-py's own retries stay off: they nest (every command retry reconnects with retries of its own), so their duration
-has no bound. `RetryingRedis` retries for `patience_s` instead. redis-py's socket timeout stays off too: it sends
-through `asyncio.wait_for`, which on Python 3.11 can swallow a cancellation, so that a cancelled task runs on for ever.
+Only redis-py's connections are used, which log in, speak TLS and parse replies: its client and its pools cost as much
+CPU per command again. Its retries stay off: they nest (every command retry reconnects with retries of its own), so
+their duration has no bound. Its socket timeout stays off too: it sends through `asyncio.wait_for`, which on Python 3.11
+can swallow a cancellation, so that a cancelled task runs on for ever.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import Any, TypeVar
 
 from redis import exceptions as redis_errors
-from redis.asyncio.connection import parse_url
+from redis.asyncio.connection import AbstractConnection
 
 from gradus.errors import QueueFault
-from services.broker.streams import sentinel
-from services.broker.streams.connection_pool import Argument, ConnectionPool
-from services.broker.streams.sentinel import Sentinels
+from services.broker.jobs import Job
+from services.broker.streams.redis_url import connector, redacted
+from services.broker.streams.scripts import Script
 
-LUA = Path(__file__).parents[1] / "lua"
 COMMAND_CONNECTIONS = 64
-READER_CONNECTIONS = 256
-"""Concurrent blocking reads: one per worker and one per API process."""
+"""Connections of commands. A process has one more for its inbox and for each of its workers, which wait."""
 FIRST_PAUSE_S = 0.02
 LAST_PAUSE_S = 0.5
+
+CHUNK_ITEMS = 256
+CHUNK_CHARS = 4_000_000
+"""Bounds of one script call: Redis serves no other client meanwhile."""
+
+Argument = str | int | float
+Slots = AbstractAsyncContextManager[None]
+Item = TypeVar("Item", str, Job)
 
 
 class RedisUnavailable(QueueFault):
@@ -40,37 +45,45 @@ class NoGroup(Exception):
     """The stream or its consumer group does not exist."""
 
 
-class Script:
-    """A Lua script of `services/broker/lua`, sent in full only to a Redis that has not seen it."""
-
-    def __init__(self, name: str, *, prelude: str = "") -> None:
-        """`prelude`: another file, of functions, that is joined in front."""
-        self.name = name
-        self.text = "".join((LUA / f"{part}.lua").read_text("utf-8") for part in (prelude, name) if part)
-        self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
-
-
 class RetryingRedis:
-    def __init__(self, url: str, *, patience_s: float) -> None:
-        """Raises ValueError when `url` cannot be read. Connects when first used."""
+    """Commands over pooled connections, retried for `patience_s` while Redis is unreachable."""
+
+    def __init__(self, url: str, *, prefix: str, patience_s: float) -> None:
+        """`prefix` of every key. Raises ValueError when `url` cannot be read. Connects when first used."""
+        self.prefix = prefix
         self.patience_s = patience_s
         self._shown = redacted(url)
-        self._sentinels = Sentinels(url) if urlsplit(url).scheme == sentinel.SCHEME else None
-        where = self._sentinels.master_options if self._sentinels else dict(parse_url(url))
-        self._commands = ConnectionPool(where, COMMAND_CONNECTIONS, patience_s)
-        self._readers = ConnectionPool(where, READER_CONNECTIONS, patience_s)
+        self._new_connection, self._sentinels = connector(url, patience_s)
+        self._slots = asyncio.Semaphore(COMMAND_CONNECTIONS)
+        self._connections: set[AbstractConnection] = set()
+        self._idle: list[AbstractConnection] = []
+        """Connections that are not in use, those used last at the end. Closed ones are opened again when needed."""
+
+    def key(self, kind: str, name: str) -> str:
+        return f"{self.prefix}{kind}:{name}"
+
+    def keys(self, kinds: Sequence[str], grader: str) -> list[str]:
+        return [self.key(kind, grader) for kind in kinds]
 
     async def call(self, *command: Argument) -> Any:
         """The reply. Retries while Redis is unreachable; raises QueueFault after `patience_s`."""
-        return await self.persist(lambda: self._attempt(self._commands, self.patience_s, *command))
+        return await self.persist(lambda: self._attempt(self._slots, self.patience_s, command))
 
-    async def run(self, script: Script, keys: list[str], *args: Argument) -> Any:
+    async def run(self, script: Script, keys: Sequence[str], *args: Argument) -> Any:
         """The script's reply, like `call`. It must be idempotent: it runs twice when the first reply is lost."""
-        return await self.persist(lambda: self._run_once(script, keys, args))
+        rest = (len(keys), *keys, *args)
+
+        async def attempt() -> Any:
+            try:
+                return await self._attempt(self._slots, self.patience_s, ("EVALSHA", script.sha, *rest))
+            except redis_errors.NoScriptError:
+                return await self._attempt(self._slots, self.patience_s, ("EVAL", script.text, *rest))
+
+        return await self.persist(attempt)
 
     async def read(self, block_s: float, *command: Argument) -> Any:
         """One attempt at a command that Redis answers within `block_s`. Raises RedisUnavailable and NoGroup."""
-        return await self._attempt(self._readers, block_s + self.patience_s, *command)
+        return await self._attempt(nullcontext(), block_s + self.patience_s, command)
 
     async def persist(self, attempt: Callable[[], Awaitable[Any]]) -> Any:
         """The outcome of `attempt`, made again after each RedisUnavailable for `patience_s`."""
@@ -86,51 +99,62 @@ class RetryingRedis:
             pause_s = min(2 * pause_s, LAST_PAUSE_S)
 
     async def close(self) -> None:
-        await self._commands.close()
-        await self._readers.close()
+        """Close every connection; an exchange under way ends with an error."""
+        self._idle = []
+        await asyncio.gather(*(connection.disconnect() for connection in self._connections), return_exceptions=True)
+        await asyncio.sleep(0)  # a connection that broke is closed at the loop's next turn, which may be its last
         if self._sentinels:
             await self._sentinels.close()
 
-    async def _run_once(self, script: Script, keys: list[str], args: tuple[Argument, ...]) -> Any:
+    async def _attempt(self, slots: Slots, timeout_s: float, command: Sequence[Argument]) -> Any:
         try:
-            return await self._attempt(self._commands, self.patience_s, "EVALSHA", script.sha, len(keys), *keys, *args)
-        except redis_errors.NoScriptError:
-            return await self._attempt(self._commands, self.patience_s, "EVAL", script.text, len(keys), *keys, *args)
-
-    async def _attempt(self, connections: ConnectionPool, timeout_s: float, *command: Argument) -> Any:
-        try:
-            async with asyncio.timeout(timeout_s):
-                return await connections.ask(command)
-        except TimeoutError as error:
-            raise self._lost(f"no reply within {timeout_s:.1f} s") from error
-        except redis_errors.AuthenticationError as error:
-            raise self._refused(error) from error
-        except redis_errors.ReadOnlyError as error:
-            # It was the master once: what is connected to it must go where the master is now.
-            await connections.close_idle()
-            raise self._lost(str(error)) from error
-        except (redis_errors.ConnectionError, redis_errors.TimeoutError, OSError, EOFError) as error:
-            # redis-py lets the system's own errors through from some of the places where a connection can break.
-            raise self._lost(str(error) or type(error).__name__) from error
+            async with asyncio.timeout(timeout_s), slots:
+                return await self._exchange(command)
         except redis_errors.NoScriptError:
             raise
-        except redis_errors.ResponseError as error:
-            if str(error).startswith(("NOGROUP", "UNBLOCKED")):
+        except (redis_errors.RedisError, OSError, EOFError) as error:  # redis-py lets some of the system's through
+            if isinstance(error, redis_errors.ResponseError) and str(error).startswith(("NOGROUP", "UNBLOCKED")):
                 raise NoGroup from error
-            raise self._refused(error) from error
-        except redis_errors.RedisError as error:
-            raise self._refused(error) from error
+            why = f"no reply within {timeout_s:.1f} s" if isinstance(error, TimeoutError) else str(error)
+            is_login = isinstance(error, redis_errors.AuthenticationError)
+            is_lost = isinstance(error, redis_errors.ConnectionError | redis_errors.TimeoutError | OSError | EOFError)
+            if isinstance(error, redis_errors.ReadOnlyError):
+                # This Redis was the master once: idle connections to it must go where the master is now.
+                for connection in list(self._idle):
+                    await connection.disconnect(nowait=True)
+            elif is_login or not is_lost:
+                raise QueueFault(
+                    f"Redis at {self._shown} refuses a command ({why}): check its user, password, memory and version",
+                    retryable=not is_login,
+                ) from error
+            raise RedisUnavailable(
+                f"cannot reach Redis at {self._shown} ({why or type(error).__name__}): "
+                "check that it runs and that the URL is right, then try again"
+            ) from error
 
-    def _lost(self, why: str) -> RedisUnavailable:
-        return RedisUnavailable(
-            f"cannot reach Redis at {self._shown} ({why}): check that it runs and that the URL is right, then try again"
-        )
-
-    def _refused(self, error: redis_errors.RedisError) -> QueueFault:
-        return QueueFault(
-            f"Redis at {self._shown} refuses a command ({error}): check its user, password, memory and version",
-            retryable=not isinstance(error, redis_errors.AuthenticationError),
-        )
+    async def _exchange(self, command: Sequence[Argument]) -> Any:
+        connection = self._idle.pop() if self._idle else self._new_connection()
+        self._connections.add(connection)
+        try:
+            try:
+                is_stale = connection.is_connected and await connection.can_read()
+            except redis_errors.ConnectionError:
+                is_stale = True
+            if is_stale:  # it was closed, or holds the reply to another command
+                await connection.disconnect(nowait=True)
+            if not connection.is_connected:
+                await connection.connect()  # type: ignore[no-untyped-call]
+            await connection.send_command(*command)
+            reply = await connection.read_response()
+        except redis_errors.ResponseError:
+            self._idle.append(connection)  # that was a whole reply
+            raise
+        except BaseException:  # also a cancellation: half a reply may be on its way, or the login is incomplete
+            await connection.disconnect(nowait=True)
+            self._idle.insert(0, connection)
+            raise
+        self._idle.append(connection)
+        return reply
 
 
 def fields(flat: Sequence[str]) -> dict[str, str]:
@@ -138,8 +162,20 @@ def fields(flat: Sequence[str]) -> dict[str, str]:
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
-def redacted(url: str) -> str:
-    """`url` without user, password and query."""
-    parts = urlsplit(url)
-    login, at, address = parts.netloc.rpartition("@")
-    return f"{parts.scheme}://{'***@' if login else at}{address}{parts.path}"
+def ms(seconds: float) -> int:
+    return max(1, round(seconds * 1000))
+
+
+def chunks(items: Iterable[Item]) -> Iterator[list[Item]]:
+    """`items` in lists of at most `CHUNK_ITEMS` and, where there are several, `CHUNK_CHARS`."""
+    chunk: list[Item] = []
+    n_chars = 0
+    for item in items:
+        size = len(item.payload if isinstance(item, Job) else item)
+        if chunk and (len(chunk) == CHUNK_ITEMS or n_chars + size > CHUNK_CHARS):
+            yield chunk
+            chunk, n_chars = [], 0
+        chunk.append(item)
+        n_chars += size
+    if chunk:
+        yield chunk

@@ -7,12 +7,14 @@ A grader is one folder with `grader.py` and `cases.yaml`, registered as an entry
 from __future__ import annotations
 
 import os
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import Any, Protocol
 
-from gradus.contract import Graded, GraderDescription, GraderInfo, Submission
+from gradus.contract import Diagnostic, Graded, Stage, Submission, TestCount
+from gradus.descriptions import GraderDescription, GraderInfo
 from gradus.errors import InternalFault, UnknownGrader
 from gradus.tasks import TASKS
+from gradus.wings import found_in
 
 GROUP = "gradus.graders"
 _OURS = ("gradus", "services")
@@ -44,6 +46,29 @@ class Grader(Protocol):
         ...
 
 
+class Facts(Protocol):
+    """What a grader saw of one submission. No opinion: a rubric makes a reward of it."""
+
+    @property
+    def stage(self) -> Stage:
+        """The furthest stage that was reached."""
+        ...
+
+    @property
+    def passed(self) -> bool: ...
+
+    @property
+    def tests(self) -> TestCount | None:
+        """None when no tests ran."""
+        ...
+
+    @property
+    def flags(self) -> tuple[str, ...]: ...
+
+    @property
+    def diagnostics(self) -> tuple[Diagnostic, ...]: ...
+
+
 class ModelNotConfigured(InternalFault):
     """No model is configured for this grader, and none ships with it."""
 
@@ -56,7 +81,7 @@ def default_slots(grader: Grader) -> int:
 
 def installed() -> dict[str, EntryPoint]:
     """Entry points of the graders that are installed here, by name; those that ship with Gradus first."""
-    found = {point.name: point for point in entry_points(group=GROUP)}
+    found = {point.name: point for point in found_in(GROUP)}
     return {name: found[name] for name in [*(one for one in TASKS if one in found), *sorted(found.keys() - TASKS)]}
 
 
@@ -73,13 +98,11 @@ def load(name: str, **settings: Any) -> Grader:
         package = (missing.name or "").partition(".")[0]
         if package in _OURS:
             raise
-        message = f"the {name} grader needs the package {package}: pip install {_providing(found[name], package)}"
+        dist = found[name].dist
+        # an extra of the grader's distribution, called after the grader or `worker`, brings the package
+        extras = dist.metadata.get_all("Provides-Extra", []) if dist else []
+        extra = next((extra for extra in (name, "worker") if extra in extras), None)
+        wanted = f"'{dist.name}[{extra}]'" if dist and extra else package
+        message = f"the {name} grader needs the package {package}: pip install {wanted}"
         raise InternalFault(message, retryable=False) from None
     return grader
-
-
-def _providing(grader: EntryPoint, package: str) -> str:
-    """What to install for `package`: an extra of the grader's distribution, called after the grader or `worker`."""
-    extras = grader.dist.metadata.get_all("Provides-Extra", []) if grader.dist else []
-    chosen = next((extra for extra in (grader.name, "worker") if extra in extras), None)
-    return f"'{grader.dist.name}[{chosen}]'" if grader.dist and chosen else package

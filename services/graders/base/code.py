@@ -12,9 +12,7 @@ from services.extract import Answer
 from services.graders.base.rubric import Components
 
 DEGENERATE_FACTOR = 0.3
-MAX_STYLE = 0.10
-STYLE_PER_BLOCK = 0.02
-STYLE_TRAILING = 0.03
+MAX_STYLE, STYLE_PER_BLOCK, STYLE_TRAILING = 0.10, 0.02, 0.03
 TRAILING_CHARS = 30
 
 

@@ -9,10 +9,11 @@ from typing import Annotated, Self, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from gradus.contract import RubricName, explain
+from gradus.contract import RubricName
 from gradus.errors import Misuse
 from gradus.resources import configs
 from gradus.tasks.base import RunLimits
+from gradus.validation import explain
 from services.sandbox import Limits
 
 Positive = Annotated[int, Field(gt=0, le=100_000)]

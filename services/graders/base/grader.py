@@ -7,53 +7,23 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import ValidationError
 
-from gradus.contract import (
-    Diagnostic,
-    Graded,
-    GraderDescription,
-    GraderInfo,
-    Stage,
-    Submission,
-    TaskSubmission,
-    TestCount,
-    explain,
-)
-from gradus.descriptions import describe
+from gradus.contract import Graded, Submission, TaskSubmission
+from gradus.descriptions import GraderDescription, GraderInfo, describe
 from gradus.errors import InternalFault
-from gradus.tasks.base import Task
+from gradus.tasks.base import AnyTask, Task
+from gradus.validation import explain
+from services.graders.base import Facts
 from services.graders.base.config_loader import GraderConfig, settings_file
 from services.graders.base.revision import revision
 from services.graders.base.rubric import Rubrics
 from services.graders.base.self_test_cases import run_self_test_cases
+from services.graders.base.user_rubrics import configured
 
 TaskT = TypeVar("TaskT", bound=Task)
-
-
-class Facts(Protocol):
-    """What a grader saw of one submission. No opinion: a rubric makes a reward of it."""
-
-    @property
-    def stage(self) -> Stage:
-        """The furthest stage that was reached."""
-        ...
-
-    @property
-    def passed(self) -> bool: ...
-
-    @property
-    def tests(self) -> TestCount | None:
-        """None when no tests ran."""
-        ...
-
-    @property
-    def flags(self) -> tuple[str, ...]: ...
-
-    @property
-    def diagnostics(self) -> tuple[Diagnostic, ...]: ...
 
 
 FactsT = TypeVar("FactsT", bound=Facts)
@@ -83,13 +53,13 @@ class BaseGrader(ABC, Generic[TaskT, FactsT]):
 
         Raises Misuse naming the file and the key of a rubric that cannot be used.
         """
-        self.rubrics: Rubrics[FactsT] = self.shipped.configured(config, settings_file(self.name, file))
+        self.rubrics, sources = configured(self.shipped, config, settings_file(self.name, file))
         settings = config.model_dump_json(exclude=set(self.without_effect))
         self._info = GraderInfo(
             name=self.name,
-            revision=revision(self._home(), settings, sandbox, *versions, *self.rubrics.sources),
+            revision=revision(self._home(), settings, sandbox, *versions, *sources),
             toolchain=toolchain,
-            rubrics=self.rubrics.names,
+            rubrics=tuple(self.rubrics.rubrics),
             sandbox=sandbox,
         )
 
@@ -132,13 +102,14 @@ class BaseGrader(ABC, Generic[TaskT, FactsT]):
         """What was seen of the submission, and the CPU seconds that it used in boxes or in a model."""
 
     def _typed(self, submission: Submission) -> TaskSubmission[TaskT]:
-        if isinstance(submission, TaskSubmission):
-            if not isinstance(submission.task, self.task):
+        asked = submission.task.model_dump() if isinstance(submission.task, AnyTask) else submission.task
+        if isinstance(submission, TaskSubmission) and isinstance(asked, Task):
+            if not isinstance(asked, self.task):
                 message = f"the {self.name} grader was given a {type(submission).__name__}"
                 raise InternalFault(message, retryable=False)
             return submission
         try:
-            task = self.task.model_validate(submission.task)
+            task = self.task.model_validate(asked)
             return TaskSubmission[Any](
                 id=submission.id, prompt=submission.prompt, completion=submission.completion, task=task
             )

@@ -7,7 +7,6 @@ program are not looked at.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gradus.contract import TestCount
@@ -17,7 +16,9 @@ _BAD = {
     "raise": "ended with an exception",
     "stack": "ran out of stack",
     "step": "are code between the asserts, and it ended with an exception",
+    "missing": "did not run to their end",
 }
+_REPORTED = frozenset({"ok", "fail", "raise", "stack"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +39,28 @@ def parse_test_report(report: bytes, secret: str, expected: int) -> HarnessRepor
     """`expected`: tests known before the run; a suite that is built while it runs may announce another number."""
     verdicts: dict[int, str] = {}
     skipped: set[int] = set()
-    planned = expected
+    names: list[tuple[int, str]] = []
     words_seen: set[str] = set()
-    for word, number in _lines(report, secret):
+    planned = expected
+    whole = report[: report.rfind(b"\n") + 1].decode(errors="replace")
+    for line in whole.split("\n"):
+        first, *words = line.split(" ")
+        if first != secret or not 1 <= len(words) <= 3:
+            continue
+        word, digits, *name = words if len(words) > 1 else [*words, "0"]
+        if not (digits.isascii() and digits.isdecimal() and len(digits) <= 9):
+            continue
+        number = int(digits)
+        if name:
+            if word == "name":
+                names.append((number, name[0]))
+            continue
         words_seen.add(word)
         if word == "plan":
             planned = number
         elif word == "skip":
             skipped.add(number)
-        elif word == "ok" or (word in _BAD and word != "step"):
+        elif word in _REPORTED:
             verdicts[number] = word if verdicts.get(number, "ok") == "ok" else verdicts[number]
     # Code between the tests that raised is as good as one failed test: whoever wrote it may have meant a check.
     steps = ["step"] if "step" in words_seen else []
@@ -54,44 +68,12 @@ def parse_test_report(report: bytes, secret: str, expected: int) -> HarnessRepor
     finished = "done" in words_seen
     if not finished and counted.count("ok") == len(counted) > 0:
         counted[-1] = "missing"  # all were seen to pass, but one of them, run again, may have ended the program
+    wrong = {word: number for word in _BAD if (number := counted.count(word))}
     return HarnessReport(
         started="start" in words_seen,
         finished=finished,
         tests=TestCount(passed=counted.count("ok"), total=len(counted)),
-        reasons=tuple(_reasons(counted)),
+        reasons=tuple(f"{number} of {len(counted)} tests {_BAD[word]}" for word, number in wrong.items()),
         too_long="limit" in words_seen,
-        passed=tuple(name for number, name in _names(report, secret) if verdicts.get(number) == "ok"),
+        passed=tuple(name for number, name in names if verdicts.get(number) == "ok"),
     )
-
-
-def _lines(report: bytes, secret: str) -> Iterator[tuple[str, int]]:
-    for parts in _believed(report, secret):
-        if len(parts) in (1, 2):
-            number = parts[1] if len(parts) == 2 else "0"
-            if _is_number(number):
-                yield parts[0], int(number)
-
-
-def _names(report: bytes, secret: str) -> Iterator[tuple[int, str]]:
-    for parts in _believed(report, secret):
-        if len(parts) == 3 and parts[0] == "name" and _is_number(parts[1]):
-            yield int(parts[1]), parts[2]
-
-
-def _believed(report: bytes, secret: str) -> Iterator[list[str]]:
-    """The words of whole lines that start with the secret."""
-    whole = report[: report.rfind(b"\n") + 1].decode(errors="replace")
-    for line in whole.split("\n"):
-        first, *parts = line.split(" ")
-        if first == secret:
-            yield parts
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) <= 9
-
-
-def _reasons(counted: list[str]) -> Iterator[str]:
-    for word, text in {**_BAD, "missing": "did not run to their end"}.items():
-        if number := counted.count(word):
-            yield f"{number} of {len(counted)} tests {text}"

@@ -6,14 +6,15 @@ A worker grades them before it serves, and so do the tests and the image build.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import yaml
 from pydantic import BaseModel, ConfigDict
 
-from gradus.contract import Graded, GraderInfo, Stage, Submission, TaskSubmission
+from gradus.contract import Graded, Stage, TaskSubmission
 from gradus.errors import InternalFault
 from gradus.tasks.base import Task
+from services.graders.base import Grader
 
 BASIC = ("pass", "fail", "compile_error", "timeout", "crash")
 """Every grader has a case of each of these names."""
@@ -37,12 +38,6 @@ class Case(BaseModel):
     expect: Expected
 
 
-class _Grades(Protocol):
-    def grade(self, submission: Submission, rubric: str, slot: int) -> Graded: ...
-
-    def info(self) -> GraderInfo: ...
-
-
 def load_cases(path: Path) -> list[Case]:
     return [Case.model_validate(entry) for entry in yaml.safe_load(path.read_text())]
 
@@ -62,7 +57,7 @@ def mismatch(case: Case, result: Graded) -> str | None:
     return f"case {case.name!r} got {'; '.join(wrong)} ({result.diagnostics})" if wrong else None
 
 
-def run_self_test_cases(grader: _Grades, task: type[Task], path: Path) -> None:
+def run_self_test_cases(grader: Grader, task: type[Task], path: Path) -> None:
     """Raises InternalFault naming every case whose verdict is not the expected one."""
     rubric = grader.info().rubrics[0]
     problems = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -47,17 +47,15 @@ class GradingAttempt:
 
     @property
     def framework(self) -> Framework:
-        if self.task.framework:
-            return self.task.framework
-        return Framework.OUNIT2 if _NAMES_OUNIT.search(self.task.tests) else Framework.ASSERT
+        named = Framework.OUNIT2 if _NAMES_OUNIT.search(self.task.tests) else Framework.ASSERT
+        return self.task.framework or named
 
     def sections(self) -> Sections:
         """What every request to the front says of the task."""
         # Names that must not meet the answer's: with a signature they cannot, and compiled tests can be used again.
         alias = "task" if self.task.signature is not None else secrets.token_hex(8)
-        said = {"module": self.task.module, "framework": self.framework.value, "alias": alias}
-        if self.task.signature is not None:
-            said["signature"] = self.task.signature
+        said = {"module": self.task.module, "framework": self.framework, "alias": alias}
+        said |= {} if self.task.signature is None else {"signature": self.task.signature}
         return {name: text.encode() for name, text in said.items()}
 
 
@@ -110,12 +108,9 @@ def facts_compiler_gave_up(*, limit: bool) -> CodeFacts:
 
 def facts_tests_do_not_compile(facts: CodeFacts, plan: Mapping[str, Any]) -> CodeFacts:
     """The tests do not fit this answer, for the reason that their `plan` gives."""
-    return replace(
-        facts,
-        stage=Stage.COMPILE,
-        typed_share=min(facts.typed_share, plan["types"]),
-        diagnostics=(*facts.diagnostics, Diagnostic(stage=Stage.COMPILE, message=plan["mismatch"])),
-    )
+    misfit = Diagnostic(stage=Stage.COMPILE, message=plan["mismatch"])
+    typed_share = min(facts.typed_share, plan["types"])
+    return replace(facts, stage=Stage.COMPILE, typed_share=typed_share, diagnostics=(*facts.diagnostics, misfit))
 
 
 def facts_of_run(facts: CodeFacts, proof: HarnessReport, limit: str | None, reason: str | None) -> CodeFacts:
@@ -124,12 +119,12 @@ def facts_of_run(facts: CodeFacts, proof: HarnessReport, limit: str | None, reas
     tests = proof.tests if proof.tests.total else TestCount(passed=0, total=1)
     if proof.too_long and limit is None:
         limit, reason, tests = "report", REPORT_TOO_LONG, TestCount(passed=0, total=tests.total)
-    reasons: Iterable[str] = (*((reason,) if reason else ()), *proof.reasons)
+    reasons = (reason, *proof.reasons) if reason else proof.reasons
     return replace(
         facts,
         stage=Stage.TESTS,
         compiled=True,
         tests=tests,
-        flags=(*facts.flags, *((f"limit:{limit}",) if limit else ())),
+        flags=(*facts.flags, f"limit:{limit}") if limit else facts.flags,
         diagnostics=tuple(Diagnostic(stage=Stage.TESTS, message=text) for text in reasons),
     )

@@ -50,20 +50,16 @@ class ColdPath:
         outcome = self._front(attempt, "answer", request)
         reply = decode_sections(outcome.report)
         if reply is None:
-            return self._gave_up(attempt, outcome)
+            _refuse_starved(outcome, "the compiler")
+            limit = outcome.exit_reason is ExitReason.CPU_LIMIT
+            if not limit:  # was it this answer, or is the box broken? A toy answer in the same box tells
+                toy = {"ocamlc": self._toolchain.ocamlc.encode(), "view": _VIEW, "module": b"toy", "answer": TOY}
+                if decode_sections(self._front(attempt, "answer", toy).report) is None:
+                    raise SandboxFault(f"the compiler does not run in its box: {_said(outcome)}")
+            return facts_compiler_gave_up(limit=limit)
         said = read(reply, "facts")
         facts = facts_of(said)
         return self._tested(attempt, facts, reply) if said["compiled"] else facts
-
-    def _gave_up(self, attempt: GradingAttempt, outcome: Outcome) -> CodeFacts:
-        """The front said nothing. Was it this answer, or is the box broken? A toy answer in the same box tells."""
-        _refuse_starved(outcome, "the compiler")
-        limit = outcome.exit_reason is ExitReason.CPU_LIMIT
-        if not limit:
-            toy = {"ocamlc": self._toolchain.ocamlc.encode(), "view": _VIEW, "module": b"toy", "answer": TOY}
-            if decode_sections(self._front(attempt, "answer", toy).report) is None:
-                raise SandboxFault(f"the compiler does not run in its box: {_said(outcome)}")
-        return facts_compiler_gave_up(limit=limit)
 
     def _tested(self, attempt: GradingAttempt, facts: CodeFacts, compiled: Mapping[str, bytes]) -> CodeFacts:
         inputs = {f"in/{name.removeprefix('out/')}": data for name, data in compiled.items() if name != "facts"}

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from gradus.tasks.base import RunLimits
 from gradus.tasks.ocaml import OcamlLimits
-from services.graders.base.config_loader import BoxLimits, GraderConfig, Positive, read_settings
+from services.graders.base.config_loader import BoxLimits, GraderConfig, Positive
 from services.sandbox import Limits
 
 
@@ -36,8 +34,3 @@ class OcamlConfig(GraderConfig):
 
     def _granted_ms(self, asked_s: float) -> int:
         return max(1, round(min(asked_s, self.max_cpu_s) * 1e3))
-
-
-def load_config(path: Path | None = None) -> OcamlConfig:
-    """Read `path`, or the shipped file. Raises Misuse naming the file and the key."""
-    return read_settings(OcamlConfig, "ocaml", path)

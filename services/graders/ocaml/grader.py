@@ -14,10 +14,11 @@ from gradus.errors import InternalFault
 from gradus.tasks.ocaml import OcamlTask
 from services.extract import extract
 from services.graders.base.code import CodeFacts, with_form
+from services.graders.base.config_loader import read_settings
 from services.graders.base.grader import BaseGrader
 from services.graders.ocaml.attempt import GradingAttempt, is_warm_eligible
 from services.graders.ocaml.cold_path import ColdPath
-from services.graders.ocaml.config import load_config
+from services.graders.ocaml.config import OcamlConfig
 from services.graders.ocaml.rubric import RUBRICS
 from services.graders.ocaml.toolchain import OcamlToolchain
 from services.graders.ocaml.warm_path import NeedsColdPath, WarmPath
@@ -27,8 +28,6 @@ from services.sandbox.escape_probe import refuse_unless_safe
 
 COMMENT = re.compile(r"\(\*.*?(?:\*\)|\Z)", re.DOTALL)  # to the end when unclosed: looked for once, not from every "(*"
 _VALUE = re.compile(r"^[ \t]*+val\s++(?:\(\s*(\S+)\s*\)|([a-z_][\w']*))", re.MULTILINE)
-
-
 _TAKEN = frozenset({"Stdlib", "Dynlink", "OUnit2"})
 _TAKEN_BEGINNINGS = ("Stdlib__", "Camlinternal", "CamlinternaL", "Gradus_")
 """Modules that no answer may name (front/forbidden.ml), beside those hidden from it: one of its own that was called so
@@ -45,18 +44,14 @@ class OcamlGrader(BaseGrader[OcamlTask, CodeFacts]):
     shipped = RUBRICS
 
     def __init__(self, config: Path | None = None, sandbox: Sandbox | None = None) -> None:
-        self.config = load_config(config)
+        self.config = read_settings(OcamlConfig, self.name, config)
         self.sandbox = sandbox or Bubblewrap()
         self.toolchain = OcamlToolchain()
+        self._taken = _TAKEN | self.toolchain.hidden
         self.cold = ColdPath(self.sandbox, self.toolchain, self.config)
         self.warm = WarmPath(self.sandbox, self.toolchain, self.config)
-        self.identify(
-            self.config,
-            config,
-            toolchain=f"ocaml {self.toolchain.version}",
-            sandbox=self.sandbox.name,
-            versions=(self.toolchain.version,),
-        )
+        version = f"ocaml {self.toolchain.version}"
+        self.identify(self.config, config, toolchain=version, sandbox=self.sandbox.name, versions=(version,))
 
     def self_test(self) -> None:
         refuse_unless_safe(self.sandbox)
@@ -64,8 +59,14 @@ class OcamlGrader(BaseGrader[OcamlTask, CodeFacts]):
 
     def facts(self, submission: TaskSubmission[OcamlTask], slot: int = 0, rubric: str = "") -> tuple[CodeFacts, float]:
         task = submission.task
-        _refuse_taken_names(task, _TAKEN | self.toolchain.hidden)
-        answer = extract(submission.completion, task.FENCES, _definition_of(task.signature))
+        for name in (task.module, *(file.partition(".")[0] for file in task.files)):
+            module = name[:1].upper() + name[1:]
+            if module in self._taken or module.startswith(_TAKEN_BEGINNINGS):
+                message = f"answers may not name {module}, so no module of it can be called so"
+                raise InternalFault(f"this task cannot be judged: {message}", retryable=False)
+        declared = [re.escape(left or right) for left, right in _VALUE.findall(task.signature or "")]
+        pattern = rf"\b(?:let|and)\s+(?:rec\s+)?(?:\(\s*)?(?:{'|'.join(declared)})(?![\w'])"
+        answer = extract(submission.completion, task.FENCES, re.compile(pattern) if declared else None)
         uncommented = COMMENT.sub("", answer.text)
         attempt = GradingAttempt(task, answer.text, slot)
         facts = self._judged(attempt) if uncommented.strip() else _NO_CODE
@@ -78,19 +79,3 @@ class OcamlGrader(BaseGrader[OcamlTask, CodeFacts]):
             except NeedsColdPath:
                 pass
         return self.cold.facts(attempt)
-
-
-def _refuse_taken_names(task: OcamlTask, taken: frozenset[str]) -> None:
-    for name in (task.module, *(file.partition(".")[0] for file in task.files)):
-        module = name[:1].upper() + name[1:]
-        if module in taken or module.startswith(_TAKEN_BEGINNINGS):
-            message = f"this task cannot be judged: answers may not name {module}, so no module of it can be called so"
-            raise InternalFault(message, retryable=False)
-
-
-def _definition_of(signature: str | None) -> re.Pattern[str] | None:
-    names = [left or right for left, right in _VALUE.findall(signature or "")]
-    if not names:
-        return None
-    alternatives = "|".join(re.escape(name) for name in names)
-    return re.compile(rf"\b(?:let|and)\s+(?:rec\s+)?(?:\(\s*)?(?:{alternatives})(?![\w'])")

@@ -58,35 +58,20 @@ class OcamlToolchain:
         self.ocamlrun = _tool("ocamlrun")
         self.version = _said([self.ocamlc, "-version"])
         self.library = _said([self.ocamlc, "-where"])
-        self._refuse_what_boxes_cannot_see()
-        self.build = _build(self)
-
-    @property
-    def number(self) -> int:
-        """413 for OCaml 4.13.1, 503 for 5.3.0."""
-        major, minor = self.version.split(".")[:2]
-        return 100 * int(major) + int(minor)
-
-    @property
-    def hidden(self) -> frozenset[str]:
-        """Modules of the standard library that answers may not name (front/forbidden.ml)."""
-        return _HIDDEN | ({"Domain"} if self.number >= 500 else set())
-
-    @property
-    def reserved_mb(self) -> int:
-        """Address space that every process has at its start and that holds no memory; limits do not mean it."""
-        return _RESERVED_MB if self.number >= 500 else 0
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """Of programs in boxes. OCaml 5 lets a stack grow to a gigabyte, so that one recursion without end would use up
-        the CPU time of all tests, and a compiler's that of the whole answer: 8 MB, as before OCaml 5."""
-        return {"OCAMLRUNPARAM": "l=1M"} if self.number >= 500 else {}
-
-    def _refuse_what_boxes_cannot_see(self) -> None:
         if self.library.startswith("/tmp/"):
             message = f"OCaml is in {self.library}, and boxes have a /tmp of their own: install it elsewhere"
             raise InternalFault(message, retryable=False)
+        major, minor = self.version.split(".")[:2]
+        self.number = 100 * int(major) + int(minor)
+        """413 for OCaml 4.13.1, 503 for 5.3.0."""
+        self.hidden = _HIDDEN | ({"Domain"} if self.number >= 500 else set())
+        """Modules of the standard library that answers may not name (front/forbidden.ml)."""
+        self.reserved_mb = _RESERVED_MB if self.number >= 500 else 0
+        """Address space that every process has at its start and that holds no memory; limits do not mean it."""
+        self.environment = {"OCAMLRUNPARAM": "l=1M"} if self.number >= 500 else {}
+        """Variables of programs in boxes. OCaml 5 lets a stack grow to a gigabyte, so that one recursion without end
+        would use up the CPU time of all tests, and a compiler's that of the whole answer: 8 MB, as before OCaml 5."""
+        self.build = _build(self)
 
     @property
     def compile_binds(self) -> tuple[str, ...]:
@@ -114,31 +99,29 @@ class OcamlToolchain:
         wanted = [name for name in names if name not in ("ounit2", "oUnit")]
         if not wanted:
             return Packages()
-        if (library := _said([self._ocamlfind, "printconf", "stdlib"])) != self.library:
+        ocamlfind = _tool("ocamlfind")
+        if (library := _said([ocamlfind, "printconf", "stdlib"])) != self.library:
             message = (
                 f"the task needs OCaml packages {', '.join(wanted)}, and the ocamlfind on PATH is not of OCaml "
                 f"{self.version}: it has the packages of {library}. Put the right one first on PATH"
             )
             raise InternalFault(message, retryable=False)
-        includes = self._query(wanted, "-format", "%d")
-        archives = [line for line in self._query(wanted, "-a-format") if line.strip()]
-        ppx = [part.strip() for part in _said([self._ocamlfind, "printppx", *wanted]).split("-ppx") if part.strip()]
+        includes = _query(ocamlfind, wanted, "-format", "%d")
+        archives = [line for line in _query(ocamlfind, wanted, "-a-format") if line.strip()]
+        ppx = [part.strip() for part in _said([ocamlfind, "printppx", *wanted]).split("-ppx") if part.strip()]
         return Packages(tuple(dict.fromkeys(includes)), tuple(archives), tuple(part.strip('"') for part in ppx))
 
-    @property
-    def _ocamlfind(self) -> str:
-        return _tool("ocamlfind")
 
-    def _query(self, names: list[str], *form: str) -> list[str]:
-        command = [self._ocamlfind, "query", "-recursive", "-predicates", "byte", *form, *names]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-        if done.returncode != 0:
-            raise InternalFault(
-                f"the task needs OCaml packages {', '.join(names)}, and this worker lacks one: {done.stderr.strip()}. "
-                "Install it (Debian: apt-get install lib<name>-ocaml-dev; elsewhere: opam install <name>)",
-                retryable=False,
-            )
-        return done.stdout.split("\n")
+def _query(ocamlfind: str, names: list[str], *form: str) -> list[str]:
+    command = [ocamlfind, "query", "-recursive", "-predicates", "byte", *form, *names]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    if done.returncode != 0:
+        raise InternalFault(
+            f"the task needs OCaml packages {', '.join(names)}, and this worker lacks one: {done.stderr.strip()}. "
+            "Install it (Debian: apt-get install lib<name>-ocaml-dev; elsewhere: opam install <name>)",
+            retryable=False,
+        )
+    return done.stdout.split("\n")
 
 
 def _tool(*names: str) -> str:
@@ -181,7 +164,13 @@ def _build(toolchain: OcamlToolchain) -> Path:
             shutil.copy(source, folder)
         _compile(toolchain, folder)
         _make_view(toolchain, folder / "view")
-        _publish(folder, target)
+        for path in folder.iterdir():
+            path.chmod(0o755 if path.name in EXECUTABLES or path.is_dir() else 0o644)
+        try:
+            folder.rename(target)
+        except OSError:  # another process may have built the same in the meantime
+            if not (target / "runner").exists():
+                raise
     return target
 
 
@@ -224,14 +213,3 @@ def _make_view(toolchain: OcamlToolchain, view: Path) -> None:
         if standard and name not in hidden:
             shutil.copy(interface, view)
             (view / interface.name).chmod(0o644)
-
-
-def _publish(folder: Path, target: Path) -> None:
-    """Move a finished build in place; whoever else built the same in the meantime has built the same."""
-    for path in folder.iterdir():
-        path.chmod(0o755 if path.name in EXECUTABLES or path.is_dir() else 0o644)
-    try:
-        folder.rename(target)
-    except OSError:
-        if not (target / "runner").exists():
-            raise

@@ -13,19 +13,14 @@ from services.graders.preference.config import PreferenceConfig
 def open_model(config: PreferenceConfig, name: str) -> tuple[RewardModel, str]:
     """The model and what it computes in, `float32-cpu`. Raises Misuse for a device or a model that cannot be used."""
     disable_progress_bar()
-    device = _device(config.device)
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    device = next(name for name, is_there in there.items() if is_there) if config.device == "auto" else config.device
+    if not there[device]:
+        found = ", ".join(name for name, is_there in there.items() if is_there)
+        raise Misuse(f"device: this machine, or this build of torch, has no {device}; it has: {found}")
     dtype = config.dtype
     if dtype == "auto":
         dtype = "bfloat16" if device == "cuda" and torch.cuda.is_bf16_supported() else "float32"
     if device == "cpu":
         torch.set_num_threads(config.threads)
     return load(name, device, dtype, max_tokens=config.max_tokens), f"{dtype}-{device}"
-
-
-def _device(asked: str) -> str:
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
-    chosen = next(name for name, is_there in there.items() if is_there) if asked == "auto" else asked
-    if not there[chosen]:
-        found = ", ".join(name for name, is_there in there.items() if is_there)
-        raise Misuse(f"device: this machine, or this build of torch, has no {chosen}; it has: {found}")
-    return chosen

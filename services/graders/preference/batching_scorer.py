@@ -69,7 +69,12 @@ class Scorer:
             try:
                 return wanted.scored.result(min(LOOK_S, self._hang_s))
             except TimeoutError:
-                self._refuse_to_wait_for_a_hang()
+                since = self._pass_since
+                if since is not None and time.monotonic() - since > self._hang_s:
+                    message = f"the reward model has not answered for {self._hang_s:g} s: restart this worker"
+                    raise InternalFault(message) from None
+                if not self._thread.is_alive():
+                    raise InternalFault("the preference scorer has ended: restart this worker") from None
 
     def close(self) -> None:
         """End the thread after the pass under way; whoever still waits gets a fault. May be called twice."""
@@ -81,15 +86,6 @@ class Scorer:
         for wanted in left:
             wanted.scored.set_exception(InternalFault("the preference scorer is closed"))
         self._thread.join(timeout=self._hang_s)
-
-    def _refuse_to_wait_for_a_hang(self) -> None:
-        since = self._pass_since
-        if since is not None and time.monotonic() - since > self._hang_s:
-            raise InternalFault(f"the reward model has not answered for {self._hang_s:g} s: restart this worker")
-        if not self._thread.is_alive():
-            raise InternalFault("the preference scorer has ended: restart this worker")
-
-    # --------------------------------------------------------------------------------------------- the scorer's thread
 
     def _run(self) -> None:
         while taken := self._drained():

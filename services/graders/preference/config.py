@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field, ValidationError
 
-from gradus.contract import explain
 from gradus.errors import Misuse
+from gradus.validation import explain
 from services.graders.base.config_loader import GraderConfig, Positive, read_settings
 
 PREFIX = "GRADUS_PREFERENCE_"
@@ -58,15 +58,11 @@ def load_config(path: Path | None = None, environ: Mapping[str, str] = os.enviro
         if key not in PreferenceConfig.model_fields:
             known = ", ".join(PREFIX + field.upper() for field in PreferenceConfig.model_fields)
             raise Misuse(f"the environment variable {name} is no setting; there are: {known}")
-        given[key] = text if key == "model" else _value(name, text)
+        try:
+            given[key] = text if key == "model" else yaml.safe_load(text)
+        except yaml.YAMLError:
+            raise Misuse(f"{name}: {text!r} is no value") from None
     try:
         return PreferenceConfig.model_validate({**read.model_dump(), **given})
     except ValidationError as error:
         raise Misuse(f"{', '.join(sorted(told))}: {explain(error)}") from None
-
-
-def _value(name: str, text: str) -> Any:
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise Misuse(f"{name}: {text!r} is no value") from None

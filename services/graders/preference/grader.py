@@ -17,12 +17,10 @@ from gradus.tasks.preference import PreferenceTask
 from services.graders.base import ModelNotConfigured
 from services.graders.base.grader import BaseGrader
 from services.graders.preference.batching_scorer import Scorer
-from services.graders.preference.config import PREFIX, WITHOUT_EFFECT, PreferenceConfig, load_config
-from services.graders.preference.facts import PreferenceFacts
-from services.graders.preference.rubric import RUBRICS
+from services.graders.preference.config import PREFIX, WITHOUT_EFFECT, load_config
+from services.graders.preference.rubric import RUBRICS, PreferenceFacts
 
 if TYPE_CHECKING:
-    from gradus.reward_model.tokenization import Prompt, TokenizedText
     from services.graders.preference.self_tests import Model
 
 NO_MODEL = (
@@ -44,7 +42,14 @@ class PreferenceGrader(BaseGrader[PreferenceTask, PreferenceFacts]):
         self.config = load_config(config)
         if self.config.model is None:
             raise ModelNotConfigured(NO_MODEL, retryable=False)
-        self.model, self.precision = _opened(self.config, self.config.model)
+        try:
+            from services.graders.preference.backend import open_model
+        except ModuleNotFoundError as missing:
+            package = (missing.name or "").partition(".")[0]
+            message = f"the preference grader needs the package {package}: pip install 'gradus[preference]'"
+            raise InternalFault(message, retryable=False) from None
+        self.model: Model
+        self.model, self.precision = open_model(self.config, self.config.model)
         self.scorer = Scorer(self.model, batch_tokens=self.config.batch_tokens, hang_s=self.config.hang_s)
         files = fingerprint(resolve_model_folder(self.config.model))
         self.identify(
@@ -64,33 +69,15 @@ class PreferenceGrader(BaseGrader[PreferenceTask, PreferenceFacts]):
         self, submission: TaskSubmission[PreferenceTask], slot: int = 0, rubric: str = ""
     ) -> tuple[PreferenceFacts, float]:
         cpu_s = time.thread_time()
-        read = self.model.read(_prompt_of(submission), submission.completion)
+        chat = [{"role": message.role, "content": message.content} for message in submission.task.messages]
+        read = self.model.read(chat or submission.prompt, submission.completion)
         scored = self.scorer.score(read.ids)
         if not math.isfinite(scored.score):
             message = (
                 f"the reward model scores {scored.score}: its weights are broken, or too large for {self.precision}"
             )
             raise InternalFault(message, retryable=False)
-        facts = PreferenceFacts(scored.score, self.config.centre, self.config.scale, _flags(read))
+        told = ((read.was_cut, CUT), (read.spelt_control_tokens, CONTROL_TOKENS))
+        flags = tuple(flag for is_so, flag in told if is_so)
+        facts = PreferenceFacts(scored.score, self.config.centre, self.config.scale, flags)
         return facts, scored.cpu_s + time.thread_time() - cpu_s
-
-
-def _opened(config: PreferenceConfig, name: str) -> tuple[Model, str]:
-    try:
-        from services.graders.preference.backend import open_model
-    except ModuleNotFoundError as missing:
-        package = (missing.name or "").partition(".")[0]
-        message = f"the preference grader needs the package {package}: pip install 'gradus[preference]'"
-        raise InternalFault(message, retryable=False) from None
-    return open_model(config, name)
-
-
-def _prompt_of(submission: TaskSubmission[PreferenceTask]) -> Prompt:
-    if not submission.task.messages:
-        return submission.prompt
-    return [{"role": message.role, "content": message.content} for message in submission.task.messages]
-
-
-def _flags(read: TokenizedText) -> tuple[str, ...]:
-    told = ((read.was_cut, CUT), (read.spelt_control_tokens, CONTROL_TOKENS))
-    return tuple(flag for is_so, flag in told if is_so)

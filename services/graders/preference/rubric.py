@@ -1,11 +1,29 @@
-"""Rubrics of the preference grader."""
+"""What the preference grader sees of a submission, the score of a reward model, and the rubric of it."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
+from gradus.contract import Diagnostic, Stage, TestCount
 from services.graders.base.rubric import Components, Rubrics
-from services.graders.preference.facts import PreferenceFacts
+
+
+@dataclass(frozen=True, slots=True)
+class PreferenceFacts:
+    score: float
+    """As the model gives it: finite, without bounds or unit."""
+    centre: float
+    """The score of a text that is as good as not."""
+    scale: float
+    """How much more of score makes a text e times as likely to be the preferred one; positive."""
+    flags: tuple[str, ...] = ()
+    stage: Stage = Stage.SCORE
+    diagnostics: tuple[Diagnostic, ...] = ()
+    tests: TestCount | None = None
+    passed: bool = False
+    """Never: a score has no line beyond which a text is right."""
+
 
 MAX_TOLD_SCORE = 1e6
 """Of a reward model, up or down, in the components: six places behind the point still add up there."""

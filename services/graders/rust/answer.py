@@ -71,20 +71,21 @@ class RustAnswer:
 
     @cached_property
     def forbidden(self) -> tuple[Diagnostic, ...]:
-        return tuple(self._forbidden())
-
-    def _forbidden(self) -> Iterator[Diagnostic]:
+        made = []
         for path, found in self.tokens.items():
             for token, why in self._refused(found):
-                message = self.located(path, why)
-                yield Diagnostic(stage=Stage.CHECK, line=token.line, code=_NAMED.get(why, token.text), message=message)
+                code, message = _NAMED.get(why, token.text), self.located(path, why)
+                made.append(Diagnostic(stage=Stage.CHECK, line=token.line, code=code, message=message))
+        return tuple(made)
 
     def _refused(self, found: Sequence[Token]) -> Iterator[tuple[Token, str]]:
         for at, token in enumerate(found):
             if token.kind is Kind.NAME and token.text in FORBIDDEN:
                 yield token, FORBIDDEN[token.text]
-            elif token.kind is Kind.NAME and token.text == "extern" and not _is_safe_extern(found[at + 1 : at + 3]):
-                yield token, "an answer may not declare or link what is not Rust"
+            elif token.kind is Kind.NAME and token.text == "extern":
+                words = [one.text for one in found[at + 1 : at + 3] if one.kind is not Kind.TEXT]
+                if words[:1] not in (["crate"], ["fn"]):  # `extern crate`, `extern fn`, `extern "C" fn` declare nothing
+                    yield token, "an answer may not declare or link what is not Rust"
         for body in macro_bodies(found):
             named = (token for token in body if token.kind is Kind.NAME)
             yield from ((token, why) for token in named if (why := FORBIDDEN_IN_MACROS.get(token.text)))
@@ -102,12 +103,6 @@ class RustAnswer:
         return message if path == self.entry else f"{path}: {message}"
 
 
-def _is_safe_extern(following: Sequence[Token]) -> bool:
-    """`extern crate`, `extern fn` and `extern "C" fn`, and no block of declarations."""
-    words = [token.text for token in following if token.kind is not Kind.TEXT]
-    return words[:1] in (["crate"], ["fn"])
-
-
 def _own_equality(found: Sequence[Token]) -> Iterator[Token]:
     """Where `PartialEq` may be implemented other than by `derive`: before `for` or `<`, renamed, or in a macro."""
     in_macros = {id(token) for body in macro_bodies(found) for token in body}
@@ -122,14 +117,10 @@ def _own_equality(found: Sequence[Token]) -> Iterator[Token]:
 
 def read_answer(completion: str, task: RustTask, signature: Signature | None) -> RustAnswer:
     entry = "src/main.rs" if task.cases else "src/lib.rs"
-    form = extract(completion, task.FENCES, _definition_of(task, signature), Layout(entry, _PATH, "src/"))
+    names = ["main"] if task.cases else [re.escape(name) for name in signature.names] if signature else []
+    pattern = rf"\b(?:fn|struct|enum|union|trait|type|const|static|mod)\s+(?:r#)?(?:{'|'.join(names)})\b"
+    defines = re.compile(pattern) if names else None
+    form = extract(completion, task.FENCES, defines, Layout(entry, _PATH, "src/"))
     written = {entry: form.text, **form.files}
     own_equality = "PartialEq" in (task.signature or "")
     return RustAnswer(form, entry, {**task.files, **written}, written, task.edition, own_equality)
-
-
-def _definition_of(task: RustTask, signature: Signature | None) -> re.Pattern[str] | None:
-    names = ["main"] if task.cases else [re.escape(name) for name in signature.names] if signature else []
-    if not names:
-        return None
-    return re.compile(rf"\b(?:fn|struct|enum|union|trait|type|const|static|mod)\s+(?:r#)?(?:{'|'.join(names)})\b")

@@ -10,10 +10,9 @@ import os
 import re
 import shlex
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from gradus.errors import InternalFault
 
@@ -29,6 +28,7 @@ incremental = false
 """
 """cargo's `dev` profile without debug information, which is of no use here; it wins over what a user has set."""
 _KEPT = ("CARGO_HOME", "CARGO_HTTP_", "CARGO_NET_", "CARGO_REGISTR", "RUSTUP_")
+_LIBRARY_KINDS = frozenset({"lib", "rlib", "dylib", "proc-macro"})
 _TIMEOUT_S = 3600
 
 
@@ -60,7 +60,14 @@ class Project:
         self.folder = folder
         self._command = [str(cargo), "--config", str(folder / "settings.toml")]
         self._offline = ["--offline"] if directory else []
-        self._environment = _environment(rustc)
+        # Without what would change how crates are built; where crates come from is the user's to say.
+        self._environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("CARGO", "RUST")) or name.startswith(_KEPT)
+        }
+        self._environment |= dict.fromkeys(("CARGO_ENCODED_RUSTFLAGS", "RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER"), "")
+        self._environment |= {"RUSTC": str(rustc), "CARGO_TERM_COLOR": "never"}
         settings = _SETTINGS
         if directory:
             # No file of the user's is read or written then: cargo gets a home of its own.
@@ -82,7 +89,8 @@ class Project:
         libraries = {
             name: Library(package["name"], Path(target["src_path"]), "proc-macro" in target["kind"], needs[name])
             for name, package in packages.items()
-            if name in needs and (target := _library_target(package))
+            if name in needs
+            and (target := next((one for one in package["targets"] if _LIBRARY_KINDS & set(one["kind"])), None))
         }
         return needs[metadata["resolve"]["root"]], libraries
 
@@ -95,7 +103,11 @@ class Project:
         line = re.search(rf"Running `(.* --crate-name {_NAME} .*)`", said)
         if line is None:
             raise InternalFault("cargo does not say how it calls the compiler", retryable=False)
-        return _call(shlex.split(line[1]))
+        arguments = shlex.split(line[1])
+        pairs = list(zip(arguments, arguments[1:], strict=False))
+        externs = (value.partition("=") for flag, value in pairs if flag == "--extern")
+        search = (value for flag, value in pairs if flag == "-L")
+        return CompilerInvocation({name: Path(path) for name, _, path in externs}, tuple(dict.fromkeys(search)))
 
     def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
@@ -111,26 +123,3 @@ class Project:
             said = done.stderr[max(0, done.stderr.find("error")) :].strip()
             raise InternalFault(f"the crates of the Rust grader could not be built: {said[:3000]}", retryable=False)
         return done
-
-
-def _environment(rustc: Path) -> dict[str, str]:
-    """Without what would change how crates are built; where crates come from is the user's to say."""
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("CARGO", "RUST")) or name.startswith(_KEPT)
-    }
-    none = dict.fromkeys(("CARGO_ENCODED_RUSTFLAGS", "RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER"), "")
-    return {**kept, **none, "RUSTC": str(rustc), "CARGO_TERM_COLOR": "never"}
-
-
-def _library_target(package: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    kinds = {"lib", "rlib", "dylib", "proc-macro"}
-    return next((target for target in package["targets"] if kinds & set(target["kind"])), None)
-
-
-def _call(arguments: Sequence[str]) -> CompilerInvocation:
-    pairs = list(zip(arguments, arguments[1:], strict=False))
-    externs = (value.partition("=") for flag, value in pairs if flag == "--extern")
-    search = (value for flag, value in pairs if flag == "-L")
-    return CompilerInvocation({name: Path(path) for name, _, path in externs}, tuple(dict.fromkeys(search)))

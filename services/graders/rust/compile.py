@@ -35,6 +35,7 @@ _LINTS = ("--force-warn=clippy::all", "--force-warn=unused", "--force-warn=nonst
 """Lints that an answer cannot silence with `#![allow]`: clippy's default ones, and the compiler's about style."""
 _CONDITIONS = ("--check-cfg=cfg(docsrs,test)", "--check-cfg=cfg(feature, values())")
 """What a crate without features may ask for with `cfg`, in cargo's words: anything else is a lint."""
+_SUMMARY = re.compile(r"aborting due to|\d+ warnings? emitted|For more information about")
 TOY = "pub fn toy() {}\n"
 """Compiles wherever anything compiles: tells an answer that breaks the compiler from a box that is broken."""
 
@@ -109,7 +110,9 @@ class Compiler:
         server = self._server(slot, toolchain.clippy, toolchain.answer_mounts)
         kind = ["--crate-type=bin", *toolchain.link_flags] if task.cases else ["--crate-type=lib"]
         flags = ["--crate-name", task.crate, *kind, *toolchain.answer_flags, *self._flags(task)]
-        files = {f"{_CRATE}/{path}": answer.files[path].encode() for path in _entry_first(answer)}
+        # the compiler runs in the folder of the first
+        ordered = {answer.entry: answer.files[answer.entry], **answer.files}
+        files = {f"{_CRATE}/{path}": text.encode() for path, text in ordered.items()}
         argv = [toolchain.clippy, *_LINTS, *_CONDITIONS, *flags, f"{_CRATE}/{answer.entry}"]
         compiled, cpu_s = self._ask(server, argv, task, files)
         if (
@@ -168,11 +171,6 @@ class Compiler:
             server.close()
 
 
-def _entry_first(answer: RustAnswer) -> list[str]:
-    """Its folder is where the compiler runs."""
-    return [answer.entry, *(path for path in answer.files if path != answer.entry)]
-
-
 def _compiled(done: CompileResult, limits: Limits) -> Compiled:
     cpu_limit = limits.cpu_s is not None and done.cpu_s >= 0.5 * limits.cpu_s  # the kernel counts in whole ticks
     if done.ended is ServerExit.WALL and not cpu_limit:
@@ -195,29 +193,26 @@ def _compiled(done: CompileResult, limits: Limits) -> Compiled:
 
 def _remarks(stderr: bytes) -> Iterator[CompilerMessage]:
     for line in stderr.decode(errors="replace").splitlines():
-        if line.startswith("{"):
-            try:
-                said = json.loads(line)
-            except ValueError:  # cut off at the limit
-                continue
-            if remark := _remark(said):
-                yield remark
-
-
-def _remark(said: Mapping[str, Any]) -> CompilerMessage | None:
-    if said.get("level") not in ("error", "warning") or _is_summary(said):
-        return None
-    spans = [_outermost(span) for span in said.get("spans", ()) if span.get("is_primary")]
-    span = next((span for span in spans if span["file_name"].startswith(_CRATE)), spans[0] if spans else None)
-    label = f": {span['label']}" if span and span.get("label") else ""
-    return CompilerMessage(
-        path=span["file_name"].removeprefix(_CRATE + "/") if span else "",
-        line=span["line_start"] if span else 1,
-        column=span["column_start"] if span else 1,
-        severity=Severity(said["level"]),
-        code=(said.get("code") or {}).get("code"),
-        text=f"{said['message']}{label}".replace(f"{_CRATE}/", ""),
-    )
+        if not line.startswith("{"):
+            continue
+        try:
+            said = json.loads(line)
+        except ValueError:  # cut off at the limit
+            continue
+        is_summary = not said.get("spans") and _SUMMARY.match(said.get("message", ""))
+        if said.get("level") not in ("error", "warning") or is_summary:
+            continue
+        spans = [_outermost(span) for span in said.get("spans", ()) if span.get("is_primary")]
+        span = next((span for span in spans if span["file_name"].startswith(_CRATE)), spans[0] if spans else None)
+        label = f": {span['label']}" if span and span.get("label") else ""
+        yield CompilerMessage(
+            path=span["file_name"].removeprefix(_CRATE + "/") if span else "",
+            line=span["line_start"] if span else 1,
+            column=span["column_start"] if span else 1,
+            severity=Severity(said["level"]),
+            code=(said.get("code") or {}).get("code"),
+            text=f"{said['message']}{label}".replace(f"{_CRATE}/", ""),
+        )
 
 
 def _outermost(span: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -225,10 +220,3 @@ def _outermost(span: Mapping[str, Any]) -> Mapping[str, Any]:
     while span.get("expansion") and not span["file_name"].startswith(_CRATE):
         span = span["expansion"]["span"]
     return span
-
-
-_SUMMARY = re.compile(r"aborting due to|\d+ warnings? emitted|For more information about")
-
-
-def _is_summary(said: Mapping[str, Any]) -> bool:
-    return not said.get("spans") and bool(_SUMMARY.match(said.get("message", "")))

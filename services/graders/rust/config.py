@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from gradus.tasks.base import RunLimits
-from services.graders.base.config_loader import BoxLimits, GraderConfig, Positive, read_settings
+from services.graders.base.config_loader import BoxLimits, GraderConfig, Positive
 from services.graders.rust.crates import Crates
 from services.sandbox import Limits
 
@@ -22,8 +20,3 @@ class RustConfig(GraderConfig):
 
     def run_limits(self, task: RunLimits) -> Limits:
         return self.run.limits(task, max_cpu_s=self.max_cpu_s, max_memory_mb=self.max_memory_mb)
-
-
-def load_config(path: Path | None = None) -> RustConfig:
-    """Read `path`, or the shipped file. Raises Misuse naming the file and the key."""
-    return read_settings(RustConfig, "rust", path)

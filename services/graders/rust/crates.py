@@ -108,11 +108,6 @@ class Crates(Section):
             raise ValueError(f"listed twice: {', '.join(twice)}")
         return crates
 
-    @property
-    def dependencies(self) -> str:
-        """The section of that name of a Cargo.toml."""
-        return "".join(crate.dependency for crate in self.list)
-
 
 @dataclass(frozen=True, slots=True)
 class Prebuilt:
@@ -128,10 +123,6 @@ class Prebuilt:
     """The arguments of `-L`."""
 
     @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(sorted(self.externs))
-
-    @property
     def mounts(self) -> dict[str, str]:
         """What a box that compiles sees of them."""
         return {str(self.folder): MOUNT} if self.folder else {}
@@ -144,7 +135,7 @@ class Prebuilt:
         wanted = {_known_as(name): name for name in names}
         found = {key: value for name, value in self.externs.items() if (key := _known_as(name)) in wanted}
         if lacking := [name for key, name in wanted.items() if key not in found]:
-            listed = ", ".join(self.names) or "none"
+            listed = ", ".join(sorted(self.externs)) or "none"
             raise InternalFault(
                 f"the task needs the crates {', '.join(lacking)}, and this worker has {listed}: "
                 "list them under `crates` in configs/graders/rust.yaml",
@@ -170,10 +161,15 @@ def build(crates: Crates, rustc: Path, cargo: Path, progress: Callable[[str], No
             progress(
                 f"building for Rust answers, once: {', '.join(f'{one.name} {one.version}' for one in crates.list)}"
             )
-            with _workplace(target) as folder:
-                directory = crates.source.directory if isinstance(crates.source, Directory) else None
-                project = Project(folder, crates.dependencies, directory, rustc, cargo)
-                _built(project, crates, about, key).rename(target)
+            directory = crates.source.directory if isinstance(crates.source, Directory) else None
+            dependencies = "".join(crate.dependency for crate in crates.list)
+            folder = Path(f"{target}.building")
+            shutil.rmtree(folder, ignore_errors=True)  # left by a build that was killed
+            folder.mkdir(mode=0o755)
+            try:
+                _built(Project(folder, dependencies, directory, rustc, cargo), crates, about, key).rename(target)
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
     record = json.loads((target / _RECORD).read_text())
     return Prebuilt(target, record["revision"], record["externs"], tuple(record["search"]))
 
@@ -211,21 +207,6 @@ def _alone(target: Path) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def _workplace(target: Path) -> Iterator[Path]:
-    """An empty folder beside `target`, what a build that was killed left there included; removed in the end."""
-    folder = Path(f"{target}.building")
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(mode=0o755)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-# ------------------------------------------------------------------------------------------------------- building
-
-
 def _built(project: Project, crates: Crates, about: str, key: str) -> Path:
     """A folder with the libraries and the record of how to use them."""
     host = re.search(r"^host: (.*)$", about, re.MULTILINE)
@@ -239,7 +220,9 @@ def _built(project: Project, crates: Crates, about: str, key: str) -> Path:
     revision = hashlib.sha256(key.encode() + project.lock).hexdigest()[:12]
     record = {"revision": revision, "externs": externs, "search": list(dict.fromkeys(search))}
     (folder / _RECORD).write_text(json.dumps(record, indent=1))
-    _make_read_only(folder)
+    folder.chmod(0o755)
+    for path in folder.rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o444)
     return folder
 
 
@@ -254,12 +237,6 @@ def _moved(place: str, project: Path, folder: Path, number: int) -> str:
         return f"dependency={_ROOT}"
     shutil.copytree(path, folder / f"native{number}")
     return f"{kind or 'all'}={_ROOT}/native{number}"
-
-
-def _make_read_only(folder: Path) -> None:
-    folder.chmod(0o755)
-    for path in folder.rglob("*"):
-        path.chmod(0o755 if path.is_dir() else 0o444)
 
 
 def _refuse_what_undoes_the_ban(crates: Crates, named: Mapping[str, str], libraries: Mapping[str, Library]) -> None:

@@ -6,7 +6,7 @@ Believes nothing that the answer's process says without the run's secret.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,15 +14,14 @@ from gradus.contract import Diagnostic, Stage, TaskSubmission, TestCount
 from gradus.errors import InternalFault, SandboxFault
 from gradus.tasks.rust import RustTask
 from services.graders.base.code import with_form
+from services.graders.base.config_loader import read_settings
 from services.graders.base.grader import BaseGrader
 from services.graders.rust.answer import RustAnswer, read_answer
-from services.graders.rust.checked_share import checked_share
-from services.graders.rust.compile import TOY, Compiled, Compiler, CompileStatus
-from services.graders.rust.config import load_config
-from services.graders.rust.facts import RustFacts
+from services.graders.rust.compile import TOY, Compiled, Compiler, CompilerMessage, CompileStatus
+from services.graders.rust.config import RustConfig
 from services.graders.rust.glob_imports import globs, names_missed, names_to_import, shadowed_std_method
 from services.graders.rust.lexer import without_comments
-from services.graders.rust.rubric import RUBRICS
+from services.graders.rust.rubric import RUBRICS, RustFacts
 from services.graders.rust.runner import NotStarted, Runner, RunResult
 from services.graders.rust.signature import Signature, parse_signature
 from services.graders.rust.tests_file import TestsFile, write_tests_file
@@ -33,6 +32,10 @@ from services.sandbox.escape_probe import refuse_unless_safe
 
 _TAKEN = frozenset({"std", "core", "alloc", "test", "proc_macro", "gradus_tests", HARNESS_CRATE})
 """Crates that tests use beside the answer's: one that was called so could not be told apart."""
+_SYNTAX = frozenset({None, "E0748", "E0758", "E0762", "E0763", "E0765", "E0766", "E0768"})
+"""Codes of errors of the lexer; errors of the parser and of macros have none."""
+_NO_CREDIT = frozenset({"use", "extern", ""})
+"""Words of items that can be wrong and that no task asks for."""
 
 
 @dataclass
@@ -52,7 +55,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
     shipped = RUBRICS
 
     def __init__(self, config: Path | None = None, sandbox: Sandbox | None = None) -> None:
-        self.config = load_config(config)
+        self.config = read_settings(RustConfig, self.name, config)
         self.sandbox = sandbox or Bubblewrap()
         self.toolchain = RustToolchain()
         self.crates = self.toolchain.crates(self.config.crates)
@@ -76,7 +79,13 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
     def facts(self, submission: TaskSubmission[RustTask], slot: int = 0, rubric: str = "") -> tuple[RustFacts, float]:
         task = submission.task
         signature = parse_signature(task.signature, task.crate) if task.signature else None
-        _refuse_unusable(task, signature)
+        why = None
+        if task.crate in _TAKEN or task.crate in (name.replace("-", "_") for name in task.dependencies):
+            why = f"no answer can be a crate {task.crate!r}"
+        elif signature is not None and not (signature.names or signature.pins):
+            why = "its signature declares nothing; write `pub fn f(x: i64) -> i64;` or the like"
+        if why:
+            raise InternalFault(f"this task cannot be judged: {why}", retryable=False)
         answer = read_answer(submission.completion, task, signature)
         attempt = _GradingAttempt(task, signature, answer, slot)
         return with_form(self._judged(attempt), answer.form, without_comments(answer.form.text)), attempt.cpu_s
@@ -153,16 +162,6 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         )
 
 
-def _refuse_unusable(task: RustTask, signature: Signature | None) -> None:
-    why = None
-    if task.crate in _TAKEN or task.crate in (name.replace("-", "_") for name in task.dependencies):
-        why = f"no answer can be a crate {task.crate!r}"
-    elif signature is not None and not (signature.names or signature.pins):
-        why = "its signature declares nothing; write `pub fn f(x: i64) -> i64;` or the like"
-    if why:
-        raise InternalFault(f"this task cannot be judged: {why}", retryable=False)
-
-
 def _only(stage: Stage, message: str) -> RustFacts:
     return RustFacts(stage, diagnostics=(Diagnostic(stage=stage, message=message),))
 
@@ -182,6 +181,33 @@ def _facts_of(compiled: Compiled, attempt: _GradingAttempt) -> RustFacts:
     limit = compiled.came is CompileStatus.LIMIT
     why = "the compiler did not come to an end within its limits" if limit else "the answer breaks the compiler"
     return replace(_only(Stage.CHECK, why), flags=("limit:compile" if limit else "compiler:crash",))
+
+
+def checked_share(
+    answer: RustAnswer, signature: Signature | None, errors: Sequence[CompilerMessage], unfit: Iterable[str] = ()
+) -> float:
+    """Share of an answer's items without an error, in [0, 1]; with a signature only declared items count as sound.
+
+    rustc goes on after errors of names and types, so it has an opinion on every item; it stops at a syntax error.
+
+    `unfit`: declared names that are not what they were declared to be.
+    """
+    if any(error.code in _SYNTAX for error in errors):
+        return 0.0
+    declared = set(signature.names) if signature else None
+    places = {(error.path, error.line) for error in errors}
+    bad, sound = set(unfit), set()
+    for path, found in answer.items.items():
+        for number, item in enumerate(found):
+            known_as = item.name if path == answer.entry and item.name else f"{path}#{number}"
+            if any(place == path and item.first_line <= line <= item.last_line for place, line in places):
+                bad.add(known_as)
+            elif item.word not in _NO_CREDIT and (declared is None or known_as in declared):
+                sound.add(known_as)
+    sound -= bad
+    missing = (declared or set()) - sound - bad
+    total = len(sound) + len(bad) + len(missing)
+    return len(sound) / total if total else 0.0
 
 
 def _misfit(facts: RustFacts, attempt: _GradingAttempt, compiled: Compiled, tests: TestsFile) -> RustFacts:

@@ -74,28 +74,20 @@ def _tokens(source: str, edition: str) -> Iterator[Token]:
     while match := pattern.match(source, position):
         name = match.lastgroup or ""
         if match["raw"] is not None:
-            kind, end = Kind.TEXT, _end_of_raw(source, match)
+            closing = source.find('"' + match["hashes"], match.end())
+            kind, end = Kind.TEXT, len(source) if closing < 0 else closing + 1 + len(match["hashes"])
         elif name == "block":
-            kind, end = Kind.COMMENT, _end_of_block(source, match.end())
+            kind, end, depth = Kind.COMMENT, match.end(), 1
+            while depth and (mark := _BLOCK_MARK.search(source, end)):
+                depth += 1 if mark[0] == "/*" else -1
+                end = mark.end()
+            end = len(source) if depth else end
         else:
             kind, end = _KINDS[name], match.end()
         text = match["name"] if kind is Kind.NAME else source[position:end]
         yield Token(kind, text, position, line)
         line += source.count("\n", position, end)
         position = end
-
-
-def _end_of_raw(source: str, opening: re.Match[str]) -> int:
-    end = source.find('"' + opening["hashes"], opening.end())
-    return len(source) if end < 0 else end + 1 + len(opening["hashes"])
-
-
-def _end_of_block(source: str, position: int) -> int:
-    depth = 1
-    while depth and (mark := _BLOCK_MARK.search(source, position)):
-        depth += 1 if mark[0] == "/*" else -1
-        position = mark.end()
-    return len(source) if depth else position
 
 
 def code(source: str, edition: str = "2021") -> tuple[Token, ...]:
@@ -115,8 +107,6 @@ def source_text(source: str, token: Token) -> str:
     marked = token.kind is Kind.NAME and source.startswith("r#", token.start)
     return "r#" + token.text if marked else token.text
 
-
-# ---------------------------------------------------------------------------------------------------------- items
 
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 _NAMED = frozenset({"fn", "struct", "enum", "union", "trait", "type", "mod", "const", "static", "macro_rules"})
@@ -142,8 +132,10 @@ def items(found: Sequence[Token]) -> Iterator[Item]:
     """Cut a list of items, such as a file without comments, into items."""
     start = position = 0
     while position < len(found):
-        end = _after_group(found, position)
-        ends = found[position].text in (";", "{") and not _goes_on(found, start, end)
+        end = after_group(found, position)
+        # `use a::{b};` and `const X: T = T {..};` end with a semicolon, not with the brace
+        needs_semicolon = _word(found[start:end]) in ("use", "const", "static", "let", "type")
+        ends = found[position].text in (";", "{") and (not needs_semicolon or found[end - 1].text == ";")
         position = end
         if ends or position == len(found):
             yield _item(tuple(found[start:position]))
@@ -155,16 +147,10 @@ def macro_bodies(found: Sequence[Token]) -> Iterator[Sequence[Token]]:
     for at, token in enumerate(found):
         if token.kind is Kind.NAME and token.text == "macro_rules":
             opening = next((n for n in range(at, min(at + 4, len(found))) if found[n].text in _CLOSING), at)
-            yield found[opening : _after_group(found, opening)]
+            yield found[opening : after_group(found, opening)]
 
 
-def _goes_on(found: Sequence[Token], start: int, position: int) -> bool:
-    """`use a::{b};` and `const X: T = T {..};` end with a semicolon, not with the brace."""
-    needs_semicolon = _word(found[start:position]) in ("use", "const", "static", "let", "type")
-    return needs_semicolon and found[position - 1].text != ";"
-
-
-def _after_group(found: Sequence[Token], position: int) -> int:
+def after_group(found: Sequence[Token], position: int) -> int:
     """Behind the bracketed group that starts at `position`, or behind the one token there."""
     depth = 0
     for index in range(position, len(found)):
@@ -184,9 +170,9 @@ def _word(body: Sequence[Token]) -> str:
     while position < len(body):
         token, following = body[position], body[position + 1].text if position + 1 < len(body) else ""
         if token.text == "#":  # an attribute, inner or outer
-            position = _after_group(body, position + (2 if following == "!" else 1))
+            position = after_group(body, position + (2 if following == "!" else 1))
         elif (token.text, following) == ("pub", "("):
-            position = _after_group(body, position + 1)
+            position = after_group(body, position + 1)
         elif token.text == "pub" or token.kind is Kind.TEXT or _leads_to_function(body, position):  # TEXT: an ABI
             position += 1
         else:

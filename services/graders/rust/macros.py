@@ -12,10 +12,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from services.graders.rust.lexer import Kind, Token, code
+from services.graders.rust.lexer import Kind, Token, after_group, code
 
 _REEXPORT = re.compile(r"\bpub\s+(?:use|extern\s+crate)\b([^;]*);")
-_DEPTH = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}
 
 
 class Source:
@@ -50,13 +49,4 @@ def _exported(found: Sequence[Token]) -> Iterator[tuple[str, Sequence[Token]]]:
     for index in (index for index, word in enumerate(words) if word == "macro_export"):
         if "macro_rules" in words[index:]:
             start = words.index("macro_rules", index)
-            yield words[start + 2], found[start : _end_of_group(found, start + 3)]
-
-
-def _end_of_group(found: Sequence[Token], start: int) -> int:
-    depth = 0
-    for index in range(start, len(found)):
-        depth += _DEPTH.get(found[index].text, 0) if found[index].kind is Kind.SIGN else 0
-        if depth == 0:
-            return index + 1
-    return len(found)
+            yield words[start + 2], found[start : after_group(found, start + 3)]

@@ -1,11 +1,23 @@
-"""Rubrics of the Rust grader."""
+"""What the Rust grader sees of a submission, and the rubrics that make a reward of it."""
+
+from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from gradus.contract import Stage
-from services.graders.base.code import QUIET, SHAPING, TESTS, shaped, strict
+from services.graders.base.code import QUIET, SHAPING, TESTS, CodeFacts, shaped, strict
 from services.graders.base.rubric import Components, Rubrics, weighted
-from services.graders.rust.facts import RustFacts
+
+
+@dataclass(frozen=True, slots=True)
+class RustFacts(CodeFacts):
+    lints: Mapping[str, int] = field(default_factory=dict)
+    """Warnings of compiler and linter about the answer, by name."""
+
+    @property
+    def warnings(self) -> int:
+        return sum(self.lints.values())
 
 
 def _tiered(facts: RustFacts) -> Components:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from gradus.contract import TestCount
 from gradus.errors import SandboxFault
-from gradus.tasks.rust import RustTask, StdioCase
+from gradus.tasks.rust import RustTask
 from services.graders.base.harness_report import parse_test_report
 from services.graders.rust.config import RustConfig
 from services.graders.rust.toolchain import RustToolchain
@@ -63,7 +62,12 @@ class Runner:
             outcome, limits = self._run(program, task, case.stdin)
             cpu_s += outcome.cpu_s
             limit, why = _limit_hit(outcome, limits)
-            wrong = [*why] or list(_differences(outcome, case))
+            # what is not as the case wants it, without saying what it wants
+            wrong = [*why]
+            if not wrong and outcome.exit_code != 0:
+                wrong = [f"the program ended with exit code {outcome.exit_code}"]
+            elif not wrong and _lines(outcome.stdout.decode(errors="replace")) != _lines(case.stdout):
+                wrong = ["the output is not the expected one"]
             passed += not wrong
             doubtful |= outcome.exit_code in _OF_THE_BOX and not outcome.stdout
             reasons += [f"case {number} of {len(task.cases)}: {text}" for text in wrong]
@@ -86,14 +90,6 @@ class Runner:
         if outcome.exit_reason is ExitReason.WALL_STARVED:
             raise SandboxFault("the answer got no CPU: this machine is overloaded")
         return outcome, limits
-
-
-def _differences(outcome: Outcome, case: StdioCase) -> Iterator[str]:
-    """What is not as the case wants it, without saying what it wants."""
-    if outcome.exit_code != 0:
-        yield f"the program ended with exit code {outcome.exit_code}"
-    elif _lines(outcome.stdout.decode(errors="replace")) != _lines(case.stdout):
-        yield "the output is not the expected one"
 
 
 def _lines(text: str) -> list[str]:

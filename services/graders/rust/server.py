@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from gradus.errors import SandboxFault
 from services.graders.rust.toolchain import SERVER
-from services.sandbox import BoxLost, Command, Limits, PersistentBox, Sandbox
+from services.sandbox import Command, Sandbox
+from services.sandbox.restarting_box import RestartingBox
 
 PLACE = "/tmp"  # noqa: S108 - inside of a box
 PRODUCT = f"{PLACE}/out"
@@ -45,43 +45,29 @@ class CompileResult:
 
 
 class CompileServer:
-    """One compiler in one box, which is made when it is first asked and again after it was lost."""
+    """One compiler in one box."""
 
     def __init__(self, sandbox: Sandbox, command: Command) -> None:
         """`command`: the compiler alone, what it sees, and the limits of each compilation."""
-        self._sandbox = sandbox
         self._limits = command.limits
-        self._command = replace(
+        server = replace(
             command,
             argv=("/usr/bin/env", f"LD_PRELOAD={SERVER}", *command.argv),
             limits=replace(command.limits, cpu_s=None, file_mb=_MAX_FILE_MB, report_kb=1),
         )
-        self._box: PersistentBox | None = None
+        self._box = RestartingBox(sandbox, server, "the compile server")
+        self.close = self._box.close
 
     def compile(self, argv: Sequence[str], environment: Mapping[str, str], files: Mapping[str, bytes]) -> CompileResult:
         """Compile in the folder of the first file. Raises SandboxFault when the box is lost over this question."""
-        self._box = self._box or self._sandbox.open(self._command)
-        said = [f"{name}={value}".encode() for name, value in environment.items()]
+        variables = [f"{name}={value}".encode() for name, value in environment.items()]
         contents = [part for path, content in files.items() for part in (path.encode(), content)]
-        question = _question(self._limits, [word.encode() for word in argv], said, contents)
-        try:
-            exchange = self._box.ask(question, self._limits.wall_s + _PATIENCE_S)
-        except BoxLost as lost:
-            self._box = None
-            raise SandboxFault(f"the compile server was lost: {lost}") from None
+        body = struct.pack("=II", self._limits.cpu_s or 0, round(self._limits.wall_s * 1e3))
+        body += b"".join(map(_packed, ([word.encode() for word in argv], variables, contents)))
+        exchange = self._box.ask(struct.pack("=I", len(body)) + body, self._limits.wall_s + _PATIENCE_S)
         how, code, cpu_us, length = exchange.words
         messages, product = exchange.payload[: int(length)], exchange.payload[int(length) :]
         return CompileResult(ServerExit(how), int(code), int(cpu_us) / 1e6, messages, product)
-
-    def close(self) -> None:
-        if self._box is not None:
-            self._box.close()
-            self._box = None
-
-
-def _question(limits: Limits, *lists: Sequence[bytes]) -> bytes:
-    body = struct.pack("=II", limits.cpu_s or 0, round(limits.wall_s * 1e3)) + b"".join(map(_packed, lists))
-    return struct.pack("=I", len(body)) + body
 
 
 def _packed(strings: Iterable[bytes]) -> bytes:

@@ -34,7 +34,6 @@ class TypePin:
 class Signature:
     names: tuple[str, ...]
     """Declared at the crate's root, in order."""
-    functions: tuple[str, ...]
     pins: tuple[TypePin, ...]
 
 
@@ -43,7 +42,7 @@ def parse_signature(text: str, crate: str) -> Signature:
     declared = list(items(code(text)))
     names = tuple(dict.fromkeys(item.name for item in declared if item.name))
     pins = [pin for item in declared for pin in _pins(item, crate)]
-    return Signature(names, tuple(item.name for item in declared if item.word == "fn"), tuple(pins))
+    return Signature(names, tuple(pins))
 
 
 def _pins(item: Item, crate: str) -> Iterator[TypePin]:
@@ -75,8 +74,6 @@ def _pin(function: Function, path: str, name: str) -> TypePin:
     alone = "" if function.has_types else f"let _ = {path}; "
     return TypePin(name, f"#[allow(warnings)] fn pin<{given}>(){where} {{ {alone}let _: {pointer} = {path}; }}")
 
-
-# ------------------------------------------------------------------------------------------------------- functions
 
 _Tokens = Sequence[Token]
 
@@ -113,8 +110,12 @@ class Function:
         if takes and takes[0][-1].text in ("self", "Self"):
             takes[0] = _self_type(takes[0], receiver)
         gives = _borrowed(self.gives) if by_reference else self.gives
-        own = [_in_place_of_self(part, receiver) for part in (*takes, gives)]
-        both = (*self.where, *_comma(self.where, where), *where)
+        own = [
+            [one for token in part for one in (receiver if token.text == "Self" else (token,))]
+            for part in (*takes, gives)
+        ]
+        comma = (_token(","),) if self.where and where and self.where[-1].text != "," else ()
+        both = (*self.where, *comma, *where)
         return Function((*generics, *self.generics), tuple(own[:-1]), own[-1], both, self.has_types, by_reference)
 
 
@@ -139,24 +140,13 @@ def _borrowed(gives: _Tokens) -> _Tokens:
     return out
 
 
-def _in_place_of_self(part: _Tokens, receiver: _Tokens) -> _Tokens:
-    return [own for token in part for own in (receiver if token.text == "Self" else (token,))]
-
-
 def _type_of(parameter: _Tokens) -> _Tokens:
     """Of `mut x: T` the type, of `&mut self` all of it."""
     for at, token in enumerate(parameter):
-        if token.text == ":" and not _is_path_sign(parameter, at):
-            return [part for part in parameter[at + 1 :]]
+        beside = [parameter[n].text for n in (at - 1, at + 1) if 0 <= n < len(parameter)]
+        if token.text == ":" and ":" not in beside:
+            return [*parameter[at + 1 :]]
     return [token for token in parameter if token.text != "mut" or parameter[0].text == "&"]
-
-
-def _is_path_sign(tokens: _Tokens, at: int) -> bool:
-    beside = [tokens[n].text for n in (at - 1, at + 1) if 0 <= n < len(tokens)]
-    return ":" in beside
-
-
-# ---------------------------------------------------------------------------------------------------------- pieces
 
 
 def _generics(body: _Tokens) -> tuple[tuple[_Tokens, ...], _Tokens]:
@@ -170,10 +160,6 @@ def _generics(body: _Tokens) -> tuple[tuple[_Tokens, ...], _Tokens]:
 def _split_where(body: _Tokens) -> tuple[_Tokens, _Tokens]:
     parts = _split(body, "where")
     return parts[0], parts[1] if len(parts) > 1 else ()
-
-
-def _comma(left: _Tokens, right: _Tokens) -> _Tokens:
-    return (_token(","),) if left and right and left[-1].text != "," else ()
 
 
 def _closing(body: _Tokens, opening: int) -> int:

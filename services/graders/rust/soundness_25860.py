@@ -20,18 +20,13 @@ def assumed_bounds(found: Sequence[Token]) -> Iterator[Token]:
     for at, token in enumerate(found):
         if token.text == "fn" and at + 2 < len(found) and found[at + 2].text == "<":
             name = found[at + 1]
-            if _takes_for_granted(Function.read(_head(found, at))) and _is_a_value(found, name):
+            end = next((n for n in range(at, len(found)) if found[n].text in ("{", ";")), len(found))
+            if _takes_for_granted(Function.read(found[at:end])) and _is_a_value(found, name):
                 yield name
     if len(_lifetimes(found) - {"'static", "'_"}) > 1:
         for body in macro_bodies(found):
             pairs = zip(body, body[1:], strict=False)
             yield from (word for word, name in pairs if word.text == "fn" and name.text == "$")
-
-
-def _head(found: Sequence[Token], at: int) -> Sequence[Token]:
-    """From `fn` to the body."""
-    end = next((n for n in range(at, len(found)) if found[n].text in ("{", ";")), len(found))
-    return found[at:end]
 
 
 def _takes_for_granted(function: Function) -> bool:

@@ -11,12 +11,12 @@ not: that is refused. Does not look at how the answer was judged otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from gradus.tasks.rust import RustTask
 from services.graders.rust.glob_imports import globs, is_plain
-from services.graders.rust.lexer import Kind, Token, code, tokens
+from services.graders.rust.lexer import Kind, after_group, code, tokens
 from services.graders.rust.signature import Signature, TypePin
 from services.graders.rust.toolchain import HARNESS_CRATE
 
@@ -96,15 +96,11 @@ def _assertions(task: RustTask) -> str:
         _COMPARISON.format(name="assert_eq", sign="==", unlike="!(*left == *right)", crate=task.crate, harness=harness),
         _COMPARISON.format(name="assert_ne", sign="!=", unlike="*left == *right", crate=task.crate, harness=harness),
     ]
-    if not _asserts_in_constants(code(task.tests)):
+    found = code(task.tests)
+    # `const _: () = assert!(..)`: code that is computed by the compiler cannot call the harness.
+    if not any(one.text == "const" and next_.text in ("_", "{") for one, next_ in zip(found, found[1:], strict=False)):
         templates.append(_ASSERTION.format(harness=harness))
     return " ".join(" ".join(templates).split())
-
-
-def _asserts_in_constants(found: Sequence[Token]) -> bool:
-    """`const _: () = assert!(..)`: code that is computed by the compiler cannot call the harness."""
-    pairs = zip(found, found[1:], strict=False)
-    return any(first.text == "const" and second.text in ("_", "{") for first, second in pairs)
 
 
 def _harness(task: RustTask) -> str:
@@ -119,33 +115,16 @@ def _after_inner_attributes(text: str) -> int:
     while at < len(found):
         token = found[at]
         if token.kind is Kind.COMMENT and token.text.startswith(("//!", "/*!")):
-            position, at = _end_of_line(text, token.start + len(token.text)), at + 1
+            end = text.find("\n", token.start + len(token.text))
+            position, at = len(text) if end < 0 else end + 1, at + 1
         elif token.kind in (Kind.SPACE, Kind.COMMENT):
             at += 1
         elif token.text == "#" and text.startswith("!", token.start + 1):
-            at = _closing_bracket(found, at + 2) + 1
+            at = after_group(found, at + 2)
             position = found[at].start if at < len(found) else len(text)
         else:
             break
     return position
-
-
-def _end_of_line(text: str, position: int) -> int:
-    end = text.find("\n", position)
-    return len(text) if end < 0 else end + 1
-
-
-def _closing_bracket(found: Sequence[Token], at: int) -> int:
-    depth = 0
-    while at < len(found):
-        depth += (found[at].text in "([{") - (found[at].text in ")]}") if found[at].kind is Kind.SIGN else 0
-        if depth == 0:
-            return at
-        at += 1
-    return at
-
-
-# --------------------------------------------------------------------------------------------------------- imports
 
 
 def _with_safe_imports(task: RustTask, names: Collection[str], start: int) -> str:

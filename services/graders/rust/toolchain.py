@@ -14,6 +14,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 
@@ -41,43 +42,42 @@ on in both."""
 class RustToolchain:
     """Raises InternalFault, saying what to install, when Rust, clippy or a C linker's files are missing."""
 
+    rustc = f"{ROOT}/toolchain/bin/rustc"
+    clippy = f"{ROOT}/toolchain/bin/clippy-driver"
+    compile_binds = ("/usr",)
+    environment: Mapping[str, str] = {
+        "LD_LIBRARY_PATH": f"{ROOT}/toolchain/lib",
+        "MALLOC_CONF": "dirty_decay_ms:-1,muzzy_decay_ms:-1,narenas:1",
+    }
+    """Of the compilers. Without /proc they cannot tell where they are; memory is not given back before they end."""
+    code_flags = (f"--sysroot={ROOT}/toolchain", *_CODE)
+    harness_flags = (
+        "-Zallow-features=custom_test_frameworks",
+        "-Zcrate-attr=feature(custom_test_frameworks)",
+        f"-Zcrate-attr=test_runner({HARNESS_CRATE}::run)",
+        f"--extern={HARNESS_CRATE}={_LIBRARY}",
+    )
+    """Make `--test` collect tests as always and hand them to our harness in place of libtest."""
+
     def __init__(self) -> None:
         rustc = shutil.which("rustc")
         if rustc is None:
             raise InternalFault(f"the Rust grader needs `rustc`, which is not on PATH: {_INSTALL}", retryable=False)
         self.sysroot = Path(_said([rustc, "--print", "sysroot"]))
-        self._about = _said([rustc, "-vV"])
-        self.version = self._about.split()[1]
+        about = _said([rustc, "-vV"])
+        self.version = about.split()[1]
         if not (self.sysroot / "bin" / "clippy-driver").exists():
             message = f"the Rust grader needs `clippy-driver` beside rustc {self.version}: {_INSTALL}"
             raise InternalFault(message, retryable=False)
-        self.harness = _build_harness(self)
-        self.server = _build_server(self)
-
-    @cached_property
-    def host(self) -> str:
+        fields = dict(line.split(": ", 1) for line in about.splitlines() if ": " in line)
+        self.host = fields.get("host", "unknown")
         """The target triple."""
-        return self._field("host")
-
-    @cached_property
-    def commit(self) -> str:
-        return self._field("commit-hash")
-
-    def _field(self, name: str) -> str:
-        found = re.search(rf"^{name}: (.*)$", self._about, re.MULTILINE)
-        return found[1] if found else "unknown"
-
-    @property
-    def rustc(self) -> str:
-        return f"{ROOT}/toolchain/bin/rustc"
-
-    @property
-    def clippy(self) -> str:
-        return f"{ROOT}/toolchain/bin/clippy-driver"
-
-    @property
-    def compile_binds(self) -> tuple[str, ...]:
-        return ("/usr",)
+        self.commit = fields.get("commit-hash", "unknown")
+        library = [str(self.sysroot / "bin" / "rustc"), "--crate-type=rlib", f"--crate-name={HARNESS_CRATE}"]
+        library += ["--edition=2021", "-Copt-level=2", *_CODE, str(HARNESS)]
+        self.harness = _built(self, HARNESS, f"lib{HARNESS_CRATE}.rlib", library)
+        shared = ["cc", "-std=gnu2x", "-O2", "-fPIC", "-shared", str(SERVER_SOURCE), "-ldl"]
+        self.server = _built(self, SERVER_SOURCE, Path(SERVER).name, shared)
 
     @cached_property
     def answer_mounts(self) -> dict[str, str]:
@@ -109,30 +109,10 @@ class RustToolchain:
         return build(wanted, self.sysroot / "bin" / "rustc", Path(cargo or ""), log.info)
 
     @property
-    def environment(self) -> dict[str, str]:
-        """Of the compilers. Without /proc they cannot tell where they are; memory is not given back before they end."""
-        keep_memory = "dirty_decay_ms:-1,muzzy_decay_ms:-1,narenas:1"
-        return {"LD_LIBRARY_PATH": f"{ROOT}/toolchain/lib", "MALLOC_CONF": keep_memory}
-
-    @property
-    def code_flags(self) -> tuple[str, ...]:
-        return (f"--sysroot={ROOT}/toolchain", *_CODE)
-
-    @property
     def answer_flags(self) -> tuple[str, ...]:
         """What keeps answers within stable and safe Rust, on a nightly compiler too."""
         unstable = "-nightly" in self.version or "-dev" in self.version
         return ("-Funsafe-code", *(("-Zallow-features=",) if unstable else ()))
-
-    @property
-    def harness_flags(self) -> tuple[str, ...]:
-        """Make `--test` collect tests as always and hand them to our harness in place of libtest."""
-        return (
-            "-Zallow-features=custom_test_frameworks",
-            "-Zcrate-attr=feature(custom_test_frameworks)",
-            f"-Zcrate-attr=test_runner({HARNESS_CRATE}::run)",
-            f"--extern={HARNESS_CRATE}={_LIBRARY}",
-        )
 
     @cached_property
     def link_flags(self) -> tuple[str, ...]:
@@ -143,8 +123,13 @@ class RustToolchain:
         start, end = ("Scrt1.o", "crti.o", "crtbeginS.o"), ("crtendS.o", "crtn.o")
         places = {name: _c_file(name) for name in (*start, *end)}
         folders = sorted({str(Path(place).parent) for place in places.values()})
+        command = [_cc(), "-###", "-pie", "-x", "c", "/dev/null", "-o", "/dev/null"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        interpreter = re.search(r'"?-dynamic-linker"? "?([^\s"]+)', done.stderr)
+        if not interpreter:
+            raise InternalFault("the Rust grader cannot link programs: cc names no dynamic linker", retryable=False)
         arguments = [
-            *("--threads=1", "-pie", "-rpath", _STD, "-dynamic-linker", _c_dynamic_linker()),
+            *("--threads=1", "-pie", "-rpath", _STD, "-dynamic-linker", interpreter[1]),
             *(places[name] for name in start),
             *(f"-L{folder}" for folder in folders),
             *("-lgcc_s", "-lc"),
@@ -180,27 +165,6 @@ def _c_file(name: str) -> str:
         )
         raise InternalFault(f"the Rust grader cannot link programs: {message}", retryable=False)
     return str(Path(place).resolve())
-
-
-def _c_dynamic_linker() -> str:
-    """The program interpreter that this machine's C compiler names."""
-    command = [_cc(), "-###", "-pie", "-x", "c", "/dev/null", "-o", "/dev/null"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    found = re.search(r'"?-dynamic-linker"? "?([^\s"]+)', done.stderr)
-    if not found:
-        raise InternalFault("the Rust grader cannot link programs: cc names no dynamic linker", retryable=False)
-    return found[1]
-
-
-def _build_harness(toolchain: RustToolchain) -> Path:
-    command = [str(toolchain.sysroot / "bin" / "rustc"), "--crate-type=rlib", f"--crate-name={HARNESS_CRATE}"]
-    command += ["--edition=2021", "-Copt-level=2", *_CODE, str(HARNESS)]
-    return _built(toolchain, HARNESS, f"lib{HARNESS_CRATE}.rlib", command)
-
-
-def _build_server(toolchain: RustToolchain) -> Path:
-    command = ["cc", "-std=gnu2x", "-O2", "-fPIC", "-shared", str(SERVER_SOURCE), "-ldl"]
-    return _built(toolchain, SERVER_SOURCE, Path(SERVER).name, command)
 
 
 def _built(toolchain: RustToolchain, source: Path, name: str, command: list[str]) -> Path:

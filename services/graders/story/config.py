@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from services.graders.base.config_loader import GraderConfig, Positive, Section, read_settings
+from services.graders.base.config_loader import GraderConfig, Positive, Section
 from services.graders.story.matching import Gate
 from services.graders.story.model import DEFAULT_MODEL
-from services.graders.story.parser import ReadingLimits
 
 Cosine = Annotated[float, Field(ge=-1, le=1, allow_inf_nan=False)]
 
@@ -38,10 +36,6 @@ class StoryLimits(Section):
     references: Positive
     """Of a task: one with more is not judged."""
 
-    @property
-    def reading(self) -> ReadingLimits:
-        return ReadingLimits(self.characters, self.lines)
-
 
 class StoryConfig(GraderConfig):
     model: str = DEFAULT_MODEL
@@ -51,8 +45,3 @@ class StoryConfig(GraderConfig):
     gate: GateConfig
     limits: StoryLimits
     cache_mb: Positive = 64
-
-
-def load_config(path: Path | None = None) -> StoryConfig:
-    """Read `path`, or the shipped file. Raises Misuse naming the file and the key."""
-    return read_settings(StoryConfig, "story", path)

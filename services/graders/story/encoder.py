@@ -58,15 +58,6 @@ class _Row(NamedTuple):
     cpu_s: float
 
 
-class _Given(NamedTuple):
-    """What the model gave for one pass."""
-
-    vectors: Floats
-    inner: Floats
-    cpu_s: float
-    """Of one text."""
-
-
 @dataclass(slots=True, eq=False)
 class _Caller:
     """A thread that waits, woken once, when all that it asked for is there."""
@@ -126,7 +117,12 @@ class Encoder:
         Raises InternalFault when the model fails, hangs, or the encoder is closed; never for what a text says.
         """
         caller = _Caller()
-        rows, asked = self._asked(list(dict.fromkeys(texts)), caller)
+        with self._lock:
+            rows, asked, new = self._looked_up(list(dict.fromkeys(texts)), caller)
+        if new:
+            asked += self._queued([_Wanted(*one) for one in zip(new, self._tokenizer.ids(new), strict=True)], caller)
+        if asked:
+            self._wait(caller)
         cpu_s = 0.0
         for wanted in asked:
             row = wanted.row
@@ -149,19 +145,8 @@ class Encoder:
         self._wake_one()
         self._thread.join(timeout=self._hang_s)
 
-    # -------------------------------------------------------------------------------------------- the callers' threads
-
-    def _asked(self, texts: Sequence[str], caller: _Caller) -> tuple[dict[str, _Row], list[_Wanted]]:
-        """What is known of `texts`, which are distinct, and what was waited for."""
-        with self._lock:
-            rows, asked, new = self._looked_up(texts, caller)
-        if new:
-            asked += self._queued([_Wanted(*one) for one in zip(new, self._tokenizer.ids(new), strict=True)], caller)
-        if asked:
-            self._wait(caller)
-        return rows, asked
-
     def _looked_up(self, texts: Sequence[str], caller: _Caller) -> tuple[dict[str, _Row], list[_Wanted], list[str]]:
+        """What is known of `texts`, which are distinct, what others wait for already, and what is new."""
         rows: dict[str, _Row] = {}
         asked: list[_Wanted] = []
         new: list[str] = []
@@ -190,7 +175,12 @@ class Encoder:
     def _wait(self, caller: _Caller) -> None:
         try:
             while not caller.unanswered.acquire(timeout=min(1.0, self._hang_s)):
-                self._refuse_to_wait_for_a_hang()
+                since = self._pass_since
+                if since is not None and time.monotonic() - since > self._hang_s:
+                    message = f"the story model has not answered for {self._hang_s:g} s: restart this worker"
+                    raise InternalFault(message)
+                if not self._thread.is_alive():
+                    raise InternalFault("the story encoder has ended: restart this worker")
         finally:
             caller.waits = False
             self._wake_one()
@@ -207,20 +197,10 @@ class Encoder:
             if not self._answered:
                 self._lock.notify_all()
 
-    def _refuse_to_wait_for_a_hang(self) -> None:
-        since = self._pass_since
-        if since is not None and time.monotonic() - since > self._hang_s:
-            raise InternalFault(f"the story model has not answered for {self._hang_s:g} s: restart this worker")
-        if not self._thread.is_alive():
-            raise InternalFault("the story encoder has ended: restart this worker")
-
-    # --------------------------------------------------------------------------------------------- the encoder's thread
-
     def _run(self) -> None:
         while taken := self._drained():
             planned = make_batches(taken, self._max_pass_tokens)
-            given = [self._given(one_pass) for one_pass in planned]
-            for one_pass, rows in zip(planned, map(_rows, given, planned), strict=True):
+            for one_pass, rows in zip(planned, [self._rows(one_pass) for one_pass in planned], strict=True):
                 self._settle(one_pass, rows)
             self._wake_one()
 
@@ -235,23 +215,21 @@ class Encoder:
             self._lock.wait_for(lambda: not self._answered or self._closed, CALLER_RESUME_TIMEOUT_S)
             return [self._queue.popleft() for _ in range(min(len(self._queue), MAX_DRAIN_TEXTS))]
 
-    def _given(self, one_pass: Sequence[_Wanted]) -> _Given | Fault:
+    def _rows(self, one_pass: Sequence[_Wanted]) -> Sequence[_Row | Fault]:
+        """What the model gave for one pass, or the fault for each of its texts."""
         try:
             self._refuse_when_closed()
-            return self._asked_of_the_model(one_pass)
-        except Fault as fault:
-            return fault
-
-    def _asked_of_the_model(self, one_pass: Sequence[_Wanted]) -> _Given:
-        self._pass_since, cpu_s = time.monotonic(), time.thread_time()
-        try:
+            self._pass_since, cpu_s = time.monotonic(), time.thread_time()
             with boundary(InternalFault, "the story model failed"):
                 vectors, inner = self._backend.encode(*padded([wanted.ids for wanted in one_pass]))
+            if not (len(vectors) == len(inner) == len(one_pass) and np.isfinite(vectors).all()):
+                raise InternalFault("the story model gave no usable vectors")
+        except Fault as fault:
+            return [fault] * len(one_pass)
         finally:
             self._pass_since = None
-        if not (len(vectors) == len(inner) == len(one_pass) and np.isfinite(vectors).all()):
-            raise InternalFault("the story model gave no usable vectors")
-        return _Given(vectors, inner, (time.thread_time() - cpu_s) / len(one_pass))
+        share_s = (time.thread_time() - cpu_s) / len(one_pass)
+        return [_Row(vector.copy(), hidden.copy(), share_s) for vector, hidden in zip(vectors, inner, strict=True)]
 
     def _settle(self, one_pass: Sequence[_Wanted], rows: Sequence[_Row | Fault]) -> None:
         with self._lock:
@@ -264,15 +242,6 @@ class Encoder:
                     caller.left -= 1
                     if not caller.left:
                         self._answered.append(caller)
-
-
-def _rows(given: _Given | Fault, one_pass: Sequence[_Wanted]) -> Sequence[_Row | Fault]:
-    if isinstance(given, Fault):
-        return [given] * len(one_pass)
-    return [
-        _Row(vector.copy(), hidden.copy(), given.cpu_s)
-        for vector, hidden in zip(given.vectors, given.inner, strict=True)
-    ]
 
 
 def _awaited(wanted: _Wanted, caller: _Caller) -> _Wanted:

@@ -110,7 +110,11 @@ def export(model: str = DEFAULT_MODEL, precisions: Iterable[str] = ("fp32",), to
         folder = Path(name) / "export"
         folder.mkdir(mode=0o755)
         _write(model, source, weights, folder, tuple(precisions))
-        _publish(folder, target)
+        # files that are there already are replaced one by one, `about.json` last
+        target.mkdir(mode=0o755, exist_ok=True)
+        for path in sorted(folder.iterdir(), key=lambda path: path.name == ABOUT):
+            path.chmod(0o644)
+            os.replace(path, target / path.name)
     return read_folder(target)
 
 
@@ -125,17 +129,13 @@ def weights_of(model: str) -> Path:
 
 def found_here(model: str) -> Path | None:
     """The folder with the weights of `model` on this machine; None when they would have to be fetched."""
-    return Path(model) if Path(model).is_dir() else _cached(model) or _packaged(model)
-
-
-def _cached(model: str) -> Path | None:
+    if Path(model).is_dir():
+        return Path(model)
     from huggingface_hub import try_to_load_from_cache
 
     found = try_to_load_from_cache(model, WEIGHTS)
-    return Path(found).parent if isinstance(found, str) else None
-
-
-def _packaged(model: str) -> Path | None:
+    if isinstance(found, str):
+        return Path(found).parent
     spec = find_spec(PACKAGED[model]) if model in PACKAGED else None
     return Path(spec.origin).parent / "model" if spec and spec.origin else None
 
@@ -164,43 +164,29 @@ def _write(model: str, source: Path, weights: str, folder: Path, precisions: Seq
 
     from services.graders.story import graph
 
-    onnx.save(graph.build(source), folder / "model-fp32.onnx")
+    exact, rounded = folder / "model-fp32.onnx", folder / "model-int8.onnx"
+    onnx.save(graph.build(source), exact)
     if "int8" in precisions:
-        _quantize(folder / "model-fp32.onnx", folder / "model-int8.onnx")
+        from onnxruntime.quantization import QuantType, quantize_dynamic
+
+        with boundary(InternalFault, "the graph cannot be rounded to int8"):
+            quantize_dynamic(exact, rounded, per_channel=True, weight_type=QuantType.QInt8)
+    config = json.loads((source / "config.json").read_text())
+    longest = [config["max_position_embeddings"]]  # texts are cut as sentence-transformers would
+    if (own := source / "sentence_bert_config.json").exists():
+        longest.append(json.loads(own.read_text())["max_seq_length"])
     shutil.copyfile(source / TOKENIZER, folder / TOKENIZER)
     about = About(
         model=model,
         weights_sha256=weights,
         tokenizer_sha256=file_sha256(source / TOKENIZER),
         exporter=exporter_hash(),
-        max_tokens=_max_tokens(source),
-        width=json.loads((source / "config.json").read_text())["hidden_size"],
+        max_tokens=min(longest),
+        width=config["hidden_size"],
         inner_layer=graph.INNER_LAYER,
         graphs={path.stem.removeprefix("model-"): file_sha256(path) for path in sorted(folder.glob("*.onnx"))},
     )
     (folder / ABOUT).write_text(about.model_dump_json(indent=2) + "\n")
-
-
-def _max_tokens(source: Path) -> int:
-    """As sentence-transformers would cut texts."""
-    longest: int = json.loads((source / "config.json").read_text())["max_position_embeddings"]
-    own = source / "sentence_bert_config.json"
-    return min(longest, json.loads(own.read_text())["max_seq_length"]) if own.exists() else longest
-
-
-def _quantize(exact: Path, rounded: Path) -> None:
-    from onnxruntime.quantization import QuantType, quantize_dynamic
-
-    with boundary(InternalFault, "the graph cannot be rounded to int8"):
-        quantize_dynamic(exact, rounded, per_channel=True, weight_type=QuantType.QInt8)
-
-
-def _publish(folder: Path, target: Path) -> None:
-    """Put a finished export in its place; files that are there already are replaced one by one, `about.json` last."""
-    target.mkdir(mode=0o755, exist_ok=True)
-    for path in sorted(folder.iterdir(), key=lambda path: path.name == ABOUT):
-        path.chmod(0o644)
-        os.replace(path, target / path.name)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -111,25 +111,15 @@ class _PendingChecks(NamedTuple):
 class _SecondPass:
     """The embeddings of the texts in `_PendingChecks`."""
 
-    def __init__(self, texts: Sequence[str], embedded: Embeddings | None) -> None:
-        self._rows = {text: row for row, text in enumerate(texts)}
-        self._embedded = embedded
-        self.cpu_s = embedded.cpu_s if embedded else 0.0
-
-    @classmethod
-    def of(cls, texts: Sequence[str], encoder: Embedder) -> _SecondPass:
-        distinct = list(dict.fromkeys(texts))
-        return cls(distinct, encoder.embed(distinct) if distinct else None)
-
-    def vector(self, text: str) -> Vectors:
-        assert self._embedded is not None
-        row: Vectors = self._embedded.vectors[self._rows[text]]
-        return row
-
-    def inner(self, text: str) -> Vectors:
-        assert self._embedded is not None
-        row: Vectors = self._embedded.inner[self._rows[text]]
-        return row
+    def __init__(self, texts: Sequence[str], encoder: Embedder) -> None:
+        self.vector: dict[str, Vectors] = {}
+        self.inner: dict[str, Vectors] = {}
+        self.cpu_s = 0.0
+        if distinct := list(dict.fromkeys(texts)):
+            embedded = encoder.embed(distinct)
+            self.vector = dict(zip(distinct, embedded.vectors, strict=True))
+            self.inner = dict(zip(distinct, embedded.inner, strict=True))
+            self.cpu_s = embedded.cpu_s
 
 
 def asked_by(task: StoryTask) -> TaskSpec:
@@ -151,16 +141,10 @@ def _reference(text: str) -> Reference:
     if isinstance(found, Story):
         role = frozenset(content(found.role))
         return Reference(found.want, semantic_checks.parse_want(found.want), role, found.benefit is not None)
-    title = _bare_title(text)
-    return Reference(title, semantic_checks.parse_want(title), frozenset(), has_benefit=False)
-
-
-def _bare_title(text: str) -> str:
-    """The title without `[Design]` or `(Internal)` in front, unless that is all there is."""
-    title = text
+    title = text  # a bare one, without `[Design]` or `(Internal)` in front, unless that is all there is
     while title[:1] in "[(" and (end := title.find("])"["[(".index(title[0])])) > 0 and title[end + 1 :].strip():
         title = title[end + 1 :].strip()
-    return title
+    return Reference(title, semantic_checks.parse_want(title), frozenset(), has_benefit=False)
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -176,7 +160,14 @@ def judged(answer: StoryList, asked: TaskSpec, gate: Gate, encoder: Embedder) ->
     """The facts of `answer`. Raises Fault when the encoder fails."""
     stories = tuple(sorted(answer.stories, key=lambda story: (story.want, story.text)))
     if not stories or not asked.references:
-        return StoryMeasurement(_nothing(answer, asked), 0.0)
+        nothing = StoryFacts(
+            stage=Stage.EXTRACT,
+            lines=answer.lines,
+            references=len(asked.references),
+            flags=answer.flags,
+            diagnostics=tuple(_diagnostics(answer, (), Matching((), 0))),
+        )
+        return StoryMeasurement(nothing, 0.0)
     embedded = encoder.embed([story.want for story in stories] + [one.want for one in asked.references])
     own, others = embedded.vectors[: len(stories)], embedded.vectors[len(stories) :]
     parsed_wants = [semantic_checks.parse_want(story.want) for story in stories]
@@ -204,6 +195,8 @@ def judged(answer: StoryList, asked: TaskSpec, gate: Gate, encoder: Embedder) ->
 def _facts(
     answer: StoryList, stories: Sequence[Story], asked: TaskSpec, matching: Matching, repeated: float, senses: Senses
 ) -> StoryFacts:
+    own_flags = dict.fromkeys(flag for story in answer.stories for flag in story.flags)
+    doubts = (f"meaning:{name}" for name in ("fluency", "focus", "coherence", "role") if getattr(senses, name) < 0.5)
     return StoryFacts(
         stage=Stage.SCORE,
         lines=answer.lines,
@@ -211,13 +204,16 @@ def _facts(
         references=matching.references,
         matched=matching.total,
         answered=sum(pair.gated >= ANSWERED for pair in matching.pairs),
-        benefits=sum(map(_has_own_benefit, stories)) / len(stories),
+        benefits=sum(
+            story.benefit is not None and semantic_checks.own_benefit(story.want, story.benefit) for story in stories
+        )
+        / len(stories),
         benefits_wanted=sum(reference.has_benefit for reference in asked.references) / len(asked.references),
         fitting_length=sum(map(_fitting_length, stories)) / len(stories),
         boilerplate=_boilerplate(stories),
         repeats=repeated,
         senses=senses,
-        flags=_flags(answer, senses),
+        flags=(*answer.flags, *own_flags, *doubts),
         diagnostics=tuple(_diagnostics(answer, stories, matching)),
     )
 
@@ -232,16 +228,6 @@ def _telling_twins_apart(stories: Sequence[Story], asked: TaskSpec) -> Floats | 
     places = np.outer(np.arange(len(stories)), np.arange(len(asked.references))) / (same.size * min(same.shape))
     told: Floats = same + OF_PLACE * places
     return told
-
-
-def _nothing(answer: StoryList, asked: TaskSpec) -> StoryFacts:
-    return StoryFacts(
-        stage=Stage.EXTRACT,
-        lines=answer.lines,
-        references=len(asked.references),
-        flags=answer.flags,
-        diagnostics=tuple(_diagnostics(answer, (), Matching((), 0))),
-    )
 
 
 def _agreeing(gated: Floats, parsed_wants: Sequence[semantic_checks.ParsedWant], asked: TaskSpec) -> Floats:
@@ -261,7 +247,7 @@ def _senses_of(
     if not pairs:
         return Senses(), 0.0
     doubts = [_pending_checks(one, asked) for one in pairs]
-    again = _SecondPass.of([text for doubt in doubts for text in doubt.texts], encoder)
+    again = _SecondPass([text for doubt in doubts for text in doubt.texts], encoder)
     scores = [
         (
             one.fluency,
@@ -294,7 +280,7 @@ def _focus(one: _Matched, doubt: _PendingChecks, asked: TaskSpec, again: _Second
         return META
     if not doubt.pieces:
         return 1.0
-    nearest = [float((references @ again.vector(piece)).max()) for piece in doubt.pieces]
+    nearest = [float((references @ again.vector[piece]).max()) for piece in doubt.pieces]
     words = [len(tokens(piece)) for piece in doubt.pieces]
     said = [number * semantic_checks.ramp(cosine, *RELEVANT) for cosine, number in zip(nearest, words, strict=True)]
     return sum(said) / sum(words)
@@ -303,33 +289,28 @@ def _focus(one: _Matched, doubt: _PendingChecks, asked: TaskSpec, again: _Second
 def _coherence(one: _Matched, doubt: _PendingChecks, again: _SecondPass, references: Vectors) -> float:
     if doubt.benefit is None:
         return 1.0
-    vector = again.vector(doubt.benefit)
+    vector = again.vector[doubt.benefit]
     related = max(float((references @ vector).max()), float(one.vector @ vector))
-    sense = float(semantic_checks.probe("sense")(again.inner(doubt.benefit)[None])[0])
+    sense = float(semantic_checks.probe("sense")(again.inner[doubt.benefit][None])[0])
     return semantic_checks.ramp(related + SENSE * sense, *RELATED)
 
 
 def _role(one: _Matched, doubt: _PendingChecks, asked: TaskSpec, again: _SecondPass) -> float:
-    party = 1.0 if doubt.role is None else float(semantic_checks.probe("party")(again.inner(doubt.role)[None])[0])
+    party = 1.0 if doubt.role is None else float(semantic_checks.probe("party")(again.inner[doubt.role][None])[0])
     others = semantic_checks.is_others_role(one.story.role, one.reference.role, asked.roles)
     return min(party, OTHERS_ROLE) if others else party
-
-
-def _has_own_benefit(story: Story) -> bool:
-    return story.benefit is not None and semantic_checks.own_benefit(story.want, story.benefit)
 
 
 def _boilerplate(stories: Sequence[Story]) -> float:
     """Share of the benefits that are, but for few words, another story's."""
     said = [frozenset(content(story.benefit)) for story in stories if story.benefit is not None]
     kinds = list(dict.fromkeys(said))
-    alike = [(one, other) for one, other in combinations(range(len(kinds)), 2) if _alike(kinds[one], kinds[other])]
+    alike = []
+    for one, other in combinations(range(len(kinds)), 2):
+        shared = len(kinds[one] & kinds[other])
+        if shared > 0 and shared / (len(kinds[one]) + len(kinds[other]) - shared) >= SAME_BENEFIT:
+            alike.append((one, other))
     return 1 - len(connected(len(kinds), alike)) / len(said) if said else 0.0
-
-
-def _alike(one: frozenset[str], other: frozenset[str]) -> bool:
-    shared = len(one & other)
-    return shared > 0 and shared / (len(one) + len(other) - shared) >= SAME_BENEFIT
 
 
 def _fitting_length(story: Story) -> float:
@@ -337,12 +318,6 @@ def _fitting_length(story: Story) -> float:
     if words < FEWEST_WORDS:
         return words / FEWEST_WORDS
     return 1 - semantic_checks.ramp(words, MOST_WORDS, LONGEST)
-
-
-def _flags(answer: StoryList, senses: Senses) -> tuple[str, ...]:
-    doubts = (f"meaning:{name}" for name in ("fluency", "focus", "coherence", "role") if getattr(senses, name) < 0.5)
-    own = dict.fromkeys(flag for story in answer.stories for flag in story.flags)
-    return (*answer.flags, *own, *doubts)
 
 
 def _diagnostics(answer: StoryList, stories: Sequence[Story], matching: Matching) -> Iterator[Diagnostic]:

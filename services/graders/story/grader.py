@@ -12,9 +12,10 @@ from pathlib import Path
 from gradus.contract import TaskSubmission
 from gradus.errors import InternalFault
 from gradus.tasks.story import StoryTask
+from services.graders.base.config_loader import read_settings
 from services.graders.base.grader import BaseGrader
 from services.graders.story.backends import open_backend
-from services.graders.story.config import load_config
+from services.graders.story.config import StoryConfig
 from services.graders.story.encoder import Encoder
 from services.graders.story.export import open_model
 from services.graders.story.fact_builder import asked_by, judged
@@ -33,7 +34,7 @@ class StoryGrader(BaseGrader[StoryTask, StoryFacts]):
     waiting_slots = 64
 
     def __init__(self, config: Path | None = None) -> None:
-        self.config = load_config(config)
+        self.config = read_settings(StoryConfig, self.name, config)
         model = open_model(self.config.model)
         backend = open_backend(self.config.backend, self.config.precision, model, self.config.threads)
         self.encoder = Encoder(backend, model.tokenizer(), cache_mb=self.config.cache_mb)
@@ -49,7 +50,7 @@ class StoryGrader(BaseGrader[StoryTask, StoryFacts]):
         if len(task.references) > limits.references:
             message = f"it has {len(task.references)} references, and limits.references is {limits.references}"
             raise InternalFault(f"this task cannot be judged: {message}", retryable=False)
-        answer = read(submission.completion, limits.reading)
+        answer = read(submission.completion, limits.characters, limits.lines)
         seen = judged(answer, asked_by(task), self.config.gate.gate, self.encoder)
         if rubric != SCRUM:
             return seen.facts, seen.cpu_s

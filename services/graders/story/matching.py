@@ -80,24 +80,17 @@ def match(gated: Floats, cosines: Floats, references: Vectors, likeness: Floats 
     rows, columns = linear_sum_assignment(worth if likeness is None else worth + TWINS * likeness, maximize=True)
     chosen = zip(rows.tolist(), columns.tolist(), gated[rows, columns].tolist(), strict=True)
     pairs = tuple([Pair(story, reference, worth) for story, reference, worth in chosen if worth > 0])
-    return Matching(pairs, _different(references, {pair.reference for pair in pairs}))
-
-
-def _different(references: Vectors, answered: set[int]) -> int:
-    alike = similarities(references, references) >= SAME_REFERENCE
-    if np.count_nonzero(alike) == len(references):  # nearly always: each is like itself
-        return len(references)
-    return sum([max(1, len(group & answered)) for group in _connected_by(alike)])
+    alike = similarities(references, references)
+    if np.count_nonzero(alike >= SAME_REFERENCE) == len(references):  # nearly always: each is like itself
+        return Matching(pairs, len(references))
+    answered = {pair.reference for pair in pairs}
+    return Matching(pairs, sum([max(1, len(group & answered)) for group in clusters(alike, SAME_REFERENCE)]))
 
 
 def clusters(cosines: Floats, threshold: float) -> list[frozenset[int]]:
     """Connected groups of rows whose cosines reach `threshold`; whoever is alone is a group of one."""
-    return _connected_by(cosines >= threshold)
-
-
-def _connected_by(alike: NDArray[np.bool_]) -> list[frozenset[int]]:
-    one, other = alike.nonzero()
-    return connected(len(alike), zip(one.tolist(), other.tolist(), strict=True))
+    one, other = (cosines >= threshold).nonzero()
+    return connected(len(cosines), zip(one.tolist(), other.tolist(), strict=True))
 
 
 def connected(number: int, pairs: Iterable[tuple[int, int]]) -> list[frozenset[int]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
@@ -103,7 +103,7 @@ class StoryTokenizer:
         self._ends = self._tokenizer.encode("").ids
         self._most = max_tokens - len(self._ends)
         self._by_words = len(self._ends) == 2 and _reads_word_by_word(self._tokenizer)
-        self._pieces = lru_cache(_KEPT_WORDS)(self._pieces_of)
+        self._pieces = lru_cache(_KEPT_WORDS)(lambda word: self._tokenizer.encode(word, add_special_tokens=False).ids)
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """One list per text, in order. What is no character (half a surrogate pair) is read as U+FFFD."""
@@ -117,9 +117,6 @@ class StoryTokenizer:
             return self._tokenizer.encode(text).ids
         pieces = list(chain.from_iterable(map(self._pieces, words)))
         return [self._ends[0], *pieces[: self._most], self._ends[1]]
-
-    def _pieces_of(self, word: str) -> list[int]:
-        return self._tokenizer.encode(word, add_special_tokens=False).ids
 
 
 def _reads_word_by_word(tokenizer: Tokenizer) -> bool:
@@ -137,15 +134,9 @@ def refuse_unless_named(model: str) -> None:
 
 def kept_model(model: str) -> ExportedModel | None:
     """What was exported of `model` by this version and is in the cache folder; the newest if there are several."""
-    found = sorted(_kept(model), key=lambda kept: (kept.folder / ABOUT).stat().st_mtime_ns)
-    return found[-1] if found else None
-
-
-def _kept(model: str) -> Iterator[ExportedModel]:
-    for about in cache().glob(f"story-{slug(model)}-*/{ABOUT}"):
-        kept = read_folder(about.parent)
-        if kept.about.model == model and kept.about.exporter == exporter_hash():
-            yield kept
+    folders = [read_folder(about.parent) for about in cache().glob(f"story-{slug(model)}-*/{ABOUT}")]
+    kept = [one for one in folders if (one.about.model, one.about.exporter) == (model, exporter_hash())]
+    return max(kept, key=lambda one: (one.folder / ABOUT).stat().st_mtime_ns, default=None)
 
 
 def read_folder(folder: Path) -> ExportedModel:

@@ -10,7 +10,6 @@ import re
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
 
 from services.graders.story.lexicon import tokens, word_list
 
@@ -76,6 +75,8 @@ _PLACEHOLDER = re.compile(r"^\W*(?:[\[<{(][^\]>})]{0,60}[\]>})]|_{2,}|\.{3,}|…
 _QUOTES = str.maketrans({"‘": "'", "’": "'", "‛": "'", "`": "`", "“": '"', "”": '"', "„": '"', "´": "'"})
 _SCRIPTS = frozenset({"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "GEORGIAN", "HEBREW"})
 _MEASURES = frozenset("μΩ")
+_UNSEEN_CATEGORIES = frozenset({"Cf", "Cc", "Co", "Cn", "Mn", "Me"})
+_UNSEEN = "\u115f\u1160\u3164\uffa0\u2800"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,23 +108,18 @@ class StoryList:
     flags: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ReadingLimits:
-    characters: int
-    """Of the text behind the thinking."""
-    lines: int
-    """What stands behind them is counted and not read."""
+def read(completion: str, characters: int, most_lines: int) -> StoryList:
+    """The stories in `completion`, in the order in which they stand there.
 
-
-def read(completion: str, limits: ReadingLimits) -> StoryList:
-    """The stories in `completion`, in the order in which they stand there."""
-    text, flags = visible(completion, limits.characters)
+    `characters`: at most, behind the thinking. `most_lines`: what stands behind them is counted and not read.
+    """
+    text, flags = visible(completion, characters)
     if VOID & set(flags):
         return StoryList((), (), 0, tuple(flags))
-    groups, frames = _grouped(text.splitlines(), limits.lines)
+    groups, frames = _grouped(text.splitlines(), most_lines)
     stories: list[Story] = []
     rejected: list[Rejected] = []
-    for line, part in groups[: limits.lines]:
+    for line, part in groups[:most_lines]:
         found = read_story(part, line)
         if isinstance(found, Story):
             stories.append(found)
@@ -135,19 +131,6 @@ def read(completion: str, limits: ReadingLimits) -> StoryList:
 
 def visible(completion: str, characters: int) -> tuple[str, list[str]]:
     """What stands behind the last `</think>`, cleaned, and flags for what was taken out of it."""
-    tail, flags = _after_thinking(completion)
-    if flags and VOID & set(flags):
-        return "", flags
-    if len(tail) > characters:
-        return "", [*flags, TOO_LONG]
-    text, hidden = _plain(tail)
-    if _THINK.search(text):
-        return "", [*flags, *hidden, THINK_NESTED]
-    text, marked = _unmarked(text)
-    return text, [*flags, *hidden, *marked]
-
-
-def _after_thinking(completion: str) -> tuple[str, list[str]]:
     depth = end = opened = closings = 0
     for tag in _THINK.finditer(completion):
         if tag[1]:
@@ -158,7 +141,14 @@ def _after_thinking(completion: str) -> tuple[str, list[str]]:
             depth, opened = 1, tag.end()
     if depth:
         return "", [THINK_UNCLOSED]
-    return completion[end:], ["think:twice"] if closings > 1 else []
+    flags = ["think:twice"] if closings > 1 else []
+    if len(completion) - end > characters:
+        return "", [*flags, TOO_LONG]
+    text, hidden = _plain(completion[end:])
+    if _THINK.search(text):
+        return "", [*flags, *hidden, THINK_NESTED]
+    text, marked = _unmarked(text)
+    return text, [*flags, *hidden, *marked]
 
 
 def _plain(text: str) -> tuple[str, list[str]]:
@@ -168,11 +158,18 @@ def _plain(text: str) -> tuple[str, list[str]]:
         return text, []
     flags = []
     text = unicodedata.normalize("NFKC", _JOINED_SYMBOL.sub("", text)).translate(_QUOTES)
-    shown = "".join(mark for mark in text if mark.isascii() or not _is_hidden(mark))
+    shown = "".join(
+        mark
+        for mark in text
+        if mark.isascii() or not (unicodedata.category(mark) in _UNSEEN_CATEGORIES or mark in _UNSEEN)
+    )
     if shown != text:
         flags.append(HIDDEN)
-    if any(_is_mixed(word) for word in re.findall(r"\w+", shown) if not word.isascii()):
-        flags.append(MIXED)
+    for word in re.findall(r"\w+", shown):
+        letters = {mark for mark in word if mark.isalpha() and mark not in _MEASURES}
+        if not word.isascii() and len({unicodedata.name(one, "?").partition(" ")[0] for one in letters} & _SCRIPTS) > 1:
+            flags.append(MIXED)
+            break
     return shown, flags
 
 
@@ -194,17 +191,6 @@ def tidied(text: str) -> str:
     return _bare(" ".join(_unmarked(plain)[0].split()))[0]
 
 
-def _is_hidden(mark: str) -> bool:
-    return (
-        unicodedata.category(mark) in ("Cf", "Cc", "Co", "Cn", "Mn", "Me") or mark in "\u115f\u1160\u3164\uffa0\u2800"
-    )
-
-
-def _is_mixed(word: str) -> bool:
-    letters = {mark for mark in word if mark.isalpha() and mark not in _MEASURES}
-    return len({unicodedata.name(mark, "?").partition(" ")[0] for mark in letters} & _SCRIPTS) > 1
-
-
 def _grouped(lines: Iterable[str], most: int) -> tuple[list[tuple[int, str]], int]:
     """Line number and text of what may be a story each, clauses on lines of their own joined; and how many headings."""
     groups: list[tuple[int, str]] = []
@@ -216,7 +202,11 @@ def _grouped(lines: Iterable[str], most: int) -> tuple[list[tuple[int, str]], in
             open_ended = open_ended and not line and not bulleted
         elif open_ended and groups and _continues(line, bulleted, groups[-1][1]):
             groups[-1] = (groups[-1][0], f"{groups[-1][1]} {line}")
-        elif _is_frame(raw, line):
+        elif (
+            (raw.lstrip().startswith("#") or line.endswith(":"))
+            and len(line.split()) <= MAX_FRAME_WORDS
+            and not _ROLE_OPENING.match(line)
+        ):
             frames, open_ended = frames + 1, False
         else:
             groups.append((number, line))
@@ -242,11 +232,6 @@ def _continues(line: str, bulleted: bool, before: str) -> bool:
         return _ROLE_OPENING.match(before) is not None
     wrapped = line[:1].islower() or line.startswith("I ")
     return wrapped and not bulleted and before[-1:] not in ".!?:"
-
-
-def _is_frame(raw: str, line: str) -> bool:
-    heading = raw.lstrip().startswith("#") or line.endswith(":")
-    return heading and len(line.split()) <= MAX_FRAME_WORDS and not _ROLE_OPENING.match(line)
 
 
 def read_story(text: str, line: int = 1) -> Story | Rejected:
@@ -327,9 +312,5 @@ def _says_something(clause: str) -> bool:
     """Not empty, no placeholder, and one word at least that is neither a function word nor a name for a slot."""
     if _PLACEHOLDER.match(clause):
         return False
-    return not _empty_words().issuperset(tokens(clause))
-
-
-@cache
-def _empty_words() -> frozenset[str]:
-    return word_list("stop_words") | word_list("slot_words")
+    stop_words, slot_words = word_list("stop_words"), word_list("slot_words")
+    return not all(word in stop_words or word in slot_words for word in tokens(clause))

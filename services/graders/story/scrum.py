@@ -53,13 +53,14 @@ def scrum_facts(texts: ScrumTexts, embed: Callable[[Sequence[str]], Vectors]) ->
         return ScrumFacts(0.0, 0.0, 0.0, count, 0.0, 0.0, 0.0)
     vectors = embed([*texts.issues, *texts.lines, *texts.clean])
     issues, lines, clean = np.split(vectors, np.cumsum([len(texts.issues), len(texts.lines)]))
+    usual = _mean([len(issue.split()) for issue in texts.issues])
     return ScrumFacts(
         regex=_mean([float(_is_story(line)) for line in texts.clean]),
         clause=_mean([_clause_share(line) for line in texts.clean]),
         coverage=_coverage(issues @ lines.T),
         count=count,
-        length=_length(texts),
-        redundancy=_redundancy(clean @ clean.T),
+        length=_mean([max(0.0, 1 - ((len(line.split()) - usual) / usual) ** 2) for line in texts.clean]),
+        redundancy=-int((np.triu(clean @ clean.T, 1) > SIMILAR).sum()) / len(clean),
         extraneous=_mean([_clause_share(line.lower()) for line in texts.lines]) - 1,
     )
 
@@ -92,16 +93,6 @@ def _coverage(cosines: Vectors) -> float:
         chosen.append(float(left[issue, line]))
         left[:, line] = -1.0
     return _mean(chosen)
-
-
-def _length(texts: ScrumTexts) -> float:
-    usual = _mean([len(issue.split()) for issue in texts.issues])
-    return _mean([max(0.0, 1 - ((len(line.split()) - usual) / usual) ** 2) for line in texts.clean])
-
-
-def _redundancy(cosines: Vectors) -> float:
-    alike = int((np.triu(cosines, 1) > SIMILAR).sum())
-    return -alike / len(cosines)
 
 
 def _mean(values: Sequence[float]) -> float:

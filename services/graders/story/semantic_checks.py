@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
 from itertools import takewhile
@@ -56,22 +56,18 @@ def parse_want(want: str) -> ParsedWant:
     words = tokens(want)
     stems = content(want)
     verbs = frozenset(stems[:VERB_REACH])
+    # Only where the want begins: further on (`guests who never turn up`) a negation is part of what is wished for.
+    subordinators = word_list("subordinators")
+    head = list(takewhile(lambda word: word not in subordinators, words[:HEAD_REACH]))
+    first = next((word for word in head if word not in ("be", "to", "have")), "")
     undone: frozenset[str] = frozenset().union(*[opposites().get(verb, ()) for verb in verbs])
     return ParsedWant(
         stems=stems,
         verbs=verbs,
-        denied=_denied(words),
+        denied=sum([word in word_list("negations") for word in head]) % 2 != (first in word_list("refusals")),
         hedged=not word_list("hedges").isdisjoint(words),
         opposed=undone.difference(stems),
     )
-
-
-def _denied(words: Sequence[str]) -> bool:
-    """Only where the want begins: further on (`guests who never turn up`) a negation is part of what is wished for."""
-    subordinators, negations = word_list("subordinators"), word_list("negations")
-    head = list(takewhile(lambda word: word not in subordinators, words[:HEAD_REACH]))
-    first = next((word for word in head if word not in ("be", "to", "have")), "")
-    return sum([word in negations for word in head]) % 2 != (first in word_list("refusals"))
 
 
 def agreement(story: ParsedWant, reference: ParsedWant) -> float:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gradus.contract import GraderDescription
+from gradus.descriptions import GraderDescription
 from trainer.evaluate.intervals import Discordance, Estimate, discordance, paired_difference
 from trainer.evaluate.outcome import Evaluation, Measurement, Mode, ProblemFigures
 from trainer.evaluate.report.history import Json, is_verdict, task_of

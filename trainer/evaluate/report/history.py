@@ -15,8 +15,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gradus.contract import GraderDescription, explain
-from gradus.descriptions import description_of
+from gradus.descriptions import GraderDescription, description_of
+from gradus.validation import explain
 from trainer.evaluate.outcome import Evaluation, records_path
 from trainer.evaluate.report.words import counted, finite
 from trainer.run_folder import RunFolder

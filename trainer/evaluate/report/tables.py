@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gradus.contract import GraderDescription
+from gradus.descriptions import GraderDescription
 from trainer.evaluate.outcome import Measurement
 from trainer.evaluate.report.comparison import funnel, kinds
 from trainer.evaluate.report.history import FaultKey, FaultSums, Json, Run

@@ -1,26 +1,61 @@
-"""Redis behind Sentinels: every new connection asks them where the master is.
+"""Connections to the Redis of a URL: redis-py's for redis:// and rediss://, ours for a Redis behind Sentinels.
 
     redis+sentinel://[user:password@]host:port,host:port/NAME/DB[?sentinel_username=...&sentinel_password=...]
 
-User, password and the rest of the query are for the master. TLS to the Sentinels is not supported.
+Every new connection asks the Sentinels where the master is. User, password and the rest of the query are for the
+master. TLS to the Sentinels is not supported.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
+from inspect import signature
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from redis import exceptions as redis_errors
 from redis.asyncio import Connection, Redis
-from redis.asyncio.connection import parse_url
+from redis.asyncio.connection import AbstractConnection, parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-SCHEME = "redis+sentinel"
 ASK_S = 1.0
 """Seconds until the next Sentinel is asked."""
 DEFAULT_PORT = 26379
+
+OPTIONS: dict[str, Any] = {
+    "decode_responses": True,
+    "protocol": 2,  # replies have another shape in protocol 3
+    "retry": Retry(NoBackoff(), 0),
+    "socket_timeout": None,
+}
+
+
+def connector(url: str, connect_timeout_s: float) -> tuple[Callable[[], AbstractConnection], Sentinels | None]:
+    """The constructor of connections to the Redis of `url`, and its Sentinels. Raises ValueError for any other URL."""
+    sentinels = Sentinels(url) if urlsplit(url).scheme == "redis+sentinel" else None
+    options = {
+        **(sentinels.master_options if sentinels else parse_url(url)),
+        **OPTIONS,
+        "encoding_errors": "replace",  # bytes that are no text become a job that cannot be read, not an exception here
+        "socket_connect_timeout": connect_timeout_s,
+        "socket_keepalive": True,
+    }
+    # Connections send no CLIENT SETINFO: the roles may not, and Redis 7.2 and later log that as refused.
+    if "driver_info" in signature(AbstractConnection.__init__).parameters:
+        options["driver_info"] = None
+    else:
+        options |= {"lib_name": None, "lib_version": None}
+    return partial(options.pop("connection_class", Connection), **options), sentinels
+
+
+def redacted(url: str) -> str:
+    """`url` without user, password and query."""
+    parts = urlsplit(url)
+    login, at, address = parts.netloc.rpartition("@")
+    return f"{parts.scheme}://{'***@' if login else at}{address}{parts.path}"
 
 
 class Sentinels:
@@ -31,7 +66,7 @@ class Sentinels:
         login, at, hosts = parts.netloc.rpartition("@")
         self.name, _, db = parts.path.strip("/").partition("/")
         if not hosts or not self.name:
-            raise ValueError(f"it should read {SCHEME}://host:port,host:port/NAME/DB")
+            raise ValueError("it should read redis+sentinel://host:port,host:port/NAME/DB")
         query = dict(parse_qsl(parts.query))
         own = {key: query.pop(f"sentinel_{key}", None) for key in ("username", "password")}
         self.master_options: dict[str, Any] = {
@@ -39,7 +74,13 @@ class Sentinels:
             "connection_class": MasterConnection,
             "sentinels": self,
         }
-        self._clients = [_client(address, own) for address in hosts.split(",")]
+        self._clients = []
+        for address in hosts.split(","):
+            host, colon, port = address.rpartition(":")
+            if not colon or port.endswith("]"):
+                host, port = address, str(DEFAULT_PORT)
+            options = {**OPTIONS, **own, "host": host.strip("[]"), "port": int(port), "socket_connect_timeout": ASK_S}
+            self._clients.append(Redis(**options))
 
     async def master(self) -> tuple[str, int]:
         """Where the first that answers says it is. Raises redis-py's ConnectionError when none does."""
@@ -71,20 +112,3 @@ class MasterConnection(Connection):
         if not self.is_connected:
             self.host, self.port = await self._sentinels.master()
         await super().connect()  # type: ignore[no-untyped-call]
-
-
-def _client(address: str, login: dict[str, str | None]) -> Redis:
-    host, colon, port = address.rpartition(":")
-    if not colon or port.endswith("]"):
-        host, port = address, str(DEFAULT_PORT)
-    return Redis(
-        host=host.strip("[]"),
-        port=int(port),
-        username=login["username"],
-        password=login["password"],
-        decode_responses=True,
-        protocol=2,
-        retry=Retry(NoBackoff(), 0),
-        socket_timeout=None,
-        socket_connect_timeout=ASK_S,
-    )

@@ -1,0 +1,26 @@
+"""Errors of pydantic's validation as messages and as misuse."""
+
+from __future__ import annotations
+
+from pydantic import ValidationError
+
+from gradus.errors import Misuse, TooLarge
+from gradus.tasks.base import TOO_LONG
+
+
+def explain(error: ValidationError) -> str:
+    """One line per mistake: its place and what is wrong there, without the input."""
+    lines = []
+    for item in error.errors(include_url=False, include_context=False, include_input=False):
+        where = ".".join(str(part) for part in item["loc"]) or "input"
+        lines.append(f"{where}: {item['msg'].removeprefix('Value error, ')}")
+    return "; ".join(lines)
+
+
+def misuse_from_validation_error(error: ValidationError) -> Misuse:
+    """The misuse that a validation error is: TooLarge when only sizes are wrong, else Misuse."""
+    sizes = [
+        item["type"] == "too_long" or TOO_LONG in item["msg"]
+        for item in error.errors(include_url=False, include_context=False, include_input=False)
+    ]
+    return (TooLarge if sizes and all(sizes) else Misuse)(explain(error))

@@ -1,0 +1,138 @@
+"""The routes that grade: all results in one response, or each as an NDJSON line as soon as it is there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from gradus.contract import GRADER_NAME, Faulted, Graded
+from gradus.rest import GradeResponse
+from services.api import schema
+from services.api.api_keys import ApiKey
+from services.api.dispatch import Batch, GradingDispatcher
+from services.api.grade_request import parse_fair_share, read_request
+from services.api.problems import client_closed_request
+from services.api.routing import KeyedRoute, check_scope
+from services.api.state import Api
+
+GraderPath = Annotated[str, Path(pattern=GRADER_NAME)]
+
+
+async def queue_request(grader: str, request: Request) -> Batch:
+    """Read the request and queue its submissions. Raises Misuse, QueueFull, QueueFault."""
+    api: Api = request.app.state.api
+    key: ApiKey = request.state.key
+    known = await api.registry.find_known(grader)
+    check_scope(key, grader)
+    asked = await read_request(request, known, api.settings)
+    request.state.log_fields |= {"grader": grader, "n_submissions": len(asked.submissions)}
+    return await api.dispatcher.begin(known.description, asked, parse_fair_share(request.headers, key.name))
+
+
+async def run_while_connected(
+    receive: Receive, dispatcher: GradingDispatcher, batch: Batch, settling: Coroutine[Any, Any, None]
+) -> None:
+    """Run `settling`; when the client disconnects, cancel it. Withdraws the jobs of `batch` that have no result then.
+
+    The body must have been read: what `receive` brings after it is the disconnect.
+    """
+
+    async def watch() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        connected.reschedule(0)
+
+    try:
+        async with asyncio.timeout(None) as connected:
+            watching = asyncio.create_task(watch())
+            try:
+                await settling
+            finally:
+                watching.cancel()
+    except TimeoutError:
+        if not connected.expired():
+            raise
+    finally:
+        await dispatcher.cancel(batch)
+
+
+class NdjsonStream(Response):
+    """One result per line, sent when it is there. Starlette's own stream notices a leaving client late.
+
+    While there is none an empty line is sent now and then, so that the client can tell slow from dead.
+    """
+
+    media_type = "application/x-ndjson"
+
+    def __init__(self, dispatcher: GradingDispatcher, batch: Batch, heartbeat_s: float) -> None:
+        super().__init__(headers={"x-accel-buffering": "no"})  # a proxy that gathers lines would hide both
+        del self.headers["content-length"]
+        self._dispatcher = dispatcher
+        self._batch = batch
+        self._heartbeat_s = heartbeat_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await run_while_connected(receive, self._dispatcher, self._batch, self._send(send))
+
+    async def _send(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        lines, news = bytearray(), asyncio.Event()
+
+        def deliver(result: Graded | Faulted) -> None:
+            lines.extend(result.model_dump_json().encode() + b"\n")
+            news.set()
+
+        # The status is out already: a fault of the broker is said item by item.
+        settling = asyncio.create_task(self._dispatcher.settle_or_fail(self._batch, deliver))
+        settling.add_done_callback(lambda _: news.set())
+        try:
+            while lines or not settling.done():
+                try:
+                    async with asyncio.timeout(self._heartbeat_s):
+                        await news.wait()
+                except TimeoutError:
+                    lines.extend(b"\n")
+                news.clear()
+                together = bytes(lines)
+                lines.clear()
+                await send({"type": "http.response.body", "body": together, "more_body": True})
+            await settling
+        finally:
+            settling.cancel()
+            await asyncio.gather(settling, return_exceptions=True)
+        await send({"type": "http.response.body", "body": b""})
+
+
+router = APIRouter(prefix="/v1", route_class=KeyedRoute, responses=schema.PROBLEMS)
+
+
+@router.post("/grade/{grader}", responses={200: schema.RESULTS}, openapi_extra=schema.GRADE_BODY)
+async def grade(grader: GraderPath, request: Request) -> Response:
+    """One result per submission, in order; faults are items, not errors."""
+    api: Api = request.app.state.api
+    batch = await queue_request(grader, request)
+    found: dict[str, Graded | Faulted] = {}
+    settling = api.dispatcher.settle(batch, lambda result: found.update({result.id: result}))
+    await run_while_connected(request.receive, api.dispatcher, batch, settling)
+    if len(found) < len(batch.submission_ids):
+        return client_closed_request()
+    response = GradeResponse(results=tuple(found[one] for one in batch.submission_ids))
+    return Response(response.model_dump_json(), media_type="application/json")
+
+
+@router.post(
+    "/grade/{grader}/stream",
+    status_code=200,
+    response_class=NdjsonStream,
+    responses={200: schema.STREAM},
+    openapi_extra=schema.GRADE_BODY,
+)
+async def stream(grader: GraderPath, request: Request) -> Response:
+    """The same results as NDJSON, each as soon as it is there, in order of completion."""
+    api: Api = request.app.state.api
+    return NdjsonStream(api.dispatcher, await queue_request(grader, request), api.settings.heartbeat_s)

@@ -1,0 +1,87 @@
+"""The words of the queue: a job, its payload, its fair share and the claim of a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from gradus.contract import RawSubmission, RubricName
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One submission on its way through the queue."""
+
+    id: str
+    """Content hash: two jobs with the same id are the same work."""
+    grader: str
+    """Name of the grader and of its queue."""
+    payload: str
+    """A `JobPayload`, opaque to the broker."""
+
+
+class JobPayload(BaseModel):
+    """One submission, its rubric and its deadline: encoded by the API, decoded by a worker."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    submission: RawSubmission
+    """The submission as it was sent; only the grader knows the type of its task."""
+    rubric: RubricName
+    deadline: Annotated[float, Field(allow_inf_nan=False)]
+    """Unix seconds. A job that is claimed later ends in a `deadline` fault."""
+    traceparent: Annotated[str, Field(pattern=r"^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$")] | None = None
+    """W3C trace context of the request that queued the job, when requests are traced."""
+
+    def encode(self) -> str:
+        # Left out where there is none: workers of releases that do not know the field refuse it.
+        return self.model_dump_json(exclude={"traceparent"} if self.traceparent is None else None)
+
+
+class Priority(StrEnum):
+    """Class of jobs within a grader's queue: every queued evaluation job comes before every training job."""
+
+    EVALUATION = "evaluation"
+    TRAINING = "training"
+
+
+@dataclass(frozen=True, slots=True)
+class FairShare:
+    """Fair-queuing key of a submission. Within a priority, runs take turns job by job, whatever their backlogs."""
+
+    run: str = "default"
+    priority: Priority = Priority.TRAINING
+
+
+DEFAULT_FAIR_SHARE = FairShare()
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A job that a worker holds under a lease."""
+
+    job: Job
+    token: str
+    """Opaque; identifies the lease in `renew`, `finish` and `release`."""
+    deliveries: int
+    """Starts of the job, this one included: 1 at first, more after a worker died or released it. See MAX_DELIVERIES."""
+
+
+class QueueFull(Exception):
+    """The queue of this grader is at its bound: submit again after `retry_after_s`."""
+
+    def __init__(self, grader: str, retry_after_s: float) -> None:
+        super().__init__(f"the queue of grader {grader!r} is full; try again in {retry_after_s:.0f} s")
+        self.retry_after_s = retry_after_s
+
+
+def grader_of(jobs: Sequence[Job]) -> str:
+    """The one grader that all of `jobs` (at least one) are for. Raises ValueError for several."""
+    graders = {job.grader for job in jobs}
+    if len(graders) != 1:
+        raise ValueError(f"jobs of one submit must be for one grader, not for {sorted(graders)}")
+    return graders.pop()

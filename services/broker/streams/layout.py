@@ -1,0 +1,44 @@
+"""Redis keys of the queue, their times to live and the bounds of what they hold.
+
+All keys share one prefix, so that one Redis can be shared and one ACL pattern covers them:
+
+    queue:<grader>    zset     queued jobs by virtual time (start-time fair queuing, docs/decisions/0008)
+    turns:<grader>    hash     virtual time of the job claimed last by priority, and of the last job of every fair share
+    bell:<grader>     list     one token per job that was queued: wakes one idle worker
+    jobs:<grader>     stream   running jobs: id; group `workers`
+    job:<id>          hash     an unfinished job (`N_JOB_FIELDS`), and one field per inbox that waits
+    result:<id>       string   the result of a finished job, to cache
+    uncached:<id>     string   the result of a finished job, for the clients that wait already
+    inbox:<producer>  stream   results on their way to one broker instance: id, result
+    note:<key>        string   a text of `put_note`
+    dead:<grader>     stream   dead letters: id, payload, history
+    workers           zset     live workers by the time at which their registration ends
+    worker:<name>     string   registration of that worker
+
+Every key has a time to live, which use renews, so an abandoned Redis empties itself.
+"""
+
+GROUP = "workers"
+QUEUE = ("queue", "turns", "bell", "jobs")
+"""KEYS 1 to 4 of the scripts that move jobs."""
+JOB_TTL_MS = 86_400_000
+"""Time to keep job streams and job records. It is far beyond every deadline: it only cleans up."""
+INBOX_TTL_MS = 300_000
+"""Time to keep the inbox of a dead process. A process that was frozen for longer reads the stored results."""
+DEAD_TTL_MS = 7 * JOB_TTL_MS
+N_JOB_FIELDS = 6
+"""Number of fields in every `job:<id>`: grader, payload, entry, starts, turn, history.
+
+`entry` is the job's id in the stream while it runs, else empty; `turn` its virtual time. A record with only these
+fields has no inbox that waits: the job is unwanted.
+"""
+TRAINING_FROM = 10**12
+"""First virtual time of training; evaluation starts at 0. Lua writes integers of up to 14 digits exactly."""
+MAX_TOKENS = 1024
+"""Wake-up tokens kept per queue."""
+MAX_INBOX = 20_000
+"""Results that one inbox holds; a process that falls behind further reads the stored results."""
+MAX_REPAIRS = 100
+"""Stream entries repaired per look for lapsed leases."""
+IDLE_CONSUMER_MS = 3_600_000
+"""Time without a command after which a worker is removed from the group."""

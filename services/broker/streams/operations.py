@@ -1,0 +1,70 @@
+"""Live workers, notes, counts and dead letters: what is kept in Redis beside the jobs on their way."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from pydantic import ValidationError
+
+from gradus.descriptions import GraderInfo
+from services.broker import DeadLetter, Job, QueueStats
+from services.broker.streams import layout
+from services.broker.streams.redis_client import RetryingRedis, chunks, fields, ms
+from services.broker.streams.scripts import DEPTH, HEARTBEAT, STATS
+from services.broker.workers import summarize_workers
+
+log = logging.getLogger(__name__)
+
+
+class StreamOperations:
+    _redis: RetryingRedis
+
+    async def results(self, job_ids: Sequence[str]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for chunk in chunks(job_ids):
+            keys = [self._redis.key(kind, job_id) for kind in ("uncached", "result") for job_id in chunk]
+            texts = zip(2 * chunk, await self._redis.call("MGET", *keys), strict=True)
+            found.update((job_id, text) for job_id, text in texts if text is not None)
+        return found
+
+    async def put_note(self, key: str, text: str, ttl_s: float) -> None:
+        await self._redis.call("SET", self._redis.key("note", key), text, "PX", ms(ttl_s))
+
+    async def get_note(self, key: str) -> str | None:
+        text: str | None = await self._redis.call("GET", self._redis.key("note", key))
+        return text
+
+    async def heartbeat(self, worker: str, info: GraderInfo, ttl_s: float) -> None:
+        keys = [f"{self._redis.prefix}workers", self._redis.key("worker", worker)]
+        ttl_ms = ms(ttl_s) if ttl_s > 0 else 0
+        await self._redis.run(HEARTBEAT, keys, worker, info.model_dump_json(), ttl_ms, layout.JOB_TTL_MS)
+
+    async def graders(self) -> list[GraderInfo]:
+        workers: list[str] = await self._redis.call("ZRANGE", f"{self._redis.prefix}workers", 0, -1)
+        if not workers:
+            return []
+        texts = await self._redis.call("MGET", *(self._redis.key("worker", worker) for worker in workers))
+        registered = []
+        for worker, text in zip(workers, texts, strict=True):
+            if text is not None:
+                try:
+                    registered.append((worker, GraderInfo.model_validate_json(text)))
+                except ValidationError as error:  # a worker of another release: the others still count
+                    log.warning("cannot read the registration of worker %s: %s", worker, error)
+        return summarize_workers(registered)
+
+    async def depth(self, grader: str) -> int:
+        return int(await self._redis.run(DEPTH, self._redis.keys(("queue", "jobs"), grader)))
+
+    async def queue_stats(self, grader: str) -> QueueStats:
+        keys = self._redis.keys(("queue", "jobs", "dead"), grader)
+        return QueueStats(*await self._redis.run(STATS, keys, layout.GROUP))
+
+    async def dead_letters(self, grader: str) -> list[DeadLetter]:
+        entries = await self._redis.call("XRANGE", self._redis.key("dead", grader), "-", "+")
+        letters = [fields(entry) for _, entry in entries]
+        return [
+            DeadLetter(Job(letter["id"], grader, letter["payload"]), tuple(letter["history"].splitlines()))
+            for letter in letters
+        ]

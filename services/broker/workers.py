@@ -1,0 +1,67 @@
+"""Registrations of live workers and the descriptions of their graders: workers keep them alive, the API reads them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, suppress
+
+from pydantic import ValidationError
+
+from gradus.descriptions import GraderDescription, GraderInfo
+from gradus.errors import QueueFault
+from services.broker import Broker
+
+log = logging.getLogger("gradus.worker")
+
+HEARTBEAT_TTL_S = 15.0
+LEAVE_S = 1.0
+"""Longest time to remove a registration; where that fails, it lapses."""
+
+
+@asynccontextmanager
+async def registered(
+    broker: Broker, worker: str, info: GraderInfo, description: GraderDescription
+) -> AsyncIterator[None]:
+    """Register a worker and describe its grader while the block runs; remove the worker at its end."""
+
+    async def keep_alive() -> None:
+        while True:
+            try:
+                await broker.heartbeat(worker, info, HEARTBEAT_TTL_S)
+                await broker.put_note(f"grader:{info.grader}", description.model_dump_json(), 2 * HEARTBEAT_TTL_S)
+            except QueueFault as fault:
+                log.warning("cannot send a heartbeat, trying again: %s", fault.message)
+            await asyncio.sleep(HEARTBEAT_TTL_S / 3)
+
+    heartbeats = asyncio.create_task(keep_alive())
+    try:
+        yield
+    finally:
+        heartbeats.cancel()
+        with suppress(QueueFault, TimeoutError):
+            async with asyncio.timeout(LEAVE_S):
+                await broker.heartbeat(worker, info, 0)
+
+
+def summarize_workers(registrations: Iterable[tuple[str, GraderInfo]]) -> list[GraderInfo]:
+    """One entry per grader revision out of (worker, info) pairs, `workers` and `slots` added up, sorted by revision."""
+    summary: dict[str, GraderInfo] = {}
+    for _, info in sorted(registrations, key=lambda pair: (pair[1].grader, pair[0])):
+        if known := summary.get(info.grader):
+            info = info.model_copy(update={"workers": known.workers + info.workers, "slots": known.slots + info.slots})
+        summary[info.grader] = info
+    return list(summary.values())
+
+
+async def recall_description(broker: Broker, grader: str) -> GraderDescription | None:
+    """The description of name@revision; None where none is kept, or one that this release cannot read.
+
+    Raises QueueFault.
+    """
+    text = await broker.get_note(f"grader:{grader}")
+    try:
+        return None if text is None else GraderDescription.model_validate_json(text)
+    except ValidationError:
+        return None
