@@ -53,7 +53,8 @@ let forbidden_primitive name =
   || List.exists (fun prefix -> starts prefix name)
        [ "%obj_"; "caml_obj_"; "caml_input_value"; "caml_register_named_value"; "caml_ml_open_descriptor"; "caml_ba_reshape";
          "caml_memprof_"; "caml_weak_"; "caml_ephe_"; "caml_lex_engine"; "caml_new_lex_engine"; "caml_parse_engine";
-         "caml_gc_set"; "caml_gc_compaction"; "caml_final_"; "caml_static_"; "caml_reify_" ]
+         "caml_gc_set"; "caml_gc_compaction"; "caml_final_"; "caml_static_"; "caml_reify_"; "caml_dynlink_"; "caml_get_global_data";
+         "caml_realloc_global"; "caml_invoke_traced" ]
   || List.mem name [ "%bytes_to_string"; "%bytes_of_string" ]
 
 (* Why this value, which goes by this name, may not be used; None where it may. [unit]: the answer's own. *)
