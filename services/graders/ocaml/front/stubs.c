@@ -19,6 +19,7 @@
 #include <linux/seccomp.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -144,26 +145,35 @@ extern value caml_create_string(value) __attribute__((weak));
 extern value caml_make_float_vect(value) __attribute__((weak));
 extern value caml_array_create_float(value) __attribute__((weak));
 
+/* The kernel gives whole pages anew for less than it costs to write them, and takes none that were never touched. */
+static void clear(void *memory, size_t size)
+{
+    uintptr_t page = 4095, from = (uintptr_t)memory, till = from + size, first = (from + page) & ~page, last = till & ~page;
+    if (size >= (1 << 17) && madvise((void *)first, last - first, MADV_DONTNEED) == 0) {
+        memset((void *)from, 0, first - from);
+        memset((void *)last, 0, till - last);
+    } else
+        memset(memory, 0, size);
+}
+
 static value clear_bytes(value length)
 {
     value made = caml_create_bytes(length);
-    memset(Bytes_val(made), 0, Long_val(length));
+    clear(Bytes_val(made), Long_val(length));
     return made;
 }
 
 static value clear_floats(value length)
 {
     value made = caml_floatarray_create(length);
-    memset((void *)made, 0, Bsize_wsize(Wosize_val(made)));
+    clear((void *)made, Bsize_wsize(Wosize_val(made)));
     return made;
 }
 
 static value clear_bigarray(value kind, value layout, value dimensions)
 {
     value made = caml_ba_create(kind, layout, dimensions);
-    uintnat size = caml_ba_byte_size(Caml_ba_array_val(made));
-    if (size < (32 << 20)) /* what is larger is memory that malloc gets from the kernel, which has cleared it */
-        memset(Caml_ba_data_val(made), 0, size);
+    clear(Caml_ba_data_val(made), caml_ba_byte_size(Caml_ba_array_val(made)));
     return made;
 }
 
@@ -174,7 +184,7 @@ CAMLprim value gradus_clear_new_memory(value unit)
         {caml_make_float_vect, clear_floats}, {caml_array_create_float, clear_floats}, {caml_ba_create, clear_bigarray},
     };
     for (int i = 0; i < caml_prim_table.size; i++)
-        for (unsigned j = 0; j < COUNT(replaced); j++)
+        for (size_t j = 0; j < COUNT(replaced); j++)
             if (replaced[j].made && caml_prim_table.contents[i] == replaced[j].made) {
                 caml_prim_table.contents[i] = replaced[j].cleared;
                 break;
