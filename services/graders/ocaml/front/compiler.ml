@@ -94,12 +94,21 @@ let is_cast t =
   | _ -> false
 
 (* The compilation unit that declared a value; None for what no unit did. *)
-let home (vd : Types.value_description) =
 #if VERSION >= 414
+let home (vd : Types.value_description) =
   match vd.val_uid with Types.Uid.Item { comp_unit; _ } -> Some comp_unit | _ -> None
 #else
-  let text = Format.asprintf "%a" Types.Uid.print vd.val_uid in
-  Option.map (String.sub text 0) (String.rindex_opt text '.')
+let homes = Types.Uid.Tbl.create 512
+
+let home (vd : Types.value_description) =
+  match Types.Uid.Tbl.find_opt homes vd.val_uid with
+  | Some home -> home
+  | None ->
+    (* 4.13 prints these only: "Stdlib__List.42" *)
+    let text = Format.asprintf "%a" Types.Uid.print vd.val_uid in
+    let home = Option.map (String.sub text 0) (String.rindex_opt text '.') in
+    Types.Uid.Tbl.add homes vd.val_uid home;
+    home
 #endif
 
 let constructors (d : Types.type_declaration) =

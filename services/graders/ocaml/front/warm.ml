@@ -145,7 +145,8 @@ let serve ~view =
   Compmisc.init_path ();
   Compiler.set_unit "Solution";
   let env = Compmisc.initial_env () in
-  ignore (typed env (Typing.parse_implementation "warm_up.ml" warm_up));
+  let tree, _, _, _ = typed env (Typing.parse_implementation "warm_up.ml" warm_up) in
+  ignore (Forbidden.as_typed ~unit:"Solution" tree);
   Env.reset_required_globals ();
   Gc.compact ();
   (* no collection then runs in a child, which would copy the heap that it shares with us *)
