@@ -406,13 +406,13 @@ def main(
         records=records,
         seed=seed,
     )
-    from trainer.evaluate.report.compared import write_comparison_report  # which needs this module
+    from trainer.evaluate.report import write_comparison_report  # which needs this module
 
     console = Console()
     for part in _printed(found):
         console.print(part, highlight=False, markup=False)
     if html is not None:
-        write_comparison_report(found, (first.evaluation, last.evaluation), records, html)
+        write_comparison_report(found, before, after, html)
         console.print(f"page: {html}", highlight=False, markup=False, soft_wrap=True)
     if as_json is not None:
         write_text(as_json, found.model_dump_json(by_alias=True, indent=1) + "\n")
