@@ -1,14 +1,15 @@
-"""`gradus model`: an untrained model of any architecture that transformers has, from a file of sizes.
+"""Untrained models with their tokenizers: `gradus model`, from a file of sizes, and a run's own `fresh:qwen3`.
 
-The file names the architecture, its sizes by transformers' own names, and where the tokenizer comes from. Unknown sizes
-are refused: transformers would keep them and use its defaults. Trains nothing but a tokenizer, if it is asked to.
+The file names any architecture that transformers has, its sizes by transformers' own names, and where the tokenizer
+comes from. Unknown sizes are refused: transformers would keep them and use its defaults. Trains nothing but a
+tokenizer. A fresh model knows nothing: give it a warm start.
 """
 
 from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,6 +20,13 @@ from gradus.validation import explain
 from trainer.config import Count, FreshModel, ModelConfig, Section, nearest
 from trainer.config_file import beside, read_mapping
 from trainer.run_folder import written_whole
+
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+"""ChatML, as Qwen's models have it."""
+PAD, EOS = "<|endoftext|>", "<|im_end|>"
 
 
 class TokenizerSource(Section):
@@ -54,24 +62,15 @@ class Architecture(Section):
 
 def read_architecture(path: Path) -> Architecture:
     """The file, checked. Raises Misuse naming file and key."""
-    tree = read_mapping(path)
-    strangers = [f"{path}: {key}: unknown key{nearest(str(key), KEYS)}" for key in tree if key not in KEYS]
-    if strangers:
+    from transformers import CONFIG_MAPPING
+
+    tree, keys = read_mapping(path), list(Architecture.model_fields)
+    if strangers := [f"{path}: {key}: unknown key{nearest(str(key), keys)}" for key in tree if key not in keys]:
         raise Misuse("\n".join(strangers))
     try:
         asked = Architecture.model_validate(tree)
     except ValidationError as error:
         raise Misuse(f"{path}: {explain(error)}") from None
-    _refuse_unknown_sizes(path, asked)
-    return asked
-
-
-KEYS = list(Architecture.model_fields)
-
-
-def _refuse_unknown_sizes(path: Path, asked: Architecture) -> None:
-    from transformers import CONFIG_MAPPING
-
     if asked.architecture not in CONFIG_MAPPING:
         hint = nearest(asked.architecture, list(CONFIG_MAPPING))
         raise Misuse(f"{path}: architecture: transformers has no {asked.architecture}{hint}")
@@ -79,63 +78,54 @@ def _refuse_unknown_sizes(path: Path, asked: Architecture) -> None:
     for name in asked.sizes:
         if name not in known:
             raise Misuse(f"{path}: sizes.{name}: unknown key{nearest(name, known)}")
+    return asked
 
 
 def main(path: Path, out: Path, *, dry_run: bool) -> int:
     """Make the model in `out` unless it is a dry run; how many parameters it has. Raises Misuse."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
     asked = read_architecture(path)
     if not dry_run and out.exists() and any(out.iterdir()):
         raise Misuse(f"{out}: is there already; name another folder with --out")
     tokenizer = _tokenizer(asked, path)
     config = _configuration(asked, tokenizer, path)
     try:
-        count = parameters_of(config)
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config)
+        model.tie_weights()
+        count = sum(math.prod(weight.shape) for weight in model.parameters())
     except (ValueError, TypeError, RuntimeError, ArithmeticError) as error:
         raise Misuse(f"{path}: sizes: no model can be made of them: {str(error).strip().splitlines()[0]}") from None
     if not dry_run:
-        _write(asked, config, tokenizer, out)
+        model = _drawn(config, asked.dtype, asked.seed)
+        with written_whole(out) as folder:
+            model.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
     return count
 
 
-def parameters_of(config: Any) -> int:
-    """How many the model will have, tied ones once, without making it."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
-    model.tie_weights()
-    return sum(math.prod(weight.shape) for weight in model.parameters())
-
-
 def _tokenizer(asked: Architecture, path: Path) -> Any:
-    from trainer.fresh import train_tokenizer
     from trainer.model import load_tokenizer
-
-    source = asked.tokenizer
-    if source.name is not None:
-        name = beside(source.name, path)
-        return load_tokenizer(name, ModelConfig(name=name))
-    sizes = FreshModel(vocab_size=source.vocab_size, max_length=asked.max_length)
-    return train_tokenizer(_texts(str(source.train_on), path), sizes)
-
-
-def _texts(name: str, path: Path) -> Iterator[str]:
     from trainer.stages.settings import Phase, TokenSource
     from trainer.stages.tokens import texts_of
 
-    source = TokenSource(dataset=[beside(name, path)], curriculum=[Phase(length=2, steps=1)])
-    return texts_of(source, source.dataset)
+    if asked.tokenizer.name is not None:
+        name = beside(asked.tokenizer.name, path)
+        return load_tokenizer(name, ModelConfig(name=name))
+    source = TokenSource(dataset=[beside(str(asked.tokenizer.train_on), path)], curriculum=[Phase(length=2, steps=1)])
+    sizes = FreshModel(vocab_size=asked.tokenizer.vocab_size, max_length=asked.max_length)
+    return train_tokenizer(texts_of(source, source.dataset), sizes)
 
 
 def _configuration(asked: Architecture, tokenizer: Any, path: Path) -> Any:
     from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig
 
-    ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
-    own: Mapping[str, Any] = {"bos_token_id": tokenizer.bos_token_id, **ends, "vocab_size": len(tokenizer)}
+    own = {name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
     try:
-        config = AutoConfig.for_model(asked.architecture, **{**own, **asked.sizes})
+        config = AutoConfig.for_model(asked.architecture, **{**own, "vocab_size": len(tokenizer), **asked.sizes})
     except (ValueError, TypeError, ArithmeticError, StrictDataclassError) as error:
         raise Misuse(f"{path}: sizes: {str(error).strip().splitlines()[-1].strip()}") from None
     if config.get_text_config().vocab_size < len(tokenizer):
@@ -146,13 +136,72 @@ def _configuration(asked: Architecture, tokenizer: Any, path: Path) -> Any:
     return config
 
 
-def _write(asked: Architecture, config: Any, tokenizer: Any, out: Path) -> None:
+def _drawn(config: Any, dtype: str, seed: int) -> Any:
+    """A model with random weights."""
     import torch
     from transformers import AutoModelForCausalLM
 
     with torch.random.fork_rng():
-        torch.manual_seed(asked.seed)
-        model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, asked.dtype))
-    with written_whole(out) as folder:
-        model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
+        torch.manual_seed(seed)
+        return AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
+
+
+# ------------------------------------------------------------------------------------------------- a run's own model
+
+
+def make_fresh_model(architecture: str, sizes: FreshModel, texts: Iterable[str], folder: Path, seed: int) -> None:
+    """Write the untrained model and a tokenizer trained on `texts` to `folder`, as any loader expects them."""
+    tokenizer = train_tokenizer(texts, sizes)
+    build_model(architecture, sizes, tokenizer, seed).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def train_tokenizer(texts: Iterable[str], sizes: FreshModel) -> Any:
+    """A byte-level BPE tokenizer: every text has tokens, and decoding gives back exactly that text."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=sizes.vocab_size,
+        special_tokens=[PAD, "<|im_start|>", EOS],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    bpe.train_from_iterator(texts, trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=bpe,
+        eos_token=EOS,
+        pad_token=PAD,
+        model_max_length=sizes.max_length,
+        padding_side="left",
+        chat_template=CHAT_TEMPLATE,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def build_model(architecture: str, sizes: FreshModel, tokenizer: Any, seed: int) -> Any:
+    """The untrained model in float32. Raises Misuse for an architecture that is not offered."""
+    from transformers import AutoConfig
+
+    if architecture not in ("qwen2", "qwen3"):
+        raise Misuse(f"model.name: there is no fresh:{architecture}; there are: fresh:qwen2, fresh:qwen3")
+    # Untied on purpose: with tied embeddings a model this small learns the output scale slowly.
+    config = AutoConfig.for_model(
+        architecture,
+        vocab_size=len(tokenizer),
+        hidden_size=sizes.hidden_size,
+        intermediate_size=sizes.intermediate_size,
+        num_hidden_layers=sizes.layers,
+        num_attention_heads=sizes.heads,
+        num_key_value_heads=sizes.kv_heads,
+        max_position_embeddings=sizes.max_length,
+        tie_word_embeddings=False,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=None,
+        **({"head_dim": sizes.head_dim} if architecture == "qwen3" else {}),
+    )
+    return _drawn(config, "float32", seed)

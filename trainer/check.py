@@ -10,9 +10,8 @@ from gradus.errors import Misuse, QueueFault
 from trainer.adapters import rehearse
 from trainer.config import GenerationConfig, RewardModelConfig, RunConfig, TrainConfig
 from trainer.device import choose_device
+from trainer.generation.answers import GenerationStopped, ServerTrouble, refuse_untested
 from trainer.generation.server import VllmServer
-from trainer.generation.trouble import GenerationStopped, ServerTrouble
-from trainer.generation.versions import refuse_untested
 from trainer.judges import refuse_headless
 from trainer.stages.base import Stage, stage_for
 from trainer.stages.rl import Rl, ready_grader
@@ -81,13 +80,10 @@ def _options(config: RunConfig, stage: Stage[Any, Any]) -> str:
 
 def _vllm(config: GenerationConfig) -> str:
     server = VllmServer(config)
-    try:
-        server.await_ready(0, say=lambda text: None)
-        if config.sync != "nccl":
-            refuse_untested(server.version(), allowed=config.allow_untested_versions)
-        return f"{server.model()} at {server.url}, vLLM {server.version()}"
-    finally:
-        server.close()
+    server.await_ready(0, say=lambda text: None)
+    if config.sync != "nccl":
+        refuse_untested(server.version(), allowed=config.allow_untested_versions)
+    return f"{server.model()} at {server.url}, vLLM {server.version()}"
 
 
 def _reward_models(models: Sequence[RewardModelConfig]) -> str:

@@ -67,7 +67,7 @@ def check(settings: RunConfig) -> int:
 
 def _run(settings: RunConfig, folder: RunFolder, resume: str, wish: StopWish) -> int:
     with held_back():
-        from trainer.generation.trouble import GenerationStopped
+        from trainer.generation.answers import GenerationStopped
         from trainer.progress import narrated
         from trainer.rewards import GradingStopped
     wish.raise_if_made()

@@ -7,9 +7,15 @@ from typing import Any
 
 import pytest
 
-from trainer.generation.answers import Bounds, group_of, logprobs_of
-from trainer.generation.trouble import GenerationStopped, ServerTrouble
-from trainer.generation.versions import TESTED, refuse_untested
+from trainer.generation.answers import (
+    TESTED,
+    Bounds,
+    GenerationStopped,
+    ServerTrouble,
+    group_of,
+    logprobs_of,
+    refuse_untested,
+)
 
 PROMPT = [5, 6]
 BOUNDS = Bounds(max_tokens=3, vocab_size=10)

@@ -13,7 +13,7 @@ import pytest
 from gradus.errors import Misuse
 from tests.fake_vllm import VllmLike, slow
 from trainer.config import GenerationConfig
-from trainer.generation.trouble import GenerationStopped
+from trainer.generation.answers import GenerationStopped
 
 PROMPTS = [[3, 4], [5, 6, 7]]
 RUN = "gradus-test"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gradus.doctor import Check, extra
-from trainer.generation.versions import TESTED
+from trainer.generation.answers import TESTED, tested_pairs
 from trainer.provenance import version_of
 
 OPTIONAL = (
@@ -45,8 +45,7 @@ def vllm_pair() -> Check:
         )
     if vllm.partition("+")[0] in tested:
         return Check("vLLM", True, f"TRL {trl} with vLLM {vllm}, tried together", False, details)
-    known = "; ".join(f"TRL {ours} with vLLM {' or '.join(theirs)}" for ours, theirs in TESTED.items())
-    text = f"TRL {trl} with vLLM {vllm} were never tried together: install {known}"
+    text = f"TRL {trl} with vLLM {vllm} were never tried together: install {tested_pairs()}"
     return Check("vLLM", False, text, False, details)
 
 

@@ -1,6 +1,7 @@
-"""What a vLLM server answers, checked before it is believed: shapes, lengths, token ids, finite numbers.
+"""What a vLLM server answers, checked before it is believed: shapes, lengths, token ids, finite numbers, its version.
 
-Whether the server holds the right weights cannot be seen here. Everything amiss is a `ServerTrouble`.
+Whether the server holds the right weights cannot be seen here. A generation server can fail a run in two ways: another
+try may mend a `ServerTrouble`, and none mends what raises `GenerationStopped`.
 """
 
 from __future__ import annotations
@@ -8,15 +9,42 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from types import UnionType
 from typing import Any
 
-from trainer.generation.trouble import ServerTrouble
+from gradus.errors import GradusError
 
+TESTED = {"1.16.0": ("0.32.0",)}
+"""TRL -> releases of vLLM that the whole of `make test-vllm` passed with."""
 SHOWN_CHARS = 200
 """Of an answer that cannot be used."""
 ROUNDING = 1e-3
 """So far above 0 a log-probability may come out of sums in low precision."""
+
+
+class ServerTrouble(Exception):
+    """The server is away, broke off, or answered nonsense: worth another try once it is there again."""
+
+
+class GenerationStopped(GradusError):
+    """Completions cannot be had; the message names the server and says what to do."""
+
+
+def refuse_untested(server_version: str, *, allowed: bool, trl: str | None = None) -> None:
+    """Raises GenerationStopped for a pair that was never tried, unless that is `allowed`. None: the installed TRL."""
+    trl = trl or version("trl")
+    if allowed or server_version.partition("+")[0] in TESTED.get(trl, ()):
+        return
+    raise GenerationStopped(
+        f"TRL {trl} and a vLLM server of version {server_version} were never tried together (tried: {tested_pairs()}). "
+        "Install one of these, or set generation.allow_untested_versions: true and generation.verify_sync: always."
+    )
+
+
+def tested_pairs() -> str:
+    """The versions that were tried together, in words."""
+    return "; ".join(f"TRL {ours} with vLLM {' or '.join(theirs)}" for ours, theirs in TESTED.items())
 
 
 @dataclass(frozen=True, slots=True)

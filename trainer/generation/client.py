@@ -17,11 +17,9 @@ from typing import Any, Literal
 
 from gradus.errors import Misuse
 from trainer.config import GenerationConfig
-from trainer.generation.answers import Bounds, Sampled
+from trainer.generation.answers import Bounds, GenerationStopped, Sampled, ServerTrouble, refuse_untested
 from trainer.generation.server import OnGroup, VllmServer
-from trainer.generation.trouble import GenerationStopped, ServerTrouble
-from trainer.generation.versions import refuse_untested
-from trainer.generation.weights import Channel, OverHttp, SharedFolder, WeightsFolder
+from trainer.generation.weights import OverHttp, SharedFolder, WeightsFolder
 
 How = Literal["lora", "weights"]
 """What is sent: an adapter, or all weights."""
@@ -62,7 +60,7 @@ class Client:
         self._vocab_size = vocab_size
         self._server = VllmServer(served.config)
         self._how: How = "weights"
-        self._channel: Channel = SharedFolder()
+        self._channel = SharedFolder()
         self._base = ""
         self._number = 0
         self._written: Path | None = None
@@ -123,9 +121,8 @@ class Client:
         """Leave nothing behind: no adapter in the server, no open port, no weights on the disk."""
         if self._how == "lora":
             with suppress(ServerTrouble, GenerationStopped):
-                self._unload(self._own_adapters())
+                self._unload_all_but(None)
         self._channel.close()
-        self._server.close()
         with suppress(OSError):
             self._served.folder.clear()
 
@@ -140,9 +137,8 @@ class Client:
         except OSError as error:
             raise GenerationStopped(f"the weights could not be written for the vLLM server: {error}") from None
         self._tried(self._load, "take new weights", "It may be left paused with half of them: start it again.")
-        self._unverified = self._config.verify_sync == "always" or (
-            self._config.verify_sync == "first" and self._number == 1
-        )
+        verify = self._config.verify_sync
+        self._unverified = verify == "always" or (verify == "first" and self._number == 1)
         self._served.metrics["sync_s"] = time.monotonic() - started
 
     @property
@@ -161,16 +157,15 @@ class Client:
                 self._server.begin_updates()
             self._server.update(self._channel.info(self._written), self._name, deadline_s)
             return
-        own = self._own_adapters()
-        if self._name not in own:
+        if self._name not in self._own_adapters():
             self._server.load_adapter(self._name, str(self._written.resolve()), deadline_s)
-        self._unload(own - {self._name})
+        self._unload_all_but(self._name)
 
     def _own_adapters(self) -> set[str]:
-        return {name for name in self._server.adapters() if name.startswith(self._served.run)}
+        return {name for name in self._server.models() if name.startswith(self._served.run)}
 
-    def _unload(self, names: set[str]) -> None:
-        for name in names:
+    def _unload_all_but(self, kept: str | None) -> None:
+        for name in self._own_adapters() - {kept}:
             self._server.unload_adapter(name)
 
     def _is_current(self) -> bool:
@@ -188,8 +183,9 @@ class Client:
         self._load()
         self._unverified = self._config.verify_sync != "never"
 
-    def _verify(self, probe: Sequence[int]) -> None:
+    def _verify(self, prompts: Sequence[Sequence[int]]) -> None:
         """Raises GenerationStopped when trainer and server do not give the same tokens the same probability."""
+        probe = probe_of(prompts)
         difference = self._compare(probe, self._server.logprobs(self._model, probe))
         self._unverified = False
         self._served.metrics["sync_logprob_difference_max"] = difference
@@ -244,7 +240,7 @@ class Client:
         """Ask for the groups that are not there yet; keep them if the server held the weights of now all along."""
         self._ensure_current()
         if self._unverified:
-            self._verify(probe_of(prompts))
+            self._verify(prompts)
         new: dict[int, list[Sampled]] = {}
 
         def done(index: int, group: list[Sampled]) -> None:

@@ -10,11 +10,11 @@ import re
 import secrets
 import shutil
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -28,27 +28,18 @@ SILENT_S = 60.0
 EVERYWHERE = ("", "0.0.0.0", "::", "[::]")
 
 
-class Channel(Protocol):
-    """How a file of weights gets to the server."""
+class SharedFolder:
+    """How a file of weights gets to the server: it reads the file itself, under the same path."""
 
     def info(self, file: Path) -> dict[str, str]:
         """What the server is told."""
-        ...
-
-    def close(self) -> None: ...
-
-
-class SharedFolder:
-    """The server reads the file itself, under the same path."""
-
-    def info(self, file: Path) -> dict[str, str]:
         return {"path": str(file.resolve())}
 
     def close(self) -> None:
         """Nothing is open."""
 
 
-class OverHttp:
+class OverHttp(SharedFolder):
     """The server fetches the file from `host:port` of ours, below a path that only it is told."""
 
     def __init__(self, address: str, folder: Path) -> None:
@@ -109,19 +100,21 @@ class WeightsFolder:
         """
         # a copy of each: tied weights are one tensor under two names, which the format refuses
         copied = {key: tensor.detach().to("cpu", copy=True).contiguous() for key, tensor in tensors}
-        self.path.mkdir(parents=True, exist_ok=True)
-        half, target = self.path / f"{name}.partial", self.path / f"{name}.safetensors"
-        save_file(copied, half)
-        half.chmod(0o644)  # the server may be another user's
-        half.rename(target)
-        self._forget(KEPT)
-        return target
+
+        def save(half: Path) -> None:
+            save_file(copied, half)
+            half.chmod(0o644)  # the server may be another user's
+
+        return self._written(f"{name}.safetensors", save)
 
     def adapter(self, name: str, model: Any) -> Path:
         """The LoRA adapter of `model` as a folder `<name>`; older versions but the last go."""
+        return self._written(name, lambda half: model.save_pretrained(str(half)))
+
+    def _written(self, name: str, save: Callable[[Path], None]) -> Path:
         self.path.mkdir(parents=True, exist_ok=True)
-        half, target = self.path / f"{name}.partial", self.path / name
-        model.save_pretrained(str(half))
+        half, target = self.path / f"{Path(name).stem}.partial", self.path / name
+        save(half)
         half.rename(target)
         self._forget(KEPT)
         return target
