@@ -22,7 +22,11 @@ def lora_config(settings: LoraSettings, model: Any, head: Head = Head.TOKENS) ->
     from peft import LoraConfig
     from transformers.pytorch_utils import Conv1D
 
-    modules, parameters = _sorted_out(settings.targets, model)
+    modules, parameters = settings.targets, []
+    if not isinstance(modules, str):
+        names = [name for name, _ in model.named_parameters()]
+        parameters = [target for target in modules if "." in target and _fits_any(target, names)]
+        modules = [target for target in modules if target not in parameters]
     saved = [*settings.modules_to_save, *(["score"] if head is Head.SCORE else [])]
     return LoraConfig(
         r=settings.r,
@@ -36,18 +40,6 @@ def lora_config(settings: LoraSettings, model: Any, head: Head = Head.TOKENS) ->
         modules_to_save=saved or None,
         task_type="SEQ_CLS" if head is Head.SCORE else "CAUSAL_LM",
     )
-
-
-def _sorted_out(targets: str | list[str], model: Any) -> tuple[str | list[str], list[str]]:
-    """The targets that name modules, and those that name parameters."""
-    if isinstance(targets, str):
-        return targets, []
-    parameters = [target for target in targets if "." in target and _fits_any(target, _names(model.named_parameters()))]
-    return [target for target in targets if target not in parameters], parameters
-
-
-def _names(named: Any) -> list[str]:
-    return [name for name, _ in named]
 
 
 def _fits_any(target: str, names: list[str]) -> bool:
@@ -87,21 +79,16 @@ def settle(model: Any, settings: LoraSettings, say: Callable[[str], None]) -> No
 
 
 def _refuse_what_would_not_train(model: Any, settings: LoraSettings) -> None:
-    _refuse_unmatched(model)
+    # By what PEFT made of the targets: for some architectures it puts the names of today for those of before.
+    wanted = model.active_peft_config.target_modules
+    modules = [name.replace(".base_layer", "") for name, _ in model.named_modules()]
+    lost = [] if isinstance(wanted, str) else sorted(one for one in wanted or () if not _fits_any(one, modules))
+    if lost:
+        raise Misuse(f"lora.targets: the model has no module or parameter that is called {' or '.join(lost)}")
     trained = [name for name, weight in model.named_parameters() if weight.requires_grad and _dimensions(weight) > 1]
     frozen = sorted(_experts(model) - {_place(name) for name in trained})
     if frozen and not settings.allow_frozen_experts:
         raise Misuse(_about_frozen(frozen, model))
-
-
-def _refuse_unmatched(model: Any) -> None:
-    """By what PEFT made of the targets: for some architectures it puts the names of today for those of before."""
-    config = model.active_peft_config
-    modules = [name.replace(".base_layer", "") for name in _names(model.named_modules())]
-    wanted = config.target_modules if not isinstance(config.target_modules, str) else ()
-    lost = sorted(target for target in wanted or () if not _fits_any(target, modules))
-    if lost:
-        raise Misuse(f"lora.targets: the model has no module or parameter that is called {' or '.join(lost)}")
 
 
 # -------------------------------------------------------------------------------------------------------- experts

@@ -95,7 +95,7 @@ def main(path: Path, out: Path, *, dry_run: bool) -> int:
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config)
         model.tie_weights()
-        count = sum(math.prod(weight.shape) for weight in model.parameters())
+        count: int = sum(math.prod(weight.shape) for weight in model.parameters())
     except (ValueError, TypeError, RuntimeError, ArithmeticError) as error:
         raise Misuse(f"{path}: sizes: no model can be made of them: {str(error).strip().splitlines()[0]}") from None
     if not dry_run:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -25,6 +25,8 @@ from gradus.tasks import task_class
 from gradus.tasks.base import Task
 from gradus.validation import explain
 from trainer.config import DataConfig, RowSource, nearest
+
+T = TypeVar("T")
 
 DESCRIBING = (
     *("difficulty", "kind", "source", "stub", "tags", "title", "topics", "licence", "license", "notes"),
@@ -82,7 +84,8 @@ def load_tasks(config: DataConfig, grader: GraderName | None, seed: int = 42) ->
         held_out = read_examples(config, config.eval_dataset, grader)
         _refuse_overlap(examples, held_out, config)
         return Tasks(examples, held_out)
-    train, held_out = _split(examples, config.held_out, seed)
+    # Drawn by what judges them, so that variants of one task stay on one side.
+    train, held_out = split(examples, lambda one: _sha256(str(seed), _judged_by(one)), config.held_out)
     if not train:
         raise Misuse(f"{config.dataset}: held_out {config.held_out} leaves no task to train on")
     return Tasks(train, held_out)
@@ -95,9 +98,9 @@ def read_examples(config: DataConfig, dataset: str, grader: GraderName) -> tuple
     rows = [Row(row.where, as_task_row(row.values, grader)) for row in named]
     if not rows:
         raise Misuse(f"{dataset}: holds no rows")
-    examples = tuple(_example(row, grader) for row in rows)
+    examples = [_example(row, grader) for row in rows]
     _refuse_duplicates(rows, examples)
-    return examples
+    return tuple(examples)
 
 
 def _read_prompts(config: DataConfig) -> tuple[Example, ...]:
@@ -109,11 +112,7 @@ def _read_prompts(config: DataConfig) -> tuple[Example, ...]:
         Example(str(row.values.get("id") or f"row-{number}"), _text(row, "prompt"), None)
         for number, row in enumerate(rows, start=1)
     ]
-    first: dict[str, str] = {}
-    for row, example in zip(rows, found, strict=True):
-        if example.id in first:
-            raise Misuse(f"{row.where}: id {example.id!r} occurred before, at {first[example.id]}")
-        first[example.id] = row.where
+    _refuse_duplicates(rows, found)
     return tuple(found)
 
 
@@ -167,25 +166,34 @@ def _text(row: Row, column: str) -> str:
 # ---------------------------------------------------------------------------------------------- duplicates and splits
 
 
-def _fingerprint(*parts: str) -> str:
+def split(items: Sequence[T], draw: Callable[[T], str], share: float) -> tuple[tuple[T, ...], tuple[T, ...]]:
+    """What to train on and what is held out; items with the same draw never part."""
+    draws = [draw(item) for item in items]
+    ranked = sorted(set(draws))
+    kept_out = set(ranked[: round(share * len(ranked))])
+    train = tuple(item for item, drawn in zip(items, draws, strict=True) if drawn not in kept_out)
+    return train, tuple(item for item, drawn in zip(items, draws, strict=True) if drawn in kept_out)
+
+
+def _sha256(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode(errors="replace")).hexdigest()
 
 
 def _content(example: Example) -> str:
-    return _fingerprint(example.prompt.strip(), _judged_by(example))
+    return _sha256(example.prompt.strip(), _judged_by(example))
 
 
 def _judged_by(example: Example) -> str:
     return example.task.model_dump_json() if example.task is not None else ""
 
 
-def _refuse_duplicates(rows: list[Row], examples: tuple[Example, ...]) -> None:
+def _refuse_duplicates(rows: Sequence[Row], examples: Sequence[Example]) -> None:
     first: dict[str, str] = {}
     for row, example in zip(rows, examples, strict=True):
-        for what, key in (
-            (f"id {example.id!r}", f"id:{example.id}"),
-            ("this prompt with these tests", _content(example)),
-        ):
+        keys = {f"id:{example.id}": f"id {example.id!r}"}
+        if example.task is not None:
+            keys[_content(example)] = "this prompt with these tests"
+        for key, what in keys.items():
             if key in first:
                 raise Misuse(f"{row.where}: {what} occurred before, at {first[key]}")
             first[key] = row.where
@@ -199,15 +207,6 @@ def _refuse_overlap(train: tuple[Example, ...], held_out: tuple[Example, ...], c
                 f"{config.eval_dataset}: task {example.id!r} is also in {config.dataset} (as {same!r}); "
                 "a held-out task must not be trained on"
             )
-
-
-def _split(examples: tuple[Example, ...], share: float, seed: int) -> tuple[tuple[Example, ...], tuple[Example, ...]]:
-    """Training and held-out tasks. Drawn by what judges them, so that variants of one task stay on one side."""
-    draws = {example.id: _fingerprint(str(seed), _judged_by(example)) for example in examples}
-    ranked = sorted(set(draws.values()))
-    kept_out = set(ranked[: round(share * len(ranked))])
-    held_out = tuple(example for example in examples if draws[example.id] in kept_out)
-    return tuple(example for example in examples if draws[example.id] not in kept_out), held_out
 
 
 # ----------------------------------------------------------------------------------------------------------- rows

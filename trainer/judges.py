@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -123,10 +123,12 @@ def preference_of(prompt: Prompt, completion: str, submission_id: str) -> Submis
 
 def refuse_headless(models: Sequence[RewardModelConfig]) -> None:
     """Raises Misuse for a folder whose model or adapter has no trained head; looks at names, and loads nothing."""
-    with _named():
-        for folder in (Path(model.path) for model in models):
-            if folder.is_dir():
+    for folder in (Path(model.path) for model in models):
+        if folder.is_dir():
+            try:
                 refuse_unusable(folder)
+            except Misuse as refused:
+                raise Misuse(f"reward.models: {refused}") from None
 
 
 def open_reward_model(config: RewardModelConfig, device: Device) -> LocalGrader:
@@ -144,33 +146,17 @@ def open_reward_model(config: RewardModelConfig, device: Device) -> LocalGrader:
         "DTYPE": weights_dtype(device, "auto", frozen=True),
         "THREADS": str(torch.get_num_threads()),
     }
-    with _named(), _environment({f"GRADUS_PREFERENCE_{name}": value for name, value in settings.items()}):
+    before = dict(os.environ)
+    os.environ.update({f"GRADUS_PREFERENCE_{name}": value for name, value in settings.items()})
+    try:  # the grader's settings come from its variables, which go before any file
         opened = open_local(PREFERENCE, slots=config.batch_size)
         opened.self_test()
         return opened
-
-
-@contextmanager
-def _environment(variables: dict[str, str]) -> Iterator[None]:
-    """The grader's settings come from its variables, which go before any file."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
-@contextmanager
-def _named() -> Iterator[None]:
-    """Names the key of the configuration in what is refused."""
-    try:
-        yield
     except Misuse as refused:
         raise Misuse(f"reward.models: {refused}") from None
     except Fault as fault:
         raise Misuse(f"reward.models: {fault.message}") from None
+    finally:
+        for name in settings:
+            os.environ.pop(f"GRADUS_PREFERENCE_{name}")
+        os.environ.update(before)

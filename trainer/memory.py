@@ -81,19 +81,22 @@ def until_it_fits(run: RunContext[C, D], attempt: Callable[[RunContext[C, D]], N
             attempt(run)
             return
         except OutOfMemory as ran_out:
-            options, said = smaller(run.options, ran_out), _said(ran_out)
-            done = ran_out.step
+            options, done = smaller(run.options, ran_out), ran_out.step
+            said = (
+                f"out of memory after step {done} with {ran_out.batch} samples at a time ({ran_out}); going on with "
+                f"{options[BATCHES[0]]} at a time, {options['gradient_accumulation_steps']} times for each update"
+            )
         # Only now, without the exception, is the trainer that failed gone, and its memory with it.
         clear_device_cache(garbage_collection=True)
         checkpoint = newest_checkpoint(run.folder.path, up_to=done) or run.checkpoint
-        run.folder.forget_after(step_of(checkpoint) if checkpoint else 0)
+        run.folder.forget_after(step_of(checkpoint))
         run.say(f"{said}, from {checkpoint.name if checkpoint else 'the beginning'}")
         run = dataclasses.replace(run, options=options, checkpoint=checkpoint)
 
 
 def smaller(options: Mapping[str, Any], ran_out: OutOfMemory) -> dict[str, Any]:
     """The options with fewer samples at a time, and an update that sees as many as before."""
-    factor = _smallest_factor(ran_out.batch)
+    factor = next((factor for factor in range(2, ran_out.batch + 1) if ran_out.batch % factor == 0), None)
     if factor is None:
         raise Misuse(
             f"out of memory with one sample at a time ({ran_out}): lower max_length or max_completion_length (and "
@@ -105,15 +108,3 @@ def smaller(options: Mapping[str, Any], ran_out: OutOfMemory) -> dict[str, Any]:
     if options.get("steps_per_generation") is not None:
         new["steps_per_generation"] = int(options["steps_per_generation"]) * factor
     return new
-
-
-def _smallest_factor(number: int) -> int | None:
-    return next((factor for factor in range(2, number + 1) if number % factor == 0), None)
-
-
-def _said(ran_out: OutOfMemory) -> str:
-    factor = _smallest_factor(ran_out.batch) or 1
-    return (
-        f"out of memory after step {ran_out.step} with {ran_out.batch} samples at a time ({ran_out}); going on with "
-        f"{ran_out.batch // factor} at a time, {ran_out.accumulated * factor} times for each update"
-    )

@@ -35,7 +35,9 @@ def main(adapter: Path, out: Path | None, gguf: str | None, dtype: str, say: Say
 
     `adapter` is a folder with an adapter, or a run folder with one in `final`. Raises Misuse.
     """
-    folder = _adapter_in(adapter)
+    folder = next((one for one in (adapter, adapter / "final") if (one / "adapter_config.json").is_file()), None)
+    if folder is None:
+        raise Misuse(f"{adapter}: holds no adapter (adapter_config.json), neither there nor in final/")
     target = out if out is not None else folder.with_name("merged")
     if target.exists() and any(target.iterdir()):
         raise Misuse(f"{target}: is there already; name another folder with --out")
@@ -49,13 +51,6 @@ def main(adapter: Path, out: Path | None, gguf: str | None, dtype: str, say: Say
     return target
 
 
-def _adapter_in(folder: Path) -> Path:
-    for place in (folder, folder / "final"):
-        if (place / "adapter_config.json").is_file():
-            return place
-    raise Misuse(f"{folder}: holds no adapter (adapter_config.json), neither there nor in final/")
-
-
 def merge(folder: Path, dtype: str = "auto") -> tuple[Any, float]:
     """The model with the adapter merged in, and how far its logits are from the adapter's, as a share.
 
@@ -63,8 +58,12 @@ def merge(folder: Path, dtype: str = "auto") -> tuple[Any, float]:
     """
     from peft import PeftModel
 
-    task = _config(folder).get("task_type")
-    head = Head.SCORE if task == "SEQ_CLS" else Head.TOKENS
+    try:
+        asked = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+        asked["base_model_name_or_path"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise Misuse(f"{folder}: adapter_config.json cannot be read: {error}") from None
+    head = Head.SCORE if asked.get("task_type") == "SEQ_CLS" else Head.TOKENS
     base = base_of(folder)
     kind = _dtype_of(base) if dtype == "auto" else dtype
     try:
@@ -110,14 +109,6 @@ def apart(one: Any, other: Any) -> float:
     return float((one - other).abs().max() / one.abs().max().clamp(min=1e-9))
 
 
-def _config(folder: Path) -> dict[str, Any]:
-    try:
-        value = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
-        return {"base_model_name_or_path": value["base_model_name_or_path"], **value}
-    except (ValueError, KeyError, TypeError) as error:
-        raise Misuse(f"{folder}: adapter_config.json cannot be read: {error}") from None
-
-
 def _dtype_of(base: str) -> str:
     """The one that the base was saved in."""
     from transformers import AutoConfig
@@ -134,11 +125,9 @@ def _dtype_of(base: str) -> str:
 
 def converter_of_llama_cpp() -> list[str]:
     """The command that converts. Raises Misuse, saying how to get one."""
-    folders = [folder for folder in (os.environ.get(LLAMA_CPP),) if folder]
     for name in CONVERTERS:
-        for folder in folders:
-            if (script := Path(folder) / name).is_file():
-                return [sys.executable, str(script)]
+        if (folder := os.environ.get(LLAMA_CPP)) and (script := Path(folder) / name).is_file():
+            return [sys.executable, str(script)]
         if found := shutil.which(name):
             return [sys.executable, found] if name.endswith(".py") else [found]
     raise Misuse(

@@ -111,15 +111,11 @@ class MetricsFile(TrainerCallback):  # type: ignore[misc]
         line = {"step": state.global_step, "epoch": state.epoch, "time": round(time.time(), 3), **logs, **clocked}
         append_lines(self._file, [line])
         summary = measured_summary(line) if measured else self._summary(line)
-        _to_file_only(f"step {state.global_step}/{state.max_steps}  {summary}")
-
-
-def _to_file_only(text: str) -> None:
-    """To training.log, and to standard error only where no bar is drawn over it."""
-    record = LOGGER.makeRecord(LOGGER.name, logging.INFO, "", 0, text, (), None)
-    for handler in LOGGER.handlers:
-        if isinstance(handler, logging.FileHandler) or not sys.stderr.isatty():
-            handler.handle(record)
+        text = f"step {state.global_step}/{state.max_steps}  {summary}"
+        record = LOGGER.makeRecord(LOGGER.name, logging.INFO, "", 0, text, (), None)
+        for handler in LOGGER.handlers:  # to standard error only where no bar is drawn over it
+            if isinstance(handler, logging.FileHandler) or not sys.stderr.isatty():
+                handler.handle(record)
 
 
 class ProgressBar(TrainerCallback):  # type: ignore[misc]
@@ -144,9 +140,6 @@ class ProgressBar(TrainerCallback):  # type: ignore[misc]
             self._bar.update(self._task, summary=self._summary(logs))
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self.close()
-
-    def close(self) -> None:
         self._bar.stop()
 
 

@@ -12,7 +12,6 @@ import math
 import os
 import re
 import shutil
-import struct
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -111,7 +110,7 @@ def checkpoint_to_resume(folder: Path, resume: str, say: Say) -> Path | None:
         if why:
             raise Misuse(f"--resume {resume}: {why}")
         return Path(resume)
-    for checkpoint in sorted(_checkpoints(folder), key=_number_of, reverse=True):
+    for checkpoint in _checkpoints(folder):
         why = why_incomplete(checkpoint)
         if why is None:
             return checkpoint
@@ -121,13 +120,23 @@ def checkpoint_to_resume(folder: Path, resume: str, say: Say) -> Path | None:
 
 def newest_checkpoint(folder: Path, up_to: int) -> Path | None:
     """The whole checkpoint with the most steps done, of those with no more than so many."""
-    known = [entry for entry in _checkpoints(folder) if _number_of(entry) <= up_to and why_incomplete(entry) is None]
-    return max(known, key=_number_of, default=None)
+    known = (entry for entry in _checkpoints(folder) if _number_of(entry) <= up_to)
+    return next((entry for entry in known if why_incomplete(entry) is None), None)
 
 
-def step_of(checkpoint: Path) -> int:
-    """Steps done when it was written."""
-    return int(json.loads((checkpoint / "trainer_state.json").read_text())["global_step"])
+def _checkpoints(folder: Path) -> list[Path]:
+    """Those in a folder, whole or not, the newest first."""
+    found = [entry for entry in folder.glob("checkpoint-*") if re.fullmatch(r"checkpoint-[0-9]+", entry.name)]
+    return sorted((entry for entry in found if entry.is_dir()), key=_number_of, reverse=True)
+
+
+def _number_of(checkpoint: Path) -> int:
+    return int(checkpoint.name.rpartition("-")[2])
+
+
+def step_of(checkpoint: Path | None) -> int:
+    """Steps done when it was written; 0 where there is none."""
+    return int(json.loads((checkpoint / "trainer_state.json").read_text())["global_step"]) if checkpoint else 0
 
 
 def epochs_of(checkpoint: Path) -> int:
@@ -135,19 +144,10 @@ def epochs_of(checkpoint: Path) -> int:
     return int(json.loads((checkpoint / "trainer_state.json").read_text())["epoch"] or 0)
 
 
-_CHECKPOINT = re.compile(r"checkpoint-([0-9]+)")
-
-
-def _checkpoints(folder: Path) -> Iterable[Path]:
-    return (entry for entry in folder.glob("checkpoint-*") if entry.is_dir() and _CHECKPOINT.fullmatch(entry.name))
-
-
-def _number_of(checkpoint: Path) -> int:
-    return int(checkpoint.name.rpartition("-")[2])
-
-
 def why_incomplete(checkpoint: Path) -> str | None:
     """What a checkpoint lacks to be trained on from; None if nothing. Looks at lengths of files, not at weights."""
+    from safetensors import SafetensorError, safe_open
+
     if not checkpoint.is_dir():
         return "there is no such folder"
     try:
@@ -158,25 +158,13 @@ def why_incomplete(checkpoint: Path) -> str | None:
         if not zipfile.is_zipfile(checkpoint / name):
             return f"{name} is missing or torn"
     weights = [*checkpoint.glob("*.safetensors")]
-    torn = [file.name for file in weights if not _is_whole(file)]
-    if torn or not weights:
-        return f"{torn[0]} is torn" if torn else "it has no weights"
-    return None
-
-
-def _is_whole(file: Path) -> bool:
-    """A safetensors file says in its header how long it is."""
-    with file.open("rb") as handle:
-        start = handle.read(8)
-        if len(start) < 8:
-            return False
-        (length,) = struct.unpack("<Q", start)
+    for file in weights:
         try:
-            header = json.loads(handle.read(length))
-        except ValueError:
-            return False
-    ends = [int(entry["data_offsets"][1]) for name, entry in header.items() if name != "__metadata__"]
-    return file.stat().st_size == 8 + int(length) + max(ends, default=0)
+            with safe_open(file, framework="np"):  # its header says how long it is
+                pass
+        except SafetensorError:
+            return f"{file.name} is torn"
+    return None if weights else "it has no weights"
 
 
 # ------------------------------------------------------------------------------------------------------ JSON lines

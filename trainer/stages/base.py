@@ -278,7 +278,7 @@ def train_stage(config: RunConfig, folder: RunFolder, resume: str, wish: StopWis
     device = choose_device(config.model)
     options = stage.options(device, say)
     stage.check(data, options, device)
-    done = step_of(checkpoint) if checkpoint else 0
+    done = step_of(checkpoint)
     if is_leader():
         folder.forget_after(done)
         write_settings(config, options, folder, device)

@@ -134,7 +134,7 @@ class Rl(Stage[TrainConfig, Tasks]):
             checkpoint = checkpoint_to_resume(folder.path, "auto", run.say)
             if is_leader():
                 folder.path.mkdir(exist_ok=True)
-                folder.forget_after(step_of(checkpoint) if checkpoint else 0)
+                folder.forget_after(step_of(checkpoint))
             wait_for_all()
             run.say(f"warm start: supervised training from {start}")
             options, rows = stage.options(run.device, run.say), stage.read()
@@ -188,6 +188,8 @@ class Rl(Stage[TrainConfig, Tasks]):
             super().train_once(run, start, tokenizer)
 
     def make_trainer(self, run: RlRun, start: str, tokenizer: Any) -> Any:
+        from datasets import Dataset
+
         config, clock = self.config, StepClock()
         logging.getLogger(f"trl.trainer.{config.stage}_trainer").addFilter(_is_no_fault_report)
         file = CompletionsFile(run.folder.completions) if config.logging.completions else None
@@ -201,7 +203,10 @@ class Rl(Stage[TrainConfig, Tasks]):
             callbacks=[clock],
             metrics=MetricsFile(run.folder.metrics, grpo_summary, clock),
             args=self.rl_arguments(run.options, run.folder.path, len(examples)),
-            train_dataset=self._dataset(examples),
+            # Only prompts and ids: tests stay out of TRL's tables and warnings.
+            train_dataset=Dataset.from_list(
+                [{"prompt": render(config.prompt, one), "prompt_id": one.id} for one in examples]
+            ),
             processing_class=tokenizer,
         )
         graders = len(judges) - len(config.reward.models)
@@ -221,12 +226,6 @@ class Rl(Stage[TrainConfig, Tasks]):
 
     def after_steps(self, run: RlRun, trainer: Any) -> None:
         self._held_out.measure(trainer.model, AFTER)
-
-    def _dataset(self, examples: Iterable[Example]) -> Any:
-        """Only prompts and ids: tests stay out of TRL's tables and warnings."""
-        from datasets import Dataset
-
-        return Dataset.from_list([{"prompt": render(self.config.prompt, one), "prompt_id": one.id} for one in examples])
 
     def _fitting(self, run: RlRun, tokenizer: Any) -> Sequence[Example]:
         """The tasks whose prompts are short enough. Raises Misuse if none is."""

@@ -14,14 +14,14 @@ import hashlib
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from gradus.errors import Misuse
 from gradus.row_reader import Row
-from trainer.config import PromptConfig, SplitSource
-from trainer.data import DESCRIBING, named_rows
+from trainer.config import PromptConfig
+from trainer.data import DESCRIBING, named_rows, split
 from trainer.prompts import Message, Prompt, render_text
 from trainer.stages.settings import RowStage, SftStage
 
@@ -72,12 +72,12 @@ def load_rows(config: RowStage) -> Split:
         _refuse_two_forms([*train, *held_out])
         return Split(tuple(train), tuple(held_out), (*lost, *lost_too))
     _refuse_two_forms(train)
-    split = _drawn(train, lost, data, config.seed)
-    if not split.train:
+    parts = split(train, lambda one: _key([config.seed, one.prompt_key]), data.held_out)
+    if not parts[0]:
         raise Misuse(f"{data.dataset}: held_out {data.held_out} leaves no row to train on")
-    if data.held_out > 0 and not split.held_out:
-        raise Misuse(f"{data.dataset}: held_out {data.held_out} of {len(split.train)} rows is no row to measure on")
-    return split
+    if data.held_out > 0 and not parts[1]:
+        raise Misuse(f"{data.dataset}: held_out {data.held_out} of {len(train)} rows is no row to measure on")
+    return Split(*parts, tuple(lost))
 
 
 def read_samples(config: RowStage, dataset: str, limit: int | None = None) -> tuple[list[Sample], list[str]]:
@@ -114,7 +114,8 @@ class _Reader:
         _refuse_unusable_text(row)
         values = make(self, row)
         if "tools" in row.values and not _is_empty(row.values["tools"]):
-            values["tools"] = _tools(row)
+            # As JSON, the form in which tools of different rows fit into one column.
+            values["tools"] = json.dumps(_list_in(row, "tools", "tools"))
         asked = values.get("prompt", values.get("messages", [])[:-1] or values.get("text"))
         return Sample(row.where, values, _key(asked), _key(values))
 
@@ -139,13 +140,22 @@ def _answer(reader: _Reader, row: Row) -> Values:
             f"{row.where}: a row is prompt + completion (or solution), instruction + input + output, messages, or "
             f"text; this one {found}"
         )
-    return {"messages": _conversation, "text": _plain, "instruction": _alpaca, "prompt": _prompted}[layouts[0]](
-        reader, row
-    )
+    if layouts == ["messages"]:
+        return _conversation(reader, row)
+    if layouts == ["text"]:
+        return {"text": _text(row, "text")}
+    if layouts == ["instruction"]:
+        more = "" if _is_empty(row.values.get("input")) else f"\n\n{_text(row, 'input')}"
+        return _pairing(reader.rendered(_text(row, "instruction") + more), completion=_text(row, "output"))
+    answers = [name for name in ("completion", "solution") if name in given]
+    if len(answers) != 1:
+        raise Misuse(f"{row.where}: completion: {'and solution are both given' if answers else 'is missing or empty'}")
+    answer = _text_or_messages(row, answers[0])
+    return _pairing(reader.rendered(_asked(row)), completion=answer)
 
 
 def _conversation(reader: _Reader, row: Row) -> Values:
-    messages = _messages(row, "messages", row.values["messages"])
+    messages = _messages(row, "messages")
     if messages[-1]["role"] != "assistant":
         raise Misuse(f"{row.where}: messages: the last one is {messages[-1]['role']}'s, so there is no answer to learn")
     if len(messages) < 2:
@@ -155,25 +165,6 @@ def _conversation(reader: _Reader, row: Row) -> Values:
     if reader.whole_conversations:
         return {"messages": [*prompt, messages[-1]]}
     return {"prompt": prompt, "completion": [messages[-1]]}
-
-
-def _plain(reader: _Reader, row: Row) -> Values:
-    return {"text": _text(row, "text")}
-
-
-def _alpaca(reader: _Reader, row: Row) -> Values:
-    more = "" if _is_empty(row.values.get("input")) else f"\n\n{_text(row, 'input')}"
-    return _pairing(reader.rendered(_text(row, "instruction") + more), completion=_text(row, "output"))
-
-
-def _prompted(reader: _Reader, row: Row) -> Values:
-    given = [name for name in ("completion", "solution") if not _is_empty(row.values.get(name))]
-    if len(given) != 1:
-        raise Misuse(
-            f"{row.where}: completion: {'is missing or empty' if not given else 'and solution are both given'}"
-        )
-    answer = _text_or_messages(row, given[0])
-    return _pairing(reader.rendered(_asked(row)), completion=answer)
 
 
 # ------------------------------------------------------------------------------------------------------ preferences
@@ -187,26 +178,15 @@ def _pair(reader: _Reader, row: Row) -> Values:
         raise Misuse(f"{row.where}: chosen and rejected are the same, so there is nothing to prefer")
     if not _is_empty(row.values.get("prompt")):
         return _pairing(reader.rendered(_asked(row)), chosen=chosen, rejected=rejected)
-    return _with_shared_prompt(reader, row, chosen, rejected)
-
-
-def _with_shared_prompt(
-    reader: _Reader, row: Row, chosen: str | list[Message], rejected: str | list[Message]
-) -> Values:
     if isinstance(chosen, str) and isinstance(rejected, str):
         cut = _shared_chars(chosen, rejected)
         prompt: Prompt = chosen[:cut]
     else:
-        cut = _shared_messages(chosen, rejected)
+        cut = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(chosen, rejected, strict=False)))
         prompt = reader.rendered(list(chosen[:cut])) if cut else []  # type: ignore[arg-type]
     if not prompt or not chosen[cut:] or not rejected[cut:]:
         raise Misuse(f"{row.where}: prompt: is missing, and chosen and rejected do not begin alike and end differently")
     return {"prompt": prompt, "chosen": chosen[cut:], "rejected": rejected[cut:]}
-
-
-def _shared_messages(chosen: Sequence[Any], rejected: Sequence[Any]) -> int:
-    pairs = list(zip(chosen, rejected, strict=False))
-    return next((index for index, (one, other) in enumerate(pairs) if one != other), len(pairs))
 
 
 LAST_TURN = "\n\nAssistant:"
@@ -247,54 +227,48 @@ def _asked(row: Row) -> str | list[Message]:
 def _text_or_messages(row: Row, column: str) -> str | list[Message]:
     value = row.values.get(column)
     if isinstance(value, list) or (isinstance(value, str) and value.lstrip().startswith('[{"')):
-        return _messages(row, column, value)
+        return _messages(row, column)
     return _text(row, column)
 
 
 def _text(row: Row, column: str) -> str:
     value = row.values.get(column)
-    if not isinstance(value, str):
-        raise Misuse(f"{row.where}: {column}: is {'missing or empty' if value is None else 'not a text'}")
-    if not value.strip():
+    if value is not None and not isinstance(value, str):
+        raise Misuse(f"{row.where}: {column}: is not a text")
+    if not value or not value.strip():
         raise Misuse(f"{row.where}: {column}: is missing or empty")
     return value
 
 
-def _messages(row: Row, column: str, value: Any) -> list[Message]:
-    """Checked messages; a cell of a CSV file holds them as JSON."""
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except ValueError as error:
-            raise Misuse(f"{row.where}: {column}: is not JSON: {error}") from None
-    if not isinstance(value, list) or not value:
-        raise Misuse(f"{row.where}: {column}: is no list of messages")
-    return [_message(row, f"{column}[{number}]", item) for number, item in enumerate(value)]
-
-
-def _message(row: Row, where: str, item: Any) -> Message:
-    if not isinstance(item, Mapping):
-        raise Misuse(f"{row.where}: {where}: is no message with role and content")
-    if strangers := sorted(str(key) for key in item if key not in MESSAGE_KEYS):
-        raise Misuse(f"{row.where}: {where}: unknown key {strangers[0]}; known: {', '.join(MESSAGE_KEYS)}")
-    if item.get("role") not in ROLES:
-        raise Misuse(f"{row.where}: {where}: role {item.get('role')!r} is none of {', '.join(ROLES)}")
-    says = {key: value for key, value in item.items() if value is not None}
-    if not isinstance(says.get("content", ""), str) or not (says.get("content") or says.get("tool_calls")):
-        raise Misuse(f"{row.where}: {where}: content: is missing, empty or not a text")
-    return says
-
-
-def _tools(row: Row) -> str:
-    """As JSON, the form in which tools of different rows fit into one column."""
-    value = row.values["tools"]
+def _list_in(row: Row, column: str, what: str) -> list[Any]:
+    """The list in a column; a cell of a CSV file holds it as JSON."""
+    value = row.values.get(column)
     try:
-        tools = json.loads(value) if isinstance(value, str) else value
+        found = json.loads(value) if isinstance(value, str) else value
     except ValueError as error:
-        raise Misuse(f"{row.where}: tools: is not JSON: {error}") from None
-    if not isinstance(tools, list):
-        raise Misuse(f"{row.where}: tools: is no list of tools")
-    return json.dumps(tools)
+        raise Misuse(f"{row.where}: {column}: is not JSON: {error}") from None
+    if not isinstance(found, list):
+        raise Misuse(f"{row.where}: {column}: is no list of {what}")
+    return found
+
+
+def _messages(row: Row, column: str) -> list[Message]:
+    messages = []
+    for number, item in enumerate(_list_in(row, column, "messages")):
+        where = f"{row.where}: {column}[{number}]"
+        if not isinstance(item, Mapping):
+            raise Misuse(f"{where}: is no message with role and content")
+        if strangers := sorted(str(key) for key in item if key not in MESSAGE_KEYS):
+            raise Misuse(f"{where}: unknown key {strangers[0]}; known: {', '.join(MESSAGE_KEYS)}")
+        if item.get("role") not in ROLES:
+            raise Misuse(f"{where}: role {item.get('role')!r} is none of {', '.join(ROLES)}")
+        says = {key: value for key, value in item.items() if value is not None}
+        if not isinstance(says.get("content", ""), str) or not (says.get("content") or says.get("tool_calls")):
+            raise Misuse(f"{where}: content: is missing, empty or not a text")
+        messages.append(says)
+    if not messages:
+        raise Misuse(f"{row.where}: {column}: is no list of messages")
+    return messages
 
 
 def _is_empty(value: Any) -> bool:
@@ -343,15 +317,6 @@ def _refuse_overlap(train: Iterable[Sample], held_out: Iterable[Sample]) -> None
     for sample in held_out:
         if (same := trained.get(sample.whole_key)) is not None:
             raise Misuse(f"{sample.where}: is also at {same}; what is measured on must not be trained on")
-
-
-def _drawn(samples: list[Sample], lost: Iterable[str], data: SplitSource, seed: int) -> Split:
-    draws = {sample.prompt_key: _key([seed, sample.prompt_key]) for sample in samples}
-    ranked = sorted(draws, key=lambda key: draws[key])
-    kept_out = set(ranked[: round(data.held_out * len(ranked))])
-    held_out = tuple(sample for sample in samples if sample.prompt_key in kept_out)
-    train = tuple(sample for sample in samples if sample.prompt_key not in kept_out)
-    return Split(train, held_out, tuple(lost))
 
 
 def repeated(samples: Iterable[Sample]) -> int:
