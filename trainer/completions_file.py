@@ -33,8 +33,9 @@ class CompletionsFile:
         fits = len(advantages_B) == len(self._held)
         advantages: Sequence[float | None] = advantages_B if fits else [None] * len(self._held)
         held, self._held = self._with_further(self._held), []
-        records = ({**one, "advantage": advantage} for one, advantage in zip(held, advantages, strict=True))
-        append_lines(self._file, records)
+        if held:
+            records = ({**one, "advantage": advantage} for one, advantage in zip(held, advantages, strict=True))
+            append_lines(self._file, records)
 
     def _with_further(self, held: list[dict[str, Any]]) -> list[dict[str, Any]]:
         further, self._further = self._further, {}
@@ -45,11 +46,6 @@ class CompletionsFile:
             {**one, "services": {name: records[place] for name, records in whole.items()}}
             for place, one in enumerate(held)
         ]
-
-    def give_up(self) -> None:
-        """Write what is still held without advantages: the round ended before it had any."""
-        if self._held:
-            self.settle(())
 
 
 class WithAdvantages:
@@ -64,6 +60,6 @@ class WithAdvantages:
             if file is not None:
                 file.settle(output["advantages"].tolist())
         finally:
-            if file is not None:
-                file.give_up()
+            if file is not None:  # what is still held, where the round ended before it had advantages
+                file.settle(())
         return output

@@ -18,7 +18,9 @@ def render(config: PromptConfig, example: Example) -> Prompt:
     """The prompt for one task."""
     if isinstance(example.task, StoryTask):
         goal = example.task.sprint_goal or example.prompt
-        fields = {"sprint_goal": goal, "team_context": _as_lines(example.task.team_context)}
+        known = {name: _in_words(value) for name, value in example.task.team_context.items()}
+        lines = [f"{name.replace('_', ' ').capitalize()}: {words}" for name, words in known.items() if words]
+        fields = {"sprint_goal": goal, "team_context": "\n".join(lines) or UNKNOWN}
     else:
         fields = {name: getattr(example.task, name, None) or "" for name in ("signature", "module", "crate")}
     return render_text(config, example.prompt, fields)
@@ -50,13 +52,6 @@ _PLACES = re.compile(r"\{(prompt|signature|module|crate|sprint_goal|team_context
 def _filled(template: str, fields: Mapping[str, str]) -> str:
     # In one pass and not with str.format: code in templates and prompts is full of braces.
     return _PLACES.sub(lambda match: fields.get(match[1], ""), template)
-
-
-def _as_lines(context: Mapping[str, Any]) -> str:
-    """One line for each thing that is known of the team, in the order of the row."""
-    known = {name: _in_words(value) for name, value in context.items()}
-    lines = [f"{name.replace('_', ' ').capitalize()}: {words}" for name, words in known.items() if words]
-    return "\n".join(lines) or UNKNOWN
 
 
 def _in_words(value: Any) -> str:

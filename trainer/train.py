@@ -34,7 +34,13 @@ def main(
     `resume`: `auto` goes on from the newest whole checkpoint in the run folder, `never` starts anew and sets an
     earlier run aside, a path goes on from that checkpoint. Raises Misuse.
     """
-    _stay_quiet()
+    # No telemetry of libraries, none of their bars beside ours, unless a variable asks for them.
+    quiet = {
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+    os.environ.update({name: value for name, value in quiet.items() if name not in os.environ})
     wish = StopWish()
     with wish.listening():
         try:
@@ -80,11 +86,9 @@ def _run(settings: RunConfig, folder: RunFolder, resume: str, wish: StopWish) ->
             with held_back():
                 from trainer.stages.base import train_stage
             train_stage(settings, folder, resume, wish, say)
-        except GradingStopped as stopped:
-            say(f"stopped: {stopped}\nNothing ungraded was trained on. {_how_to_go_on(folder)}")
-            return EXIT_FAULTED
-        except GenerationStopped as stopped:
-            say(f"stopped: {stopped}\n{_how_to_go_on(folder)}")
+        except (GradingStopped, GenerationStopped) as stopped:
+            kept = "Nothing ungraded was trained on. " if isinstance(stopped, GradingStopped) else ""
+            say(f"stopped: {stopped}\n{kept}{_how_to_go_on(folder)}")
             return EXIT_FAULTED
         except StopRequested as stopped:
             say(f"{stopped}. {_how_to_go_on(folder)}")
@@ -104,13 +108,3 @@ def _how_to_go_on(folder: RunFolder) -> str:
     if checkpoint is None:
         return "No step was finished; start again with the same config."
     return f"Start again with the same config and output_dir to go on from {checkpoint.name}."
-
-
-def _stay_quiet() -> None:
-    """No telemetry of libraries, none of their bars beside ours; whoever wants them sets the variables."""
-    for name, value in (
-        ("HF_HUB_DISABLE_TELEMETRY", "1"),
-        ("HF_DATASETS_DISABLE_PROGRESS_BARS", "1"),
-        ("TOKENIZERS_PARALLELISM", "false"),
-    ):
-        os.environ.setdefault(name, value)

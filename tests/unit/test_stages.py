@@ -398,7 +398,7 @@ def test_the_log_says_how_a_run_ended(
         raise error
 
     config = stage("sft")
-    monkeypatch.setattr("trainer.stages.run.train_stage", fail)
+    monkeypatch.setattr("trainer.stages.base.train_stage", fail)
     with pytest.raises(type(error)):
         main(config)
     folder = Path(yaml.safe_load(config.read_text())["output_dir"])

@@ -26,9 +26,6 @@ from trainer.generation.weights import WeightsFolder
 from trainer.ranks import is_leader
 from trainer.run_folder import RunFolder
 
-ONLINE = (grpo_trainer, rloo_trainer)
-"""Each of TRL's trainers that generate has a name of its own for what talks to vLLM."""
-
 _OURS = {
     "n": "set grpo.num_generations",
     "max_tokens": "set grpo.max_completion_length",
@@ -105,13 +102,12 @@ def generating(config: GenerationConfig, folder: RunFolder, say: Callable[[str],
     if is_leader() and config.folder is None:
         shutil.rmtree(folder.weights, ignore_errors=True)  # a run that was killed left its own
     served = Served(config, WeightsFolder(config.folder or folder.weights, run), run, say)
-    # TRL has no other way to be given a backend of one's own that keeps its importance-sampling correction
+    # TRL has no other way to be given a backend of one's own that keeps its importance-sampling correction. Each of its
+    # trainers that generate has a name of its own for what talks to vLLM.
     own, ours = grpo_trainer.VLLMGeneration, partial(ServedGeneration, served=served)
-    for module in ONLINE:
-        module.VLLMGeneration = ours
+    grpo_trainer.VLLMGeneration = rloo_trainer.VLLMGeneration = ours
     try:
         yield served
     finally:
-        for module in ONLINE:
-            module.VLLMGeneration = own
+        grpo_trainer.VLLMGeneration = rloo_trainer.VLLMGeneration = own
         served.close()

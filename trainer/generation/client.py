@@ -175,14 +175,6 @@ class Client:
             return self._name in self._own_adapters()
         return self._server.weight_version() == self._name
 
-    def _ensure_current(self) -> None:
-        """A server that was started again holds what it read from disk: give it the weights of now once more."""
-        if self._written is None or self._is_current():
-            return
-        self._served.say(f"the vLLM server at {self._server.url} does not hold weights {self._name}: sending them")
-        self._load()
-        self._unverified = self._config.verify_sync != "never"
-
     def _verify(self, prompts: Sequence[Sequence[int]]) -> None:
         """Raises GenerationStopped when trainer and server do not give the same tokens the same probability."""
         probe = probe_of(prompts)
@@ -238,7 +230,11 @@ class Client:
         groups: dict[int, list[Sampled]],
     ) -> None:
         """Ask for the groups that are not there yet; keep them if the server held the weights of now all along."""
-        self._ensure_current()
+        if self._written is not None and not self._is_current():
+            # A server that was started again holds what it read from disk.
+            self._served.say(f"the vLLM server at {self._server.url} does not hold weights {self._name}: sending them")
+            self._load()
+            self._unverified = self._config.verify_sync != "never"
         if self._unverified:
             self._verify(prompts)
         new: dict[int, list[Sampled]] = {}

@@ -30,7 +30,11 @@ class ServedGeneration(VLLMGeneration):  # type: ignore[misc]
 
     def _init_vllm(self) -> None:
         adapter = self._wants_adapter()
-        self._refuse_blind_checks()
+        if self._is_sharded and self.served.config.verify_sync != "never":
+            raise Misuse(
+                "generation.verify_sync: no process holds the whole model (ZeRO-3 or FSDP), so none can compare it "
+                "with the server; set never, and watch sampling/sampling_logp_difference/max in metrics.jsonl"
+            )
         self._how: How = self._by_main(lambda: self._connected(adapter))
 
     def _connected(self, adapter: bool) -> How:
@@ -54,13 +58,6 @@ class ServedGeneration(VLLMGeneration):  # type: ignore[misc]
     def _is_sharded(self) -> bool:
         """Whether no process holds all of the weights."""
         return bool(self._dist.is_zero3 or self._dist.is_fsdp)
-
-    def _refuse_blind_checks(self) -> None:
-        if self._is_sharded and self.served.config.verify_sync != "never":
-            raise Misuse(
-                "generation.verify_sync: no process holds the whole model (ZeRO-3 or FSDP), so none can compare it "
-                "with the server; set never, and watch sampling/sampling_logp_difference/max in metrics.jsonl"
-            )
 
     def sync_weights(self) -> None:
         """Give the server the weights of this step. Every process walks through them: gathering is done together."""

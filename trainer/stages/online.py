@@ -6,7 +6,7 @@ judge could not judge no reward at all, whatever the others say of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,13 @@ class OnRewards(WithAdvantages, Resumable):
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         prompt_ids = [row["prompt_id"] for row in inputs]
         if self.served is not None:
-            self.served.on_group = self._sender(gather_object(prompt_ids))
+            all_ids = gather_object(prompt_ids)
+
+            def send(group: int, sampled: list[Sampled]) -> None:
+                texts = self.processing_class.batch_decode([one.ids_T for one in sampled], skip_special_tokens=True)
+                self._send_ahead([(all_ids[group * len(sampled)], text) for text in texts])
+
+            self.served.on_group = send
             output = super()._generate_and_score_completions(inputs)
             for name, value in self.served.metrics.items():
                 self._metrics["train"][f"generation/{name}"].append(value)
@@ -67,16 +73,6 @@ class OnRewards(WithAdvantages, Resumable):
         model = self.accelerator.unwrap_model(self.model_wrapped)
         with sent_as_they_end(model, self.processing_class, self.eos_token_ids, prompt_ids, self._send_ahead):
             return super()._generate_and_score_completions(inputs)
-
-    def _sender(self, prompt_ids_B: Sequence[str]) -> Callable[[int, list[Sampled]], None]:
-        """Sends each group of completions to the judges as the server is done with it."""
-
-        def send(group: int, sampled: list[Sampled]) -> None:
-            texts = self.processing_class.batch_decode([one.ids_T for one in sampled], skip_special_tokens=True)
-            prompt_id = prompt_ids_B[group * len(sampled)]
-            self._send_ahead([(prompt_id, text) for text in texts])
-
-        return send
 
     def _send_ahead(self, ended: list[tuple[str, str]]) -> None:
         for judge in self.asked_early:

@@ -72,20 +72,6 @@ class Curriculum(Dataset[dict[str, Any]]):
         return self._order[1]
 
 
-class Blocks(Dataset[dict[str, Any]]):
-    """The first blocks of what is measured on."""
-
-    def __init__(self, ids: Ids, length: int) -> None:
-        self._ids = ids
-        self._length = length
-
-    def __len__(self) -> int:
-        return len(self._ids) // self._length
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        return as_sample(self._ids[index * self._length : (index + 1) * self._length])
-
-
 def as_sample(ids: Ids) -> dict[str, Any]:
     ids_T = torch.from_numpy(np.asarray(ids, dtype=np.int64))
     return {"input_ids": ids_T, "labels": ids_T.clone()}
@@ -145,14 +131,15 @@ class Pretrain(Stage[PretrainStage, Tokens | None]):
         for phase, passes in zip(data.curriculum, curriculum.passes(), strict=True):
             if passes > 1:
                 run.say(f"the {phase.steps} steps on blocks of {phase.length} see the data {passes:.1f} times")
-        measured = Blocks(run.data.held_out.read(0, data.eval_blocks * data.longest), data.longest)
+        blocks = min(data.eval_blocks, len(run.data.held_out) // data.longest)
+        measured = run.data.held_out.read(0, blocks * data.longest).reshape(-1, data.longest)
         return self.made(
             run,
             _trainer,
             start,
             args=args,
             train_dataset=curriculum,
-            eval_dataset=measured if len(measured) else None,
+            eval_dataset=[as_sample(block) for block in measured] or None,
             processing_class=tokenizer,
             data_collator=default_data_collator,
         )

@@ -79,7 +79,12 @@ class Rl(Stage[TrainConfig, Tasks]):
             (run.folder.held_out_tasks, run.data.held_out),
         ):
             file.unlink(missing_ok=True)
-            append_lines(file, [_as_row(example) for example in examples])
+            rows: list[dict[str, Any]] = []
+            for one in examples:
+                rows.append({"id": one.id, "kind": one.kind, "prompt": one.prompt, "solution": one.solution})
+                if one.task is not None:
+                    rows[-1]["task"] = one.task.model_dump(mode="json", exclude_defaults=True)
+            append_lines(file, rows)
 
     # ------------------------------------------------------------------------------------------------------- options
 
@@ -191,7 +196,10 @@ class Rl(Stage[TrainConfig, Tasks]):
         from datasets import Dataset
 
         config, clock = self.config, StepClock()
-        logging.getLogger(f"trl.trainer.{config.stage}_trainer").addFilter(_is_no_fault_report)
+        # TRL prints a whole row for every fault; we count faults and record them.
+        logging.getLogger(f"trl.trainer.{config.stage}_trainer").addFilter(
+            lambda record: "All reward functions returned None" not in record.getMessage()
+        )
         file = CompletionsFile(run.folder.completions) if config.logging.completions else None
         examples = self._fitting(run, tokenizer)
         self._models = self._models or [open_reward_model(model, run.device) for model in config.reward.models]
@@ -264,15 +272,3 @@ def ready_grader(config: RewardConfig, timeout_s: float, place: str = "reward") 
         raise Misuse(f"{place}.rubric: {info.grader} has no {config.rubric}; it has: {', '.join(info.rubrics)}")
     rubric = config.rubric or info.rubrics[0]
     return f"{info.grader} at {', '.join(config.urls)}, rubric {rubric}, {info.slots} slots"
-
-
-def _as_row(example: Example) -> dict[str, Any]:
-    row = {"id": example.id, "kind": example.kind, "prompt": example.prompt, "solution": example.solution}
-    if example.task is None:
-        return row
-    return {**row, "task": example.task.model_dump(mode="json", exclude_defaults=True)}
-
-
-def _is_no_fault_report(record: logging.LogRecord) -> bool:
-    """TRL prints a whole row for every fault; we count faults and record them."""
-    return "All reward functions returned None" not in record.getMessage()
