@@ -53,7 +53,7 @@ def _made(model_type: str, folder: Path, auto_class: Any, **more: Any) -> Path:
     import torch
     from transformers import AutoConfig
 
-    from trainer.architecture import train_tokenizer
+    from trainer.fresh import train_tokenizer
 
     tokenizer = train_tokenizer(["let f x = x + 1", "(* add 1 *)"], FreshModel(vocab_size=300))
     tokenizer.model_max_length = SIZES["max_position_embeddings"]

@@ -21,7 +21,7 @@ def starting_point(config: ModelConfig, folder: Path, texts: Iterable[str], seed
     if not config.is_fresh:
         return config.name
     if is_leader() and not folder.exists():
-        from trainer.architecture import make_fresh_model
+        from trainer.fresh import make_fresh_model
 
         with written_whole(folder) as made:
             make_fresh_model(config.name.removeprefix("fresh:"), config.fresh, texts, made, seed)

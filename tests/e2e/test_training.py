@@ -72,7 +72,7 @@ def service(worker: type[EchoWorker]) -> Iterator[str]:
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Qwen2's architecture with a chat template, three orders of magnitude smaller, saved as a hub model is."""
     from trainer.config import FreshModel
-    from trainer.architecture import make_fresh_model
+    from trainer.fresh import make_fresh_model
 
     folder = tmp_path_factory.mktemp("models") / "qwen2"
     sizes = FreshModel(hidden_size=32, intermediate_size=64, layers=1, heads=2, kv_heads=1, vocab_size=300)

@@ -338,10 +338,10 @@ def test_each_turn_is_asked_for_once(tmp_path: Path, changed: Json) -> None:
 
 @pytest.mark.training
 def test_a_model_here_is_told_its_tools_and_its_signs_are_kept(tmp_path: Path) -> None:
-    from trainer.architecture import make_fresh_model
     from trainer.config import FreshModel
     from trainer.evaluate.local import draw
     from trainer.evaluate.preparing import load
+    from trainer.fresh import make_fresh_model
     from trainer.prompts import token_ids
 
     folder = tmp_path / "model"

@@ -296,8 +296,8 @@ def test_a_server_of_several_models_wants_to_be_told_which(tasks: Path, tmp_path
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from trainer.architecture import make_fresh_model
     from trainer.config import FreshModel
+    from trainer.fresh import make_fresh_model
 
     folder = tmp_path_factory.mktemp("run") / "final"
     sizes = FreshModel(hidden_size=32, intermediate_size=64, layers=1, heads=2, kv_heads=1, head_dim=16, max_length=40)

@@ -19,7 +19,7 @@ TEXT = "let f x = x + 1\nlet g y = f (f y)\n"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from trainer.architecture import make_fresh_model
+    from trainer.fresh import make_fresh_model
 
     path = tmp_path_factory.mktemp("model")
     sizes = FreshModel(hidden_size=32, intermediate_size=64, layers=2, heads=2, kv_heads=1, head_dim=16, max_length=64)

@@ -367,8 +367,8 @@ def test_a_file_of_turns_that_is_not_ours_is_refused(tasks: Path, tmp_path: Path
 
 @pytest.mark.training
 def test_a_model_here_is_asked_again_until_its_window_is_full(tmp_path: Path, tasks: Path, service: Service) -> None:
-    from trainer.architecture import make_fresh_model
     from trainer.config import FreshModel
+    from trainer.fresh import make_fresh_model
 
     folder = tmp_path / "run" / "final"
     sizes = FreshModel(hidden_size=32, intermediate_size=64, layers=1, heads=2, kv_heads=1, head_dim=16, max_length=200)

@@ -32,8 +32,8 @@ class VllmClient:
 
 
 def test_the_server_writes_every_completion_and_refuses_long_prompts(tmp_path: Path) -> None:
-    from trainer.architecture import train_tokenizer
     from trainer.config import FreshModel
+    from trainer.fresh import train_tokenizer
     from trainer.held_out import GenerationServer
 
     tokenizer = train_tokenizer(["let f x = abc", "abc"], FreshModel())

@@ -24,7 +24,7 @@ FORGERIES = {
 
 
 def tokenizer(**more: Any) -> Any:
-    from trainer.architecture import train_tokenizer
+    from trainer.fresh import train_tokenizer
 
     made = train_tokenizer(["let f x = x + 1", "add 1"], FreshModel(vocab_size=300))
     for name, value in more.items():

@@ -21,8 +21,8 @@ VOCABULARY = 300
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
-    from trainer.architecture import train_tokenizer
     from trainer.config import FreshModel
+    from trainer.fresh import train_tokenizer
 
     return train_tokenizer(["let f x = x + 1"], FreshModel(vocab_size=VOCABULARY))
 

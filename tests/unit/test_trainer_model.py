@@ -17,7 +17,7 @@ CPU_DEFAULTS = {"use_cpu": True, "bf16": False, "gradient_checkpointing": False,
 
 @pytest.fixture(scope="module")
 def tiny() -> tuple[Any, Any]:
-    from trainer.architecture import build_model, train_tokenizer
+    from trainer.fresh import build_model, train_tokenizer
 
     sizes = FreshModel(hidden_size=32, intermediate_size=64, layers=1, heads=2, kv_heads=1, vocab_size=300)
     tokenizer = train_tokenizer(["let f x = x + 1", "(* add 1 *)"], sizes)
@@ -80,7 +80,7 @@ def test_a_device_that_is_not_there_is_refused() -> None:
 
 
 def test_the_demo_model_has_0_6_million_parameters_and_loses_no_text() -> None:
-    from trainer.architecture import build_model, train_tokenizer
+    from trainer.fresh import build_model, train_tokenizer
 
     rows = [row["prompt"] + row["completion"] for row in demo_rows("demo:ocaml/warm-start")]
     tokenizer = train_tokenizer(rows[:2000], FreshModel())
@@ -91,7 +91,7 @@ def test_the_demo_model_has_0_6_million_parameters_and_loses_no_text() -> None:
 
 
 def test_an_architecture_that_is_not_offered_is_refused(tiny: tuple[Any, Any]) -> None:
-    from trainer.architecture import build_model
+    from trainer.fresh import build_model
 
     with pytest.raises(Misuse, match="there is no fresh:gpt2; there are: fresh:qwen2, fresh:qwen3"):
         build_model("gpt2", FreshModel(), tiny[1], seed=1)

@@ -132,7 +132,7 @@ def tied_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def make_model(folder: Path, *, tied: bool) -> Path:
-    from trainer.architecture import build_model, train_tokenizer
+    from trainer.fresh import build_model, train_tokenizer
 
     sizes = FreshModel(hidden_size=64, intermediate_size=128, layers=2, heads=2, kv_heads=1, vocab_size=300)
     tokenizer = train_tokenizer(["let f x = x + 1", "(* add 1 *)"], sizes)
