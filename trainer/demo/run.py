@@ -110,8 +110,11 @@ def _demo(run_dir: Path, quick: bool, vllm: Path | None, console: Console, start
         if vllm is not None:
             console.print("   A vLLM server is started on what the warm start leaves, and writes GRPO's completions.")
             config, more = VLLM_CONFIG, [*more, "--generation.url", services.start_vllm(vllm, run_dir / "warm_start")]
-        with held_back():
+        with held_back():  # a signal during this import, which takes seconds, ends the demo right after it
+            from transformers.utils import logging
+
             from trainer.train import main as train
+        logging.disable_progress_bar()
         try:
             status = train(configs() / "train" / config, ["--output_dir", str(run_dir), "--reward.urls", url, *more])
         except Misuse as misuse:
