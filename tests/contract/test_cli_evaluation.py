@@ -195,7 +195,9 @@ def test_samples_are_written_for_rows_of_every_kind(gradus: Cli, tmp_path: Path)
     with OpenAiLike(lambda *_: refused(500)).serving() as like:
         again = gradus("sample", prompts, "--endpoint", like.url, "--samples", "2", "--out", out)
         assert (again.status, like.requests) == (0, [])
-        lost = gradus("sample", prompts, "--endpoint", like.url, "--attempts", "1", "--out", tmp_path / "lost.jsonl")
+        lost = gradus(
+            "sample", prompts, "--endpoint", like.url, "--set", "attempts=1", "--out", tmp_path / "lost.jsonl"
+        )
     assert lost.status == 3
     assert "2 of 2 completions were not written: 2 x server; the last: 500: no" in lost.err
 
@@ -223,10 +225,9 @@ def test_bad_prompts_are_named_and_nothing_is_asked(gradus: Cli, tmp_path: Path)
         (["eval", "tasks.jsonl"], "give MODEL and TASKS"),
         (["eval", "a", "b", "--model", "c"], "give MODEL and TASKS"),
         (["eval", "x.jsonl", "--endpoint", "not a url"], "is not an endpoint"),
-        (["eval", "x.jsonl", "--endpoint", "http://h/v1", "--body", "{"], "--body: is not JSON"),
-        (["eval", "x.jsonl", "--endpoint", "http://h/v1", "--body", "[1]"], "--body: is no JSON object"),
-        (["eval", "m", "--perplexity", "f.txt", "--endpoint", "http://h/v1"], "needs a local model"),
-        (["eval", "m", "x", "--perplexity", "f.txt"], "takes one model"),
+        (["eval", "x.jsonl", "--endpoint", "http://h/v1", "--set", "body={"], "--set: body: "),
+        (["eval", "x.jsonl", "--endpoint", "http://h/v1", "--set", "body=[1]"], "--set: body: "),
+        (["eval", "x.jsonl", "--endpoint", "http://h/v1", "--top-p", "0.9"], "--set"),
         (["sample"], "give MODEL and PROMPTS"),
         (["compare", "nowhere", "nowhere"], "cannot be read"),
         (["compare", "nowhere", "nowhere", "--mode", "often"], "there are sampled and greedy"),

@@ -280,11 +280,12 @@ def progress_bar(console: Console) -> Iterator[OnProgress]:
         yield on_progress
 
 
-def troubles(records: Sequence[Record]) -> Iterator[str]:
-    """What was not written and not judged, in a line each: how many of which kind, and the last message."""
+def say_troubles(console: Console, records: Sequence[Record]) -> None:
+    """Print what was not written and not judged, in a line each: how many of which kind, and the last message."""
     for what, column in (("were not written", "error"), ("could not be judged", "fault")):
         found = [record[column] for record in records if record.get(column) is not None]
         kinds = Counter(trouble["kind"] for trouble in found).most_common()
         if found:
             counts = ", ".join(f"{count} x {kind}" for kind, count in kinds)
-            yield f"{len(found)} of {len(records)} completions {what}: {counts}; the last: {found[-1]['message']}"
+            line = f"gradus: {len(found)} of {len(records)} completions {what}: {counts}; the last: "
+            console.print(line + found[-1]["message"], highlight=False, markup=False, soft_wrap=True)

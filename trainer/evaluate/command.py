@@ -16,7 +16,7 @@ from rich.table import Table
 from gradus.descriptions import GraderDescription, description_of
 from gradus.tasks import TASKS
 from trainer.config import TrainConfig
-from trainer.evaluate.collect import OnProgress, collect, collect_turns, progress_bar, refuse_turns, troubles
+from trainer.evaluate.collect import OnProgress, collect, collect_turns, progress_bar, refuse_turns, say_troubles
 from trainer.evaluate.exports import junit_of, table_of
 from trainer.evaluate.figures import Turns
 from trainer.evaluate.judging import Judge
@@ -68,8 +68,7 @@ def main(asked: Asked, tasks: Path, grader: str, judge: Judge, out: Path, rubric
     evaluation = evaluation_of(records, plan, description, name=out.resolve().name, duration_s=took_s, later=later)
     write_results(folder, evaluation, records, later)
     Console().print(table_for_terminal(evaluation))
-    for line in troubles([*records, *later]):
-        console.print(f"gradus: {line}", highlight=False, markup=False, soft_wrap=True)
+    say_troubles(console, [*records, *later])
     print(folder.results)
     return EXIT_FAULTED if evaluation.faulted or evaluation.unwritten or evaluation.broken else EXIT_GRADED
 

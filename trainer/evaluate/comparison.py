@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -30,7 +30,6 @@ from trainer.evaluate.store import write_text
 from trainer.evaluate.verdicts import PASSED, code_of, rank_of, typical_of
 from trainer.languages import language_of
 
-SCHEMA: Literal["gradus/comparison@1"] = "gradus/comparison@1"
 MODES: tuple[Mode, ...] = ("sampled", "greedy")
 FROZEN_BELOW = 0.05
 """A task that failed both times at the same stage is frozen when its reward moved by less."""
@@ -128,7 +127,7 @@ class Shift(Part):
 
 
 class Comparison(Part):
-    schema_: Literal["gradus/comparison@1"] = Field(SCHEMA, alias="schema")
+    schema_: Literal["gradus/comparison@1"] = Field("gradus/comparison@1", alias="schema")
     mode: Mode
     before: Side
     after: Side
@@ -155,8 +154,6 @@ class Comparison(Part):
     imperative: Shift | None
     problems: tuple[Change, ...]
     """The largest gains first, the largest losses last."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ NO_WIDTH = "no interval: a bootstrap needs two tasks"
 
 
 class Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True)
 
 
 class Rate(Part):

@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Literal
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from gradus.descriptions import GraderDescription, description_of
 from gradus.errors import Misuse
@@ -28,8 +28,6 @@ from trainer.evaluate.plan import Mode, Plan
 from trainer.evaluate.store import stored_rows, write_lines, write_text
 from trainer.evaluate.verdicts import cause_of, grader_of, is_judged, outcome_stage, typical_of
 from trainer.rewards import Record
-
-SCHEMA: Literal["gradus/evaluation@1"] = "gradus/evaluation@1"
 
 
 class ProblemFigures(Part):
@@ -90,7 +88,7 @@ class Measurement(Part):
 class Evaluation(Part):
     """One model on one set of tasks."""
 
-    schema_: Literal["gradus/evaluation@1"] = Field(SCHEMA, alias="schema")
+    schema_: Literal["gradus/evaluation@1"] = Field("gradus/evaluation@1", alias="schema")
     name: str
     created: str
     """UTC, ISO 8601."""
@@ -115,8 +113,6 @@ class Evaluation(Part):
     top_p: float | None = None
     grader_description: GraderDescription | None = None
     """The grader's description; None in files of earlier versions."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True)
 
     def measured(self, mode: Mode) -> Measurement | None:
         return next((found for found in self.measurements if found.mode == mode), None)

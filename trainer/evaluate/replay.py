@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -32,7 +32,6 @@ from trainer.evaluate.verdicts import cause_of
 from trainer.rewards import Record, clean, outcome_of, text_of, with_opening
 from trainer.run_folder import RunFolder
 
-SCHEMA: Literal["gradus/replay@1"] = "gradus/replay@1"
 ROUNDING = 1e-6
 """Rewards are rounded to this many places on the wire."""
 HANDFUL = 256
@@ -58,7 +57,7 @@ class Change(Part):
 
 
 class Replay(Part):
-    schema_: Literal["gradus/replay@1"] = Field(SCHEMA, alias="schema")
+    schema_: Literal["gradus/replay@1"] = Field("gradus/replay@1", alias="schema")
     grader: str
     """The revision that judged now."""
     old_graders: tuple[str, ...]
@@ -71,8 +70,6 @@ class Replay(Part):
     faulted_now: int
     by_reason: dict[str, int]
     changed: tuple[Change, ...]
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -203,6 +203,25 @@ def stored_rows(file: Path) -> Iterator[Row]:
         rows.pop()
     for row in rows:
         yield row.checked()
+
+
+def non_empty_rows(file: Path) -> Iterator[Row]:
+    """The rows of a file, checked. Raises Misuse for one that cannot be read, and where there is none."""
+    row = None
+    for row in read_rows(file):
+        yield row.checked()
+    if row is None:
+        raise Misuse(f"{file}: holds no rows")
+
+
+def is_chat(value: Any, roles: Collection[str] | None = None) -> bool:
+    """Whether a stored value is messages, each with a content and a role: one of `roles`, where these are given."""
+    return isinstance(value, list) and all(
+        isinstance(turn, Mapping)
+        and isinstance(turn.get("content"), str)
+        and ("role" in turn if roles is None else turn.get("role") in roles)
+        for turn in value
+    )
 
 
 def write_tasks(path: Path, problems: Iterable[Problem]) -> None:

@@ -97,11 +97,11 @@ class TrainStage(Stage):
 
 
 class EvalStage(Stage):
-    """`gradus eval MODEL TASKS`; or, without a grader, its perplexity on a text, what it calls, what it declines."""
+    """`gradus eval MODEL TASKS`; or, without a grader, `gradus eval-perplexity`, `eval-tools` or `eval-refusals`."""
 
     GOES_ON: ClassVar[bool] = True
     FILES: ClassVar[tuple[str, ...]] = ("model", "tasks", "perplexity", "calls", "declines")
-    TAKEN: ClassVar[tuple[str, ...]] = ("out", "url", "model", "grader", "perplexity", "calls", "declines", "fresh")
+    TAKEN: ClassVar[tuple[str, ...]] = ("out", "url", "model", "grader", "fresh")
 
     kind: Literal["eval"]
     model: str
@@ -122,7 +122,7 @@ class EvalStage(Stage):
         return self
 
     def _ungraded(self) -> dict[str, str | None]:
-        """What is measured without a grader, by the command's options."""
+        """The data of each measurement without a grader."""
         return {"perplexity": self.perplexity, "calls": self.calls, "declines": self.declines}
 
     @property
@@ -130,9 +130,9 @@ class EvalStage(Stage):
         return self.tasks is not None
 
     def outputs(self, folder: Path) -> dict[str, Path]:
-        for option, data in self._ungraded().items():
+        for name, data in self._ungraded().items():
             if data is not None:
-                return {"results": folder / f"{option}.json"}
+                return {"results": folder / f"{name}.json"}
         return {
             "folder": folder,
             "results": folder / "results.json",
@@ -142,9 +142,10 @@ class EvalStage(Stage):
 
     def command(self, folder: Path, service: str | None) -> list[str]:
         to = ["--out", str(folder), *_as_options(self.options)]
-        for option, data in self._ungraded().items():
+        commands = {"perplexity": "eval-perplexity", "calls": "eval-tools", "declines": "eval-refusals"}
+        for name, data in self._ungraded().items():
             if data is not None:
-                return ["eval", self.model, f"--{option}", data, *to]
+                return [commands[name], self.model, data, *to]
         assert self.tasks is not None
         graded = ["--url", service] if service is not None else []
         return ["eval", self.model, self.tasks, "--grader", self.grader, *graded, *to]
