@@ -16,11 +16,6 @@ def configs() -> Path:
     return folder
 
 
-def theme_css() -> str:
-    """The style sheet that the report of a run and the live page share."""
-    return (Path(__file__).parent / "theme.css").read_text(encoding="utf-8")
-
-
 def cache() -> Path:
     """Where things built on this machine are kept: $GRADUS_CACHE_DIR, else the user's cache folder."""
     if chosen := os.environ.get("GRADUS_CACHE_DIR"):

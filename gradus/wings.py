@@ -5,6 +5,7 @@
 | `gradus.commands` | `register(app)`: adds a wing's commands to the command line |
 | `gradus.menu` | tuple of `gradus.interactive.MenuItem` |
 | `gradus.doctor` | `signs(redis)`: iterator of `gradus.doctor.Check` |
+| `gradus.reports` | `write_report(out, folders, compare)`: the page of a run, evaluation or comparison as a file |
 | `gradus.local` | `open_local(grader, config, slots)`: a `gradus.local.LocalGrader` |
 """
 

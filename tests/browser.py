@@ -170,6 +170,7 @@ return [...document.querySelectorAll("*")].filter((one) => {
 
 FOREIGN = """
 const added = [...document.querySelectorAll("img, iframe, object, embed, [onload], [onerror]")];
-return [...added, ...[...document.scripts].slice(1)].map((one) => one.outerHTML.slice(0, 80));
+const scripts = [...document.scripts].filter((one) => one.type !== "application/json");
+return [...added, ...scripts.slice(1)].map((one) => one.outerHTML.slice(0, 80));
 """
 """JavaScript that lists what only the texts of a run could have put into one of our pages: they have one script."""

@@ -18,10 +18,9 @@ from services.event_loop import run
 
 @contextmanager
 def quick_looks() -> Iterator[None]:
-    """Servers started meanwhile look at runs ten times a second, for new runs five times, at graders once."""
+    """Servers started meanwhile look at runs ten times a second, for new runs five times."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("services.dashboard.poller.LOOK_EVERY_S", 0.1)
-        patch.setattr("services.dashboard.poller.ASK_EVERY_S", 1.0)
         patch.setattr("services.dashboard.runs.SEARCH_EVERY_S", 0.2)
         yield
 
@@ -29,8 +28,8 @@ def quick_looks() -> Iterator[None]:
 class LivePage:
     """`gradus dashboard` over a folder, on a free port of this machine."""
 
-    def __init__(self, folder: Path, api: str | None = None, port: int = 0, **options: Any) -> None:
-        self._folder, self._api, self._port, self._options = folder, api, port, options
+    def __init__(self, folder: Path, port: int = 0, **options: Any) -> None:
+        self._folder, self._port, self._options = folder, port, options
         self._ready = threading.Event()
         self.url = ""
 
@@ -52,9 +51,7 @@ class LivePage:
 
     async def _run(self) -> None:
         self.loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
-        serving = serve(
-            self._folder, self._api, port=self._port, stop=self._stopping, on_ready=self._on_ready, **self._options
-        )
+        serving = serve(self._folder, port=self._port, stop=self._stopping, on_ready=self._on_ready, **self._options)
         await serving
 
 

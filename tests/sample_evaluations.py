@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any
 
-from report_runs import MACHINE, RIGHT, STUCK, UNTYPED, WRONG, XSS, Result, record_of, verdict
+from report_runs import MACHINE, RIGHT, STUCK, UNTYPED, WRONG, XSS, Result, lines, record_of, verdict
 
 from gradus.contract import Diagnostic, Faulted, Stage, faulted
 from gradus.errors import FaultKind
@@ -43,6 +44,14 @@ def hostile_evaluation() -> tuple[Evaluation, list[Record]]:
     lost = {**records[-1], "prompt_id": "lost", "status": "generation_error", "fault": None, "completion": ""}
     records.append({**lost, "error": {"kind": XSS, "message": XSS}})
     return evaluation_of(XSS, records, model=XSS, tasks=XSS), records
+
+
+def stored(folder: Path, found: Evaluation, records: list[Record]) -> Path:
+    """The folder, with what `gradus eval` leaves in it for readers."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "results.json").write_text(found.model_dump_json(by_alias=True))
+    lines(folder / "completions.jsonl", records)
+    return folder
 
 
 def evaluation_of(name: str, records: list[Record], *, turns: int = 1, **changed: Any) -> Evaluation:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
+from gradus.errors import Misuse
 from trainer.config import RunConfig
 from trainer.ranks import is_leader
 from trainer.run_folder import RunFolder, checkpoint_to_resume
@@ -87,6 +89,13 @@ def _run(settings: RunConfig, folder: RunFolder, resume: str, wish: StopWish) ->
         except StopRequested as stopped:
             say(f"{stopped}. {_how_to_go_on(folder)}")
             return stopped.exit_status
+        except Exception as error:
+            # The command line says it on standard error; the log has it for those who look later.
+            end = "refused" if isinstance(error, Misuse) else "crashed"
+            if is_leader():
+                with folder.log.open("a", encoding="utf-8") as log:
+                    log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {end}: {error}\n")
+            raise
     return EXIT_DONE
 
 

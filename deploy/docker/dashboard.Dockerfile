@@ -40,4 +40,4 @@ VOLUME /runs
 EXPOSE 8080
 HEALTHCHECK --interval=15s --timeout=3s --start-period=20s --retries=4 \
   CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8080/healthz', timeout=2)"]
-CMD ["gradus", "dashboard", "--runs", "/runs", "--api", "http://api:8000", "--host", "0.0.0.0", "--port", "8080"]
+CMD ["gradus", "dashboard", "--runs", "/runs", "--host", "0.0.0.0", "--port", "8080"]

@@ -1,4 +1,4 @@
-"""`gradus dashboard`: the live page."""
+"""`gradus dashboard`."""
 
 from __future__ import annotations
 
@@ -13,19 +13,17 @@ from gradus.console import log_line
 
 def dashboard(
     runs: Annotated[Path, typer.Option(help="Folder of run folders, or one run folder")] = Path("runs"),
-    api: Annotated[str | None, typer.Option(help="The grading API, for queue and graders: http://host:8000")] = None,
     host: Annotated[str, typer.Option(help="Address to listen on")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free port")] = 8080,
     token_file: Annotated[Path | None, typer.Option(help="Holds the token that those who look must have")] = None,
 ) -> None:
-    """Serve a live page of runs and graders, and the runs' newest values for Prometheus at /metrics.
+    """Serve a live page of runs and evaluations, and the runs' newest values for Prometheus at /metrics.
 
-    On another address than this machine's own it asks for a token, from --token-file or GRADUS_DASHBOARD_TOKEN. An API
-    key for --api is taken from GRADUS_API_KEY.
+    On another address than this machine's own it asks for a token, from --token-file or GRADUS_DASHBOARD_TOKEN.
 
     \b
     gradus dashboard                                        # http://127.0.0.1:8080, everything in runs/
-    gradus dashboard --runs /data/runs --api http://127.0.0.1:8000
+    gradus dashboard --runs /data/runs
     gradus dashboard --host 0.0.0.0 --token-file token.txt
     """
     from services.dashboard.auth import OPEN_VARIABLE, TOKEN_VARIABLE, checked_token, token_of_file
@@ -41,12 +39,10 @@ def dashboard(
         log_line(f"gradus: {runs} is not there yet; runs are shown as they appear")
     serving = serve(
         runs,
-        api,
         host,
         port,
         token=token,
         allow_anonymous=os.environ.get(OPEN_VARIABLE, "").lower() in ("1", "true", "yes"),
-        api_key=os.environ.get("GRADUS_API_KEY"),
-        on_ready=lambda url: log_line(f"gradus: the live page is at {url}"),
+        on_ready=lambda url: log_line(f"gradus: the dashboard is at {url}"),
     )
     run(serving)

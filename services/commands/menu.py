@@ -20,7 +20,7 @@ OFFERS = (
     MenuItem(
         60,
         "dashboard",
-        "a live page of runs and graders",
+        "a live page of runs and evaluations",
         lambda answers: ["dashboard", "--runs", *answers],
         (Question("Folder of runs", default="runs"),),
     ),

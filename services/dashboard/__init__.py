@@ -1,5 +1,5 @@
-"""The live page: what runs do now, read from their folders, and what the graders do, asked of the API.
+"""The dashboard and the reports: one page over folders of runs and of `gradus eval`, live or as one file.
 
-It reads and never writes, imports no trainer, and takes nothing in a run folder for true but its size: completions and
-files are what models and other programs wrote.
+Imports no trainer, and takes nothing in a folder for true but its size: completions and files are what models and other
+programs wrote.
 """

@@ -1,13 +1,11 @@
-"""`create_app`: the routes of the live page, a few lines each. Nothing can be changed through any of them."""
+"""`create_app`: the routes of the dashboard, a few lines each. Nothing can be changed through any of them."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from importlib import resources
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -18,39 +16,24 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from gradus.resources import theme_css
 from services.dashboard.auth import ENTER, AuthMiddleware, TokenVerifier, entered
+from services.dashboard.document import escaped_json, live_page, page_file, script, style
 from services.dashboard.jsonl_tail import Json
 from services.dashboard.poller import LiveState
 from services.dashboard.prometheus import exposition
 from services.dashboard.run import FollowedRun
-from services.dashboard.views import detail_of, group_of, summary_of, wanted_group
+from services.dashboard.views import detail_of, examples_of, group_of, summary_of, wanted_group
 
-PAGE = resources.files("services.dashboard").joinpath("page")
-KINDS = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
 MAX_FORM_BYTES = 4096
 WRONG_TOKEN_S = 0.5
 """How long one who gave a wrong token waits for the answer."""
 
 
 class AsciiJson(JSONResponse):
-    """JSON in which half a surrogate pair, which a torn log can hold, is an escape and no error."""
+    """Answers with `escaped_json`."""
 
     def render(self, content: Any) -> bytes:
-        return json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode()
-
-
-class Page:
-    """The page's own files, read once: a request names one of these and never a path."""
-
-    def __init__(self) -> None:
-        names = [entry.name for entry in PAGE.iterdir() if entry.name.endswith(tuple(KINDS))]
-        self.files = {name: PAGE.joinpath(name).read_text(encoding="utf-8") for name in names}
-        self.style = theme_css() + self.files["dashboard.css"]
-
-    def answer(self, name: str, status: int = 200) -> Response:
-        kind = KINDS[name[name.rindex(".") :]]
-        return Response(self.files[name], status, media_type=kind)
+        return escaped_json(content).encode()
 
 
 class Dashboard:
@@ -59,31 +42,31 @@ class Dashboard:
     def __init__(self, watch: LiveState, verifier: TokenVerifier) -> None:
         self.watch = watch
         self.verifier = verifier
-        self.page = Page()
+        self.page, self.style, self.script = live_page(), style(), script()
+        self.entrance = page_file("enter.html")
 
     # -------------------------------------------------------------------------------------------------- the page
 
     async def index(self, request: Request) -> Response:
-        return self.page.answer("index.html")
+        return HTMLResponse(self.page)
 
-    async def style(self, request: Request) -> Response:
-        return Response(self.page.style, media_type=KINDS[".css"])
+    async def sheet(self, request: Request) -> Response:
+        return Response(self.style, media_type="text/css")
 
-    async def asset(self, request: Request) -> Response:
-        name = request.path_params["name"]
-        return self.page.answer(name) if name in self.page.files else _missing("there is no such file")
+    async def code(self, request: Request) -> Response:
+        return Response(self.script, media_type="text/javascript")
 
     async def enter(self, request: Request) -> Response:
         if self.verifier.is_open:
-            return HTMLResponse(self.page.files["enter.html"].replace("{{ trouble }}", "No token is asked for here."))
+            return HTMLResponse(self.entrance.replace("{{ trouble }}", "No token is asked for here."))
         if request.method != "POST":
-            return HTMLResponse(self.page.files["enter.html"].replace("{{ trouble }}", ""))
+            return HTMLResponse(self.entrance.replace("{{ trouble }}", ""))
         token = await _token_in(request)
         if self.verifier.fits(token):
             return entered(self.verifier)
         await asyncio.sleep(WRONG_TOKEN_S)
         trouble = "That is not the token."
-        return HTMLResponse(self.page.files["enter.html"].replace("{{ trouble }}", trouble), 401)
+        return HTMLResponse(self.entrance.replace("{{ trouble }}", trouble), 401)
 
     # -------------------------------------------------------------------------------------------------- the data
 
@@ -91,11 +74,15 @@ class Dashboard:
         now = time.time()
         runs = [summary_of(run, now) for run in self.watch.runs.all()]
         told = {"now": now, "folder": self.watch.runs.confined.root.name, "left_out": self.watch.runs.left_out}
-        return AsciiJson({**told, "api": self.watch.api is not None, "runs": runs})
+        return AsciiJson({**told, "runs": runs})
 
     async def run(self, request: Request) -> Response:
         run = self._run_in(request)
         return _missing("there is no such run") if run is None else AsciiJson(detail_of(run, time.time()))
+
+    async def samples(self, request: Request) -> Response:
+        run = self._run_in(request)
+        return _missing("there is no such run") if run is None else AsciiJson(examples_of(run))
 
     async def group(self, request: Request) -> Response:
         run = self._run_in(request)
@@ -113,10 +100,6 @@ class Dashboard:
 
     def _run_in(self, request: Request) -> FollowedRun | None:
         return self.watch.runs.get(request.query_params.get("id", ""))
-
-    async def graders(self, request: Request) -> Response:
-        api = self.watch.api
-        return AsciiJson({"asked": api is not None, **(api.state() if api is not None else {})})
 
     async def events(self, request: Request) -> Response:
         if self.watch.is_full:
@@ -150,12 +133,12 @@ def create_app(watch: LiveState, token: str | None = None, *, only_this_machine:
     routes = [
         Route("/", dashboard.index),
         Route(ENTER, dashboard.enter, methods=["GET", "POST"]),
-        Route("/style.css", dashboard.style),
-        Route("/assets/{name}", dashboard.asset),
+        Route("/style.css", dashboard.sheet),
+        Route("/page.js", dashboard.code),
         Route("/api/runs", dashboard.runs),
         Route("/api/run", dashboard.run),
         Route("/api/group", dashboard.group),
-        Route("/api/graders", dashboard.graders),
+        Route("/api/samples", dashboard.samples),
         Route("/events", dashboard.events),
         Route("/healthz", dashboard.healthz),
         Route("/metrics", dashboard.metrics),

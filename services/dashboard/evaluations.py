@@ -1,15 +1,19 @@
-"""The measurements on held-out tasks of a run, `eval/*.json`, as far as the page shows them. Judges no difference."""
+"""Evaluations as a run folder or a folder of `gradus eval` holds them, bounded for the page. Judges no difference."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gradus.contract import Stage
+from gradus.descriptions import description_of
 from services.dashboard.confined_files import ConfinedDirectory
+from services.dashboard.groups import texts_in
 from services.dashboard.jsonl_tail import Json, parsed
 from services.dashboard.series import finite
 
@@ -17,6 +21,9 @@ MAX_FILE_BYTES = 32 << 20
 MAX_FILES = 1000
 FILES_AT_ONCE = 5
 MODES = ("sampled", "greedy")
+BEFORE, AFTER = "before", "after"
+MAX_ITEMS, MAX_CHARS = 500, 500
+"""Of every list, object and text of a file that is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +46,28 @@ class Evaluation:
     step: int | None
     """None: after the last step, whichever that is, or not of a training run."""
     figures: tuple[Figures, ...]
+    given: Json = field(default_factory=dict)
+    """The whole file, bounded, with counts in place of its tasks."""
+    file: Path | None = None
 
     def of(self, mode: str) -> Figures | None:
         return next((one for one in self.figures if one.mode == mode), None)
 
+    @property
+    def completions(self) -> Path | None:
+        """Where its completions lie: beside results.json, or beside the file of its name."""
+        if self.file is None:
+            return None
+        own = self.file.name == "results.json"
+        return self.file.with_name("completions.jsonl" if own else f"{self.file.stem}.completions.jsonl")
+
+    @property
+    def stages(self) -> list[str]:
+        return [str(stage) for stage in self.given.get("stages", [])]
+
 
 class Evaluations:
-    """The files of one `eval/`, read again when they change."""
+    """The evaluations below one folder, read again when their files change."""
 
     def __init__(self, confined: ConfinedDirectory, folder: Path) -> None:
         self._confined = confined
@@ -53,6 +75,7 @@ class Evaluations:
         self._seen: dict[str, tuple[int, ...]] = {}
         self._found: dict[str, Evaluation] = {}
         self.unreadable: set[str] = set()
+        """Paths below the folder."""
 
     def look(self) -> tuple[bool, bool]:
         """Read a few files that are new or changed; whether anything changed, and whether there are more to read."""
@@ -68,20 +91,25 @@ class Evaluations:
 
     def in_order(self) -> list[Evaluation]:
         """By step, the one without a step last."""
-        return sorted(self._found.values(), key=lambda one: (one.step is None, one.step or 0, one.created))
+        return sorted(self._found.values(), key=lambda one: (one.step is None, one.step or 0, one.created, one.name))
+
+    def before_and_after(self) -> list[Evaluation]:
+        """The first and the last, or the only one: those of these names where there are any."""
+        found = self.in_order()
+        before = next((one for one in found if one.name == BEFORE), None)
+        after = next((one for one in found if one.name == AFTER), None)
+        others = [one for one in found if one not in (before, after)]
+        before = before or (others[0] if others and len(found) > 1 else None)
+        after = after or (others[-1] if others and others[-1] is not before else None)
+        return [one for one in (before, after) if one is not None]
 
     def _there(self) -> Iterator[tuple[str, tuple[int, ...]]]:
-        try:
-            with os.scandir(self._folder) as entries:
-                names = sorted(entry.name for entry in entries if entry.name.endswith(".json"))
-        except OSError:
-            return
-        for name in names[:MAX_FILES]:
+        for path in figure_files(self._folder):
             try:
-                status = os.stat(self._folder / name)
+                status = os.stat(path)
             except OSError:
                 continue
-            yield name, (status.st_ino, status.st_size, status.st_mtime_ns)
+            yield path.relative_to(self._folder).as_posix(), (status.st_ino, status.st_size, status.st_mtime_ns)
 
     def _forget(self, name: str) -> None:
         self._seen.pop(name, None)
@@ -89,8 +117,10 @@ class Evaluations:
         self.unreadable.discard(name)
 
     def _read(self, name: str) -> None:
-        data = self._confined.read(self._folder / name, MAX_FILE_BYTES)
-        evaluation = evaluation_of(name.removesuffix(".json"), parsed(data)) if data is not None else None
+        path = self._folder / name
+        data = self._confined.read(path, MAX_FILE_BYTES)
+        title = path.parent.name if path.name == "results.json" else path.stem
+        evaluation = evaluation_of(title, parsed(data), path) if data is not None else None
         self._forget(name)
         if evaluation is None:
             self.unreadable.add(name)
@@ -98,20 +128,85 @@ class Evaluations:
             self._found[name] = evaluation
 
 
-def evaluation_of(name: str, given: Json | None) -> Evaluation | None:
+def figure_files(folder: Path) -> list[Path]:
+    """Files of figures: `results.json` of `gradus eval`, a run's `eval/*.json`, `gradus eval` into a run's `eval/`."""
+    try:
+        inside = sorted((folder / "eval").iterdir())[:MAX_FILES]
+    except OSError:
+        inside = []
+    found = [path for path in inside if path.suffix == ".json"] + [path / "results.json" for path in inside]
+    return [path for path in (folder / "results.json", *found) if path.is_file()]
+
+
+def evaluation_of(name: str, given: Json | None, file: Path | None = None) -> Evaluation | None:
     """What a file says; None for one that is no evaluation."""
     measured = given.get("measurements") if given else None
     if given is None or not isinstance(measured, list):
         return None
-    figures = tuple(_figures(one) for one in measured if isinstance(one, Mapping) and one.get("mode") in MODES)
-    if not figures:
+    measured = [one for one in measured if isinstance(one, Mapping) and one.get("mode") in MODES]
+    if not measured:
         return None
-    return Evaluation(name, str(given.get("created") or "")[:40], step_of(name), figures)
+    description = given.get("grader_description")
+    if not isinstance(description, Mapping):
+        description = description_of(str(given.get("grader"))).model_dump(mode="json")
+    stages = [str(stage) for stage in description.get("stages") or ()]
+    whole = {
+        **bounded({key: value for key, value in given.items() if key not in ("measurements", "grader_description")}),
+        **{key: texts_in(given.get(key)) for key in ("graders", "rubrics", "toolchains")},
+        "machine": bounded(machine) if isinstance(machine := given.get("machine"), Mapping) else {},
+        "name": name,
+        "step": step_of(name),
+        "grader_stages": stages,
+        "stages": [stage for stage in dict.fromkeys((*stages, *map(str, Stage)))],
+        "components": bounded(list(description.get("components") or ())),
+        "rules": bounded(dict(description.get("rates") or {})),
+        "measurements": [_measurement(one) for one in measured],
+    }
+    created = str(given.get("created") or "")[:40]
+    return Evaluation(name, created, step_of(name), tuple(_figures(one) for one in measured), whole, file)
+
+
+def bounded(value: Any, depth: int = 8) -> Any:
+    """A value of a file, with long texts, lists and objects cut and numbers that are not finite left out."""
+    if isinstance(value, str):
+        return value[:MAX_CHARS]
+    if isinstance(value, Mapping):
+        items = list(value.items())[:MAX_ITEMS] if depth else []
+        return {str(key)[:MAX_CHARS]: bounded(part, depth - 1) for key, part in items}
+    if isinstance(value, (list, tuple)):
+        return [bounded(part, depth - 1) for part in value[:MAX_ITEMS]] if depth else []
+    return value if isinstance(value, bool) or finite(value) is not None else None
+
+
+def _measurement(given: Mapping[str, Any]) -> Json:
+    """One way of sampling, with counts in place of its tasks."""
+    tasks = given.get("problems")
+    tasks = [one for one in tasks if isinstance(one, Mapping)] if isinstance(tasks, list) else []
+    kept = bounded({key: value for key, value in given.items() if key != "problems"})
+    objects = ("pass_at", "stopped_at", "components", "flags", "faults", "details", "turns", "mean_reward")
+    kept |= {name: None for name in objects if not isinstance(kept.get(name), Mapping)}
+    kept |= {name: finite(kept.get(name)) or 0 for name in ("graded", "faulted", "passed", "samples", "temperature")}
+    return {
+        **kept,
+        "tasks": len(tasks),
+        "unjudged": sum(not one.get("graded") for one in tasks),
+        "kinds": _kinds(tasks),
+    }
+
+
+def _kinds(tasks: Sequence[Mapping[str, Any]]) -> dict[str, Json]:
+    """Tasks, verdicts and passes by kind of task, for files of earlier versions."""
+    sums: dict[str, Counter[str]] = {}
+    for one in tasks:
+        if one.get("kind") is not None and len(sums) < MAX_ITEMS:
+            counts = {name: int(finite(one.get(name)) or 0) for name in ("graded", "passed")}
+            sums.setdefault(str(one["kind"])[:MAX_CHARS], Counter()).update({"tasks": 1, **counts})
+    return {kind: dict(counts) for kind, counts in sums.items()}
 
 
 def step_of(name: str) -> int | None:
     """`before` is step 0, `step-40` is 40; None for any other name."""
-    if name == "before":
+    if name == BEFORE:
         return 0
     found = re.fullmatch(r"step-([0-9]{1,12})", name)
     return int(found[1]) if found else None

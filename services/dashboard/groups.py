@@ -1,12 +1,14 @@
 """Where each group of completions lies in `completions.jsonl`, so that one can be shown without reading the file again.
 
-It keeps offsets and no texts. What it counts of every completion are outcomes and shares of tests passed, by step.
+It keeps offsets and no texts. Counted of every completion, by step: outcomes, shares of tests passed, parts of the
+reward, repeats; and over all steps: flags and faults.
 """
 
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
+import re
+from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +25,9 @@ MAX_SAMPLES = 128
 MAX_ID_CHARS = 200
 BUCKETS = ("0%", "1-25%", "26-50%", "51-75%", "76-99%", "100%")
 PASSED, FAULTED = "passed", "faulted"
+FIRST, REPEATED, CACHED = "graded afresh", "repeated in its step", "from the cache"
+MAX_NAMES = 200
+"""Flags, graders and kinds of faults that are counted."""
 
 Key = tuple[int, str, int]
 
@@ -56,6 +61,42 @@ class Group:
         self.least, self.most = min(self.least, reward), max(self.most, reward)
 
 
+@dataclass(slots=True)
+class FaultSums:
+    """Faults that say the same, whatever the submission."""
+
+    where: str
+    kind: str
+    message: str
+    """The first of them in full."""
+    count: int = 0
+    first_step: int | None = None
+    last_step: int | None = None
+
+
+class Faults:
+    """Faults by place, kind and message, where digits and quoted names in messages make no difference."""
+
+    def __init__(self) -> None:
+        self._sums: dict[tuple[str, str, str], FaultSums] = {}
+
+    def add(self, record: Json, where: str, step: int | None = None) -> None:
+        """Count a record that has no verdict."""
+        fault = record.get("fault") or record.get("error")
+        fault = fault if isinstance(fault, Mapping) else {}
+        message = str(fault.get("message") or "it has neither a reward nor a fault")[:2000]
+        kind = str(fault.get("kind") or "unknown")[:100]
+        key = where, kind, re.sub(r"'[^']*'|[0-9]+", "…", message)
+        if key not in self._sums and len(self._sums) >= MAX_NAMES:
+            return
+        sums = self._sums.setdefault(key, FaultSums(where, kind, message, first_step=step))
+        sums.count += 1
+        sums.last_step = step
+
+    def most_frequent(self, most: int = 40) -> list[FaultSums]:
+        return sorted(self._sums.values(), key=lambda sums: -sums.count)[:most]
+
+
 def bucket_of(tests: Any) -> str | None:
     """Which share of its tests a completion passed; None where that is not known."""
     if not isinstance(tests, Mapping):
@@ -69,9 +110,25 @@ def bucket_of(tests: Any) -> str | None:
     return next(name for name, most in zip(BUCKETS[1:5], (0.25, 0.5, 0.75, 1.0), strict=True) if share <= most)
 
 
+def is_verdict(record: Json) -> bool:
+    """It has a reward and no fault."""
+    return record.get("fault") is None and finite(record.get("reward")) is not None
+
+
+def numbers_in(given: Any, most: int = 24) -> dict[str, float]:
+    """The finite numbers of what should be an object: components of a reward."""
+    items = list(given.items())[:most] if isinstance(given, Mapping) else []
+    return {str(name)[:60]: number for name, value in items if (number := finite(value)) is not None}
+
+
+def texts_in(given: Any, most: int = 24) -> list[str]:
+    """The items of what should be a list, as texts: flags."""
+    return [str(one)[:100] for one in given[:most]] if isinstance(given, list) else []
+
+
 def outcome_of(record: Json) -> str:
     """`passed`, the stage at which it stopped, or `faulted`."""
-    if record.get("fault") is not None or finite(record.get("reward")) is None:
+    if not is_verdict(record):
         return FAULTED
     return PASSED if record.get("passed") is True else f"stopped at {str(record.get('stage'))[:40]}"
 
@@ -84,7 +141,18 @@ class Groups:
         self.group_size = group_size
         self.outcomes = Binned()
         self.buckets = Binned()
+        self.components = Binned()
+        """Sums over verdicts."""
+        self.repeats = Binned()
         self.completions = 0
+        self.faulted = 0
+        self.passed = 0
+        self.flags: Counter[str] = Counter()
+        self.graders: Counter[str] = Counter()
+        self.faults = Faults()
+        self._written: set[int] = set()
+        """Hashes of the prompts and completions of the step that is being written."""
+        self._step: int | None = None
         self._by_number: OrderedDict[int, Group] = OrderedDict()
         self._open: dict[Key, Group] = {}
         """Those of the step that is being written."""
@@ -99,12 +167,30 @@ class Groups:
         self.completions += 1
         group = self._group_of(step, record)
         group.places.append((line.start, line.end))
-        reward = finite(record.get("reward"))
-        if reward is not None and record.get("fault") is None:
-            group.count(reward, passed=record.get("passed") is True)
         self.outcomes.add(step, {outcome_of(record): 1.0})
         if (bucket := bucket_of(record.get("tests"))) is not None:
             self.buckets.add(step, {bucket: 1.0})
+        if is_verdict(record):
+            self._count_verdict(step, group, record)
+        else:
+            self.faulted += 1
+            self.faults.add(record, "training", step)
+
+    def _count_verdict(self, step: int, group: Group, record: Json) -> None:
+        group.count(finite(record.get("reward")) or 0.0, passed=record.get("passed") is True)
+        self.passed += record.get("passed") is True
+        self.components.add(step, numbers_in(record.get("components")))
+        for counter, names in (
+            (self.flags, texts_in(record.get("flags"))),
+            (self.graders, [str(record.get("grader"))]),
+        ):
+            counter.update(name[:100] for name in names if name in counter or len(counter) < MAX_NAMES)
+        if step != self._step:
+            self._step, self._written = step, set()
+        text = hash((str(record.get("prompt_id")), str(record.get("completion"))))
+        how = REPEATED if text in self._written else CACHED if record.get("cached") is True else FIRST
+        self._written.add(text)
+        self.repeats.add(step, {how: 1.0})
 
     def _group_of(self, step: int, record: Json) -> Group:
         prompt_id = str(record.get("prompt_id"))[:MAX_ID_CHARS]

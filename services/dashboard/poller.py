@@ -1,4 +1,4 @@
-"""Polls run folders and the API, and queues what changed for the clients that listen."""
+"""Polls run folders, and queues what changed for the clients that listen."""
 
 from __future__ import annotations
 
@@ -8,23 +8,20 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from services.dashboard.graders import GradingApi
 from services.dashboard.jsonl_tail import Json
 from services.dashboard.runs import Runs
 from services.dashboard.views import summary_of
 
 LOOK_EVERY_S = 1.0
-ASK_EVERY_S = 5.0
 SIGN_OF_LIFE_S = 15.0
 MAX_LISTENERS = 64
 
 
 class LiveState:
-    """The current state of runs and graders, and the clients that listen to its changes."""
+    """The current state of runs, and the clients that listen to its changes."""
 
-    def __init__(self, folder: Path, api: GradingApi | None) -> None:
+    def __init__(self, folder: Path) -> None:
         self.runs = Runs(folder)
-        self.api = api
         self._listeners: set[asyncio.Queue[Json]] = set()
         self._states: dict[str, str] = {}
         self._ends = asyncio.Event()
@@ -33,18 +30,13 @@ class LiveState:
     async def looking(self) -> AsyncIterator[None]:
         """Look at everything again and again inside the block; it begins when every run was looked at once."""
         await self.runs.look()
-        tasks = [asyncio.create_task(self._look_at_runs())]
-        if self.api is not None:
-            tasks.append(asyncio.create_task(self._ask_graders(self.api)))
+        task = asyncio.create_task(self._look_at_runs())
         try:
             yield
         finally:
             self.end_streams()
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            if self.api is not None:
-                await self.api.close()
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     def end_streams(self) -> None:
         """Let those who listen go, so that the process can end."""
@@ -77,12 +69,6 @@ class LiveState:
             self._states[run.id] = state
         if told or gone:
             self._tell({"runs": told, "gone": sorted(gone)})
-
-    async def _ask_graders(self, api: GradingApi) -> None:
-        while True:
-            await api.look()
-            self._tell({"graders": True})
-            await asyncio.sleep(ASK_EVERY_S)
 
     def _tell(self, news: Json) -> None:
         for listener in self._listeners:

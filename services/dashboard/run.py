@@ -1,4 +1,4 @@
-"""One run folder, followed: its logs, completions, evaluations, settings, and what state it is in. Shows nothing."""
+"""One folder of a run or of `gradus eval`, followed: logs, completions, evaluations, settings, state. Shows nothing."""
 
 from __future__ import annotations
 
@@ -11,14 +11,21 @@ from pathlib import Path
 from typing import Any
 
 from services.dashboard.confined_files import ConfinedDirectory
-from services.dashboard.evaluations import Evaluations
+from services.dashboard.evaluations import Evaluations, bounded
 from services.dashboard.groups import Groups
 from services.dashboard.jsonl_tail import Json, JsonlTail, TailUpdate, parsed
 from services.dashboard.run_alerts import RunAlert, alerts_of
 from services.dashboard.series import StepLog, finite
 
-MARKERS = ("metrics.jsonl", "sft_metrics.jsonl", "config.resolved.json", "completions.jsonl")
-"""A folder with one of these is a run; so is one with evaluations."""
+LOGS = ("metrics.jsonl", "sft_metrics.jsonl", "config.resolved.json", "training.log")
+PLAN, FIGURES = "plan.json", ("results.json", "calls.json", "declines.json")
+"""What `gradus eval` leaves first and last."""
+MARKERS = (*LOGS, "completions.jsonl", PLAN, *FIGURES)
+"""A folder with one of these is followed; so is one with evaluations."""
+UNGRADED = ("sft", "dpo", "reward", "pretrain")
+"""Stages that learn from rows or texts: they have no completions and pass no tasks."""
+COMPARISONS = "comparison.json"
+"""What `gradus report` found when it compared the measurements before and after, for each way of sampling."""
 STALLED_AFTER_S = 300.0
 """Without a new line for so long, or for so many times the time of a step, a run is said to be stalled."""
 STALLED_AFTER_STEPS = 10
@@ -33,7 +40,14 @@ class State(StrEnum):
     FINISHED = "finished"
     STOPPED = "stopped"
     """It said itself that it stopped, and why."""
+    REFUSED = "refused"
+    """Its configuration, tasks or model could not be used."""
+    CRASHED = "crashed"
+    """It ended with an error."""
     STALLED = "stalled"
+
+
+ENDS = (State.STOPPED, State.REFUSED, State.CRASHED)
 
 
 class FollowedRun:
@@ -47,9 +61,12 @@ class FollowedRun:
         self.metrics, self.warm_start = StepLog(), StepLog()
         self.groups = Groups()
         self.config: Json = {}
+        self.environment: Json = {}
+        self.plan: Json = {}
+        self.comparisons: list[Json] = []
         self.log_lines: list[str] = []
-        self.evaluations = Evaluations(confined, path / "eval")
-        self._confined = confined
+        self.evaluations = Evaluations(confined, path)
+        self.confined = confined
         self._metrics_file = JsonlTail(confined, path / "metrics.jsonl")
         self._warm_start_file = JsonlTail(confined, path / "sft_metrics.jsonl")
         self._completions_file = JsonlTail(confined, path / "completions.jsonl")
@@ -87,10 +104,14 @@ class FollowedRun:
         return bool(news), news.more
 
     def _look_at_small_files(self) -> tuple[bool, bool]:
-        actions: Mapping[str, Callable[[Path, float], None]] = {
+        actions: Mapping[str, Callable[[Path, float], None] | None] = {
             "config.resolved.json": self._read_config,
+            "environment.json": self._read_environment,
+            PLAN: self._read_plan,
+            COMPARISONS: self._read_comparisons,
             "training.log": self._read_log,
             "final": self._note_final,
+            **dict.fromkeys(FIGURES),
         }
         changed = False
         for name, action in actions.items():
@@ -102,17 +123,33 @@ class FollowedRun:
                 status, seen = None, ()
             if seen != self._small.get(name, ()):
                 self._small[name] = seen
-                action(path, status.st_mtime if status else 0.0)
+                if action is not None:
+                    action(path, status.st_mtime if status else 0.0)
                 changed = True
         return changed, False
 
+    def _json(self, path: Path) -> Json:
+        data = self.confined.read(path, MAX_CONFIG_BYTES)
+        return (parsed(data) if data else None) or {}
+
     def _read_config(self, path: Path, changed_at: float) -> None:
-        data = self._confined.read(path, MAX_CONFIG_BYTES)
-        self.config = (parsed(data) if data else None) or {}
+        self.config = self._json(path)
         self.groups.group_size = self.group_size
 
+    def _read_environment(self, path: Path, changed_at: float) -> None:
+        self.environment = bounded(self._json(path))
+
+    def _read_plan(self, path: Path, changed_at: float) -> None:
+        self.plan = bounded(self._json(path))
+
+    def _read_comparisons(self, path: Path, changed_at: float) -> None:
+        given = self._json(path).get("comparisons")
+        self.comparisons = (
+            [bounded(one) for one in given if isinstance(one, Mapping)] if isinstance(given, list) else []
+        )
+
     def _read_log(self, path: Path, changed_at: float) -> None:
-        text = self._confined.read_end(path, LOG_BYTES).decode("utf-8", "replace")
+        text = self.confined.read_end(path, LOG_BYTES).decode("utf-8", "replace")
         self.log_lines = [line for line in text.split("\n") if line.strip()][-LOG_LINES:]
         self._log_changed_at = changed_at
 
@@ -120,6 +157,17 @@ class FollowedRun:
         self._final_at = changed_at
 
     # ------------------------------------------------------------------------------------------------------- words
+
+    @property
+    def is_evaluation(self) -> bool:
+        """A folder of `gradus eval`, and no run."""
+        is_run = self.config or self.log_lines or self.metrics.step is not None
+        return not is_run and any(self._small.get(name) for name in (PLAN, *FIGURES))
+
+    @property
+    def _figures_at(self) -> float:
+        """When `gradus eval` wrote its figures; 0 while it has not."""
+        return max((found[2] / 1e9 for name in FIGURES if (found := self._small.get(name))), default=0.0)
 
     @property
     def is_set_aside(self) -> bool:
@@ -130,14 +178,14 @@ class FollowedRun:
     def changed_at(self) -> float:
         """When it last wrote anything, by the clock of the file system; 0 if it never did."""
         files = (self._metrics_file, self._warm_start_file, self._completions_file)
-        return max(self._log_changed_at, self._final_at, *(file.changed_at for file in files))
+        return max(self._log_changed_at, self._final_at, self._figures_at, *(file.changed_at for file in files))
 
     @property
     def unreadable(self) -> Mapping[str, int]:
         """Lines and files that could not be read, by file."""
         files = (self._metrics_file, self._warm_start_file, self._completions_file)
         found = {file.path.name: file.unreadable for file in files if file.unreadable}
-        return {**found, **{f"eval/{name}": 1 for name in sorted(self.evaluations.unreadable)}}
+        return {**found, **{name: 1 for name in sorted(self.evaluations.unreadable)}}
 
     @property
     def completions_path(self) -> Path:
@@ -160,7 +208,20 @@ class FollowedRun:
 
     @property
     def grader(self) -> str:
-        return str(self._setting("reward", "grader") or "")[:40]
+        """Of an evaluation the one that judges, else the one of the rewards."""
+        if self.is_evaluation:
+            return str(self._evaluated("grader") or "")[:40]
+        judged = next(iter(self.groups.graders), "").partition("@")[0]
+        return str(self._setting("reward", "grader") or judged)[:40]
+
+    @property
+    def model(self) -> str:
+        """Of an evaluation the one that was measured, else the one that is trained."""
+        return str((self._evaluated("model") if self.is_evaluation else self._setting("model", "name")) or "")[:200]
+
+    def _evaluated(self, name: str) -> Any:
+        found = self.evaluations.in_order()
+        return (found[-1].given if found else self.plan).get(name)
 
     def _option(self, name: str) -> Any:
         """One of the options of the stage; those of a reward model are not in `reward`, which is about grading."""
@@ -178,14 +239,16 @@ class FollowedRun:
 
     def state(self, now: float) -> tuple[State, str]:
         """The state, and why in words. `now` is Unix time."""
+        if self.is_evaluation and self._figures_at:
+            return State.FINISHED, "all its figures are there"
         last = self.log_lines[-1] if self.log_lines else ""
         log_at = max(self._metrics_file.changed_at, self._completions_file.changed_at)
         if self._final_at and self._final_at >= log_at - 1:
             return State.FINISHED, "the final model is saved"
-        if (
-            stopped := next((line for line in reversed(self.log_lines[-3:]) if " stopped: " in line), None)
-        ) is not None:
-            return State.STOPPED, stopped.partition(" stopped: ")[2][:300]
+        for line in reversed(self.log_lines[-3:]):
+            for end in ENDS:
+                if f" {end.value}: " in line:
+                    return end, line.partition(f" {end.value}: ")[2][:300]
         if " stopped " in last or "Start again with the same config" in last:
             return State.STOPPED, last[:300]
         if not self.changed_at:
@@ -195,6 +258,29 @@ class FollowedRun:
         if silent_s > patience_s:
             return State.STALLED, "it has written nothing for a long time"
         return State.RUNNING, ""
+
+    def missing(self) -> list[str]:
+        """What is not there, and what is therefore unknown, in sentences."""
+        if self.is_evaluation:
+            return [] if self.evaluations.in_order() else ["results.json is not there: nothing was measured yet."]
+        found = []
+        if not self.config:
+            found.append("config.resolved.json is not there or cannot be read: the settings are unknown.")
+        if not self.metrics.logged and not self.warm_start.logged:
+            found.append("metrics.jsonl is not there or holds no steps: there are no training curves.")
+        if self.stage not in UNGRADED:
+            if not self.groups.completions:
+                unknown = "parts of the reward, flags and faults of the training steps are unknown."
+                found.append(f"completions.jsonl is not there or empty: {unknown}")
+            measured = self.evaluations.before_and_after()
+            if not measured:
+                found.append("eval/ holds no evaluation: what the model can do on held-out tasks was not measured.")
+            elif len(measured) == 1:
+                found.append("eval/ holds only one evaluation: there is nothing to compare it with.")
+        for name, lines in self.unreadable.items():
+            what = f"{lines} of its lines" if name.endswith(".jsonl") else "it"
+            found.append(f"{name}: {what} could not be read and is left out.")
+        return found
 
     def settings(self) -> list[tuple[str, str]]:
         """The resolved configuration, flat: dotted names and values, without what URLs say of users."""

@@ -1,4 +1,4 @@
-"""What was logged step by step, in a bounded space: means in bins, the first steps, the last steps, the newest values.
+"""What was logged step by step, in a bounded space: means in bins, the last steps, the newest values.
 
 A run of a hundred thousand steps takes as much memory and as long to draw as one of a thousand. Draws nothing.
 """
@@ -115,7 +115,6 @@ class StepLog:
 
     def __init__(self) -> None:
         self.binned = Binned()
-        self.first: list[Row] = []
         self.recent: deque[Row] = deque(maxlen=2 * WINDOW)
         self.latest: dict[str, float] = {}
         """The newest value of each name, whichever step logged it."""
@@ -140,13 +139,10 @@ class StepLog:
         if self.recent and self.recent[-1][0] == step:
             self.recent[-1][1].update(values)
             return
-        if len(self.first) < WINDOW:
-            self.first.append((step, values))
         self.recent.append((step, values))
 
     def _forget_from(self, step: int) -> None:
         self.binned.forget_from(step)
-        self.first = [row for row in self.first if row[0] < step]
         self.recent = deque((row for row in self.recent if row[0] < step), maxlen=2 * WINDOW)
 
     @property

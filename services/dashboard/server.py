@@ -1,4 +1,4 @@
-"""`serve`: uvicorn around the live page, until a signal or the caller stops it."""
+"""`serve`: uvicorn around the dashboard, until a signal or the caller stops it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import uvicorn
 
 from services.dashboard.app import create_app
 from services.dashboard.auth import refuse_open_page
-from services.dashboard.graders import GradingApi
 from services.dashboard.poller import LiveState
 from services.http_server import is_loopback, listener, serve_on, url_of
 from services.json_logging import json_lines
@@ -20,23 +19,21 @@ SHUTDOWN_S = 2
 
 async def serve(
     runs: Path,
-    api_url: str | None = None,
     host: str = "127.0.0.1",
     port: int = 8080,
     *,
     token: str | None = None,
     allow_anonymous: bool = False,
-    api_key: str | None = None,
     stop: asyncio.Event | None = None,
     on_ready: Callable[[str], None] | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT; with `stop`, until that is set, and signals are the caller's.
 
-    `api_key` is for the grading API at `api_url`, `token` for those who look. `on_ready` is called with the URL once it
-    is listening. Raises Misuse for an open address without a token, a bad URL, and when it cannot listen.
+    Those who look need `token`. `on_ready` is called with the URL once it is listening. Raises Misuse for an open
+    address without a token, and when it cannot listen.
     """
     refuse_open_page(host, token, allow_anonymous=allow_anonymous)
-    watch = LiveState(runs, GradingApi(api_url, api_key) if api_url else None)
+    watch = LiveState(runs)
     app = create_app(watch, token, only_this_machine=is_loopback(host))
     found = listener(host, port)
     config = uvicorn.Config(

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from gradus.contract import Stage
+from gradus.descriptions import description_of
 from services.dashboard.confined_files import ConfinedDirectory
 from services.dashboard.evaluations import MODES, Evaluation, Figures
-from services.dashboard.groups import BUCKETS, Group, Groups, records_of
+from services.dashboard.groups import BUCKETS, CACHED, FIRST, REPEATED, Group, Groups, records_of
 from services.dashboard.jsonl_tail import Json
 from services.dashboard.run import FollowedRun
-from services.dashboard.series import Binned, Row, StepLog, finite, mean_of, share_of
+from services.dashboard.samples import cut, faults_of, sample_of, samples_of, text_of
+from services.dashboard.series import Binned, StepLog, finite
 
 DIGITS = 6
 """Significant ones, of what is drawn."""
-STAGES = tuple(stage.value for stage in Stage)
-"""In the order in which an answer reaches them."""
 MAX_COMPLETION_CHARS = 20_000
 MAX_PROMPT_CHARS = 8_000
-MAX_DIAGNOSTICS = 6
-MAX_DIAGNOSTIC_CHARS = 600
-MAX_PARTS = 24
 MAX_SAME_PROMPT = 200
+MAX_LISTED_SETTINGS, MAX_LISTED_CHARS = 100, 60
+"""Of the settings that the list of runs compares."""
+NOT_COMPARED = ("output_dir", "model.name", "reward.grader", "reward.urls", "generation.url")
 
 
 def summary_of(run: FollowedRun, now: float) -> Json:
@@ -30,9 +29,11 @@ def summary_of(run: FollowedRun, now: float) -> Json:
     state, why = run.state(now)
     log = run.metrics
     held_out = _newest_held_out(run.evaluations.in_order())
+    figures = held_out[1] if held_out else None
     is_warming = log.step is None and run.warm_start.step is not None
     return {
         "id": run.id,
+        "kind": "evaluation" if run.is_evaluation else "run",
         "version": run.version,
         "state": state.value,
         "why": why,
@@ -42,14 +43,49 @@ def summary_of(run: FollowedRun, now: float) -> Json:
         "max_steps": None if is_warming else run.max_steps,
         "phase": "warm start" if is_warming else "",
         "stage": run.stage,
+        "model": run.model,
         "grader": run.grader,
+        "settings": _compared_settings(run),
+        "step_time": log.latest.get("step_time"),
+        "best": _best(run),
         "reward": log.newest.get("reward"),
         "reward_std": log.newest.get("reward_std"),
         "loss": log.latest.get("loss"),
         "held_out": held_out
-        and {"name": held_out[0].name, "mode": held_out[1].mode, "pass_rate": held_out[1].pass_rate},
+        and {
+            "name": held_out[0].name,
+            "tasks": str(held_out[0].given.get("tasks") or ""),
+            **{name: getattr(figures, name) for name in ("mode", "pass_rate", "low", "high", "reward", "faulted")},
+        },
         "alarms": [{"rule": one.rule.value, "title": one.title, "detail": one.detail} for one in run.alerts()],
     }
+
+
+def _compared_settings(run: FollowedRun) -> dict[str, str]:
+    kept = [(name, text[:MAX_LISTED_CHARS]) for name, text in run.settings() if name not in NOT_COMPARED]
+    return dict(kept[:MAX_LISTED_SETTINGS])
+
+
+def _best(run: FollowedRun) -> Json | None:
+    """The best held-out pass rate; without one the best reward; without rewards the lowest loss."""
+    rated = [
+        (found.pass_rate, one.name)
+        for one in run.evaluations.in_order()
+        for found in one.figures
+        if found.pass_rate is not None
+    ]
+    if rated:
+        value, name = max(rated, key=lambda pair: pair[0])
+        return {"what": "pass rate", "value": value, "at": name}
+    binned = run.metrics.binned
+    for name, choose in (("reward", max), ("eval_loss", min), ("loss", min)):
+        known = [
+            (mean, step) for step, mean in zip(binned.steps(), binned.means(name), strict=True) if mean is not None
+        ]
+        if known:
+            value, step = choose(known, key=lambda pair: pair[0])
+            return {"what": name.replace("eval_loss", "held-out loss"), "value": _rounded(value), "at": f"step {step}"}
+    return None
 
 
 def detail_of(run: FollowedRun, now: float) -> Json:
@@ -61,7 +97,8 @@ def detail_of(run: FollowedRun, now: float) -> Json:
         "warm_start": _columns(run.warm_start),
         "outcomes": _tallies(run.groups.outcomes, tuple(run.groups.outcomes.names)),
         "buckets": _tallies(run.groups.buckets, BUCKETS),
-        "funnel": _funnel(run.metrics),
+        "repeats": _tallies(run.groups.repeats, (FIRST, REPEATED, CACHED)),
+        "parts": {"steps": run.groups.components.steps(), "values": _values(run.groups.components)},
         "evaluations": [
             {
                 "name": one.name,
@@ -71,12 +108,52 @@ def detail_of(run: FollowedRun, now: float) -> Json:
             }
             for one in run.evaluations.in_order()
         ],
+        "stages": _stages_of(run),
+        "measured": [one.given for one in run.evaluations.before_and_after()],
+        "evaluation_s": sum(finite(one.given.get("duration_s")) or 0.0 for one in run.evaluations.in_order()),
+        "comparisons": _fitting(run),
         "groups": run.groups.numbers,
         "completions": run.groups.completions,
+        "faulted": run.groups.faulted,
+        "passed": run.groups.passed,
+        "flags": dict(run.groups.flags),
+        "graders": list(run.groups.graders),
+        "faults": faults_of(run.groups.faults.most_frequent()),
+        "environment": run.environment,
+        "plan": run.plan,
+        "missing": run.missing(),
         "settings": run.settings(),
         "log": run.log_lines,
-        "unreadable": run.unreadable,
     }
+
+
+def _stages_of(run: FollowedRun) -> Sequence[str]:
+    """In the order in which an answer reaches them: the grader's, as far as an evaluation tells, then all others."""
+    measured = run.evaluations.in_order()
+    own = map(str, description_of(run.grader).stages)
+    return measured[-1].stages if measured else list(dict.fromkeys((*own, *map(str, Stage))))
+
+
+def _fitting(run: FollowedRun) -> list[Json]:
+    """The comparisons of those two evaluations that are there now."""
+    sides = [(one.name, one.created) for one in run.evaluations.before_and_after()]
+    made = [
+        (
+            one,
+            [
+                (side.get("name"), side.get("created"))
+                for side in (one.get("before"), one.get("after"))
+                if isinstance(side, Mapping)
+            ],
+        )
+        for one in run.comparisons
+    ]
+    return [one for one, of in made if of == sides]
+
+
+def examples_of(run: FollowedRun) -> Json:
+    """Completions of the evaluations before and after, or of the only one, and their faults."""
+    return samples_of(run.confined, run.evaluations.before_and_after())
 
 
 def _rounded(value: float | None) -> float | None:
@@ -85,8 +162,17 @@ def _rounded(value: float | None) -> float | None:
 
 def _columns(log: StepLog) -> Json:
     binned = log.binned
-    values = {name: [_rounded(mean) for mean in binned.means(name)] for name in binned.names}
-    return {"steps": binned.steps(), "steps_per_point": binned.width, "logged": log.logged, "values": values}
+    width, logged = binned.width, log.logged
+    return {"steps": binned.steps(), "steps_per_point": width, "logged": logged, "values": _values(binned)}
+
+
+def _values(binned: Binned) -> dict[str, list[float | None]]:
+    """Means by name; `time`, of which six digits say little, in seconds since the first logged step."""
+    means = {name: binned.means(name) for name in binned.names}
+    start = next((value for value in means.get("time", ()) if value is not None), 0.0)
+    if "time" in means:
+        means["time"] = [None if value is None else value - start for value in means["time"]]
+    return {name: [_rounded(mean) for mean in column] for name, column in means.items()}
 
 
 def _tallies(binned: Binned, names: Sequence[str]) -> Json:
@@ -99,27 +185,6 @@ def _tallies(binned: Binned, names: Sequence[str]) -> Json:
     }
     counts = {name: [int(count) for count in column] for name, column in columns.items()}
     return {"steps": binned.steps(), "steps_per_point": binned.width, "shares": shares, "counts": counts}
-
-
-def _funnel(log: StepLog) -> Json | None:
-    """The share of verdicts that came at least so far, in the first and in the last logged steps."""
-    prefix = "gradus/stage/"
-    stages = [stage for stage in STAGES if prefix + stage in log.binned.names]
-    if not stages:
-        return None
-    levels = []
-    for n, stage in enumerate(stages):
-        beyond = stages[n:]
-        shares = [sum(share_of(rows, prefix + name) for name in beyond) for rows in (log.first, log.last_rows())]
-        levels.append({"name": f"reached {stage}", "shares": [_rounded(min(1.0, share)) for share in shares]})
-    passed = [_rounded(mean_of(rows, "gradus/passed")) for rows in (log.first, log.last_rows())]
-    levels.append({"name": "passed", "shares": passed})
-    return {"columns": [_span(log.first), _span(log.last_rows())], "levels": levels}
-
-
-def _span(rows: Sequence[Row]) -> str:
-    first, last = rows[0][0], rows[-1][0]
-    return f"step {first:,}" if first == last else f"steps {first:,} to {last:,}"
 
 
 def _newest_held_out(evaluations: Sequence[Evaluation]) -> tuple[Evaluation, Figures] | None:
@@ -137,7 +202,7 @@ def group_of(confined: ConfinedDirectory, run: FollowedRun, group: Group, *, wit
     """One group with its completions, as they stand in the file now. `with_signal`: which neighbours are named."""
     records = records_of(confined, run.completions_path, group)
     known = run.groups.of_prompt(group.prompt_id)[-MAX_SAME_PROMPT:]
-    prompt, left_out = _cut(_text_of(records[0].get("prompt")) if records else "", MAX_PROMPT_CHARS)
+    prompt, left_out = cut(text_of(records[0].get("prompt")) if records else "", MAX_PROMPT_CHARS)
     return {
         "number": group.number,
         "range": run.groups.numbers,
@@ -148,7 +213,7 @@ def group_of(confined: ConfinedDirectory, run: FollowedRun, group: Group, *, wit
         "prompt": prompt,
         "prompt_left_out": left_out,
         "grader": run.grader,
-        "samples": [_sample(record) for record in records],
+        "samples": [sample_of(record, MAX_COMPLETION_CHARS, None) for record in records],
         "of": len(group.places),
         "same_prompt": [
             {
@@ -160,70 +225,6 @@ def group_of(confined: ConfinedDirectory, run: FollowedRun, group: Group, *, wit
             for one in known
         ],
     }
-
-
-def _sample(record: Json) -> Json:
-    completion, left_out = _cut(_text_of(record.get("completion")), MAX_COMPLETION_CHARS)
-    diagnostics = _items(record.get("diagnostics"))
-    return {
-        "completion": completion,
-        "left_out": left_out,
-        "reward": finite(record.get("reward")),
-        "advantage": finite(record.get("advantage")),
-        "passed": record.get("passed") is True,
-        "stage": str(record.get("stage") or "")[:40],
-        "components": _parts(record.get("components")),
-        "tests": _tests(record.get("tests")),
-        "flags": [str(flag)[:100] for flag in _items(record.get("flags"))[:MAX_PARTS]],
-        "diagnostics": [_diagnostic(one) for one in diagnostics[:MAX_DIAGNOSTICS] if isinstance(one, Mapping)],
-        "more_diagnostics": max(0, len(diagnostics) - MAX_DIAGNOSTICS),
-        "fault": _fault(record.get("fault")),
-        "cached": record.get("cached") is True,
-    }
-
-
-def _fault(given: Any) -> dict[str, str] | None:
-    if not isinstance(given, Mapping):
-        return None
-    return {name: str(given.get(name))[:MAX_DIAGNOSTIC_CHARS] for name in ("kind", "message")}
-
-
-def _items(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _parts(given: Any) -> dict[str, float]:
-    items = list(given.items())[:MAX_PARTS] if isinstance(given, Mapping) else []
-    return {str(name)[:60]: number for name, value in items if (number := finite(value)) is not None}
-
-
-def _tests(given: Any) -> Json | None:
-    if not isinstance(given, Mapping):
-        return None
-    passed, total = finite(given.get("passed")), finite(given.get("total"))
-    return None if passed is None or total is None else {"passed": int(passed), "total": int(total)}
-
-
-def _diagnostic(given: Mapping[str, Any]) -> Json:
-    line = finite(given.get("line"))
-    return {
-        "stage": str(given.get("stage"))[:40],
-        "severity": str(given.get("severity"))[:20],
-        "line": None if line is None else int(line),
-        "message": str(given.get("message"))[:MAX_DIAGNOSTIC_CHARS],
-    }
-
-
-def _text_of(given: Any) -> str:
-    """A prompt or completion as one text; of a conversation, what each says after its role."""
-    if isinstance(given, list):
-        turns = [one for one in given[:MAX_PARTS] if isinstance(one, Mapping)]
-        return "\n\n".join(f"[{one.get('role')}]\n{one.get('content')}" for one in turns)
-    return given if isinstance(given, str) else ""
-
-
-def _cut(text: str, most: int) -> tuple[str, int]:
-    return text[:most], max(0, len(text) - most)
 
 
 def wanted_group(

@@ -74,7 +74,8 @@ class BwrapPersistentBox:
                     said = os.read(self._err, _CHUNK).decode(errors="replace").strip()
                 self.close()
                 BOX_RESETS.note()
-                raise BoxLost(f"{error}; it said: {said[-500:]}" if said else str(error)) from None
+                why = f"{error}; it said: {said[-500:]}" if said else str(error)
+                raise BoxLost(why, report_too_long=isinstance(error, BoxLost) and error.report_too_long) from None
 
     def _exchange(self, question: memoryview, deadline: float) -> Exchange:
         reply, report = bytearray(), bytearray()
@@ -111,7 +112,7 @@ class BwrapPersistentBox:
                 return True
             into += chunk
             if len(into) > limit:
-                raise BoxLost("it said too much")
+                raise BoxLost("it said too much", report_too_long=fd == self._report)
             if len(chunk) < _CHUNK:
                 return bool(chunk)
 

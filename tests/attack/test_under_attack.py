@@ -7,6 +7,7 @@ from services.attacks.code import CodeCorpus
 from services.graders.ocaml.grader import OcamlGrader
 from services.local_grading import grade_in_order
 from tests.attack.fuzz_ocaml import fuzz
+from tests.attack.fuzz_ocaml_bypasses import fuzz as bypasses
 
 BURNS = {
     "in the compiler": "let d0 x = (x, x)\n"
@@ -42,3 +43,10 @@ def test_answers_that_burn_their_limits_cost_what_these_say_and_take_nothing_fro
 def test_no_source_however_broken_is_a_fault(ocaml_grader: OcamlGrader) -> None:
     wrong = [(problem, source) for _, problem, source in fuzz(ocaml_grader, seed=7, number=250) if problem]
     assert wrong == []
+
+
+def test_no_way_of_naming_a_forbidden_value_reaches_it(ocaml_grader: OcamlGrader) -> None:
+    outcomes = list(bypasses(ocaml_grader, seed=7, number=250))
+    assert [(problem, program.source) for _, problem, program in outcomes if problem] == []
+    refused = [outcome for outcome, _, _ in outcomes if outcome == "forbidden: refused"]
+    assert len(refused) > len(outcomes) / 2  # most programs would do what they are meant to, were it allowed

@@ -17,20 +17,20 @@ from urllib.parse import quote
 import httpx
 import pytest
 from dashboard_server import LivePage, append, metric, quick_looks, sample
-from fake_grader import Service, submission
 from report_runs import hostile_run, rich_run
 
 from gradus.errors import Misuse
 from services.dashboard.auth import checked_token, refuse_open_page
-from services.dashboard.graders import Buckets, GradingApi, quantile, since
+from services.dashboard.document import MODULES
 from tests.conftest import Cli
 
+ROOT = Path(__file__).parents[2]
 TOKEN = "correct-horse-battery-staple"
 
 
 @pytest.fixture(scope="module", autouse=True)
 def soon() -> Iterator[None]:
-    """Servers that look at folders and graders more often than usual."""
+    """Servers that look at folders more often than usual."""
     with quick_looks():
         yield
 
@@ -58,7 +58,7 @@ def locked(folder: Path) -> Iterator[httpx.Client]:
 # -------------------------------------------------------------------------------------------------------- the routes
 
 
-@pytest.mark.parametrize("path", ["/", "/style.css", "/assets/app.js", "/assets/chart.js"])
+@pytest.mark.parametrize("path", ["/", "/style.css", "/page.js"])
 def test_the_page_comes_without_anything_from_elsewhere(page: httpx.Client, path: str) -> None:
     answer = page.get(path)
     assert answer.status_code == 200
@@ -66,24 +66,25 @@ def test_the_page_comes_without_anything_from_elsewhere(page: httpx.Client, path
     assert re.findall("https?://(?!www.w3.org/2000/svg|127.0.0.1)", answer.text) == []
 
 
-def test_every_file_that_the_page_names_is_there(page: httpx.Client) -> None:
-    waiting, seen = ["/", "/enter"], set()
-    while waiting:
-        path = waiting.pop()
-        answer = page.get(path)
-        assert answer.status_code == 200, path
-        seen.add(path)
-        named = re.findall('(?:src|href)="(/[^"#]+)"', answer.text) + re.findall(
-            'from "[.](/[a-z]+[.]js)"', answer.text
-        )
-        found = {f"/assets{name}" if name.endswith(".js") and name.count("/") == 1 else name for name in named}
-        waiting += found - seen - set(waiting)
-    scripts = Path(__file__).parents[2] / "services" / "dashboard" / "page"
-    assert {f"/assets/{path.name}" for path in scripts.glob("*.js")} <= seen
+def test_every_file_that_the_page_names_is_there_and_every_module_in_it(page: httpx.Client) -> None:
+    for document in ("/", "/enter"):
+        for name in re.findall('(?:src|href)="(/[^"#]+)"', page.get(document).text):
+            assert page.get(name).status_code == 200, name
+    scripts = {path.stem: path.read_text() for path in (ROOT / "services" / "dashboard" / "page").glob("*.js")}
+    assert set(MODULES) == set(scripts)
+    for place, name in enumerate(MODULES):
+        assert set(re.findall('from "[.]/([a-z]+)[.]js"', scripts[name])) <= set(MODULES[:place]), name
+
+
+def test_no_two_modules_have_the_same_name_for_something(page: httpx.Client) -> None:
+    """They are one script, where the later of two functions would take the place of the other."""
+    names = re.findall(r"^(?:const|let|class|function|async function) (\w+)", page.get("/page.js").text, re.M)
+    assert len(names) > 100
+    assert sorted(set(names)) == sorted(names)
 
 
 def test_every_answer_forbids_browsers_what_the_page_does_not_need(page: httpx.Client) -> None:
-    for path in ("/", "/api/runs", "/assets/app.js", "/healthz", "/nowhere", "/enter"):
+    for path in ("/", "/api/runs", "/page.js", "/healthz", "/nowhere", "/enter"):
         headers = page.get(path).headers
         policy = dict(part.split(" ", 1) for part in headers["content-security-policy"].split("; "))
         assert policy["default-src"] == "'none'"
@@ -134,7 +135,7 @@ def test_numbers_that_are_none_are_misuse(page: httpx.Client, value: str) -> Non
     "run_id", ["", "nowhere", "..", "../rich", "rich/../rich", "/etc", "rich\0", "%2e%2e", "rich/eval", "a" * 5000]
 )
 def test_only_runs_that_were_found_can_be_asked_for(page: httpx.Client, run_id: str) -> None:
-    for path in ("/api/run", "/api/group"):
+    for path in ("/api/run", "/api/group", "/api/samples"):
         assert page.get(path, params={"id": run_id}).status_code == 404
 
 
@@ -152,7 +153,7 @@ def test_nothing_can_be_changed(page: httpx.Client, method: str) -> None:
 
 
 def test_what_models_wrote_is_never_html(page: httpx.Client) -> None:
-    for path in ("/api/run?id=hostile", "/api/group?id=hostile"):
+    for path in ("/api/run?id=hostile", "/api/group?id=hostile", "/api/samples?id=hostile"):
         answer = page.get(path)
         assert answer.status_code == 200
         assert answer.headers["content-type"] == "application/json"
@@ -253,7 +254,8 @@ def test_a_long_history_is_read_while_it_answers(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize(
-    "path", ["/api/runs", "/api/run?id=rich", "/api/group?id=rich", "/metrics", "/events", "/assets/app.js"]
+    "path",
+    ["/api/runs", "/api/run?id=rich", "/api/group?id=rich", "/metrics", "/events", "/page.js", "/api/samples?id=rich"],
 )
 def test_with_a_token_nothing_is_told_without_it(locked: httpx.Client, path: str) -> None:
     answer = locked.get(path)
@@ -345,132 +347,6 @@ def test_a_weak_or_broken_token_is_refused_without_repeating_it(token: str) -> N
     assert not token.strip() or token not in str(refused.value)
 
 
-# ----------------------------------------------------------------------------------------------------------- the API
-
-
-def test_graders_are_told_as_the_api_has_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.dashboard.poller.ASK_EVERY_S", 3600.0)
-    with Service().running() as service:
-        asked = [submission(f"s{n}", f"reward 0.{n}") for n in range(4)] + [
-            submission("f", "fault"),
-            submission("g", "flagged"),
-        ]
-        answer = httpx.post(f"{service.url}/v1/grade/ocaml", json={"submissions": asked})
-        assert answer.status_code == 200
-        with LivePage(tmp_path, service.url).running() as live, httpx.Client(base_url=live.url) as client:
-            told = asked_until(client, lambda told: told["trouble"] is None)
-    [ocaml] = [one for one in told["graders"] if one["name"] == "ocaml"]
-    assert ocaml["results"] == {"graded": 5, "faulted": 1}
-    assert ocaml["stages"] == {"tests": 5}
-    assert ocaml["faults"]["sandbox"] == 1
-    assert ocaml["flags"] == {"odd": 1}
-    assert ocaml["workers"] == 1
-    assert 0 < ocaml["p95_s"] <= 0.002
-    assert ocaml["lately"] is False, "there was one look only"
-    assert ocaml["latency"][0]["stage"] == "tests"
-    assert [one["name"] for one in told["live"]] == ["ocaml"]
-    assert told["broker_up"] == 1
-
-
-def asked_until(client: httpx.Client, fits: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-    give_up_at = time.monotonic() + 60
-    while not fits(told := client.get("/api/graders").json()):
-        assert time.monotonic() < give_up_at, told
-        time.sleep(0.02)
-    return dict(told)
-
-
-def test_an_api_that_is_away_is_told_plainly(tmp_path: Path) -> None:
-    with LivePage(tmp_path, "http://127.0.0.1:9").running() as live, httpx.Client(base_url=live.url) as client:
-        told = asked_until(client, lambda told: "ConnectError" in told["trouble"])
-        assert told["graders"] == []
-        assert client.get("/api/runs").status_code == 200
-
-
-def test_without_an_api_nothing_is_asked(page: httpx.Client) -> None:
-    assert page.get("/api/graders").json() == {"asked": False}
-
-
-def test_a_key_of_the_api_is_sent_and_a_missing_one_is_said(tmp_path: Path) -> None:
-    from services.api.api_keys import new_key
-
-    secret, key = new_key("page", [])
-    with Service(keys=key.line()).running() as service:
-        for given, trouble in ((secret, None), (None, "401")):
-            live = LivePage(tmp_path, service.url, api_key=given)
-            with live.running(), httpx.Client(base_url=live.url) as client:
-                told = asked_until(client, lambda told: told["trouble"] is None)
-            assert len(told["live"]) == (1 if given else 0)
-            assert (trouble is None) is (told["list_trouble"] is None)
-            assert secret not in json.dumps(told)
-
-
-@pytest.mark.parametrize("url", ["", "nonsense", "ftp://a", "file:///etc/passwd", "http://", "http://a:b", "://"])
-def test_what_is_no_address_of_an_api_is_misuse(url: str) -> None:
-    with pytest.raises(Misuse, match="URL"):
-        GradingApi(url)
-
-
-ODD_ANSWERS = {
-    "text": b"this is { no exposition",
-    "html": b"<html><script>alert(1)</script></html>",
-    "binary": bytes(range(256)),
-    "empty": b"",
-    "huge": b"# x\n" * 2_000_000,
-    "strange": (
-        b'gradus_queue_depth{grader="ocaml"} NaN\ngradus_queue_depth{grader="' + b"x" * 10_000 + b'"} 1e999\n'
-        b'gradus_api_grade_seconds_bucket{grader="ocaml",le="what"} 5\n'
-        b'gradus_api_grade_seconds_bucket{grader="ocaml",stage="tests",le="+Inf"} -3\n'
-    ),
-}
-
-
-@pytest.mark.parametrize("answer", ODD_ANSWERS)
-async def test_odd_answers_of_an_api_are_a_trouble_or_nothing(answer: str) -> None:
-    transport = httpx.MockTransport(lambda request: httpx.Response(200, content=ODD_ANSWERS[answer]))
-    api = GradingApi("http://somewhere", transport=transport)
-    await api.look()
-    told = api.state()
-    json.dumps(told, allow_nan=False)
-    assert (told["trouble"] is not None) is (answer in ("text", "html", "binary", "huge"))
-    await api.close()
-
-
-async def test_redirects_of_an_api_are_not_followed() -> None:
-    asked: list[str] = []
-
-    def elsewhere(request: httpx.Request) -> httpx.Response:
-        asked.append(str(request.url))
-        return httpx.Response(302, headers={"location": "http://169.254.169.254/"})
-
-    api = GradingApi("http://user:secret@somewhere/", "key", transport=httpx.MockTransport(elsewhere))
-    await api.look()
-    assert asked == ["http://user:secret@somewhere/metrics"]
-    assert "302" in api.state()["trouble"]
-    assert "secret" not in json.dumps(api.state())
-    await api.close()
-
-
-def test_quantiles_are_those_of_prometheus() -> None:
-    buckets = {0.1: 50.0, 0.5: 90.0, 1.0: 100.0, float("inf"): 100.0}
-    assert quantile(buckets, 0.5) == pytest.approx(0.1)
-    assert quantile(buckets, 0.95) == pytest.approx(0.75)
-    assert quantile(buckets, 0.25) == pytest.approx(0.05)
-    assert quantile({0.1: 0.0, float("inf"): 10.0}, 0.5) == 0.1
-    assert quantile({0.1: 0.0, float("inf"): 0.0}, 0.5) is None
-    assert quantile({}, 0.5) is None
-
-
-def test_latencies_are_of_what_was_graded_lately() -> None:
-    inf = float("inf")
-    before: Buckets = {"tests": {1.0: 10.0, inf: 10.0}}
-    now: Buckets = {"tests": {1.0: 10.0, inf: 14.0}, "types": {1.0: 2.0, inf: 2.0}}
-    assert since(now, before) == {"tests": {1.0: 0.0, inf: 4.0}, "types": {1.0: 2.0, inf: 2.0}}
-    assert since(now, {}) == now
-    assert since(now, now) == now, "nothing was graded lately: all of it is told"
-    assert since(before, now) == before, "the API was started anew"
-
-
 # -------------------------------------------------------------------------------------------------- the command line
 
 
@@ -478,7 +354,6 @@ def test_misuse_of_the_command_is_said_in_one_line(gradus: Cli, tmp_path: Path) 
     for token, argv, what in (
         (None, ("--host", "0.0.0.0"), "refusing to serve on 0.0.0.0 without a token"),
         (None, ("--token-file", tmp_path / "none"), "cannot be read: FileNotFoundError"),
-        (None, ("--api", "ftp://x"), "no http:// or https:// URL"),
         ("weak", ("--host", "0.0.0.0"), "GRADUS_DASHBOARD_TOKEN: a token has at least 16 characters"),
     ):
         with pytest.MonkeyPatch.context() as patch:
@@ -498,7 +373,7 @@ def test_the_command_serves_until_a_signal(tmp_path: Path) -> None:
     process = subprocess.Popen([*command, "--token-file", str(token_file)], stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     line = process.stderr.readline()
-    assert "the live page is at http://127.0.0.1:" in line
+    assert "the dashboard is at http://127.0.0.1:" in line
     url = line.split()[-1]
     headers = {"authorization": f"Bearer {TOKEN}"}
     assert httpx.get(f"{url}/api/runs", headers=headers).json()["runs"][0]["id"] == quote("a")

@@ -29,10 +29,6 @@ PLACES = (
     "gradus/wings.py",
 )
 NAMES = re.compile(r"(?<![a-z])(ocaml|rust)(?![a-z])", re.IGNORECASE)
-EXCEPTIONS = {
-    "services/dashboard/page/code.js": "colours keywords and comments of two languages; code of others is shown plain",
-}
-"""File -> why it may name a language."""
 
 
 def files() -> list[Path]:
@@ -54,7 +50,4 @@ def test_a_file_names_no_language(path: Path) -> None:
         for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1)
         if NAMES.search(line)
     ]
-    if name in EXCEPTIONS:
-        assert found, f"{name} needs no exception any more"
-    else:
-        assert not found
+    assert not found

@@ -12,12 +12,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from browser import CONTRAST, NEEDS_BROWSER, drawn, flaws, opened
 from dashboard_server import LivePage, append, metric, quick_looks, sample
-from fake_grader import Service, submission
 from report_runs import hostile_run, rich_run
+from sample_evaluations import rich_evaluation, stored
 
 pytestmark = NEEDS_BROWSER
 
@@ -36,7 +35,6 @@ DRAWN = {
     "#/run?id=rich": "document.querySelectorAll('figure').length > 5",
     "#/completions?id=rich": "document.querySelector('.group-cards > section') !== null",
     "#/compare?id=rich&id=bad": "document.querySelectorAll('figure').length > 3",
-    "#/graders": "document.body.innerText.includes('echo 1')",
 }
 """Page -> JavaScript that is true when everything on the page is drawn."""
 HOSTILE = {
@@ -77,7 +75,7 @@ def make_runs(folder: Path) -> Path:
 
 @pytest.fixture(scope="module", autouse=True)
 def soon() -> Iterator[None]:
-    """Servers that look at folders and graders more often than usual."""
+    """Servers that look at folders more often than usual."""
     with quick_looks():
         yield
 
@@ -89,20 +87,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def url(folder: Path) -> Iterator[str]:
-    with grading() as service, LivePage(folder, service).running() as live:
+    with LivePage(folder).running() as live:
         yield live.url
-
-
-@contextmanager
-def grading() -> Iterator[str]:
-    """An API that has graded a little."""
-    with Service().running() as service:
-        asked = [
-            submission(f"s{n}", completion)
-            for n, completion in enumerate(("reward 0.5", "reward 1", "flagged", "fault"))
-        ]
-        httpx.post(f"{service.url}/v1/grade/ocaml", json={"submissions": asked}).raise_for_status()
-        yield service.url
 
 
 def at(browser: Any, url: str, page: str, **how: Any) -> list[str]:
@@ -195,7 +181,7 @@ def test_every_page_fits_reads_well_has_names_and_runs_nothing(browser: Any, url
     asked = whole(browser, url, page, width=width)
     wait_until_live(browser)
     assert [one for one in asked if not one.startswith((url, "data:"))] == [], "it requests something from elsewhere"
-    for landmark in ("header", "main", "nav[aria-label=Pages]", "a.skip[href='#main']"):
+    for landmark in ("header", "main", "h1", "a.skip[href='#main']"):
         assert len(browser.find_elements("css selector", landmark)) == 1, landmark
     levels = browser.execute_script(LEVELS)
     assert levels[0] == 2
@@ -214,7 +200,7 @@ def test_the_focus_goes_through_the_head_of_the_page_as_one_reads(browser: Any, 
         .map((e) => e.getBoundingClientRect()).map((r) => [Math.round((r.top + r.bottom) / 2), Math.round(r.left)])
     """
     found = browser.execute_script(middles)
-    assert len(found) == 6
+    assert len(found) == 4
     for (above, left), (below, right) in pairwise(found):
         assert below > above + 8 or (abs(below - above) <= 8 and right > left), found
 
@@ -241,7 +227,7 @@ def test_a_colour_scheme_can_be_chosen_and_stays(browser: Any, url: str) -> None
         one(browser, "#theme").send_keys("Dark")
         wait(browser, "return localStorage.getItem('gradus-theme') === 'dark'")
         assert ground() < 3 * 128 < light
-        whole(browser, url, "#/graders", scheme="light")
+        whole(browser, url, "#/run?id=rich", scheme="light")
         assert ground() < 3 * 128
         one(browser, "#theme").send_keys("Light")
         whole(browser, url, "#/", scheme="dark")
@@ -260,6 +246,45 @@ def test_runs_are_listed_and_those_set_aside_only_when_asked_for(browser: Any, u
     one(browser, "#aside").click()
     assert set(browser.execute_script(rows)) == {"rich", "hostile", "bad", "old", "old/previous-1"}
     assert "Most groups carry no signal" in text(browser)
+
+
+def test_runs_are_sorted_and_searched(browser: Any, url: str) -> None:
+    whole(browser, url, "#/")
+    rows = "return [...document.querySelectorAll('tbody th')].map((cell) => cell.textContent)"
+
+    def sort_by(head: str) -> list[str]:
+        click = "[...document.querySelectorAll('button.sort')].find((e) => e.textContent === arguments[0]).click()"
+        browser.execute_script(click, head)
+        return list(browser.execute_script(rows))
+
+    by_reward = ["hostile", "old", "bad", "rich"]
+    assert sort_by("reward") == by_reward
+    assert sort_by("reward") == by_reward[::-1]
+    assert one(browser, "th[aria-sort=descending]").text.startswith("reward")
+    assert sort_by("run") == ["bad", "hostile", "old", "rich"]
+    one(browser, "#find").send_keys("QWEN3 ri")
+    assert browser.execute_script(rows) == ["rich"]
+
+
+def test_evaluations_have_a_list_and_pages_of_their_own(browser: Any, tmp_path: Path) -> None:
+    append(tmp_path / "a" / "metrics.jsonl", [metric(1)])
+    for name, level in (("base", 0.4), ("trained", 0.6)):
+        stored(tmp_path / "eval" / name, *rich_evaluation(name, level))
+    with LivePage(tmp_path).running() as live:
+        at(browser, live.url, "#/")
+        names = "return [...document.querySelectorAll('[aria-label=Evaluations] tbody th')].map((e) => e.textContent)"
+        assert set(wait(browser, f"const found = (() => {{ {names} }})(); return found.length && found")) == {
+            "eval/base",
+            "eval/trained",
+        }
+        for name in ("base", "trained"):
+            one(browser, f"input[aria-label='compare eval/{name}']").click()
+        one(browser, "a.button").click()
+        wait_for_text(browser, "Settings that differ")
+        wait(browser, "return document.querySelectorAll('.panel').length === 2")
+        at(browser, live.url, "#/run?id=eval%2Fbase")
+        wait_for_text(browser, "of 40 tasks.")
+        wait_for_text(browser, "Did not pass")
 
 
 def test_chosen_runs_are_drawn_in_the_same_charts(browser: Any, url: str) -> None:
@@ -318,7 +343,7 @@ def test_alarms_are_words(browser: Any, url: str) -> None:
     assert "Most groups carry no signal" in alarms
     assert "Completions are cut off. 30% of the completions" in alarms
     assert {"Share of verdicts that carry a flag", "Cut off", "Parts of the reward"} <= set(shown_charts(browser))
-    assert "reached types" in text(browser)
+    assert "stopped at tests" in text(browser)
 
 
 def test_supervised_training_has_its_own_charts(browser: Any, url: str) -> None:
@@ -393,8 +418,8 @@ def test_the_completions_of_a_prompt_stand_side_by_side(browser: Any, url: str) 
     cards = browser.find_elements("css selector", ".group-cards > section")
     assert "advantage +1" in cards[2].text
     assert "1 of 2 tests" in cards[1].text
-    assert [word.text for word in cards[1].find_elements("css selector", ".code-w")] == ["let"]
-    assert [comment.text for comment in cards[1].find_elements("css selector", ".code-c")] == ['(* "one" *)']
+    assert [part.text for part in cards[1].find_elements("css selector", ".code-s")] == ['"one"']
+    assert [part.text for part in cards[1].find_elements("css selector", ".code-n")] == ["2"]
 
 
 def test_two_completions_are_compared_word_by_word(browser: Any, url: str) -> None:
@@ -491,36 +516,6 @@ def test_a_page_that_was_refused_its_news_asks_again(
         wait_until_live(browser)
 
 
-def test_queue_and_graders_are_shown(browser: Any, url: str) -> None:
-    whole(browser, url, "#/graders")
-    shown = text(browser)
-    for wanted in ("Verdicts by the furthest stage", "Time of grading by stage", "odd", "sandbox", "graduated@1"):
-        assert wanted in shown
-    marks = """
-      const chart = [...document.querySelectorAll("figure")]
-        .find((one) => one.checkVisibility() && one.querySelector("h3").textContent === "Queue depth");
-      return chart && [...chart.querySelectorAll(".y-axis span")].map((mark) => mark.textContent);
-    """
-    found = wait(browser, marks)
-    assert len(found) > 1
-    assert len(set(found)) == len(found), "what is counted has whole numbers beside its axis"
-    at(browser, url, "#/run?id=bad")
-    wait_for_text(browser, "since the API started")
-
-
-def test_an_api_that_is_away_is_said_to_be(browser: Any, tmp_path: Path) -> None:
-    append(tmp_path / "a" / "config.resolved.json", [{"reward": {"grader": "ocaml"}}])
-    append(tmp_path / "a" / "metrics.jsonl", [metric(1)])
-    with LivePage(tmp_path, "http://127.0.0.1:9").running() as live:
-        at(browser, live.url, "#/graders")
-        wait_for_text(browser, "The API is away")
-        at(browser, live.url, "#/run?id=a")
-        wait_for_text(browser, "the API is away")
-    with LivePage(tmp_path).running() as live:
-        at(browser, live.url, "#/graders")
-        wait_for_text(browser, "No API is watched")
-
-
 def test_who_has_the_token_enters_once(browser: Any, tmp_path: Path) -> None:
     append(tmp_path / "a" / "metrics.jsonl", [metric(1)])
     token = "correct-horse-battery-staple"
@@ -569,7 +564,7 @@ def test_a_run_without_rewards_shows_its_losses(browser: Any, tmp_path: Path) ->
     tiles = one(browser, ".strip").text
     for wanted in ("30 of 40", "Loss, held out", "0.25"):
         assert wanted in tiles
-    for unwanted in ("Reward", "Queue depth", "Held-out pass rate"):
+    for unwanted in ("Reward", "Held-out pass rate"):
         assert unwanted not in tiles
     # Two measurements, ten steps apart from each other and each on a step of its own, are one line.
     drawn = "return document.querySelector('figure path.line.part-1').getAttribute('d')"

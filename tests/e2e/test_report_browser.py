@@ -1,53 +1,159 @@
-"""The report in a real browser, from a file: no errors, no network, all labelled, wide and narrow, light and dark."""
+"""Reports in a real browser, from files: what they say, no errors, no network, labels, three widths, two schemes."""
 
 from __future__ import annotations
 
 import base64
+import json
+import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import NEEDS_BROWSER, colored, errors, flaws
+from browser import NEEDS_BROWSER, colored, drawn, errors, flaws
 from browser import opened_from_a_file as opened
-from report_runs import hostile_run, rich_run, tiny_run
+from report_runs import RIGHT, STUCK, WRONG, XSS, evaluation, hostile_run, lines, rich_run, tiny_run
+from sample_evaluations import evaluation_of, hostile_evaluation, rich_evaluation, stored
 
-from trainer.evaluate.report import write_report
+from gradus.contract import Graded
+from trainer.evaluate.comparison import compare
+from trainer.evaluate.report import write_comparison_report, write_report
 
 pytestmark = NEEDS_BROWSER
+WIDTHS = (1280, 768, 375)
 
 
 @pytest.fixture(scope="module")
-def rich(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    run = rich_run(tmp_path_factory.mktemp("runs") / "rich")
-    return write_report(run, run / "report.html")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Each kind of page, with what a real one looks like, and of hostile texts."""
+    folder = tmp_path_factory.mktemp("pages")
+    before, after = rich_evaluation("before", 0.4), rich_evaluation("after", 0.6)
+    odd = hostile_evaluation()
+    sides = [stored(folder / name, *made) for name, made in (("before", before), ("after", after), ("odd", odd))]
+    found = compare(before[0], after[0], records=(before[1], after[1]))
+    return {
+        "report": write_report(rich_run(folder / "rich"), folder / "report.html"),
+        "evaluation": write_report(sides[1], folder / "evaluation.html"),
+        "comparison": write_comparison_report(found, sides[0], sides[1], folder / "comparison.html"),
+        "hostile": write_report(hostile_run(folder / "hostile"), folder / "hostile.html"),
+        "hostile evaluation": write_report(sides[2], folder / "hostile-evaluation.html"),
+        "hostile comparison": write_comparison_report(
+            compare(odd[0], odd[0]), sides[2], sides[2], folder / "hostile-comparison.html"
+        ),
+    }
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-def test_it_opens_from_a_file_without_flaws_and_without_the_network(browser: Any, rich: Path, width: int) -> None:
-    assert opened(browser, rich, width=width) == [rich.as_uri()]
-    assert flaws(browser, "report", width, 20_000) == []
+def text_of(browser: Any, page: Path, **how: Any) -> str:
+    """All that a page says, closed parts too."""
+    opened(browser, page, **how)
+    drawn(browser)
+    browser.execute_script("document.querySelectorAll('details:not(.figures)').forEach((one) => (one.open = true))")
+    return re.sub(r"\s+", " ", browser.execute_script("return document.body.innerText"))
+
+
+def written(browser: Any, run: Path) -> str:
+    return text_of(browser, write_report(run, run / "report.html"))
+
+
+@pytest.fixture(scope="module")
+def tiny(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return written(browser, tiny_run(tmp_path_factory.mktemp("runs") / "tiny"))
+
+
+# ---------------------------------------------------------------------------------------------------------- every page
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("kind", ["report", "evaluation", "comparison"])
+def test_it_opens_from_a_file_without_flaws_and_without_the_network(
+    browser: Any, pages: dict[str, Path], kind: str, width: int
+) -> None:
+    page = pages[kind]
+    assert opened(browser, page, width=width) == [page.as_uri()]
+    drawn(browser)
+    assert flaws(browser, kind, width, 20_000) == []
     for scheme in ("light", "dark"):
         colored(browser, scheme)
         ground = browser.execute_script("return getComputedStyle(document.documentElement).backgroundColor")
         assert (sum(map(int, ground[4:-1].split(","))) > 3 * 128) is (scheme == "light")
 
 
-def test_curves_can_be_read_with_the_keyboard(browser: Any, rich: Path) -> None:
-    from selenium.webdriver.common.by import By
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("kind", ["report", "evaluation", "comparison"])
+def test_every_text_has_eleven_pixels_at_least(browser: Any, pages: dict[str, Path], kind: str, width: int) -> None:
+    opened(browser, pages[kind], width=width)
+    drawn(browser)
+    small = """
+      return [...document.querySelectorAll("body *")].filter((one) => one.checkVisibility() &&
+        [...one.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim()) &&
+        !one.closest("script, .unseen") && parseFloat(getComputedStyle(one).fontSize) < 11)
+        .map((one) => one.outerHTML.slice(0, 80));
+    """
+    assert browser.execute_script(small) == []
+
+
+@pytest.mark.parametrize("kind", ["hostile", "hostile evaluation", "hostile comparison"])
+def test_hostile_texts_run_nothing_and_are_shown(browser: Any, pages: dict[str, Path], kind: str) -> None:
+    assert opened(browser, pages[kind]) == [pages[kind].as_uri()]
+    drawn(browser)
+    assert flaws(browser, kind.replace(" ", "-"), 1280) == []
+    text = text_of(browser, pages[kind])
+    assert "<img src=x onerror=alert(1)>" in text
+    assert "{{7*7}}" in text
+
+
+@pytest.mark.parametrize("kind", ["report", "evaluation", "comparison"])
+def test_pictures_tables_and_regions_are_labelled(browser: Any, pages: dict[str, Path], kind: str) -> None:
+    text_of(browser, pages[kind])
+    unlabelled = """
+      const ids = [...document.querySelectorAll("[id]")].map((one) => one.id);
+      const bad = ids.filter((id, n) => ids.indexOf(id) !== n);
+      const none = (selector, fits) => [...document.querySelectorAll(selector)].filter((one) => !fits(one));
+      return [
+        ...none("svg", (one) => one.getAttribute("role") === "img" && one.getAttribute("aria-label")),
+        ...none("table", (one) => one.querySelector("caption")?.textContent),
+        ...none("th", (one) => one.hasAttribute("scope")),
+        ...none("main section", (one) => ids.includes(one.getAttribute("aria-labelledby")) || one.ariaLabel),
+      ].map((one) => one.outerHTML.slice(0, 100)).concat(bad);
+    """
+    assert browser.execute_script(unlabelled) == []
+    assert browser.execute_script("return document.querySelectorAll('svg').length") >= (8 if kind == "report" else 0)
+    levels = browser.execute_script(
+        "return [...document.querySelectorAll('h1, h2, h3, h4')].filter((one) => one.checkVisibility())"
+        ".map((one) => Number(one.tagName[1]))"
+    )
+    assert (levels[0], levels.count(1)) == (1, 1)
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+
+
+def test_curves_can_be_read_with_the_keyboard(browser: Any, pages: dict[str, Path]) -> None:
     from selenium.webdriver.common.keys import Keys
 
-    opened(browser, rich)
-    chart = browser.find_element(By.CSS_SELECTOR, "figure.large")
-    canvas = chart.find_element(By.CSS_SELECTOR, "[role=slider]")
+    opened(browser, pages["report"])
+    chart = browser.find_element("css selector", "figure.large")
+    canvas = chart.find_element("css selector", "[role=slider]")
     canvas.send_keys(Keys.HOME)
     assert canvas.get_attribute("aria-valuetext").startswith("step 1: reward 0.")
     canvas.send_keys(Keys.ARROW_RIGHT)
-    assert chart.find_element(By.CSS_SELECTOR, ".readout").text.startswith("step 2: reward 0.")
+    assert chart.find_element("css selector", ".readout").text.startswith("step 2: reward 0.")
 
 
-def test_it_prints_with_everything_opened(browser: Any, rich: Path) -> None:
-    opened(browser, rich)
-    closed = "return document.querySelectorAll('details:not([open])').length"
+def test_curves_can_be_drawn_over_time_and_tokens(browser: Any, tmp_path: Path) -> None:
+    rows = [{"step": n, "reward": n / 4, "time": 1000 + 60 * n, "num_tokens": 500 * n} for n in (1, 2, 3)]
+    lines(tmp_path / "metrics.jsonl", rows)
+    opened(browser, write_report(tmp_path, tmp_path / "report.html"))
+    for axis, first, ticks in (("tokens", "tokens 500", "1,000"), ("time", "minutes 0", "1.5")):
+        choose = "const axis = document.getElementById('axis'); axis.value = arguments[0];"
+        browser.execute_script(f"{choose} axis.dispatchEvent(new Event('change'))", axis)
+        label = browser.find_element("css selector", "figure.large [role=slider]").get_attribute("aria-label")
+        assert f"{first}: reward 0.25" in label
+        assert ticks in browser.find_element("css selector", "figure.large .x-axis").text
+
+
+def test_it_prints_with_everything_opened(browser: Any, pages: dict[str, Path]) -> None:
+    opened(browser, pages["report"])
+    drawn(browser)
+    closed = "return document.querySelectorAll('details:not([open], .figures)').length"
     assert browser.execute_script(closed) > 0
     browser.execute_script("dispatchEvent(new Event('beforeprint'))")
     assert browser.execute_script(closed) == 0
@@ -55,25 +161,169 @@ def test_it_prints_with_everything_opened(browser: Any, rich: Path) -> None:
     assert base64.b64decode(printed["data"]).startswith(b"%PDF")
 
 
-def test_hostile_completions_run_nothing(browser: Any, tmp_path: Path) -> None:
-    run = hostile_run(tmp_path / "hostile")
-    report = write_report(run, run / "report.html")
-    assert opened(browser, report) == [report.as_uri()]
-    assert flaws(browser, "hostile", 1280) == []
-    assert "<img src=x onerror=alert(1)>" in browser.execute_script("return document.body.innerText")
+# ------------------------------------------------------------------------------------------------------- what they say
 
 
-def test_what_a_run_wrote_could_not_run_even_unescaped(browser: Any, tmp_path: Path) -> None:
-    run = tiny_run(tmp_path / "tiny")
-    report = write_report(run, run / "report.html")
-    attack = "<img src='data:,x' onerror=\"document.title='fooled'\"><script>document.title='fooled'</script></main>"
-    report.write_text(report.read_text().replace("</main>", attack))
-    opened(browser, report)
-    assert "fooled" not in browser.title
-    assert any("Content Security Policy" in entry["message"] for entry in errors(browser))
+def test_the_headline_has_the_change_and_its_interval(tiny: str) -> None:
+    assert "The pass rate on 4 held-out tasks rose from 37.5% to 87.5%." in tiny
+    assert "+50.0 percentage points, 95% interval +12.5 to +87.5." in tiny
+    assert "95% interval 0.0% to 75.0% · 3 of 7 verdicts passed" in tiny
+    assert "pass@2 66.7% (" in tiny
 
 
-def test_an_empty_run_is_readable_too(browser: Any, tmp_path: Path) -> None:
-    opened(browser, write_report(tmp_path, tmp_path / "report.html"), width=390)
-    assert flaws(browser, "empty", 390) == []
-    assert "was not measured" in browser.execute_script("return document.body.innerText")
+def test_the_run_card_says_what_ran(tiny: str) -> None:
+    for shown in (
+        "Model fresh:qwen3", "Grader ocaml@7", "Rubric ocaml/graduated@1", "Seed 7", "GRPO steps 3 of 3",
+        "Training time 12 s",  # 110 - 100 by the clock, and the first step's own 2 s
+        "Evaluation time 3.0 s", "Graded in training 5 completions, 40.0% passed, 1 faulted",
+        "Held-out tasks 4 tasks of demo:ocaml/held-out (sha256 abababababab)",
+        "Machine Linux x86_64, 2 CPU cores, 8 GiB, Python 3.11.7, torch 2.13.0",
+    ):  # fmt: skip
+        assert shown in tiny
+
+
+def test_the_funnel_flags_and_faults_are_in_words(tiny: str) -> None:
+    for level in (
+        "verdicts 7 (100.0%) 8 (100.0%)", "an answer was found 7 (100.0%) 8 (100.0%)",
+        "it type-checks 5 (71.4%) 8 (100.0%)", "it compiles 5 (71.4%) 8 (100.0%)",
+        "every test passes 3 (42.9%) 7 (87.5%)", "degenerate:stub 0 (0.0%) 0 (0.0%) 1 (20.0%)",
+        "training, step 2 worker 1 the worker that held job '81ab' died after 12 s",
+        "evaluation “before” worker 1 the worker that held job '81ab' died after 12 s",
+    ):  # fmt: skip
+        assert level in tiny
+
+
+def test_marks_show_what_differs_between_two_completions(browser: Any, tmp_path: Path) -> None:
+    written(browser, tiny_run(tmp_path / "tiny"))
+    marks = [mark.text for mark in browser.find_elements("css selector", "mark")]
+    assert marks[:2] == ["-", "+"]
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "tone", "verb"),
+    [(WRONG, RIGHT, "up", "rose"), (RIGHT, WRONG, "down", "fell"), (WRONG, WRONG, "flat", "did not change measurably")],
+)
+def test_the_headline_claims_only_what_the_interval_holds(
+    browser: Any, tmp_path: Path, first: Graded, last: Graded, tone: str, verb: str
+) -> None:
+    for name, result in (("before", first), ("after", last)):
+        evaluation(tmp_path, name, {f"t{n}": (result,) for n in range(20)}, mode="greedy")
+    assert verb in written(browser, tmp_path)
+    assert browser.find_elements("css selector", f"h2.headline.{tone}")
+
+
+def test_doubts_are_said_before_anything_else(browser: Any, tmp_path: Path) -> None:
+    evaluation(tmp_path, "before", {"a": (RIGHT,)}, graders=("ocaml@6",), toolchains=("ocaml 4.14.1 unsandboxed",))
+    evaluation(tmp_path, "after", {"a": (RIGHT,)})
+    text = written(browser, tmp_path)
+    assert "“before” and “after” were measured with different graders: they cannot be compared." in text
+    assert "Judged without a sandbox" in text
+
+
+def test_a_lone_evaluation_has_its_own_interval(browser: Any, tmp_path: Path) -> None:
+    evaluation(tmp_path, "eval", {"a": (RIGHT, WRONG), "b": (RIGHT, RIGHT)})
+    text = written(browser, tmp_path)
+    assert "fresh:qwen3 passes 75.0% of 2 held-out tasks. 95% interval" in text
+    assert text.count("75.0%") == 2, "in the headline, and in the funnel, which counts completions"
+
+
+def test_what_was_not_measured_is_said(browser: Any, tmp_path: Path) -> None:
+    for name in ("before", "after"):
+        evaluation(tmp_path, name, {"a": (STUCK, STUCK)})
+    text = written(browser, tmp_path)
+    assert "What the model can do on held-out tasks was not measured." in text
+    assert "nothing was graded" in text
+
+
+def test_an_empty_folder_names_what_is_missing(browser: Any, tmp_path: Path) -> None:
+    text = written(browser, tmp_path)
+    for name in ("config.resolved.json", "metrics.jsonl", "completions.jsonl", "eval/"):
+        assert f"{name} " in text
+
+
+def test_gaps_are_gaps_and_one_step_is_enough_for_a_picture(browser: Any, tmp_path: Path) -> None:
+    lines(tmp_path / "metrics.jsonl", [{"step": n, "reward": r} for n, r in ((1, 0.5), (2, None), (4, 0.5))])
+    written(browser, tmp_path)
+    paths = "return [...document.querySelectorAll('figure.large path.line.raw')].map((one) => one.getAttribute('d'))"
+    assert browser.execute_script(paths) == ["", "M0.0 500.0h0M1000.0 500.0h0"]
+    lines(tmp_path / "metrics.jsonl", [{"step": 5, "reward": 0.5, "entropy": 0.0}])
+    written(browser, tmp_path)
+    label = browser.find_element("css selector", "figure.large [role=slider]").get_attribute("aria-label")
+    assert "step 5: reward 0.5" in label
+
+
+def test_hidden_characters_are_written_out(browser: Any, tmp_path: Path) -> None:
+    completion = "let f = \u202e1 \x1b[31m \u200b \u2066 ok é 漢 🙂"
+    for name in ("before", "after"):
+        evaluation(tmp_path, name, {"a": (WRONG,)}, completion=completion)
+    text = written(browser, tmp_path)
+    assert not set("\u202e\x1b\u200b\u2066") & set(text)
+    assert "⟨U+202E⟩1 ␛[31m ⟨U+200B⟩ ⟨U+2066⟩ ok é 漢 🙂" in text
+
+
+def test_what_is_left_out_of_huge_completions_is_said(browser: Any, pages: dict[str, Path]) -> None:
+    text = text_of(browser, pages["hostile"])
+    assert re.search(r"29\d,\d{3} more characters are in the completions of “after”", text)
+
+
+def test_the_page_of_an_evaluation_has_rates_turns_groups_and_faults(browser: Any, pages: dict[str, Path]) -> None:
+    text = text_of(browser, pages["evaluation"])
+    for wanted in (
+        "passes 62.3% of 40 tasks.", "completions were never written", "green by turn 2", "never green",
+        "type-checks", "tests that pass, on average", "Tasks that pass, by difficulty", "Tasks that pass, by kind",
+        "Verdicts by reward", "Completions by length in", "tokens per second, all together", "Did not pass",
+        "Names that do not exist", "List.summ", "What the figures are",
+    ):  # fmt: skip
+        assert wanted in text
+    assert text.count("62.3%") == 3, "the pass rate once; the tests that pass and turn 1 happen to be as many"
+
+
+def test_an_evaluation_without_turns_has_no_table_of_them(browser: Any, tmp_path: Path) -> None:
+    found, records = rich_evaluation("after", 0.6)
+    text = text_of(browser, write_report(stored(tmp_path, evaluation_of("x", records), records), tmp_path / "r.html"))
+    assert found.name == "after"
+    assert "green by turn" not in text
+
+
+def test_an_evaluation_of_an_earlier_version_is_shown(browser: Any, tmp_path: Path) -> None:
+    run = rich_run(tmp_path / "rich")
+    for file in (run / "eval").glob("*.json"):
+        given = json.loads(file.read_text())
+        del given["grader_description"]
+        for measured in given["measurements"]:
+            del measured["details"], measured["turns"]
+        file.write_text(json.dumps(given))
+    text = written(browser, run)
+    assert errors(browser) == []
+    for wanted in ("rose from 45.0% to 96.7%", "it type-checks", "Tasks that pass, by kind", "map_add 10 tasks"):
+        assert wanted in text
+
+
+def test_odd_figures_cost_their_own_part_of_the_page_only(browser: Any, tmp_path: Path) -> None:
+    run = rich_run(tmp_path / "rich")
+    odd = {"mode": "greedy", "pass_at": {"1": {"value": "high"}}, "mean_reward": 5, "details": 7, "stopped_at": []}
+    for name in ("before", "after"):
+        (run / "eval" / f"{name}.json").write_text(json.dumps({"measurements": [odd], "graders": 5}))
+    text = written(browser, run)
+    for wanted in ("Where answers stop", "How completions ended", "Behind it"):
+        assert wanted in text
+
+
+def test_the_page_of_a_comparison_has_both_sides(browser: Any, pages: dict[str, Path]) -> None:
+    text = text_of(browser, pages["comparison"])
+    for wanted in (
+        "percentage points, 95% interval", "What was compared", "Tasks by the stage of their middle completion",
+        "before: types", "pass@1 by kind", "The largest gains first", "Wrong before, right after", "Improved",
+        "turned to assignments and loops",
+    ):  # fmt: skip
+        assert wanted in text
+    values = [one.text for one in browser.find_elements("css selector", ".hero dd")]
+    assert values
+    assert not {"0", "–", ""} & set(values), "the first screen has no rows of zeros"
+
+
+def test_attacks_stay_texts(browser: Any, pages: dict[str, Path]) -> None:
+    opened(browser, pages["hostile"])
+    drawn(browser)
+    shown = browser.execute_script("return [...document.querySelectorAll('dd')].map((one) => one.textContent)")
+    assert any(XSS[:100] in text for text in shown)

@@ -14,7 +14,9 @@ import pytest
 from dashboard_server import append, metric, sample
 from prometheus_client.parser import text_string_to_metric_families
 from report_runs import hostile_run, rich_run, tiny_run
+from sample_evaluations import rich_evaluation, stored
 
+from gradus.contract import Stage
 from services.dashboard import runs as runs_module
 from services.dashboard.evaluations import evaluation_of, step_of
 from services.dashboard.prometheus import FAMILIES, LABELLED, OF_ANY_STEP, PLAIN, exposition
@@ -208,6 +210,75 @@ def test_a_run_that_said_why_it_stopped_is_quoted(run_folder: Path, line: str) -
     assert line.removeprefix("stopped: ")[:30] in why
 
 
+@pytest.mark.parametrize(("end", "state"), [("refused", State.REFUSED), ("crashed", State.CRASHED)])
+def test_a_run_that_was_refused_or_crashed_is_called_so(run_folder: Path, end: str, state: State) -> None:
+    (run_folder / "training.log").write_text(f"2026-01-01 10:00:00 {end}: lora.r is 0\nand more of the message\n")
+    assert only(run_folder.parent).state(time.time()) == (state, "lora.r is 0")
+
+
+def test_a_run_that_was_refused_before_anything_else_is_listed(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "training.log").write_text("2026-01-01 10:00:00 refused: there are no tasks\n")
+    told = summary_of(only(tmp_path), NOW)
+    assert (told["id"], told["kind"], told["state"]) == ("a", "run", "refused")
+
+
+def test_a_folder_of_gradus_eval_is_an_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "eval" / "base"
+    append(folder / "plan.json", [{"model": "m", "grader": "toy"}])
+    append(folder / "completions.jsonl", [{"mode": "greedy", "prompt_id": "t", "reward": 1.0}])
+    runs = followed(tmp_path)
+    [run] = runs.all()
+    told = summary_of(run, time.time())
+    assert [told[name] for name in ("id", "kind", "state", "model", "grader")] == [
+        "eval/base",
+        "evaluation",
+        "running",
+        "m",
+        "toy",
+    ]
+    assert run.state(time.time() + 1e6)[0] is State.STALLED
+    found, records = rich_evaluation("base", 0.5)
+    stored(folder, found, records)
+    assert look_again(runs, monkeypatch)[0] == ["eval/base"]
+    told = summary_of(run, time.time() + 1e6)
+    assert (told["state"], told["model"], told["grader"]) == ("finished", found.model, "ocaml")
+    assert told["held_out"]["tasks"] == "ocaml.jsonl"
+
+
+def test_evaluations_without_a_page_of_their_own_are_finished_too(tmp_path: Path) -> None:
+    append(tmp_path / "a" / "plan.json", [{"model": "m"}])
+    append(tmp_path / "a" / "calls.json", [{"schema": "gradus/calls@1"}])
+    assert summary_of(only(tmp_path), NOW + 1e6)["state"] == "finished"
+
+
+def test_the_best_value_is_told_with_its_place(tmp_path: Path) -> None:
+    rich_run(tmp_path / "a")
+    append(tmp_path / "b" / "metrics.jsonl", [metric(n, reward=r) for n, r in ((1, 0.25), (2, 0.75), (3, 0.5))])
+    append(tmp_path / "c" / "metrics.jsonl", [{"step": n, "eval_loss": r} for n, r in ((1, 0.25), (2, 0.125))])
+    best = [summary_of(run, NOW)["best"] for run in followed(tmp_path).all()]
+    assert best == [
+        {"what": "pass rate", "value": 1.0, "at": "after"},
+        {"what": "reward", "value": 0.75, "at": "step 2"},
+        {"what": "held-out loss", "value": 0.125, "at": "step 2"},
+    ]
+
+
+def test_an_evaluation_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    rich_run(tmp_path / "a")
+    file = tmp_path / "a" / "eval" / "after.json"
+    given = json.loads(file.read_text())
+    del given["grader_description"], given["served"], given["asked_as"], given["top_p"]
+    for measured in given["measurements"]:
+        del measured["details"], measured["turns"]
+        for problem in measured["problems"]:
+            del problem["difficulty"], problem["stage"], problem["cause"]
+    file.write_text(json.dumps(given))
+    [_, after] = only(tmp_path).evaluations.before_and_after()
+    assert after.given["grader_stages"] == ["extract", "types", "compile", "tests"]
+    assert after.given["measurements"][0]["kinds"]["map_add"]["tasks"] == 10
+
+
 def test_a_folder_of_evaluations_alone_is_finished(tmp_path: Path) -> None:
     append(tmp_path / "a" / "eval" / "x.json", [{"measurements": [{"mode": "greedy"}]}])
     assert only(tmp_path).state(NOW)[0] is State.FINISHED
@@ -272,7 +343,7 @@ def test_an_evaluation_that_comes_changes_or_goes_is_noticed(tmp_path: Path) -> 
         change()
         assert [run.id for run in asyncio.run(runs.look()).changed] == ["a"]
     [run] = runs.all()
-    assert run.evaluations.unreadable == {"before.json"}
+    assert run.evaluations.unreadable == {"eval/before.json"}
 
 
 @pytest.mark.parametrize(
@@ -306,16 +377,12 @@ def test_names_tell_steps() -> None:
 # ------------------------------------------------------------------------------------------------------------- views
 
 
-def test_the_funnel_narrows(tmp_path: Path) -> None:
-    shares = {"gradus/stage/types": 0.25, "gradus/stage/tests": 0.75, "gradus/passed": 0.5}
-    append(tmp_path / "a" / "metrics.jsonl", [metric(n, **shares) for n in range(1, 61)])
-    funnel = detail_of(only(tmp_path), NOW)["funnel"]
-    assert funnel["columns"] == ["steps 1 to 20", "steps 41 to 60"]
-    assert [(level["name"], level["shares"]) for level in funnel["levels"]] == [
-        ("reached types", [1.0, 1.0]),
-        ("reached tests", [0.75, 0.75]),
-        ("passed", [0.5, 0.5]),
-    ]
+def test_stages_stand_in_the_order_of_the_grader(tmp_path: Path) -> None:
+    rich_run(tmp_path / "a")
+    append(tmp_path / "b" / "metrics.jsonl", [metric(1)])
+    told = [detail_of(run, NOW)["stages"] for run in followed(tmp_path).all()]
+    assert told[0][:4] == ["extract", "types", "compile", "tests"]
+    assert told[1] == [str(stage) for stage in Stage], "of no known grader, that of the contract"
 
 
 def test_a_group_is_told_with_its_neighbours_and_its_like(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 import pytest
 from fake_grader import Service
 from fake_openai_server import Json, OpenAiLike, Reply, refused, said
+from report_data import answer_in
 
 from gradus.client import RewardClient
 from gradus.errors import Misuse, QueueFault
@@ -25,7 +26,6 @@ from trainer.evaluate.outcome import Evaluation, read_evaluation
 from trainer.evaluate.plan import problems_of
 from trainer.evaluate.preparing import Asked, config_beside, folder_name, plan_of, prompt_config
 from trainer.evaluate.report import write_report
-from trainer.evaluate.report.history import read_run
 from trainer.evaluate.store import EvalFolder
 
 TASKS: list[Json] = [
@@ -157,9 +157,12 @@ def test_each_completion_is_told_for_other_programs(tasks: Path, tmp_path: Path,
     messages = [error.get("message") or "" for error in suites.iter("error")]
     assert "too long" in messages[0]
     assert messages[-1] == "the box broke"
-    page = folder.report.read_text()
-    assert "m passes 50.0% of 3 tasks." in page
-    assert "2 completions were never written" in page
+    told = answer_in(folder.report, "/api/run")
+    [measured] = told["measured"]
+    assert (told["kind"], told["state"], measured["model"]) == ("evaluation", "finished", "m")
+    sampled = measured["measurements"][0]
+    assert (sampled["tasks"], sampled["pass_at"]["1"]["value"]) == (3, 0.5)
+    assert sum(sampled["details"]["generation_errors"].values()) == 2
     assert [row["task"]["tests"] for row in lines_of(folder.tasks)] == [task["tests"] for task in TASKS]
     assert read_evaluation(folder.path).evaluation.name == "out"
 
@@ -169,12 +172,15 @@ def test_an_evaluation_in_a_runs_folder_is_in_its_report(tasks: Path, tmp_path: 
     for name, answer in (("first", "reward 0.5"), ("second", "reward 1")):
         with OpenAiLike(lambda *_, said=answer: said).serving() as like:
             assert run(like, tasks, run_folder / "eval" / name, service) == 0
-    found = read_run(run_folder)
-    assert list(found.evaluations) == ["first", "second"]
-    assert [record["completion"] for record in found.records["second"][:2]] == ["reward 1", "reward 1"]
-    html = write_report(run_folder, tmp_path / "report.html").read_text()
-    assert "rose from 0.0% to 100.0%" in html
-    assert "first" in html
+    page = write_report(run_folder, tmp_path / "report.html")
+    found = answer_in(page, "/api/run")
+    assert [one["name"] for one in found["measured"]] == ["first", "second"]
+    rates = found["comparisons"][0]["pass_rate"]
+    assert (rates["before"], rates["after"]) == (0.0, 1.0)
+    assert rates["change"]["low"] > 0
+    [group] = answer_in(page, "/api/samples")["groups"]
+    assert group["title"] == "Wrong before, right after"
+    assert {card["sides"][1]["completion"] for card in group["cards"]} == {"reward 1"}
 
 
 # ------------------------------------------------------------------------------------------------------- going on

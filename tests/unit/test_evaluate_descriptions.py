@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+from report_data import answer_in
 from report_runs import MACHINE, record_of, verdict
 
 from gradus.client import RewardClient
@@ -21,7 +22,7 @@ from trainer.evaluate.comparison import compare
 from trainer.evaluate.figures import details_of
 from trainer.evaluate.judging import ServiceJudge
 from trainer.evaluate.outcome import Evaluation, measurement_of, read_evaluation
-from trainer.evaluate.report.evaluated import page_of, write_evaluation_report
+from trainer.evaluate.report import write_report
 from trainer.evaluate.verdicts import rank_of, rate_test, stage_order, typical_of
 from trainer.rewards import Record
 
@@ -60,6 +61,9 @@ RESULTS = {
     "c": toy(Stage.SCORE, sound=0.2),
     "d": toy(Stage.EXTRACT, sound=0.0),
 }
+
+
+RESULT_STAGES = {str(result.stage) for result in RESULTS.values()}
 
 
 def records(results: dict[str, Graded] = RESULTS) -> list[Record]:
@@ -101,21 +105,26 @@ def test_a_rule_that_cannot_be_applied_is_refused(rule: str) -> None:
         rate_test(rule, TOY.stages)
 
 
-def test_the_page_shows_stages_rates_and_components_of_the_description(tmp_path: Path) -> None:
-    made = records()
-    page = page_of(evaluation(made), made, "today")
-    assert [(level.name, level.shares[0].text) for level in page.funnel] == [
-        ("verdicts", "4 (100.0%)"),
-        ("an answer was found", "3 (75.0%)"),
-        ("it got past score", "2 (50.0%)"),
-        ("every test passes", "1 (25.0%)"),
-    ]
-    assert [row[0] for row in page.rates.rows[:3]] == ["scored", "tidy", "right"]
-    assert page.rates.rows[0][1].startswith("50.0%")
-    assert page.parts is not None
-    assert page.parts.rows == (("sound", "0.35"), ("tidiness", "0.05")), "in the order of the description"
-    html = write_evaluation_report(evaluation(made), made, tmp_path / "report.html").read_text()
-    assert all(word in html for word in ("it got past score", "scored", "tidy", "sound", "tidiness"))
+def told(folder: Path, found: Evaluation) -> dict[str, Any]:
+    """What the page of an evaluation is told of it."""
+    folder.mkdir(exist_ok=True)
+    (folder / "results.json").write_text(found.model_dump_json(by_alias=True, exclude_none=True))
+    [measured] = answer_in(write_report(folder, folder / "report.html"), "/api/run")["measured"]
+    return dict(measured)
+
+
+def test_the_page_is_told_stages_rates_and_components_of_the_description(tmp_path: Path) -> None:
+    found = told(tmp_path / "a", evaluation(records()))
+    assert found["grader_stages"] == ["extract", "score", "check"]
+    assert found["rules"] == {"scored": "past:score", "tidy": "clean:check", "right": "passed"}
+    assert found["components"] == ["sound", "tidiness"], "in the order of the description"
+    [measured] = found["measurements"]
+    assert (measured["passed"], measured["stopped_at"]) == (1, {"check": 1, "score": 1, "extract": 1})
+    assert {name: rate["value"] for name, rate in measured["details"]["rates"].items()} == {
+        "scored": 0.5,
+        "tidy": 0.25,
+        "right": 0.25,
+    }
 
 
 def test_what_only_a_language_can_tell_is_left_out_for_a_grader_without_one() -> None:
@@ -149,13 +158,9 @@ def test_an_evaluation_without_a_description_is_read_in_the_order_of_the_contrac
     stored = json.loads(evaluation(records()).model_dump_json(by_alias=True))
     del stored["grader_description"]
     (tmp_path / "results.json").write_text(json.dumps(stored))
-    read = read_evaluation(tmp_path).evaluation
-    assert [level.name for level in page_of(read, [], "today").funnel] == [
-        "verdicts",
-        "an answer was found",
-        "it got past check",
-        "every test passes",
-    ]
+    found = told(tmp_path / "b", read_evaluation(tmp_path).evaluation)
+    assert found["grader_stages"] == []
+    assert [stage for stage in found["stages"] if stage in RESULT_STAGES] == ["extract", "check", "score"]
 
 
 @pytest.mark.parametrize("name", list(TASKS))
@@ -185,6 +190,6 @@ async def test_a_service_is_asked_for_the_description(
 
 def test_evaluations_name_no_language() -> None:
     named = re.compile(r"\b(ocaml|rust|rustc|cargo)\b", re.IGNORECASE)
-    files = [path for path in (ROOT / "trainer" / "evaluate").rglob("*") if path.suffix in (".py", ".j2", ".css")]
+    files = [path for path in (ROOT / "trainer" / "evaluate").rglob("*") if path.suffix == ".py"]
     assert files
     assert not [path.name for path in files if named.search(path.read_text(encoding="utf-8"))]

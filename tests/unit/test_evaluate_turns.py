@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from fake_grader import HIDDEN, Service
 from fake_openai_server import Json, OpenAiLike, Reply, refused
+from report_data import answer_in
 from report_runs import RIGHT, STUCK, WRONG, record_of
-from sample_evaluations import evaluation_of
+from sample_evaluations import evaluation_of, stored
 
 from gradus.client import RewardClient
 from gradus.contract import Diagnostic, Faulted, Graded, Severity, Stage, TestCount
@@ -25,7 +26,7 @@ from trainer.evaluate.figures import Turns, turns_of
 from trainer.evaluate.judging import ServiceJudge
 from trainer.evaluate.outcome import Evaluation, incomparable, measurement_of, read_evaluation
 from trainer.evaluate.preparing import Asked
-from trainer.evaluate.report.evaluated import page_of
+from trainer.evaluate.report import write_report
 from trainer.evaluate.store import EvalFolder
 from trainer.pipeline.gates import Gate, judge
 from trainer.rewards import Record
@@ -278,9 +279,11 @@ def test_the_same_command_goes_on_in_the_middle_of_the_turns(tasks: Path, tmp_pa
     assert status == 3
     found = read_evaluation(out).evaluation
     assert found.broken == 2
-    page = EvalFolder(out).report.read_text()
-    assert "2 chains of turns broke off" in page
-    assert "503: no" in page, "its faults are told with the others"
+    page = EvalFolder(out).report
+    [measured] = answer_in(page, "/api/run")["measured"]
+    assert [one["turns"]["broken"] for one in measured["measurements"]] == [1, 1]
+    faults = answer_in(page, "/api/samples")["faults"]
+    assert any("503: no" in fault["message"] for fault in faults), "its faults are told with the others"
     status, like = run(learning, tasks, out, service, samples=1)
     assert status == 0
     assert sorted(turn_of(body) for _, body, _ in like.requests) == [2, 2, 3, 3], "only what is missing is asked for"
@@ -411,7 +414,7 @@ class _Harsh:
         return await self._inner.grade([{**one, "completion": "reward 0.5"} for one in submissions], rubric)
 
 
-def test_the_page_has_a_table_of_turns_only_where_there_were_any() -> None:
+def test_the_page_is_told_of_turns_only_where_there_were_any(tmp_path: Path) -> None:
     made = measurement_of(
         [record(RIGHT, "a"), record(WRONG, "b")],
         mode="greedy",
@@ -420,10 +423,12 @@ def test_the_page_has_a_table_of_turns_only_where_there_were_any() -> None:
         turns=figures({"a": [RIGHT], "b": [WRONG, WRONG]}, 2),
     )
     evaluation = evaluation_of("x", [record(RIGHT, "a")], measurements=(made,))
-    table = page_of(evaluation, [], "today").turns
-    assert table is not None
-    rows = dict(row for row in table.rows if len(row) == 2)
-    assert rows["green by turn 2"].startswith("50.0% (")
-    assert rows["turns to green, median of all"] == "never"
+
+    def told(found: Evaluation) -> Any:
+        page = write_report(stored(tmp_path / "e", found, []), tmp_path / "report.html")
+        return answer_in(page, "/api/run")["measured"][0]["measurements"][0]["turns"]
+
+    turns = told(evaluation)
+    assert (turns["asked"], turns["green_by"]["2"]["value"], turns["median_turns"]) == (2, 0.5, None)
     without = evaluation.model_copy(update={"measurements": (made.model_copy(update={"turns": None}),)})
-    assert page_of(without, [], "today").turns is None
+    assert told(without) is None

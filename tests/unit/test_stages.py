@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from report_data import answer_in
 
 from gradus.errors import Misuse
 from tests.tiny_models import built, make_model, reward_model_scores
@@ -387,6 +388,23 @@ def test_the_samples_of_an_update_are_kept_for_any_batch(batch: int, smaller_bat
 # -------------------------------------------------------------------------------------------------- what is refused
 
 
+@pytest.mark.parametrize(
+    ("error", "end"), [(Misuse("no rows"), "refused: no rows"), (MemoryError("full"), "crashed: full")]
+)
+def test_the_log_says_how_a_run_ended(
+    error: Exception, end: str, stage: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: Any) -> None:
+        raise error
+
+    config = stage("sft")
+    monkeypatch.setattr("trainer.stages.run.train_stage", fail)
+    with pytest.raises(type(error)):
+        main(config)
+    folder = Path(yaml.safe_load(config.read_text())["output_dir"])
+    assert (folder / "training.log").read_text().splitlines()[-1].endswith(f" {end}")
+
+
 def test_what_trl_refuses_is_said_with_the_section(stage: Callable[..., Path]) -> None:
     with pytest.raises(Misuse, match=r"sft: Invalid `loss_type`"):
         main(stage("sft", options={"loss_type": "best"}))
@@ -465,16 +483,10 @@ def test_the_report_of_a_stage_shows_both_losses_and_misses_nothing(
     name: str, whole: Callable[[str], Path], tmp_path: Path
 ) -> None:
     from trainer.evaluate.report import write_report
-    from trainer.evaluate.report.facts import facts_of
-    from trainer.evaluate.report.history import read_run
 
-    run = read_run(whole(name))
-    assert run.missing == []
-    together = [line for line in run.metrics if "loss" in line and "eval_loss" in line]
-    assert [line["step"] for line in together][-1] == STEPS
-    assert any("learning rate 0.003" in str(fact) for fact in facts_of(run))
-    write_report(whole(name), tmp_path / "report.html")
-    page = (tmp_path / "report.html").read_text()
-    assert "in training" in page
-    assert "held out" in page
-    assert "No reward was logged" not in page
+    run = answer_in(write_report(whole(name), tmp_path / "report.html"), "/api/run")
+    assert run["missing"] == []
+    steps, values = run["metrics"]["steps"], run["metrics"]["values"]
+    together = [step for n, step in enumerate(steps) if None not in (values["loss"][n], values["eval_loss"][n])]
+    assert together[-1] == STEPS
+    assert any(key.endswith(".learning_rate") and float(value) == 0.003 for key, value in run["settings"])

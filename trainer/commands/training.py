@@ -78,10 +78,10 @@ def model(
 
 
 def report(
-    run: Annotated[Path, typer.Argument(help="Folder of a run, for example runs/demo")],
+    run: Annotated[Path, typer.Argument(help="Folder of a run or of gradus eval, for example runs/demo")],
     out: Annotated[Path | None, typer.Option(help="File to write [default: report.html in the folder]")] = None,
 ) -> None:
-    """Write the report of a run: one HTML file that needs no network."""
+    """Write the dashboard's page of a run as one HTML file that needs no network."""
     from trainer.evaluate.report import write_report
 
     if not run.is_dir():

@@ -19,11 +19,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -32,13 +33,12 @@ from rich.table import Table
 from gradus.client import RewardClient
 from gradus.errors import Misuse, QueueFault
 from gradus.resources import configs
+from trainer.evaluate.comparison import MODES, Comparison, compare
+from trainer.evaluate.outcome import Evaluation, read_evaluation
 from trainer.evaluate.report import write_report
-from trainer.evaluate.report.facts import sync_difference, training_s
-from trainer.evaluate.report.history import Run, read_run
-from trainer.evaluate.report.rates import Panel, headline_of, panels_of
-from trainer.evaluate.report.words import NOTHING, counted, duration
 from trainer.pipeline.child import Child
 from trainer.pipeline.service import GRADUS, without_settings
+from trainer.run_folder import RunFolder, read_lines
 from trainer.signals import handled_by, held_back
 
 GRADER = "ocaml"
@@ -91,7 +91,7 @@ def _demo(run_dir: Path, quick: bool, vllm: Path | None, console: Console, start
     if aside is not None:
         console.print(f"The run that was in {run_dir} is now in {aside}.")
     with Services(run_dir / "logs") as services:
-        console.print(f"1. Starting Redis, the service and {counted(cores, 'sandboxed OCaml worker')} ...")
+        console.print(f"1. Starting Redis, the service and {cores} sandboxed OCaml workers ...")
         url = services.start(cores)
         console.print(f"   Grading at {url}; logs in {run_dir / 'logs'}.")
         console.print(
@@ -132,34 +132,57 @@ def _train(run_dir: Path, config: str, url: str, more: Sequence[str]) -> int:
 
 def _conclude(run_dir: Path, console: Console, started: float) -> int:
     report = write_report(run_dir, run_dir / "report.html")
-    run = read_run(run_dir)
-    evaluations = [evaluation for evaluation in (run.before, run.after) if evaluation is not None]
-    faulted = run.training.faulted + sum(evaluation.faulted for evaluation in run.evaluations.values())
-    console.print(f"\n[bold]{headline_of(evaluations).text}[/]")
-    console.print(_summary(panels_of(evaluations)))
+    files = RunFolder(run_dir)
+    before, after = (read_evaluation(files.evaluations / f"{name}.json").evaluation for name in ("before", "after"))
+    modes = [mode for mode in MODES if before.measured(mode) and after.measured(mode)]
+    compared = [compare(before, after, mode=mode, anyway=True) for mode in modes]
+    metrics = [line for line in read_lines(files.metrics) if "learning_rate" in line]
+    trained = [line.get("reward") for line in read_lines(files.completions)]
+    faulted = trained.count(None) + before.faulted + after.faulted
+    measured = sum(one.graded for side in (before, after) for one in side.measurements)
+    graded = len(trained) - trained.count(None) + measured
+    console.print(f"\n[bold]{_headline(compared[0])}[/]")
+    console.print(_summary(compared, before, after))
     console.print("Held-out: the kinds of task that were trained on, with constants never trained on for that kind.")
-    console.print(_account(run, faulted, time.monotonic() - started))
-    if (largest := sync_difference(run.metrics)) is not None:
-        console.print(f"Trainer and vLLM server: log-probabilities differed by {largest:.1e} at most after a sync.")
+    faults = f"[bold red]{faulted:,} faults[/]" if faulted else "no faults"
+    spent = [_in_words(seconds) for seconds in (_training_s(metrics), time.monotonic() - started)]
+    console.print(
+        f"{graded:,} submissions graded, {faults}; {len(metrics)} GRPO steps in {spent[0]}; {spent[1]} for everything."
+    )
+    name = "generation/sync_logprob_difference_max"
+    if synced := [line[name] for line in metrics if line.get(name) is not None]:
+        console.print(f"Trainer and vLLM server: log-probabilities differed by {max(synced):.1e} at most after a sync.")
     console.print(f"The report: {report.resolve()}")
     return EXIT_FAULTED if faulted else EXIT_DONE
 
 
-def _summary(panels: Sequence[Panel]) -> Table:
+def _headline(found: Comparison) -> str:
+    rates, change = found.pass_rate, found.pass_rate.change
+    verb = "rose" if change.low > 0 else "fell" if change.high < 0 else "did not change measurably:"
+    return f"The pass rate on {found.tasks} held-out tasks {verb} from {rates.before:.1%} to {rates.after:.1%}."
+
+
+def _summary(compared: Sequence[Comparison], *sides: Evaluation) -> Table:
     table = Table("held-out tasks", "before", "after", "change in points")
-    for panel in panels:
-        rates = [f"{bar.value}\n{bar.interval}" for bar in panel.bars] if len(panel.bars) == 2 else [NOTHING] * 2
-        change = f"{panel.change.text}\n{panel.change.interval}" if panel.change else NOTHING
-        table.add_row(panel.title, *rates, change)
+    for found in compared:
+        change = found.pass_rate.change
+        how = "greedy" if found.mode == "greedy" else f"{found.after.samples} completions per task"
+        points = f"{100 * change.value:+.1f}\n{100 * change.low:+.1f} to {100 * change.high:+.1f}"
+        measured = [side.measured(found.mode) for side in sides]
+        own = [one.pass_at[1] for one in measured if one is not None]
+        table.add_row(how, *(f"{one.value:.1%}\n{one.low:.1%} to {one.high:.1%}" for one in own), points)
     return table
 
 
-def _account(run: Run, faulted: int, whole_s: float) -> str:
-    measured = sum(m.graded + m.faulted for e in run.evaluations.values() for m in e.measurements)
-    graded = run.training.completions + measured - faulted
-    faults = f"[bold red]{counted(faulted, 'fault')}[/]" if faulted else "no faults"
-    steps = f"{counted(len(run.metrics), 'GRPO step')} in {duration(training_s(run.metrics))}"
-    return f"{counted(graded, 'submission')} graded, {faults}; {steps}; {duration(whole_s)} for everything."
+def _in_words(seconds: float) -> str:
+    """`42 s`, `4 min 12 s`."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
+
+
+def _training_s(metrics: Sequence[Mapping[str, Any]]) -> float:
+    """From the start of the first step to the end of the last, by the clock."""
+    return float(metrics[-1]["time"] - metrics[0]["time"] + metrics[0].get("step_time", 0.0)) if metrics else 0.0
 
 
 # --------------------------------------------------------------------------------------------------- what it needs

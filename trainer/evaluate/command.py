@@ -31,7 +31,7 @@ from trainer.evaluate.preparing import (
     source_of,
     with_model,
 )
-from trainer.evaluate.report.evaluated import write_evaluation_report
+from trainer.evaluate.report import write_report
 from trainer.evaluate.store import Completions, EvalFolder, opened, write_tasks, write_text
 from trainer.evaluate.verdicts import rate_test
 from trainer.rewards import Record
@@ -66,7 +66,7 @@ def main(asked: Asked, tasks: Path, grader: str, judge: Judge, out: Path, rubric
         )
     took_s = time.monotonic() - started
     evaluation = evaluation_of(records, plan, description, name=out.resolve().name, duration_s=took_s, later=later)
-    write_results(folder, evaluation, records, later)
+    write_results(folder, evaluation, records)
     Console().print(table_for_terminal(evaluation))
     say_troubles(console, [*records, *later])
     print(folder.results)
@@ -100,14 +100,12 @@ async def _collected(
 # ------------------------------------------------------------------------------------------------------ what is left
 
 
-def write_results(
-    folder: EvalFolder, evaluation: Evaluation, records: Sequence[Record], later: Sequence[Record] = ()
-) -> None:
-    """Write everything that is made of the completions; the figures appear last."""
+def write_results(folder: EvalFolder, evaluation: Evaluation, records: Sequence[Record]) -> None:
+    """Write everything that is made of the completions; the page, which is made of the other files, appears last."""
     write_text(folder.table, table_of(records))
     write_text(folder.junit, junit_of(evaluation, records))
-    write_evaluation_report(evaluation, records, folder.report, later)
     write_text(folder.results, evaluation.model_dump_json(by_alias=True, indent=1) + "\n")
+    write_report(folder.path, folder.report)
 
 
 # ------------------------------------------------------------------------------------------------------ the terminal

@@ -348,16 +348,21 @@ def main(
     if mode not in (None, *MODES):
         raise Misuse(f"mode {mode!r}: there are sampled and greedy")
     first, last = read_evaluation(before), read_evaluation(after)
-    records = (first.records(), last.records())
-    sides = (first.evaluation, last.evaluation)
-    found = compare(*sides, mode=cast(Mode | None, mode), anyway=anyway, records=records, seed=seed)
-    from trainer.evaluate.report.compared import write_comparison_report  # which needs this module
+    found = compare(
+        first.evaluation,
+        last.evaluation,
+        mode=cast(Mode | None, mode),
+        anyway=anyway,
+        records=(first.records(), last.records()),
+        seed=seed,
+    )
+    from trainer.evaluate.report import write_comparison_report  # which needs this module
 
     console = Console()
     for part in _printed(found):
         console.print(part, highlight=False, markup=False)
     if html is not None:
-        write_comparison_report(found, sides, records, html)
+        write_comparison_report(found, before, after, html)
         console.print(f"page: {html}", highlight=False, markup=False, soft_wrap=True)
     if as_json is not None:
         write_text(as_json, found.model_dump_json(by_alias=True, indent=1) + "\n")

@@ -1,30 +1,25 @@
 // Which page is shown, the colours, and whether the server is there.
 import { el } from "./dom.js";
-import { CompareView } from "./compare.js";
-import { GradersView } from "./graders.js";
+import { ChangesView, CompareView } from "./compare.js";
 import { GroupsView } from "./groups.js";
 import { RunView } from "./run.js";
 import { RunsView } from "./runs.js";
-import { store } from "./store.js";
+import { inlined, kept, store } from "./store.js";
 
-const VIEWS = { "": RunsView, run: RunView, completions: GroupsView, compare: CompareView, graders: GradersView };
+const VIEWS = { "": RunsView, run: RunView, completions: GroupsView, compare: CompareView, changes: ChangesView };
 const main = document.getElementById("main");
 let view = null;
 
 function route() {
-  const [name, query] = location.hash.replace(/^#\/?/, "").split("?");
+  let [name, query] = location.hash.replace(/^#\/?/, "").split("?");
+  if (inlined && !name) [name, query] = [inlined.start[0], new URLSearchParams({ id: inlined.start[1] })];
+  if (!(name in VIEWS)) return;
   const parameters = new URLSearchParams(query ?? "");
-  if (view?.stays?.(name, parameters)) return;
   const isFirst = view === null;
   view?.close?.();
-  view = new (VIEWS[name] ?? RunsView)(parameters, name);
+  view = new VIEWS[name](parameters);
   main.replaceChildren(view.node);
-  document.title = `${view.title}: Gradus`;
-  for (const link of document.querySelectorAll("header [data-page]")) {
-    const here = (name === "graders") === (link.dataset.page === "graders");
-    if (here) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
-  }
+  if (!inlined) document.title = `${view.title}: Gradus`;
   if (!isFirst) {
     main.focus({ preventScroll: true });
     scrollTo(0, 0);
@@ -54,22 +49,31 @@ function setTheme(choice) {
 
 function startTheme() {
   const select = document.getElementById("theme");
-  const kept = localStorage.getItem("gradus-theme");
-  select.value = ["light", "dark"].includes(kept) ? kept : "auto";
+  const chosen = kept("gradus-theme");
+  select.value = ["light", "dark"].includes(chosen) ? chosen : "auto";
   if (select.value !== "auto") setTheme(select.value);
   select.addEventListener("change", () => {
-    localStorage.setItem("gradus-theme", select.value);
+    kept("gradus-theme", select.value);
     setTheme(select.value);
   });
 }
 
+// What is closed on the screen is open on paper, but for the tables of charts.
+function openForPrinting() {
+  const closed = [...document.querySelectorAll("details:not([open], .figures)")];
+  for (const one of closed) one.open = true;
+  addEventListener("afterprint", () => closed.forEach((one) => (one.open = false)), { once: true });
+}
+
 startTheme();
+addEventListener("beforeprint", openForPrinting);
 store.addEventListener("connection", showConnection);
 store.readAll().then(
   () => {
     route();
     addEventListener("hashchange", route);
-    store.listen();
+    if (inlined) document.getElementById("connection").textContent = "Made " + inlined.made;
+    else store.listen();
   },
-  (error) => main.replaceChildren(el("p", { class: "empty", role: "alert" }, "Nothing can be shown: " + error.message)),
+  (error) => main.replaceChildren(el("p.empty", { role: "alert" }, "Nothing can be shown: " + error.message)),
 );

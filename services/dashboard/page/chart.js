@@ -1,11 +1,10 @@
 // Line and area charts as SVG, with a readout for pointer and arrow keys and a table of the same figures.
-// The markup and its classes are those of the report (gradus/theme.css).
 import { el, svg, table } from "./dom.js";
-import { count, number, onAxis } from "./words.js";
+import { count, finite, number, onAxis } from "./words.js";
 
 const SIDE = 1000;
+const NARROW = matchMedia("(max-width: 760px)");
 const TABLE_ROWS = 60;
-const known = (value) => typeof value === "number" && Number.isFinite(value);
 
 function roundStep(rough) {
   if (!(rough > 0)) return 1;
@@ -21,8 +20,9 @@ function ticks(low, high, most, least = 0) {
 }
 
 function xTicks(low, high, fractions) {
-  if (fractions) return ticks(low, high, 6);
-  const step = Math.ceil(Math.max(1, high > low ? roundStep((high - low) / 6) : 1));
+  const most = NARROW.matches ? 4 : 6;
+  if (fractions) return ticks(low, high, most);
+  const step = Math.ceil(Math.max(1, high > low ? roundStep((high - low) / most) : 1));
   const found = [];
   for (let at = Math.ceil(low / step) * step; at <= high; at += step) found.push(at);
   return found.length ? found : [low];
@@ -54,6 +54,27 @@ function scaleOf(values, { range, log, show }) {
   return { share, marks: ticks(low, high, 5, show === count ? 1 : 0) };
 }
 
+// 12,000,000 has no room beneath a chart.
+const inShort = (value) =>
+  value < 1e5 ? value.toLocaleString("en") : new Intl.NumberFormat("en", { notation: "compact" }).format(value);
+
+// The same plan over another axis; what has no place on it is left out.
+function rescaled({ axis, x, lines = [], areas = [], whiskers = [], ...plan }) {
+  const at = x.map((step) => axis.at(step));
+  const kept = at.map((_, n) => n).filter((n) => at[n] !== null);
+  const pick = (column) => column && kept.map((n) => column[n]);
+  const moved = (one) => ({ ...one, y: pick(one.y), low: pick(one.low), high: pick(one.high), more: pick(one.more) });
+  return {
+    ...plan,
+    xName: axis.xName,
+    fractions: axis.fractions,
+    x: kept.map((n) => Number(at[n].toPrecision(6))),
+    lines: lines.map(moved),
+    areas: areas.map(moved),
+    whiskers: whiskers.map((one) => ({ ...one, x: axis.at(one.x) })).filter((one) => one.x !== null),
+  };
+}
+
 // Stretches without a gap, as indices.
 function stretches(has, length) {
   const found = [];
@@ -73,26 +94,22 @@ export class Chart {
     this.size = size;
     this.values = [];
     this.at = null;
-    this.note = el("p", { class: "note" });
-    this.legend = el("ul", { class: "legend" });
-    this.yAxis = el("div", { class: "y-axis", "aria-hidden": "true" });
-    this.xAxis = el("div", { class: "x-axis", "aria-hidden": "true" });
+    this.note = el("p.note");
+    this.legend = el("ul.legend");
+    this.yAxis = el("div.y-axis", { "aria-hidden": "true" });
+    this.xAxis = el("div.x-axis", { "aria-hidden": "true" });
     this.picture = svg("svg", { viewBox: "0 0 1000 1000", preserveAspectRatio: "none", role: "img" });
-    this.cursor = el("div", { class: "cursor" });
-    this.canvas = el("div", { class: "canvas", tabindex: "0", role: "slider" }, this.picture, this.cursor);
-    this.readout = el("p", { class: "readout" });
-    this.figures = el(
-      "details",
-      { class: "figures" },
-      el("summary", {}, "Table", el("span", { class: "unseen" }, " of " + title)),
-    );
+    this.cursor = el("div.cursor");
+    this.canvas = el("div.canvas", { tabindex: "0", role: "slider" }, this.picture, this.cursor);
+    this.readout = el("p.readout");
+    this.figures = el("details.figures", el("summary", "Table", el("span.unseen", " of " + title)));
     this.figures.addEventListener("toggle", () => this.fillTable());
     this.node = el(
       "figure",
       { class: "chart " + size },
-      el("figcaption", {}, el("h3", {}, title), this.note, this.legend),
-      el("div", { class: "plot" }, this.yAxis, this.canvas, this.xAxis),
-      el("div", { class: "beneath" }, this.readout, this.figures),
+      el("figcaption", el("h3", title), this.note, this.legend),
+      el("div.plot", this.yAxis, this.canvas, this.xAxis),
+      el("div.beneath", this.readout, this.figures),
     );
     this.hide();
     this.listen();
@@ -100,14 +117,15 @@ export class Chart {
 
   // plan: {x, xName, lines: [{name, style, y, dots, dash}], areas: [{name, style, low, high, y}], whiskers, range, log,
   // show, note, fractions, named}; every array is as long as x, null is a gap. Returns whether there was anything to draw.
-  draw(plan) {
+  draw(given) {
+    const plan = given.axis ? rescaled(given) : given;
     const { x, lines = [], areas = [], show = number } = plan;
     this.plan = plan;
-    const values = [...lines.map((one) => one.y), ...areas.flatMap((one) => [one.low, one.high])].flat().filter(known);
+    const values = [...lines.map((one) => one.y), ...areas.flatMap((one) => [one.low, one.high])].flat().filter(finite);
     const scale = values.length ? scaleOf(values, plan) : null;
     this.node.hidden = scale === null;
     if (scale === null) return false;
-    const used = x.filter((_, n) => [...lines, ...areas].some((one) => known((one.y ?? one.high)[n])));
+    const used = x.filter((_, n) => [...lines, ...areas].some((one) => finite((one.y ?? one.high)[n])));
     this.left = Math.min(...used);
     this.right = Math.max(...used);
     this.note.textContent = [plan.note, plan.log ? "logarithmic" : ""].filter(Boolean).join("; ");
@@ -134,8 +152,8 @@ export class Chart {
     this.yAxis.replaceChildren(...this.marks.map((mark) => el("span", { style: { top: mark.down + "%" } }, mark.text)));
     const at = xTicks(this.left, this.right, this.plan.fractions);
     this.xAxis.replaceChildren(
-      el("span", { class: "x-name" }, this.plan.xName ?? "step"),
-      ...at.map((mark) => el("span", { style: { left: this.across(mark) / 10 + "%" } }, mark.toLocaleString("en"))),
+      el("span.x-name", this.plan.xName ?? "step"),
+      ...at.map((mark) => el("span", { style: { left: this.across(mark) / 10 + "%" } }, inShort(mark))),
     );
   }
 
@@ -144,7 +162,7 @@ export class Chart {
     const point = (n, value) => `${this.across(x[n]).toFixed(1)} ${(SIDE * (1 - scale.share(value))).toFixed(1)}`;
     const shapes = this.marks.map((mark) => svg("path", { class: "grid", d: `M0 ${10 * mark.down}H1000` }));
     for (const area of areas) {
-      const parts = stretches((n) => known(area.low[n]) && known(area.high[n]), x.length).map((run) => {
+      const parts = stretches((n) => finite(area.low[n]) && finite(area.high[n]), x.length).map((run) => {
         const [top, bottom] = [run.map((n) => point(n, area.high[n])), run.map((n) => point(n, area.low[n])).reverse()];
         return run.length > 1 ? `M${[...top, ...bottom].join("L")}Z` : this.bar(top[0], bottom[0]);
       });
@@ -156,7 +174,7 @@ export class Chart {
       shapes.push(svg("path", { class: "line whisker", d: `M${left} ${low}V${high}` }));
     }
     for (const line of lines) {
-      const runs = stretches((n) => known(line.y[n]) && (!this.plan.log || line.y[n] > 0), x.length);
+      const runs = stretches((n) => finite(line.y[n]) && (!this.plan.log || line.y[n] > 0), x.length);
       // What is measured now and then is a line of few points, not of gaps.
       const path = (line.dots ? [runs.flat()] : runs)
         .filter((run) => run.length > 1)
@@ -183,7 +201,6 @@ export class Chart {
     const key = ([shape, one]) =>
       el(
         "li",
-        {},
         el("span", { class: `key ${shape} ${one.style}${one.dash ? " dashed" : ""}`, "aria-hidden": "true" }),
         one.name,
       );
@@ -195,7 +212,7 @@ export class Chart {
     const text = (one, n) => `${one.name ?? this.title.toLowerCase()} ${show(one.y[n])}`;
     this.values = [];
     x.forEach((at, n) => {
-      const parts = series.filter((one) => known(one.y[n])).map((one) => text(one, n) + (one.more?.[n] ?? ""));
+      const parts = series.filter((one) => finite(one.y[n])).map((one) => text(one, n) + (one.more?.[n] ?? ""));
       if (parts.length)
         this.values.push([this.across(at) / 10, `${xName} ${at.toLocaleString("en")}: ${parts.join(", ")}`]);
     });
@@ -275,13 +292,12 @@ export class Chart {
 // Charts by title in one place: made when there is something to draw, kept and drawn anew afterwards.
 export class Gallery {
   constructor() {
-    this.node = el("div", { class: "charts" });
+    this.node = el("div.charts");
     this.charts = new Map();
   }
   draw(title, size, plan) {
     const found = this.charts.get(title) ?? new Chart(title, size);
-    const drawn = plan !== null && found.draw(plan);
-    if (plan === null) found.node.hidden = true;
+    const drawn = found.draw(plan);
     if (drawn && !this.charts.has(title)) {
       this.charts.set(title, found);
       this.node.append(found.node);
@@ -298,15 +314,21 @@ export class Gallery {
   }
 }
 
-export function stacked(names, columns, styles) {
-  const length = Math.max(0, ...columns.map((column) => column.length));
-  const floor = new Array(length).fill(0);
-  return names.map((name, k) => {
-    const y = columns[k];
-    const any = (n) => columns.some((column) => known(column[n]));
-    const low = floor.map((value, n) => (any(n) ? value : null));
-    floor.forEach((value, n) => (floor[n] = value + (known(y[n]) ? y[n] : 0)));
-    const high = floor.map((value, n) => (any(n) ? value : null));
-    return { name, style: styles[k % styles.length], low, high, y };
+// [name, column, style] on top of each other, without those that hold nothing; what takes away hangs below.
+export function stacked(parts) {
+  const kept = parts.filter(([, y]) => (y ?? []).some((value) => value));
+  const length = Math.max(0, ...kept.map(([, y]) => y.length));
+  const [above, below] = [new Array(length).fill(0), new Array(length).fill(0)];
+  return kept.map(([name, y, style]) => {
+    const [low, high] = [[], []];
+    for (let n = 0; n < length; n += 1) {
+      const base = (y[n] ?? 0) < 0 ? below : above;
+      const from = base[n];
+      base[n] += y[n] ?? 0;
+      const any = kept.some(([, column]) => finite(column[n]));
+      low.push(any ? Math.min(from, base[n]) : null);
+      high.push(any ? Math.max(from, base[n]) : null);
+    }
+    return { name, style, low, high, y };
   });
 }

@@ -1,10 +1,11 @@
-// Chosen runs in the same charts.
+// Chosen runs in the same charts, chosen evaluations beside each other, and what changed between two evaluations.
 import { el, Place, table } from "./dom.js";
 import { Gallery } from "./chart.js";
-import { anything, COMPARED, DASHES, PARTS, some } from "./figures.js";
+import { CHOICE, comparisonSections, evaluationCard, examples, hero, reading } from "./figures.js";
 import { link } from "./runs.js";
+import { anything, COMPARED, DASHES, PARTS, some } from "./series.js";
 import { ask, soon, store } from "./store.js";
-import { count, number, percent } from "./words.js";
+import { count, duration, interval, NOTHING, number, percent } from "./words.js";
 
 const MAX_RUNS = 6;
 
@@ -14,22 +15,22 @@ export class CompareView {
     this.title = "Comparison";
     this.gallery = new Gallery();
     this.runs = new Map();
-    this.trouble = new Place(el("p", { class: "empty", role: "status" }), (text) => text);
+    this.trouble = new Place(el("p.empty", { role: "status" }), (text) => text);
     this.summary = new Place(el("div"), summaryTable);
     this.settings = new Place(el("div"), differences);
+    this.top = new Place(el("div"), (measured) => measured.length === 2 && hero(measured, []));
     this.node = el(
-      "article",
-      { class: "first" },
-      el("p", { class: "kicker" }, el("a", { href: "#/" }, "Runs"), " / "),
-      el("h2", {}, "Comparison"),
+      "article.first",
+      el("p.kicker", el("a", { href: "#/" }, "Runs"), " / "),
+      el("h2", "Comparison"),
       el(
-        "ul",
-        { class: "legend compared" },
+        "ul.legend.compared",
         this.ids.map((id, n) =>
-          el("li", {}, el("span", { class: "key line " + PARTS[n], "aria-hidden": "true" }), link("run", id)),
+          el("li", el("span", { class: "key line " + PARTS[n], "aria-hidden": "true" }), link("run", id)),
         ),
       ),
       this.trouble.node,
+      this.top.node,
       this.summary.node,
       this.gallery.node,
       el(
@@ -68,8 +69,13 @@ export class CompareView {
 
   draw() {
     const runs = this.ids.filter((id) => this.runs.has(id)).map((id) => this.runs.get(id));
-    this.summary.show(runs.map((run) => [run.id, run.state, run.step, run.newest.reward ?? null, run.held_out]));
-    this.settings.show(runs.map((run) => [run.id, run.settings]));
+    this.summary.show(
+      runs.map((run) => [run.id, run.state, run.step, run.newest.reward ?? null, run.step_time ?? null, run.held_out]),
+    );
+    const evaluated = runs.filter((run) => run.kind === "evaluation" && run.measured.length > 0);
+    this.top.show(evaluated.map((run) => ({ ...run.measured[0], name: run.id })));
+    const cards = (run) => evaluationCard(run.measured[0]).map(([name, value]) => [name, String(value || NOTHING)]);
+    this.settings.show(runs.map((run) => [run.id, evaluated.includes(run) ? cards(run) : run.settings]));
     for (const [key, title, show, more, size] of COMPARED) {
       const drawn = runs.filter((run) => some(run.metrics.values[key]));
       const x = [...new Set(drawn.flatMap((run) => run.metrics.steps))].sort((a, b) => a - b);
@@ -78,7 +84,7 @@ export class CompareView {
         const at = new Map(run.metrics.steps.map((step, k) => [step, run.metrics.values[key][k]]));
         return { name: run.id, style: PARTS[n], dash: DASHES[n], y: joined(x, at) };
       });
-      this.gallery.draw(title, size, lines.some((line) => anything(line.y)) ? { x, show, ...more, lines } : null);
+      this.gallery.draw(title, size, { x, show, ...more, lines: lines.filter((line) => anything(line.y)) });
     }
   }
 }
@@ -98,17 +104,18 @@ function joined(x, at) {
 
 function summaryTable(rows) {
   if (rows.length === 0) return null;
-  return table(
-    "Now",
-    ["run", "state", "step", "reward", "held-out pass rate"],
-    rows.map(([id, state, step, reward, held]) => [
-      id,
-      state,
-      count(step),
-      number(reward),
-      held ? `${percent(held.pass_rate)} (${held.name}, ${held.mode})` : "–",
-    ]),
-  );
+  const head = ["", "state", "step", "reward", "time per step", "held-out pass rate"];
+  const cells = rows.map(([id, state, step, reward, time, held]) => [
+    id,
+    state,
+    count(step),
+    number(reward ?? held?.reward),
+    duration(time),
+    held ? `${percent(held.pass_rate)} (${interval(held)}), ${held.name}, ${held.mode}` : NOTHING,
+  ]);
+  const kept = head.map((_, n) => n).filter((n) => cells.some((row) => row[n] !== NOTHING));
+  const pick = (row) => kept.map((n) => row[n]);
+  return table("Now", pick(head), cells.map(pick));
 }
 
 function differences(runs) {
@@ -117,6 +124,25 @@ function differences(runs) {
   const rows = names
     .map((name) => [name, ...tables.map((one) => one.get(name) ?? "–")])
     .filter(([, ...values]) => new Set(values).size > 1);
-  if (rows.length === 0) return el("p", { class: "empty" }, "None.");
+  if (rows.length === 0) return el("p.empty", "None.");
   return table("Settings that are not the same in all of them", ["setting", ...runs.map(([id]) => id)], rows);
+}
+
+// A comparison of two evaluations, which only a file has: it was made by gradus compare.
+export class ChangesView {
+  constructor(parameters) {
+    this.title = parameters.get("id") ?? "Comparison";
+    this.node = el("article");
+    this.read();
+  }
+
+  async read() {
+    const found = await ask("/api/changes");
+    this.node.replaceChildren(
+      el("p.kicker", this.title),
+      ...[comparisonSections(found.measured, found.comparisons), examples(found, CHOICE), reading()]
+        .flat(2)
+        .filter(Boolean),
+    );
+  }
 }

@@ -1,4 +1,5 @@
 // Elements made from plain values. Every text becomes a text node: nothing here parses HTML.
+import { NOTHING } from "./words.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 // Characters that hide or move others, U+202E for one, are written out; newlines and tabs stay.
@@ -13,22 +14,30 @@ export function visible(text) {
   });
 }
 
-function fill(element, attributes, children) {
-  for (const [name, value] of Object.entries(attributes ?? {})) {
+function fill(element, [first, ...rest]) {
+  const isPlain = first?.constructor === Object;
+  const children = isPlain ? rest : [first, ...rest];
+  for (const [name, value] of Object.entries(isPlain ? first : {})) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (name === "style") for (const [key, part] of Object.entries(value)) element.style.setProperty(key, part);
     else element.setAttribute(name, value === true ? "" : value);
   }
-  for (const child of children.flat(3)) {
-    if (child === null || child === undefined || child === false) continue;
+  for (const child of children.flat(4)) {
+    if (child === null || child === undefined || child === false || child === "") continue;
     element.append(child instanceof Node ? child : visible(child));
   }
   return element;
 }
 
-export const el = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
-export const svg = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
+// `what` is a tag and classes, as in "p.note"; attributes come first and may be left out.
+export function el(what, ...content) {
+  const [tag, ...classes] = what.split(".");
+  const element = document.createElement(tag);
+  element.classList.add(...classes);
+  return fill(element, content);
+}
+export const svg = (tag, ...content) => fill(document.createElementNS(SVG, tag), content);
 
 // A place whose content is made anew when what it shows has changed, and left alone when it has not.
 export class Place {
@@ -41,43 +50,76 @@ export class Place {
     const key = JSON.stringify(value);
     if (key === this.shown) return;
     this.shown = key;
-    this.node.replaceChildren(
-      ...[this.render(value)].flat(3).filter((one) => one !== null && one !== undefined && one !== false),
-    );
+    this.node.replaceChildren(...[this.rendered(value)].flat(3).filter(Boolean));
   }
+  // A file that is not what it should be costs its own part of the page and no other.
+  rendered(value) {
+    try {
+      return this.render(value);
+    } catch (error) {
+      return el("p.empty", "This part cannot be shown: " + error.message);
+    }
+  }
+}
+
+// What needs no place of its own is made anew when any of it changed.
+export const section = (id, title, ...children) =>
+  el("section", { "aria-labelledby": id }, el("h2", { id }, title), children);
+
+// A list of texts or of other contents.
+export const list = (what, contents, attributes = {}) => {
+  const items = contents.map((one) => el("li", ...[one].flat()));
+  return el(what, attributes, items);
+};
+
+const LONG_CHARS = 70;
+
+// Names and values, without those that have none.
+export function facts(items, kind = "") {
+  const long = (value) => (String(value).length > LONG_CHARS ? "wide" : null);
+  const known = items.filter(([, value]) => value && value !== NOTHING);
+  return el(
+    "dl",
+    { class: "facts " + kind },
+    known.map(([name, value]) =>
+      el("div", { class: long(value) }, el("dt", name), el("dd", String(value).slice(0, 200))),
+    ),
+  );
 }
 
 function framed(caption, head, rows, kind) {
   return el(
-    "div",
-    { class: "scroll", role: "region", tabindex: "0", "aria-label": caption },
+    "div.scroll",
+    { role: "region", tabindex: "0", "aria-label": caption },
     el(
       "table",
       { class: kind },
-      el("caption", {}, caption),
+      el("caption", caption),
       el(
         "thead",
-        {},
         el(
           "tr",
-          {},
           head.map((name) => el("th", { scope: "col" }, name)),
         ),
       ),
       el(
         "tbody",
-        {},
-        rows.map(([name, ...cells]) => el("tr", {}, el("th", { scope: "row" }, name), cells)),
+        rows.map(([name, ...cells]) => el("tr", el("th", { scope: "row" }, name), cells)),
       ),
     ),
   );
 }
 
+const isLong = (value) => typeof value === "string" && value.length > 40;
+
 export function table(caption, head, rows) {
   return framed(
     caption,
     head,
-    rows.map(([name, ...values]) => [name, ...values.map((value) => el("td", {}, value))]),
+    rows.map(([name, ...values]) => [
+      name,
+      ...values.map((value) => el("td", { class: isLong(value) && "long" }, value)),
+    ]),
     "plain",
   );
 }
@@ -87,11 +129,10 @@ export function bars(caption, first, columns, levels) {
   const bar = ({ text, share, style }) =>
     el(
       "td",
-      {},
-      el("span", { class: "text" }, text),
+      el("span.text", text),
       el(
-        "span",
-        { class: "rail", "aria-hidden": "true" },
+        "span.rail",
+        { "aria-hidden": "true" },
         el("span", {
           class: "fill " + (style ?? "after"),
           style: { width: 100 * Math.min(1, Math.max(0, share ?? 0)) + "%" },

@@ -1,80 +1,602 @@
-// Which figures of a run are drawn, how they are called, and in which size. One list for a run and for comparisons.
-import { duration, number, percent } from "./words.js";
+// What evaluations found: headline, rates with their intervals, changes, tables. For one evaluation, or two of the same tasks.
+import { bars, el, facts, section, table, list } from "./dom.js";
+import { exampleGroups, faultsTable } from "./samples.js";
+import {
+  count,
+  counted,
+  duration,
+  finite,
+  interval,
+  NOTHING,
+  number,
+  percent,
+  points,
+  rateText,
+  shareText,
+  signed,
+  spread,
+} from "./words.js";
 
-export const FULL = [0, 1];
-export const PARTS = [0, 1, 2, 3, 4, 5].map((n) => "part-" + n);
-export const DASHES = [null, "7 4", "2 3", "10 3 2 3", "4 2", "1 4"];
+const MODES = ["sampled", "greedy"];
+const STAGE_WORDS = { extract: "an answer was found", types: "it type-checks", compile: "it compiles" };
+const RATE_WORDS = { types: "type-checks", compile: "compiles" };
+const MOST_ROWS = 200;
+const MOST_LEVELS = 40;
+const CUT_OFF_WARNING = 0.05;
 
-// key, title, show, and what else a chart needs.
-export const SINGLE = [
-  ["gradus/passed", "Pass rate in training", percent, { range: FULL, note: "of the step's completions" }],
-  ["loss", "Loss", number, {}],
-  ["grad_norm", "Gradient norm", number, { log: true }],
-  ["learning_rate", "Learning rate", number, {}],
-  ["entropy", "Entropy", number, { note: "how undecided the model is about its next token" }],
-  ["kl", "KL to the reference", number, {}],
-  [
-    "frac_reward_zero_std",
-    "Groups without signal",
-    percent,
-    { range: FULL, note: "prompts whose completions all earned the same" },
-  ],
-  ["completions/clipped_ratio", "Cut off", percent, { range: FULL, note: "completions that reached the length limit" }],
-  ["gradus/faulted", "Faulted", percent, { range: FULL, note: "completions that could not be judged" }],
-  ["gradus/cached", "Verdicts from the cache", percent, { range: FULL }],
+const measuredIn = (evaluation, mode) => evaluation.measurements.find((one) => one.mode === mode);
+const tasksOf = (measurement) => counted(measurement.tasks, "task");
+const entries = (given) => Object.entries(given ?? {});
+const keys = (columns, of) => [...new Set(columns.flatMap((one) => Object.keys(of(one) ?? {})))];
+
+export function described(measurement) {
+  if (measurement.mode === "greedy") return "Greedy, one completion per task";
+  return `${counted(measurement.samples, "completion")} per task at temperature ${number(measurement.temperature)}`;
+}
+
+// Of one evaluation its ways of sampling, of two the first way that both have: {name, style, m, evaluation}.
+export function columnsOf(measured) {
+  if (measured.length === 1)
+    return measured[0].measurements.map((m) => ({ name: described(m), style: "after", m, evaluation: measured[0] }));
+  const mode = MODES.find((one) => measured.every((evaluation) => measuredIn(evaluation, one)));
+  return measured
+    .map((evaluation, n) => ({
+      name: evaluation.name,
+      style: n ? "after" : "before",
+      m: measuredIn(evaluation, mode),
+      evaluation,
+    }))
+    .filter(({ m }) => m);
+}
+
+// ----------------------------------------------------------------------------------------------------- at the top
+
+const tone = ({ low, high }) => (low > 0 ? "up" : high < 0 ? "down" : "flat");
+const pValue = ({ p_value: p }) => (p < 0.001 ? "p < 0.001" : `p = ${p.toFixed(3)}`).replace(/ /g, "\u00a0");
+
+// `tasks`: how they are called; `unmeasured`: what to say where nothing was.
+function headline(measured, comparisons, tasks) {
+  const [found] = comparisons;
+  if (found) {
+    const { before, after, change } = found.pass_rate;
+    const on = `on ${count(found.tasks)} ${tasks}${found.tasks === 1 ? "" : "s"}`;
+    const names = measured.map((one) => one.name);
+    const how = found.mode === "greedy" ? "Greedy" : `${counted(found.after.samples, "completion")} per task`;
+    const text = {
+      up: `The pass rate ${on} rose from ${percent(before)} to ${percent(after)}.`,
+      down: `The pass rate ${on} fell from ${percent(before)} to ${percent(after)}.`,
+      flat: `The pass rate ${on} did not change measurably: ${percent(before)} for ${names[0]}, ${percent(after)} for ${names[1]}.`,
+    }[tone(change)];
+    const ends = `95% interval ${points(change.low)} to ${points(change.high)}`;
+    const lead = `${points(change.value)} percentage points, ${ends}. ${how}; ${found.test.method}, ${pValue(found.test)}.`;
+    return [text, lead, tone(change)];
+  }
+  for (const mode of MODES)
+    for (const evaluation of [...measured].reverse()) {
+      const m = measuredIn(evaluation, mode);
+      const rate = m?.pass_at?.["1"];
+      if (!rate) continue;
+      const text = `${evaluation.model || "The model"} passes ${percent(rate.value)} of ${count(m.tasks)} ${tasks}${m.tasks === 1 ? "" : "s"}.`;
+      const sure = measured.length > 1 ? " gradus report and gradus compare say how sure a difference is." : "";
+      return [
+        text,
+        `95% interval ${interval(rate)}. ${described(m)}.${sure}`,
+        "none",
+        measured.length > 1 ? null : mode,
+      ];
+    }
+  return [`What the model can do on ${tasks}s was not measured.`, "", "none"];
+}
+
+export function hero(measured, comparisons, { tasks = "task", cards = [] } = {}) {
+  const [text, lead, how, told] = headline(measured, comparisons, tasks);
+  const panels = MODES.map((mode) => panel(measured, comparisons, mode, mode === told)).filter(Boolean);
+  return el(
+    "section.hero",
+    { "aria-labelledby": "figures" },
+    el("h2", { id: "figures", class: "headline " + how }, text),
+    lead && el("p.lead", lead),
+    cards.length > 0 && facts(cards, "cards"),
+    panels.length > 0 && el("div.panels", panels),
+  );
+}
+
+// One way of sampling. `isTold`: its rate stands in the headline.
+function panel(measured, comparisons, mode, isTold) {
+  const shown = measured.map((one) => [one, measuredIn(one, mode)]).filter(([, m]) => m);
+  if (shown.length === 0) return null;
+  const found = comparisons.find((one) => one.mode === mode);
+  const change = found?.pass_rate.change;
+  const { gained, lost } = found?.test ?? {};
+  const title = described(shown.at(-1)[1]);
+  return el(
+    "article.panel",
+    el("h3", title),
+    shown.map(([one, m], n) => rateBar(one.name, m, shown.length === 2 && n === 0 ? "before" : "after", isTold)),
+    el(
+      "div.scale",
+      { "aria-hidden": "true" },
+      [0, 25, 50, 75, 100].map((at) => el("span", { style: { left: at + "%" } }, at + "%")),
+    ),
+    change &&
+      el(
+        "p",
+        { class: "change " + tone(change) },
+        el("strong", points(change.value)),
+        " percentage points",
+        el("span.note", `95% interval ${points(change.low)} to ${points(change.high)}, on tasks judged both times`),
+      ),
+    furtherRates(shown, title),
+    finite(gained) &&
+      el(
+        "p.note",
+        `Of the tasks judged both times, ${count(gained)} turned from wrong to right and ${count(lost)} from right to wrong ` +
+          `(${found.test.method}, ${pValue(found.test)}).`,
+      ),
+  );
+}
+
+function rateBar(name, m, style, isTold) {
+  const rate = m.pass_at?.["1"];
+  const at = (share) => 100 * share + "%";
+  const basis = `${count(m.passed)} of ${counted(m.graded, "verdict")} passed`;
+  return el(
+    "div",
+    { class: "rate " + style },
+    el("p.figure", el("span.name", name), !isTold && el("strong", percent(rate?.value))),
+    el(
+      "div.track",
+      { "aria-hidden": "true" },
+      rate && el("span.interval", { style: { left: at(rate.low), width: at(rate.high - rate.low) } }),
+      rate && el("span.point", { style: { left: at(rate.value) } }),
+    ),
+    el("p.note", (rate ? (isTold ? "" : `95% interval ${interval(rate)} · `) : "nothing was graded · ") + basis),
+  );
+}
+
+// Resampling values that are all alike shows no spread, and says nothing about how sure one can be.
+const rewardText = (rate) =>
+  !rate
+    ? NOTHING
+    : rate.low === rate.high
+      ? `${rate.value.toFixed(3)} (all alike)`
+      : `${rate.value.toFixed(3)} (${rate.low.toFixed(3)} to ${rate.high.toFixed(3)})`;
+
+function furtherRates(shown, title) {
+  const cells = (of) => shown.map(([, m]) => of(m));
+  const ks = [...new Set(cells((m) => Object.keys(m.pass_at ?? {})).flat())].map(Number).filter((k) => k > 1);
+  const rows = ks.sort((a, b) => a - b).map((k) => [`pass@${k}`, ...cells((m) => rateText(m.pass_at?.[k]))]);
+  rows.push(["mean reward", ...cells((m) => rewardText(m.mean_reward))]);
+  for (const [name, of] of [
+    ["faults, in no rate", (m) => m.faulted],
+    ["tasks without a verdict", (m) => m.unjudged],
+  ])
+    if (cells(of).some((value) => value > 0)) rows.push([name, ...cells((m) => count(of(m)))]);
+  const made = table("Further figures, " + title, ["", ...shown.map(([one]) => one.name)], rows);
+  made.classList.add("others");
+  made.querySelector("caption").className = "unseen";
+  return made;
+}
+
+// --------------------------------------------------------------------------------------------------------- tables
+
+// Rows are [label, cell of a column]; a row without any value, and one of nothing but zeros, is left out.
+function matrix(caption, columns, rows) {
+  const made = rows.map(([label, cell]) => [label, ...columns.map(cell)]);
+  const kept = made.filter(([, ...cells]) => cells.some((one) => one !== NOTHING && one !== "0"));
+  return kept.length > 0 && table(caption, ["", ...columns.map((one) => one.name)], kept);
+}
+
+function levels(caption, first, columns, rows) {
+  const made = rows.slice(0, MOST_LEVELS).map(([name, cell, note]) => ({
+    name: note ? [name, el("span.note", " " + note)] : name,
+    shares: columns.map((column) => ({ style: column.style, ...cell(column) })),
+  }));
+  return (
+    made.length > 0 &&
+    bars(
+      caption,
+      first,
+      columns.map((one) => one.name),
+      made,
+    )
+  );
+}
+
+const part = (some, all) => ({ text: shareText(some, all), share: all ? some / all : 0 });
+
+export function funnel(columns) {
+  const { stages } = columns.at(-1).evaluation;
+  const known = new Set(columns.flatMap(({ m }) => Object.keys(m.stopped_at ?? {})));
+  const own = columns.at(-1).evaluation.grader_stages ?? [];
+  const order = stages.filter((stage) => own.includes(stage) || known.has(stage));
+  const beyond = (m, n) => m.passed + order.slice(n + 1).reduce((sum, stage) => sum + (m.stopped_at?.[stage] ?? 0), 0);
+  const rows = [
+    ["verdicts", ({ m }) => part(m.graded, m.graded)],
+    ...order
+      .slice(0, -1)
+      .map((stage, n) => [STAGE_WORDS[stage] ?? `it got past ${stage}`, ({ m }) => part(beyond(m, n), m.graded)]),
+    ["every test passes", ({ m }) => part(m.passed, m.graded)],
+  ];
+  return levels("Completions that came so far", "level", columns, rows);
+}
+
+function rates(columns) {
+  const detail =
+    (of) =>
+    ({ m }) =>
+      of(m.details ?? {}, m);
+  const rules = columns.at(-1).evaluation.rules ?? {};
+  // What passes stands in the headline.
+  const names = keys(columns, ({ m }) => m.details?.rates).filter((name) => rules[name] !== "passed");
+  const cut = (found) => (found ? `${count(found.completions)}, ${count(found.passed)} of them passed` : NOTHING);
+  return matrix("Shares of the verdicts, with 95% intervals over tasks", columns, [
+    ...names.map((name) => [RATE_WORDS[name] ?? name, detail((found) => rateText(found.rates?.[name]))]),
+    ["tests that pass, on average", detail((found) => rateText(found.partial_tests))],
+    ["cut off at the limit", detail((found) => cut(found.truncated))],
+    ["answers with names that do not exist", detail((found) => rateText(found.invented?.answers))],
+    ["errors of the compiler that say so", detail((found) => rateText(found.invented?.errors))],
+    ["answers that decline the task", detail((found) => rateText(found.declined))],
+    ["assigns or loops (imperative)", detail((found) => rateText(found.imperative))],
+    ["faults, in no rate", ({ m }) => count(m.faulted)],
+    ["never written, in no rate", ({ m }) => count(unwritten(m))],
+  ]);
+}
+
+const unwritten = (m) => entries(m.details?.generation_errors).reduce((sum, [, value]) => sum + value, 0);
+
+// Counts by name, the most frequent first, as shares of `all`.
+function tally(caption, first, columns, counts, all) {
+  const total = (name) => columns.reduce((sum, one) => sum + (counts(one)?.[name] ?? 0), 0);
+  const names = keys(columns, counts).sort((a, b) => total(b) - total(a));
+  return levels(
+    caption,
+    first,
+    columns,
+    names.map((name) => [name, (one) => part(counts(one)?.[name] ?? 0, all(one))]),
+  );
+}
+
+const asked = ({ m }) => m.graded + m.faulted + unwritten(m);
+
+export function groups(columns) {
+  return ["difficulty", "kind"].map((column) => {
+    const of = ({ m }) => m.details?.groups?.[column] ?? (column === "kind" && !m.details ? m.kinds : null);
+    const names = keys(columns, of);
+    if (names.length < 2) return null;
+    const cell = (name) => (one) => {
+      const found = of(one)?.[name];
+      const share = found?.rate?.value ?? (found?.graded ? found.passed / found.graded : null);
+      const rate = found?.rate ? rateText(found.rate) : percent(share);
+      return { share, text: finite(found?.mean_reward) ? `${rate}, reward ${number(found.mean_reward)}` : rate };
+    };
+    const tasks = (name) => Math.max(...columns.map((one) => of(one)?.[name]?.tasks ?? 0));
+    return levels(
+      `Tasks that pass, by ${column}`,
+      column,
+      columns,
+      names.map((name) => [name, cell(name), counted(tasks(name), "task")]),
+    );
+  });
+}
+
+// Histograms of another width than the widest one's have no common rows and are left out.
+function bins(caption, first, columns, of, show) {
+  const edges = columns.map((one) => of(one)?.edges ?? []).sort((a, b) => b.at(-1) - a.at(-1))[0] ?? [];
+  const fits = (one) => of(one)?.edges.every((edge, n) => edge === edges[n]);
+  const most = Math.max(1, ...columns.filter(fits).flatMap((one) => of(one).counts));
+  const cell = (n) => (one) => {
+    const value = fits(one) ? (of(one).counts[n] ?? 0) : null;
+    return { text: count(value), share: value / most };
+  };
+  const rows = edges.slice(0, -1).map((low, n) => [`${show(low)} to ${show(edges[n + 1])}`, cell(n)]);
+  return levels(caption, first, columns, rows);
+}
+
+function speed(columns) {
+  const of =
+    (path, show = spread) =>
+    ({ m }) =>
+      show(path.split(".").reduce((value, name) => value?.[name], m.details) ?? null);
+  return matrix("Means, and in brackets p50 · p90 · p99", columns, [
+    ["tokens of prompts", of("speed.prompt_tokens", count)],
+    ["tokens of completions", of("speed.completion_tokens", count)],
+    ["tokens per second, all together", of("speed.tokens_per_s", number)],
+    ["tokens per second, of each", of("speed.tokens_per_s_each")],
+    ["seconds per completion", of("speed.latency_s")],
+    ["tokens per completion", of("completion_tokens")],
+    ["characters per completion", of("completion_chars")],
+    ["lines of code per answer", of("sizes.answer_lines")],
+    ["lines changed from the stub", of("sizes.changed_lines")],
+    ["asked for more than once", of("speed.retried", count)],
+  ]);
+}
+
+export function turns(columns) {
+  const most = Math.max(0, ...columns.map(({ m }) => m.turns?.asked ?? 0));
+  const of =
+    (show) =>
+    ({ m }) =>
+      m.turns ? show(m.turns) : NOTHING;
+  const caption = "Answers that did not pass, asked for again with what the grader said; shares are of first answers";
+  const solved = Array.from({ length: most }, (_, n) => [
+    `green by turn ${n + 1}`,
+    of((found) => rateText(found.green_by?.[n + 1])),
+  ]);
+  return matrix(caption, columns, [
+    ...solved,
+    ["never green", of((found) => rateText(found.never_green))],
+    [
+      "turns to green, median of all",
+      of((found) => (found.median_turns === null ? "never" : number(found.median_turns))),
+    ],
+    ["turns to green, median of those that got there", of((found) => number(found.median_turns_of_green))],
+    ["lines changed to turn green", of((found) => spread(found.repair_lines))],
+    ["written tokens per green", of((found) => number(found.completion_tokens_per_green))],
+    ["read tokens per green", of((found) => number(found.prompt_tokens_per_green))],
+    ["seconds per green", of((found) => number(found.seconds_per_green))],
+    ["broken off", of((found) => count(found.broken))],
+    ["prompt too long", of((found) => count(found.refused))],
+  ]);
+}
+
+// How often each flag was raised; `training`: {flags, graded} of a run's own completions.
+export function flags(columns, training = null) {
+  const sources = columns.map(({ name, m }) => ({ name, flags: m.flags, graded: m.graded }));
+  if (training?.graded) sources.push({ name: "in training", ...training });
+  const names = keys(sources, (one) => one.flags).sort();
+  return matrix(
+    "Completions that were flagged",
+    sources,
+    names.map((name) => [name, (one) => shareText(one.flags?.[name] ?? 0, one.graded)]),
+  );
+}
+
+// --------------------------------------------------------------------------------------------------------- pages
+
+export function notices(texts) {
+  return (
+    texts.length > 0 &&
+    el(
+      "section.notices",
+      { "aria-labelledby": "notices" },
+      el("h2", { id: "notices" }, "Before you rely on this"),
+      list("ul", texts),
+    )
+  );
+}
+
+export function warnings(measured) {
+  return measured.flatMap((one) => {
+    const sum = (of) => one.measurements.reduce((total, m) => total + (of(m) ?? 0), 0);
+    const where = measured.length > 1 ? ` of “${one.name}”` : "";
+    const [faulted, lost, broken] = [sum((m) => m.faulted), sum(unwritten), sum((m) => m.turns?.broken)];
+    const judged = [...(one.graders ?? []), ...(one.toolchains ?? [])].filter((name) =>
+      String(name).includes("unsandboxed"),
+    );
+    const cut = one.measurements.filter(
+      (m) => m.details?.truncated?.completions > CUT_OFF_WARNING * Math.max(1, m.graded),
+    );
+    return [
+      faulted > 0 && `${counted(faulted, "completion")}${where} could not be judged and count in no rate: see Faults.`,
+      lost > 0 && `${counted(lost, "completion")}${where} were never written and count in no rate: see Faults.`,
+      ...cut.map(
+        (m) =>
+          `${described(m)}${where}: ${counted(m.details.truncated.completions, "completion")} were cut off at ` +
+          `${counted(one.max_new_tokens, "token")}, ${count(m.details.truncated.passed)} of which passed. ` +
+          "They count as they stand; a higher limit may change the rates.",
+      ),
+      broken > 0 &&
+        `${counted(broken, "chain")} of turns${where} broke off by a fault or a generation error and count as not green. ` +
+          "Run the same command again to go on from there.",
+      one.graders?.length > 1 &&
+        `Several revisions judged${where}: ${one.graders.join(", ")}. Run gradus eval again to judge alike.`,
+      ...judged.map((name) => `Judged without a sandbox${where}: ${name}. Answers could have forged such verdicts.`),
+    ].filter(Boolean);
+  });
+}
+
+const machineText = (machine) =>
+  ["system", "gpu"]
+    .map((key) => machine?.[key])
+    .filter(Boolean)
+    .join(", ");
+
+// What was measured, [label, how one says it of an evaluation].
+const CARD = [
+  ["Model", (one) => one.model],
+  ["Served", (one) => (one.served ? "by an endpoint" : "in the measuring process")],
+  ["Asked as", (one) => ({ chat: "messages of a chat", text: "one text" })[one.asked_as]],
+  ["Tasks", (one) => `${one.tasks} (sha256 ${String(one.tasks_sha256).slice(0, 12)})`],
+  ["Grader", (one) => one.graders?.join(", ")],
+  ["Rubric", (one) => one.rubrics?.join(", ")],
+  ["Toolchain", (one) => one.toolchains?.join(", ")],
+  ["Sampling", (one) => one.measurements.map(described).join("; ")],
+  ["Top p", (one) => finite(one.top_p) && number(one.top_p)],
+  ["New tokens, at most", (one) => count(one.max_new_tokens)],
+  ["Seed", (one) => String(one.seed)],
+  ["Measured", (one) => one.created],
+  ["Took", (one) => duration(one.duration_s)],
+  ["Machine", (one) => machineText(one.machine)],
 ];
-// Drawn only where they have something to say.
-export const ONLY_IF_NOT_ZERO = new Set(["gradus/faulted", "completions/clipped_ratio", "kl"]);
 
-export const SUPERVISED = [
-  ["learning_rate", "Learning rate", number, {}],
-  ["grad_norm", "Gradient norm", number, { log: true }],
-  ["entropy", "Entropy", number, {}],
-  ["mean_token_accuracy", "Tokens predicted right", percent, { range: FULL }],
-  ["rewards/accuracies", "Pairs ranked right", percent, { range: FULL }],
-  ["rewards/margins", "Margin of rewards", number, {}],
-  ["accuracy", "Pairs ranked right by the reward model", percent, { range: FULL }],
-  ["margin", "Margin of the reward model", number, {}],
-  ["num_tokens", "Tokens seen", number, {}],
+export const evaluationCard = (one) => CARD.map(([label, of]) => [label, of(one)]);
+
+const READING = [
+  "A task passes when every one of its tests passes. pass@k is the chance that at least one of k completions passes, by the unbiased estimator 1 − C(n−c, k) / C(n, k).",
+  "Intervals hold the true value with 95% confidence. With several completions per task they come from a bootstrap over tasks, with one from Wilson's score interval; changes are compared task by task, by a bootstrap that keeps both sides of a task together, or by Newcombe's interval where all tasks changed alike. They cover the choice of tasks and of completions, not of another training seed.",
+  "With one completion per task the test is McNemar's, exact; with more, signs of the tasks' changes are flipped at random.",
+  "Faults and generation errors are failures of ours and not of the model. They have no reward and are left out of every rate. Completions that were cut off at the limit are judged as they stand.",
+  "The reward of a step is the mean over its completions, as the trainer logged it; the band is one standard deviation of those completions.",
+  "An answer that does not pass may be asked for again with what the grader said of it. It is green by a turn when every test passed in this turn or an earlier one; what a fault broke off is not green. All other figures are of first answers.",
+  "A task that failed both times at the same stage is frozen when its reward moved by less than 0.05.",
+  "Tokens per second, all together, are by the time in which anything was being written.",
 ];
 
-export const COMPARED = [
-  ["reward", "Reward", number, { range: FULL }, "large"],
-  ["eval_loss", "Loss on what was held out", number, {}, "medium"],
-  ...SINGLE.slice(0, 8).map((one) => [...one, "medium"]),
-  ["completions/mean_length", "Completion length", number, { note: "tokens" }, "medium"],
-  ["step_time", "Time per step", duration, {}, "medium"],
-];
+export const reading = () =>
+  section(
+    "reading",
+    "How to read this",
+    el("details", el("summary", "What the figures are"), list("ul.words", READING)),
+  );
 
-export const LENGTHS = ["mean", "max", "min"];
-export const TIMES = ["generate", "grade", "update"];
-export const PARITY = [
-  ["generation/sync_logprob_difference_max", "after a sync, largest"],
-  ["sampling/sampling_logp_difference/max", "of sampled tokens, largest"],
-  ["sampling/sampling_logp_difference/mean", "of sampled tokens, mean"],
-];
+export function examples(found, note) {
+  return [
+    found.groups.length > 0 && section("samples", "Completions", el("p.note", note), exampleGroups(found.groups)),
+    found.faults.length > 0 &&
+      section(
+        "faults",
+        "Faults",
+        el("p", "What could not be written or judged is not the model's doing: it has no reward and is in no rate."),
+        faultsTable(found.faults),
+      ),
+  ];
+}
 
-const TAKEN = new Set([
-  ...SINGLE.map(([key]) => key),
-  ...PARITY.map(([key]) => key),
-  ...TIMES.map((part) => `time/${part}_s`),
-  ...LENGTHS.map((stat) => `completions/${stat}_length`),
-  "reward",
-  "reward_std",
-  "step_time",
-  "time",
-  "epoch",
-  "eval_loss",
-  "rewards/gradus/mean",
-  "rewards/gradus/std",
-]);
-const FAMILIES = ["gradus/component/", "gradus/stage/", "gradus/flag/"];
-export const isFurther = (name) => !TAKEN.has(name) && !FAMILIES.some((prefix) => name.startsWith(prefix));
+export const CHOICE =
+  "Of each task the middle one by how far its completions came, in the order of the task file, the first of every kind before the second of any.";
 
-export const family = (values, prefix) =>
-  Object.keys(values)
-    .filter((name) => name.startsWith(prefix))
-    .sort();
-export const anything = (column) => (column ?? []).some((value) => value !== null && value !== 0);
-export const some = (column) => (column ?? []).some((value) => value !== null);
-export const last = (column) => [...(column ?? [])].reverse().find((value) => value !== null) ?? null;
+// All of one evaluation but its completions.
+export function evaluationSections(evaluation) {
+  const columns = columnsOf([evaluation]);
+  const lengthsIn = columns.map(({ m }) => m.details?.lengths_in).find(Boolean) ?? "characters";
+  const causes = tally(
+    "Completions that did not pass, by what stopped it; shares are of all that were asked for",
+    "cause",
+    columns,
+    ({ m }) => m.details?.causes,
+    asked,
+  );
+  const names = tally(
+    "Names that do not exist, and the answers that have them",
+    "name",
+    columns,
+    ({ m }) => m.details?.invented?.names,
+    ({ m }) => m.graded,
+  );
+  const [order] = [evaluation.components ?? []];
+  const parts = keys(columns, ({ m }) => m.components).sort((a, b) => order.indexOf(a) - order.indexOf(b));
+  const cells = parts.map((name) => [name, ({ m }) => number(m.components?.[name])]);
+  const flagged = flags(columns);
+  const repairs = turns(columns);
+  const byGroup = groups(columns).filter(Boolean);
+  return [
+    hero([evaluation], []),
+    notices(warnings([evaluation])),
+    section("card", "What was measured", facts(evaluationCard(evaluation))),
+    section("funnel", "How far answers come", funnel(columns), el("h3", "Rates"), rates(columns)),
+    causes && section("causes", "What stopped the others", causes),
+    names && section("names", "Invented names", names),
+    repairs && section("turns", "Turns", repairs),
+    byGroup.length > 0 && section("groups", "Kinds of task", byGroup),
+    section(
+      "spread",
+      "Rewards, lengths and speed",
+      bins("Verdicts by reward", "reward", columns, ({ m }) => m.details?.rewards, number),
+      bins(`Completions by length in ${lengthsIn}`, lengthsIn, columns, ({ m }) => m.details?.lengths, count),
+      speed(columns),
+      matrix("Parts of the reward, means over verdicts", columns, cells),
+    ),
+    flagged && section("flags", "Flags", flagged),
+  ];
+}
+
+// All of a comparison but its completions; `measured` are both evaluations.
+export function comparisonSections(measured, comparisons) {
+  const [found] = comparisons;
+  if (!found) return [hero(measured, [])];
+  const names = measured.map((one) => one.name);
+  const columns = names.map((name, n) => ({ name, style: n ? "after" : "before", n }));
+  const byPair = (caption, first, pairs) =>
+    levels(
+      caption,
+      first,
+      columns,
+      entries(pairs).map(([name, both]) => [name, ({ n }) => part(both[n], found.tasks)]),
+    );
+  const rewards = ({ change }) => `${signed(change.value, 3)} (${signed(change.low, 3)} to ${signed(change.high, 3)})`;
+  const cards = [
+    ...entries(found.turns).map(([name, value]) => [name[0].toUpperCase() + name.slice(1), value && count(value)]),
+    ["Net", found.net && signed(found.net, 0)],
+    ["Frozen", found.frozen.length && count(found.frozen.length)],
+    ["Change of the reward", rewards(found.reward)],
+    [
+      "Judged on one side only",
+      found.only_before + found.only_after > 0 &&
+        `${count(found.only_before)} before, ${count(found.only_after)} after`,
+    ],
+  ];
+  const inPoints = (change) => `${points(change.value)} (${points(change.low)} to ${points(change.high)})`;
+  const kindRow = ([name, { tasks, pass_rate: rate, reward }]) => {
+    return [name, count(tasks), percent(rate.before), percent(rate.after), inPoints(rate.change), rewards(reward)];
+  };
+  const kindHead = ["tasks", "before", "after", "change, points", "change of the reward"];
+  const kinds = entries(found.groups)
+    .filter(([, given]) => entries(given).length > 1)
+    .map(([column, given]) => table(`pass@1 by ${column}`, [column, ...kindHead], entries(given).map(kindRow)));
+  const stages = Object.keys(found.migration);
+  const cell = (value) => (value ? count(value) : "·");
+  const changed = found.problems.filter((one) => one.pass_change || one.reward_change);
+  const shift = found.imperative;
+  return [
+    hero(measured, comparisons, { cards }),
+    notices([
+      ...found.warnings.map((text) => `Measured with ${text}: a difference may come from that.`),
+      ...warnings(measured),
+    ]),
+    section(
+      "card",
+      "What was compared",
+      table(
+        "Both evaluations",
+        ["", ...names],
+        CARD.map(([label, of]) => [label, ...measured.map((one) => of(one) || NOTHING)]),
+      ),
+    ),
+    section(
+      "stages",
+      "Where answers stop",
+      byPair("Tasks by the stage of their middle completion", "stage", found.progression),
+      table(
+        "Tasks by where their middle completion stopped, before and after",
+        ["", ...stages.map((stage) => "after: " + stage)],
+        stages.map((stage) => ["before: " + stage, ...stages.map((other) => cell(found.migration[stage][other]))]),
+      ),
+      byPair("Tasks whose middle completion did not pass, by what stopped it", "cause", found.causes),
+      shift &&
+        el(
+          "p",
+          `Of ${counted(shift.both + shift.gained + shift.lost + shift.neither, "task")}, ${shift.gained} turned to assignments and loops, ${shift.lost} away from them; ${shift.both} had them both times and ${shift.neither} neither time.`,
+        ),
+    ),
+    kinds.length > 0 && section("groups", "Kinds of task", kinds),
+    section(
+      "changes",
+      "Task by task",
+      changed.length === 0
+        ? el("p.empty", "Nothing changed.")
+        : table(
+            "The largest gains first, the largest losses last",
+            ["task", "kind", "what", "passed", "reward", "stopped"],
+            changed
+              .slice(0, MOST_ROWS)
+              .map((one) => [
+                one.id,
+                one.kind ?? one.difficulty ?? "",
+                one.turn,
+                `${one.before.passed}/${one.before.graded} → ${one.after.passed}/${one.after.graded}`,
+                `${number(one.before.reward)} → ${number(one.after.reward)} (${signed(one.reward_change, 3)})`,
+                `${one.before.cause ?? one.before.stage} → ${one.after.cause ?? one.after.stage}`,
+              ]),
+          ),
+      changed.length > MOST_ROWS &&
+        el("p.note", `${count(changed.length - MOST_ROWS)} more changed tasks are in the JSON.`),
+      found.frozen.length > 0 &&
+        el(
+          "details",
+          el("summary", "Frozen: failed both times at the same stage, and the reward moved by less than 0.05"),
+          list("ul.flags", found.frozen),
+        ),
+    ),
+  ];
+}

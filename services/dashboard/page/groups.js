@@ -1,11 +1,10 @@
 // The completions of one prompt in one step, side by side; two of them can be compared word by word.
 import { el, Place } from "./dom.js";
-import { highlighted } from "./code.js";
 import { difference } from "./diff.js";
-import { PARTS } from "./figures.js";
 import { heading } from "./run.js";
+import { completion, promptBlock } from "./samples.js";
 import { ask, soon, store } from "./store.js";
-import { count, number, signed } from "./words.js";
+import { count, number } from "./words.js";
 
 export class GroupsView {
   constructor(parameters) {
@@ -13,15 +12,13 @@ export class GroupsView {
     this.title = "Completions of " + this.id;
     this.number = parameters.has("n") ? Number(parameters.get("n")) : null;
     this.chosen = [];
-    this.head = new Place(el("div", { class: "first" }), (run) =>
-      run.state ? heading(run, "completions") : el("h2", {}, run.id),
-    );
-    this.trouble = new Place(el("p", { class: "empty", role: "status" }), (text) => text);
+    this.head = new Place(el("div.first"), (run) => (run.state ? heading(run, "completions") : el("h2", run.id)));
+    this.trouble = new Place(el("p.empty", { role: "status" }), (text) => text);
     this.bar = this.makeBar();
-    this.about = new Place(el("section", { class: "about", "aria-labelledby": "prompt" }), promptOf);
-    this.cards = el("div", { class: "sides group-cards" });
-    this.diff = el("section", { class: "diff", "aria-labelledby": "diff", hidden: true });
-    this.node = el("article", {}, this.head.node, this.bar, this.trouble.node, this.about.node, this.diff, this.cards);
+    this.about = new Place(el("section.about", { "aria-labelledby": "prompt" }), promptOf);
+    this.cards = el("div.sides.group-cards");
+    this.diff = el("section.diff", { "aria-labelledby": "diff", hidden: true });
+    this.node = el("article", this.head.node, this.bar, this.trouble.node, this.about.node, this.diff, this.cards);
     this.refresh = soon(() => this.read());
     this.listener = (event) => (event.detail.all || event.detail.ids.includes(this.id)) && this.refresh();
     this.keys = (event) => this.key(event);
@@ -43,22 +40,17 @@ export class GroupsView {
       onchange: (event) => this.go(Number(event.target.value)),
     });
     const jump = el(
-      "form",
-      { class: "jump", onsubmit: (event) => this.jump(event) },
+      "form.jump",
+      { onsubmit: (event) => this.jump(event) },
       this.step,
       el("button", { type: "submit" }, "Go to step"),
     );
     this.signal = el("input", { type: "checkbox", id: "signal", onchange: () => this.read() });
-    const signal = el(
-      "span",
-      { class: "note" },
-      this.signal,
-      el("label", { for: "signal" }, " only groups whose rewards differ"),
-    );
-    this.place = el("span", { class: "note", role: "status" });
+    const signal = el("span.note", this.signal, el("label", { for: "signal" }, " only groups whose rewards differ"));
+    this.place = el("span.note", { role: "status" });
     return el(
-      "div",
-      { class: "bar", role: "toolbar", "aria-label": "Groups" },
+      "div.bar",
+      { role: "toolbar", "aria-label": "Groups" },
       this.first,
       this.older,
       this.newer,
@@ -156,36 +148,8 @@ export class GroupsView {
 
   card(sample, n) {
     const box = el("input", { type: "checkbox", id: "sample-" + n, onchange: (event) => this.choose(n, event.target) });
-    return el(
-      "section",
-      { class: "completion card " + (sample.passed ? "passed" : "failed"), "aria-label": "Completion " + (n + 1) },
-      verdictOf(sample, n),
-      reasonOf(sample),
-      el(
-        "pre",
-        { dir: "ltr" },
-        el(
-          "code",
-          {},
-          sample.completion
-            ? highlighted(sample.completion, this.shown?.grader)
-            : el("em", { class: "note" }, "an empty completion"),
-        ),
-      ),
-      sample.left_out
-        ? el("p", { class: "note" }, `${count(sample.left_out)} more characters are in completions.jsonl`)
-        : null,
-      partsOf(sample.components),
-      sample.flags.length
-        ? el(
-            "ul",
-            { class: "flags", "aria-label": "Flags" },
-            sample.flags.map((flag) => el("li", {}, flag)),
-          )
-        : null,
-      diagnosticsOf(sample),
-      el("p", { class: "choose" }, box, el("label", { for: "sample-" + n }, ` compare completion ${n + 1}`)),
-    );
+    const label = el("label", { for: "sample-" + n }, ` compare completion ${n + 1}`);
+    return completion(sample, String(n + 1), { kind: "card", more: el("p.choose", box, label) });
   }
 
   choose(n, box) {
@@ -204,30 +168,13 @@ export class GroupsView {
     const pair = [...this.chosen].sort((a, b) => a - b);
     const texts = pair.map((n) => this.shown.samples[n].completion);
     const spans = difference(...texts) ?? texts.map((text) => [[text, false]]);
-    const side = (n, k) =>
-      el(
-        "section",
-        {
-          class: "completion " + (this.shown.samples[n].passed ? "passed" : "failed"),
-          "aria-label": "Completion " + (n + 1),
-        },
-        verdictOf(this.shown.samples[n], n),
-        el(
-          "pre",
-          { dir: "ltr" },
-          el(
-            "code",
-            {},
-            spans[k].map(([text, changed]) => (changed ? el("mark", {}, text) : text)),
-          ),
-        ),
-      );
+    const side = (n, k) => completion(this.shown.samples[n], String(n + 1), { spans: spans[k] });
     this.diff.replaceChildren(
       el("h3", { id: "diff" }, `What differs between ${pair[0] + 1} and ${pair[1] + 1}`),
       texts[0] === texts[1]
-        ? el("p", { class: "note" }, "They are the same.")
-        : el("p", { class: "note" }, "Marked is what the other does not have in that place."),
-      el("div", { class: "sides" }, pair.map(side)),
+        ? el("p.note", "They are the same.")
+        : el("p.note", "Marked is what the other does not have in that place."),
+      el("div.sides", pair.map(side)),
     );
   }
 }
@@ -238,92 +185,14 @@ function promptOf({ prompt_id: id, step, prompt, left_out: leftOut, samples }) {
   const spread = rewards.length ? Math.max(...rewards) - Math.min(...rewards) : null;
   const passed = samples.filter(([, one]) => one).length;
   return [
-    el("h3", { id: "prompt" }, id, el("span", { class: "note" }, ` step ${count(step)}`)),
+    el("h3", { id: "prompt" }, id, el("span.note", ` step ${count(step)}`)),
     el(
-      "p",
-      { class: "note" },
+      "p.note",
       `${passed} of ${samples.length} passed; reward ${number(mean)} on average, ` +
         (spread === 0
           ? "the same for all: nothing can be learned from this group"
           : `${number(spread)} between the best and the worst`),
     ),
-    el(
-      "pre",
-      { class: "prompt", dir: "ltr" },
-      el("code", {}, prompt + (leftOut ? ` […${count(leftOut)} more characters]` : "")),
-    ),
+    promptBlock(prompt, leftOut),
   ];
-}
-
-function verdictOf(sample, n) {
-  const verdict = sample.fault ? "faulted" : sample.passed ? "passed" : "stopped at " + sample.stage;
-  const tests = sample.tests ? `${sample.tests.passed} of ${sample.tests.total} tests` : "";
-  const facts = [
-    sample.fault ? "" : "reward " + number(sample.reward),
-    sample.advantage === null ? "" : "advantage " + signed(sample.advantage),
-    tests,
-    sample.cached ? "from the cache" : "",
-  ];
-  return el(
-    "h4",
-    { class: "verdict" },
-    el("span", { class: "name" }, String(n + 1)),
-    el("span", { class: "badge" }, el("span", { "aria-hidden": "true" }, sample.passed ? "✓ " : "✗ "), verdict),
-    el("span", { class: "note" }, facts.filter(Boolean).join(" · ")),
-  );
-}
-
-function reasonOf(sample) {
-  if (sample.fault) return el("p", { class: "reason" }, `Not graded, ${sample.fault.kind}: ${sample.fault.message}`);
-  const first = sample.diagnostics[0];
-  return first ? el("p", { class: "reason" }, first.message.split("\n").slice(0, 3).join("\n")) : null;
-}
-
-function partsOf(components) {
-  const parts = Object.entries(components);
-  if (parts.length === 0) return null;
-  const width = (value) => Math.min(100, Math.max(0, 100 * value)) + "%";
-  return [
-    el(
-      "div",
-      { class: "parts-rail", "aria-hidden": "true" },
-      parts
-        .filter(([, value]) => value > 0)
-        .map(([name, value]) =>
-          el("span", {
-            class: "fill " + PARTS[parts.findIndex(([other]) => other === name) % 6],
-            style: { width: width(value) },
-          }),
-        ),
-    ),
-    el(
-      "ul",
-      { class: "legend", "aria-label": "Parts of the reward" },
-      parts.map(([name, value], n) =>
-        el(
-          "li",
-          {},
-          el("span", { class: "key area " + PARTS[n % 6], "aria-hidden": "true" }),
-          `${name} ${number(value)}`,
-        ),
-      ),
-    ),
-  ];
-}
-
-function diagnosticsOf(sample) {
-  const rest = sample.diagnostics.slice(1);
-  if (rest.length === 0 && !sample.more_diagnostics) return null;
-  const line = (one) => `${one.stage}${one.line === null ? "" : ", line " + one.line}: ${one.message}`;
-  return el(
-    "details",
-    {},
-    el("summary", {}, `${rest.length + sample.more_diagnostics} more diagnostics`),
-    el(
-      "ul",
-      { class: "diagnostics" },
-      rest.map((one) => el("li", {}, line(one))),
-      sample.more_diagnostics ? el("li", {}, `and ${sample.more_diagnostics} more`) : null,
-    ),
-  );
 }

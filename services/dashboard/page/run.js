@@ -1,8 +1,26 @@
-// One run: what it does now, what it did, how it was set up.
-import { el, Place, bars, table } from "./dom.js";
+// One run: what it does now, what it did, how it was set up; or one evaluation.
+import { bars, el, facts, Place, section, table, list } from "./dom.js";
 import { Gallery, stacked } from "./chart.js";
 import {
+  CHOICE,
+  columnsOf,
+  evaluationSections,
+  examples,
+  flags,
+  funnel,
+  groups,
+  hero,
+  notices,
+  reading,
+  warnings,
+} from "./figures.js";
+import { badge, link } from "./runs.js";
+import { faultsTable } from "./samples.js";
+import {
+  AXES,
   anything,
+  axisOf,
+  CLIPPED,
   family,
   FULL,
   isFurther,
@@ -15,29 +33,20 @@ import {
   some,
   SUPERVISED,
   TIMES,
-} from "./figures.js";
-import { badge, link } from "./runs.js";
-import { ask, soon, store } from "./store.js";
-import { ago, count, duration, NOTHING, number, percent } from "./words.js";
+} from "./series.js";
+import { ask, inlined, soon, store } from "./store.js";
+import { ago, count, counted, duration, finite, interval, NOTHING, number, percent, shareText } from "./words.js";
 
 const RECENT_POINTS = 10;
-const OUTCOME_STYLES = {
-  passed: "part-2",
-  "stopped at tests": "part-1",
-  "stopped at clippy": "part-0",
-  "stopped at compile": "part-4",
-  "stopped at check": "part-3",
-  "stopped at types": "part-3",
-  "stopped at score": "part-1",
-  "stopped at extract": "part-5",
-  faulted: "part-5",
-};
+const OUTCOME_STYLES = ["part-2", "part-1", "part-4", "part-3", "part-0", "part-5"];
 
-const ordered = (byOutcome) => {
-  const names = Object.keys(byOutcome);
-  const known = Object.keys(OUTCOME_STYLES).filter((name) => names.includes(name));
-  return known.concat(names.filter((name) => !known.includes(name)));
-};
+// Passed first, then the stages from the last to the first, then faults.
+function ordered(names, stages) {
+  const order = ["passed", ...[...stages].reverse().map((stage) => "stopped at " + stage)];
+  const rank = (name) => (name === "faulted" ? 99 : order.indexOf(name) < 0 ? 98 : order.indexOf(name));
+  return [...names].sort((a, b) => rank(a) - rank(b));
+}
+const outcomeStyle = (names, name) => OUTCOME_STYLES[names.indexOf(name) % OUTCOME_STYLES.length];
 
 export function heading(run, page) {
   const tabs = [
@@ -45,124 +54,111 @@ export function heading(run, page) {
     ["completions", "Completions"],
   ];
   return [
-    el("p", { class: "kicker" }, el("a", { href: "#/" }, "Runs"), " / "),
-    el("h2", { class: "run-name" }, run.id, " ", badge(run)),
-    run.why ? el("p", { class: "note" }, run.why) : null,
-    el(
-      "nav",
-      { class: "tabs", "aria-label": "Pages of this run" },
+    !inlined && el("p.kicker", el("a", { href: "#/" }, "Runs"), " / "),
+    el("h2.run-name", run.id, " ", badge(run)),
+    run.why && run.state !== "finished" && el("p.note", run.why),
+    run.kind !== "evaluation" &&
+      !inlined &&
       el(
-        "ul",
-        {},
-        tabs.map(([name, text]) =>
-          el("li", {}, link(name, run.id, text, { "aria-current": name === page ? "page" : null })),
+        "nav.tabs",
+        { "aria-label": "Pages of this run" },
+        el(
+          "ul",
+          tabs.map(([name, text]) =>
+            el("li", link(name, run.id, text, { "aria-current": name === page ? "page" : null })),
+          ),
         ),
       ),
-    ),
   ];
 }
 
 const tile = (name, value, note) =>
-  el(
-    "div",
-    {},
-    el("dt", {}, name),
-    el("dd", {}, el("strong", {}, value), note ? el("span", { class: "note" }, " " + note) : null),
-  );
-
-function supervisedTiles(run) {
-  const { values } = some(run.metrics.values.loss) ? run.metrics : run.warm_start;
-  return [
-    ["Loss", number(last(values.loss))],
-    ["Loss, held out", number(last(values.eval_loss))],
-  ];
-}
-
-function section(id, title, ...children) {
-  return el("section", { "aria-labelledby": id }, el("h2", { id }, title), children);
-}
+  el("div", el("dt", name), el("dd", el("strong", value), note && el("span.note", " " + note)));
 
 export class RunView {
   constructor(parameters) {
     this.id = parameters.get("id") ?? "";
     this.title = this.id;
-    this.head = new Place(el("div", { class: "first" }), (run) => heading(run, "run"));
-    this.alarms = new Place(el("div", { role: "status" }), alarmBox);
-    this.strip = new Place(el("dl", { class: "facts strip", "aria-label": "Now" }), (tiles) =>
-      tiles.map((one) => tile(...one)),
+    this.axis = "step";
+    this.places = Object.fromEntries(
+      Object.entries({
+        head: (run) => heading(run, "run"),
+        alarms: alarmBox,
+        strip: (tiles) =>
+          el(
+            "dl.facts.strip",
+            { "aria-label": "Now" },
+            tiles.map((one) => tile(...one)),
+          ),
+        top: ({ measured, comparisons }) => hero(measured, comparisons, { tasks: "held-out task" }),
+        notes: notices,
+        card: (items) => section("card", "The run", facts(items)),
+        held: heldOutSection,
+        ends: endsSection,
+        flagged: (made) => section("flagged", "Flags", flags(...made) || el("p.empty", "No completion was flagged.")),
+        samples: (found) => examples(found, CHOICE),
+        faults: faultsSection,
+        whole: evaluationSections,
+        settings: settingsTable,
+        log: (lines) => el("pre.config", { dir: "ltr" }, lines.join("\n") || "There is no training.log."),
+      }).map(([name, render]) => [name, new Place(el("div", name === "alarms" ? { role: "status" } : {}), render)]),
     );
-    this.large = new Gallery();
-    this.charts = new Gallery();
-    this.flags = new Gallery();
-    this.supervised = new Gallery();
-    this.further = new Gallery();
-    this.noFlags = el("p", { class: "empty" }, "No completion was flagged.");
-    this.funnel = new Place(el("div"), funnelTable);
-    this.outcomes = new Place(el("div"), (given) =>
-      tallyTable("How completions ended", "outcome", given, (name) => OUTCOME_STYLES[name] ?? "part-0"),
+    this.galleries = Object.fromEntries(
+      ["large", "charts", "flags", "supervised", "further"].map((name) => [name, new Gallery()]),
     );
-    this.buckets = new Place(el("div"), (given) =>
-      tallyTable("Share of its tests that a completion passed", "tests passed", given, () => "after"),
-    );
-    this.evaluations = new Place(el("div"), evaluationsTable);
-    this.settings = new Place(el("div"), settingsTable);
-    this.log = new Place(
-      el("pre", { class: "config", dir: "ltr" }),
-      (lines) => lines.join("\n") || "There is no training.log.",
-    );
-    this.unread = new Place(el("p", { class: "note" }), (text) => text);
     this.build();
     this.refresh = soon(() => this.read());
     this.listener = (event) => (event.detail.all || event.detail.ids.includes(this.id)) && this.refresh();
-    this.onGraders = () => this.run && this.showStrip();
     store.addEventListener("runs", this.listener);
-    store.addEventListener("graders", this.onGraders);
     this.clock = setInterval(() => this.run && this.showStrip(), 5000);
     this.read();
   }
 
   build() {
-    this.sections = {
-      training: section("training", "Training", this.large.node, this.charts.node),
-      supervised: section("supervised", "Supervised training", this.supervised.node),
-      held: section("held", "Held-out tasks", this.evaluations.node),
-      ends: section(
-        "ends",
-        "How far answers come",
-        this.funnel.node,
-        el("div", { class: "panels tight" }, this.outcomes.node, this.buckets.node),
-      ),
-      flags: section("flags", "Flags", this.flags.node, this.noFlags),
-    };
-    this.node = el(
-      "article",
-      {},
-      this.head.node,
-      this.alarms.node,
-      this.strip.node,
-      Object.values(this.sections),
-      section(
-        "more",
-        "Behind it",
-        el("details", { id: "further" }, el("summary", {}, "Everything else that was logged"), this.further.node),
-        el("details", { id: "settings" }, el("summary", {}, "Settings"), this.settings.node),
-        el("details", {}, el("summary", {}, "The end of training.log"), this.log.node),
-        this.unread.node,
-      ),
+    const { large, charts, supervised, further } = this.galleries;
+    const node = (name) => this.places[name].node;
+    this.axes = el(
+      "select",
+      { id: "axis", onchange: ({ target }) => this.draw((this.axis = target.value) && this.run) },
+      Object.entries(AXES).map(([value, text]) => el("option", { value }, text)),
     );
-    this.message = el("p", { class: "empty" }, "Reading …");
-    this.node.prepend(this.message);
+    const axes = el("p.bar.axes", el("label", { for: "axis" }, "Curves over "), this.axes);
+    this.sections = {
+      training: section("training", "Training", axes, large.node, charts.node),
+      supervised: section("supervised", "Supervised training", supervised.node),
+      flags: section("flags", "Flags in training", this.galleries.flags.node),
+    };
+    this.behind = section(
+      "more",
+      "Behind it",
+      el("details", { id: "further" }, el("summary", "Everything else that was logged"), further.node),
+      el("details", { id: "settings" }, el("summary", "Settings"), node("settings")),
+      el("details", el("summary", "The end of training.log"), node("log")),
+    );
+    this.shown = el(
+      "div",
+      ["head", "alarms", ...(inlined ? ["top", "strip"] : ["strip", "top"]), "notes", "card", "whole"].map(node),
+      this.sections.training,
+      this.sections.supervised,
+      node("held"),
+      node("ends"),
+      this.sections.flags,
+      ["flagged", "samples", "faults"].map(node),
+      reading(),
+      this.behind,
+    );
+    this.message = el("p.empty", "Reading …");
+    this.node = el("article.first", this.message, this.shown);
     this.hide(true);
   }
 
   hide(value) {
-    for (const child of this.node.children) if (child !== this.message) child.hidden = value;
+    this.shown.hidden = value;
     this.message.hidden = !value;
   }
 
   close() {
     store.removeEventListener("runs", this.listener);
-    store.removeEventListener("graders", this.onGraders);
     clearInterval(this.clock);
     this.refresh.stop();
     this.closed = true;
@@ -171,7 +167,15 @@ export class RunView {
   async read() {
     try {
       const run = await ask("/api/run", { id: this.id });
-      if (!this.closed) this.show(run);
+      if (this.closed) return;
+      this.show(run);
+      // Completions are read again when evaluations changed.
+      const key = JSON.stringify(run.measured.map((one) => one.created));
+      if (run.measured.length > 0 && key !== this.sampled) {
+        const found = await ask("/api/samples", { id: this.id });
+        this.sampled = key;
+        if (!this.closed) this.showSamples(found);
+      }
     } catch (error) {
       this.message.textContent = error.message;
       this.hide(true);
@@ -181,280 +185,228 @@ export class RunView {
   show(run) {
     this.run = run;
     this.hide(false);
-    this.head.show({ id: run.id, state: run.state, why: run.why });
-    this.alarms.show(run.alarms);
+    const { places, sections } = this;
+    const isRun = run.kind !== "evaluation";
+    const isDone = inlined || !["running", "stalled"].includes(run.state);
+    for (const name of ["strip", "top", "card", "held", "ends", "flagged"]) places[name].node.hidden = !isRun;
+    this.behind.hidden = !isRun;
+    places.head.show({ id: run.id, kind: run.kind, state: run.state, why: run.why });
+    places.alarms.show(run.alarms);
+    places.settings.show(run.settings);
+    places.log.show(run.log);
+    const misses = isDone ? run.missing : run.missing.filter((text) => text.includes("could not be read"));
+    if (!isRun) {
+      places.whole.node.hidden = run.measured.length === 0;
+      if (run.measured.length > 0) places.whole.show(run.measured[0]);
+      else
+        places.notes.show([
+          run.state === "running" ? "It is being measured; its figures appear at the end." : misses.join(" "),
+        ]);
+      for (const one of Object.values(sections)) one.hidden = true;
+      return;
+    }
     this.showStrip();
-    this.sections.training.hidden = !this.drawTraining(run);
-    const supervised = some(run.metrics.values.reward) || run.metrics.steps.length === 0 ? run.warm_start : run.metrics;
-    this.sections.supervised.hidden = !this.drawSupervised(supervised);
-    this.sections.supervised.querySelector("h2").textContent =
-      supervised === run.warm_start ? "Warm start" : "Supervised training";
-    this.sections.held.hidden = run.evaluations.length === 0;
-    this.evaluations.show(run.evaluations);
-    this.sections.ends.hidden = run.funnel === null && run.completions === 0;
-    this.funnel.show(run.funnel);
-    this.outcomes.show(run.outcomes);
-    this.buckets.show(run.buckets);
-    this.sections.flags.hidden = !some(run.metrics.values.reward);
-    this.drawFlags(run.metrics);
-    this.drawFurther(run.metrics);
-    this.settings.show(run.settings);
-    this.log.show(run.log);
-    const unread = Object.entries(run.unreadable);
-    this.unread.show(
-      unread.length
-        ? "Could not be read and is left out: " + unread.map(([name, lines]) => `${name} (${lines})`).join(", ")
-        : "",
+    places.top.node.hidden = run.measured.length === 0;
+    if (run.measured.length > 0) places.top.show({ measured: run.measured, comparisons: run.comparisons });
+    const doubts = (run.comparisons[0]?.warnings ?? []).map(
+      (text) =>
+        `“${run.measured[0].name}” and “${run.measured[1].name}” were measured with ${text}: they cannot be compared.`,
     );
+    const unsandboxed = run.graders.some((name) => name.includes("unsandboxed"));
+    places.notes.show([
+      ...doubts,
+      ...(unsandboxed ? ["Some verdicts were made without a sandbox: answers could have forged them."] : []),
+      ...(run.faulted
+        ? [
+            `${counted(run.faulted, "training completion")} (${percent(run.faulted / run.completions)}) could not be judged; see Faults.`,
+          ]
+        : []),
+      ...warnings(run.measured),
+      ...misses,
+    ]);
+    places.card.show(runCard(run));
+    this.draw(run);
+    places.held.node.hidden = run.evaluations.length === 0 && run.measured.length === 0;
+    places.held.show([run.measured, run.evaluations]);
+    places.ends.node.hidden = run.completions === 0;
+    places.ends.show({ outcomes: run.outcomes, buckets: run.buckets, stages: run.stages });
+    places.flagged.node.hidden = run.completions === 0 && run.measured.length === 0;
+    places.flagged.show([columnsOf(run.measured), { flags: run.flags, graded: run.completions - run.faulted }]);
+    places.faults.show(run.faults);
+  }
+
+  showSamples(found) {
+    this.places.samples.show({ ...found, faults: this.run.kind === "evaluation" ? found.faults : [] });
+    this.places.faults.show(this.run.kind === "evaluation" ? [] : [...this.run.faults, ...found.faults]);
+  }
+
+  draw(run) {
+    const { sections } = this;
+    sections.training.hidden = !this.drawTraining(run);
+    const supervised = some(run.metrics.values.reward) || run.metrics.steps.length === 0 ? run.warm_start : run.metrics;
+    sections.supervised.hidden = !this.drawSupervised(supervised);
+    sections.supervised.querySelector("h2").textContent =
+      supervised === run.warm_start ? "Warm start" : "Supervised training";
+    sections.flags.hidden = !this.drawFlags(run.metrics);
+    this.drawFurther(run.metrics);
+    const { values } = run.metrics;
+    for (const [value, column] of [
+      ["tokens", values.num_tokens],
+      ["time", values.time],
+    ])
+      this.axes.querySelector(`[value=${value}]`).disabled = !some(column);
+  }
+
+  // Draws in a gallery over the chosen axis.
+  over(gallery, title, size, plan) {
+    const axis = this.axis === "step" ? null : axisOf(this.run.metrics, this.axis);
+    return this.galleries[gallery].draw(title, size, { ...plan, axis });
   }
 
   showStrip() {
     const { run } = this;
     const now = run.newest;
-    const grader = (store.graders?.graders ?? []).find((one) => one.name === run.grader);
-    const away = !store.asksApi ? "no --api was given" : store.graders?.trouble ? "the API is away" : "";
     const steps = count(run.step) + (run.max_steps ? " of " + count(run.max_steps) : "");
+    const some_ = (value) => value > 0 && percent(value);
+    const log = some(run.metrics.values.loss) ? run.metrics.values : run.warm_start.values;
+    const learned =
+      now.reward === undefined
+        ? [
+            ["Loss", number(last(log.loss))],
+            ["Loss, held out", number(last(log.eval_loss))],
+          ]
+        : [
+            ["Reward", number(now.reward), now.reward_std === undefined ? "" : "± " + number(now.reward_std)],
+            ["Groups without signal", some_(now.frac_reward_zero_std)],
+            ["Cut off", some_(now["completions/clipped_ratio"])],
+          ];
     const tiles = [
       [
         "Step",
         run.step === null ? NOTHING : steps,
-        [run.phase, ago(run.changed_at, store.now)].filter(Boolean).join(", "),
+        [run.phase, !inlined && ago(run.changed_at, store.now)].filter(Boolean).join(", "),
       ],
-      ["Reward", number(now.reward), now.reward_std === undefined ? "" : "± " + number(now.reward_std)],
-      ["Groups without signal", percent(now.frac_reward_zero_std)],
-      ["Cut off", percent(now["completions/clipped_ratio"])],
-      [
-        "Held-out pass rate",
-        percent(run.held_out?.pass_rate),
-        run.held_out ? `${run.held_out.name}, ${run.held_out.mode}` : "",
-      ],
-      ["Time per step", duration(now.step_time)],
-      ["Queue depth", grader && !away ? count(grader.depth) : NOTHING, away],
-      [
-        "Grading, 95th percentile",
-        grader && !away ? duration(grader.p95_s) : NOTHING,
-        away || (grader ? (grader.lately ? "of the last minutes" : "since the API started") : ""),
-      ],
+      ...learned,
+      ["Time per step", duration(run.step_time)],
     ];
-    if (now.reward === undefined) tiles.splice(1, 3, ...supervisedTiles(run));
-    this.strip.show(run.grader ? tiles : tiles.slice(0, -2).filter(([, value]) => value !== NOTHING));
+    this.places.strip.show(tiles.filter(([, value]) => value && value !== NOTHING));
   }
 
   drawTraining(run) {
     const { steps: x, values, steps_per_point: width } = run.metrics;
+    const { reward = [], reward_std: spread = [] } = values;
     const around = (sign) =>
-      (values.reward ?? []).map((mean, n) =>
-        mean === null || (values.reward_std?.[n] ?? null) === null
-          ? null
-          : Math.min(1, Math.max(0, mean + sign * values.reward_std[n])),
+      reward.map((mean, n) =>
+        finite(mean) && finite(spread[n]) ? Math.min(1, Math.max(0, mean + sign * spread[n])) : null,
       );
-    const spread = (values.reward_std ?? []).map((value) => (value === null ? "" : " ± " + number(value)));
-    const grows = width > 1 ? `each point is the mean of ${width} steps` : "";
-    const any = this.large.draw(
-      "Reward",
-      "large",
-      values.reward
-        ? {
-            x,
-            range: FULL,
-            note: grows,
-            lines: [
-              { name: "reward", style: "raw", y: values.reward, more: spread },
-              { name: "running mean", style: "bold", y: running(values.reward), silent: true },
-            ],
-            areas: some(values.reward_std)
-              ? [
-                  {
-                    name: "± one standard deviation within the step",
-                    style: "band",
-                    low: around(-1),
-                    high: around(1),
-                    silent: true,
-                  },
-                ]
-              : [],
-          }
-        : null,
-    );
-    if (!any) return false;
-    this.drawStacks(run, x, values);
-    this.drawHeldOut(run);
-    for (const [key, title, show, more] of SINGLE) {
-      const wanted = values[key] && (ONLY_IF_NOT_ZERO.has(key) ? anything(values[key]) : some(values[key]));
-      this.charts.draw(title, "small", wanted ? { x, show, ...more, lines: [{ style: "raw", y: values[key] }] } : null);
-    }
-    this.drawLines(
-      "Completion length",
-      "small",
+    const band = { name: "± one standard deviation within the step", style: "band", silent: true };
+    const more = spread.map((value) => (value === null ? "" : " ± " + number(value)));
+    const any = this.over("large", "Reward", "large", {
       x,
-      LENGTHS.map((stat) => [`completions/${stat}_length`, stat]),
-      values,
-      { note: "tokens" },
-    );
-    this.drawLines("Trainer against generation server", "small", x, PARITY, values, {
-      log: true,
-      note: "difference of log-probabilities",
+      range: FULL,
+      note: width > 1 ? `each point is the mean of ${width} steps` : "",
+      lines: [
+        { name: "reward", style: "raw", y: reward, more },
+        { name: "running mean", style: "bold", y: running(reward), silent: true },
+      ],
+      areas: some(spread) ? [{ ...band, low: around(-1), high: around(1) }] : [],
     });
+    if (!any) return false;
+    const draw = (title, size, plan) => this.over("charts", title, size, { x, ...plan });
+    this.drawStacks(run, draw);
+    this.drawHeldOut(run, draw);
+    for (const [key, title, show, further] of SINGLE)
+      draw(title, "small", { show, ...further, lines: raw(values[key], ONLY_IF_NOT_ZERO.has(key) ? anything : some) });
+    const lengths = LENGTHS.map((stat) => [`completions/${stat}_length`, stat]);
+    draw("Completion length", "small", { note: "tokens", lines: linesOf(lengths, values) });
+    const { steps, shares } = run.repeats;
+    const repeated = Object.entries(shares).filter(([name]) => name !== "graded afresh");
+    const areas = stacked(repeated.map(([name, y], n) => [name, y, PARTS[n]]));
+    draw("Repeated answers", "small", { x: steps, range: FULL, show: percent, note: "of the step's verdicts", areas });
+    const clipped = { show: percent, note: "tokens whose ratio was clipped", lines: linesOf(CLIPPED, values) };
+    draw("Clipped updates", "small", clipped);
+    const parity = { log: true, note: "difference of log-probabilities", lines: linesOf(PARITY, values) };
+    draw("Trainer against generation server", "small", parity);
     return true;
   }
 
-  drawStacks(run, x, values) {
-    const stack = (title, size, at, named, more) => {
-      const kept = named.filter(([, , column]) => anything(column));
-      this.charts.draw(
-        title,
-        size,
-        kept.length
-          ? {
-              x: at,
-              ...more,
-              areas: stacked(
-                kept.map(([name]) => name),
-                kept.map(([, , y]) => y),
-                kept.map(([, style]) => style),
-              ),
-            }
-          : null,
-      );
-    };
-    const components = family(values, "gradus/component/").map((key, n) => [
+  drawStacks(run, draw) {
+    const { values } = run.metrics;
+    const logged = family(values, "gradus/component/").map((key) => [
       key.slice("gradus/component/".length),
-      PARTS[n % 6],
       values[key],
     ]);
-    stack("Parts of the reward", "medium", x, components.length > 1 ? components : [], {});
-    const shares = run.outcomes.shares;
-    stack(
-      "Where answers stop",
-      "medium",
-      run.outcomes.steps,
-      ordered(shares).map((name) => [name, OUTCOME_STYLES[name] ?? "part-0", shares[name]]),
-      { range: FULL, show: percent },
-    );
-    stack(
-      "Time per step",
-      "medium",
-      x,
-      TIMES.map((part, n) => [part, PARTS[n], values[`time/${part}_s`]]),
-      { show: duration },
-    );
-    if (!TIMES.some((part) => anything(values[`time/${part}_s`])))
-      this.charts.draw(
-        "Time per step",
-        "medium",
-        values.step_time ? { x, show: duration, lines: [{ style: "raw", y: values.step_time }] } : null,
-      );
+    const [at, given] = logged.length > 0 ? [{}, logged] : [{ x: run.parts.steps }, Object.entries(run.parts.values)];
+    const parts = stacked(given.map(([name, y], n) => [name, y, PARTS[n % 6]]));
+    draw("Parts of the reward", "medium", { ...at, areas: given.length > 1 ? parts : [] });
+    const { steps: x, shares } = run.outcomes;
+    const names = ordered(Object.keys(shares), run.stages);
+    const outcomes = stacked(names.map((name) => [name, shares[name], outcomeStyle(names, name)]));
+    draw("Where answers stop", "medium", { x, range: FULL, show: percent, areas: outcomes });
+    const times = stacked(TIMES.map((part, n) => [part, values[`time/${part}_s`], PARTS[n]]));
+    draw("Time per step", "medium", {
+      show: duration,
+      areas: times,
+      lines: times.length > 0 ? [] : raw(values.step_time),
+    });
   }
 
-  drawLines(title, size, x, keys, values, more) {
-    const lines = keys
-      .filter(([key]) => anything(values[key]))
-      .map(([key, name], n) => ({ name, style: PARTS[n], y: values[key] }));
-    this.charts.draw(title, size, lines.length ? { x, ...more, lines } : null);
-  }
-
-  drawHeldOut(run) {
+  drawHeldOut(run, draw) {
     const at = (one) => one.step ?? (one.name === "after" ? run.step : null);
     const marks = run.evaluations.filter((one) => at(one) !== null);
-    const modes = ["sampled", "greedy"].map((mode) => [
-      mode,
-      marks.map((one) => one.figures.find((found) => found.mode === mode) ?? {}),
-    ]);
-    const rated = modes.filter(([, figures]) => figures.some((one) => typeof one.pass_rate === "number"));
-    const whiskers = (rated[0]?.[1] ?? [])
-      .map((one, n) => ({ x: at(marks[n]), low: one.low, high: one.high }))
-      .filter((one) => typeof one.low === "number" && typeof one.high === "number");
-    this.charts.draw(
-      "Held-out pass rate",
-      "medium",
-      rated.length
-        ? {
-            x: marks.map(at),
-            range: FULL,
-            show: percent,
-            whiskers,
-            note: "pass@1, with the 95% interval of the first curve",
-            lines: rated.map(([mode, figures], n) => ({
-              name: mode,
-              style: n ? "part-1" : "raw",
-              dots: true,
-              y: figures.map((one) => one.pass_rate ?? null),
-            })),
-          }
-        : null,
-    );
+    const of = (mode) => marks.map((one) => one.figures.find((found) => found.mode === mode) ?? {});
+    const rated = ["sampled", "greedy"].filter((mode) => of(mode).some((one) => finite(one.pass_rate)));
+    const ends = rated.length > 0 ? of(rated[0]).map(({ low, high }, n) => ({ x: at(marks[n]), low, high })) : [];
+    const rates = (mode) => of(mode).map((one) => one.pass_rate ?? null);
+    draw("Held-out pass rate", "medium", {
+      x: marks.map(at),
+      range: FULL,
+      show: percent,
+      whiskers: ends.filter(({ low, high }) => finite(low) && finite(high)),
+      note: "pass@1, with the 95% interval of the first curve",
+      lines: rated.map((mode, n) => ({ name: mode, style: n ? "part-1" : "raw", dots: true, y: rates(mode) })),
+    });
   }
 
-  drawSupervised(log) {
-    const { steps: x, values } = log;
-    const losses = [
-      ["loss", "training"],
-      ["eval_loss", "held out"],
-    ].filter(([key]) => some(values[key]));
-    const lines = losses.map(([key, name], n) => ({
-      name,
-      style: n ? "part-1" : "raw",
-      dots: key === "eval_loss",
-      y: values[key],
-    }));
-    const any = this.supervised.draw("Loss", "medium", lines.length ? { x, lines } : null);
+  drawSupervised({ steps: x, values }) {
+    const { supervised } = this.galleries;
+    // What was measured now and then beside what every step has.
+    const both = (key) => [
+      ...raw(values[key]).map((line) => ({ ...line, name: "training" })),
+      ...raw(values["eval_" + key]).map((line) => ({ ...line, name: "held out", style: "part-1", dots: true })),
+    ];
+    const lines = both("loss");
+    if (!supervised.draw("Loss", "medium", { x, lines })) return false;
     const epochs = (values.epoch ?? []).map((value) => (value === null ? null : Number(value.toFixed(3))));
     const known = epochs.map((_, n) => n).filter((n) => epochs[n] !== null);
     const pick = (column) => known.map((n) => column[n]);
-    this.supervised.draw(
-      "Loss by epoch",
-      "medium",
-      any && known.length
-        ? {
-            x: pick(epochs),
-            xName: "epoch",
-            fractions: true,
-            lines: lines.map((line) => ({ ...line, y: pick(line.y) })),
-          }
-        : null,
-    );
-    for (const [key, title, show, more] of SUPERVISED) {
-      const measured = some(values["eval_" + key])
-        ? [{ name: "held out", style: "part-1", dots: true, y: values["eval_" + key] }]
-        : [];
-      const trained = { name: measured.length ? "training" : undefined, style: "raw", y: values[key] };
-      this.supervised.draw(
-        title,
-        "small",
-        some(values[key]) && any ? { x, show, ...more, lines: [trained, ...measured] } : null,
-      );
-    }
-    return any;
+    const byEpoch = lines.map((line) => ({ ...line, y: pick(line.y) }));
+    supervised.draw("Loss by epoch", "medium", { x: pick(epochs), xName: "epoch", fractions: true, lines: byEpoch });
+    for (const [key, title, show, more] of SUPERVISED)
+      supervised.draw(title, "small", { x, show, ...more, lines: some(values[key]) ? both(key) : [] });
+    return true;
   }
 
   drawFlags({ steps: x, values }) {
-    const names = family(values, "gradus/flag/");
-    const lines = names.map((key, n) => ({
+    const lines = family(values, "gradus/flag/").map((key, n) => ({
       name: key.slice("gradus/flag/".length),
       style: PARTS[n % 6],
-      dash: DASH(n),
-      y: values[key].map((value, k) => value ?? ((values.reward?.[k] ?? null) === null ? null : 0)),
+      dash: n < 6 ? null : "5 3",
+      y: values[key].map((value, k) => value ?? (finite(values.reward?.[k]) ? 0 : null)),
     }));
-    this.noFlags.hidden = this.flags.draw(
-      "Share of verdicts that carry a flag",
-      "large",
-      lines.length ? { x, show: percent, named: true, lines } : null,
-    );
+    return this.over("flags", "Share of verdicts that carry a flag", "large", { x, show: percent, named: true, lines });
   }
 
   drawFurther({ steps: x, values }) {
     const names = Object.keys(values).filter(isFurther).sort();
-    for (const name of names)
-      this.further.draw(
-        name,
-        "small",
-        anything(values[name]) ? { x, lines: [{ style: "raw", y: values[name] }] } : null,
-      );
+    for (const name of names) this.over("further", name, "small", { x, lines: raw(values[name], anything) });
     this.node.querySelector("#further").hidden = names.length === 0;
   }
 }
 
-const DASH = (n) => (n < 6 ? null : "5 3");
+const raw = (y, wanted = some) => (wanted(y) ? [{ style: "raw", y }] : []);
+const linesOf = (keys, values) =>
+  keys.filter(([key]) => anything(values[key])).map(([key, name], n) => ({ name, style: PARTS[n], y: values[key] }));
 
 function running(column) {
   const window = Math.max(2, Math.floor(column.length / 10));
@@ -467,57 +419,173 @@ function running(column) {
 export function alarmBox(alarms) {
   if (alarms.length === 0) return null;
   return el(
-    "section",
-    { class: "notices alarm", "aria-labelledby": "alarms" },
+    "section.notices.alarm",
+    { "aria-labelledby": "alarms" },
     el("h2", { id: "alarms" }, alarms.length === 1 ? "One alarm" : `${alarms.length} alarms`),
-    el(
+    list(
       "ul",
-      {},
-      alarms.map((alarm) => el("li", {}, el("strong", {}, alarm.title + ". "), alarm.detail)),
+      alarms.map((alarm) => [el("strong", alarm.title + ". "), alarm.detail]),
     ),
   );
 }
 
-function funnelTable(funnel) {
-  if (!funnel) return null;
-  const levels = funnel.levels.map(({ name, shares }) => ({
-    name,
-    shares: shares.map((share, n) => ({ text: percent(share), share, style: n ? "after" : "before" })),
-  }));
-  return bars("Verdicts that came at least so far", "level", funnel.columns, levels);
+// What is known of how and on what it was trained.
+function runCard(run) {
+  const settings = new Map(run.settings);
+  const own = run.stage === "reward" ? "reward_model" : run.stage;
+  const text = (name) => (settings.get(name) === "null" ? "" : (settings.get(name) ?? ""));
+  const { measured, metrics, environment } = run;
+  const newest = measured.at(-1);
+  const listed = (of) => [...new Set(measured.flatMap(of))].join(", ");
+  const seeds = listed((one) => String(one.seed));
+  const machine = newest?.machine ?? environment;
+  const said = [
+    machine.system,
+    finite(machine.cpus) && counted(machine.cpus, "CPU core"),
+    machine.gpu,
+    finite(machine.memory_gib) && number(machine.memory_gib) + " GiB",
+    machine.python && "Python " + machine.python,
+    machine.torch && "torch " + machine.torch,
+  ];
+  const largest = Math.max(...(metrics.values["generation/sync_logprob_difference_max"] ?? []).filter(finite));
+  const differed = finite(largest)
+    ? `; log-probabilities differed by ${largest.toExponential(1)} at most after syncs`
+    : "";
+  const judged = run.completions - run.faulted;
+  const rank = text("lora.r");
+  const shown = SETTINGS.map(([name, words]) => [words, text(`${own}.${name}`)]).filter(([, value]) => value);
+  return [
+    ["Model", run.model || listed((one) => one.model)],
+    ["Trained weights", rank ? `LoRA, rank ${rank}` : run.settings.length > 0 && "all"],
+    ["Training tasks", text("data.dataset")],
+    [
+      "Held-out tasks",
+      newest &&
+        `${counted(newest.measurements[0].tasks, "task")} of ${newest.tasks} (sha256 ${String(newest.tasks_sha256).slice(0, 12)})`,
+    ],
+    ["Warm start", text("warm_start.dataset")],
+    ["Grader", listed((one) => one.graders ?? []) || run.graders.join(", ") || run.grader],
+    ["Rubric", listed((one) => one.rubrics ?? []) || text("reward.rubric")],
+    ["Toolchain", listed((one) => one.toolchains ?? [])],
+    [
+      "Seed",
+      text("seed") && (seeds === "" || seeds === text("seed"))
+        ? text("seed")
+        : [text("seed") && "training " + text("seed"), seeds && "evaluation " + seeds].filter(Boolean).join(", "),
+    ],
+    [
+      run.stage.toUpperCase() + " steps",
+      run.step !== null &&
+        (run.max_steps ? `${count(metrics.steps.at(-1) ?? 0)} of ${count(run.max_steps)}` : count(run.step)),
+    ],
+    ["Training time", trainingTime(metrics)],
+    ["Completions by", text("generation.backend") === "vllm" && "a vLLM server" + differed],
+    ["Evaluation time", run.evaluation_s > 0 && duration(run.evaluation_s)],
+    [
+      "Graded in training",
+      run.completions > 0 &&
+        [
+          counted(judged, "completion"),
+          judged > 0 && `${percent(run.passed / judged)} passed`,
+          run.faulted ? `${count(run.faulted)} faulted` : "no faults",
+        ]
+          .filter(Boolean)
+          .join(", "),
+    ],
+    ["Settings", shown.map(([words, value]) => `${words} ${value}`).join(", ")],
+    ["Machine", said.filter(Boolean).join(", ")],
+  ];
 }
 
-function tallyTable(caption, first, { counts, steps }, style) {
-  const names = ordered(counts).filter(
-    (name) => counts[name].some((value) => value > 0) || counts[name].length === 0,
+const SETTINGS = [
+  ["learning_rate", "learning rate"],
+  ["num_generations", "completions per prompt"],
+  ["per_device_train_batch_size", "batch"],
+  ["gradient_accumulation_steps", "accumulation"],
+  ["loss_type", "loss"],
+  ["beta", "beta"],
+  ["temperature", "temperature"],
+  ["max_completion_length", "new tokens"],
+];
+
+// From the start of the first step to the end of the last, by the clock; else the steps' own times added up.
+function trainingTime({ values, steps_per_point: width }) {
+  const times = (values.time ?? []).filter(finite);
+  const steps = (values.step_time ?? []).filter(finite);
+  const total =
+    times.length > 1 ? times.at(-1) - times[0] + (steps[0] ?? 0) : width * steps.reduce((sum, one) => sum + one, 0);
+  return total > 0 && duration(total);
+}
+
+function heldOutSection([measured, evaluations]) {
+  const columns = columnsOf(measured);
+  return section(
+    "held",
+    "Held-out tasks",
+    columns.length > 0 && [funnel(columns), groups(columns)],
+    evaluations.length > 2 && evaluationsTable(evaluations),
   );
-  if (steps.length === 0 || names.length === 0) return null;
+}
+
+function endsSection({ outcomes, buckets, stages }) {
+  const names = ordered(Object.keys(outcomes.counts), stages);
+  return section(
+    "ends",
+    "How far answers come in training",
+    el(
+      "div.panels.tight",
+      tallyTable("How completions ended", "outcome", outcomes, names, (name) => outcomeStyle(names, name)),
+      tallyTable(
+        "Share of its tests that a completion passed",
+        "tests passed",
+        buckets,
+        Object.keys(buckets.counts),
+        () => "after",
+      ),
+    ),
+  );
+}
+
+const faultsSection = (faults) =>
+  faults.length > 0 &&
+  section(
+    "faults",
+    "Faults",
+    el(
+      "p",
+      "Completions that could not be judged: a failure of ours and not of the model. They have no reward and are in no rate.",
+    ),
+    faultsTable(faults),
+  );
+
+function tallyTable(caption, first, { counts, steps }, names, style) {
   const sum = (name, from) => counts[name].slice(from).reduce((total, value) => total + value, 0);
   const columns = [["all steps", 0]];
   if (steps.length > RECENT_POINTS) columns.push([`from step ${count(steps.at(-RECENT_POINTS))} on`, -RECENT_POINTS]);
-  const totals = columns.map(([, from]) => Object.keys(counts).reduce((total, name) => total + sum(name, from), 0));
-  const share = (name, [, from], n) => ({
-    text: `${count(sum(name, from))} (${percent(sum(name, from) / totals[n])})`,
-    share: sum(name, from) / totals[n],
-    style: style(name),
-  });
-  const all = Object.keys(counts).some((name) => name.endsWith("%")) ? Object.keys(counts) : names;
-  return bars(
-    caption,
-    first,
-    columns.map(([name]) => name),
-    all.map((name) => ({ name, shares: columns.map((column, n) => share(name, column, n)) })),
+  const totals = columns.map(([, from]) => names.reduce((total, name) => total + sum(name, from), 0));
+  if (!totals[0]) return null;
+  const cell = (name, [, from], n) => {
+    const some = sum(name, from);
+    return { text: shareText(some, totals[n]), share: some / totals[n], style: style(name) };
+  };
+  const rows = names.map((name) => ({ name, shares: columns.map((column, n) => cell(name, column, n)) }));
+  return el(
+    "div",
+    bars(
+      caption,
+      first,
+      columns.map(([name]) => name),
+      rows,
+    ),
   );
 }
 
 function evaluationsTable(evaluations) {
-  if (evaluations.length === 0) return null;
-  const interval = (one) => (typeof one.low === "number" ? ` [${percent(one.low)}, ${percent(one.high)}]` : "");
   const rows = evaluations.flatMap((one) =>
     one.figures.map((found) => [
       one.name,
       found.mode,
-      percent(found.pass_rate) + interval(found),
+      finite(found.low) ? `${percent(found.pass_rate)} (${interval(found)})` : percent(found.pass_rate),
       number(found.reward),
       count(found.graded),
       count(found.faulted),
@@ -531,11 +599,11 @@ function evaluationsTable(evaluations) {
 }
 
 function settingsTable(settings) {
-  if (settings.length === 0) return el("p", { class: "empty" }, "There is no config.resolved.json.");
+  if (settings.length === 0) return el("p.empty", "There is no config.resolved.json.");
   const made = table("The resolved configuration", ["setting", "value"], settings);
   made.querySelector("table").classList.add("settings");
   const rows = [...made.querySelectorAll("tbody tr")];
   const filter = (event) =>
     rows.forEach((row) => (row.hidden = !row.textContent.toLowerCase().includes(event.target.value.toLowerCase())));
-  return [el("label", { class: "filter" }, "Find ", el("input", { type: "search", oninput: filter })), made];
+  return [el("label.filter", "Find ", el("input", { type: "search", oninput: filter })), made];
 }

@@ -29,6 +29,8 @@ class HarnessReport:
     tests: TestCount
     reasons: tuple[str, ...]
     """How the tests that did not pass ended, in numbers; nothing of their text."""
+    too_long: bool = False
+    """The harness stopped reporting because the report would have become longer than it may be."""
     passed: tuple[str, ...] = ()
     """Names of the tests that passed, where the harness says `name <number> <name>`."""
 
@@ -72,5 +74,6 @@ def parse_test_report(report: bytes, secret: str, expected: int) -> HarnessRepor
         finished=finished,
         tests=TestCount(passed=counted.count("ok"), total=len(counted)),
         reasons=tuple(f"{number} of {len(counted)} tests {_BAD[word]}" for word, number in wrong.items()),
+        too_long="limit" in words_seen,
         passed=tuple(name for number, name in names if verdicts.get(number) == "ok"),
     )

@@ -23,6 +23,7 @@ TOY = b"let toy = 1\n"
 _NAMES_OUNIT = re.compile(r"\bOUnit2?\b|>::")
 _NEEDS_MORE = re.compile(r"\b(?:Sys|Unix|Str|Thread|Mutex|Obj|Marshal)\.")
 """Tests that name these may want libraries or system calls that standing boxes do not have."""
+REPORT_TOO_LONG = "the tests that the answer led to report more than may be reported"
 _DIAGNOSTICS = TypeAdapter(tuple[Diagnostic, ...])
 
 Sections = dict[str, bytes]
@@ -105,21 +106,25 @@ def facts_compiler_gave_up(*, limit: bool) -> CodeFacts:
     return CodeFacts(Stage.TYPES, flags=(flag,), diagnostics=(Diagnostic(stage=Stage.TYPES, message=message),))
 
 
-def facts_tests_do_not_compile(facts: CodeFacts, why: str) -> CodeFacts:
-    """The tests do not fit this answer."""
-    misfit = Diagnostic(stage=Stage.COMPILE, message=why)
-    return replace(facts, stage=Stage.COMPILE, diagnostics=(*facts.diagnostics, misfit))
+def facts_tests_do_not_compile(facts: CodeFacts, plan: Mapping[str, Any]) -> CodeFacts:
+    """The tests do not fit this answer, for the reason that their `plan` gives."""
+    misfit = Diagnostic(stage=Stage.COMPILE, message=plan["mismatch"])
+    typed_share = min(facts.typed_share, plan["types"])
+    return replace(facts, stage=Stage.COMPILE, typed_share=typed_share, diagnostics=(*facts.diagnostics, misfit))
 
 
 def facts_of_run(facts: CodeFacts, proof: HarnessReport, limit: str | None, reason: str | None) -> CodeFacts:
     """The tests ran: what was proven, and the limit that ended the run if one did."""
+    # A suite that came to nothing proves nothing: it counts as one test that did not pass.
+    tests = proof.tests if proof.tests.total else TestCount(passed=0, total=1)
+    if proof.too_long and limit is None:
+        limit, reason, tests = "report", REPORT_TOO_LONG, TestCount(passed=0, total=tests.total)
     reasons = (reason, *proof.reasons) if reason else proof.reasons
     return replace(
         facts,
         stage=Stage.TESTS,
         compiled=True,
-        # A suite that came to nothing proves nothing: it counts as one test that did not pass.
-        tests=proof.tests if proof.tests.total else TestCount(passed=0, total=1),
+        tests=tests,
         flags=(*facts.flags, f"limit:{limit}") if limit else facts.flags,
         diagnostics=tuple(Diagnostic(stage=Stage.TESTS, message=text) for text in reasons),
     )

@@ -14,6 +14,7 @@ from gradus.errors import InternalFault, SandboxFault
 from services.graders.base.code import CodeFacts
 from services.graders.base.harness_report import parse_test_report
 from services.graders.ocaml.attempt import (
+    REPORT_TOO_LONG,
     TOY,
     GradingAttempt,
     Sections,
@@ -44,6 +45,8 @@ class ColdPath:
     def facts(self, attempt: GradingAttempt) -> CodeFacts:
         """What the boxes show of this answer. Raises Fault for what is not its doing."""
         request = {**self._request(attempt), "answer": attempt.code.encode(), "view": _VIEW}
+        if attempt.task.signature is None:  # the front looks which names they need; the compiler does not see them
+            request["tests"] = attempt.task.tests.encode()
         outcome = self._front(attempt, "answer", request)
         reply = decode_sections(outcome.report)
         if reply is None:
@@ -69,7 +72,7 @@ class ColdPath:
             raise InternalFault(f"the tests could not be compiled: {outcome.exit_reason}: {_said(outcome)}")
         plan = read(reply, "plan")
         if plan["mismatch"]:
-            return facts_tests_do_not_compile(facts, plan["mismatch"])
+            return facts_tests_do_not_compile(facts, plan)
         return self._ran(attempt, facts, reply["out/program"], plan["total"])
 
     def _ran(self, attempt: GradingAttempt, facts: CodeFacts, program: bytes, expected: int) -> CodeFacts:
@@ -89,6 +92,8 @@ class ColdPath:
         proof = parse_test_report(outcome.report, attempt.secret, expected)
         if not proof.started and outcome.exit_reason is ExitReason.EXITED:
             raise SandboxFault(f"the program did not start: {_said(outcome)}")
+        if outcome.exit_reason is ExitReason.OUTPUT_LIMIT and len(outcome.report) >= limits.report_kb << 10:
+            return facts_of_run(facts, parse_test_report(b"", attempt.secret, expected), "report", REPORT_TOO_LONG)
         return facts_of_run(facts, proof, *_limit_hit(outcome, cpu_ms, limits))
 
     def _request(self, attempt: GradingAttempt) -> Sections:

@@ -21,7 +21,7 @@ from gradus.resources import cache
 HERE = Path(__file__).parent
 STUBS = "stubs.c"
 COMPILER = "compiler.ml"
-"""The one source that depends on the version of OCaml; goes through the C preprocessor."""
+"""The one source of the front that depends on the version of OCaml. The C preprocessor reads it and the harness."""
 FRONT_UNITS = (
     *("wire", "diagnostic", "forbidden", "typing", "tests", "request", "confine", "emit"),
     *("cold", "warm", "main"),
@@ -189,7 +189,7 @@ def _compile(toolchain: OcamlToolchain, folder: Path) -> None:
         [native, *flags, *preprocessed, "-c", COMPILER],
         [native, *flags, *libraries, "-ccopt", "-fPIC", STUBS, COMPILER.replace(".ml", ".cmx"), *front, "-o", "front"],
         [_tool("ocamlmklib"), "-o", "gradus", STUBS.replace(".c", ".o")],
-        [toolchain.ocamlc, "-w", "-a", "-c", *harness],
+        [toolchain.ocamlc, "-w", "-a", *preprocessed, "-c", *harness],
         [*runner, STUBS, *linked, "confine.ml", "runner.ml", "-o", "runner"],
     ]
     for command in commands:

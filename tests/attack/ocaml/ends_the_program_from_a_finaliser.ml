@@ -1,4 +1,6 @@
-(* must not: end the program well from code that the runtime calls *)
+(* must not: end the program well from code that the runtime calls
+   stage: types
+   flags: forbidden:finalise forbidden:create_alarm *)
 let () =
   Gc.finalise (fun _ -> exit 0) (ref 0);
   ignore (Gc.create_alarm (fun () -> exit 0));

@@ -84,7 +84,14 @@ let answer r =
   | exception exn -> [ "facts", facts ~syntax_error:true ~compiled:false [ Diagnostic.of_exn ~stage:"types" exn ] ]
   | structure ->
     let structure = Pparse.apply_rewriters_str ~tool_name:"ocamlc" structure in
-    compile_answer r source (Typing.judge env ~file:(file r) ~interface structure)
+    (* this program lies where the harness does, which an answer does not see *)
+    let needed () =
+      if r.declared || Wire.find r.sections "tests" = None then []
+      else begin
+        Compiler.look_in (Filename.dirname Sys.executable_name);
+        needed_names r env (Pparse.apply_rewriters_str ~tool_name:"ocamlc" (parsed_tests r))
+      end in
+    compile_answer r source (Typing.judge env ~unit:(module_name r) ~interface ~needed structure)
 
 (* ------------------------------------------------------------------------------------------------------- tests *)
 
@@ -95,18 +102,31 @@ let line_of log =
 
 let mentions text log = match Str.search_forward (Str.regexp_string text) log 0 with _ -> true | exception Not_found -> false
 
+let lent r env structure =
+  match Compiler.type_structure env (Pparse.apply_rewriters_str ~tool_name:"ocamlc" structure) with
+  | tree, _, _, _ -> lent_name r env tree
+  | exception _ -> None
+
 let tests r =
   let support = compile_support r in
   List.iter (fun (name, bytes) -> write_file name bytes) (Wire.under "in/" r.sections);
   let env = start_compiler r in
-  let structure, total = rewritten_tests r env in
+  Compiler.set_unit "Gradus_tests"; (* to which the answer is another unit *)
+  let parsed = parsed_tests r in
+  let structure, total = rewritten_tests r env parsed in
   Location.input_name := "tests.ml";
   Pparse.write_ast Structure (Filename.concat work "gradus_tests.ml") (Tests.hiding structure);
+  let lent () = if r.declared then None else lent r env structure in
   match ocamlc r [ "-c"; "gradus_tests.ml" ] with
   | Failed log when r.declared ->
     raise (Broken ("the tests do not type against the task's signature" ^ line_of log ^ ": " ^ needed log))
-  | Failed log -> [ plan total ~mismatch:(needed log) ]
+  | Failed log ->
+    let names = needed_names r env (Pparse.apply_rewriters_str ~tool_name:"ocamlc" parsed) in
+    [ plan total ~mismatch:(needed log) ~types:(share_of_needed r env names) ]
   | Fine ->
+    match lent () with
+    | Some name -> [ plan total ~mismatch:(lending name) ]
+    | None ->
     let archives = Wire.lines (Wire.get r.sections "archives") in
     let harness = Wire.lines (Wire.get r.sections "harness") in
     let units = archives @ harness @ support @ [ r.answer ^ ".cmo"; "gradus_tests.cmo" ] in

@@ -78,6 +78,44 @@ let check_closed = Typemod.check_nongen_signature
 let check_closed = Typemod.check_nongen_schemes
 #endif
 
+#if VERSION >= 414
+let desc = Types.get_desc
+let same = Types.eq_type
+#else
+let desc t = (Btype.repr t).Types.desc
+let same a b = Btype.repr a == Btype.repr b
+#endif
+
+(* ['a -> 'b]: from anything to anything *)
+let is_cast t =
+  match desc t with
+  | Tarrow (_, from, till, _) ->
+    (match desc from, desc till with Tvar _, Tvar _ -> not (same from till) | _ -> false)
+  | _ -> false
+
+(* The compilation unit that declared a value; None for what no unit did. *)
+#if VERSION >= 414
+let home (vd : Types.value_description) =
+  match vd.val_uid with Types.Uid.Item { comp_unit; _ } -> Some comp_unit | _ -> None
+#else
+let homes = Types.Uid.Tbl.create 512
+
+let home (vd : Types.value_description) =
+  match Types.Uid.Tbl.find_opt homes vd.val_uid with
+  | Some home -> home
+  | None ->
+    (* 4.13 prints these only: "Stdlib__List.42" *)
+    let text = Format.asprintf "%a" Types.Uid.print vd.val_uid in
+    let home = Option.map (String.sub text 0) (String.rindex_opt text '.') in
+    Types.Uid.Tbl.add homes vd.val_uid home;
+    home
+#endif
+
+let constructors (d : Types.type_declaration) =
+  match d.type_kind with
+  | Type_variant (constructors, _) -> List.map (fun (c : Types.constructor_declaration) -> Ident.name c.cd_id) constructors
+  | _ -> []
+
 let set_unit name =
 #if VERSION >= 503
   Env.set_current_unit (Unit_info.make ~check_modname:false ~source_file:(String.uncapitalize_ascii name ^ ".ml") Impl name)

@@ -1,5 +1,6 @@
 (* What answers may not use: whatever steps outside the language, because with it, what the tests see is what the answer
-   wants them to see. Found in the compiler's own trees, never by searching text. The list and its reasons:
+   wants them to see. What counts is what the compiler resolved, never how it is written: a module by the path that is left
+   when all aliases are followed, a value by the unit that declared it. The list and its reasons:
      external                    calls any C function, [Obj.magic] and the process's exit included
      Obj, Marshal, input_value   forge values of any type
      Callback                    replaces functions that the runtime calls without checking their type
@@ -7,13 +8,18 @@
      Lexing.engine, Parsing      run tables in C that trust whoever made them
      Domain                      runs beside the tests; the library's own unchecked accesses count on nobody doing so
      Camlinternal*               the untyped inside of objects, formats, lazy values and recursive modules
-     *unsafe*                    the library's access without bounds, and bytes shared with strings; names of the answer's
-                                 own may contain it, but not in a signature, which could give the library's a new home
-     Gradus_*                    the harness *)
+     *unsafe*                    the library's access without bounds, and bytes shared with strings
+     Bigarray.reshape*           takes dimensions whose product overflows, and then reads and writes all of memory
+     Gc                          Memprof, finalisers and alarms run the answer's code inside of others', the harness included;
+                                 set and compact control the heap that the tests are in. What only collects or counts stays
+     Gradus_*, OUnit2            the harness
+     exception Full = Empty      a constructor under a second name: tests take the two for different ones *)
 
-open Parsetree
+open Types
 
-type refusal = { what : string; loc : Location.t }
+type refusal = { what : string; why : string; loc : Location.t }
+
+let refusal ?why what loc = { what; why = Option.value why ~default:(what ^ " is not allowed in an answer"); loc }
 
 let starts prefix s = String.length s >= String.length prefix && String.sub s 0 (String.length prefix) = prefix
 
@@ -26,13 +32,172 @@ let modules =
   [ "Obj"; "Marshal"; "Callback"; "Weak"; "Ephemeron"; "Parsing"; "Dynlink"; "OUnit2" ]
   @ if Compiler.version >= 500 then [ "Domain" ] else []
 
-let values = [ "input_value"; "from_channel"; "engine"; "new_engine" ]
+(* the name under which people know a unit: [Obj] of [Stdlib__Obj] *)
+let known_as unit_ = if starts "Stdlib__" unit_ then String.sub unit_ 8 (String.length unit_ - 8) else unit_
 
 let forbidden_module name =
+  let name = known_as name in
   List.mem name modules || starts "Camlinternal" name || starts "CamlinternaL" name || starts "Gradus_" name
-  || List.exists (fun m -> name = "Stdlib__" ^ m) modules
 
-(* ------------------------------------------------------------------------------------------------- as written *)
+(* of modules that are allowed otherwise; Gc's start, stop and discard are Memprof's *)
+let values =
+  [ "Stdlib", [ "input_value" ]; "Stdlib__Lexing", [ "engine"; "new_engine" ];
+    "Stdlib__Bigarray", [ "reshape"; "reshape_0"; "reshape_1"; "reshape_2"; "reshape_3" ];
+    "Stdlib__Gc",
+    [ "set"; "compact"; "finalise"; "finalise_last"; "finalise_release"; "create_alarm"; "delete_alarm"; "start"; "stop";
+      "discard"; "null_tracker"; "eventlog_pause"; "eventlog_resume" ] ]
+
+(* also where a package declares them under a name of its own *)
+let forbidden_primitive name =
+  contains "unsafe" name
+  || List.exists (fun prefix -> starts prefix name)
+       [ "%obj_"; "caml_obj_"; "caml_input_value"; "caml_register_named_value"; "caml_ml_open_descriptor"; "caml_ba_reshape";
+         "caml_memprof_"; "caml_weak_"; "caml_ephe_"; "caml_lex_engine"; "caml_new_lex_engine"; "caml_parse_engine";
+         "caml_gc_set"; "caml_gc_compaction"; "caml_final_"; "caml_static_"; "caml_reify_"; "caml_dynlink_"; "caml_get_global_data";
+         "caml_realloc_global"; "caml_invoke_traced" ]
+  || List.mem name [ "%bytes_to_string"; "%bytes_of_string" ]
+
+(* Why this value, which goes by this name, may not be used; None where it may. [unit]: the answer's own. *)
+let forbidden_value ~unit name (vd : value_description) =
+  let home = Option.value (Compiler.home vd) ~default:unit in
+  if home = unit then None
+  else if forbidden_module home then Some (known_as home)
+  else if contains "unsafe" name then Some name
+  else
+    match vd.val_kind with
+    | Val_prim p when forbidden_primitive p.prim_name || (p.prim_name = "%identity" && Compiler.is_cast vd.val_type) -> Some name
+    | _ -> if List.mem name (Option.value (List.assoc_opt home values) ~default:[]) then Some name else None
+
+(* The forbidden module that a path leads to. *)
+let leads_to env path =
+  let path = match Env.normalize_module_path None env path with path -> path | exception _ -> path in
+  let rec names = function Path.Pdot (inner, name) -> names inner @ [ name ] | path -> [ Ident.name (Path.head path) ] in
+  if not (Ident.persistent (Path.head path)) then None
+  else
+    match names path with
+    | unit_ :: _ when forbidden_module unit_ -> Some (known_as unit_)
+    | "Stdlib" :: name :: _ when forbidden_module name -> Some name
+    | _ -> None
+
+(* ------------------------------------------------------------------------------------------------ under a new home *)
+
+(* A value is known by the unit that declared it, and a signature of the answer's own would be a new home for it. So nothing
+   forbidden may be taken into one: [laundered source target] is what is, when a module of the first type is given the
+   second. Functors take theirs from the other side. What cannot be looked into might hold anything. *)
+
+let scrape env mty = match Env.scrape_alias env mty with mty -> mty | exception _ -> mty
+
+let rec held ~unit env mty =
+  match scrape env mty with
+  | Mty_signature items -> List.find_map (held_by_item ~unit env) items
+  | Mty_functor (parameter, result) ->
+    (match parameter with
+     | Named (_, p) -> (match held ~unit env p with None -> held ~unit env result | found -> found)
+     | Unit -> held ~unit env result)
+  | Mty_ident _ | Mty_alias _ -> None
+  | _ -> None
+
+and held_by_item ~unit env = function
+  | Sig_value (id, vd, _) -> forbidden_value ~unit (Ident.name id) vd
+  | Sig_module (id, _, { md_type = Mty_alias path; _ }, _, _) when leads_to env path <> None -> leads_to env path
+  | Sig_module (_, _, { md_type = Mty_alias _; _ }, _, _) -> None (* stays what it is *)
+  | Sig_module (_, _, md, _, _) -> held ~unit env md.md_type
+  | _ -> None
+
+let rec laundered ~unit env source target =
+  match scrape env target with
+  | Mty_signature wanted ->
+    (match scrape env source with
+     | Mty_signature have -> List.find_map (laundered_item ~unit env have) wanted
+     | _ -> None)
+  | Mty_functor (wanted, result) ->
+    (match scrape env source with
+     | Mty_functor (have, source_result) ->
+       let through_parameter =
+         match wanted, have with Named (_, w), Named (_, h) -> laundered ~unit env w h | _ -> None
+       in
+       if through_parameter <> None then through_parameter else laundered ~unit env source_result result
+     | _ -> None)
+  | Mty_alias _ -> None
+  | _ -> if source == target then None else held ~unit env source
+
+and laundered_item ~unit env have = function
+  | Sig_value (id, wanted, _) ->
+    let name = Ident.name id in
+    let value = function Sig_value (id, vd, _) when Ident.name id = name -> Some vd | _ -> None in
+    (* what is still known for what it is will be met where it is used *)
+    if forbidden_value ~unit name wanted <> None then None
+    else Option.bind (List.find_map value (List.rev have)) (forbidden_value ~unit name)
+  | Sig_module (id, _, wanted, _, _) ->
+    let inner = function Sig_module (i, _, md, _, _) when Ident.name i = Ident.name id -> Some md | _ -> None in
+    Option.bind (List.find_map inner (List.rev have)) (fun (md : module_declaration) ->
+        match md.md_type, wanted.md_type with
+        | _, Mty_alias _ -> None
+        | Mty_alias path, _ when leads_to env path <> None -> leads_to env path
+        | source, target -> laundered ~unit env source target)
+  | _ -> None
+
+(* ---------------------------------------------------------------------------------------------------- as typed *)
+
+(* [unit]: the answer's own compilation unit. *)
+let as_typed ~unit structure =
+  let found = ref [] in
+  let add loc what = found := refusal what loc :: !found in
+  let check loc = Option.iter (add loc) in
+  let value env loc name (vd : value_description) path =
+    match forbidden_value ~unit name vd, path with
+    | Some what, _ -> add loc what
+    | None, Path.Pdot (Pident id, _) when Ident.persistent id && Ident.name id = "Stdlib" -> ()
+    | None, Path.Pdot (prefix, _) -> check loc (leads_to env prefix)
+    | None, _ -> ()
+  in
+  let default = Tast_iterator.default_iterator in
+  let expr self (e : Typedtree.expression) =
+    (match e.exp_desc with
+     | Texp_ident (path, lid, vd) -> value e.exp_env lid.loc (Path.last path) vd path
+     (* two packages of equal types are one to the compiler, whoever wrote the types *)
+     | Texp_pack m -> check m.mod_loc (held ~unit m.mod_env m.mod_type)
+     | _ -> ());
+    default.expr self e in
+  let binding_op self (b : Typedtree.binding_op) =
+    check b.bop_loc (forbidden_value ~unit b.bop_op_name.txt b.bop_op_val);
+    default.binding_op self b in
+  let module_expr self (m : Typedtree.module_expr) =
+    (match m.mod_desc with
+     | Tmod_ident (path, lid) -> check lid.loc (leads_to m.mod_env path)
+     | Tmod_constraint (inner, target, _, _) -> check m.mod_loc (laundered ~unit m.mod_env inner.mod_type target)
+     | Tmod_apply (f, argument, _) ->
+       (match scrape m.mod_env f.mod_type with
+        | Mty_functor (Named (_, target), _) -> check argument.mod_loc (laundered ~unit m.mod_env argument.mod_type target)
+        | _ -> ())
+     | _ -> ());
+    default.module_expr self m in
+  (* no other construct gives a constructor a name, so where none is given another one, no two names are the same *)
+  let extension_constructor self (c : Typedtree.extension_constructor) =
+    (match c.ext_kind with
+     | Text_rebind (path, _) when Path.last path <> Ident.name c.ext_id ->
+       let why = Printf.sprintf "%s = %s is not allowed in an answer: a constructor under a second name" (Ident.name c.ext_id) (Path.last path) in
+       found := refusal ~why "rebind" c.ext_loc :: !found
+     | _ -> ());
+    default.extension_constructor self c in
+  let iterator = { default with expr; binding_op; module_expr; extension_constructor } in
+  iterator.structure iterator structure;
+  List.rev !found
+
+(* -------------------------------------------------------------------------------------------------- as written *)
+
+open Parsetree
+
+(* [external] is known by how it is written, in whatever does not type, too *)
+let externals structure =
+  let found = ref [] in
+  let default = Ast_iterator.default_iterator in
+  let value_description self (v : value_description) =
+    if v.pval_prim <> [] then found := refusal "external" v.pval_loc :: !found;
+    default.value_description self v in
+  let iterator = { default with value_description } in
+  iterator.structure iterator structure;
+  List.rev !found
 
 let rec parts = function
   | Longident.Lident name -> [ name ]
@@ -58,80 +223,25 @@ let own_modules structure =
   iterator.structure iterator structure;
   !own
 
-(* values that the answer defines itself: whether one that is used is of them, only its type tells *)
-let own_values structure =
-  let own = ref [] in
-  let default = Ast_iterator.default_iterator in
-  let pat self p =
-    (match p.ppat_desc with Ppat_var name | Ppat_alias (_, name) -> own := name.txt :: !own | _ -> ());
-    default.pat self p in
-  let iterator = { default with pat } in
-  iterator.structure iterator structure;
-  !own
-
-let as_written structure =
+(* What an item that does not type would use: modules that are hidden from answers do not resolve, and their names are all
+   that is left. Tells and forbids nothing that could be run: what does not type is not compiled. *)
+let mentioned ~own item =
   let found = ref [] in
-  let own = own_modules structure in
-  let own_values = own_values structure in
-  let add loc what = found := { what; loc } :: !found in
-  let check_modules (lid : Longident.t Location.loc) =
-    List.iter (fun name -> if forbidden_module name && not (List.mem name own) then add lid.loc name) (parts lid.txt)
+  let check (lid : Longident.t Location.loc) names =
+    List.iter (fun name -> if forbidden_module name && not (List.mem name own) then found := refusal name lid.loc :: !found) names
   in
-  let check_value (lid : Longident.t Location.loc) =
-    check_modules lid;
-    let name = Longident.last lid.txt in
-    if contains "unsafe" name && not (List.mem name own_values) then add lid.loc name
-  in
+  let modules_of = function Longident.Ldot (inner, _) -> parts inner | _ -> [] in
   let default = Ast_iterator.default_iterator in
-  let structure_item self item =
-    (match item.pstr_desc with Pstr_primitive _ -> add item.pstr_loc "external" | _ -> ());
-    default.structure_item self item in
-  let signature_item self item =
-    (match item.psig_desc with
-     | Psig_value { pval_prim = _ :: _; _ } -> add item.psig_loc "external"
-     | Psig_value { pval_name; _ } when contains "unsafe" pval_name.txt -> add pval_name.loc pval_name.txt
-     | _ -> ());
-    default.signature_item self item in
   let expr self e =
-    (match e.pexp_desc with Pexp_ident lid -> check_value lid | _ -> ());
+    (match e.pexp_desc with Pexp_ident lid -> check lid (modules_of lid.txt) | _ -> ());
     default.expr self e in
   let module_expr self m =
-    (match m.pmod_desc with Pmod_ident lid -> check_modules lid | _ -> ());
+    (match m.pmod_desc with Pmod_ident lid -> check lid (parts lid.txt) | _ -> ());
     default.module_expr self m in
-  let iterator = { default with structure_item; signature_item; expr; module_expr } in
-  iterator.structure iterator structure;
+  let iterator = { default with expr; module_expr } in
+  iterator.structure_item iterator item;
   List.rev !found
 
-(* ---------------------------------------------------------------------------------------------------- as typed *)
-
-let from_file (vd : Types.value_description) =
-  Filename.remove_extension (Filename.basename vd.val_loc.loc_start.pos_fname)
-
-(* whatever name it goes by, a value remembers where it was declared and which primitive it is *)
-let reaches ~file (vd : Types.value_description) name =
-  let primitive = match vd.val_kind with Types.Val_prim p -> p.Primitive.prim_name | _ -> "" in
-  let home = String.capitalize_ascii (from_file vd) in
-  let own = vd.val_loc.loc_start.pos_fname = file in
-  if (contains "unsafe" name && not own) || contains "unsafe" primitive then Some name
-  else if contains "%obj_" primitive || primitive = "%bytes_to_string" || primitive = "%bytes_of_string" then Some name
-  else if primitive = "caml_input_value" || primitive = "caml_register_named_value" then Some name
-  else if forbidden_module home then Some home
-  else if List.mem name values && List.mem home [ "Stdlib"; "Marshal"; "Lexing" ] then Some name
-  else None
-
-(* [file]: where the answer's own names are from; the library's are from interfaces, so none is from there *)
-let as_typed ~file structure =
-  let found = ref [] in
-  let expr self (e : Typedtree.expression) =
-    (match e.exp_desc with
-     | Texp_ident (path, lid, vd) ->
-       (match reaches ~file vd (Path.last path) with Some what -> found := { what; loc = lid.loc } :: !found | None -> ())
-     | _ -> ());
-    Tast_iterator.default_iterator.expr self e in
-  let iterator = { Tast_iterator.default_iterator with expr } in
-  iterator.structure iterator structure;
-  List.rev !found
-
-let diagnostic { what; loc } =
+let diagnostic { why; loc; _ } =
   let line, column = Diagnostic.place loc in
-  { Diagnostic.stage = "types"; code = Some "forbidden"; line; column; message = what ^ " is not allowed in an answer" }
+  { Diagnostic.stage = "types"; code = Some "forbidden"; line; column; message = why }

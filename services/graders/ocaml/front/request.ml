@@ -19,7 +19,6 @@ let of_sections sections =
     declared = Wire.find sections "signature" <> None }
 
 let module_name r = String.capitalize_ascii r.answer
-let file r = r.answer ^ ".ml"
 
 let start_compiler r =
   ignore (Warnings.parse_options false "-a");
@@ -43,9 +42,10 @@ let facts ?(typed = 0) ?(total = 0) ?(forbidden = []) ?(syntax_error = false) ~c
 let facts_of (verdict : Typing.verdict) =
   facts ~typed:verdict.typed ~total:verdict.total ~forbidden:verdict.forbidden
 
-let plan ?mismatch total =
+(* [types]: the share of the names that the tests need that the answer has, where the tests do not fit it *)
+let plan ?mismatch ?(types = 1.) total =
   let text = match mismatch with Some m -> Wire.json_string m | None -> "null" in
-  "plan", Wire.json_object [ "total", string_of_int total; "mismatch", text ]
+  "plan", Wire.json_object [ "total", string_of_int total; "mismatch", text; "types", Printf.sprintf "%.6f" types ]
 
 (* ------------------------------------------------------------------------------------------------------- tests *)
 
@@ -66,13 +66,38 @@ let library_of env =
     standard = (fun name -> match Env.find_value_by_name (Longident.Lident name) env with v -> is_standard v | exception _ -> false);
     defined = (fun lid -> found Env.find_value_by_name lid || found Env.find_constructor_by_name lid) }
 
-(* the tests, rewritten, and how many they are; [env] is what they see without the answer *)
-let rewritten_tests r env =
+let parsed_tests r =
   match Typing.parse_implementation "tests.ml" (Wire.get r.sections "tests") with
   | exception exn ->
     let d = Diagnostic.of_exn ~stage:"tests" exn in
     let line = match d.line with Some n -> Printf.sprintf " (line %d)" n | None -> "" in
     raise (Broken (Printf.sprintf "the tests do not parse%s: %s" line d.message))
-  | structure ->
-    Tests.rewrite ~framework:(framework r) ~answer:(module_name r) ~secret:(Wire.get r.sections "alias")
-      ~declared:r.declared ~library:(library_of env) structure
+  | structure -> structure
+
+(* the tests, rewritten, and how many they are; [env] is what they see without the answer *)
+let rewritten_tests r env structure =
+  Tests.rewrite ~framework:(framework r) ~answer:(module_name r) ~secret:(Wire.get r.sections "alias")
+    ~declared:r.declared ~library:(library_of env) structure
+
+(* Names of the answer that the tests need; none where a signature says what was asked for. *)
+let needed_names r env structure =
+  if r.declared then [] else Tests.needed ~answer:(module_name r) ~library:(library_of env) structure
+
+(* The share of these names that an answer has, which [env] knows. *)
+let share_of_needed r env names =
+  let has name =
+    let path = Longident.Ldot (Lident (module_name r), name) in
+    let found look = match look path env with _ -> true | exception _ -> false in
+    found Env.find_value_by_name || found Env.find_constructor_by_name || found Env.find_module_by_name
+  in
+  if names = [] then 1. else float_of_int (List.length (List.filter has names)) /. float_of_int (List.length names)
+
+(* The name that the answer would lend to tests that decide by it, of tests as they were typed. *)
+let lent_name r env tree =
+  let framework name =
+    framework r = Tests.Ounit2
+    && match Env.find_value_by_name (Ldot (Lident "OUnit2", name)) env with _ -> true | exception _ -> false
+  in
+  Tests.lent ~unit:(module_name r) ~framework tree
+
+let lending name = Printf.sprintf "the answer defines %s, by which the tests decide" name

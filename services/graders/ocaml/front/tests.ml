@@ -71,19 +71,24 @@ let unit_call e =
        [ (Nolabel, { pexp_desc = Pexp_construct ({ txt = Lident "()"; _ }, None); _ }) ]) -> Some name
   | _ -> None
 
-type walk = { harness : string; mutable total : int; mutable suites : Names.t }
+type walk = { harness : string; mutable total : int; mutable steps : int; mutable suites : Names.t }
 (* suites: functions [let f () = ...] that are called as statements, whose own statements are the tests *)
+
+let number n = Ast_helper.Exp.constant ~loc (Ast_helper.Const.int n)
 
 let counted w e =
   let id = w.total in
   w.total <- id + 1;
-  apply w.harness "check" [ Ast_helper.Exp.constant ~loc (Ast_helper.Const.int id); thunk e ]
+  apply w.harness "check" [ number id; thunk e ]
 
 (* around tests: what ends them early leaves them without a result *)
 let guarded w e = apply w.harness "guard" [ thunk e ]
 
 (* no test by itself, but not to be overlooked when it raises: checks are written with [failwith], too *)
-let step w e = apply w.harness "step" [ thunk e ]
+let step w e =
+  let id = w.steps in
+  w.steps <- id + 1;
+  apply w.harness "step" [ number id; thunk e ]
 
 (* A sequence is split into its statements; a statement that asserts is one test, whatever is inside it: only as a
    whole is it sure to be meant to run. *)
@@ -159,10 +164,10 @@ and structure w called names items =
   names, List.rev items
 
 let count_asserts harness items =
-  let w = { harness; total = 0; suites = Names.empty } in
+  let w = { harness; total = 0; steps = 0; suites = Names.empty } in
   let _, items = structure w (calls_of items) Names.empty items in
   if w.total = 0 then raise (Broken "the tests assert nothing");
-  items, w.total
+  items, w.total, w.steps
 
 (* ------------------------------------------------------------------------------------------------ OUnit2 cases *)
 
@@ -188,7 +193,7 @@ let delay_cases items =
   in
   let mapper = { Ast_mapper.default_mapper with expr } in
   let items = mapper.structure mapper items in
-  items, max 1 !cases
+  items, max 1 !cases, 0
 
 (* ------------------------------------------------------------------------------------- what tests see of the answer *)
 
@@ -230,14 +235,64 @@ let module_alias name target =
   let body = Ast_helper.Mod.ident ~loc (lid (Longident.Lident target)) in
   Ast_helper.Str.module_ ~loc (Ast_helper.Mb.mk ~loc (Location.mkloc (Some name) loc) body)
 
-let open_module name =
-  let target = Ast_helper.Mod.ident ~loc (lid (Longident.Lident name)) in
-  Ast_helper.Str.open_ ~loc (Ast_helper.Opn.mk ~loc ~override:Override target)
+(* opened, so that tests may have a module of the same name *)
+let open_ target = Ast_helper.Str.open_ ~loc (Ast_helper.Opn.mk ~loc ~override:Override target)
+let open_module name = open_ (Ast_helper.Mod.ident ~loc (lid (Longident.Lident name)))
 
-let opens name it =
-  match it.pstr_desc with
-  | Pstr_open { popen_expr = { pmod_desc = Pmod_ident { txt = Lident n; _ }; _ }; _ } -> n = name
-  | _ -> false
+(* the answer's module and the names that tests give it: [module S = Solution] *)
+let names_of_answer answer items =
+  let names = ref (Names.singleton answer) in
+  let add (name : string option Location.loc) m =
+    match name.txt, m.pmod_desc with
+    | Some name, Pmod_ident { txt = Lident target; _ } when Names.mem target !names -> names := Names.add name !names
+    | _ -> ()
+  in
+  let default = Ast_iterator.default_iterator in
+  let module_binding self b = add b.pmb_name b.pmb_expr; default.module_binding self b in
+  let expr self e =
+    (match e.pexp_desc with Pexp_letmodule (name, m, _) -> add name m | _ -> ());
+    default.expr self e in
+  let iterator = { default with module_binding; expr } in
+  iterator.structure iterator items;
+  !names
+
+let is_answer names m = match m.pmod_desc with Pmod_ident { txt = Lident n; _ } -> Names.mem n names | _ -> false
+
+(* Whether the tests take all names of the answer for their own, by [open], [include] or [Solution.(...)]. *)
+let opens names items =
+  let found = ref false in
+  let default = Ast_iterator.default_iterator in
+  let open_declaration self (o : open_declaration) =
+    if is_answer names o.popen_expr then found := true;
+    default.open_declaration self o in
+  let include_declaration self (i : include_declaration) =
+    if is_answer names i.pincl_mod then found := true;
+    default.include_declaration self i in
+  let pat self p =
+    (match p.ppat_desc with Ppat_open ({ txt = Lident n; _ }, _) when Names.mem n names -> found := true | _ -> ());
+    default.pat self p in
+  let iterator = { default with open_declaration; include_declaration; pat } in
+  iterator.structure iterator items;
+  !found
+
+(* The tests without the places where they open the answer, which is open before all of them. *)
+let unopened names items =
+  let default = Ast_mapper.default_mapper in
+  let rec expr self e =
+    match e.pexp_desc with
+    | Pexp_open (o, body) when is_answer names o.popen_expr -> expr self body
+    | _ -> default.expr self e in
+  let rec pat self p =
+    match p.ppat_desc with
+    | Ppat_open ({ txt = Lident n; _ }, inner) when Names.mem n names -> pat self inner
+    | _ -> default.pat self p in
+  let opened it =
+    match it.pstr_desc with Pstr_open { popen_expr; _ } -> is_answer names popen_expr | _ -> false in
+  let structure self items = default.structure self (List.filter (fun it -> not (opened it)) items) in
+  let included it =
+    match it.pstr_desc with Pstr_include { pincl_mod; _ } -> is_answer names pincl_mod | _ -> false in
+  let mapper = { default with expr; pat; structure } in
+  mapper.structure mapper (List.filter (fun it -> not (included it)) items)
 
 (* Without a declared interface the answer is opened before everything else, so that whatever else has a name wins;
    modules that the tests name are bound again, as only the answer's own may come from the answer. *)
@@ -247,9 +302,9 @@ let open_answer_first ~answer ~secret ~known items =
   let others = Names.elements (Names.add "Stdlib" others) in
   List.map (fun name -> module_alias (kept name) name) others
   @ [ open_module answer ]
-  @ List.map (fun name -> module_alias name (kept name)) others
+  @ [ open_ (Ast_helper.Mod.structure ~loc (List.map (fun name -> module_alias name (kept name)) others)) ]
   @ [ open_module "Stdlib" ]
-  @ List.filter (fun it -> not (opens answer it)) items
+  @ unopened (names_of_answer answer items) items
 
 (* -------------------------------------------------------------------------------- tests of tasks without a signature *)
 
@@ -281,17 +336,29 @@ let mentions items =
   let own (n : string Location.loc) = m.own <- Names.add n.txt m.own in
   let default = Ast_iterator.default_iterator in
   let expr self e =
-    (match e.pexp_desc with Pexp_ident l | Pexp_construct (l, _) -> name l.txt | _ -> ());
+    (match e.pexp_desc with
+     | Pexp_ident l | Pexp_construct (l, _) -> name l.txt
+     | Pexp_letmodule ({ txt = Some n; loc }, _, _) -> own (Location.mkloc n loc)
+     | _ -> ());
     default.expr self e in
   let pat self p =
-    (match p.ppat_desc with Ppat_var n | Ppat_alias (_, n) -> own n | Ppat_construct (l, _) -> name l.txt | _ -> ());
+    (match p.ppat_desc with
+     | Ppat_var n | Ppat_alias (_, n) -> own n
+     | Ppat_unpack { txt = Some n; loc } -> own (Location.mkloc n loc)
+     | Ppat_construct (l, _) -> name l.txt
+     | _ -> ());
     default.pat self p in
   let constructor_declaration self c = own c.pcd_name; default.constructor_declaration self c in
   let extension_constructor self c = own c.pext_name; default.extension_constructor self c in
   let module_binding self b =
     Option.iter (fun n -> own { b.pmb_name with txt = n }) b.pmb_name.txt;
     default.module_binding self b in
-  let module_expr self x = (match x.pmod_desc with Pmod_ident l -> m.opened <- l.txt :: m.opened | _ -> ()); default.module_expr self x in
+  let module_expr self x =
+    (match x.pmod_desc with
+     | Pmod_ident l -> m.opened <- l.txt :: m.opened
+     | Pmod_functor (Named ({ txt = Some n; loc }, _), _) -> own (Location.mkloc n loc)
+     | _ -> ());
+    default.module_expr self x in
   let iterator = { default with expr; pat; constructor_declaration; extension_constructor; module_binding; module_expr } in
   iterator.structure iterator items;
   m
@@ -308,14 +375,100 @@ let refuse_what_judges_the_library ~answer ~library items =
      raise (Broken (Printf.sprintf
        "the tests use %s of the standard library, which an answer may define, too: declare a signature, or write Stdlib.%s" n n))
    | None -> ());
-  let opened = List.filter (( <> ) (Longident.Lident answer)) m.opened in
+  let aliases = names_of_answer answer items in
+  let is_answer = function Longident.Lident n -> Names.mem n aliases | _ -> false in
+  let opened = List.filter (fun path -> not (is_answer path)) m.opened in
   let defined n = library.defined (Lident n) || List.exists (fun path -> library.defined (Ldot (path, n))) opened in
   let of_answer n = not (theirs n || defined n) in
   let root n = n = answer || not (theirs n || library.known n) in
   if not (Names.exists of_answer m.names || Names.exists root (module_roots items)) then
     raise (Broken "the tests use nothing of the answer")
 
-let finish harness = Ast_helper.Str.eval ~loc (apply harness "finish" [ Ast_helper.Exp.construct ~loc (lid (Longident.Lident "()")) None ])
+(* What the tests need of the answer, as far as their text tells: constructors of types are found under their own names. *)
+let needed ~answer ~library items =
+  let m = mentions items in
+  let aliases = names_of_answer answer items in
+  let found = ref Names.empty in
+  let add name = found := Names.add name !found in
+  let qualified = function Longident.Ldot (Lident n, name) when Names.mem n aliases -> add name | _ -> () in
+  let passed = ref false (* as a module to a functor, or behind a signature *) and declared = ref Names.empty in
+  let default = Ast_iterator.default_iterator in
+  let expr self e =
+    (match e.pexp_desc with
+     | Pexp_ident l | Pexp_construct (l, _) -> qualified l.txt
+     | Pexp_pack m -> if is_answer aliases m then passed := true
+     | _ -> ());
+    default.expr self e in
+  let pat self p = (match p.ppat_desc with Ppat_construct (l, _) -> qualified l.txt | _ -> ()); default.pat self p in
+  let module_expr self x =
+    (match x.pmod_desc with
+     | Pmod_ident l -> qualified l.txt
+     | Pmod_apply (_, argument) -> if is_answer aliases argument then passed := true
+     | Pmod_constraint (inner, _) -> if is_answer aliases inner then passed := true
+     | _ -> ());
+    default.module_expr self x in
+  let signature_item self it =
+    (match it.psig_desc with Psig_value v -> declared := Names.add v.pval_name.txt !declared | _ -> ());
+    default.signature_item self it in
+  let iterator = { default with expr; pat; module_expr; signature_item } in
+  iterator.structure iterator items;
+  if !passed then found := Names.union !found (Names.diff !declared m.own);
+  let root path = Names.choose (module_roots [ Ast_helper.Str.open_ (Ast_helper.Opn.mk (Ast_helper.Mod.ident (lid path))) ]) in
+  let others = List.filter (fun path -> not (Names.mem (root path) aliases)) m.opened in
+  (* what is in modules of the tests' own is not known here, so unqualified names may be from there *)
+  if List.for_all (fun path -> library.known (root path)) others then begin
+    let defined n = library.defined (Lident n) || List.exists (fun path -> library.defined (Ldot (path, n))) others in
+    Names.iter (fun n -> if not (Names.mem n m.own || defined n) then add n) m.names
+  end;
+  Names.iter (fun n -> if not (Names.mem n aliases || Names.mem n m.own || library.known n) then add n) (module_roots items);
+  Names.elements !found
+
+(* ----------------------------------------------------------------------------------------- what an answer may not lend *)
+
+(* What decides in tests: with an [=] of its own, behind whatever [open], an answer would judge itself. *)
+let deciding =
+  Names.union kept
+    (Names.of_list [ "="; "<>"; "=="; "!="; "<"; ">"; "<="; ">="; "&&"; "||"; "&"; "or"; "compare"; "|>"; "@@" ])
+
+(* A name in typed tests that is the answer's, though it decides. [framework]: whether a name is the test framework's. *)
+let lent ~unit ~framework structure =
+  let found = ref None in
+  let expr self (e : Typedtree.expression) =
+    (match e.exp_desc with
+     | Texp_ident (_, { txt = Lident name; _ }, vd)
+       when (Names.mem name deciding || framework name) && Compiler.home vd = Some unit -> found := Some name
+     | _ -> ());
+    Tast_iterator.default_iterator.expr self e in
+  let iterator = { Tast_iterator.default_iterator with expr } in
+  iterator.structure iterator structure;
+  !found
+
+(* ------------------------------------------------------------------------------------------------------------ whole *)
+
+(* Tests have a generator of their own, however they name it. *)
+let own_random harness items =
+  let rec is_random = function
+    | Longident.Ldot (Lident "Stdlib", "Random") -> Longident.Lident "Random"
+    | Ldot (inner, name) -> Ldot (is_random inner, name)
+    | path -> path
+  in
+  let renamed (l : Longident.t Location.loc) = { l with txt = is_random l.txt } in
+  let default = Ast_mapper.default_mapper in
+  let expr self e =
+    match e.pexp_desc with
+    | Pexp_ident l -> { e with pexp_desc = Pexp_ident (renamed l) }
+    | _ -> default.expr self e in
+  let module_expr self m =
+    match m.pmod_desc with
+    | Pmod_ident l -> { m with pmod_desc = Pmod_ident (renamed l) }
+    | _ -> default.module_expr self m in
+  let mapper = { default with expr; module_expr } in
+  let items = mapper.structure mapper items in
+  if not (Names.mem "Random" (module_roots items)) then [], items
+  else
+    [ open_ (Ast_helper.Mod.ident ~loc (lid (Longident.Ldot (Lident harness, "Of_tests")))) ], items
+
+let finish harness steps = Ast_helper.Str.eval ~loc (apply harness "finish" [ number steps ])
 
 (* nothing uses what the tests define, so types that stay open in it are no mistake *)
 let hiding structure =
@@ -327,15 +480,16 @@ type framework = Assert | Ounit2
 
 (* [declared]: the task has a signature, so the answer's interface holds nothing but what was asked for. *)
 let rewrite ~framework ~answer ~secret ~declared ~library items =
-  let opened = framework = Assert || List.exists (opens answer) items in
+  let opened = framework = Assert || opens (names_of_answer answer items) items in
   if opened && not declared then refuse_what_judges_the_library ~answer ~library items;
   let harness = Printf.sprintf "Gradus_%s" secret in
-  let rewritten, total =
+  let random, items = own_random harness items in
+  let rewritten, total, steps =
     match framework with Assert -> count_asserts harness items | Ounit2 -> delay_cases items
   in
   let visible =
-    if declared then (if framework = Assert then open_module answer :: rewritten else rewritten)
-    else if opened then open_answer_first ~answer ~secret ~known:library.known rewritten
-    else rewritten
+    if declared then random @ if framework = Assert then open_module answer :: rewritten else rewritten
+    else if opened then open_answer_first ~answer ~secret ~known:library.known (random @ rewritten)
+    else random @ rewritten
   in
-  (module_alias harness "Gradus_harness" :: visible) @ [ finish harness ], total
+  (module_alias harness "Gradus_harness" :: visible) @ [ finish harness steps ], total

@@ -161,10 +161,13 @@ let rec errors_of env item exn left =
        let more, result = errors_of env item next (left - 1) in
        error :: List.filter (( <> ) error) more, result)
 
-let type_items env ~file declared structure =
+let type_items env ~unit declared structure =
+  let own = Forbidden.own_modules structure in
   let broken_item p item exn =
     let errors, repaired = errors_of p.env item exn (max_errors_per_item - 1) in
-    let p = { p with errors = List.rev_append errors p.errors; broken = bound item @ p.broken } in
+    let used = match repaired with Some (typed, _, _) -> Forbidden.as_typed ~unit typed | None -> [] in
+    let refused = p.refused @ Forbidden.mentioned ~own item @ used in
+    let p = { p with errors = List.rev_append errors p.errors; broken = bound item @ p.broken; refused } in
     let is_declared = List.exists (fun name -> List.mem_assoc name declared) (bound item) in
     let holed () = match Option.map (type_item p.env) (holed declared item) with r -> r | exception _ -> None in
     (* what was declared is believed; what was not keeps the types that the rest of the item gives it *)
@@ -175,20 +178,36 @@ let type_items env ~file declared structure =
   let step p item =
     match type_item p.env item with
     | typed, added, env ->
-      let refused = p.refused @ Forbidden.as_typed ~file typed in
+      let refused = p.refused @ Forbidden.as_typed ~unit typed in
       { p with env; signature = p.signature @ added; typed_items = p.typed_items + 1; refused }
     | exception exn -> broken_item p item exn
   in
   List.fold_left step { env; signature = []; typed_items = 0; broken = []; refused = []; errors = [] } structure
 
-(* [interface]: what the task declares, parsed and typed; [file]: where the answer's own names are from. *)
-let judge env ~file ~interface structure =
+(* Names that tests need, where the task declares none: the answer's own mistakes say why it lacks some. *)
+let check_needed ~broken (have : Types.signature) needed =
+  let names = function
+    | Types.Sig_type (_, d, _, _) -> Compiler.constructors d
+    | Sig_value (id, _, _) | Sig_typext (id, _, _, _) | Sig_module (id, _, _, _, _) | Sig_class (id, _, _, _) -> [ Ident.name id ]
+    | _ -> []
+  in
+  let defined = List.concat_map names have in
+  List.map (fun name -> if List.mem name defined && not (List.mem name broken) then Met else Unmet None) needed
+
+(* [interface]: what the task declares, parsed and typed; [unit]: the answer's own; [needed]: names of the answer that the
+   tests of a task without a signature need, asked for when the answer was typed. *)
+let judge env ~unit ~interface ~needed structure =
   let parsed, want = Option.value interface ~default:([], []) in
-  let written = Forbidden.as_written structure in
-  let p = type_items env ~file (declared_values parsed) structure in
-  let declarations = check_declarations p.env ~broken:p.broken p.signature want in
+  let p = type_items env ~unit (declared_values parsed) structure in
+  let declarations =
+    (* of an answer that types as a whole, the compiler of the tests says what they lack *)
+    if interface = None && p.errors = [] then []
+    else if interface = None then check_needed ~broken:p.broken p.signature (needed ())
+    else check_declarations p.env ~broken:p.broken p.signature want
+  in
   let met = List.length (List.filter (( = ) Met) declarations) in
   let unmet = List.filter_map (function Unmet d -> d | Met -> None) declarations in
+  let written = Forbidden.externals structure in
   let refused = written @ List.filter (fun r -> not (List.mem r written)) p.refused in
   let items = List.length structure in
   let total, typed =

@@ -40,7 +40,7 @@ let interface r env =
 (* the answer as a whole: its tree, what others may see of it, and how to get from one to the other *)
 let whole r env interface structure =
   let tree, signature, names, final_env = typed env structure in
-  if Forbidden.as_written structure <> [] || Forbidden.as_typed ~file:(file r) tree <> [] then raise Exit;
+  if Forbidden.externals structure <> [] || Forbidden.as_typed ~unit:(module_name r) tree <> [] then raise Exit;
   let seen =
     match interface with
     | Some (_, want) -> want
@@ -53,11 +53,18 @@ let whole r env interface structure =
 
 let compile_tests r env seen =
   Compiler.look_in (Wire.get r.sections "harness");
-  let structure, total = rewritten_tests r env in
+  let tests = parsed_tests r in
+  let names = needed_names r env tests in
+  let structure, total = rewritten_tests r env tests in
   let env = Env.add_module (Emit.unit_id r.answer) Mp_present (Mty_signature seen) env in
+  Compiler.set_unit "Gradus_tests";
   match typed env structure with
-  | tree, _, _, _ -> [ plan total; "code/tests", Emit.code_of "gradus_tests" tree Tcoerce_none ]
-  | exception exn when not r.declared -> [ plan total ~mismatch:(needed (Diagnostic.of_exn ~stage:"tests" exn).message) ]
+  | tree, _, _, _ ->
+    (match if r.declared then None else lent_name r env tree with
+     | Some name -> [ plan total ~mismatch:(lending name) ]
+     | None -> [ plan total; "code/tests", Emit.code_of "gradus_tests" tree Tcoerce_none ])
+  | exception exn when not r.declared ->
+    [ plan total ~mismatch:(needed (Diagnostic.of_exn ~stage:"tests" exn).message) ~types:(share_of_needed r env names) ]
   | exception _ -> raise Cold
 
 let compiled r env (tree, seen, coercion) =
@@ -67,7 +74,11 @@ let compiled r env (tree, seen, coercion) =
   facts :: ("code/answer", code) :: tests
 
 let judged r env interface structure exn =
-  let verdict = Typing.judge env ~file:(file r) ~interface structure in
+  (* the harness is looked for from here on, and nothing of this is run *)
+  let needed () =
+    if r.declared || Wire.find r.sections "tests" = None then []
+    else (Compiler.look_in (Wire.get r.sections "harness"); needed_names r env (parsed_tests r)) in
+  let verdict = Typing.judge env ~unit:(module_name r) ~interface ~needed structure in
   let diagnostics =
     if Typing.all_typed verdict then [ Diagnostic.of_exn ~stage:"compile" exn ] else verdict.diagnostics
   in
@@ -134,7 +145,8 @@ let serve ~view =
   Compmisc.init_path ();
   Compiler.set_unit "Solution";
   let env = Compmisc.initial_env () in
-  ignore (typed env (Typing.parse_implementation "warm_up.ml" warm_up));
+  let tree, _, _, _ = typed env (Typing.parse_implementation "warm_up.ml" warm_up) in
+  ignore (Forbidden.as_typed ~unit:"Solution" tree);
   Env.reset_required_globals ();
   Gc.compact ();
   (* no collection then runs in a child, which would copy the heap that it shares with us *)

@@ -39,8 +39,14 @@ let assert_raises ?msg expected f =
 let skip_if condition _message = if condition then raise Skipped
 let todo _message = raise Todo
 
+(* a difference with infinity is infinite, and so is the error that infinity allows *)
 let cmp_float ?(epsilon = 0.00001) a b =
-  abs_float (a -. b) <= epsilon *. abs_float a || abs_float (a -. b) <= epsilon *. abs_float b
+  match classify_float a, classify_float b with
+  | FP_infinite, FP_infinite -> a = b
+  | (FP_infinite | FP_nan), _ | _, (FP_infinite | FP_nan) -> false
+  | _ ->
+    let difference = abs_float (a -. b) in
+    difference <= epsilon *. abs_float a || difference <= epsilon *. abs_float b
 
 let bracket set_up tear_down ctxt =
   let fixture = set_up ctxt in

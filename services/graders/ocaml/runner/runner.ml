@@ -2,7 +2,7 @@
    A request is "<cpu ms> <memory MB> <secret> <length of answer> <length of tests>\n" and the two pieces of bytecode.
    In the child the answer is initialised first, while the tests are not loaded; nothing can be opened any more. *)
 
-external open_descriptor_out : int -> out_channel = "caml_ml_open_descriptor_out"
+external clear_new_memory : unit -> unit = "gradus_clear_new_memory"
 
 let load (code, relocations) =
   Symtable.patch_object code relocations;
@@ -11,11 +11,35 @@ let load (code, relocations) =
   let _, closure = Meta.reify_bytecode code [||] None in
   ignore (closure ())
 
-(* of the type that [load] takes, which is not the same in all versions of OCaml *)
-let code_of bytes = Marshal.from_string bytes 0
+(* Of the type that [load] takes, which is not the same in all versions of OCaml. The bytes are wiped: they are the tests. *)
+let code_of bytes =
+  let code = Marshal.from_bytes bytes 0 in
+  Bytes.fill bytes 0 (Bytes.length bytes) '\000';
+  code
 
-(* Not [stdin]: answers can name that one, and seek back in what it has buffered. *)
-let requests = Unix.in_channel_of_descr (Unix.dup Unix.stdin)
+(* Not [stdin]: answers can name that one, and seek back in what it has buffered. And no channel: its buffer, which nothing
+   wipes, would hold the tests while the answer runs. *)
+let requests = Unix.dup Unix.stdin
+
+let read_exactly length =
+  let bytes = Bytes.create length in
+  let rec go from =
+    if from < length then
+      match Unix.read requests bytes from (length - from) with
+      | 0 -> raise End_of_file
+      | n -> go (from + n)
+  in
+  go 0;
+  bytes
+
+let read_line () =
+  let b = Buffer.create 100 in
+  let rec go () =
+    match Bytes.get (read_exactly 1) 0 with
+    | '\n' -> Buffer.contents b
+    | c -> Buffer.add_char b c; go ()
+  in
+  go ()
 
 let null = Unix.openfile "/dev/null" [ O_RDWR ] 0
 
@@ -27,10 +51,10 @@ let child limits secret answer tests =
   Unix._exit 0
 
 let serve () =
-  let header = input_line requests in
+  let header = read_line () in
   Scanf.sscanf header "%d %d %s %d %d" (fun cpu_ms memory_mb secret answer_length tests_length ->
-      let answer = code_of (really_input_string requests answer_length) in
-      let tests = code_of (really_input_string requests tests_length) in
+      let answer = code_of (read_exactly answer_length) in
+      let tests = code_of (read_exactly tests_length) in
       let before = Confine.microseconds () in
       match Unix.fork () with
       | 0 -> child { cpu_ms; memory_mb } secret answer tests
@@ -43,6 +67,7 @@ let serve () =
 let () =
   if Unix.getpid () <> 1 then failwith "the runner runs as PID 1 of a box, nowhere else";
   ignore (Symtable.init_toplevel ());
+  clear_new_memory ();
   Gc.compact ();
   print_string "0 ready 0 0\n";
   flush stdout;

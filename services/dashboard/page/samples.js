@@ -1,0 +1,134 @@
+// Completions with what graders said of them, alone, side by side, and chosen from evaluations; and faults.
+import { el, table, list } from "./dom.js";
+import { highlighted } from "./code.js";
+import { difference } from "./diff.js";
+import { PARTS } from "./series.js";
+import { count, counted, number, signed } from "./words.js";
+
+const codeBlock = (attributes, ...parts) => el("pre", { dir: "ltr", ...attributes }, el("code", parts));
+
+export const promptBlock = (prompt, leftOut) =>
+  codeBlock({ class: "prompt" }, prompt + (leftOut ? ` […${count(leftOut)} more characters]` : ""));
+
+// `spans`: the text in pieces, with those marked that differ; `more`: what follows the rest.
+export function completion(sample, name, { kind = "", spans = null, source = "completions.jsonl", more = null } = {}) {
+  const { passed, components, flags } = sample;
+  const marked = spans?.map(([text, changed]) => (changed ? el("mark", text) : text));
+  return el(
+    "section",
+    { class: `completion ${kind} ${passed ? "passed" : "failed"}`, "aria-label": "Completion " + name },
+    verdict(sample, name),
+    reason(sample),
+    codeBlock({}, sample.completion ? (marked ?? highlighted(sample.completion)) : el("em", "an empty completion")),
+    sample.left_out > 0 && el("p.note", `${count(sample.left_out)} more characters are in ${source}`),
+    rewardParts(Object.entries(components)),
+    flags.length > 0 && list("ul.flags", flags, { "aria-label": "Flags" }),
+    furtherDiagnostics(sample),
+    more,
+  );
+}
+
+function verdict(sample, name) {
+  const text = sample.fault ? "faulted" : sample.passed ? "passed" : "stopped at " + sample.stage;
+  const facts = [
+    sample.fault ? "" : "reward " + number(sample.reward),
+    sample.advantage === null ? "" : "advantage " + signed(sample.advantage),
+    sample.tests ? `${sample.tests.passed} of ${sample.tests.total} tests` : "",
+    sample.cached ? "from the cache" : "",
+  ];
+  return el(
+    "h4.verdict",
+    el("span.name", name),
+    el(
+      "span.badge",
+      el("span", { "aria-hidden": "true" }, sample.passed ? "✓ " : "✗ "),
+      text + (sample.cut_off ? ", cut off at the limit" : ""),
+    ),
+    el("span.note", facts.filter(Boolean).join(" · ")),
+  );
+}
+
+const diagnosticLine = (one) => `${one.stage}${one.line === null ? "" : ", line " + one.line}: ${one.message}`;
+
+function reason(sample) {
+  if (sample.fault) return el("p.reason", `Not graded, ${sample.fault.kind}: ${sample.fault.message}`);
+  const [first] = sample.diagnostics;
+  return first && el("p.reason", diagnosticLine(first).split("\n").slice(0, 8).join("\n"));
+}
+
+function rewardParts(parts) {
+  const width = (value) => Math.min(100, Math.max(0, 100 * value)) + "%";
+  const style = (n) => PARTS[n % PARTS.length];
+  const bar = ([, value], n) => value > 0 && el("span", { class: "fill " + style(n), style: { width: width(value) } });
+  const key = (n) => el("span", { class: "key area " + style(n), "aria-hidden": "true" });
+  return (
+    parts.length > 0 && [
+      el("div.parts-rail", { "aria-hidden": "true" }, parts.map(bar)),
+      list(
+        "ul.legend",
+        parts.map(([name, value], n) => [key(n), `${name} ${number(value)}`]),
+        { "aria-label": "Parts of the reward" },
+      ),
+    ]
+  );
+}
+
+function furtherDiagnostics(sample) {
+  const rest = sample.diagnostics.slice(1);
+  const more = sample.more_diagnostics;
+  return (
+    rest.length + more > 0 &&
+    el(
+      "details",
+      el("summary", `${rest.length + more} more diagnostics`),
+      el(
+        "ul.diagnostics",
+        rest.map((one) => el("li", diagnosticLine(one))),
+        more > 0 && el("li", `and ${more} more`),
+      ),
+    )
+  );
+}
+
+// ------------------------------------------------------------------------------------------------ of evaluations
+
+export function exampleGroups(groups) {
+  return groups.map(({ title, tasks, cards }) =>
+    el(
+      "details.group",
+      { open: title !== "Right both times" },
+      el("summary", el("h3", title), el("span.note", `${counted(tasks, "task")}, ${cards.length} shown`)),
+      cards.map(exampleCard),
+    ),
+  );
+}
+
+function exampleCard({ task, prompt, prompt_left_out: leftOut, sides }) {
+  const texts = sides.map((side) => side.completion);
+  const spans = sides.length === 2 ? difference(...texts) : null;
+  return el(
+    "article.card",
+    el("h4", task),
+    promptBlock(prompt, leftOut),
+    el(
+      "div.sides",
+      sides.map((side, n) =>
+        completion(side, side.name, { spans: spans?.[n], source: `the completions of “${side.name}”` }),
+      ),
+    ),
+  );
+}
+
+export function faultsTable(faults) {
+  if (faults.length === 0) return null;
+  const steps = ({ first_step: first, last_step: last }) =>
+    first === null ? "" : first === last ? `, step ${count(first)}` : `, steps ${count(first)} to ${count(last)}`;
+  const caption = "Faults that say the same are counted together; the message is the first one's";
+  const rows = faults.map((one) => [
+    one.where + steps(one),
+    one.kind,
+    count(one.count),
+    el("span.message", one.message.split("\n").slice(0, 10).join("\n").slice(0, 600)),
+  ]);
+  return table(caption, ["where", "kind", "count", "message"], rows);
+}

@@ -1,0 +1,102 @@
+"""Reports: the page of a run, of an evaluation or of a comparison as one file, from the folders' files alone."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from gradus.errors import Misuse
+from services.dashboard.confined_files import ConfinedDirectory
+from services.dashboard.document import answer_key, escaped_json, standalone_page
+from services.dashboard.evaluations import MAX_FILE_BYTES, MODES, Evaluation, evaluation_of
+from services.dashboard.jsonl_tail import Json, parsed
+from services.dashboard.run import COMPARISONS, FollowedRun
+from services.dashboard.samples import samples_of
+from services.dashboard.views import detail_of, examples_of, summary_of
+
+Compare = Callable[[Path, Path], Sequence[Json]]
+"""From two files of figures to comparisons (`gradus/comparison@1`), one for each way of sampling that both have."""
+
+
+def write_report(out: Path, folders: Sequence[Path], compare: Compare | None = None) -> Path:
+    """Write the page of one folder, or of a comparison of two evaluations, at once or not at all; returns `out`.
+
+    The folders are those of runs and of `gradus eval`; of a comparison they may be files of figures. A run's
+    measurements before and after are compared too, and what was found stays beside a report in the run's folder, for
+    the dashboard. Files that are missing or torn are named on the page. Raises Misuse when there is no such folder.
+    """
+    data = report_data(out, folders, compare)
+    write_whole(out, standalone_page(data["title"], data))
+    return out
+
+
+def report_data(out: Path, folders: Sequence[Path], compare: Compare | None = None) -> Json:
+    """What the page is told: answers by address, where it starts, its title and when it was made."""
+    made = datetime.now(UTC).strftime("%d %B %Y, %H:%M UTC").lstrip("0")
+    if len(folders) == 2:
+        return {"made": made, **_comparison(folders, compare)}
+    [folder] = folders
+    if not folder.is_dir():
+        raise Misuse(f"{folder}: there is no such folder of a run or an evaluation")
+    run = read_run(folder)
+    sides = [one.file for one in run.evaluations.before_and_after() if one.file is not None]
+    if compare is not None and len(sides) == 2:
+        run.comparisons = list(compare(sides[0], sides[1]))
+        if out.resolve().parent == folder.resolve():
+            write_whole(folder / COMPARISONS, escaped_json({"comparisons": run.comparisons}) + "\n")
+    now = time.time()
+    answers = {
+        "/api/runs": {"now": now, "folder": "", "left_out": False, "runs": [summary_of(run, now)]},
+        answer_key("/api/run", id=run.id): detail_of(run, now),
+        answer_key("/api/samples", id=run.id): examples_of(run),
+    }
+    kind = "evaluation report" if run.is_evaluation else "training report"
+    return {"made": made, "start": ["run", run.id], "title": f"{run.id}: {kind}", "answers": answers}
+
+
+def read_run(folder: Path) -> FollowedRun:
+    """All of a folder that is not followed any further."""
+    run = FollowedRun(ConfinedDirectory(folder), folder, folder.resolve().name)
+    while run.look()[1]:
+        pass
+    return run
+
+
+def _comparison(paths: Sequence[Path], compare: Compare | None) -> Json:
+    sides = [_evaluation_at(path) for path in paths]
+    names = [one.name for one in sides]
+    if names[0] == names[1]:
+        names = [f"{names[0]} (before)", f"{names[1]} (after)"]
+        sides = [replace(one, name=name) for one, name in zip(sides, names, strict=True)]
+    files = [one.file for one in sides if one.file is not None]
+    comparisons = list(compare(files[0], files[1])) if compare is not None else []
+    modes = [str(one["mode"]) for one in comparisons] or MODES[::-1]
+    samples = samples_of(
+        ConfinedDirectory(Path(os.path.commonpath([file.resolve().parent for file in files]))), sides, modes
+    )
+    measured = [{**one.given, "name": one.name} for one in sides]
+    answers = {"/api/changes": {"measured": measured, "comparisons": comparisons, **samples}}
+    title = f"{names[0]} and {names[1]}"
+    return {"start": ["changes", title], "title": f"{title}: comparison", "answers": answers}
+
+
+def _evaluation_at(path: Path) -> Evaluation:
+    """Raises Misuse for what is no evaluation."""
+    file = (path / "results.json" if path.is_dir() else path).resolve()
+    name = file.parent.name if file.name == "results.json" else file.stem
+    found = evaluation_of(name, parsed(ConfinedDirectory(file.parent).read(file, MAX_FILE_BYTES) or b""), file)
+    if found is None:
+        raise Misuse(f"{file}: is no evaluation")
+    return found
+
+
+def write_whole(out: Path, text: str) -> None:
+    """Write a file at once or not at all."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    partial = out.with_name(out.name + ".partial")
+    partial.write_text(text, encoding="utf-8")
+    os.replace(partial, out)
