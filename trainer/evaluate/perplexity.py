@@ -19,7 +19,7 @@ from pydantic import Field
 from rich.console import Console
 
 from gradus.errors import Misuse
-from trainer.evaluate.intervals import Part, ratio_bootstrap
+from trainer.evaluate.intervals import Part, bootstrap, ratio
 from trainer.evaluate.store import is_chat, non_empty_rows, write_text
 
 DEFAULT_WINDOW = 2048
@@ -142,7 +142,7 @@ def perplexity_of(
         raise Misuse(f"{data}: holds no token that could be foreseen; a document needs two at least")
     nats = sum(one.nats for one in sums)
     several = sum(one.tokens > 0 for one in sums) > 1
-    ends = ratio_bootstrap([one.nats for one in sums], [one.tokens for one in sums]) if several else None
+    ends = bootstrap([one.nats for one in sums], [one.tokens for one in sums], statistic=ratio) if several else None
     return Perplexity(
         model=model,
         data=data,
