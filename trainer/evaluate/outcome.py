@@ -10,7 +10,7 @@ import os
 import platform
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -322,8 +322,15 @@ class Reason:
 
 def incomparable(before: Evaluation, after: Evaluation) -> Iterator[Reason]:
     """Reasons why a difference between the two may come from something else than the model."""
-    for text, is_fatal, value in DIFFERENCES:
-        first, last = value(before), value(after)
+    sides = [
+        ("different tasks, or differently worded", True, before.tasks_sha256, after.tasks_sha256),
+        ("different graders", True, before.graders, after.graders),
+        ("different rubrics", True, before.rubrics, after.rubrics),
+        ("different toolchains", False, before.toolchains, after.toolchains),
+        ("a different limit on new tokens", False, before.max_new_tokens, after.max_new_tokens),
+        ("different sampling", False, _sampling(before), _sampling(after)),
+    ]
+    for text, is_fatal, first, last in sides:
         if first != last and () not in (first, last):
             yield Reason(text, is_fatal)
 
@@ -333,14 +340,3 @@ def _sampling(evaluation: Evaluation) -> tuple[tuple[str, float, int, int], ...]
         (found.mode, found.temperature, found.samples, found.turns.asked if found.turns else 1)
         for found in evaluation.measurements
     )
-
-
-DIFFERENCES: tuple[tuple[str, bool, Callable[[Evaluation], Any]], ...] = (
-    ("different tasks, or differently worded", True, lambda one: one.tasks_sha256),
-    ("different graders", True, lambda one: one.graders),
-    ("different rubrics", True, lambda one: one.rubrics),
-    ("different toolchains", False, lambda one: one.toolchains),
-    ("a different limit on new tokens", False, lambda one: one.max_new_tokens),
-    ("different sampling", False, _sampling),
-)
-"""What a difference may come from besides the model, and whether it forbids the comparison."""
