@@ -20,6 +20,7 @@ import json
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -90,18 +91,22 @@ def opened(path: Path, plan: Plan, *, fresh: bool = False) -> Iterator[Completio
     `completions.jsonl`. Raises Misuse for another plan, a damaged file, and while another process writes there.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = plan_path(path)
-    with _locked(path):
+    beside = path.with_name("plan.json" if path.name == "completions.jsonl" else path.name + ".plan.json")
+    with path.with_name(f".{path.name}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise Misuse(f"{path}: another process is writing here; choose another --out") from None
         if fresh:
-            _set_aside(path, beside)
+            previous = lambda file, number: file.with_name(f"{file.name}.previous-{number}")  # noqa: E731
+            free = next(n for n in count(1) if not any(previous(file, n).exists() for file in (path, beside)))
+            for file in (path, beside):
+                if file.exists():
+                    file.rename(previous(file, free))
         _agree(beside, plan, path)
         records = _read(path)
         with path.open("ab") as handle:
             yield Completions(path, handle, records)
-
-
-def plan_path(path: Path) -> Path:
-    return path.with_name("plan.json" if path.name == "completions.jsonl" else path.name + ".plan.json")
 
 
 def write_lines(path: Path, records: Iterable[Record]) -> None:
@@ -119,25 +124,6 @@ def write_lines(path: Path, records: Iterable[Record]) -> None:
 def _line(record: Record) -> bytes:
     text = json.dumps(finite(record), ensure_ascii=False, allow_nan=False) + "\n"
     return text.encode("utf-8", "backslashreplace")
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.with_name(f".{path.name}.lock").open("w") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise Misuse(f"{path}: another process is writing here; choose another --out") from None
-        yield
-
-
-def _set_aside(*files: Path) -> None:
-    there = [file for file in files if file.exists()]
-    number = 1
-    while any(file.with_name(f"{file.name}.previous-{number}").exists() for file in files):
-        number += 1
-    for file in there:
-        file.rename(file.with_name(f"{file.name}.previous-{number}"))
 
 
 def _agree(beside: Path, plan: Plan, path: Path) -> None:
@@ -169,21 +155,16 @@ def _read(path: Path) -> dict[Key, Record]:
         os.truncate(path, whole)
     records: dict[Key, Record] = {}
     for number, line in enumerate(data[:whole].split(b"\n"), start=1):
-        if line.strip():
-            record = _parsed(line, f"{path}:{number}")
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+            if record["status"] not in STATUSES or not isinstance(record["completion"], str):
+                raise ValueError("no such status")
             records[key_of(record)] = record
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise Misuse(f"{path}:{number}: is no completion of ours; use --fresh, or another --out") from None
     return records
-
-
-def _parsed(line: bytes, where: str) -> Record:
-    try:
-        value: Any = json.loads(line)
-        key_of(value)
-        if value["status"] not in STATUSES or not isinstance(value["completion"], str):
-            raise ValueError("no such status")
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise Misuse(f"{where}: is no completion of ours; use --fresh, or another --out") from None
-    return dict(value)
 
 
 STATUSES = frozenset({"written", "graded", "faulted", "generation_error"})
