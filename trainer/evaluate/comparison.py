@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from pydantic import Field
 from rich.console import Console
@@ -351,7 +351,7 @@ def main(
     found = compare(
         first.evaluation,
         last.evaluation,
-        mode=cast(Mode | None, mode),
+        mode=mode,
         anyway=anyway,
         records=(first.records(), last.records()),
         seed=seed,

@@ -260,14 +260,16 @@ def _written(body: bytes, latency_s: float, attempts: int) -> Written:
         why = f"an answer that is no completion ({type(error).__name__}: {error}): {_detail(body)}"
         raise _Failed(ErrorKind.GARBAGE, why[: 2 * SHOWN_CHARS], again=True) from None
     reason = _field(choice, "finish_reason", str)
-    counts = (_field(said.get("usage"), name, int) for name in ("prompt_tokens", "completion_tokens"))
+    counts = [_field(said.get("usage"), name, int) for name in ("prompt_tokens", "completion_tokens")]
+    known = [count if count is not None and 0 <= count < 10**9 else None for count in counts]
     calls = (_field(choice.get("message"), "tool_calls", list) or [])[:MAX_CALLS]
     functions = [_field(call, "function", dict) for call in calls]
     names = [_field(function, "name", str) for function in functions]
     return Written(
-        text,
-        reason[:40] if reason else None,
-        *(count if count is not None and 0 <= count < 10**9 else None for count in counts),
+        text=text,
+        finish_reason=reason[:40] if reason is not None else None,
+        prompt_tokens=known[0],
+        completion_tokens=known[1],
         latency_s=latency_s,
         attempts=attempts,
         tool_calls=tuple(

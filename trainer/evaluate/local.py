@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,7 +135,14 @@ def draw(
     if temperature > 0:
         how = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": top_p}
     drawn: dict[int, Drawn] = {}
-    with _measuring(model), _seeded(seed, model.device), torch.no_grad():
+    was_training = model.training
+    model.eval()
+    with (
+        torch.random.fork_rng([model.device] if model.device.type == "cuda" else [], seed is not None),
+        torch.no_grad(),
+    ):
+        if seed is not None:
+            torch.manual_seed(seed)
         for start in range(0, len(order), batch_size):
             chosen = order[start : start + batch_size]
             width = max(len(ids_P[n]) for n in chosen)
@@ -147,6 +153,7 @@ def draw(
                 attention_mask=torch.tensor(mask_B, device=model.device),
                 max_new_tokens=max_new_tokens,
                 pad_token_id=pad,
+                use_cache=True,
                 **how,
             )
             for n, row in zip(chosen, output[:, width:].tolist(), strict=True):
@@ -154,6 +161,7 @@ def draw(
                 length = next((place for place, token in enumerate(row, start=1) if token in ends), len(row))
                 text = tokenizer.decode(row[:length], skip_special_tokens=not keep_special)
                 drawn[n] = Drawn(text, len(ids_P[n]), length, bool(row) and row[length - 1] in ends)
+    model.train(was_training)
     return [drawn[n] for n in range(len(prompts))]
 
 
@@ -162,26 +170,3 @@ def ends_of(model: Any, tokenizer: Any) -> frozenset[int]:
     given = model.generation_config.eos_token_id
     given = tokenizer.eos_token_id if given is None else given
     return frozenset(given if isinstance(given, list) else [] if given is None else [given])
-
-
-@contextmanager
-def _measuring(model: Any) -> Iterator[None]:
-    """Evaluation mode with the key-value cache on, both put back afterwards."""
-    training, cache = model.training, model.config.use_cache
-    model.eval()
-    model.config.use_cache = True
-    try:
-        yield
-    finally:
-        model.config.use_cache = cache
-        model.train(training)
-
-
-@contextmanager
-def _seeded(seed: int | None, device: torch.device) -> Iterator[None]:
-    if seed is None:
-        yield
-        return
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
-        yield

@@ -10,7 +10,7 @@ import os
 import platform
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -183,7 +183,7 @@ def measurement_of(
     )
 
 
-def _problem(group: Sequence[Record], stages: Sequence[str]) -> ProblemFigures:
+def _problem(group: Sequence[Mapping[str, Any]], stages: Sequence[str]) -> ProblemFigures:
     verdicts = [record for record in group if is_judged(record)]
     middle = typical_of(verdicts, stages)
     return ProblemFigures(

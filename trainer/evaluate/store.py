@@ -98,11 +98,13 @@ def opened(path: Path, plan: Plan, *, fresh: bool = False) -> Iterator[Completio
         except OSError:
             raise Misuse(f"{path}: another process is writing here; choose another --out") from None
         if fresh:
-            previous = lambda file, number: file.with_name(f"{file.name}.previous-{number}")  # noqa: E731
-            free = next(n for n in count(1) if not any(previous(file, n).exists() for file in (path, beside)))
-            for file in (path, beside):
+            for number in count(1):
+                aside = [(file, file.with_name(f"{file.name}.previous-{number}")) for file in (path, beside)]
+                if not any(free.exists() for _, free in aside):
+                    break
+            for file, free in aside:
                 if file.exists():
-                    file.rename(previous(file, free))
+                    file.rename(free)
         _agree(beside, plan, path)
         records = _read(path)
         with path.open("ab") as handle:
@@ -137,10 +139,15 @@ def _agree(beside: Path, plan: Plan, path: Path) -> None:
         earlier = Plan.model_validate_json(beside.read_bytes())
     except ValidationError as error:
         raise Misuse(f"{beside}: is no plan that this version can read ({explain(error)}); use --fresh") from None
-    changed = "; ".join(earlier.differences(plan))
+    changed = []
+    for name in Plan.model_fields:
+        was, now = getattr(earlier, name), getattr(plan, name)
+        if was != now:
+            texts = [text if len(text := repr(value)) <= 80 else text[:77] + "..." for value in (was, now)]
+            changed.append(f"{name} was {texts[0]} and is now {texts[1]}")
     if changed:
         raise Misuse(
-            f"{path}: holds completions of another plan: {changed}. "
+            f"{path}: holds completions of another plan: {'; '.join(changed)}. "
             "Ask as before to go on, or use --fresh, or another --out"
         )
 
