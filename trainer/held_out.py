@@ -19,21 +19,9 @@ from trainer.config import TrainConfig
 from trainer.data import Tasks
 from trainer.evaluate.collect import collect
 from trainer.evaluate.judging import ServiceJudge
-from trainer.evaluate.local import LocalModel, ends_of, why_too_long
+from trainer.evaluate.local import Drawn, LocalModel, ends_of, written_batch
 from trainer.evaluate.outcome import Evaluation, evaluation_of, figures_path, write_outcome
-from trainer.evaluate.plan import (
-    Ask,
-    ErrorKind,
-    Key,
-    Outcome,
-    Plan,
-    Source,
-    Unwritten,
-    Written,
-    batches_of,
-    make_plan,
-    problems_of,
-)
+from trainer.evaluate.plan import Ask, Key, Outcome, Plan, Source, batches_of, make_plan, problems_of
 from trainer.evaluate.store import Completions
 from trainer.judges import client_of
 from trainer.prompts import token_ids
@@ -137,35 +125,23 @@ class GenerationServer:
         if self._served is not None:
             self._served.on_group = lambda index, group: None  # these are no completions of a training step
         room = (self._client.get_server_info().get("model_config") or {}).get("max_model_len")
+        least = self._plan.max_new_tokens
         for batch in batches_of([ask for ask in asks if ask.key in wanted], self._batch_size):
-            prompts = [token_ids(self._tokenizer, ask.prompt) for ask in batch]
-            refused = [why_too_long(len(ids) + self._plan.max_new_tokens - 1, room) for ids in prompts]
-            started = time.monotonic()
-            completions = await asyncio.to_thread(
-                self._completions, [ids for ids, why in zip(prompts, refused, strict=True) if not why], batch[0]
-            )
-            took_s, drawn = time.monotonic() - started, iter(completions)
-            for ask, ids, why in zip(batch, prompts, refused, strict=True):
-                if why:
-                    yield ask, Unwritten(ErrorKind.REFUSED, why)
-                    continue
-                made = next(drawn)
-                cut = len(made) >= self._plan.max_new_tokens and made[-1] not in self._ends
-                text = self._tokenizer.decode(made, skip_special_tokens=True)
-                yield ask, Written(text, "length" if cut else "stop", len(ids), len(made), took_s)
+            for found in await asyncio.to_thread(written_batch, batch, self._tokenizer, self._drawn, room, least):
+                yield found
         if self._served is not None:
             self._served.metrics.clear()
 
-    def _completions(self, prompts: list[list[int]], like: Ask) -> list[list[int]]:
-        """The tokens of one completion of each prompt, from the whole distribution."""
-        if not prompts:
-            return []
+    def _drawn(self, asks: Sequence[Ask], seed: int) -> list[Drawn]:
+        """One completion of each prompt, from the whole distribution; the server draws by a seed of its own."""
+        prompts, most = [token_ids(self._tokenizer, ask.prompt) for ask in asks], self._plan.max_new_tokens
         neutral = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
-        made = self._client.generate(
-            prompts, n=1, temperature=like.temperature, max_tokens=self._plan.max_new_tokens, **neutral
-        )
-        ids: list[list[int]] = made["completion_ids"]
-        return ids
+        made = self._client.generate(prompts, n=1, temperature=asks[0].temperature, max_tokens=most, **neutral)
+        texts = [self._tokenizer.decode(ids, skip_special_tokens=True) for ids in made["completion_ids"]]
+        return [
+            Drawn(text, len(prompt), len(ids), len(ids) < most or ids[-1] in self._ends)
+            for text, prompt, ids in zip(texts, prompts, made["completion_ids"], strict=True)
+        ]
 
 
 def _described(evaluation: Evaluation) -> str:

@@ -7,13 +7,14 @@ were never written are no answers, and are never used.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from gradus.errors import Misuse
-from trainer.evaluate.store import stored_rows, write_lines
+from trainer.evaluate.store import is_chat, stored_rows, write_lines
+from trainer.rewards import text_of
 
 Form = Literal["as asked", "text", "chat"]
 ROUNDING = 1e-9
@@ -82,26 +83,25 @@ def _pairs(answers: Sequence[Answer], choice: Choice) -> Iterator[tuple[Answer, 
     ranked = sorted(answers, key=lambda answer: (not answer.passed, -answer.reward))
     for place in range(min(choice.max_per_task, len(ranked) // 2)):
         best, worst = ranked[place], ranked[-1 - place]
-        wanted = best.passed and not worst.passed if choice.passed_against_failed else True
+        is_wanted = not choice.passed_against_failed or (best.passed and not worst.passed)
         margin = best.reward - worst.reward
-        if wanted and margin > ROUNDING and margin >= choice.min_margin - ROUNDING:
+        if is_wanted and margin > ROUNDING and margin >= choice.min_margin - ROUNDING:
             yield best, worst
 
 
 def _row(best: Answer, worst: Answer, form: Form) -> dict[str, Any]:
-    is_chat = isinstance(best.prompt, list) if form == "as asked" else form == "chat"
-    prompt, chosen, rejected = best.prompt, best.completion, worst.completion
-    row: dict[str, Any] = {"prompt": prompt, "chosen": chosen, "rejected": rejected}
-    if is_chat:
-        asked = prompt if isinstance(prompt, list) else [{"role": "user", "content": prompt}]
-        said = ([{"role": "assistant", "content": text}] for text in (chosen, rejected))
-        row = {"prompt": asked, **dict(zip(("chosen", "rejected"), said, strict=True))}
-    elif isinstance(prompt, list):
+    prompt, has_messages = best.prompt, isinstance(best.prompt, list)
+    texts: dict[str, Any] = {"chosen": best.completion, "rejected": worst.completion}
+    if form == "chat" or (form == "as asked" and has_messages):
+        prompt = prompt if has_messages else [{"role": "user", "content": prompt}]
+        texts = {name: [{"role": "assistant", "content": text}] for name, text in texts.items()}
+    elif has_messages:
         raise Misuse(
             f"{best.prompt_id}: its prompt is messages, which only a model's template makes a text of: use chat"
         )
     return {
-        **row,
+        "prompt": prompt,
+        **texts,
         "prompt_id": best.prompt_id,
         "chosen_reward": best.reward,
         "rejected_reward": worst.reward,
@@ -115,43 +115,28 @@ def _row(best: Answer, worst: Answer, form: Form) -> dict[str, Any]:
 
 
 def read_answers(paths: Sequence[Path], counts: Counts) -> Iterator[Answer]:
-    """The graded completions of evaluations' folders, run folders and files of completions. Raises Misuse."""
+    """The graded completions of evaluations' folders, run folders and files of completions.
+
+    Raises Misuse for a row that is no graded completion; one without a verdict is counted and left out.
+    """
     for path in paths:
-        file = path / "completions.jsonl" if path.is_dir() else path
-        for row in stored_rows(file):
+        for row in stored_rows(path / "completions.jsonl" if path.is_dir() else path):
             counts.read += 1
-            answer = _answer(row.values, row.where)
-            counts.unjudged += answer is None
-            if answer is not None:
-                yield answer
-
-
-def _answer(record: Mapping[str, Any], where: str) -> Answer | None:
-    """None for what has no verdict. Raises Misuse for what is no graded completion at all."""
-    prompt, completion = record.get("prompt"), _text(record.get("completion"))
-    if not _is_prompt(prompt) or completion is None or "reward" not in record:
-        raise Misuse(f"{where}: is no graded completion: it needs prompt, completion and reward")
-    reward, passed = record["reward"], record.get("passed")
-    if record.get("fault") is not None or reward is None:
-        return None
-    if isinstance(reward, bool) or not isinstance(reward, int | float):
-        raise Misuse(f"{where}: reward: is no number")
-    return Answer(str(record.get("prompt_id") or ""), prompt, completion, float(reward), passed is True)
-
-
-def _text(completion: Any) -> str | None:
-    """A completion that is one message is that message's text, as the trainer stores chats."""
-    if isinstance(completion, list) and all(isinstance(turn, Mapping) for turn in completion):
-        return "".join(str(turn.get("content") or "") for turn in completion)
-    return completion if isinstance(completion, str) else None
-
-
-def _is_prompt(prompt: Any) -> bool:
-    if isinstance(prompt, list):
-        return bool(prompt) and all(
-            isinstance(turn, Mapping) and isinstance(turn.get("content"), str) for turn in prompt
-        )
-    return isinstance(prompt, str) and bool(prompt)
+            record = row.values
+            prompt, completion = record.get("prompt"), record.get("completion")
+            if is_chat(completion):  # as the trainer stores chats
+                completion = text_of(completion)
+            is_prompt = bool(prompt) and (isinstance(prompt, str) or is_chat(prompt))
+            if not is_prompt or not isinstance(completion, str) or "reward" not in record:
+                raise Misuse(f"{row.where}: is no graded completion: it needs prompt, completion and reward")
+            reward = record["reward"]
+            if record.get("fault") is not None or reward is None:
+                counts.unjudged += 1
+                continue
+            if isinstance(reward, bool) or not isinstance(reward, int | float):
+                raise Misuse(f"{row.where}: reward: is no number")
+            prompt_id, is_passed = str(record.get("prompt_id") or ""), record.get("passed") is True
+            yield Answer(prompt_id, prompt, completion, float(reward), is_passed)
 
 
 # ------------------------------------------------------------------------------------------------- the command's part

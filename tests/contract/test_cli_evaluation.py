@@ -171,7 +171,7 @@ def test_the_key_comes_from_the_environment_alone(
     with OpenAiLike(solving(rows, 1)).serving() as like:
         common = ("sample", tasks, "--endpoint", like.url, "--limit", "1", "--out")
         assert gradus(*common, tmp_path / "a.jsonl").status == 0
-        assert gradus(*common, tmp_path / "b.jsonl", "--api-key-env", "MY_KEY").status == 0
+        assert gradus(*common, tmp_path / "b.jsonl", "--set", "api_key_env=MY_KEY").status == 0
         assert [headers.get("authorization") for _, _, headers in like.requests] == [None, "Bearer hush"]
     assert not any("hush" in file.read_text() for file in tmp_path.iterdir() if file.is_file())
 
@@ -195,7 +195,9 @@ def test_samples_are_written_for_rows_of_every_kind(gradus: Cli, tmp_path: Path)
     with OpenAiLike(lambda *_: refused(500)).serving() as like:
         again = gradus("sample", prompts, "--endpoint", like.url, "--samples", "2", "--out", out)
         assert (again.status, like.requests) == (0, [])
-        lost = gradus("sample", prompts, "--endpoint", like.url, "--attempts", "1", "--out", tmp_path / "lost.jsonl")
+        lost = gradus(
+            "sample", prompts, "--endpoint", like.url, "--set", "attempts=1", "--out", tmp_path / "lost.jsonl"
+        )
     assert lost.status == 3
     assert "2 of 2 completions were not written: 2 x server; the last: 500: no" in lost.err
 
@@ -208,7 +210,7 @@ def test_bad_prompts_are_named_and_nothing_is_asked(gradus: Cli, tmp_path: Path)
             ('{"prompt": 7}', "prompt: is missing"),
             ('{"messages": [{"role": "king", "content": "x"}]}', "prompt: is missing"),
             ('{"id": "a", "prompt": "x"}\n{"id": "a", "prompt": "y"}', "occurred before"),
-            ("", "at least one task"),
+            ("", "holds no rows"),
         ):
             (tmp_path / "p.jsonl").write_text(text)
             got = gradus("sample", tmp_path / "p.jsonl", "--endpoint", like.url, "--out", tmp_path / "out.jsonl")
@@ -223,10 +225,9 @@ def test_bad_prompts_are_named_and_nothing_is_asked(gradus: Cli, tmp_path: Path)
         (["eval", "tasks.jsonl"], "give MODEL and TASKS"),
         (["eval", "a", "b", "--model", "c"], "give MODEL and TASKS"),
         (["eval", "x.jsonl", "--endpoint", "not a url"], "is not an endpoint"),
-        (["eval", "x.jsonl", "--endpoint", "http://h/v1", "--body", "{"], "--body: is not JSON"),
-        (["eval", "x.jsonl", "--endpoint", "http://h/v1", "--body", "[1]"], "--body: is no JSON object"),
-        (["eval", "m", "--perplexity", "f.txt", "--endpoint", "http://h/v1"], "needs a local model"),
-        (["eval", "m", "x", "--perplexity", "f.txt"], "takes one model"),
+        (["eval", "x.jsonl", "--endpoint", "http://h/v1", "--set", "body={"], "--set: body: "),
+        (["eval", "x.jsonl", "--endpoint", "http://h/v1", "--set", "body=[1]"], "--set: body: "),
+        (["eval", "x.jsonl", "--endpoint", "http://h/v1", "--top-p", "0.9"], "No such option"),
         (["sample"], "give MODEL and PROMPTS"),
         (["compare", "nowhere", "nowhere"], "cannot be read"),
         (["compare", "nowhere", "nowhere", "--mode", "often"], "there are sampled and greedy"),

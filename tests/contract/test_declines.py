@@ -1,4 +1,4 @@
-"""Our asks, held to the real Rust compiler where they can be done, and `gradus eval --declines` from its entry."""
+"""Our asks, held to the real Rust compiler where they can be done, and `gradus eval-refusals` from its entry."""
 
 from __future__ import annotations
 
@@ -37,17 +37,11 @@ def test_what_can_be_done_can_be_done(rust_grader: RustGrader) -> None:
 def test_asks_are_answered_and_scored_from_the_command_line(gradus: Cli, tmp_path: Path) -> None:
     with OpenAiLike(lambda *_: "CANNOT: no.").serving() as like:
         out = tmp_path / "out"
-        asked = ("--endpoint", like.url, "--declines", ASKS, "--out", out, "--temperature", "0", "--limit", "10")
-        got = gradus("eval", *asked)
+        asked = ("--endpoint", like.url, ASKS, "--out", out, "--temperature", "0", "--limit", "10")
+        got = gradus("eval-refusals", *asked)
         assert (got.status, got.out.splitlines()[-1]) == (0, str(out / "declines.json")), got.err
         assert "accuracy: 50.0%" in got.out
-        for other in ("calls", "perplexity"):
-            both = gradus("eval", *asked, f"--{other}", ASKS)
-            assert both.status == 2
-            assert f"give one of --{other}, --declines" in both.err
         assert len(like.requests) == 10
-        again = gradus(
-            "eval-refusals", "--endpoint", like.url, ASKS, "--out", out, "--temperature", "0", "--limit", "10"
-        )
+        again = gradus("eval-refusals", *asked)
         assert (again.status, again.out) == (0, got.out), again.err
         assert len(like.requests) == 10

@@ -1,4 +1,4 @@
-"""`gradus eval --calls` from the command line, over trajectories that `gradus tasks trajectories` made just before."""
+"""`gradus eval-tools` from the command line, over trajectories that `gradus tasks trajectories` made just before."""
 
 from __future__ import annotations
 
@@ -46,6 +46,6 @@ def test_turns_of_real_trajectories_are_asked_for_and_scored(gradus: Cli, tmp_pa
 
 @pytest.mark.parametrize("given", [["a", "b"], ["a", "--model", "m"], []])
 def test_calls_take_one_model(gradus: Cli, tmp_path: Path, given: list[str]) -> None:
-    got = gradus("eval", *given, "--calls", tmp_path / "x.jsonl", "--out", tmp_path / "out")
+    got = gradus("eval-tools", *given, tmp_path / "x.jsonl", "--out", tmp_path / "out")
     assert got.status == 2
-    assert "--calls takes one model" in got.err
+    assert "give MODEL and FILE" in got.err

@@ -30,7 +30,7 @@ def test_two_wrong_answers_and_a_right_one_are_green_in_turn_three(gradus: Cli, 
 
     with OpenAiLike(answer).serving() as like:
         out = tmp_path / "out"
-        to = ("--grader", "ocaml", "--out", out, "--temperature", "0", "--turns", "4", "--slots", "1")
+        to = ("--grader", "ocaml", "--out", out, "--temperature", "0", "--turns", "4", "--set", "slots=1")
         got = gradus("eval", tasks, "--endpoint", like.url, *to)
         assert got.status == 0, got.err
         asked = [body["messages"] for _, body, _ in like.requests]

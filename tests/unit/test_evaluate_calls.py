@@ -16,8 +16,7 @@ from trainer.evaluate.calling import Calls, calls_of, cut_points, main
 from trainer.evaluate.endpoint import Server
 from trainer.evaluate.plan import Plan
 from trainer.evaluate.preparing import Asked
-from trainer.evaluate.tool_calls import Call, calls_in, declared, declared_in_harmony, fits, refuse_unread
-from trainer.evaluate.ungraded import Asking
+from trainer.evaluate.tool_calls import Call, calls_in, declared, declared_in_harmony
 from trainer.rewards import Record
 
 WELL = '<tool_call>\n{"name": "check", "arguments": {"code": "let f = 1"}}\n</tool_call>'
@@ -122,6 +121,13 @@ def test_calls_without_end_are_bounded() -> None:
 # ------------------------------------------------------------------------------------------------------------- schemas
 
 
+def told(schema: Any, value: Any) -> str | None:
+    """What is wrong with a call of a tool with that schema."""
+    tools = declared([{"function": {"name": "f", "parameters": schema}}])
+    (found,) = calls_in("", [{"name": "f", "arguments": json.dumps(value)}], tools)
+    return found.problem
+
+
 @pytest.mark.parametrize(
     ("schema", "value", "good"),
     [
@@ -135,16 +141,19 @@ def test_calls_without_end_are_bounded() -> None:
         ({"properties": {"a": {"enum": ["x", "y"]}}}, {"a": "z"}, False),
         ({"properties": {"a": {"const": "x"}}}, {"a": "x"}, True),
         ({"properties": {"a": {"type": "array", "items": {"type": "string"}}}}, {"a": ["x", 7]}, False),
+        ({"properties": {"a": {"type": "string"}}}, {"a": "\ud800 half"}, True),
+        ({"properties": {"a": {"pattern": "^(a+)+$"}}}, {"a": "a" * 50 + "b"}, False),
+        ({"properties": {"a": {"anyOf": [{"type": "null"}, {"minimum": 3}]}}}, {"a": 2}, False),
+        ({"$defs": {"n": {"type": "null"}}, "properties": {"a": {"$ref": "#/$defs/n"}}}, {"a": None}, True),
     ],
 )
 def test_arguments_fit_a_schema_or_do_not(schema: Json, value: Json, good: bool) -> None:
-    refuse_unread(schema)
-    assert fits(value, schema) is good
+    assert told(schema, value) == (None if good else "arguments")
 
 
 @pytest.mark.parametrize(
     "schema",
-    [7, {"anyOf": []}, {"$ref": "http://127.0.0.1/x"}, {"type": "text"}, {"pattern": "(a+)+"}, {"properties": []}]
+    [7, {"anyOf": []}, {"$ref": "http://127.0.0.1/x"}, {"type": "text"}, {"pattern": "("}, {"properties": []}]
     + [
         {"required": "a"},
         {"required": [[]]},
@@ -153,31 +162,36 @@ def test_arguments_fit_a_schema_or_do_not(schema: Json, value: Json, good: bool)
         {"type": [["string"]]},
     ],
 )
-def test_a_schema_that_would_not_be_checked_wholly_is_refused(schema: Any) -> None:
-    with pytest.raises(ValueError, match=r"is no|uses|has"):
-        refuse_unread(schema)
+def test_what_is_no_schema_is_refused(schema: Any) -> None:
+    with pytest.raises(ValueError, match="f: is no JSON schema"):
+        told(schema, {})
 
 
-def test_a_schema_without_end_is_refused() -> None:
+def test_arguments_deep_within_each_other_are_read_or_refused() -> None:
     schema: Json = {}
     for _ in range(500):
-        schema = {"items": schema}
-    with pytest.raises(ValueError, match="too deep"):
-        refuse_unread(schema)
+        schema = {"properties": {"a": schema}}
+    with pytest.raises(ValueError, match="Recursion limit"):
+        told(schema, {"a": 1})
+    tools = declared([{"name": "f"}])
+    for depth in (500, 5_000, 100_000):
+        (found,) = calls_in("", [{"name": "f", "arguments": '{"a":' * depth + "1" + "}" * depth}], tools)
+        assert found.problem in (None, "not JSON")
 
 
 def test_what_harmony_declares_is_read_from_the_prompt() -> None:
     prompt = next(harmony_turns(TRAJECTORY))["prompt"]
-    assert declared_in_harmony(prompt) == {
-        TOOL: {
-            "type": "object",
-            "properties": {"code": {"type": "string"}},
-            "required": ["code"],
-            "additionalProperties": False,
-        }
-    }
-    more = prompt.replace("code: string,", "code: string,\nhow?: number,\nwhere: string[],")
-    assert declared_in_harmony(more)[TOOL]["required"] == ["code", "where"]
+    ask = lambda given, value: calls_in("", [{"name": TOOL, "arguments": json.dumps(value)}], given)[0].problem  # noqa: E731
+    tools = declared_in_harmony(prompt)
+    assert set(tools) == {TOOL}
+    assert ask(tools, {"code": "x"}) is None
+    for wrong in ({}, {"code": 7}, {"code": "x", "how": 1}):
+        assert ask(tools, wrong) == "arguments"
+    more = declared_in_harmony(prompt.replace("code: string,", "code: string,\nhow?: number,\nwhere: string[],"))
+    assert ask(more, {"code": "x", "where": []}) is None
+    assert ask(more, {"code": "x", "where": ["a"], "how": 1.5}) is None
+    for wrong in ({"code": "x"}, {"where": []}, {"code": "x", "where": [7]}, {"code": "x", "where": [], "how": "a"}):
+        assert ask(more, wrong) == "arguments"
     with pytest.raises(ValueError, match="type is not read"):
         declared_in_harmony(prompt.replace("code: string,", "code: string | number,"))
     with pytest.raises(ValueError, match="declares no functions"):
@@ -204,7 +218,7 @@ def figures(tmp_path: Path, *completions: str | None) -> Calls:
     ]
     given: Json = {"model": "m", "asked_as": "chat", "served": True, "tasks": "d", "tasks_sha256": "x", "samples": 0}
     plan = Plan.model_validate(given | {"temperature": 0.0, "greedy": True, "max_new_tokens": 8})
-    return calls_of(records, points, Asking(plan, 1.0))
+    return calls_of(records, points, plan, 1.0)
 
 
 def test_the_figures_of_hand_made_turns_are_exactly_these(tmp_path: Path) -> None:
@@ -357,6 +371,8 @@ def test_a_model_here_is_told_its_tools_and_its_signs_are_kept(tmp_path: Path) -
     pad = tokenizer.pad_token or "<none>"
     assert all(one.text.count(pad) <= 1 for one in kept), "padding is no text"
     assert all(len(one.text) >= len(other.text) for one, other in zip(kept, plain, strict=True))
-    status = main(Asked(str(folder), temperature=0.0, max_new_tokens=4, limit=1), chats(tmp_path), tmp_path / "out")
+    status = main(
+        Asked(model=str(folder), temperature=0.0, max_new_tokens=4, limit=1), chats(tmp_path), tmp_path / "out"
+    )
     found = Calls.model_validate_json((tmp_path / "out/calls.json").read_text())
     assert (status, found.trajectories, found.turns) == (0, 1, 3)

@@ -24,7 +24,7 @@ from trainer.evaluate.endpoint import Server
 from trainer.evaluate.judging import ServiceJudge
 from trainer.evaluate.outcome import Evaluation, read_evaluation
 from trainer.evaluate.plan import problems_of
-from trainer.evaluate.preparing import Asked, AskSettings, config_beside, folder_name, plan_of, prompt_config
+from trainer.evaluate.preparing import Asked, config_beside, folder_name, plan_of, prompt_config
 from trainer.evaluate.report import write_report
 from trainer.evaluate.store import EvalFolder
 
@@ -270,7 +270,7 @@ def test_a_service_that_is_away_is_said_before_anything_is_asked(tasks: Path, tm
         ({"body": {"logit_bias": {"7": [float("nan")]}}}, "finite"),
         ({"body": {"n": 4, "stream": True}}, "n, stream: cannot be set here"),
         ({"template": "no place"}, "prompt"),
-        ({"asked_as": "text", "system": "Be brief."}, "system"),
+        ({"chat": False, "system": "Be brief."}, "system"),
         ({"like": Path("nowhere")}, "config.resolved.json"),
         ({"grader": "cobol"}, "there is no grader"),
     ],
@@ -345,7 +345,7 @@ def test_the_rubric_is_that_of_the_run(tasks: Path, tmp_path: Path, service: Ser
     config = TrainConfig.model_validate({**asked, "reward": reward})
     (tmp_path / "config.resolved.json").write_text(config.model_dump_json())
     with OpenAiLike(scripted).serving() as like:
-        run(like, tasks, tmp_path / "out", service, like=tmp_path, template="{prompt}", asked_as="chat")
+        run(like, tasks, tmp_path / "out", service, like=tmp_path, template="{prompt}", chat=True)
     assert json.loads((tmp_path / "out" / "plan.json").read_text())["rubric"] == "ocaml/graduated@1"
 
 
@@ -372,9 +372,9 @@ def test_the_prompt_is_the_one_of_the_run_that_the_model_lies_in(tmp_path: Path)
 def test_a_server_is_asked_by_chat_unless_told_otherwise() -> None:
     server = Server("http://h/v1")
     assert prompt_config(Asked(model="m", server=server), None).style == "chat"
-    assert prompt_config(Asked(model="m", server=server, asked_as="text"), None).style == "plain"
+    assert prompt_config(Asked(model="m", server=server, chat=False), None).style == "plain"
     assert prompt_config(Asked(model="m"), None).style == "plain"
-    told = prompt_config(Asked(model="m", asked_as="chat", system="Be brief.", template="Task: {prompt}"), None)
+    told = prompt_config(Asked(model="m", chat=True, system="Be brief.", template="Task: {prompt}"), None)
     problem = problems_of([Example(id="a", prompt="Add.", task=OcamlTask(tests="()"))], told)[0]
     assert problem.prompt == [
         {"role": "system", "content": "Be brief."},
@@ -391,17 +391,20 @@ def test_a_model_that_lies_in_no_run_has_no_config(tmp_path: Path) -> None:
 
 def test_settings_are_typed_and_named_where_they_are_wrong() -> None:
     given = ("top_p=0.9", "stop=END", "body={top_k: 20, seed: null}", "chat=false", "concurrency=3", "timeout_s=5")
-    asked = AskSettings.of(given, {"seed": 7, "system": None}).asked("m", "http://h/v1", samples=2)
-    assert (asked.top_p, asked.stop, asked.asked_as, asked.seed, asked.samples) == (0.9, ("END",), "text", 7, 2)
+    asked = Asked.of((*given, "seed=7"), "m", "http://h/v1", samples=2)
+    assert (asked.top_p, asked.stop, asked.chat, asked.seed, asked.samples) == (0.9, ("END",), False, 7, 2)
     assert asked.body == {"top_k": 20, "seed": None}
     assert asked.server == Server("http://h/v1", concurrency=3, timeout_s=5.0)
     for wrong, message in (
         ("tpo_p=1", "NAME is one of seed, top_p"),
         ("seed", "NAME=VALUE"),
         ("attempts=0", "attempts"),
+        ("body={", "body"),
+        ("body=[1]", "body"),
+        ("samples=2", "NAME is one of seed, top_p"),
     ):
         with pytest.raises(Misuse, match=message):
-            AskSettings.of((wrong,), {})
+            Asked.of((wrong,), "m", None)
 
 
 def test_two_tasks_of_one_name_and_none_at_all_are_refused() -> None:

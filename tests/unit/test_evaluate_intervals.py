@@ -16,13 +16,12 @@ from trainer.evaluate.intervals import (
     WILSON,
     WILSON_ALIKE,
     bootstrap,
-    discordance,
     mcnemar,
     mean_with_interval,
     paired_difference,
     pass_at_k,
     pass_rate,
-    ratio_bootstrap,
+    ratio,
     sign_flip,
     wilson,
 )
@@ -146,12 +145,6 @@ def test_a_uniform_change_still_has_width() -> None:
     assert change.low == pytest.approx(1 - 0.277533 * 2**0.5, abs=1e-5)
 
 
-def test_discordance_counts_the_four_kinds() -> None:
-    found = discordance([True, False, True, False, False], [True, True, False, False, True])
-    assert (found.both_passed, found.gained, found.lost, found.neither) == (1, 2, 1, 1)
-    assert found.p_value == 1.0
-
-
 # ------------------------------------------------------------------------------------------- against other programs
 
 
@@ -191,7 +184,7 @@ def test_bootstraps_agree_with_scipys() -> None:
     theirs = stats.bootstrap(
         (tops, bottoms), ratio, paired=True, method="percentile", n_resamples=10_000, rng=draw
     ).confidence_interval
-    assert ratio_bootstrap(list(tops), list(bottoms)) == pytest.approx((theirs.low, theirs.high), rel=0.02)
+    assert bootstrap(list(tops), list(bottoms), statistic=ratio) == pytest.approx((theirs.low, theirs.high), rel=0.02)
 
 
 def test_wilson_agrees_with_scipy() -> None:
@@ -203,4 +196,4 @@ def test_wilson_agrees_with_scipy() -> None:
 
 def test_a_ratio_needs_a_pair() -> None:
     with pytest.raises(ValueError, match="at least one problem"):
-        ratio_bootstrap([], [])
+        bootstrap([], [], statistic=ratio)

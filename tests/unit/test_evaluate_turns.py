@@ -265,7 +265,7 @@ def test_answers_of_one_turn_are_asked_for_at_the_same_time(tasks: Path, tmp_pat
 
 def test_a_text_is_continued_as_a_text(tasks: Path, tmp_path: Path, service: Service) -> None:
     answer = lambda text, body, before: "reward 1" if "has a mistake" in text else "reward 0.5"  # noqa: E731
-    status, like = run(answer, tasks, tmp_path / "out", service, asked_as="text", samples=1, greedy=False)
+    status, like = run(answer, tasks, tmp_path / "out", service, chat=False, samples=1, greedy=False)
     assert status == 0
     assert sorted(like.prompts())[1].startswith("(* a *)reward 0.5\n\nThis OCaml code has a mistake.")
 

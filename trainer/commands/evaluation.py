@@ -5,9 +5,8 @@ Each prints what a person reads, and last, on a line of its own, the path of the
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +17,7 @@ from gradus.errors import Misuse
 
 if TYPE_CHECKING:
     from trainer.evaluate.judging import Judge
-    from trainer.evaluate.preparing import AskSettings
+    from trainer.evaluate.preparing import Asked
 
 Endpoint = Annotated[str | None, typer.Option(help="A server that speaks OpenAI's protocol: http://host:8000/v1")]
 Model = Annotated[str | None, typer.Option(help="Folder or name; with --endpoint the server's name for it")]
@@ -44,14 +43,6 @@ GradedAt = Annotated[
 ]
 What = Annotated[list[str] | None, typer.Argument(metavar="[MODEL] FILE", show_default=False)]
 
-# Options of earlier versions, parsed for one release in place of --set.
-OldText = Annotated[str | None, typer.Option(hidden=True)]
-OldInt = Annotated[int | None, typer.Option(hidden=True)]
-OldFloat = Annotated[float | None, typer.Option(hidden=True)]
-OldPath = Annotated[Path | None, typer.Option(hidden=True)]
-OldTexts = Annotated[list[str] | None, typer.Option(hidden=True)]
-OldChat = Annotated[bool | None, typer.Option("--chat/--text", hidden=True)]
-
 
 def evaluate(
     what: Annotated[list[str] | None, typer.Argument(metavar="[MODEL] TASKS", show_default=False)] = None,
@@ -72,24 +63,6 @@ def evaluate(
     limit: Limit = None,
     fresh: Fresh = False,
     set_: Set = None,
-    seed: OldInt = None,
-    top_p: OldFloat = None,
-    stop: OldTexts = None,
-    body: OldText = None,
-    chat: OldChat = None,
-    system: OldText = None,
-    template: OldText = None,
-    api_key_env: OldText = None,
-    concurrency: OldInt = None,
-    timeout_s: OldFloat = None,
-    attempts: OldInt = None,
-    batch_size: OldInt = None,
-    config: OldPath = None,
-    slots: OldInt = None,
-    perplexity: OldPath = None,
-    calls: OldPath = None,
-    declines: OldPath = None,
-    window: OldInt = None,
 ) -> None:
     """Ask a model for completions of tasks, grade them, and write figures with confidence intervals and a report.
 
@@ -99,53 +72,13 @@ def evaluate(
     gradus eval runs/my/final configs/tasks/ocaml.jsonl --samples 4
     gradus eval configs/tasks/rust.jsonl --grader rust --endpoint http://localhost:8000/v1 --model Qwen/Qwen2.5-7B
     """
-    old: dict[str, Any] = {"seed": seed, "top_p": top_p, "stop": stop or None, "body": _fields(body), "chat": chat}
-    old |= {"system": system}
-    old |= {"template": template, "api_key_env": api_key_env, "concurrency": concurrency, "timeout_s": timeout_s}
-    old |= {"attempts": attempts, "batch_size": batch_size, "config": config, "slots": slots}
-    if instead := [
-        name for name, data in (("perplexity", perplexity), ("calls", calls), ("declines", declines)) if data
-    ]:
-        if len(instead) > 1:
-            raise Misuse(f"give one of {', '.join(f'--{name}' for name in instead)}: each is an evaluation of its own")
-        if perplexity is not None and endpoint is not None:
-            raise Misuse(
-                "--perplexity needs a local model: OpenAI's protocol has no prompt log-probabilities. "
-                "Pass MODEL in place of --endpoint"
-            )
-        if perplexity is not None:
-            if len(what or []) + (model is not None) != 1:
-                raise Misuse("--perplexity takes one model: gradus eval-perplexity MODEL FILE")
-            return eval_perplexity(model or (what or [""])[0], perplexity, out, window)
-        ask = eval_tools if calls is not None else eval_refusals
-        given = [*(what or []), str(calls or declines)]
-        if len(what or []) + (model is not None) > 1 or (not what and model is None and endpoint is None):
-            new = "eval-tools" if calls is not None else "eval-refusals"
-            raise Misuse(
-                f"--{instead[0]} takes one model: gradus {new} MODEL FILE, or gradus {new} FILE --endpoint URL"
-            )
-        settings = _settings(set_, old)
-        raise typer.Exit(
-            _ungraded(
-                ask.__name__,
-                given,
-                out,
-                settings,
-                model,
-                endpoint,
-                like,
-                temperature,
-                max_new_tokens,
-                limit,
-                fresh,
-                samples=samples,
-                turns=turns,
-            )
-        )
-    named, tasks = _model_and_file(what, model, endpoint, "TASKS")
-    settings = _settings(set_, old)
-    asked = settings.asked(
-        named,
+    from trainer.evaluate.command import main
+
+    asked, tasks = _asked(
+        what,
+        "TASKS",
+        set_,
+        model,
         endpoint,
         like=like,
         samples=samples,
@@ -156,11 +89,8 @@ def evaluate(
         limit=limit,
         fresh=fresh,
     )
-    from trainer.evaluate.command import main
-    from trainer.evaluate.preparing import folder_name
-
-    folder = out or Path("runs/eval") / folder_name(named or "endpoint", tasks)
-    raise typer.Exit(main(asked, tasks, grader, _judge(grader, url, settings.config, settings.slots), folder, rubric))
+    judge = _judge(grader, url, asked.config, asked.slots)
+    raise typer.Exit(main(asked, tasks, grader, judge, _folder(out, asked.model, tasks), rubric))
 
 
 def eval_perplexity(
@@ -177,9 +107,8 @@ def eval_perplexity(
     gradus eval-perplexity runs/my/final book.txt
     """
     from trainer.evaluate.perplexity import main
-    from trainer.evaluate.preparing import folder_name
 
-    raise typer.Exit(main(model, file, out or Path("runs/eval") / folder_name(model, file), window))
+    raise typer.Exit(main(model, file, _folder(out, model, file), window))
 
 
 def eval_tools(
@@ -200,10 +129,11 @@ def eval_tools(
     \b
     gradus eval-tools runs/my/final trajectories.jsonl --temperature 0
     """
-    settings = _settings(set_)
-    raise typer.Exit(
-        _ungraded("eval_tools", what, out, settings, model, endpoint, None, temperature, max_new_tokens, limit, fresh)
-    )
+    from trainer.evaluate.calling import main
+
+    options = {"temperature": temperature, "max_new_tokens": max_new_tokens, "limit": limit, "fresh": fresh}
+    asked, file = _asked(what, "FILE", set_, model, endpoint, **options)
+    raise typer.Exit(main(asked, file, _folder(out, asked.model, file)))
 
 
 def eval_refusals(
@@ -225,12 +155,11 @@ def eval_refusals(
     \b
     gradus eval-refusals runs/my/final configs/tasks/declines.jsonl
     """
-    settings = _settings(set_)
-    raise typer.Exit(
-        _ungraded(
-            "eval_refusals", what, out, settings, model, endpoint, like, temperature, max_new_tokens, limit, fresh
-        )
-    )
+    from trainer.evaluate.declining import main
+
+    options = {"temperature": temperature, "max_new_tokens": max_new_tokens, "limit": limit, "fresh": fresh}
+    asked, file = _asked(what, "FILE", set_, model, endpoint, like=like, **options)
+    raise typer.Exit(main(asked, file, _folder(out, asked.model, file)))
 
 
 def sample(
@@ -245,18 +174,6 @@ def sample(
     limit: Limit = None,
     fresh: Fresh = False,
     set_: Set = None,
-    seed: OldInt = None,
-    top_p: OldFloat = None,
-    stop: OldTexts = None,
-    body: OldText = None,
-    chat: OldChat = None,
-    system: OldText = None,
-    template: OldText = None,
-    api_key_env: OldText = None,
-    concurrency: OldInt = None,
-    timeout_s: OldFloat = None,
-    attempts: OldInt = None,
-    batch_size: OldInt = None,
 ) -> None:
     """Write completions of prompts to a file of JSON lines; rows need `prompt` or `messages`, and may have `id`.
 
@@ -265,13 +182,13 @@ def sample(
     \b
     gradus sample prompts.jsonl --endpoint http://localhost:8000/v1 --samples 8 --out completions.jsonl
     """
-    old: dict[str, Any] = {"seed": seed, "top_p": top_p, "stop": stop or None, "body": _fields(body), "chat": chat}
-    old |= {"system": system}
-    old |= {"template": template, "api_key_env": api_key_env, "concurrency": concurrency, "timeout_s": timeout_s}
-    old |= {"attempts": attempts, "batch_size": batch_size}
-    named, prompts = _model_and_file(what, model, endpoint, "PROMPTS")
-    asked = _settings(set_, old).asked(
-        named,
+    from trainer.evaluate.ungraded import main
+
+    asked, prompts = _asked(
+        what,
+        "PROMPTS",
+        set_,
+        model,
         endpoint,
         like=like,
         samples=samples,
@@ -281,9 +198,7 @@ def sample(
         limit=limit,
         fresh=fresh,
     )
-    from trainer.evaluate.ungraded import main
-
-    raise typer.Exit(main(asked, str(prompts), out))
+    raise typer.Exit(main(asked, prompts, out))
 
 
 def compare(
@@ -350,64 +265,28 @@ def pairs(
 # ------------------------------------------------------------------------------------------------------ what they share
 
 
-def _model_and_file(
-    given: Sequence[str] | None, model: str | None, endpoint: str | None, what: str
-) -> tuple[str | None, Path]:
-    """`[MODEL] FILE` and --model, one of which names the model; with an endpoint neither need."""
+def _asked(
+    given: Sequence[str] | None,
+    file: str,
+    set_: Sequence[str] | None,
+    model: str | None,
+    endpoint: str | None,
+    **options: Any,
+) -> tuple[Asked, Path]:
+    """How a model is asked, and the file: `[MODEL] FILE` or --model name the model; with an endpoint neither need."""
+    from trainer.evaluate.preparing import Asked
+
     words = given or []
     named = words[0] if len(words) == 2 else model
     if len(words) not in (1, 2) or (len(words) == 2 and model is not None) or (named is None and endpoint is None):
-        raise Misuse(f"give MODEL and {what}, or --model and {what}, or --endpoint and {what}")
-    return named, Path(words[-1])
+        raise Misuse(f"give MODEL and {file}, or --model and {file}, or --endpoint and {file}")
+    return Asked.of(set_ or (), named, endpoint, **options), Path(words[-1])
 
 
-def _settings(given: Sequence[str] | None, old: Mapping[str, Any] | None = None) -> AskSettings:
-    from trainer.evaluate.preparing import AskSettings
-
-    return AskSettings.of(given or (), old or {})
-
-
-def _fields(body: str | None) -> dict[str, Any] | None:
-    try:
-        value = json.loads(body) if body else None
-    except (ValueError, RecursionError) as error:
-        raise Misuse(f"--body: is not JSON: {error}") from None
-    if value is not None and not isinstance(value, dict):
-        raise Misuse('--body: is no JSON object such as {"top_k": 20}')
-    return value
-
-
-def _ungraded(
-    name: str,
-    what: Sequence[str] | None,
-    out: Path | None,
-    settings: AskSettings,
-    model: str | None,
-    endpoint: str | None,
-    like: Path | None,
-    temperature: float,
-    max_new_tokens: int,
-    limit: int | None,
-    fresh: bool,
-    **options: Any,
-) -> int:
-    """A measurement without a grader: `eval_tools` or `eval_refusals`."""
-    from trainer.evaluate import calling, declining
+def _folder(out: Path | None, model: str | None, file: Path) -> Path:
     from trainer.evaluate.preparing import folder_name
 
-    named, data = _model_and_file(what, model, endpoint, "FILE")
-    asked = settings.asked(
-        named,
-        endpoint,
-        like=like,
-        temperature=temperature,
-        max_new_tokens=max_new_tokens,
-        limit=limit,
-        fresh=fresh,
-        **options,
-    )
-    folder = out or Path("runs/eval") / folder_name(named or "endpoint", data)
-    return calling.main(asked, data, folder) if name == "eval_tools" else declining.main(asked, data, folder)
+    return out or Path("runs/eval") / folder_name(model or "endpoint", file)
 
 
 def _judge(grader: str, url: str | None, config: Path | None, slots: int | None) -> Judge:

@@ -8,42 +8,36 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from gradus.errors import Misuse
 from trainer.config import PromptConfig
-from trainer.evaluate.intervals import Part, Rate, ratio_over_tasks
-from trainer.evaluate.plan import Problem
+from trainer.evaluate.intervals import Rate, ratio_over_tasks
+from trainer.evaluate.plan import Plan, Problem
 from trainer.evaluate.preparing import Asked, with_model
-from trainer.evaluate.store import write_text
+from trainer.evaluate.store import is_chat
 from trainer.evaluate.tool_calls import Tools, calls_in, declared, declared_in_harmony
-from trainer.evaluate.ungraded import EXIT_UNWRITTEN, EXIT_WRITTEN, ROLES, Asking, asked_for, named_rows, unwritten_of
+from trainer.evaluate.ungraded import ROLES, UngradedFigures, asked_for, named_rows, told_on_terminal
 from trainer.rewards import Record
 
-SCHEMA: Literal["gradus/calls@1"] = "gradus/calls@1"
 NONE = "none"
 """Stands for a turn that calls nothing."""
 
 
-class Calls(Part):
+class Calls(UngradedFigures):
     """What came of asking for turns. Intervals are over trajectories, whose turns are alike."""
 
-    schema_: Literal["gradus/calls@1"] = Field(SCHEMA, alias="schema")
-    model: str
-    data: str
-    """Name of the file."""
-    data_sha256: str
+    schema_: Literal["gradus/calls@1"] = Field("gradus/calls@1", alias="schema")
     trajectories: int
     turns: int
-    """That were written; those below are in no share."""
-    unwritten: dict[str, int]
-    """Generation errors by kind."""
+    """That were written."""
     calls: int
     format: Rate | None
     """Share of the calls that are well formed; None where nothing was called at all."""
@@ -53,12 +47,6 @@ class Calls(Part):
     """Share of the turns whose first call is of the tool that the trajectory calls there, or which call none, as it."""
     selection_by: dict[str, Rate]
     """The same by the tool that is due, `none` where none is."""
-    temperature: float
-    seed: int
-    max_new_tokens: int
-    duration_s: float
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,62 +66,50 @@ def main(asked: Asked, data: Path, out: Path) -> int:
     The same call goes on where it was stopped. Returns 3 when turns were not written, else 0. Raises Misuse for rows
     that are no trajectories, and QueueFault when the model's server is away.
     """
+    started = time.monotonic()
     asked = asyncio.run(with_model(asked))
     points = list(cut_points(data, asked.limit, served=asked.server is not None))
     style: Literal["chat", "plain"] = "chat" if isinstance(points[0].problem.prompt, list) else "plain"
     problems = [point.problem for point in points]
-    asking, records = asked_for(
-        asked, data, problems, PromptConfig(style=style), out / "calls.jsonl", keep_special=True
-    )
-    found = calls_of(records, points, asking)
-    write_text(out / "calls.json", found.model_dump_json(by_alias=True, indent=1) + "\n")
-    for line in _said(found):
-        print(line)
-    print(out / "calls.json")
-    return EXIT_UNWRITTEN if found.unwritten else EXIT_WRITTEN
+    file = out / "calls.jsonl"
+    plan, records = asked_for(asked, data, problems, PromptConfig(style=style), file, keep_special=True)
+    found = calls_of(records, points, plan, time.monotonic() - started)
+    lines = [
+        f"{rate.text if rate else 'none'} of {of}: {what}"
+        for what, rate, of in (
+            ("calls are well formed", found.format, f"{found.calls} calls"),
+            ("turns call the tool that is due, or none as is due", found.selection, f"{found.turns} turns"),
+        )
+    ]
+    return told_on_terminal(found, lines, out / "calls.json")
 
 
-def _said(found: Calls) -> Iterator[str]:
-    for what, rate, of in (
-        ("calls are well formed", found.format, f"{found.calls} calls"),
-        ("turns call the tool that is due, or none as is due", found.selection, f"{found.turns} turns"),
-    ):
-        yield f"{rate.text if rate else 'none'} of {of}: {what}"
-
-
-# ------------------------------------------------------------------------------------------------------------ figures
-
-
-def calls_of(records: Sequence[Record], points: Sequence[CutPoint], asking: Asking) -> Calls:
+def calls_of(records: Sequence[Record], points: Sequence[CutPoint], plan: Plan, duration_s: float) -> Calls:
     """The figures of records, one for each cut point in their order."""
     written = [(one, point) for one, point in zip(records, points, strict=True) if one["status"] == "written"]
     found = [(point, calls_in(one["completion"], one.get("tool_calls"), point.tools)) for one, point in written]
     chosen = [(point, (calls[0].name or "?") if calls else NONE) for point, calls in found]
-    seed = asking.seed
+
+    def share(held: Sequence[tuple[CutPoint, Sequence[bool]]]) -> Rate | None:
+        sums: dict[str, Counter[bool]] = {}
+        for point, holds in held:
+            sums.setdefault(point.trajectory, Counter()).update(holds)
+        return ratio_over_tasks([one[True] for one in sums.values()], [one.total() for one in sums.values()], plan.seed)
+
     return Calls(
         trajectories=len({point.trajectory for point in points}),
         turns=len(written),
-        unwritten=unwritten_of(records),
         calls=sum(len(calls) for _, calls in found),
-        format=_share([(point, [call.problem is None for call in calls]) for point, calls in found], seed),
+        format=share([(point, [call.problem is None for call in calls]) for point, calls in found]),
         malformed=dict(Counter(call.problem for _, calls in found for call in calls if call.problem).most_common()),
-        selection=_share([(point, [point.due == name]) for point, name in chosen], seed),
+        selection=share([(point, [point.due == name]) for point, name in chosen]),
         selection_by={
             due: rate
             for due in sorted({point.due for point, _ in chosen})
-            if (rate := _share([(point, [due == name]) for point, name in chosen if point.due == due], seed))
+            if (rate := share([(point, [due == name]) for point, name in chosen if point.due == due]))
         },
-        **asking.told(),
+        **UngradedFigures.told(plan, records, duration_s),
     )
-
-
-def _share(held: Sequence[tuple[CutPoint, Sequence[bool]]], seed: int) -> Rate | None:
-    """The share of all that hold, with an interval over trajectories; None for nothing."""
-    sums: dict[str, tuple[int, int]] = {}
-    for point, holds in held:
-        those, total = sums.get(point.trajectory, (0, 0))
-        sums[point.trajectory] = those + sum(holds), total + len(holds)
-    return ratio_over_tasks([those for those, _ in sums.values()], [total for _, total in sums.values()], seed)
 
 
 # ---------------------------------------------------------------------------------------------------------- cut points
@@ -159,7 +135,7 @@ def cut_points(data: Path, limit: int | None, *, served: bool) -> Iterator[CutPo
 
 def _of_messages(name: str, values: Mapping[str, Any], served: bool) -> Iterator[CutPoint]:
     messages, tools = values["messages"], values.get("tools")
-    if not isinstance(messages, list) or not all(map(_is_message, messages)):
+    if not is_chat(messages, ROLES) or not all(_is_call(one) for turn in messages for one in _calls(turn)):
         raise ValueError("messages: are not messages with role and content")
     try:
         listed = json.loads(tools) if isinstance(tools, str) else tools
@@ -171,14 +147,12 @@ def _of_messages(name: str, values: Mapping[str, Any], served: bool) -> Iterator
     if not places:
         raise ValueError("messages: the assistant has no turn behind another one")
     for number, place in enumerate(places, start=1):
-        problem = Problem(f"{name}#{number}", said[:place], None, tools=listed)
-        yield CutPoint(problem, name, schemas, _due(messages[place]))
+        due = next((str(call["function"]["name"]) for call in _calls(messages[place])), NONE)
+        yield CutPoint(Problem(f"{name}#{number}", said[:place], None, tools=listed), name, schemas, due)
 
 
-def _is_message(turn: Any) -> bool:
-    if not isinstance(turn, dict) or turn.get("role") not in ROLES or not isinstance(turn.get("content"), str):
-        return False
-    return all(map(_is_call, turn.get("tool_calls") or ()))
+def _calls(turn: Mapping[str, Any]) -> Any:
+    return turn.get("tool_calls") or ()
 
 
 def _is_call(call: Any) -> bool:
@@ -187,19 +161,13 @@ def _is_call(call: Any) -> bool:
 
 
 def _as_served(turn: dict[str, Any]) -> dict[str, Any]:
-    calls = turn.get("tool_calls")
-    return {**turn, "tool_calls": [_with_text(call) for call in calls]} if calls else turn
-
-
-def _with_text(call: dict[str, Any]) -> dict[str, Any]:
-    function, arguments = call["function"], call["function"]["arguments"]
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    return {**call, "function": {**function, "arguments": text}}
-
-
-def _due(turn: Mapping[str, Any]) -> str:
-    calls = turn.get("tool_calls")
-    return str(calls[0]["function"]["name"]) if calls else NONE
+    """The turn with the arguments of its calls as texts."""
+    calls = []
+    for call in _calls(turn):
+        given = call["function"]["arguments"]
+        text = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+        calls.append({**call, "function": {**call["function"], "arguments": text}})
+    return {**turn, "tool_calls": calls} if calls else turn
 
 
 def _of_harmony(name: str, values: Mapping[str, Any]) -> Iterator[CutPoint]:

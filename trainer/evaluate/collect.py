@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -25,7 +25,7 @@ from gradus.extract import after_thinking
 from gradus.feedback import repair_turn, reply
 from gradus.validation import explain
 from trainer.evaluate.judging import Judge
-from trainer.evaluate.plan import Ask, Key, Outcome, Plan, Problem, Source, Written, asks_of, seed_of
+from trainer.evaluate.plan import Ask, Outcome, Plan, Problem, Source, Written, asks_of, seed_of
 from trainer.evaluate.store import Completions, key_of
 from trainer.evaluate.verdicts import is_judged, is_passed
 from trainer.prompts import Message, Prompt
@@ -60,14 +60,62 @@ async def gather(
 ) -> None:
     """The same for some asks of the plan; what comes is in `store`, which is not finished."""
     missing = {ask.key for ask in asks if _is_unwritten(ask, store.get(ask.key))}
-    written = [ask for ask in asks if ask.key not in missing]
-    unjudged: list[Ask] = []
-    if judge is not None and written:
-        grader = (await judge.info()).grader
-        unjudged = [ask for ask in written if not _is_judged(store.get(ask.key), grader)]
-    work = _Work(source, judge, plan, store, on_progress, len(asks), len(written))
-    work.graded = len(written) - len(unjudged)
-    await work.run(asks, missing, unjudged)
+    stored = [(ask, record) for ask in asks if ask.key not in missing and (record := store.get(ask.key))]
+    grader = (await judge.info()).grader if judge is not None and stored else None
+    queue: asyncio.Queue[Ask | None] = asyncio.Queue()
+    for ask, record in stored:
+        if judge is not None and (record["status"] != "graded" or record["grader"] != grader):
+            queue.put_nowait(ask)
+    counts = {"written": len(stored), "graded": len(stored) - queue.qsize()}
+    calls = judge.calls_at_once if judge is not None else 0
+
+    def count(what: str, number: int) -> None:
+        counts[what] += number
+        on_progress(what, counts[what], len(asks))
+
+    async def write() -> None:
+        if missing:
+            async for ask, outcome in source.write(asks, missing):
+                store.append([written_record(ask, outcome)])
+                count("written", 1)
+                if isinstance(outcome, Written):
+                    queue.put_nowait(ask)
+                elif judge is not None:
+                    count("graded", 1)
+        for _ in range(calls):
+            queue.put_nowait(None)
+
+    async def grade(judge: Judge) -> None:
+        ask = await queue.get()
+        while ask is not None:
+            handful = [ask]
+            while not queue.empty() and len(handful) < min(HANDFUL, MAX_BATCH):
+                following = queue.get_nowait()
+                if following is None:
+                    queue.put_nowait(None)  # this end is for the next round
+                    break
+                handful.append(following)
+            records = [store.get(one.key) or {} for one in handful]
+            submissions = [
+                submission_of(one.problem, str(record["completion"]), str(n))
+                for n, (one, record) in enumerate(zip(handful, records, strict=True))
+            ]
+            results = await judge.grade(submissions, plan.rubric)
+            store.append([{**record, **outcome_of(result)} for record, result in zip(records, results, strict=True)])
+            count("graded", len(handful))
+            ask = await queue.get()
+
+    tasks = [asyncio.create_task(grade(judge)) for _ in range(calls) if judge is not None]
+    tasks.append(asyncio.create_task(write()))
+    try:
+        # A judge that fails must not wait for the last completion, nor the other way round.
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _is_unwritten(ask: Ask, record: Record | None) -> bool:
@@ -75,85 +123,6 @@ def _is_unwritten(ask: Ask, record: Record | None) -> bool:
         return True
     # A later turn answers what was said of the one before; where that is judged otherwise now it is no answer any more.
     return ask.said is not None and record["prompt"] != ask.said
-
-
-def _is_judged(record: Record | None, grader: str | None) -> bool:
-    return record is not None and record["status"] == "graded" and record["grader"] == grader
-
-
-@dataclass(slots=True)
-class _Work:
-    """One run of a plan."""
-
-    source: Source
-    judge: Judge | None
-    plan: Plan
-    store: Completions
-    on_progress: OnProgress
-    total: int
-    written: int
-    graded: int = 0
-    queue: asyncio.Queue[Ask | None] = field(default_factory=asyncio.Queue)
-
-    async def run(self, asks: Sequence[Ask], missing: set[Key], unjudged: Sequence[Ask]) -> None:
-        for ask in unjudged:
-            self.queue.put_nowait(ask)
-        tasks = [asyncio.create_task(self._grade()) for _ in range(self.judge.calls_at_once if self.judge else 0)]
-        tasks.append(asyncio.create_task(self._write(asks, missing)))
-        try:
-            # A judge that fails must not wait for the last completion, nor the other way round.
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-            for task in done:
-                task.result()
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _write(self, asks: Sequence[Ask], missing: set[Key]) -> None:
-        if missing:
-            async for ask, outcome in self.source.write(asks, missing):
-                self.store.append([written_record(ask, outcome)])
-                self.written += 1
-                self.on_progress("written", self.written, self.total)
-                if isinstance(outcome, Written):
-                    self.queue.put_nowait(ask)
-                else:
-                    self._count_graded(1)
-        for _ in range(self.judge.calls_at_once if self.judge else 0):
-            self.queue.put_nowait(None)
-
-    async def _grade(self) -> None:
-        assert self.judge is not None
-        while handful := await self._handful():
-            stored = [self.store.get(ask.key) or {} for ask in handful]
-            submissions = [
-                submission_of(ask.problem, str(record["completion"]), str(n))
-                for n, (ask, record) in enumerate(zip(handful, stored, strict=True))
-            ]
-            results = await self.judge.grade(submissions, self.plan.rubric)
-            self.store.append(
-                [{**record, **outcome_of(result)} for record, result in zip(stored, results, strict=True)]
-            )
-            self._count_graded(len(handful))
-
-    async def _handful(self) -> list[Ask]:
-        """What waits to be judged, at least one; nothing at the end."""
-        found: list[Ask] = []
-        ask = await self.queue.get()
-        while ask is not None:
-            found.append(ask)
-            if self.queue.empty() or len(found) == min(HANDFUL, MAX_BATCH):
-                return found
-            ask = self.queue.get_nowait()
-        if found:
-            self.queue.put_nowait(None)  # this end was for the next round
-        return found
-
-    def _count_graded(self, count: int) -> None:
-        if self.judge is not None:
-            self.graded += count
-            self.on_progress("graded", self.graded, self.total)
 
 
 # ----------------------------------------------------------------------------------------------------------- records
@@ -179,10 +148,7 @@ def written_record(ask: Ask, outcome: Outcome) -> Record:
         "status": "generation_error",
         **NO_VERDICT,
         "error": None,
-        "finish_reason": None,
-        "prompt_tokens": None,
-        "completion_tokens": None,
-        "latency_s": None,
+        **{name: getattr(outcome, name, None) for name in MADE},
         "attempts": outcome.attempts,
         "written_at": round(time.time(), 3),
     }
@@ -191,14 +157,15 @@ def written_record(ask: Ask, outcome: Outcome) -> Record:
     if problem.stub is not None:
         record["stub"] = problem.stub
     if isinstance(outcome, Written):
-        made = ("finish_reason", "prompt_tokens", "completion_tokens", "latency_s")
-        record |= {name: getattr(outcome, name) for name in made}
         record |= {"status": "written", "completion": clean(outcome.text)}
         if outcome.tool_calls:
             record["tool_calls"] = [dict(call) for call in outcome.tool_calls]
     else:
         record["error"] = {"kind": outcome.kind.value, "message": outcome.message}
     return record
+
+
+MADE = ("finish_reason", "prompt_tokens", "completion_tokens", "latency_s")
 
 
 # ------------------------------------------------------------------------------------------------------- later turns
@@ -280,11 +247,12 @@ def progress_bar(console: Console) -> Iterator[OnProgress]:
         yield on_progress
 
 
-def troubles(records: Sequence[Record]) -> Iterator[str]:
-    """What was not written and not judged, in a line each: how many of which kind, and the last message."""
+def say_troubles(console: Console, records: Sequence[Record]) -> None:
+    """Print what was not written and not judged, in a line each: how many of which kind, and the last message."""
     for what, column in (("were not written", "error"), ("could not be judged", "fault")):
         found = [record[column] for record in records if record.get(column) is not None]
         kinds = Counter(trouble["kind"] for trouble in found).most_common()
         if found:
             counts = ", ".join(f"{count} x {kind}" for kind, count in kinds)
-            yield f"{len(found)} of {len(records)} completions {what}: {counts}; the last: {found[-1]['message']}"
+            line = f"gradus: {len(found)} of {len(records)} completions {what}: {counts}; the last: "
+            console.print(line + found[-1]["message"], highlight=False, markup=False, soft_wrap=True)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -16,12 +15,11 @@ from rich.table import Table
 from gradus.descriptions import GraderDescription, description_of
 from gradus.tasks import TASKS
 from trainer.config import TrainConfig
-from trainer.evaluate.collect import OnProgress, collect, collect_turns, progress_bar, refuse_turns, troubles
+from trainer.evaluate.collect import collect, collect_turns, progress_bar, refuse_turns, say_troubles
 from trainer.evaluate.exports import junit_of, table_of
-from trainer.evaluate.figures import Turns
 from trainer.evaluate.judging import Judge
 from trainer.evaluate.outcome import Evaluation, Measurement, evaluation_of
-from trainer.evaluate.plan import Plan, Problem, Source, asks_of, problems_of
+from trainer.evaluate.plan import asks_of, problems_of
 from trainer.evaluate.preparing import (
     Asked,
     config_of,
@@ -32,7 +30,7 @@ from trainer.evaluate.preparing import (
     with_model,
 )
 from trainer.evaluate.report import write_report
-from trainer.evaluate.store import Completions, EvalFolder, opened, write_tasks, write_text
+from trainer.evaluate.store import EvalFolder, opened, write_tasks, write_text
 from trainer.evaluate.verdicts import rate_test
 from trainer.rewards import Record
 
@@ -58,83 +56,54 @@ def main(asked: Asked, tasks: Path, grader: str, judge: Judge, out: Path, rubric
         refuse_turns(description_of(name), plan.turns)
     folder = EvalFolder(out)
     console = Console(stderr=True)
+
+    async def collected() -> tuple[GraderDescription, list[Record], list[Record]]:
+        """The grader's description, the first answers, and those of later turns."""
+        await judge.info()  # who is away is said before a model is loaded
+        description = await judge.description()
+        refuse_turns(description, plan.turns)
+        for rule in description.rates.values():
+            rate_test(rule, description.stages)  # a rule that cannot be applied is refused before anything is asked
+        source = source_of(asked, plan, trained_with)
+        records = await collect(source, judge, problems, plan, store, on_progress)
+        if plan.turns == 1:
+            return description, records, []
+        with opened(folder.turns, plan, fresh=asked.fresh) as turns:
+            firsts = list(zip(asks_of(problems, plan), records, strict=True))
+            return description, records, await collect_turns(source, judge, firsts, plan, turns, on_progress)
+
     with opened(folder.completions, plan, fresh=asked.fresh) as store, progress_bar(console) as on_progress:
         write_tasks(folder.tasks, problems)
-        source = source_of(asked, plan, trained_with)
-        description, records, later = asyncio.run(
-            _collected(source, judge, problems, plan, store, folder, on_progress, asked.fresh)
-        )
+        description, records, later = asyncio.run(collected())
     took_s = time.monotonic() - started
     evaluation = evaluation_of(records, plan, description, name=out.resolve().name, duration_s=took_s, later=later)
-    write_results(folder, evaluation, records)
+    write_text(folder.table, table_of(records))
+    write_text(folder.junit, junit_of(evaluation, records))
+    write_text(folder.results, evaluation.model_dump_json(by_alias=True, indent=1) + "\n")
+    write_report(folder.path, folder.report)  # made of the other files
     Console().print(table_for_terminal(evaluation))
-    for line in troubles([*records, *later]):
-        console.print(f"gradus: {line}", highlight=False, markup=False, soft_wrap=True)
+    say_troubles(console, [*records, *later])
     print(folder.results)
     return EXIT_FAULTED if evaluation.faulted or evaluation.unwritten or evaluation.broken else EXIT_GRADED
 
 
-async def _collected(
-    source: Source,
-    judge: Judge,
-    problems: Sequence[Problem],
-    plan: Plan,
-    store: Completions,
-    folder: EvalFolder,
-    on_progress: OnProgress,
-    fresh: bool,
-) -> tuple[GraderDescription, list[Record], list[Record]]:
-    """The grader's description, the first answers, and those of later turns."""
-    await judge.info()  # who is away is said before a model is loaded
-    description = await judge.description()
-    refuse_turns(description, plan.turns)
-    for rule in description.rates.values():
-        rate_test(rule, description.stages)  # a rule that cannot be applied is refused before anything is asked
-    records = await collect(source, judge, problems, plan, store, on_progress)
-    if plan.turns == 1:
-        return description, records, []
-    with opened(folder.turns, plan, fresh=fresh) as turns:
-        firsts = list(zip(asks_of(problems, plan), records, strict=True))
-        return description, records, await collect_turns(source, judge, firsts, plan, turns, on_progress)
-
-
-# ------------------------------------------------------------------------------------------------------ what is left
-
-
-def write_results(folder: EvalFolder, evaluation: Evaluation, records: Sequence[Record]) -> None:
-    """Write everything that is made of the completions; the page, which is made of the other files, appears last."""
-    write_text(folder.table, table_of(records))
-    write_text(folder.junit, junit_of(evaluation, records))
-    write_text(folder.results, evaluation.model_dump_json(by_alias=True, indent=1) + "\n")
-    write_report(folder.path, folder.report)
-
-
-# ------------------------------------------------------------------------------------------------------ the terminal
-
-
 def table_for_terminal(evaluation: Evaluation) -> Table:
     """The figures of an evaluation, one column for each way of sampling."""
-    columns = [_figures(measurement) for measurement in evaluation.measurements]
-    table = Table("", *(_how(measurement) for measurement in evaluation.measurements))
+    found = evaluation.measurements
+    columns = [_figures(one) for one in found]
+    hows = ["greedy" if one.mode == "greedy" else f"T={one.temperature:g}, {one.samples} each" for one in found]
+    table = Table("", *hows)
     for name in dict.fromkeys(name for column in columns for name in column):
         table.add_row(name, *(column.get(name, "") for column in columns))
-    notes = [f"{_how(one)}: pass@{k}: {why}" for one in evaluation.measurements for k, why in _fallbacks(one)]
-    table.caption = "\n".join(notes) or None
+    rates = [(how, k, rate) for how, one in zip(hows, found, strict=True) for k, rate in one.pass_at.items()]
+    table.caption = "\n".join(f"{how}: pass@{k}: {rate.fallback}" for how, k, rate in rates if rate.fallback) or None
     return table
-
-
-def _fallbacks(found: Measurement) -> Iterator[tuple[int, str]]:
-    return ((k, rate.fallback) for k, rate in found.pass_at.items() if rate.fallback)
-
-
-def _how(found: Measurement) -> str:
-    return "greedy" if found.mode == "greedy" else f"T={found.temperature:g}, {found.samples} each"
 
 
 def _figures(found: Measurement) -> dict[str, str]:
     figures = {"tasks": str(len(found.problems)), "verdicts": str(found.graded)}
     figures |= {f"pass@{k}": rate.text.partition(";")[0] for k, rate in found.pass_at.items()}
-    details = found.details
+    details, turns = found.details, found.turns
     if details is not None:
         figures |= {f"  {name}": f"{rate.value:.1%}" for name, rate in details.rates.items()}
         if details.invented and details.invented.answers:
@@ -146,17 +115,10 @@ def _figures(found: Measurement) -> dict[str, str]:
     figures["reward"] = f"{found.mean_reward.value:.3f}" if found.mean_reward else "-"
     if details is not None and details.truncated is not None:
         figures["cut off at the limit"] = str(details.truncated.completions)
-    if found.turns is not None:
-        figures |= _repairs(found.turns)
+    if turns is not None:
+        figures |= {f"green by turn {turn}": rate.text.partition(";")[0] for turn, rate in turns.green_by.items()}
+        medians = (turns.median_turns, turns.median_turns_of_green)
+        middle, of_green = ("never" if value is None else f"{value:g}" for value in medians)
+        figures["turns to green, median"] = f"{middle} ({of_green} of those that got there)"
+        figures |= {"broken off": str(turns.broken)} if turns.broken else {}
     return figures | {"faults": str(found.faulted), "not written": str(found.unwritten)}
-
-
-def _repairs(turns: Turns) -> dict[str, str]:
-    figures = {f"green by turn {turn}": rate.text.partition(";")[0] for turn, rate in turns.green_by.items()}
-    middle, of_green = (_turns_in_words(value) for value in (turns.median_turns, turns.median_turns_of_green))
-    figures["turns to green, median"] = f"{middle} ({of_green} of those that got there)"
-    return figures | ({"broken off": str(turns.broken)} if turns.broken else {})
-
-
-def _turns_in_words(value: float | None) -> str:
-    return "never" if value is None else f"{value:g}"

@@ -7,41 +7,33 @@ by no taste: a text that has neither is wrong either way, so that no phrase has 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from gradus.errors import Misuse
 from gradus.row_reader import Row
 from trainer.config import PromptConfig
-from trainer.evaluate.intervals import Part, Rate, share_over_tasks
-from trainer.evaluate.plan import Problem
+from trainer.evaluate.intervals import Rate, share_over_tasks
+from trainer.evaluate.plan import Plan, Problem
 from trainer.evaluate.preparing import Asked, config_of, prompt_config, with_model
-from trainer.evaluate.store import write_text
-from trainer.evaluate.ungraded import EXIT_UNWRITTEN, EXIT_WRITTEN, Asking, asked_for, named_rows, unwritten_of
-from trainer.evaluate.verdicts import Answered, answered
+from trainer.evaluate.ungraded import UngradedFigures, asked_for, named_rows, told_on_terminal
+from trainer.evaluate.verdicts import answered
 from trainer.languages import DECLINE_INSTRUCTION
 from trainer.prompts import render_text
 from trainer.rewards import Record
 
-SCHEMA: Literal["gradus/declines@1"] = "gradus/declines@1"
 
-
-class Declines(Part):
+class Declines(UngradedFigures):
     """What came of asking for things that can be done and things that cannot. Intervals are over pairs of both."""
 
-    schema_: Literal["gradus/declines@1"] = Field(SCHEMA, alias="schema")
-    model: str
-    data: str
-    """Name of the file."""
-    data_sha256: str
+    schema_: Literal["gradus/declines@1"] = Field("gradus/declines@1", alias="schema")
     asks: int
-    """That were answered; those below are in no share."""
-    unwritten: dict[str, int]
-    """Generation errors by kind."""
+    """That were answered."""
     accuracy: Rate | None
     """Share of the answers that decline what cannot be done and have code for what can."""
     declined_when_due: Rate | None
@@ -52,12 +44,6 @@ class Declines(Part):
     """The accuracy by kind of ask."""
     neither: int
     """Answers with neither code nor the declared line, or with both; wrong either way."""
-    temperature: float
-    seed: int
-    max_new_tokens: int
-    duration_s: float
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,26 +56,24 @@ class Wanted:
     can: bool
 
 
-# ------------------------------------------------------------------------------------------------------- the command
-
-
 def main(asked: Asked, data: Path, out: Path) -> int:
     """Ask for everything in a file of pairs; the figures are printed, and the path of their file last.
 
     The same call goes on where it was stopped. Returns 3 when answers were not written, else 0. Raises Misuse for rows
     that are no such asks, and QueueFault when the model's server is away.
     """
+    started = time.monotonic()
     asked = asyncio.run(with_model(asked))
     config = prompt_config(asked, config_of(asked))
     wanted = list(asks_in(data, asked.limit, config))
-    asking, records = asked_for(asked, data, [one.problem for one in wanted], config, out / "declines.jsonl")
-    found = declines_of(records, wanted, asking)
-    write_text(out / "declines.json", found.model_dump_json(by_alias=True, indent=1) + "\n")
-    for what in ("accuracy", "declined_when_due", "answered_when_due"):
-        rate: Rate | None = getattr(found, what)
-        print(f"{what}: {rate.text if rate else 'none'}")
-    print(out / "declines.json")
-    return EXIT_UNWRITTEN if found.unwritten else EXIT_WRITTEN
+    file = out / "declines.jsonl"
+    plan, records = asked_for(asked, data, [one.problem for one in wanted], config, file, keep_special=False)
+    found = declines_of(records, wanted, plan, time.monotonic() - started)
+    rates: dict[str, Rate | None] = {
+        what: getattr(found, what) for what in ("accuracy", "declined_when_due", "answered_when_due")
+    }
+    lines = [f"{what}: {rate.text if rate else 'none'}" for what, rate in rates.items()]
+    return told_on_terminal(found, lines, out / "declines.json")
 
 
 def asks_in(data: Path, limit: int | None, config: PromptConfig) -> Iterator[Wanted]:
@@ -111,26 +95,25 @@ def _text(row: Row, column: str) -> str | None:
     return value or None
 
 
-def declines_of(records: Sequence[Record], wanted: Sequence[Wanted], asking: Asking) -> Declines:
+def declines_of(records: Sequence[Record], wanted: Sequence[Wanted], plan: Plan, duration_s: float) -> Declines:
     """The figures of records, one for each thing that was asked for, in their order."""
     pairs = zip(records, wanted, strict=True)
     found = [(one, answered(str(record["completion"]))) for record, one in pairs if record["status"] == "written"]
-    kinds = sorted({one.kind for one, _ in found})
-    by_kind = {kind: _accuracy([pair for pair in found if pair[0].kind == kind], asking.seed) for kind in kinds}
+
+    def accuracy(kinds: set[str], can: set[bool]) -> Rate | None:
+        held: dict[str, list[bool]] = {}
+        for one, what in found:
+            if one.kind in kinds and one.can in can:
+                held.setdefault(one.pair, []).append(what == ("code" if one.can else "declined"))
+        return share_over_tasks(held.values(), plan.seed)
+
+    kinds, either = {one.kind for one, _ in found}, {True, False}
     return Declines(
         asks=len(found),
-        unwritten=unwritten_of(records),
-        accuracy=_accuracy(found, asking.seed),
-        declined_when_due=_accuracy([pair for pair in found if not pair[0].can], asking.seed),
-        answered_when_due=_accuracy([pair for pair in found if pair[0].can], asking.seed),
-        by_kind={kind: rate for kind, rate in by_kind.items() if rate is not None},
+        accuracy=accuracy(kinds, either),
+        declined_when_due=accuracy(kinds, {False}),
+        answered_when_due=accuracy(kinds, {True}),
+        by_kind={kind: rate for kind in sorted(kinds) if (rate := accuracy({kind}, either)) is not None},
         neither=sum(what == "neither" for _, what in found),
-        **asking.told(),
+        **UngradedFigures.told(plan, records, duration_s),
     )
-
-
-def _accuracy(found: Sequence[tuple[Wanted, Answered]], seed: int) -> Rate | None:
-    held: dict[str, list[bool]] = {}
-    for one, what in found:
-        held.setdefault(one.pair, []).append(what == ("code" if one.can else "declined"))
-    return share_over_tasks(held.values(), seed)

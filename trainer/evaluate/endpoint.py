@@ -11,12 +11,12 @@ import asyncio
 import json
 import random
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import httpx2
@@ -37,6 +37,8 @@ MAX_ANSWER_BYTES = 16 * 2**20
 GONE_AFTER = 20
 """So many completions in a row that no server answered for, each after all its attempts: it will not come back."""
 SHOWN_CHARS = 300
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,39 +134,11 @@ class Endpoint:
         return random.uniform(0, min(LONGEST_PAUSE_S, self._server.first_pause_s * 2**attempt))
 
     async def _attempt(self, client: openai.AsyncOpenAI, ask: Ask, attempt: int) -> Written:
-        chat, started, found = self._plan.asked_as == "chat", time.monotonic(), bytearray()
+        plan, started, found = self._plan, time.monotonic(), bytearray()
+        chat = plan.asked_as == "chat"
         create: Any = (client.chat.completions if chat else client.completions).with_streaming_response.create
-        said = {"messages": ask.prompt} if chat else {"prompt": ask.prompt}
-        headers = headers_of(self._server)
-        try:
-            async with (
-                asyncio.timeout(self._server.timeout_s),
-                create(**said, model=self._plan.model, extra_body=self.body(ask), extra_headers=headers) as answer,
-            ):
-                async for chunk in answer.iter_bytes():
-                    found += chunk
-                    if len(found) > MAX_ANSWER_BYTES:
-                        raise _Failed(
-                            ErrorKind.GARBAGE, f"an answer of more than {MAX_ANSWER_BYTES} bytes", again=False
-                        )
-        except (TimeoutError, openai.APITimeoutError):
-            message = f"no answer within {self._server.timeout_s:g} s"
-            raise _Failed(ErrorKind.TIMEOUT, message, again=True) from None
-        except openai.APIStatusError as error:
-            raise _refusal(error) from None
-        except (openai.APIConnectionError, httpx2.HTTPError) as error:
-            cause = error.__cause__ or error
-            raise _Failed(ErrorKind.UNREACHABLE, str(cause) or type(cause).__name__, again=True) from None
-        return _written(bytes(found), time.monotonic() - started, attempt)
-
-    def body(self, ask: Ask) -> dict[str, Any]:
-        """The request for one completion."""
-        plan = self._plan
-        prompt = ask.prompt
-        said: dict[str, Any] = {"messages": prompt} if plan.asked_as == "chat" else {"prompt": prompt}
         asked = {
-            "model": plan.model,
-            **said,
+            "messages" if chat else "prompt": ask.prompt,
             **({"tools": list(ask.problem.tools)} if ask.problem.tools else {}),
             "max_tokens": plan.max_new_tokens,
             "temperature": ask.temperature,
@@ -176,8 +150,27 @@ class Endpoint:
         }
         # Half a surrogate pair has no UTF-8; NaN was refused with the plan.
         text = json.dumps({name: value for name, value in asked.items() if value is not None}, ensure_ascii=False)
-        body: dict[str, Any] = json.loads(text.encode(errors="replace"))
-        return body
+        body = json.loads(text.encode(errors="replace"))
+        said = {name: body.pop(name) for name in ("messages", "prompt") if name in body}
+        try:
+            async with (
+                asyncio.timeout(self._server.timeout_s),
+                create(**said, model=plan.model, extra_body=body, extra_headers=headers_of(self._server)) as answer,
+            ):
+                async for chunk in answer.iter_bytes():
+                    found += chunk
+                    if len(found) > MAX_ANSWER_BYTES:
+                        why = f"an answer of more than {MAX_ANSWER_BYTES} bytes"
+                        raise _Failed(ErrorKind.GARBAGE, why, again=False)
+        except (TimeoutError, openai.APITimeoutError):
+            message = f"no answer within {self._server.timeout_s:g} s"
+            raise _Failed(ErrorKind.TIMEOUT, message, again=True) from None
+        except openai.APIStatusError as error:
+            raise _refusal(error) from None
+        except (openai.APIConnectionError, httpx2.HTTPError) as error:
+            cause = error.__cause__ or error
+            raise _Failed(ErrorKind.UNREACHABLE, str(cause) or type(cause).__name__, again=True) from None
+        return _written(bytes(found), time.monotonic() - started, attempt)
 
 
 # --------------------------------------------------------------------------------------------------------- the server
@@ -259,60 +252,47 @@ def _written(body: bytes, latency_s: float, attempts: int) -> Written:
     """The completion that an answer holds. Raises _Failed when it holds none."""
     try:
         said = json.loads(body)
-        choices = said["choices"]
-        if len(choices) != 1:
-            raise ValueError(f"{len(choices)} completions in place of one")
-        text = _text_of(choices[0])
+        if len(said["choices"]) != 1:
+            raise ValueError(f"{len(said['choices'])} completions in place of one")
+        choice = said["choices"][0]
+        text = _text_of(choice)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         why = f"an answer that is no completion ({type(error).__name__}: {error}): {_detail(body)}"
         raise _Failed(ErrorKind.GARBAGE, why[: 2 * SHOWN_CHARS], again=True) from None
-    usage = said.get("usage")
-    reason = choices[0].get("finish_reason")
+    reason = _field(choice, "finish_reason", str)
+    counts = [_field(said.get("usage"), name, int) for name in ("prompt_tokens", "completion_tokens")]
+    known = [count if count is not None and 0 <= count < 10**9 else None for count in counts]
+    calls = (_field(choice.get("message"), "tool_calls", list) or [])[:MAX_CALLS]
+    functions = [_field(call, "function", dict) for call in calls]
+    names = [_field(function, "name", str) for function in functions]
     return Written(
         text=text,
-        finish_reason=reason[:40] if isinstance(reason, str) else None,
-        prompt_tokens=_count_in(usage, "prompt_tokens"),
-        completion_tokens=_count_in(usage, "completion_tokens"),
+        finish_reason=reason[:40] if reason is not None else None,
+        prompt_tokens=known[0],
+        completion_tokens=known[1],
         latency_s=latency_s,
         attempts=attempts,
-        tool_calls=tuple(_tool_calls(choices[0])),
+        tool_calls=tuple(
+            {"name": name[:SHOWN_CHARS] if name else name, "arguments": _field(function, "arguments", str)}
+            for function, name in zip(functions, names, strict=True)
+        ),
     )
 
 
 def _text_of(choice: dict[str, Any]) -> str:
     """The text of a choice; thoughts that the server took out are put back, so that graders can leave them out."""
     if "message" not in choice:
-        return _string(choice["text"])
+        return "".join([choice["text"]])  # raises TypeError for what is no text, here and below
     message = choice["message"]
     thoughts = message.get("reasoning_content") or message.get("reasoning")
     content = message.get("content")
-    if not thoughts:
-        return "" if content is None else _string(content)
-    if content is None:
-        return f"<think>\n{_string(thoughts)}"
-    return f"<think>\n{_string(thoughts)}\n</think>\n{_string(content)}"
+    parts = ["<think>\n", thoughts] if thoughts else []
+    if content is not None:
+        parts += ["\n</think>\n", content] if thoughts else [content]
+    return "".join(parts)
 
 
-def _tool_calls(choice: dict[str, Any]) -> Iterator[dict[str, str | None]]:
-    message = choice.get("message")
-    given = message.get("tool_calls") if isinstance(message, dict) else None
-    for call in given[:MAX_CALLS] if isinstance(given, list) else ():
-        function = call.get("function") if isinstance(call, dict) else None
-        name, arguments = (
-            (function.get("name"), function.get("arguments")) if isinstance(function, dict) else (None, None)
-        )
-        yield {
-            "name": name[:SHOWN_CHARS] if isinstance(name, str) else None,
-            "arguments": arguments if isinstance(arguments, str) else None,
-        }
-
-
-def _string(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{type(value).__name__} in place of a text")
-    return value
-
-
-def _count_in(usage: Any, name: str) -> int | None:
-    value = usage.get(name) if isinstance(usage, dict) else None
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**9 else None
+def _field(value: Any, name: str, type_: type[T]) -> T | None:
+    """A field of an object if it is of that very type."""
+    found = value.get(name) if isinstance(value, dict) else None
+    return found if type(found) is type_ else None

@@ -47,37 +47,31 @@ _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 
 def table_of(records: Sequence[Record]) -> str:
     """CSV with a row for each completion; parts of the reward are columns `component:NAME`."""
-    parts = list(dict.fromkeys(name for record in records for name in record["components"]))
+    parts = {f"component:{name}": name for record in records for name in record["components"]}
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([*COLUMNS, *(f"component:{name}" for name in parts)])
+    writer = csv.DictWriter(out, [*COLUMNS, *parts], extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
     for record in records:
-        cells = _cells(record)
-        row = [cells[name] for name in COLUMNS] + [record["components"].get(name) for name in parts]
-        writer.writerow([_safe(cell) for cell in row])
+        tests = record.get("tests") or {}
+        tokens, latency_s = record.get("completion_tokens"), record.get("latency_s")
+        grader = grader_of([record])
+        is_imperative = language_of(grader).is_imperative
+        cells = {
+            **record,
+            "id": record["prompt_id"],
+            "cause": cause_of(record),
+            "tests_passed": tests.get("passed"),
+            "tests_total": tests.get("total"),
+            "tokens_per_s": round(tokens / latency_s, 3) if tokens is not None and latency_s else None,
+            "completion_chars": len(record["completion"]),
+            "imperative": is_imperative(code_of(record["completion"], description_of(grader).fences))
+            if is_imperative
+            else None,
+            "flags": " ".join(record["flags"]),
+            **{column: record["components"].get(name) for column, name in parts.items()},
+        }
+        writer.writerow({name: _safe(cells.get(name)) for name in writer.fieldnames})
     return out.getvalue()
-
-
-def _cells(record: Record) -> dict[str, Any]:
-    tests = record.get("tests") or {}
-    tokens, latency_s = record.get("completion_tokens"), record.get("latency_s")
-    grader = grader_of([record])
-    is_imperative = language_of(grader).is_imperative
-    same = ("kind", "difficulty", "mode", "sample", "status", "passed", "reward", "stage", "finish_reason")
-    numbers = ("prompt_tokens", "completion_tokens", "latency_s", "attempts")
-    return {
-        "id": record["prompt_id"],
-        **{name: record.get(name) for name in (*same, *numbers)},
-        "cause": cause_of(record),
-        "tests_passed": tests.get("passed"),
-        "tests_total": tests.get("total"),
-        "tokens_per_s": round(tokens / latency_s, 3) if tokens is not None and latency_s else None,
-        "completion_chars": len(record["completion"]),
-        "imperative": is_imperative(code_of(record["completion"], description_of(grader).fences))
-        if is_imperative
-        else None,
-        "flags": " ".join(record["flags"]),
-    }
 
 
 def _safe(cell: Any) -> Any:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from math import inf, isfinite
 from statistics import fmean, median
 
@@ -22,7 +21,6 @@ from trainer.evaluate.intervals import (
     Rate,
     by_task,
     mean_with_interval,
-    pass_rate,
     quantiles,
     ratio_over_tasks,
     share_over_tasks,
@@ -149,20 +147,24 @@ def details_of(records: Sequence[Record], description: GraderDescription | None 
     is_imperative, fences = language_of(description.name).is_imperative, description.fences
     written = [record for record in records if record.get("status") != "generation_error"]
     lost = [record for record in records if record.get("status") == "generation_error"]
+    cut = [record for record in written if record.get("finish_reason") == "length"]
     tokens = [record["completion_tokens"] for record in written if record.get("completion_tokens") is not None]
     chars = [len(record["completion"]) for record in written]
     in_tokens = len(tokens) == len(written) > 0
+    codes = [(code_of(str(one["completion"]), fences), one.get("stub")) for one in verdicts] if fences else []
     return Details(
         rates={
             name: rate
             for name, rule in description.rates.items()
             if (rate := _share(verdicts, rate_test(rule, description.stages), seed)) is not None
         },
-        partial_tests=mean_with_interval([fmean(map(partial_of, group)) for group in by_task(verdicts)], seed=seed)
+        partial_tests=mean_with_interval([fmean(map(_partial, group)) for group in by_task(verdicts)], seed=seed)
         if any(record.get("tests") for record in verdicts)
         else None,
         causes=dict(Counter(cause for record in records if (cause := cause_of(record)) != PASSED).most_common()),
-        truncated=_truncated(written),
+        truncated=Truncated(completions=len(cut), passed=sum(map(is_passed, cut)))
+        if any(record.get("finish_reason") is not None for record in written)
+        else None,
         generation_errors=dict(Counter(cause_of(record).partition(":")[2] for record in lost)),
         speed=_speed(written),
         completion_tokens=quantiles(tokens),
@@ -170,12 +172,17 @@ def details_of(records: Sequence[Record], description: GraderDescription | None 
         imperative=_share(verdicts, lambda r: is_imperative(code_of(str(r["completion"]), fences)), seed)
         if is_imperative
         else None,
-        groups={name: dict(_groups(verdicts, name, seed)) for name in group_columns(verdicts)},
+        groups={name: _groups(verdicts, name, seed) for name in group_columns(verdicts)},
         rewards=histogram([record["reward"] for record in verdicts], SCORE_BINS, (0.0, 1.0)),
         lengths=histogram(tokens if in_tokens else chars, LENGTH_BINS),
         lengths_in="tokens" if in_tokens else "characters",
         invented=invented_of(verdicts, description.name, seed),
-        sizes=_sizes(verdicts, fences) if fences else None,
+        sizes=Sizes(
+            answer_lines=quantiles([len(code_lines(code)) for code, _ in codes]),
+            changed_lines=quantiles([changed_lines(stub, code) for code, stub in codes if isinstance(stub, str)]),
+        )
+        if fences
+        else None,
         declined=_share(verdicts, lambda record: is_declined(record, description), seed) if fences else None,
     )
 
@@ -184,29 +191,21 @@ def invented_of(verdicts: Sequence[Record], grader: str, seed: int = 0) -> Inven
     """The figures of judged answers; None where the language names none."""
     if language_of(grader).names_stage is None:
         return None
-    found = [(record, *invented_names(record, grader)) for record in verdicts]
-    names = Counter(name for _, _, invented in found for name in {*invented})
-    tasks = by_task([{"prompt_id": record["prompt_id"], "all": n, "invented": names} for record, n, names in found])
+    tasks = [[invented_names(record, grader) for record in group] for group in by_task(verdicts)]
+    # Names of one answer count once; among equally frequent ones, the first in the alphabet.
+    names = Counter(name for task in tasks for _, invented in task for name in {*invented})
     return Invented(
-        answers=share_over_tasks([[bool(one["invented"]) for one in task] for task in tasks], seed),
+        answers=share_over_tasks([[bool(invented) for _, invented in task] for task in tasks], seed),
         errors=ratio_over_tasks(
-            [sum(len(one["invented"]) for one in task) for task in tasks],
-            [sum(one["all"] for one in task) for task in tasks],
+            [sum(len(invented) for _, invented in task) for task in tasks],
+            [sum(errors for errors, _ in task) for task in tasks],
             seed,
         ),
         names=dict(sorted(names.items(), key=lambda item: (-item[1], item[0]))[:MOST_NAMES]),
     )
 
 
-def _sizes(verdicts: Sequence[Record], fences: Collection[str]) -> Sizes:
-    codes = [(code_of(str(record["completion"]), fences), record.get("stub")) for record in verdicts]
-    return Sizes(
-        answer_lines=quantiles([len(code_lines(code)) for code, _ in codes]),
-        changed_lines=quantiles([changed_lines(stub, code) for code, stub in codes if isinstance(stub, str)]),
-    )
-
-
-def partial_of(record: Record) -> float:
+def _partial(record: Record) -> float:
     """The share of tests that passed."""
     tests = record.get("tests")
     return tests["passed"] / tests["total"] if tests and tests["total"] else 0.0
@@ -224,23 +223,21 @@ def group_columns(rows: Sequence[Record]) -> list[str]:
     return given[:1] if same else given
 
 
-def _groups(verdicts: Sequence[Record], column: str, seed: int) -> Iterator[tuple[str, Group]]:
+def _groups(verdicts: Sequence[Record], column: str, seed: int) -> dict[str, Group]:
     by_value: dict[str, list[Record]] = {}
     for record in verdicts:
         by_value.setdefault("none" if record.get(column) is None else str(record[column]), []).append(record)
-    for value in sorted(by_value):
-        found = by_value[value]
-        yield (
-            value,
-            Group(
-                tasks=len(by_task(found)),
-                graded=len(found),
-                passed=sum(map(is_passed, found)),
-                rate=_share(found, is_passed, seed),
-                mean_reward=fmean(record["reward"] for record in found),
-                partial_tests=fmean(map(partial_of, found)) if any(r.get("tests") for r in found) else None,
-            ),
+    return {
+        value: Group(
+            tasks=len(by_task(found)),
+            graded=len(found),
+            passed=sum(map(is_passed, found)),
+            rate=_share(found, is_passed, seed),
+            mean_reward=fmean(record["reward"] for record in found),
+            partial_tests=fmean(map(_partial, found)) if any(r.get("tests") for r in found) else None,
         )
+        for value, found in sorted(by_value.items())
+    }
 
 
 # ------------------------------------------------------------------------------------------------ lengths and speed
@@ -250,27 +247,16 @@ def histogram(values: Sequence[float], bins: int, span: tuple[float, float] | No
     """Counts in `bins` of equal width over `span`; without one, in at most so many of a round width from 0 on."""
     if not values:
         return None
-    low, high = span or (0.0, 0.0)
     if span is None:
-        width = _round_width(max(1.0, float(max(values))) / bins)
+        most = max(1.0, float(max(values)))
+        power = 10.0 ** math.floor(math.log10(most / bins))
+        rounds = (factor * power for factor in (1, 2, 5, 10))
+        width = max(1.0, next(one for one in rounds if one >= most / bins * (1 - 1e-9)))
         # The largest value lies within the last bin, also where it is a multiple of the width.
-        bins = math.ceil(max(1.0, float(max(values))) / width)
-        high = bins * width
-    counts, edges = np.histogram(np.clip(np.asarray(values, dtype=np.float64), low, high), bins=bins, range=(low, high))
+        bins = math.ceil(most / width)
+        span = (0.0, bins * width)
+    counts, edges = np.histogram(np.clip(np.asarray(values, dtype=np.float64), *span), bins=bins, range=span)
     return Histogram(edges=tuple(round(float(e), 9) for e in edges), counts=tuple(int(count) for count in counts))
-
-
-def _round_width(rough: float) -> float:
-    """The next number of form 1, 2 or 5 times a power of ten, 1 at least."""
-    power = 10.0 ** math.floor(math.log10(rough))
-    return max(1.0, next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9)))
-
-
-def _truncated(written: Sequence[Record]) -> Truncated | None:
-    if all(record.get("finish_reason") is None for record in written):
-        return None
-    cut = [record for record in written if record.get("finish_reason") == "length"]
-    return Truncated(completions=len(cut), passed=sum(map(is_passed, cut)))
 
 
 def _speed(written: Sequence[Record]) -> Speed:
@@ -330,43 +316,6 @@ class Turns(Part):
     """The time in which anything was being written, by the number of chains that got green."""
 
 
-@dataclass(frozen=True, slots=True)
-class Chain:
-    """A first answer and what was asked again after it, in the order of turns."""
-
-    records: tuple[Record, ...]
-
-    @property
-    def task(self) -> str:
-        return str(self.records[0]["prompt_id"])
-
-    @property
-    def green_at(self) -> float:
-        """The turn in which every test passed, from 1 on; infinite where none did."""
-        return next((turn for turn, one in enumerate(self.records, start=1) if one["passed"] is True), inf)
-
-    @property
-    def is_refused(self) -> bool:
-        last = self.records[-1]
-        return last["status"] == "generation_error" and (last.get("error") or {}).get("kind") == "refused"
-
-    @property
-    def is_broken(self) -> bool:
-        return not is_judged(self.records[-1]) and not self.is_refused
-
-
-def chains_of(firsts: Sequence[Record], later: Sequence[Record]) -> list[Chain]:
-    """The chains of one way of sampling, from its first answers and those of later turns, in the order of the first."""
-    following: dict[tuple[str, int], list[Record]] = {}
-    for record in sorted(later, key=lambda one: int(one["turn"])):
-        following.setdefault((record["prompt_id"], record["sample"]), []).append(record)
-    return [
-        Chain((first, *following.get((first["prompt_id"], first["sample"]), ())))
-        for first in firsts
-        if is_judged(first)
-    ]
-
-
 def turns_of(
     firsts: Sequence[Record],
     later: Sequence[Record],
@@ -376,48 +325,49 @@ def turns_of(
     seed: int = 0,
 ) -> Turns:
     """The figures of one way of sampling; by default of the grader that the records name."""
-    chains = chains_of(firsts, later)
-    fences = (description or description_of(grader_of([chain.records[0] for chain in chains]))).fences
-    ends = [chain.green_at for chain in chains]
-    green = [end for end in ends if isfinite(end)]
+    following: dict[tuple[str, int], list[Record]] = {}
+    for record in sorted(later, key=lambda one: int(one["turn"])):
+        following.setdefault((record["prompt_id"], record["sample"]), []).append(record)
+    chains = [
+        [first, *following.get((first["prompt_id"], first["sample"]), ())] for first in firsts if is_judged(first)
+    ]
+    fences = (description or description_of(grader_of([chain[0] for chain in chains]))).fences
+    # The turn in which every test passed, from 1 on; infinite where none did.
+    ends = [next((turn for turn, one in enumerate(chain, 1) if one["passed"] is True), inf) for chain in chains]
+    green = [int(end) for end in ends if isfinite(end)]
+    repaired = [
+        changed_lines(*(code_of(str(chain[n]["completion"]), fences) for n in (0, int(end) - 1)))
+        for chain, end in zip(chains, ends, strict=True)
+        if 1 < end < inf
+    ]
+    stopped = [cause_of(chain[-1]) for chain in chains if not is_judged(chain[-1])]
+    refused = stopped.count("generation:refused")
+    records = [record for chain in chains for record in chain if record["status"] != "generation_error"]
     middle = median(ends) if ends else inf
-    records = [record for chain in chains for record in chain.records if record["status"] != "generation_error"]
-    timed = [record for record in records if record.get("latency_s") is not None]
+
+    def share(turn: int, *, is_green: bool = True) -> Rate | None:
+        """The share that is green by that turn, or is not."""
+        by_chain: dict[str, list[bool]] = {}
+        for chain, end in zip(chains, ends, strict=True):
+            by_chain.setdefault(str(chain[0]["prompt_id"]), []).append((end <= turn) is is_green)
+        return share_over_tasks(by_chain.values(), seed)
+
+    def per_green(column: str) -> float | None:
+        """What the records have in that column by the number of green chains; None where one does not have it."""
+        values = [record.get(column) for record in records]
+        return float(sum(filter(None, values))) / len(green) if green and None not in values else None
+
     return Turns(
         asked=asked,
         chains=len(chains),
-        green_by={turn: rate for turn in range(1, asked + 1) if (rate := _chains(chains, turn, seed)) is not None},
-        never_green=_chains(chains, asked, seed, green=False),
+        green_by={turn: rate for turn in range(1, asked + 1) if (rate := share(turn)) is not None},
+        never_green=share(asked, is_green=False),
         median_turns=middle if isfinite(middle) else None,
         median_turns_of_green=median(green) if green else None,
-        repair_lines=quantiles([_repaired(chain, fences) for chain in chains if 1 < chain.green_at < inf]),
-        broken=sum(chain.is_broken for chain in chains),
-        refused=sum(chain.is_refused for chain in chains),
-        completion_tokens_per_green=_per_green(_sum(records, "completion_tokens"), len(green)),
-        prompt_tokens_per_green=_per_green(_sum(records, "prompt_tokens"), len(green)),
-        seconds_per_green=_per_green(busy_s(timed) if len(timed) == len(records) else None, len(green)),
+        repair_lines=quantiles(repaired),
+        broken=len(stopped) - refused,
+        refused=refused,
+        completion_tokens_per_green=per_green("completion_tokens"),
+        prompt_tokens_per_green=per_green("prompt_tokens"),
+        seconds_per_green=busy_s(records) / len(green) if per_green("latency_s") is not None else None,
     )
-
-
-def _chains(chains: Sequence[Chain], turn: int, seed: int, *, green: bool = True) -> Rate | None:
-    """The share that is green by that turn, or is not."""
-    counts: dict[str, tuple[int, int]] = {}
-    for chain in chains:
-        total, those = counts.get(chain.task, (0, 0))
-        counts[chain.task] = total + 1, those + ((chain.green_at <= turn) is green)
-    return pass_rate(list(counts.values()), seed=seed)
-
-
-def _repaired(chain: Chain, fences: Sequence[str]) -> int:
-    first, green = (code_of(str(chain.records[n]["completion"]), fences) for n in (0, int(chain.green_at) - 1))
-    return changed_lines(first, green)
-
-
-def _sum(records: Sequence[Record], column: str) -> float | None:
-    """None where any is not known."""
-    values = [record.get(column) for record in records]
-    return None if None in values else float(sum(value for value in values if value is not None))
-
-
-def _per_green(total: float | None, green: int) -> float | None:
-    return total / green if total is not None and green else None

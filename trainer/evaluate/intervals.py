@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
@@ -31,7 +30,7 @@ NO_WIDTH = "no interval: a bootstrap needs two tasks"
 
 
 class Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True)
 
 
 class Rate(Part):
@@ -60,22 +59,6 @@ class Quantiles(Part):
     p90: float
     p99: float
     max: float
-
-
-@dataclass(frozen=True, slots=True)
-class Discordance:
-    """Two answers to each of the same problems, one before and one after."""
-
-    both_passed: int
-    gained: int
-    """Wrong before, right after."""
-    lost: int
-    """Right before, wrong after."""
-    neither: int
-
-    @property
-    def p_value(self) -> float:
-        return mcnemar(self.gained, self.lost)
 
 
 def quantiles(values: Sequence[float]) -> Quantiles | None:
@@ -109,23 +92,14 @@ def wilson(passed: int, total: int) -> tuple[float, float]:
     return float(found.low), float(found.high)
 
 
-def bootstrap(values: Sequence[float], *, seed: int = 0) -> tuple[float, float]:
-    """Percentile interval for the mean of `values`, one per problem, by drawing problems with replacement."""
-    return _bootstrap((values,), np.mean, seed)
+def ratio(top: Any, bottom: Any, axis: int) -> Any:
+    """One sum by the other; not a number for a draw of nothing but pairs without a bottom."""
+    total = bottom.sum(axis=axis)
+    return np.divide(top.sum(axis=axis), total, out=np.full(np.shape(total), np.nan), where=total > 0)
 
 
-def ratio_bootstrap(tops: Sequence[float], bottoms: Sequence[float], *, seed: int = 0) -> tuple[float, float]:
-    """Percentile interval for sum(tops) / sum(bottoms), by drawing pairs of both with replacement."""
-
-    def ratio(top: Any, bottom: Any, axis: int) -> Any:
-        total = bottom.sum(axis=axis)
-        # A draw of nothing but pairs without a bottom has no ratio.
-        return np.divide(top.sum(axis=axis), total, out=np.full(np.shape(total), np.nan), where=total > 0)
-
-    return _bootstrap((tops, bottoms), ratio, seed)
-
-
-def _bootstrap(data: Sequence[Sequence[float]], statistic: Callable[..., Any], seed: int) -> tuple[float, float]:
+def bootstrap(*data: Sequence[float], statistic: Callable[..., Any] = np.mean, seed: int = 0) -> tuple[float, float]:
+    """Percentile interval for a statistic of columns of one value per problem, by drawing problems with replacement."""
     from scipy import stats
 
     columns = [np.asarray(one, dtype=np.float64) for one in data]
@@ -232,7 +206,7 @@ def ratio_over_tasks(tops: Sequence[float], bottoms: Sequence[float], seed: int)
     total = sum(bottoms)
     if not total:
         return None
-    low, high = ratio_bootstrap(tops, bottoms, seed=seed)
+    low, high = bootstrap(tops, bottoms, statistic=ratio, seed=seed)
     return Rate(value=sum(tops) / total, low=low, high=high, method=BOOTSTRAP if len(tops) > 1 else NO_WIDTH)
 
 
@@ -256,12 +230,6 @@ def paired_difference(before: Sequence[float], after: Sequence[float], *, seed: 
         alpha=1 - CONFIDENCE,
     )
     return Rate(value=changes[0], low=max(float(ends[0]), -1.0), high=min(float(ends[1]), 1.0), method=NEWCOMBE)
-
-
-def discordance(before: Sequence[bool], after: Sequence[bool]) -> Discordance:
-    """How one answer before and one after compare, problem by problem."""
-    pairs = list(zip(before, after, strict=True))
-    return Discordance(*(pairs.count(kind) for kind in ((True, True), (False, True), (True, False), (False, False))))
 
 
 def by_task(records: Iterable[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 from pydantic import ValidationError
 
@@ -23,61 +24,32 @@ DEADLINE_S = 600.0
 READY_TIMEOUT_S = 15.0
 
 
-class Judge(Protocol):
-    """Grades for one grader."""
+@dataclass(frozen=True, slots=True)
+class ServiceJudge:
+    """A running service. `info` raises a fault when nobody is there; `grade` raises Misuse for what it refuses."""
 
-    calls_at_once: int
+    client: RewardClient
+    grader: str
+    ready_timeout_s: float = READY_TIMEOUT_S
+    deadline_s: float = DEADLINE_S
+    calls_at_once: ClassVar[int] = 8
     """Calls of `grade` that may overlap."""
 
     async def known(self, grader: str) -> str:
-        """`grader`. Raises UnknownGrader for a name that no grader has."""
-        ...
+        return await self.client.known(grader)
 
     async def info(self) -> GraderInfo:
-        """Who judges. Raises a fault when nobody is there."""
-        ...
-
-    async def description(self) -> GraderDescription:
-        """The stages, rates and components of its verdicts. Raises nothing when nobody is there."""
-        ...
-
-    async def grade(self, submissions: Sequence[Mapping[str, Any]], rubric: str | None) -> Sequence[Graded | Faulted]:
-        """One result per submission, in order. Raises Misuse for what the contract refuses."""
-        ...
-
-
-class ServiceJudge:
-    """A running service."""
-
-    calls_at_once = 8
-
-    def __init__(
-        self,
-        client: RewardClient,
-        grader: str,
-        ready_timeout_s: float = READY_TIMEOUT_S,
-        deadline_s: float = DEADLINE_S,
-    ) -> None:
-        self._client = client
-        self._grader = grader
-        self._ready_timeout_s = ready_timeout_s
-        self._deadline_s = deadline_s
-
-    async def known(self, grader: str) -> str:
-        return await self._client.known(grader)
-
-    async def info(self) -> GraderInfo:
-        return await self._client.wait_ready(self._grader, self._ready_timeout_s)
+        return await self.client.wait_ready(self.grader, self.ready_timeout_s)
 
     async def description(self) -> GraderDescription:
         """The announced one; where the service is older or away, the one that this version knows."""
         try:
-            return await self._client.description(self._grader) or description_of(self._grader)
+            return await self.client.description(self.grader) or description_of(self.grader)
         except QueueFault:
-            return description_of(self._grader)
+            return description_of(self.grader)
 
     async def grade(self, submissions: Sequence[Mapping[str, Any]], rubric: str | None) -> Sequence[Graded | Faulted]:
-        return await self._client.grade(self._grader, submissions, rubric=rubric, deadline_s=self._deadline_s)
+        return await self.client.grade(self.grader, submissions, rubric=rubric, deadline_s=self.deadline_s)
 
 
 class LocalJudge:
@@ -119,3 +91,6 @@ class LocalJudge:
             grader.self_test()
             self._grader = grader
         return self._grader
+
+
+Judge = ServiceJudge | LocalJudge

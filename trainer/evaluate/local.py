@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,49 +38,55 @@ class LocalModel:
         self._keep_special = keep_special
 
     async def write(self, asks: Sequence[Ask], wanted: AbstractSet[Key]) -> AsyncIterator[tuple[Ask, Outcome]]:
+        room = getattr(self._model.config, "max_position_embeddings", None)
         for batch in batches_of(asks, self._batch_size):
             if any(ask.key in wanted for ask in batch):
-                for ask, outcome in await asyncio.to_thread(self._written, batch):
+                made = await asyncio.to_thread(written_batch, batch, self._tokenizer, self._drawn, room, 1)
+                for ask, outcome in made:
                     if ask.key in wanted:
                         yield ask, outcome
 
-    def _written(self, batch: Sequence[Ask]) -> list[tuple[Ask, Outcome]]:
-        room = getattr(self._model.config, "max_position_embeddings", None)
-        lengths = {ask.key: len(token_ids(self._tokenizer, ask.prompt, ask.problem.tools)) for ask in batch}
-        too_long = {key: why for key, length in lengths.items() if (why := why_too_long(length, room))}
-        fitting = [ask for ask in batch if ask.key not in too_long]
-        started = time.monotonic()
-        drawn = iter(
-            draw(
-                self._model,
-                self._tokenizer,
-                [ask.prompt for ask in fitting],
-                batch[0].temperature,
-                self._plan.max_new_tokens,
-                top_p=self._plan.top_p,
-                batch_size=self._batch_size,
-                seed=batch[0].seed,
-                tools_P=[ask.problem.tools for ask in fitting],
-                keep_special=self._keep_special,
-            )
+    def _drawn(self, asks: Sequence[Ask], seed: int) -> list[Drawn]:
+        return draw(
+            self._model,
+            self._tokenizer,
+            [ask.prompt for ask in asks],
+            asks[0].temperature,
+            self._plan.max_new_tokens,
+            top_p=self._plan.top_p,
+            batch_size=self._batch_size,
+            seed=seed,
+            tools_P=[ask.problem.tools for ask in asks],
+            keep_special=self._keep_special,
         )
-        took_s = time.monotonic() - started
-        found: list[tuple[Ask, Outcome]] = []
-        for ask in batch:
-            if ask.key in too_long:
-                found.append((ask, Unwritten(ErrorKind.REFUSED, too_long[ask.key])))
-                continue
-            one = next(drawn)
+
+
+def written_batch(
+    batch: Sequence[Ask],
+    tokenizer: Any,
+    drawn: Callable[[Sequence[Ask], int], Sequence[Drawn]],
+    room: int | None,
+    least: int,
+) -> list[tuple[Ask, Outcome]]:
+    """What came of neighbouring asks, of which `drawn` writes those whose prompt fits, with the seed of the first.
+
+    A prompt fits a model of `room` tokens that leaves `least` of them to the completion.
+    """
+    lengths = [len(token_ids(tokenizer, ask.prompt, ask.problem.tools)) for ask in batch]
+    fitting = [ask for ask, length in zip(batch, lengths, strict=True) if room is None or length + least <= room]
+    started = time.monotonic()
+    made = iter(drawn(fitting, batch[0].seed) if fitting else ())
+    took_s = time.monotonic() - started
+    found: list[tuple[Ask, Outcome]] = []
+    for ask, length in zip(batch, lengths, strict=True):
+        if room is not None and length + least > room:
+            why = f"the prompt has {length} tokens and the model takes {room}"
+            found.append((ask, Unwritten(ErrorKind.REFUSED, why)))
+        else:
+            one = next(made)
             reason = "stop" if one.ended else "length"
             found.append((ask, Written(one.text, reason, one.prompt_tokens, one.completion_tokens, took_s)))
-        return found
-
-
-def why_too_long(prompt_tokens: int, room: int | None) -> str:
-    """Why a model with `room` tokens takes no such prompt; empty where it does."""
-    if room is None or prompt_tokens < room:
-        return ""
-    return f"the prompt has {prompt_tokens} tokens and the model takes {room}"
+    return found
 
 
 # ----------------------------------------------------------------------------------------------------------- drawing
@@ -124,50 +129,40 @@ def draw(
     ]
     # Like lengths together: a short prompt in a long batch is mostly padding.
     order = sorted(range(len(prompts)), key=lambda n: len(ids_P[n]))
+    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+    ends = ends_of(model, tokenizer)
+    how: dict[str, Any] = {"do_sample": False, "temperature": None, "top_k": None, "top_p": None}
+    if temperature > 0:
+        how = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": top_p}
     drawn: dict[int, Drawn] = {}
-    with _measuring(model), _seeded(seed, model.device):
+    was_training = model.training
+    model.eval()
+    with (
+        torch.random.fork_rng([model.device] if model.device.type == "cuda" else [], seed is not None),
+        torch.no_grad(),
+    ):
+        if seed is not None:
+            torch.manual_seed(seed)
         for start in range(0, len(order), batch_size):
             chosen = order[start : start + batch_size]
-            batch = [ids_P[n] for n in chosen]
-            drawn |= dict(
-                zip(
-                    chosen,
-                    _complete(model, tokenizer, batch, temperature, max_new_tokens, top_p, keep_special),
-                    strict=True,
-                )
+            width = max(len(ids_P[n]) for n in chosen)
+            ids_B = [[pad] * (width - len(ids_P[n])) + list(ids_P[n]) for n in chosen]
+            mask_B = [[0] * (width - len(ids_P[n])) + [1] * len(ids_P[n]) for n in chosen]
+            output = model.generate(
+                input_ids=torch.tensor(ids_B, device=model.device),
+                attention_mask=torch.tensor(mask_B, device=model.device),
+                max_new_tokens=max_new_tokens,
+                pad_token_id=pad,
+                use_cache=True,
+                **how,
             )
+            for n, row in zip(chosen, output[:, width:].tolist(), strict=True):
+                # What stands behind an end is padding.
+                length = next((place for place, token in enumerate(row, start=1) if token in ends), len(row))
+                text = tokenizer.decode(row[:length], skip_special_tokens=not keep_special)
+                drawn[n] = Drawn(text, len(ids_P[n]), length, bool(row) and row[length - 1] in ends)
+    model.train(was_training)
     return [drawn[n] for n in range(len(prompts))]
-
-
-def _complete(
-    model: Any,
-    tokenizer: Any,
-    ids_B: Sequence[Sequence[int]],
-    temperature: float,
-    max_new_tokens: int,
-    top_p: float,
-    keep_special: bool,
-) -> list[Drawn]:
-    width = max(len(ids) for ids in ids_B)
-    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-    input_ids = torch.tensor([[pad] * (width - len(ids)) + list(ids) for ids in ids_B], device=model.device)
-    mask = torch.tensor([[0] * (width - len(ids)) + [1] * len(ids) for ids in ids_B], device=model.device)
-    how = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": top_p} if temperature > 0 else GREEDY
-    with torch.no_grad():
-        output = model.generate(
-            input_ids=input_ids, attention_mask=mask, max_new_tokens=max_new_tokens, pad_token_id=pad, **how
-        )
-    written_B = output[:, width:]
-    ends = ends_of(model, tokenizer)
-    lengths = [_length(row, ends) for row in written_B.tolist()]
-    # What stands behind an end is padding, which is special too.
-    whole_B = [row[:length] for row, (length, _) in zip(written_B.tolist(), lengths, strict=True)]
-    texts: list[str] = tokenizer.batch_decode(
-        whole_B if keep_special else written_B, skip_special_tokens=not keep_special
-    )
-    return [
-        Drawn(text, len(ids), length, ended) for text, ids, (length, ended) in zip(texts, ids_B, lengths, strict=True)
-    ]
 
 
 def ends_of(model: Any, tokenizer: Any) -> frozenset[int]:
@@ -175,37 +170,3 @@ def ends_of(model: Any, tokenizer: Any) -> frozenset[int]:
     given = model.generation_config.eos_token_id
     given = tokenizer.eos_token_id if given is None else given
     return frozenset(given if isinstance(given, list) else [] if given is None else [given])
-
-
-def _length(row: Sequence[int], ends: frozenset[int]) -> tuple[int, bool]:
-    """How many tokens were written, and whether the last of them is an end. What stands behind an end is padding."""
-    for place, token in enumerate(row):
-        if token in ends:
-            return place + 1, True
-    return len(row), False
-
-
-GREEDY: dict[str, Any] = {"do_sample": False, "temperature": None, "top_k": None, "top_p": None}
-
-
-@contextmanager
-def _measuring(model: Any) -> Iterator[None]:
-    """Evaluation mode with the key-value cache on, both put back afterwards."""
-    training, cache = model.training, model.config.use_cache
-    model.eval()
-    model.config.use_cache = True
-    try:
-        yield
-    finally:
-        model.config.use_cache = cache
-        model.train(training)
-
-
-@contextmanager
-def _seeded(seed: int | None, device: torch.device) -> Iterator[None]:
-    if seed is None:
-        yield
-        return
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
-        yield

@@ -10,26 +10,24 @@ import os
 import platform
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from gradus.descriptions import GraderDescription, description_of
 from gradus.errors import Misuse
 from gradus.validation import explain
 from trainer.evaluate.figures import Details, Turns, details_of, turns_of
-from trainer.evaluate.intervals import Part, Rate, mean_with_interval, pass_rate
+from trainer.evaluate.intervals import Part, Rate, by_task, mean_with_interval, pass_rate
 from trainer.evaluate.plan import Mode, Plan
 from trainer.evaluate.store import stored_rows, write_lines, write_text
 from trainer.evaluate.verdicts import cause_of, grader_of, is_judged, outcome_stage, typical_of
 from trainer.rewards import Record
-
-SCHEMA: Literal["gradus/evaluation@1"] = "gradus/evaluation@1"
 
 
 class ProblemFigures(Part):
@@ -90,7 +88,7 @@ class Measurement(Part):
 class Evaluation(Part):
     """One model on one set of tasks."""
 
-    schema_: Literal["gradus/evaluation@1"] = Field(SCHEMA, alias="schema")
+    schema_: Literal["gradus/evaluation@1"] = Field("gradus/evaluation@1", alias="schema")
     name: str
     created: str
     """UTC, ISO 8601."""
@@ -115,8 +113,6 @@ class Evaluation(Part):
     top_p: float | None = None
     grader_description: GraderDescription | None = None
     """The grader's description; None in files of earlier versions."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True)
 
     def measured(self, mode: Mode) -> Measurement | None:
         return next((found for found in self.measurements if found.mode == mode), None)
@@ -159,8 +155,14 @@ def measurement_of(
     """
     verdicts = [record for record in records if is_judged(record)]
     description = description or description_of(grader_of(verdicts))
-    problems = tuple(_by_problem(records, description.stages))
+    problems = tuple(_problem(group, description.stages) for group in by_task(records))
     lengths = [len(record["completion"]) for record in records if record["status"] != "generation_error"]
+    ks = sorted({1, samples} | {2**power for power in range(1, samples.bit_length()) if 2**power <= samples})
+    rates = {k: pass_rate([(p.graded, p.passed) for p in problems], k, seed=seed) for k in ks}
+    components: Counter[str] = Counter()
+    for record in verdicts:
+        for name, value in record["components"].items():
+            components[name] += value
     return Measurement(
         mode=mode,
         temperature=temperature,
@@ -168,10 +170,10 @@ def measurement_of(
         graded=len(verdicts),
         faulted=sum(record["fault"] is not None for record in records),
         passed=sum(record["passed"] for record in verdicts),
-        pass_at=dict(_pass_at(problems, samples, seed)),
+        pass_at={k: rate for k, rate in rates.items() if rate is not None},
         mean_reward=mean_with_interval([p.mean_reward for p in problems if p.mean_reward is not None], seed=seed),
         stopped_at=dict(Counter(record["stage"] for record in verdicts if not record["passed"])),
-        components=_mean_components(verdicts),
+        components={name: total / len(verdicts) for name, total in components.items()},
         flags=dict(Counter(flag for record in verdicts for flag in record["flags"])),
         faults=dict(Counter(record["fault"]["kind"] for record in records if record["fault"] is not None)),
         mean_chars=fmean(lengths) if lengths else None,
@@ -181,41 +183,20 @@ def measurement_of(
     )
 
 
-def _by_problem(records: Iterable[Record], stages: Sequence[str]) -> Iterator[ProblemFigures]:
-    groups: dict[str, list[Record]] = {}
-    for record in records:
-        groups.setdefault(record["prompt_id"], []).append(record)
-    for task_id, group in groups.items():
-        verdicts = [record for record in group if is_judged(record)]
-        middle = typical_of(verdicts, stages)
-        yield ProblemFigures(
-            id=task_id,
-            kind=group[0].get("kind"),
-            graded=len(verdicts),
-            passed=sum(record["passed"] for record in verdicts),
-            faulted=sum(record["fault"] is not None for record in group),
-            mean_reward=fmean(record["reward"] for record in verdicts) if verdicts else None,
-            difficulty=group[0].get("difficulty"),
-            stage=outcome_stage(middle) if middle else None,
-            cause=cause_of(middle) if middle else None,
-        )
-
-
-def _pass_at(problems: Sequence[ProblemFigures], samples: int, seed: int) -> Iterator[tuple[int, Rate]]:
-    """k = 1, 2, 4 ... and `samples`."""
-    ks = sorted({1, samples} | {2**power for power in range(1, samples.bit_length()) if 2**power <= samples})
-    for k in ks:
-        rate = pass_rate([(p.graded, p.passed) for p in problems], k, seed=seed)
-        if rate is not None:
-            yield k, rate
-
-
-def _mean_components(verdicts: Sequence[Record]) -> dict[str, float]:
-    sums: Counter[str] = Counter()
-    for record in verdicts:
-        for name, value in record["components"].items():
-            sums[name] += value
-    return {name: total / len(verdicts) for name, total in sums.items()}
+def _problem(group: Sequence[Mapping[str, Any]], stages: Sequence[str]) -> ProblemFigures:
+    verdicts = [record for record in group if is_judged(record)]
+    middle = typical_of(verdicts, stages)
+    return ProblemFigures(
+        id=group[0]["prompt_id"],
+        kind=group[0].get("kind"),
+        graded=len(verdicts),
+        passed=sum(record["passed"] for record in verdicts),
+        faulted=sum(record["fault"] is not None for record in group),
+        mean_reward=fmean(record["reward"] for record in verdicts) if verdicts else None,
+        difficulty=group[0].get("difficulty"),
+        stage=outcome_stage(middle) if middle else None,
+        cause=cause_of(middle) if middle else None,
+    )
 
 
 def evaluation_of(
@@ -234,43 +215,28 @@ def evaluation_of(
     assert plan.grader is not None
     description = description or description_of(plan.grader)
     verdicts = [record for record in (*records, *later) if is_judged(record)]
-
-    def of(mode: Mode, some: Sequence[Record]) -> list[Record]:
-        return [record for record in some if record["mode"] == mode]
-
+    judges = {f"{column}s": tuple(sorted({one[column] for one in verdicts})) for column in JUDGES}
+    measurements = []
+    for mode, temperature, samples in plan.modes:
+        first, more = ([record for record in some if record["mode"] == mode] for some in (records, later))
+        turns = turns_of(first, more, plan.turns, description, seed=plan.seed) if plan.turns > 1 else None
+        sampling: dict[str, Any] = {"mode": mode, "temperature": temperature, "samples": samples, "seed": plan.seed}
+        measurements.append(measurement_of(first, **sampling, turns=turns, description=description))
+    same = ("model", "tasks", "tasks_sha256", "grader", "seed", "max_new_tokens", "served", "asked_as", "top_p")
     return Evaluation(
         name=name,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        model=plan.model,
-        tasks=plan.tasks,
-        tasks_sha256=plan.tasks_sha256,
-        grader=plan.grader,
-        graders=tuple(sorted({record["grader"] for record in verdicts})),
-        rubrics=tuple(sorted({record["rubric"] for record in verdicts})),
-        toolchains=tuple(sorted({record["toolchain"] for record in verdicts})),
-        seed=plan.seed,
-        max_new_tokens=plan.max_new_tokens,
         duration_s=round(duration_s, 3),
         machine=machine(),
-        measurements=tuple(
-            measurement_of(
-                of(mode, records),
-                mode=mode,
-                temperature=temperature,
-                samples=samples,
-                seed=plan.seed,
-                turns=turns_of(of(mode, records), of(mode, later), plan.turns, description, seed=plan.seed)
-                if plan.turns > 1
-                else None,
-                description=description,
-            )
-            for mode, temperature, samples in plan.modes
-        ),
-        served=plan.served,
-        asked_as=plan.asked_as,
-        top_p=plan.top_p,
+        measurements=tuple(measurements),
         grader_description=description,
+        **{field: getattr(plan, field) for field in same},
+        **judges,
     )
+
+
+JUDGES = ("grader", "rubric", "toolchain")
+"""Columns of a verdict that name its judge."""
 
 
 def machine() -> dict[str, str | int | float | None]:

@@ -8,26 +8,25 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 from rich.console import Console
 
 from gradus.errors import Misuse
-from gradus.row_reader import Row, read_rows
-from trainer.evaluate.intervals import Part, ratio_bootstrap
-from trainer.evaluate.store import write_text
+from trainer.evaluate.intervals import Part, bootstrap, ratio
+from trainer.evaluate.store import is_chat, non_empty_rows, write_text
 
-SCHEMA: Literal["gradus/perplexity@1"] = "gradus/perplexity@1"
 DEFAULT_WINDOW = 2048
 
 
 class Perplexity(Part):
-    schema_: Literal["gradus/perplexity@1"] = Field(SCHEMA, alias="schema")
+    schema_: Literal["gradus/perplexity@1"] = Field("gradus/perplexity@1", alias="schema")
     model: str
     data: str
     """Name of the file."""
@@ -46,8 +45,6 @@ class Perplexity(Part):
     bits_per_byte: float
     """Independent of the tokenizer: of the bytes of the texts that were counted."""
     duration_s: float
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +74,17 @@ def main(model: str, data: Path, out: Path, window: int | None = None) -> int:
     from trainer.evaluate.preparing import config_beside, load
 
     started = time.monotonic()
-    digest = _sha256(data)
+    try:
+        digest = hashlib.sha256(data.read_bytes()).hexdigest()
+    except OSError as error:
+        raise Misuse(f"{data}: cannot be read: {error.strerror}") from None
     loaded, tokenizer = load(model, config_beside(Path(model)))
     loaded.eval()
     tokenizer.model_max_length = 2**62  # longer documents are read in windows; transformers would warn of them
-    size = _window(loaded, window)
+    most = getattr(loaded.config, "max_position_embeddings", None) or DEFAULT_WINDOW
+    if window is not None and not 2 <= window <= most:
+        raise Misuse(f"window must be 2 to {most} tokens, as many as the model takes, not {window}")
+    size = int(window or min(most, DEFAULT_WINDOW))
     step = size // 2
     documents = list(documents_of(data, tokenizer))
     sums = []
@@ -95,29 +98,11 @@ def main(model: str, data: Path, out: Path, window: int | None = None) -> int:
     )
     path = out / "perplexity.json"
     write_text(path, found.model_dump_json(by_alias=True, indent=1) + "\n")
-    print(_said(found))
-    print(path)
-    return 0
-
-
-def _said(found: Perplexity) -> str:
     ends = f", 95% interval {found.interval[0]:.4g} to {found.interval[1]:.4g}" if found.interval else ""
     of = f"{found.tokens:,} tokens of {found.documents:,} documents"
-    return f"perplexity {found.perplexity:.4g}{ends}; {found.bits_per_byte:.4g} bits per byte; {of}"
-
-
-def _sha256(file: Path) -> str:
-    try:
-        return hashlib.sha256(file.read_bytes()).hexdigest()
-    except OSError as error:
-        raise Misuse(f"{file}: cannot be read: {error.strerror}") from None
-
-
-def _window(model: Any, asked: int | None) -> int:
-    most = getattr(model.config, "max_position_embeddings", None) or DEFAULT_WINDOW
-    if asked is not None and not 2 <= asked <= most:
-        raise Misuse(f"window must be 2 to {most} tokens, as many as the model takes, not {asked}")
-    return int(asked or min(most, DEFAULT_WINDOW))
+    print(f"perplexity {found.perplexity:.4g}{ends}; {found.bits_per_byte:.4g} bits per byte; {of}")
+    print(path)
+    return 0
 
 
 def sums_of(model: Any, document: Document, window: int, stride: int) -> Sums:
@@ -157,7 +142,7 @@ def perplexity_of(
         raise Misuse(f"{data}: holds no token that could be foreseen; a document needs two at least")
     nats = sum(one.nats for one in sums)
     several = sum(one.tokens > 0 for one in sums) > 1
-    ends = ratio_bootstrap([one.nats for one in sums], [one.tokens for one in sums]) if several else None
+    ends = bootstrap([one.nats for one in sums], [one.tokens for one in sums], statistic=ratio) if several else None
     return Perplexity(
         model=model,
         data=data,
@@ -189,52 +174,29 @@ def documents_of(path: Path, tokenizer: Any) -> Iterator[Document]:
     """
     if path.suffix == ".txt":
         try:
-            text = path.read_text(encoding="utf-8-sig")
+            yield _of_parts([(path.read_text(encoding="utf-8-sig"), True)], tokenizer)
         except (OSError, UnicodeDecodeError) as error:
             raise Misuse(f"{path}: cannot be read as text: {error}") from None
-        yield _of_text(text, tokenizer)
         return
-    found = False
-    for row in read_rows(path):
-        found = True
-        yield _of_row(row.checked(), tokenizer)
-    if not found:
-        raise Misuse(f"{path}: holds no rows")
-
-
-def _of_row(row: Row, tokenizer: Any) -> Document:
-    values = row.values
-    if isinstance(values.get("text"), str):
-        return _of_text(values["text"], tokenizer)
-    prompt, completion = values.get("prompt"), values.get("completion", values.get("solution"))
-    if isinstance(prompt, str) and isinstance(completion, str):
-        return _of_parts([(prompt, False), (completion, True)], tokenizer)
-    if _is_chat(values.get("messages")):
-        return _of_chat(values["messages"], tokenizer, row.where)
-    raise Misuse(f"{row.where}: has neither text, nor messages, nor prompt and completion")
-
-
-def _is_chat(messages: Any) -> bool:
-    return (
-        isinstance(messages, list)
-        and bool(messages)
-        and all(
-            isinstance(turn, Mapping) and isinstance(turn.get("content"), str) and "role" in turn for turn in messages
-        )
-    )
-
-
-def _of_text(text: str, tokenizer: Any) -> Document:
-    ids = list(tokenizer(text=text)["input_ids"])
-    return Document(ids, [True] * len(ids), len(text.encode(errors="replace")))
+    for row in non_empty_rows(path):
+        values = row.values
+        prompt, completion = values.get("prompt"), values.get("completion", values.get("solution"))
+        if isinstance(values.get("text"), str):
+            yield _of_parts([(values["text"], True)], tokenizer)
+        elif isinstance(prompt, str) and isinstance(completion, str):
+            yield _of_parts([(prompt, False), (completion, True)], tokenizer)
+        elif values.get("messages") and is_chat(values["messages"]):
+            yield _of_chat(values["messages"], tokenizer, row.where)
+        else:
+            raise Misuse(f"{row.where}: has neither text, nor messages, nor prompt and completion")
 
 
 def _of_parts(parts: Sequence[tuple[str, bool]], tokenizer: Any) -> Document:
-    """Parts are tokenized one by one, as trainers do with prompt and completion."""
+    """Texts, and whether each counts. They are tokenized one by one, as trainers do with prompt and completion."""
     ids: list[int] = []
     counted: list[bool] = []
     for number, (text, counts) in enumerate(parts):
-        found = list(tokenizer(text=text, add_special_tokens=number == 0)["input_ids"])
+        found = tokenizer(text=text, add_special_tokens=number == 0)["input_ids"]
         ids += found
         counted += [counts] * len(found)
     return Document(ids, counted, sum(len(text.encode(errors="replace")) for text, counts in parts if counts))
@@ -242,35 +204,27 @@ def _of_parts(parts: Sequence[tuple[str, bool]], tokenizer: Any) -> Document:
 
 def _of_chat(messages: Sequence[Mapping[str, Any]], tokenizer: Any, where: str) -> Document:
     """What a template adds with an answer of the assistant's, its end included, is counted."""
-    ids: list[int] = []
-    counted: list[bool] = []
-    for place, turn in enumerate(messages):
-        if turn["role"] == "assistant":
-            _extend(ids, counted, _rendered(tokenizer, messages[:place], asks=True, where=where), counts=False)
-            _extend(ids, counted, _rendered(tokenizer, messages[: place + 1], asks=False, where=where), counts=True)
-    said = [turn["content"] for turn in messages if turn["role"] == "assistant"]
-    if not said:
-        raise Misuse(f"{where}: messages: the assistant says nothing in it")
-    return Document(ids, counted, sum(len(text.encode(errors="replace")) for text in said))
-
-
-def _extend(ids: list[int], counted: list[bool], longer: list[int], *, counts: bool) -> None:
-    """Go on to `longer`, which a template may have begun otherwise than before (thoughts of earlier turns dropped)."""
-    same = next((n for n, (a, b) in enumerate(zip(ids, longer, strict=False)) if a != b), min(len(ids), len(longer)))
-    del ids[same:], counted[same:]
-    ids += longer[same:]
-    counted += [counts] * (len(longer) - same)
-
-
-def _rendered(tokenizer: Any, messages: Sequence[Mapping[str, Any]], *, asks: bool, where: str) -> list[int]:
     from jinja2 import TemplateError
 
-    if not messages:
-        return []
-    try:
-        rendered = tokenizer.apply_chat_template(
-            list(messages), add_generation_prompt=asks, tokenize=True, return_dict=True
-        )
-    except (TemplateError, ValueError) as error:
-        raise Misuse(f"{where}: the model's chat template refuses it: {error}") from None
-    return list(rendered["input_ids"])
+    ids: list[int] = []
+    counted: list[bool] = []
+    answers = [place for place, turn in enumerate(messages) if turn["role"] == "assistant"]
+    if not answers:
+        raise Misuse(f"{where}: messages: the assistant says nothing in it")
+    for place, asks in ((place, asks) for place in answers for asks in (True, False)):
+        said = list(messages[: place if asks else place + 1])
+        try:
+            longer = (
+                tokenizer.apply_chat_template(said, add_generation_prompt=asks, tokenize=True, return_dict=True)[
+                    "input_ids"
+                ]
+                if said
+                else []
+            )
+        except (TemplateError, ValueError) as error:
+            raise Misuse(f"{where}: the model's chat template refuses it: {error}") from None
+        # A template may begin otherwise than before: thoughts of earlier turns are dropped.
+        same = len(os.path.commonprefix([ids, list(longer)]))
+        ids[same:] = longer[same:]
+        counted[same:] = [not asks] * (len(longer) - same)
+    return Document(ids, counted, sum(len(messages[place]["content"].encode(errors="replace")) for place in answers))

@@ -23,8 +23,6 @@ from trainer.config import PromptConfig
 from trainer.data import Example
 from trainer.prompts import Prompt, render
 
-PLAN_SCHEMA: Literal["gradus/plan@1"] = "gradus/plan@1"
-
 Mode = Literal["sampled", "greedy"]
 Key = tuple[str, str, int, int]
 """(mode, task id, sample, turn): one completion of a plan."""
@@ -73,7 +71,7 @@ class Plan(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True)
 
-    schema_: Literal["gradus/plan@1"] = Field(PLAN_SCHEMA, alias="schema")
+    schema_: Literal["gradus/plan@1"] = Field("gradus/plan@1", alias="schema")
     model: str
     asked_as: Literal["chat", "text"]
     """Messages through a chat template, or one plain text."""
@@ -108,14 +106,6 @@ class Plan(BaseModel):
         sampled: tuple[tuple[Mode, float, int], ...] = (("sampled", self.temperature, self.samples),)
         return (sampled if self.samples else ()) + ((("greedy", 0.0, 1),) if self.greedy else ())
 
-    def differences(self, other: Plan) -> Iterator[str]:
-        """What `other` asks otherwise than this one, in words."""
-        for name in type(self).model_fields:
-            mine, theirs = getattr(self, name), getattr(other, name)
-            if mine != theirs:
-                was, now = (text if len(text := repr(value)) <= 80 else text[:77] + "..." for value in (mine, theirs))
-                yield f"{name} was {was} and is now {now}"
-
 
 def make_plan(problems: Sequence[Problem], prompt: PromptConfig, *, tasks: str, **fields: Any) -> Plan:
     """The plan for these problems, whose prompts were made by `prompt`; `fields` are the plan's others.
@@ -124,8 +114,10 @@ def make_plan(problems: Sequence[Problem], prompt: PromptConfig, *, tasks: str, 
     """
     if not problems or len({problem.id for problem in problems}) != len(problems):
         raise Misuse(f"{tasks}: needs at least one task, each with an id of its own")
+    content = [[one.id, one.text, one.task.model_dump(mode="json") if one.task else None] for one in problems]
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
     asked_as = "chat" if prompt.style == "chat" else "text"
-    own = {"tasks": tasks, "tasks_sha256": fingerprint(problems), "asked_as": asked_as, "opening": prompt.opening}
+    own = {"tasks": tasks, "tasks_sha256": digest, "asked_as": asked_as, "opening": prompt.opening}
     try:
         return Plan.model_validate({**own, **fields})
     except ValidationError as error:
@@ -247,12 +239,3 @@ def seed_of(seed: int, *place: str | int) -> int:
     """31 bits, which every server takes, for one completion of a plan with that seed."""
     text = "\0".join(map(str, (seed, *place))).encode(errors="replace")
     return int.from_bytes(hashlib.sha256(text).digest()[:4]) >> 1
-
-
-def fingerprint(problems: Sequence[Problem]) -> str:
-    """Of tasks as they are asked, prompts and tests."""
-    content = [
-        [problem.id, problem.text, problem.task.model_dump(mode="json") if problem.task else None]
-        for problem in problems
-    ]
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,41 +29,12 @@ from trainer.evaluate.plan import Ask, Key, Outcome, Plan, Problem, Source, make
 from trainer.stages.settings import STAGES, RowStage
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """How completions are made; what `gradus eval` and `gradus sample` have in common."""
-
-    model: str | None
-    """A folder, a name on the hub, or what the server calls it; None: the only one that the server has."""
-    server: Server | None = None
-    """None: the model is loaded here."""
-    asked_as: str | None = None
-    """`chat` or `text`; None: as the run does that the model is of, else chat for a server and text here."""
-    system: str | None = None
-    template: str | None = None
-    like: Path | None = None
-    """A run folder whose prompts and rubric are used."""
-    samples: int = 1
-    temperature: float = 1.0
-    greedy: bool = True
-    top_p: float = 1.0
-    max_new_tokens: int = 512
-    seed: int = 0
-    turns: int = 1
-    stop: tuple[str, ...] = ()
-    body: Mapping[str, Any] = field(default_factory=dict)
-    batch_size: int = 64
-    """Completions written at once by a model in this process."""
-    limit: int | None = None
-    fresh: bool = False
-
-
 class AskSettings(BaseModel):
-    """Settings of the commands that ask a model which `--set NAME=VALUE` changes; their rarer options."""
+    """The rarer settings of the commands that ask a model, each changed by `--set NAME=VALUE`."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: int = 0
     top_p: float = 1.0
     """Over 0, up to 1."""
     stop: tuple[str, ...] = ()
@@ -90,14 +62,32 @@ class AskSettings(BaseModel):
     slots: Annotated[int | None, Field(ge=1, le=256)] = None
     """Submissions that a grader here grades at one time."""
 
+
+class Asked(AskSettings):
+    """How completions are made: everything that the commands which ask a model have in common."""
+
+    model: str | None
+    """A folder, a name on the hub, or what the server calls it; None: the only one that the server has."""
+    server: Server | None = None
+    """None: the model is loaded here."""
+    like: Path | None = None
+    """A run folder whose prompts and rubric are used."""
+    samples: int = 1
+    temperature: float = 1.0
+    greedy: bool = True
+    max_new_tokens: int = 512
+    turns: int = 1
+    limit: int | None = None
+    fresh: bool = False
+
     @classmethod
-    def of(cls, given: Sequence[str], named: Mapping[str, Any]) -> AskSettings:
-        """The settings in `--set` options, and in options of their own unless None. Raises Misuse naming the option."""
-        values = {name: value for name, value in named.items() if value is not None}
+    def of(cls, given: Sequence[str], model: str | None, endpoint: str | None, **options: Any) -> Asked:
+        """How `model` is asked, here or at `endpoint`; `given` are `--set` options. Raises Misuse naming the option."""
+        values: dict[str, Any] = {}
         for one in given:
             name, mark, text = one.partition("=")
-            if not mark or name not in cls.model_fields:
-                raise Misuse(f"--set {one}: use NAME=VALUE, where NAME is one of {', '.join(cls.model_fields)}")
+            if not mark or name not in AskSettings.model_fields:
+                raise Misuse(f"--set {one}: use NAME=VALUE, where NAME is one of {', '.join(AskSettings.model_fields)}")
             try:
                 values[name] = yaml.safe_load(text)
             except yaml.YAMLError:
@@ -105,19 +95,14 @@ class AskSettings(BaseModel):
             if name == "stop" and not isinstance(values[name], list):
                 values[name] = [text]
         try:
-            return cls.model_validate(values)
+            asked = cls(model=model, **options, **values)
         except ValidationError as error:
             raise Misuse(f"--set: {explain(error)}") from None
-
-    def asked(self, model: str | None, endpoint: str | None, **options: Any) -> Asked:
-        """How `model` is asked, here or at `endpoint`; `options` are further fields of `Asked`."""
-        server = None
-        if endpoint is not None:
-            key = os.environ.get(self.api_key_env) or None
-            server = Server(endpoint, key, self.concurrency, self.timeout_s, self.attempts)
-        same = ("seed", "top_p", "stop", "body", "system", "template", "batch_size")
-        asked_as = None if self.chat is None else "chat" if self.chat else "text"
-        return Asked(model, server, asked_as, **{name: getattr(self, name) for name in same}, **options)
+        if endpoint is None:
+            return asked
+        key = os.environ.get(asked.api_key_env) or None
+        server = Server(endpoint, key, asked.concurrency, asked.timeout_s, asked.attempts)
+        return asked.model_copy(update={"server": server})
 
 
 async def with_model(asked: Asked) -> Asked:
@@ -133,33 +118,31 @@ async def with_model(asked: Asked) -> Asked:
         raise Misuse(
             f"--model: name one of those at {asked.server.url}: {', '.join(served) or 'it does not say which'}"
         )
-    return replace(asked, model=served[0])
+    return asked.model_copy(update={"model": served[0]})
 
 
 def source_of(asked: Asked, plan: Plan, trained_with: RunConfig | None, *, keep_special: bool = False) -> Source:
-    """Where completions come from; a model here is loaded only when one is wanted of it.
-
-    `keep_special`: a model here tells the signs of its chat format too.
-    """
+    """Where completions come from. `keep_special`: a model here tells the signs of its chat format too."""
     return _Later(asked, plan, trained_with, keep_special) if asked.server is None else Endpoint(asked.server, plan)
 
 
-@dataclass(slots=True)
+@dataclass
 class _Later:
-    """A model here that is loaded when the first completion is wanted."""
+    """A model here, which is loaded when the first completion is wanted."""
 
     asked: Asked
     plan: Plan
     trained_with: RunConfig | None
     keep_special: bool
-    loaded: Source | None = None
+
+    @cached_property
+    def loaded(self) -> Source:
+        from trainer.evaluate.local import LocalModel  # loads torch
+
+        model, tokenizer = load(self.plan.model, self.trained_with)
+        return LocalModel(model, tokenizer, self.plan, self.asked.batch_size, keep_special=self.keep_special)
 
     def write(self, asks: Sequence[Ask], wanted: AbstractSet[Key]) -> AsyncIterator[tuple[Ask, Outcome]]:
-        if self.loaded is None:
-            from trainer.evaluate.local import LocalModel  # loads torch
-
-            model, tokenizer = load(self.plan.model, self.trained_with)
-            self.loaded = LocalModel(model, tokenizer, self.plan, self.asked.batch_size, keep_special=self.keep_special)
         return self.loaded.write(asks, wanted)
 
 
@@ -179,7 +162,7 @@ def plan_of(
     sampled = asked.temperature != 0  # what is no number is refused below
     if not sampled and not asked.greedy:
         raise Misuse("temperature 0 is greedy; leave --no-greedy out, or sample at a temperature over 0")
-    same = ("greedy", "top_p", "max_new_tokens", "seed", "stop", "turns")
+    same = ("greedy", "top_p", "max_new_tokens", "seed", "stop", "turns", "body")
     return make_plan(
         problems,
         prompt,
@@ -190,7 +173,6 @@ def plan_of(
         rubric=rubric,
         samples=asked.samples if sampled else 0,
         temperature=asked.temperature if sampled else 0.0,
-        body=dict(asked.body),
         **{name: getattr(asked, name) for name in same},
     )
 
@@ -200,12 +182,11 @@ def prompt_config(asked: Asked, trained_with: RunConfig | None) -> PromptConfig:
     base = PromptConfig(style="chat" if asked.server else "plain")
     if isinstance(trained_with, TrainConfig | RowStage):
         base = trained_with.prompt
-    changes: dict[str, Any] = {"system": asked.system, "template": asked.template}
-    changes = {name: value for name, value in changes.items() if value is not None}
-    if asked.asked_as == "text":
+    changes: dict[str, Any] = asked.model_dump(include={"system", "template"}, exclude_none=True)
+    if asked.chat is False:
         # A chat's system message does not become part of a text.
         changes = {"style": "plain", "thinks": False, "system": None, **changes}
-    elif asked.asked_as == "chat":
+    elif asked.chat:
         changes["style"] = "chat"
     try:
         return PromptConfig.model_validate({**base.model_dump(), **changes})
@@ -247,13 +228,11 @@ def load(model: str, trained_with: RunConfig | None) -> tuple[Any, Any]:
     settings = (trained_with.model if trained_with else ModelConfig(name=model)).model_copy(update={"name": model})
     device = choose_device(settings)
     dtype = weights_dtype(device, settings.dtype, frozen=True)
-    folder = Path(model)
-    loaded: tuple[Any, Any] = (
-        load_trained(folder, settings, dtype)
-        if folder.is_dir()
-        else (load_model(model, settings, dtype), load_tokenizer(model, settings))
-    )
-    return loaded[0].to(device.kind), loaded[1]
+    if Path(model).is_dir():
+        loaded, tokenizer = load_trained(Path(model), settings, dtype)
+    else:
+        loaded, tokenizer = load_model(model, settings, dtype), load_tokenizer(model, settings)
+    return loaded.to(device.kind), tokenizer
 
 
 def examples_of(tasks: Path, grader: GraderName, asked: Asked, trained_with: RunConfig | None) -> Sequence[Example]:

@@ -18,8 +18,9 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -90,18 +91,24 @@ def opened(path: Path, plan: Plan, *, fresh: bool = False) -> Iterator[Completio
     `completions.jsonl`. Raises Misuse for another plan, a damaged file, and while another process writes there.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = plan_path(path)
-    with _locked(path):
+    beside = path.with_name("plan.json" if path.name == "completions.jsonl" else path.name + ".plan.json")
+    with path.with_name(f".{path.name}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise Misuse(f"{path}: another process is writing here; choose another --out") from None
         if fresh:
-            _set_aside(path, beside)
+            for number in count(1):
+                aside = [(file, file.with_name(f"{file.name}.previous-{number}")) for file in (path, beside)]
+                if not any(free.exists() for _, free in aside):
+                    break
+            for file, free in aside:
+                if file.exists():
+                    file.rename(free)
         _agree(beside, plan, path)
         records = _read(path)
         with path.open("ab") as handle:
             yield Completions(path, handle, records)
-
-
-def plan_path(path: Path) -> Path:
-    return path.with_name("plan.json" if path.name == "completions.jsonl" else path.name + ".plan.json")
 
 
 def write_lines(path: Path, records: Iterable[Record]) -> None:
@@ -121,25 +128,6 @@ def _line(record: Record) -> bytes:
     return text.encode("utf-8", "backslashreplace")
 
 
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.with_name(f".{path.name}.lock").open("w") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise Misuse(f"{path}: another process is writing here; choose another --out") from None
-        yield
-
-
-def _set_aside(*files: Path) -> None:
-    there = [file for file in files if file.exists()]
-    number = 1
-    while any(file.with_name(f"{file.name}.previous-{number}").exists() for file in files):
-        number += 1
-    for file in there:
-        file.rename(file.with_name(f"{file.name}.previous-{number}"))
-
-
 def _agree(beside: Path, plan: Plan, path: Path) -> None:
     """See that the plan is the one that is written there, or write it down where nothing was asked yet."""
     if not path.exists() or not path.stat().st_size:
@@ -151,10 +139,15 @@ def _agree(beside: Path, plan: Plan, path: Path) -> None:
         earlier = Plan.model_validate_json(beside.read_bytes())
     except ValidationError as error:
         raise Misuse(f"{beside}: is no plan that this version can read ({explain(error)}); use --fresh") from None
-    changed = "; ".join(earlier.differences(plan))
+    changed = []
+    for name in Plan.model_fields:
+        was, now = getattr(earlier, name), getattr(plan, name)
+        if was != now:
+            texts = [text if len(text := repr(value)) <= 80 else text[:77] + "..." for value in (was, now)]
+            changed.append(f"{name} was {texts[0]} and is now {texts[1]}")
     if changed:
         raise Misuse(
-            f"{path}: holds completions of another plan: {changed}. "
+            f"{path}: holds completions of another plan: {'; '.join(changed)}. "
             "Ask as before to go on, or use --fresh, or another --out"
         )
 
@@ -169,21 +162,16 @@ def _read(path: Path) -> dict[Key, Record]:
         os.truncate(path, whole)
     records: dict[Key, Record] = {}
     for number, line in enumerate(data[:whole].split(b"\n"), start=1):
-        if line.strip():
-            record = _parsed(line, f"{path}:{number}")
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+            if record["status"] not in STATUSES or not isinstance(record["completion"], str):
+                raise ValueError("no such status")
             records[key_of(record)] = record
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise Misuse(f"{path}:{number}: is no completion of ours; use --fresh, or another --out") from None
     return records
-
-
-def _parsed(line: bytes, where: str) -> Record:
-    try:
-        value: Any = json.loads(line)
-        key_of(value)
-        if value["status"] not in STATUSES or not isinstance(value["completion"], str):
-            raise ValueError("no such status")
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise Misuse(f"{where}: is no completion of ours; use --fresh, or another --out") from None
-    return dict(value)
 
 
 STATUSES = frozenset({"written", "graded", "faulted", "generation_error"})
@@ -203,6 +191,25 @@ def stored_rows(file: Path) -> Iterator[Row]:
         rows.pop()
     for row in rows:
         yield row.checked()
+
+
+def non_empty_rows(file: Path) -> Iterator[Row]:
+    """The rows of a file, checked. Raises Misuse for one that cannot be read, and where there is none."""
+    row = None
+    for row in read_rows(file):
+        yield row.checked()
+    if row is None:
+        raise Misuse(f"{file}: holds no rows")
+
+
+def is_chat(value: Any, roles: Collection[str] | None = None) -> bool:
+    """Whether a stored value is messages, each with a content and a role: one of `roles`, where these are given."""
+    return isinstance(value, list) and all(
+        isinstance(turn, Mapping)
+        and isinstance(turn.get("content"), str)
+        and ("role" in turn if roles is None else turn.get("role") in roles)
+        for turn in value
+    )
 
 
 def write_tasks(path: Path, problems: Iterable[Problem]) -> None:

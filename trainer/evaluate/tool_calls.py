@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jsonschema_rs
+
 MAX_CALLS = 64
 """Of one completion; what comes after them is not read."""
 MAX_ARGUMENTS_CHARS = 1_000_000
@@ -29,12 +31,8 @@ class Call:
     """In a word or two why it is malformed; None where it is well formed."""
 
 
-Tools = Mapping[str, Mapping[str, Any]]
+Tools = Mapping[str, jsonschema_rs.Validator]
 """The JSON schema of the arguments of each tool, by its name."""
-
-
-class _Malformed(Exception):
-    """The message says why, in a word or two."""
 
 
 def calls_in(text: str, given: Sequence[Mapping[str, Any]] | None, tools: Tools) -> list[Call]:
@@ -53,7 +51,7 @@ def _tagged(text: str, tools: Tools) -> Iterator[Call]:
 def _of_object(text: str, tools: Tools) -> Call:
     try:
         value = _strict(text)
-    except _Malformed as error:
+    except ValueError as error:
         return Call(None, str(error))
     if not isinstance(value, dict) or not isinstance(value.get("name"), str) or {*value} - {"name", "arguments"}:
         return Call(None, "no name and arguments")
@@ -86,31 +84,32 @@ def _call(name: Any, arguments: Any, tools: Tools) -> Call:
         return Call(name, "arguments")
     try:
         return _checked(name, _strict(arguments), tools)
-    except _Malformed as error:
+    except ValueError as error:
         return Call(name, str(error))
 
 
 def _checked(name: str, arguments: Any, tools: Tools) -> Call:
     if name not in tools:
         return Call(name, "unknown tool")
-    if not isinstance(arguments, dict) or not fits(arguments, tools[name]):
-        return Call(name, "arguments")
-    return Call(name, None)
+    return Call(name, None if isinstance(arguments, dict) and _fits(arguments, tools[name]) else "arguments")
 
 
-# --------------------------------------------------------------------------------------------------------------- JSON
+def _fits(arguments: dict[str, Any], schema: jsonschema_rs.Validator) -> bool:
+    try:
+        return schema.is_valid(arguments)
+    except UnicodeEncodeError:  # half a surrogate pair
+        return schema.is_valid(json.loads(json.dumps(arguments, ensure_ascii=False).encode(errors="replace")))
 
 
 def _strict(text: str) -> Any:
-    """The value of a JSON text. Raises _Malformed for what is none, and for keys that stand twice."""
+    """The value of a JSON text. Raises ValueError, with the cause in a word or two, for what is none, and for keys
+    that stand twice."""
     if len(text) > MAX_ARGUMENTS_CHARS:
-        raise _Malformed("too long")
+        raise ValueError("too long")
     try:
-        return json.loads(
-            text, object_pairs_hook=_once_each, parse_constant=_refuse_constant, parse_float=_finite_number
-        )
+        return json.loads(text, object_pairs_hook=_once_each, parse_constant=_finite, parse_float=_finite)
     except (ValueError, RecursionError):
-        raise _Malformed("not JSON") from None
+        raise ValueError("not JSON") from None
 
 
 def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -120,108 +119,30 @@ def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _refuse_constant(word: str) -> Any:
-    raise ValueError(word)
-
-
-def _finite_number(text: str) -> float:
+def _finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
         raise ValueError(text)
     return value
 
 
-# ------------------------------------------------------------------------------------------------------------- schema
-
-_TYPES: Mapping[str, tuple[type, ...]] = {
-    "string": (str,),
-    "boolean": (bool,),
-    "integer": (int,),
-    "number": (int, float),
-    "object": (dict,),
-    "array": (list,),
-    "null": (type(None),),
-}
-_READ = frozenset({"type", "properties", "required", "additionalProperties", "items", "enum", "const"})
-_SAYS_NOTHING = frozenset({"description", "title", "default", "examples", "$schema", "strict", "deprecated", "format"})
-_DEEPEST = 32
-
-
-def refuse_unread(schema: Any, depth: int = 0) -> None:
-    """Raises ValueError for a schema that `fits` would not wholly hold a value to, naming what it cannot read."""
-    if not isinstance(schema, Mapping) or depth > _DEEPEST:
-        raise ValueError("is no JSON schema, or too deep")
-    if unread := sorted({*schema} - _READ - _SAYS_NOTHING):
-        raise ValueError(f"uses {', '.join(unread)}, which is not read here")
-    types = _types_of(schema)
-    if unknown := [one for one in types if not isinstance(one, str) or one not in _TYPES]:
-        raise ValueError(f"has a type {unknown[0]!r}")
-    properties, required = schema.get("properties", {}), schema.get("required", [])
-    if (
-        not isinstance(properties, Mapping)
-        or not isinstance(required, list)
-        or not all(isinstance(name, str) for name in required)
-        or not isinstance(schema.get("enum", []), list)
-    ):
-        raise ValueError("has properties, required or enum of another form")
-    others = schema.get("additionalProperties", True)
-    inner = [*properties.values(), *([schema["items"]] if "items" in schema else [])]
-    for one in [*inner, *([] if isinstance(others, bool) else [others])]:
-        refuse_unread(one, depth + 1)
-
-
-def _types_of(schema: Mapping[str, Any]) -> list[Any]:
-    given = schema.get("type", [])
-    return given if isinstance(given, list) else [given]
-
-
-def fits(value: Any, schema: Mapping[str, Any]) -> bool:
-    """Whether a value is what a schema wants that `refuse_unread` let through."""
-    types = _types_of(schema)
-    if types and not any(_is_of(value, one) for one in types):
-        return False
-    if ("enum" in schema and value not in schema["enum"]) or ("const" in schema and value != schema["const"]):
-        return False
-    if isinstance(value, dict):
-        return _object_fits(value, schema)
-    return not isinstance(value, list) or "items" not in schema or all(fits(one, schema["items"]) for one in value)
-
-
-def _is_of(value: Any, type_: str) -> bool:
-    if isinstance(value, bool):
-        return type_ == "boolean"
-    if type_ == "integer" and isinstance(value, float):
-        return value.is_integer()
-    return isinstance(value, _TYPES[type_])
-
-
-def _object_fits(value: Mapping[str, Any], schema: Mapping[str, Any]) -> bool:
-    properties, others = schema.get("properties", {}), schema.get("additionalProperties", True)
-    if not all(name in value for name in schema.get("required", [])):
-        return False
-    for name, inner in value.items():
-        wanted = properties.get(name, others)
-        if wanted is False or (isinstance(wanted, Mapping) and not fits(inner, wanted)):
-            return False
-    return True
-
-
 # -------------------------------------------------------------------------------------------------- what is declared
 
 
-def declared(tools: Any) -> dict[str, Mapping[str, Any]]:
+def declared(tools: Any) -> dict[str, jsonschema_rs.Validator]:
     """The schemas in a list of tools as chat templates take it. Raises ValueError saying what is wrong with it."""
     if not isinstance(tools, list) or not tools:
         raise ValueError("is no list of tools")
-    found: dict[str, Mapping[str, Any]] = {}
+    found: dict[str, jsonschema_rs.Validator] = {}
     for tool in tools:
         function = tool.get("function", tool) if isinstance(tool, Mapping) else None
         name = function.get("name") if isinstance(function, Mapping) else None
         if not isinstance(function, Mapping) or not isinstance(name, str) or name in found:
             raise ValueError("holds a tool without a name of its own")
-        schema = function.get("parameters", {"type": "object"})
-        refuse_unread(schema)
-        found[name] = schema
+        try:
+            found[name] = jsonschema_rs.validator_for(function.get("parameters", {"type": "object"}), offline=True)
+        except (ValueError, jsonschema_rs.ReferencingError) as error:
+            raise ValueError(f"{name}: is no JSON schema: {str(error).partition(chr(10))[0]}") from None
     return found
 
 
@@ -230,31 +151,30 @@ _FUNCTION = re.compile(r"^type (\w{1,100}) = \((?:_: \{\n(.*?)^\})?\) => any;", 
 _FIELD = re.compile(r"^(\w{1,100})(\??): (string|number|boolean)(\[\])?,", re.MULTILINE)
 
 
-def declared_in_harmony(prompt: str) -> dict[str, Mapping[str, Any]]:
+def declared_in_harmony(prompt: str) -> dict[str, jsonschema_rs.Validator]:
     """The schemas in the developer's message of a Harmony prompt. Raises ValueError where it declares none.
 
     Fields are strings, numbers, booleans and lists of them; a field of another type refuses the prompt.
     """
     space = _NAMESPACE.search(prompt)
     functions = _FUNCTION.finditer(space[1]) if space else ()
-    found: dict[str, Mapping[str, Any]] = {match[1]: _of_fields(match[2] or "") for match in functions}
+    found = {match[1]: jsonschema_rs.validator_for(_of_fields(match[2] or "")) for match in functions}
     if not found:
         raise ValueError("declares no functions in Harmony's form")
     return found
 
 
 def _of_fields(text: str) -> dict[str, Any]:
-    lines = [line for line in text.split("\n") if line.strip() and not line.startswith("//")]
-    fields = [_FIELD.match(line) for line in lines]
-    if not all(fields):
-        raise ValueError("declares a field whose type is not read here")
-    known = [match for match in fields if match]
-    return {
-        "type": "object",
-        "properties": {
-            match[1]: {"type": "array", "items": {"type": match[3]}} if match[4] else {"type": match[3]}
-            for match in known
-        },
-        "required": [match[1] for match in known if not match[2]],
-        "additionalProperties": False,
-    }
+    """The JSON schema of the fields of one function."""
+    properties: dict[str, Any] = {}
+    required = []
+    for line in text.split("\n"):
+        if not line.strip() or line.startswith("//"):
+            continue
+        field = _FIELD.match(line)
+        if field is None:
+            raise ValueError("declares a field whose type is not read here")
+        name, optional, type_, is_list = field.groups()
+        properties[name] = {"type": "array", "items": {"type": type_}} if is_list else {"type": type_}
+        required += [] if optional else [name]
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}

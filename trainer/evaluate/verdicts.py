@@ -86,12 +86,10 @@ def rate_test(rule: str, stages: Sequence[str]) -> Test:
     if kind not in ("past", "clean") or stage not in stages:
         raise Misuse(f"{rule!r} is no rule of a rate: passed, past:STAGE or clean:STAGE of {', '.join(stages)}")
     place = list(stages).index(stage)
-    if kind == "past":
-        later = stages[place + 1 :]
-        return lambda record: record.get("stage") in later
-    reached = stages[place:]
+    reached = stages[place + 1 :] if kind == "past" else stages[place:]
     return lambda record: (
-        record.get("stage") in reached and not any(one.get("stage") == stage for one in _diagnostics(record))
+        record.get("stage") in reached
+        and (kind == "past" or not any(one.get("stage") == stage for one in _diagnostics(record)))
     )
 
 
@@ -112,42 +110,35 @@ def cause_of(record: Record) -> str:
     `passed` where nothing did; `generation:KIND` and `fault:KIND` for generation errors and faults. Errors in words
     that are not known here are counted by their stage alone.
     """
-    if record.get("status") == "generation_error":
-        return f"generation:{_kind(record.get('error'))}"
-    if record.get("fault") is not None:
-        return f"fault:{_kind(record.get('fault'))}"
+    is_lost = record.get("status") == "generation_error"
+    trouble = record.get("error" if is_lost else "fault")
+    if is_lost or trouble is not None:
+        kind = trouble.get("kind") if isinstance(trouble, Mapping) else None
+        return f"{'generation' if is_lost else 'fault'}:{kind or 'unknown'}"
     if is_passed(record):
         return PASSED
     flags = [flag for flag in record.get("flags") or () if isinstance(flag, str)]
     for prefix in ("degenerate:", "forbidden:"):
-        for flag in flags:
-            if flag.startswith(prefix):
-                return flag
+        if told := [flag for flag in flags if flag.startswith(prefix)]:
+            return told[0]
     stage = record.get("stage")
     if stage not in [*Stage]:
         return "unknown"
-    if any(flag.startswith("limit:") for flag in flags):
-        return f"{stage}:limit"
-    detail = _detail(str(stage), _errors(record, str(stage)))
+    detail = "limit" if any(flag.startswith("limit:") for flag in flags) else _detail(record, str(stage))
     return f"{stage}:{detail}" if detail else str(stage)
 
 
-def _kind(trouble: Any) -> str:
-    return str(trouble.get("kind") or "unknown") if isinstance(trouble, Mapping) else "unknown"
-
-
-def _detail(stage: str, errors: list[Mapping[str, Any]]) -> str:
+def _detail(record: Record, stage: str) -> str:
+    errors = _errors(record, stage)
     messages = [str(error.get("message") or "") for error in errors]
     if stage == "tests":
         return next((word for text, word in _ENDS if any(text in message for message in messages)), "")
     if not errors:
         return ""
-    first, code = messages[0], errors[0].get("code")
+    code = str(errors[0].get("code") or "")
     if stage == "types":
-        return next((word for text, word in _TYPES if first.startswith(text)), str(code) if code else "mismatch")
-    if stage == "check":
-        return str(code) if code else "syntax"
-    return str(code) if code else ""
+        return next((word for text, word in _TYPES if messages[0].startswith(text)), code or "mismatch")
+    return code or ("syntax" if stage == "check" else "")
 
 
 def invented_names(record: Record, grader: str) -> tuple[int, list[str]]:

@@ -1,4 +1,4 @@
-"""OCaml: whether code assigns or loops, names that do not exist, and the words of reports. Reads words; parses nothing.
+"""OCaml: whether code assigns or loops, and names that do not exist. Reads words; parses nothing.
 
 `ref`, `:=`, `for`, `while`, `Array.set` and `Bytes.set` count as imperative outside comments and strings.
 """
@@ -6,8 +6,6 @@
 from __future__ import annotations
 
 import re
-
-from trainer.languages.language import Language
 
 # A string that is never closed goes to the end: looking for its end once more from every quote would take for ever.
 _TOKEN = re.compile(
@@ -46,12 +44,3 @@ def missing_name(message: str, code: str | None) -> str | None:
     """The name that an error of the compiler reports as missing; a function that only lacks `rec` has none."""
     match = next((found for pattern in NAME_ERRORS if (found := pattern.search(message))), None)
     return match["name"] if match and _LACKS_REC not in message else None
-
-
-LANGUAGE = Language(
-    rate_words={"types": "type-checks", "compile": "compiles"},
-    stage_words={"types": "it type-checks", "compile": "it compiles"},
-    names_stage="types",
-    missing_name=missing_name,
-    is_imperative=is_imperative,
-)

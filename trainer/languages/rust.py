@@ -1,11 +1,9 @@
-"""Rust: names that do not exist, by the errors of rustc 1.95, and the words of reports."""
+"""Rust: names that do not exist, by the errors of rustc 1.95."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-
-from trainer.languages.language import Language
 
 DECLINE_INSTRUCTION = (
     "You are asked for Rust code: edition 2021, the standard library only, no `unsafe`. If what is asked can be done "
@@ -54,11 +52,3 @@ def missing_name(message: str, code: str | None) -> str | None:
         return None
     owner = match.groupdict().get("owner")
     return f"{owner}::{match['name']}" if owner else match["name"]
-
-
-LANGUAGE = Language(
-    rate_words={"check": "cargo check passes", "clippy": "clippy has nothing to say"},
-    stage_words={"check": "it compiles", "clippy": "the tests fit it"},
-    names_stage="check",
-    missing_name=missing_name,
-)

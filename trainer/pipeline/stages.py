@@ -175,12 +175,14 @@ class OptionStage(Stage):
 
 
 class EvalStage(OptionStage):
-    """`gradus eval MODEL TASKS`; or, without a grader, its perplexity on a text, what it calls, what it declines."""
+    """`gradus eval MODEL TASKS`; or, without a grader, `gradus eval-perplexity`, `eval-tools` or `eval-refusals`."""
 
     GOES_ON = True
     FILES = ("model", "tasks", "perplexity", "calls", "declines")
     LEAVES = {"folder": "", "results": "results.json", "completions": "completions.jsonl", "report": "report.html"}
-    TAKEN = ("out", "url", "model", "grader", "perplexity", "calls", "declines", "fresh")
+    UNGRADED: ClassVar = {"perplexity": "eval-perplexity", "calls": "eval-tools", "declines": "eval-refusals"}
+    """Commands that measure without a grader, by the field with their data."""
+    TAKEN = ("out", "url", "model", "grader", "fresh")
 
     kind: Literal["eval"]
     model: str
@@ -200,8 +202,8 @@ class EvalStage(OptionStage):
 
     @property
     def ungraded(self) -> str | None:
-        """What is measured without a grader, as the command's option; None for tasks."""
-        return next((name for name in ("perplexity", "calls", "declines") if getattr(self, name) is not None), None)
+        """What is measured without a grader; None for tasks."""
+        return next((name for name in self.UNGRADED if getattr(self, name) is not None), None)
 
     @property
     def wants_service(self) -> bool:
@@ -211,11 +213,11 @@ class EvalStage(OptionStage):
         return {"results": folder / f"{self.ungraded}.json"} if self.ungraded else super().outputs(folder)
 
     def command(self, folder: Path, service: str | None) -> list[str]:
+        to = ["--out", str(folder), *self.further()]
         if self.ungraded:
-            asked = [f"--{self.ungraded}", getattr(self, self.ungraded)]
-        else:
-            asked = [str(self.tasks), "--grader", self.grader, *(["--url", service] if service is not None else [])]
-        return ["eval", self.model, *asked, "--out", str(folder), *self.further()]
+            return [self.UNGRADED[self.ungraded], self.model, getattr(self, self.ungraded), *to]
+        graded = ["--url", service] if service is not None else []
+        return ["eval", self.model, str(self.tasks), "--grader", self.grader, *graded, *to]
 
 
 class SampleStage(OptionStage):
