@@ -13,9 +13,9 @@ from typing import Any
 
 from gradus.contract import Diagnostic, Faulted, Graded, Stage, TestCount, faulted
 from gradus.errors import FaultKind
-from trainer.evaluate.outcome import Evaluation, measurement_of, write_outcome
 from trainer.evaluate.plan import Mode
-from trainer.rewards import Record, outcome_of
+from trainer.evaluate.results import Evaluation, measurement_of, write_outcome
+from trainer.rewards.judge import Record, outcome_of
 
 Result = Graded | Faulted
 Results = Mapping[str, Sequence[Result]]

@@ -10,10 +10,10 @@ from report_runs import MACHINE, RIGHT, STUCK, UNTYPED, WRONG, XSS, Result, line
 
 from gradus.contract import Diagnostic, Faulted, Stage, faulted
 from gradus.errors import FaultKind
-from trainer.evaluate.figures import Turns, turns_of
-from trainer.evaluate.outcome import Evaluation, measurement_of
+from trainer.evaluate.breakdowns import Turns, turns_of
 from trainer.evaluate.plan import Mode
-from trainer.rewards import Record
+from trainer.evaluate.results import Evaluation, measurement_of
+from trainer.rewards.judge import Record
 
 KINDS, DIFFICULTIES = ("lists", "trees", "strings"), ("easy", "medium", "hard", "easy")
 BODIES = ("x + 1", "List.map succ x", "let r = ref x in !r")

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trainer.config import FreshModel, LoraSettings, ModelConfig, RunConfig
+from trainer.config.run import FreshModel, LoraSettings, ModelConfig, RunConfig
 
 SIZES = {
     "vocab_size": 300,
@@ -53,7 +53,7 @@ def _made(model_type: str, folder: Path, auto_class: Any, **more: Any) -> Path:
     import torch
     from transformers import AutoConfig
 
-    from trainer.fresh import train_tokenizer
+    from trainer.models.fresh import train_tokenizer
 
     tokenizer = train_tokenizer(["let f x = x + 1", "(* add 1 *)"], FreshModel(vocab_size=300))
     tokenizer.model_max_length = SIZES["max_position_embeddings"]
@@ -86,15 +86,15 @@ def trainer_of(
     from datasets import Dataset
     from trl import GRPOConfig
 
-    from trainer.adapters import lora_config, rehearse, settle
-    from trainer.device import Device, settled
-    from trainer.model import load_model, load_tokenizer
+    from trainer.config.device import Device, with_device_defaults
+    from trainer.models.adapters import lora_config, settle, validate_lora_targets
+    from trainer.models.loading import load_model, load_tokenizer
     from trainer.stages.online import GradusTrainer
     from trainer.stages.rl import Rl
 
     settings = model or ModelConfig(name=str(folder), device="cpu")
     if lora is not None:
-        rehearse(lora, str(folder), settings)
+        validate_lora_targets(lora, str(folder), settings)
     loaded = load_model(str(folder), settings, "float32")
     given = {
         **Rl.DEFAULTS,
@@ -105,7 +105,7 @@ def trainer_of(
         "learning_rate": 1e-2,
         **options,
     }
-    told = settled(given, Device("cpu", has_bf16=False, has_eight_bit=False), say)
+    told = with_device_defaults(given, Device("cpu", has_bf16=False, has_eight_bit=False), say)
     rows = [{"prompt": f"(* add {n} *)", "prompt_id": f"p{n}"} for n in range(4)]
     ours = {"output_dir": str(output), "seed": 1, "disable_tqdm": True, "reward_weights": [1.0] * len(reward_funcs)}
     made = GradusTrainer(
@@ -123,10 +123,10 @@ def trainer_of(
 
 def run_of(config: RunConfig) -> Any:
     """What the parts of a run of `config` are handed, from its beginning; nothing is graded yet."""
-    from trainer.device import choose_device
-    from trainer.run import RunContext
-    from trainer.run_folder import RunFolder
-    from trainer.signals import StopWish
+    from trainer.config.device import choose_device
+    from trainer.runs.context import RunContext
+    from trainer.runs.folder import RunFolder
+    from trainer.runs.signals import StopWish
     from trainer.stages.base import stage_for
 
     stage, device, folder = stage_for(config), choose_device(config.model), RunFolder(config.output_dir)
@@ -137,7 +137,7 @@ def run_of(config: RunConfig) -> Any:
 
 def built(config: RunConfig) -> Any:
     """The trainer of a run of `config`, before its first step."""
-    from trainer.model import load_tokenizer
+    from trainer.models.loading import load_tokenizer
     from trainer.stages.base import stage_for
 
     stage, start = stage_for(config), config.model.name
@@ -147,7 +147,7 @@ def built(config: RunConfig) -> Any:
 def reward_model_scores(folder: Path, prompts: Sequence[Any], completions: Sequence[Any]) -> list[float]:
     """The scores of a reward model, as the grader `preference` gives them."""
     from gradus.reward_model.model import load
-    from trainer.rewards import text_of
+    from trainer.rewards.judge import text_of
 
     model = load(str(folder), "cpu", "float32")
     return model.scores(

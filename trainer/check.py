@@ -7,12 +7,12 @@ from functools import partial
 from typing import Any
 
 from gradus.errors import Misuse, QueueFault
-from trainer.adapters import rehearse
-from trainer.config import GenerationConfig, RewardModelConfig, RunConfig, TrainConfig
-from trainer.device import choose_device
-from trainer.generation.answers import GenerationStopped, ServerTrouble, refuse_untested
+from trainer.config.device import choose_device
+from trainer.config.run import GenerationConfig, RewardModelConfig, RunConfig, TrainConfig
+from trainer.generation.responses import GenerationStopped, TransientServerError, refuse_untested
 from trainer.generation.server import VllmServer
-from trainer.judges import refuse_headless
+from trainer.models.adapters import validate_lora_targets
+from trainer.rewards.judges import refuse_headless
 from trainer.stages.base import Stage, stage_for
 from trainer.stages.rl import Rl, ready_grader
 
@@ -39,7 +39,7 @@ def _judges_and_server(config: TrainConfig) -> Iterator[Finding]:
     if reward.grader is not None:
         yield _checked("graders", lambda: ready_grader(reward, timeout_s=0))
     for service in reward.services:
-        as_asked = reward.as_asked_of(service)
+        as_asked = reward.for_service(service)
         yield _checked(f"service {service.label}", partial(ready_grader, as_asked, 0, "reward.services"))
     if reward.models:
         yield _checked("reward models", lambda: _reward_models(reward.models))
@@ -52,7 +52,7 @@ def _checked(what: str, look: Callable[[], str]) -> Finding:
         return what, "misuse", str(misuse)
     except QueueFault as fault:
         return what, "fault", fault.message
-    except (GenerationStopped, ServerTrouble) as trouble:
+    except (GenerationStopped, TransientServerError) as trouble:
         return what, "fault", str(trouble)
 
 
@@ -67,7 +67,7 @@ def _model(config: RunConfig, stage: Stage[Any, Any]) -> str:
     except (OSError, ValueError) as error:
         raise Misuse(f"model.name: {config.model.name}: {str(error).strip().splitlines()[0]}") from None
     if config.lora is not None:
-        rehearse(config.lora, config.model.name, config.model, stage.HEAD)
+        validate_lora_targets(config.lora, config.model.name, config.model, stage.HEAD)
     return f"{config.model.name} ({found.model_type}), on {device.kind}"
 
 

@@ -10,11 +10,11 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from gradus.errors import Misuse
-from trainer.config import RunConfig
-from trainer.ranks import is_leader
-from trainer.run_folder import RunFolder, checkpoint_to_resume
-from trainer.signals import StopRequested, StopWish, held_back
-from trainer.stages.settings import load_stage
+from trainer.config.run import RunConfig
+from trainer.config.stages import load_stage
+from trainer.runs.distributed import is_leader
+from trainer.runs.folder import RunFolder, checkpoint_to_resume
+from trainer.runs.signals import StopRequested, StopWish, held_back
 
 EXIT_DONE, EXIT_MISUSE, EXIT_FAULTED = 0, 2, 3
 """A run ended by a signal exits with 128 + its number."""
@@ -62,23 +62,23 @@ def check(settings: RunConfig) -> int:
     print(settings.model_dump_json(indent=1))
     with held_back():
         from trainer.check import findings
-    troubles = set()
+    failure_summary = set()
     for what, trouble, text in findings(settings):
         print(f"{'ok    ' if trouble is None else 'FAILED'} {what}: {text}", file=sys.stderr)
-        troubles.add(trouble)
-    if "misuse" in troubles:
+        failure_summary.add(trouble)
+    if "misuse" in failure_summary:
         return EXIT_MISUSE
-    return EXIT_FAULTED if "fault" in troubles else EXIT_DONE
+    return EXIT_FAULTED if "fault" in failure_summary else EXIT_DONE
 
 
 def _run(settings: RunConfig, folder: RunFolder, resume: str, wish: StopWish) -> int:
     with held_back():
-        from trainer.generation.answers import GenerationStopped
-        from trainer.progress import narrated
-        from trainer.rewards import GradingStopped
+        from trainer.generation.responses import GenerationStopped
+        from trainer.rewards.judge import GradingStopped
+        from trainer.runs.progress import make_logger
     wish.raise_if_made()
     aside = folder.set_aside() if resume == "never" and is_leader() else None
-    with narrated(folder.log) as say:
+    with make_logger(folder.log) as say:
         wish.say = say
         if aside is not None:
             say(f"the run that was here now lies in {aside}")

@@ -23,8 +23,8 @@ ASKED = [{"role": "user", "content": "Name a colour."}]
 
 @cache
 def tokenizer_of(name: str) -> Any:
-    from trainer.config import FreshModel
-    from trainer.fresh import train_tokenizer
+    from trainer.config.run import FreshModel
+    from trainer.models.fresh import train_tokenizer
 
     chat = next(chat for chat in CHATS if chat["name"] == name)
     made = train_tokenizer(["Name a colour.", "Perfect."], FreshModel(vocab_size=300))

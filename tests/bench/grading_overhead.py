@@ -25,7 +25,7 @@ from tests.bench.grading_overhead_models import SIZES, grow
 from tests.bench.grading_overhead_run import CONSTANT, KINDS
 from tests.bench.ocaml import machine
 from trainer.demo.run import Services
-from trainer.run_folder import read_lines
+from trainer.runs.folder import read_lines
 
 SHOWN = (
     "step_time",

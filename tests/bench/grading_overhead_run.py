@@ -10,9 +10,8 @@ from typing import Any
 
 from gradus.resources import configs
 from tests.bench.ocaml import cpu_of_tree
-from trainer import judges
-from trainer.progress import StepClock
-from trainer.rewards import Asked, Judge
+from trainer.rewards.judge import Judge, SamplingOptions, judges
+from trainer.runs.progress import StepClock
 from trainer.stages import rl
 from trainer.train import main
 
@@ -37,7 +36,7 @@ class InTurns(Judge):
             return [1.0] * len(completions)
         return await super().rewards(prompts, completions, **columns)
 
-    def send_ahead(self, asked: Iterable[Asked]) -> None:
+    def send_ahead(self, asked: Iterable[SamplingOptions]) -> None:
         if self.kind() == GRADED:
             super().send_ahead(asked)
 

@@ -316,7 +316,7 @@ def test_a_client_that_leaves_gives_its_queued_jobs_up(route: str) -> None:
 # ------------------------------------------------------------------------------------------------------------ jobs
 
 
-async def settled(client: httpx.AsyncClient, location: str) -> dict[str, Any]:
+async def with_device_defaults(client: httpx.AsyncClient, location: str) -> dict[str, Any]:
     while True:
         status: dict[str, Any] = (await client.get(location)).json()
         if status["status"] == "done":
@@ -334,7 +334,7 @@ async def test_a_job_is_accepted_at_once_and_has_its_results_in_order_later() ->
         status = (await client.get(accepted.headers["location"])).json()
         assert (status["total"], status["results"]) == (2, None)
         echo.letting_go.set()
-        status = await settled(client, accepted.headers["location"])
+        status = await with_device_defaults(client, accepted.headers["location"])
     assert [result["id"] for result in status["results"]] == ["a", "b"]
     assert [result["status"] for result in status["results"]] == ["graded", "faulted"]
 
@@ -343,7 +343,7 @@ async def test_any_api_process_answers_for_a_job() -> None:
     broker = MemoryBroker()
     async with service(broker) as (first, _), service(broker, worker=False) as (second, _):
         accepted = await first.post("/v1/jobs/ocaml", json=body(submission("a")))
-        status = await settled(second, accepted.headers["location"])
+        status = await with_device_defaults(second, accepted.headers["location"])
     assert status["results"][0]["reward"] == 1.0
 
 
@@ -355,14 +355,14 @@ async def test_a_job_of_a_process_that_died_still_gets_its_verdicts() -> None:
             await echo.holding.wait()
         echo.letting_go.set()
         async with service(broker, worker=False) as (other, _):
-            status = await settled(other, accepted.headers["location"])
+            status = await with_device_defaults(other, accepted.headers["location"])
     assert status["results"][0]["status"] == "graded"
 
 
 async def test_an_empty_job_is_done() -> None:
     async with service() as (client, _):
         accepted = await client.post("/v1/jobs/ocaml", json={"submissions": []})
-        status = await settled(client, accepted.headers["location"])
+        status = await with_device_defaults(client, accepted.headers["location"])
     assert (status["results"], status["total"]) == ([], 0)
 
 
@@ -827,7 +827,7 @@ async def test_a_service_whose_queue_stands_still_is_not_ready_until_results_com
         await asyncio.sleep(0.1)
         assert "from: ocaml" in is_problem(await client.get("/readyz"), 503)["detail"]
         echo.letting_go.set()
-        await settled(client, accepted.headers["location"])
+        await with_device_defaults(client, accepted.headers["location"])
         assert (await client.get("/readyz")).status_code == 200
 
 

@@ -371,8 +371,8 @@ SECOND = REPAIR | {
 @pytest.fixture
 def written(gradus: Cli, tmp_path: Path, ocaml_grader: OcamlGrader) -> Callable[..., list[dict[str, Any]]]:
     """Writes one repair task in a format and returns the rows; `columns` are those that supervised training reads."""
-    from trainer.stages.rows import read_samples
-    from trainer.stages.settings import SftStage
+    from trainer.config.stages import SftStage
+    from trainer.data.rows import read_samples
 
     def write(*argv: str, columns: set[str]) -> list[dict[str, Any]]:
         out = tmp_path / "out.jsonl"

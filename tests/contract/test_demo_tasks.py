@@ -7,9 +7,9 @@ from services.graders.base import Grader
 from services.graders.ocaml.grader import OcamlGrader
 from services.graders.rust.grader import RustGrader
 from services.graders.story.grader import StoryGrader
-from trainer.demo.corpus import KINDS, demo_rows
-from trainer.demo.languages import LANGUAGES
-from trainer.demo.sprints import DEEDS, THINGS, mistaken_story, story
+from trainer.data.demo_sprints import DEEDS, THINGS, mistaken_story, story
+from trainer.data.demo_tasks import KINDS, demo_rows
+from trainer.data.demo_templates import LANGUAGES
 
 
 def passed(grader: Grader, name: GraderName) -> dict[str, list[bool]]:

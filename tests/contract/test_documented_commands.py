@@ -63,7 +63,7 @@ GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
 
 def is_known(setting: str, kind: type[Any]) -> bool:
     """Whether a tree of settings has that key, those of TRL's configuration classes included."""
-    from trainer.config_file import checked_option
+    from trainer.config.files import checked_option
 
     parts = setting.split(".")
     for depth in range(len(parts)):
@@ -84,7 +84,7 @@ def is_known(setting: str, kind: type[Any]) -> bool:
 @pytest.mark.training
 @pytest.mark.parametrize("page", GUIDES, ids=[page.stem for page in GUIDES])
 def test_a_setting_that_a_guide_names_is_one(page: Path) -> None:
-    from trainer.stages.settings import STAGES
+    from trainer.config.stages import STAGES
 
     named = {
         name

@@ -17,9 +17,9 @@ from services.api.server import serve
 from services.broker.from_url import open_broker
 from services.graders.ocaml.grader import OcamlGrader
 from services.worker import Worker
-from trainer.config import PromptConfig, RewardConfig
-from trainer.data import Example
-from trainer.judges import Judges, client_of
+from trainer.config.run import PromptConfig, RewardConfig
+from trainer.data.tasks import Example
+from trainer.rewards.judges import Judges, client_of
 
 ROOT = Path(__file__).parents[2]
 MAX_LINES = 3500

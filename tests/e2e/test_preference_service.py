@@ -19,7 +19,7 @@ from gradus.errors import Misuse
 from services.graders.ocaml.grader import OcamlGrader
 from tests.conftest import Cli
 from tests.tiny_models import make_model, reward_model_scores
-from trainer.run_folder import read_lines
+from trainer.runs.folder import read_lines
 from trainer.train import main
 
 pytestmark = pytest.mark.training

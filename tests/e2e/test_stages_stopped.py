@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from tests.tiny_models import make_model
-from trainer.run_folder import newest_checkpoint, read_lines, step_of, why_incomplete
+from trainer.runs.folder import newest_checkpoint, read_lines, step_of, why_incomplete
 from trainer.train import main
 
 pytestmark = pytest.mark.training

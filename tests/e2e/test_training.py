@@ -22,8 +22,8 @@ from gradus.errors import Misuse
 from gradus.resources import configs
 from services.broker.jobs import JobPayload
 from tests.fake_grader import EchoWorker, Service
-from trainer.config import ModelConfig
-from trainer.config_file import load_config
+from trainer.config.files import load_config
+from trainer.config.run import ModelConfig
 
 pytestmark = pytest.mark.training
 
@@ -71,8 +71,8 @@ def service(worker: type[EchoWorker]) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Qwen2's architecture with a chat template, three orders of magnitude smaller, saved as a hub model is."""
-    from trainer.config import FreshModel
-    from trainer.fresh import make_fresh_model
+    from trainer.config.run import FreshModel
+    from trainer.models.fresh import make_fresh_model
 
     folder = tmp_path_factory.mktemp("models") / "qwen2"
     sizes = FreshModel(hidden_size=32, intermediate_size=64, layers=1, heads=2, kv_heads=1, vocab_size=300)
@@ -259,7 +259,7 @@ def test_the_qwen_config_trains_an_adapter_on_chat_prompts(
     assert load_config(run / "config.resolved.json").grpo["beta"] == 0.01
 
     from trainer.evaluate.local import draw
-    from trainer.model import load_trained
+    from trainer.models.loading import load_trained
 
     trained, tokenizer = load_trained(run / "final", ModelConfig(name="x"), "float32")
     assert len(draw(trained, tokenizer, ["let f", "let"], 1.0, 4)) == 2

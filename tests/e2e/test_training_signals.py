@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.signals import StopRequested, StopWish, held_back
+from trainer.runs.signals import StopRequested, StopWish, held_back
 
 pytestmark = pytest.mark.training
 
@@ -92,6 +92,6 @@ def test_signals_at_once_are_one_and_a_later_one_stops_without_saving(monkeypatc
             signal.raise_signal(signal.SIGTERM)
         assert wish.signal_number == signal.SIGTERM
         assert len(lines) == 1
-        monkeypatch.setattr("trainer.signals.DUPLICATE_S", 0.0)
+        monkeypatch.setattr("trainer.runs.signals.DUPLICATE_S", 0.0)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGTERM)

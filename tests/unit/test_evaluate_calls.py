@@ -12,12 +12,12 @@ from fake_openai_server import Json, OpenAiLike, Reply, refused
 from corpus.trajectories import Step, Trajectory
 from corpus.trajectory_formats import TOOL, TOOLS, chat_row, harmony_row, harmony_turns
 from gradus.errors import Misuse
-from trainer.evaluate.calling import Calls, calls_of, cut_points, main
-from trainer.evaluate.endpoint import Server
-from trainer.evaluate.plan import Plan
-from trainer.evaluate.preparing import Asked
+from trainer.evaluate.openai_client import Server
+from trainer.evaluate.plan import EvalPlan
+from trainer.evaluate.setup import SamplingOptions
+from trainer.evaluate.tool_call_eval import Calls, calls_of, cut_points, main
 from trainer.evaluate.tool_calls import Call, calls_in, declared, declared_in_harmony
-from trainer.rewards import Record
+from trainer.rewards.judge import Record
 
 WELL = '<tool_call>\n{"name": "check", "arguments": {"code": "let f = 1"}}\n</tool_call>'
 HARMONY = '<|channel|>commentary to=functions.check <|constrain|>json<|message|>{"code": "let f = 1"}<|call|>'
@@ -217,7 +217,7 @@ def figures(tmp_path: Path, *completions: str | None) -> Calls:
         lost if text is None else {"status": "written", "completion": text} for text in completions
     ]
     given: Json = {"model": "m", "asked_as": "chat", "served": True, "tasks": "d", "tasks_sha256": "x", "samples": 0}
-    plan = Plan.model_validate(given | {"temperature": 0.0, "greedy": True, "max_new_tokens": 8})
+    plan = EvalPlan.model_validate(given | {"temperature": 0.0, "greedy": True, "max_new_tokens": 8})
     return calls_of(records, points, plan, 1.0)
 
 
@@ -264,7 +264,7 @@ def measured(answer: Any, data: Path, out: Path, **changed: Any) -> tuple[int, C
     with OpenAiLike(answer).serving() as like:
         server = Server(like.url, attempts=2, first_pause_s=0.01, concurrency=4)
         given: Json = {"model": None, "server": server, "temperature": 0.0, "max_new_tokens": 64}
-        status = main(Asked(**{**given, **changed}), data, out)
+        status = main(SamplingOptions(**{**given, **changed}), data, out)
         return (
             status,
             Calls.model_validate_json((out / "calls.json").read_text()),
@@ -352,11 +352,11 @@ def test_each_turn_is_asked_for_once(tmp_path: Path, changed: Json) -> None:
 
 @pytest.mark.training
 def test_a_model_here_is_told_its_tools_and_its_signs_are_kept(tmp_path: Path) -> None:
-    from trainer.config import FreshModel
+    from trainer.config.run import FreshModel
+    from trainer.data.prompts import token_ids
     from trainer.evaluate.local import draw
-    from trainer.evaluate.preparing import load
-    from trainer.fresh import make_fresh_model
-    from trainer.prompts import token_ids
+    from trainer.evaluate.setup import load
+    from trainer.models.fresh import make_fresh_model
 
     folder = tmp_path / "model"
     sizes = FreshModel(hidden_size=32, intermediate_size=64, layers=1, heads=2, kv_heads=1, head_dim=16, max_length=900)
@@ -372,7 +372,9 @@ def test_a_model_here_is_told_its_tools_and_its_signs_are_kept(tmp_path: Path) -
     assert all(one.text.count(pad) <= 1 for one in kept), "padding is no text"
     assert all(len(one.text) >= len(other.text) for one, other in zip(kept, plain, strict=True))
     status = main(
-        Asked(model=str(folder), temperature=0.0, max_new_tokens=4, limit=1), chats(tmp_path), tmp_path / "out"
+        SamplingOptions(model=str(folder), temperature=0.0, max_new_tokens=4, limit=1),
+        chats(tmp_path),
+        tmp_path / "out",
     )
     found = Calls.model_validate_json((tmp_path / "out/calls.json").read_text())
     assert (status, found.trajectories, found.turns) == (0, 1, 3)

@@ -17,16 +17,16 @@ from report_data import answer_in
 from gradus.client import RewardClient
 from gradus.errors import Misuse, QueueFault
 from gradus.tasks.ocaml import OcamlTask
-from trainer.config import PromptConfig, TrainConfig
-from trainer.data import Example
+from trainer.config.run import PromptConfig, TrainConfig
+from trainer.data.tasks import Example
 from trainer.evaluate.command import main
-from trainer.evaluate.endpoint import Server
-from trainer.evaluate.judging import ServiceJudge
-from trainer.evaluate.outcome import Evaluation, read_evaluation
+from trainer.evaluate.completion_store import EvalFolder
+from trainer.evaluate.grader_backend import ServiceJudge
+from trainer.evaluate.openai_client import Server
 from trainer.evaluate.plan import problems_of
-from trainer.evaluate.preparing import Asked, config_beside, folder_name, plan_of, prompt_config
 from trainer.evaluate.report import write_report
-from trainer.evaluate.store import EvalFolder
+from trainer.evaluate.results import Evaluation, read_evaluation
+from trainer.evaluate.setup import SamplingOptions, config_beside, folder_name, plan_of, prompt_config
 
 TASKS: list[Json] = [
     {"id": "a", "difficulty": "easy", "prompt": "(* a *)", "tests": "let () = assert (f 1 = 2)"},
@@ -69,7 +69,7 @@ def judge(service: Service, timeout_s: float = 15.0) -> ServiceJudge:
 def run(at: OpenAiLike, tasks: Path, out: Path, service: Service, grader: str = "ocaml", **changed: Any) -> int:
     server = Server(at.url, attempts=2, first_pause_s=0.01, concurrency=4)
     given: dict[str, Any] = {"model": None, "server": server, "samples": 2, "max_new_tokens": 8}
-    return main(Asked(**{**given, **changed}), tasks, grader, judge(service), out)
+    return main(SamplingOptions(**{**given, **changed}), tasks, grader, judge(service), out)
 
 
 # ------------------------------------------------------------------------------------------------------ what it leaves
@@ -203,7 +203,7 @@ def test_the_same_command_goes_on_and_asks_only_for_what_is_missing(
 def test_a_server_that_dies_in_the_middle_leaves_what_it_wrote(
     tasks: Path, tmp_path: Path, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainer.evaluate.endpoint.GONE_AFTER", 2)
+    monkeypatch.setattr("trainer.evaluate.openai_client.GONE_AFTER", 2)
     broken = said("x", chat=True)
     broken.breaks_off = True
     answer = lambda text, body, before: "reward 1" if text == "(* a *)" else broken  # noqa: E731
@@ -248,7 +248,7 @@ def test_a_task_whose_tests_changed_makes_another_plan(tasks: Path, tmp_path: Pa
 
 def test_a_service_that_is_away_is_said_before_anything_is_asked(tasks: Path, tmp_path: Path) -> None:
     with OpenAiLike(scripted).serving() as like:
-        asked = Asked(model=None, server=Server(like.url))
+        asked = SamplingOptions(model=None, server=Server(like.url))
         away = ServiceJudge(RewardClient("http://127.0.0.1:9", attempts=1), "ocaml", 0.1)
         with pytest.raises(QueueFault, match="gradus serve"):
             main(asked, tasks, "ocaml", away, tmp_path / "out")
@@ -296,8 +296,8 @@ def test_a_server_of_several_models_wants_to_be_told_which(tasks: Path, tmp_path
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from trainer.config import FreshModel
-    from trainer.fresh import make_fresh_model
+    from trainer.config.run import FreshModel
+    from trainer.models.fresh import make_fresh_model
 
     folder = tmp_path_factory.mktemp("run") / "final"
     sizes = FreshModel(hidden_size=32, intermediate_size=64, layers=1, heads=2, kv_heads=1, head_dim=16, max_length=40)
@@ -307,7 +307,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def here(model: Path, tasks: Path, out: Path, service: Service, **changed: Any) -> int:
     given: dict[str, Any] = {"model": str(model), "samples": 2, "max_new_tokens": 4, "batch_size": 2}
-    return main(Asked(**{**given, **changed}), tasks, "ocaml", judge(service), out)
+    return main(SamplingOptions(**{**given, **changed}), tasks, "ocaml", judge(service), out)
 
 
 @pytest.mark.training
@@ -365,16 +365,16 @@ def test_the_prompt_is_the_one_of_the_run_that_the_model_lies_in(tmp_path: Path)
     example = Example(id="a", prompt="Add one.", task=OcamlTask(tests="()"))
     assert problems_of([example], config.prompt)[0].prompt == "Write OCaml.\nAdd one."
     assert problems_of([example], PromptConfig())[0].prompt == "Add one."
-    asked = Asked(model="m", server=Server("http://h/v1"), like=tmp_path)
+    asked = SamplingOptions(model="m", server=Server("http://h/v1"), like=tmp_path)
     assert prompt_config(asked, config).style == "plain"  # a server too is asked as the model was trained
 
 
 def test_a_server_is_asked_by_chat_unless_told_otherwise() -> None:
     server = Server("http://h/v1")
-    assert prompt_config(Asked(model="m", server=server), None).style == "chat"
-    assert prompt_config(Asked(model="m", server=server, chat=False), None).style == "plain"
-    assert prompt_config(Asked(model="m"), None).style == "plain"
-    told = prompt_config(Asked(model="m", chat=True, system="Be brief.", template="Task: {prompt}"), None)
+    assert prompt_config(SamplingOptions(model="m", server=server), None).style == "chat"
+    assert prompt_config(SamplingOptions(model="m", server=server, chat=False), None).style == "plain"
+    assert prompt_config(SamplingOptions(model="m"), None).style == "plain"
+    told = prompt_config(SamplingOptions(model="m", chat=True, system="Be brief.", template="Task: {prompt}"), None)
     problem = problems_of([Example(id="a", prompt="Add.", task=OcamlTask(tests="()"))], told)[0]
     assert problem.prompt == [
         {"role": "system", "content": "Be brief."},
@@ -391,7 +391,7 @@ def test_a_model_that_lies_in_no_run_has_no_config(tmp_path: Path) -> None:
 
 def test_settings_are_typed_and_named_where_they_are_wrong() -> None:
     given = ("top_p=0.9", "stop=END", "body={top_k: 20, seed: null}", "chat=false", "concurrency=3", "timeout_s=5")
-    asked = Asked.of((*given, "seed=7"), "m", "http://h/v1", samples=2)
+    asked = SamplingOptions.of((*given, "seed=7"), "m", "http://h/v1", samples=2)
     assert (asked.top_p, asked.stop, asked.chat, asked.seed, asked.samples) == (0.9, ("END",), False, 7, 2)
     assert asked.body == {"top_k": 20, "seed": None}
     assert asked.server == Server("http://h/v1", concurrency=3, timeout_s=5.0)
@@ -404,14 +404,14 @@ def test_settings_are_typed_and_named_where_they_are_wrong() -> None:
         ("samples=2", "NAME is one of seed, top_p"),
     ):
         with pytest.raises(Misuse, match=message):
-            Asked.of((wrong,), "m", None)
+            SamplingOptions.of((wrong,), "m", None)
 
 
 def test_two_tasks_of_one_name_and_none_at_all_are_refused() -> None:
     problems = problems_of([Example(id="a", prompt="x", task=OcamlTask(tests="()"))], PromptConfig())
     for given in ([], problems * 2):
         with pytest.raises(Misuse, match="id of its own"):
-            plan_of(Asked(model="m"), "t.jsonl", given, PromptConfig())
+            plan_of(SamplingOptions(model="m"), "t.jsonl", given, PromptConfig())
 
 
 @pytest.mark.parametrize(

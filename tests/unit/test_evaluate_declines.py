@@ -14,14 +14,14 @@ from gradus.contract import Graded, Stage
 from gradus.errors import Misuse
 from gradus.resources import configs
 from gradus.row_reader import read_rows
-from trainer.config import PromptConfig
-from trainer.evaluate.declining import Declines, asks_in, main
-from trainer.evaluate.endpoint import Server
-from trainer.evaluate.figures import details_of
-from trainer.evaluate.preparing import Asked
+from trainer.config.run import PromptConfig
+from trainer.evaluate.breakdowns import details_of
+from trainer.evaluate.languages import DECLINE_INSTRUCTION
+from trainer.evaluate.openai_client import Server
+from trainer.evaluate.refusal_eval import Declines, asks_in, main
+from trainer.evaluate.setup import SamplingOptions
 from trainer.evaluate.verdicts import PHRASES, answered, is_declined
-from trainer.languages import DECLINE_INSTRUCTION
-from trainer.rewards import Record
+from trainer.rewards.judge import Record
 
 ASKS = configs() / "tasks" / "declines.jsonl"
 CODE = "```rust\npub fn f() {}\n```"
@@ -114,7 +114,7 @@ def measured(answer: Any, data: Path, out: Path, **changed: Any) -> tuple[int, D
     with OpenAiLike(answer).serving() as like:
         server = Server(like.url, attempts=2, first_pause_s=0.01, concurrency=4)
         given: Json = {"model": None, "server": server, "temperature": 0.0, "max_new_tokens": 64}
-        status = main(Asked(**{**given, **changed}), data, out)
+        status = main(SamplingOptions(**{**given, **changed}), data, out)
         return status, Declines.model_validate_json((out / "declines.json").read_text()), like
 
 

@@ -18,13 +18,13 @@ from gradus.contract import Diagnostic, Graded, Severity, Stage
 from gradus.descriptions import GraderDescription, description_of
 from gradus.errors import Misuse
 from gradus.tasks import TASKS
+from trainer.evaluate.breakdowns import details_of
 from trainer.evaluate.comparison import compare
-from trainer.evaluate.figures import details_of
-from trainer.evaluate.judging import ServiceJudge
-from trainer.evaluate.outcome import Evaluation, measurement_of, read_evaluation
+from trainer.evaluate.grader_backend import ServiceJudge
 from trainer.evaluate.report import write_report
+from trainer.evaluate.results import Evaluation, measurement_of, read_evaluation
 from trainer.evaluate.verdicts import rank_of, rate_test, stage_order, typical_of
-from trainer.rewards import Record
+from trainer.rewards.judge import Record
 
 ROOT = Path(__file__).parents[2]
 TOY = GraderDescription(

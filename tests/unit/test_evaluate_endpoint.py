@@ -12,14 +12,23 @@ import pytest
 from fake_openai_server import Json, OpenAiLike, Reply, refused, said
 
 from gradus.errors import Misuse, QueueFault
-from trainer.evaluate import endpoint
-from trainer.evaluate.endpoint import Endpoint, Server, models_at
-from trainer.evaluate.plan import Ask, ErrorKind, Outcome, Plan, Problem, Unwritten, Written, asks_of
+from trainer.evaluate import openai_client as endpoint
+from trainer.evaluate.openai_client import Endpoint, Server, models_at
+from trainer.evaluate.plan import (
+    CompletionRequest,
+    ErrorKind,
+    EvalPlan,
+    GeneratedCompletion,
+    GenerationError,
+    Outcome,
+    Problem,
+    asks_of,
+)
 
 Answer = Callable[[str, Json, int], Reply | str]
 
 
-def plan(**changed: Any) -> Plan:
+def plan(**changed: Any) -> EvalPlan:
     given: dict[str, Any] = {
         "model": "m",
         "asked_as": "chat",
@@ -31,7 +40,7 @@ def plan(**changed: Any) -> Plan:
         "greedy": False,
         "max_new_tokens": 32,
     }
-    return Plan.model_validate(given | changed)
+    return EvalPlan.model_validate(given | changed)
 
 
 def problems(*texts: str, chat: bool = True) -> list[Problem]:
@@ -39,11 +48,11 @@ def problems(*texts: str, chat: bool = True) -> list[Problem]:
 
 
 def written(
-    answer: Answer, asked: Plan, given: Sequence[Problem], wanted: set[Any] | None = None, **server: Any
+    answer: Answer, asked: EvalPlan, given: Sequence[Problem], wanted: set[Any] | None = None, **server: Any
 ) -> tuple[dict[Any, Outcome], OpenAiLike]:
     """What came of each ask, by its key, and the server with its log."""
 
-    async def all_of(like: OpenAiLike) -> list[tuple[Ask, Outcome]]:
+    async def all_of(like: OpenAiLike) -> list[tuple[CompletionRequest, Outcome]]:
         options: dict[str, Any] = {"first_pause_s": 0.01, "attempts": 3, "timeout_s": 20, **server}
         asks = asks_of(given, asked)
         source = Endpoint(Server(like.url, **options), asked)
@@ -65,7 +74,7 @@ def only(outcomes: dict[Any, Outcome]) -> Outcome:
 def test_a_chat_is_asked_with_messages_sampling_and_a_seed_of_its_own() -> None:
     asked = plan(samples=2, top_p=0.9, stop=("END",), body={"top_k": 20})
     outcomes, like = written(lambda text, body, before: f"to {text}", asked, problems("a", "b"))
-    assert {key: outcome.text for key, outcome in outcomes.items() if isinstance(outcome, Written)} == {
+    assert {key: outcome.text for key, outcome in outcomes.items() if isinstance(outcome, GeneratedCompletion)} == {
         ("sampled", "a", 0, 1): "to a",
         ("sampled", "a", 1, 1): "to a",
         ("sampled", "b", 0, 1): "to b",
@@ -84,7 +93,7 @@ def test_a_chat_is_asked_with_messages_sampling_and_a_seed_of_its_own() -> None:
 def test_a_text_is_asked_with_a_prompt_on_the_other_route() -> None:
     asked = plan(asked_as="text", samples=0, greedy=True)
     outcomes, like = written(lambda text, body, before: said("x", chat=False), asked, problems("let f =", chat=False))
-    assert isinstance(only(outcomes), Written)
+    assert isinstance(only(outcomes), GeneratedCompletion)
     path, body, _ = like.requests[0]
     assert (path, body["prompt"], body["temperature"], body["top_p"]) == ("/v1/completions", "let f =", 0.0, 1.0)
 
@@ -132,7 +141,7 @@ def test_the_key_is_sent_and_only_to_the_server_itself() -> None:
     assert "authorization" not in like.requests[0][2]
     elsewhere = Reply(b"", 307, {"location": "http://127.0.0.1:9/v1/chat/completions"})
     outcomes, like = written(lambda text, body, before: elsewhere, plan(), problems("a"), api_key="secret")
-    assert only(outcomes) == Unwritten(ErrorKind.REFUSED, "307: ", 1)
+    assert only(outcomes) == GenerationError(ErrorKind.REFUSED, "307: ", 1)
 
 
 def test_no_key_of_openai_s_in_the_environment_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +163,7 @@ def test_half_a_surrogate_pair_in_a_prompt_is_replaced() -> None:
 def test_lengths_and_the_reason_of_the_end_are_taken_over() -> None:
     answer = said("half of", chat=True, finish_reason="length", prompt_tokens=5, completion_tokens=32)
     outcome = only(written(lambda *_: answer, plan(), problems("a"))[0])
-    assert isinstance(outcome, Written)
+    assert isinstance(outcome, GeneratedCompletion)
     assert (outcome.finish_reason, outcome.prompt_tokens, outcome.completion_tokens) == ("length", 5, 32)
     assert outcome.latency_s > 0
 
@@ -165,7 +174,7 @@ def test_lengths_and_the_reason_of_the_end_are_taken_over() -> None:
 def test_counts_that_are_none_are_left_out(usage: Any) -> None:
     body = {"choices": [{"message": {"content": "x"}, "finish_reason": ["?"]}], "usage": usage}
     outcome = only(written(lambda *_: Reply(json.dumps(body).encode()), plan(), problems("a"))[0])
-    assert isinstance(outcome, Written)
+    assert isinstance(outcome, GeneratedCompletion)
     assert (outcome.prompt_tokens, outcome.completion_tokens, outcome.finish_reason) == (None, None, None)
 
 
@@ -182,7 +191,7 @@ def test_counts_that_are_none_are_left_out(usage: Any) -> None:
 def test_thoughts_that_the_server_took_out_are_put_back(message: Json, text: str) -> None:
     body = json.dumps({"choices": [{"message": message, "finish_reason": "stop"}]}).encode()
     outcome = only(written(lambda *_: Reply(body), plan(), problems("a"))[0])
-    assert isinstance(outcome, Written)
+    assert isinstance(outcome, GeneratedCompletion)
     assert outcome.text == text
 
 
@@ -203,7 +212,7 @@ GARBAGE = {
 def test_garbage_is_asked_for_again_and_then_a_generation_error(body: bytes) -> None:
     outcomes, like = written(lambda *_: Reply(body), plan(), problems("a"))
     outcome = only(outcomes)
-    assert isinstance(outcome, Unwritten)
+    assert isinstance(outcome, GenerationError)
     assert (outcome.kind, outcome.attempts, len(like.requests)) == (ErrorKind.GARBAGE, 3, 3)
 
 
@@ -211,7 +220,7 @@ def test_an_answer_without_end_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(endpoint, "MAX_ANSWER_BYTES", 10_000)
     outcomes, like = written(lambda *_: said("x" * 20_000, chat=True), plan(), problems("a"))
     outcome = only(outcomes)
-    assert isinstance(outcome, Unwritten)
+    assert isinstance(outcome, GenerationError)
     assert (outcome.kind, len(like.requests)) == (ErrorKind.GARBAGE, 1)
 
 
@@ -223,7 +232,7 @@ def test_what_may_pass_is_asked_for_again() -> None:
     given: Json = {"attempts": len(answers), "first_pause_s": 0.001}
     outcomes, like = written(lambda text, body, before: answers[before], plan(), problems("a"), **given)
     outcome = only(outcomes)
-    assert isinstance(outcome, Written)
+    assert isinstance(outcome, GeneratedCompletion)
     assert (outcome.attempts, len(like.requests)) == (len(answers), len(answers))
 
 
@@ -232,12 +241,12 @@ def test_what_may_pass_is_asked_for_again() -> None:
 )
 def test_what_does_not_pass_is_a_generation_error_after_all_attempts(status: int, kind: ErrorKind) -> None:
     outcome = only(written(lambda *_: refused(status, "busy"), plan(), problems("a"))[0])
-    assert outcome == Unwritten(kind, f"{status}: busy", 3)
+    assert outcome == GenerationError(kind, f"{status}: busy", 3)
 
 
 def test_what_a_server_says_cannot_steer_a_terminal() -> None:
     outcome = only(written(lambda *_: refused(400, "\x1b]0;title\x07\u202eno"), plan(), problems("a"))[0])
-    assert isinstance(outcome, Unwritten)
+    assert isinstance(outcome, GenerationError)
     assert outcome.message.isprintable()
     assert "no" in outcome.message
 
@@ -245,8 +254,8 @@ def test_what_a_server_says_cannot_steer_a_terminal() -> None:
 def test_a_refused_prompt_is_not_asked_for_again_and_harms_no_other() -> None:
     answer = lambda text, body, before: refused(400, "too long") if text == "b" else "x"  # noqa: E731
     outcomes, like = written(answer, plan(), problems("a", "b", "c"))
-    assert outcomes["sampled", "b", 0, 1] == Unwritten(ErrorKind.REFUSED, "400: too long", 1)
-    assert isinstance(outcomes["sampled", "a", 0, 1], Written)
+    assert outcomes["sampled", "b", 0, 1] == GenerationError(ErrorKind.REFUSED, "400: too long", 1)
+    assert isinstance(outcomes["sampled", "a", 0, 1], GeneratedCompletion)
     assert len(like.requests) == 3
 
 
@@ -265,7 +274,7 @@ def test_a_server_says_how_long_to_wait_but_not_for_ever(monkeypatch: pytest.Mon
     monkeypatch.setattr(endpoint.asyncio, "sleep", no_sleep)
     waits = ["7", "999999", "Wed, 21 Oct 2015 07:28:00 GMT", "nonsense"]
     answer = lambda text, body, before: refused(429, retry_after=waits[before]) if before < 4 else "x"  # noqa: E731
-    assert isinstance(only(written(answer, plan(), problems("a"), attempts=5)[0]), Written)
+    assert isinstance(only(written(answer, plan(), problems("a"), attempts=5)[0]), GeneratedCompletion)
     assert 7 <= slept[0] <= 7.1
     assert endpoint.LONGEST_PAUSE_S <= slept[1] <= endpoint.LONGEST_PAUSE_S + 0.1
     assert slept[2] <= 0.1
@@ -276,14 +285,14 @@ def test_a_late_answer_is_a_timeout() -> None:
     late = said("x", chat=True)
     late.delay_s = 1.0
     outcomes, _ = written(lambda *_: late, plan(), problems("a"), timeout_s=0.1, attempts=2)
-    assert only(outcomes) == Unwritten(ErrorKind.TIMEOUT, "no answer within 0.1 s", 2)
+    assert only(outcomes) == GenerationError(ErrorKind.TIMEOUT, "no answer within 0.1 s", 2)
 
 
 def test_an_answer_that_breaks_off_is_asked_for_again() -> None:
     broken = said("x", chat=True)
     broken.breaks_off = True
     outcome = only(written(lambda text, body, before: broken if before == 0 else "y", plan(), problems("a"))[0])
-    assert isinstance(outcome, Written)
+    assert isinstance(outcome, GeneratedCompletion)
     assert (outcome.text, outcome.attempts) == ("y", 2)
 
 
@@ -306,7 +315,7 @@ def test_a_server_that_is_gone_ends_the_run_and_not_each_completion_by_itself() 
 def test_an_hour_of_errors_with_answers_between_them_goes_on() -> None:
     answer = lambda text, body, before: "x" if int(text[1:]) % 2 else refused(500)  # noqa: E731
     outcomes, _ = written(answer, plan(), problems(*(f"p{n}" for n in range(60))), attempts=1)
-    assert sum(isinstance(outcome, Written) for outcome in outcomes.values()) == 30
+    assert sum(isinstance(outcome, GeneratedCompletion) for outcome in outcomes.values()) == 30
 
 
 # ------------------------------------------------------------------------------------------------------- the server

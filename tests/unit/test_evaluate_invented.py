@@ -8,9 +8,9 @@ import pytest
 from report_runs import RIGHT, record_of, verdict
 
 from gradus.contract import Diagnostic, Severity, Stage
-from trainer.evaluate.figures import MOST_NAMES, Invented, details_of, invented_of
+from trainer.evaluate.breakdowns import MOST_NAMES, HallucinatedNames, details_of, invented_of
 from trainer.evaluate.verdicts import NAME_CHARS, invented_name
-from trainer.rewards import Record
+from trainer.rewards.judge import Record
 
 
 def remark(message: str, code: str | None = None, **changed: Any) -> Diagnostic:
@@ -51,7 +51,7 @@ def test_without_errors_there_is_no_share_of_errors() -> None:
     assert found is not None
     assert found.answers is not None
     assert (found.answers.value, found.errors, found.names) == (0.0, None, {})
-    assert invented_of([], "rust") == Invented(answers=None, errors=None, names={})
+    assert invented_of([], "rust") == HallucinatedNames(answers=None, errors=None, names={})
     assert invented_of([answer("a")], "story") is None
 
 
@@ -60,7 +60,7 @@ def test_warnings_other_stages_and_faults_do_not_count() -> None:
         answer("a", missing("foo").model_copy(update={"severity": Severity.WARNING})),
         answer("b", missing("foo").model_copy(update={"stage": Stage.TESTS})),
     ]
-    assert (details_of(silent).invented or Invented(answers=None, errors=None, names={"x": 1})).names == {}
+    assert (details_of(silent).invented or HallucinatedNames(answers=None, errors=None, names={"x": 1})).names == {}
 
 
 def test_many_names_are_cut_to_the_most_frequent() -> None:

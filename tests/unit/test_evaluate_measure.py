@@ -16,14 +16,23 @@ import pytest
 from gradus.client import RewardClient
 from gradus.errors import Misuse
 from gradus.tasks.ocaml import OcamlTask
-from trainer.config import PromptConfig
+from trainer.config.run import PromptConfig
 from trainer.evaluate.collect import OnProgress, collect
-from trainer.evaluate.judging import ServiceJudge
-from trainer.evaluate.outcome import Evaluation, evaluation_of, figures_path, records_path, write_outcome
-from trainer.evaluate.plan import Ask, ErrorKind, Key, Outcome, Plan, Problem, Unwritten, Written
-from trainer.evaluate.preparing import Asked, plan_of
-from trainer.evaluate.store import Completions
-from trainer.rewards import Record
+from trainer.evaluate.completion_store import Completions
+from trainer.evaluate.grader_backend import ServiceJudge
+from trainer.evaluate.plan import (
+    CompletionRequest,
+    ErrorKind,
+    EvalPlan,
+    GeneratedCompletion,
+    GenerationError,
+    Key,
+    Outcome,
+    Problem,
+)
+from trainer.evaluate.results import Evaluation, evaluation_of, figures_path, records_path, write_outcome
+from trainer.evaluate.setup import SamplingOptions, plan_of
+from trainer.rewards.judge import Record
 
 TASK = OcamlTask(tests="let () = assert (f 1 = 2)")
 PROBLEMS = [Problem("a", "(* add 1 *)\n", TASK, "add"), Problem("b", "(* twice *)\n", TASK), Problem("c", "?", TASK)]
@@ -73,12 +82,14 @@ class Scripted:
     def __init__(self, answers: dict[str, list[str]]) -> None:
         self._answers = answers
 
-    async def write(self, asks: Sequence[Ask], wanted: AbstractSet[Key]) -> AsyncIterator[tuple[Ask, Outcome]]:
+    async def write(
+        self, asks: Sequence[CompletionRequest], wanted: AbstractSet[Key]
+    ) -> AsyncIterator[tuple[CompletionRequest, Outcome]]:
         for ask in asks:
             if ask.key in wanted:
                 texts = self._answers[str(ask.prompt)]
                 text = texts[ask.sample] if ask.temperature > 0 else texts[-1]
-                yield ask, Written(text, None, None, None, 0.1)
+                yield ask, GeneratedCompletion(text, None, None, None, 0.1)
 
 
 ANSWERS = {
@@ -94,13 +105,13 @@ class Measured:
     records: list[Record]
 
 
-def plan(problems: Sequence[Problem] = PROBLEMS, rubric: str | None = None, **asked: Any) -> Plan:
-    options = Asked(**{"model": "m", "samples": 4, **asked})
+def plan(problems: Sequence[Problem] = PROBLEMS, rubric: str | None = None, **asked: Any) -> EvalPlan:
+    options = SamplingOptions(**{"model": "m", "samples": 4, **asked})
     return plan_of(options, "t", problems, PromptConfig(), grader="ocaml", rubric=rubric)
 
 
 def measured(
-    asked: Plan,
+    asked: EvalPlan,
     service: Callable[[httpx.Request], httpx.Response] | None = None,
     answers: dict[str, list[str]] = ANSWERS,
     problems: Sequence[Problem] = PROBLEMS,
@@ -230,9 +241,11 @@ def test_nothing_to_measure_is_misuse() -> None:
 
 def test_what_was_never_written_is_no_verdict_and_no_fault() -> None:
     class Deaf(Scripted):
-        async def write(self, asks: Sequence[Ask], wanted: AbstractSet[Key]) -> AsyncIterator[tuple[Ask, Outcome]]:
+        async def write(
+            self, asks: Sequence[CompletionRequest], wanted: AbstractSet[Key]
+        ) -> AsyncIterator[tuple[CompletionRequest, Outcome]]:
             for ask in asks:
-                yield ask, Unwritten(ErrorKind.REFUSED, "too long")
+                yield ask, GenerationError(ErrorKind.REFUSED, "too long")
 
     async def collected() -> list[Record]:
         async with RewardClient(["http://service"], transport=httpx.MockTransport(Service())) as graders:

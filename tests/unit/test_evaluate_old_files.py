@@ -14,9 +14,9 @@ import pytest
 
 from gradus.descriptions import description_of
 from trainer.evaluate.comparison import compare
-from trainer.evaluate.outcome import measurement_of, read_evaluation
-from trainer.evaluate.plan import Mode, Plan
-from trainer.evaluate.store import opened
+from trainer.evaluate.completion_store import opened
+from trainer.evaluate.plan import EvalPlan, Mode
+from trainer.evaluate.results import measurement_of, read_evaluation
 
 CASES = Path(__file__).parents[1] / "cases" / "evaluations"
 WORDS_OF_FALLBACKS = ("wilson", "newcombe")
@@ -70,6 +70,6 @@ def test_old_evaluations_compare_as_they_did(mode: Mode) -> None:
 def test_an_old_folder_is_continued(tmp_path: Path) -> None:
     for name in ("plan.json", "completions.jsonl"):
         (tmp_path / name).write_bytes((CASES / "before" / name).read_bytes())
-    plan = Plan.model_validate_json((tmp_path / "plan.json").read_bytes())
+    plan = EvalPlan.model_validate_json((tmp_path / "plan.json").read_bytes())
     with opened(tmp_path / "completions.jsonl", plan) as store:
         assert store.get(("sampled", "task-0", 0, 1)) is not None

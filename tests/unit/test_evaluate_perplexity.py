@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gradus.errors import Misuse
-from trainer.config import FreshModel, ModelConfig
+from trainer.config.run import FreshModel, ModelConfig
 from trainer.evaluate.perplexity import Document, Perplexity, Sums, documents_of, main, perplexity_of, sums_of
 
 pytestmark = pytest.mark.training
@@ -19,7 +19,7 @@ TEXT = "let f x = x + 1\nlet g y = f (f y)\n"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from trainer.fresh import make_fresh_model
+    from trainer.models.fresh import make_fresh_model
 
     path = tmp_path_factory.mktemp("model")
     sizes = FreshModel(hidden_size=32, intermediate_size=64, layers=2, heads=2, kv_heads=1, head_dim=16, max_length=64)
@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def tiny(folder: Path) -> tuple[Any, Any]:
-    from trainer.model import load_model, load_tokenizer
+    from trainer.models.loading import load_model, load_tokenizer
 
     settings = ModelConfig(name=str(folder), device="cpu")
     return load_model(str(folder), settings, "float32").eval(), load_tokenizer(str(folder), settings)

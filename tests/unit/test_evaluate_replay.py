@@ -13,11 +13,11 @@ from fake_grader import HIDDEN, Service
 from gradus.client import RewardClient
 from gradus.contract import Graded, Stage, TestCount, faulted
 from gradus.errors import FaultKind, Misuse
-from trainer.config import TrainConfig
-from trainer.evaluate.judging import Judge, ServiceJudge
+from trainer.config.run import TrainConfig
+from trainer.evaluate.completion_store import write_lines
+from trainer.evaluate.grader_backend import Judge, ServiceJudge
 from trainer.evaluate.replay import Replay, main
-from trainer.evaluate.store import write_lines
-from trainer.rewards import Record, outcome_of
+from trainer.rewards.judge import Record, outcome_of
 
 
 @pytest.fixture(scope="module")

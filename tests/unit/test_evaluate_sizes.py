@@ -10,11 +10,11 @@ import pytest
 from report_runs import RIGHT, WRONG, record_of, verdict
 
 from gradus.extract import extract
-from trainer.config import DataConfig
-from trainer.data import read_examples
-from trainer.evaluate.figures import details_of, turns_of
+from trainer.config.run import DataConfig
+from trainer.data.tasks import read_examples
+from trainer.evaluate.breakdowns import details_of, turns_of
 from trainer.evaluate.verdicts import changed_lines, code_of
-from trainer.rewards import Record
+from trainer.rewards.judge import Record
 
 TAGS = frozenset({"ocaml", "ml", "rust", "rs"})
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from gradus.errors import Misuse
-from trainer.config import TrainConfig
-from trainer.config_file import load
-from trainer.evaluate.preparing import Asked, config_beside, config_of, examples_of, prompt_config
-from trainer.pairs import Answer, Choice, Counts, pairs_of
-from trainer.stages.rows import load_rows
-from trainer.stages.settings import DpoStage, PretrainStage, RewardStage, RowStage, SftStage, StageConfig
+from trainer.config.files import load
+from trainer.config.run import TrainConfig
+from trainer.config.stages import DpoStage, PretrainStage, RewardStage, RowStage, SftStage, StageConfig
+from trainer.data.rows import load_rows
+from trainer.evaluate.pairs import Answer, Counts, PairingRules, pairs_of
+from trainer.evaluate.setup import SamplingOptions, config_beside, config_of, examples_of, prompt_config
 
 PROMPT = {"template": "Write: {prompt}"}
 ROWS = {"data": {"dataset": "rows.jsonl", "columns": {"prompt": "instruction"}}, "prompt": PROMPT}
@@ -38,17 +38,17 @@ def test_a_model_is_asked_with_the_prompts_of_its_run(tmp_path: Path, stage: str
     kind, settings = STAGES[stage]
     config = kind.model_validate({"model": "fresh:qwen3", "output_dir": str(tmp_path), **settings})
     model = run_folder(tmp_path, config.model_dump_json())
-    found = config_of(Asked(model=str(model)))
+    found = config_of(SamplingOptions(model=str(model)))
     assert isinstance(found, kind)
     wanted = PROMPT["template"] if issubclass(kind, RowStage) else "{prompt}"
-    assert prompt_config(Asked(model=str(model)), found).template == wanted
+    assert prompt_config(SamplingOptions(model=str(model)), found).template == wanted
 
 
 def test_columns_of_a_run_s_rows_say_nothing_about_tasks(tmp_path: Path) -> None:
     config = SftStage.model_validate({"model": "fresh:qwen3", "output_dir": str(tmp_path), **ROWS})
     tasks = tmp_path / "tasks.jsonl"
     tasks.write_text(json.dumps({"id": "a", "prompt": "p", "tests": "let () = assert true"}) + "\n")
-    (found,) = examples_of(tasks, "ocaml", Asked(model="m"), config)
+    (found,) = examples_of(tasks, "ocaml", SamplingOptions(model="m"), config)
     assert found.prompt == "p"
 
 
@@ -62,7 +62,7 @@ def test_a_configuration_that_is_none_is_named(tmp_path: Path, text: str) -> Non
 @pytest.mark.parametrize("prompt", ["(* add 1 *)", [{"role": "user", "content": "add 1"}]], ids=["text", "messages"])
 def test_pairs_are_read_by_the_training_that_they_are_for(tmp_path: Path, prompt: Any) -> None:
     answers = [Answer("a", prompt, "good", 1.0, True), Answer("a", prompt, "bad", 0.0, False)]
-    pairs = list(pairs_of(answers, Choice(), Counts()))
+    pairs = list(pairs_of(answers, PairingRules(), Counts()))
     file = tmp_path / "pairs.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in pairs))
     settings = {"stage": "dpo", "model": "fresh:qwen3", "data": {"dataset": str(file)}, "output_dir": str(tmp_path)}

@@ -10,25 +10,25 @@ import pytest
 
 from gradus.errors import Misuse
 from trainer.evaluate.collect import written_record
-from trainer.evaluate.plan import Ask, Plan, Problem, Unwritten, Written, asks_of
-from trainer.evaluate.store import opened
-from trainer.rewards import Record
+from trainer.evaluate.completion_store import opened
+from trainer.evaluate.plan import CompletionRequest, EvalPlan, GeneratedCompletion, GenerationError, Problem, asks_of
+from trainer.rewards.judge import Record
 
 PROBLEMS = [Problem("a", "let f =", None), Problem("b", "let g =", None)]
 
 
-def plan(**changed: Any) -> Plan:
+def plan(**changed: Any) -> EvalPlan:
     given: dict[str, Any] = {"model": "m", "asked_as": "text", "served": False, "tasks": "t", "tasks_sha256": "ab"}
     given |= {"samples": 1, "temperature": 1.0, "greedy": True, "max_new_tokens": 8}
-    return Plan.model_validate(given | changed)
+    return EvalPlan.model_validate(given | changed)
 
 
-def ask(place: int) -> Ask:
+def ask(place: int) -> CompletionRequest:
     return asks_of(PROBLEMS, plan())[place]
 
 
 def record(place: int, text: str = "x") -> Record:
-    return written_record(ask(place), Written(text, "stop", 1, 2, 0.5))
+    return written_record(ask(place), GeneratedCompletion(text, "stop", 1, 2, 0.5))
 
 
 def keys() -> list[Any]:
@@ -132,6 +132,6 @@ def test_starting_anew_keeps_what_was_there_under_other_names(tmp_path: Path) ->
 def test_what_was_never_written_says_why() -> None:
     from trainer.evaluate.plan import ErrorKind
 
-    found = written_record(ask(0), Unwritten(ErrorKind.TIMEOUT, "late", 4))
+    found = written_record(ask(0), GenerationError(ErrorKind.TIMEOUT, "late", 4))
     assert (found["status"], found["reward"], found["fault"], found["attempts"]) == ("generation_error", None, None, 4)
     assert found["error"] == {"kind": "timeout", "message": "late"}

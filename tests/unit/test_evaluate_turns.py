@@ -19,17 +19,17 @@ from gradus.client import RewardClient
 from gradus.contract import Diagnostic, Faulted, Graded, Severity, Stage, TestCount
 from gradus.errors import Misuse
 from gradus.feedback import repair_turn, reply
+from trainer.evaluate.breakdowns import Turns, turns_of
 from trainer.evaluate.collect import continued
 from trainer.evaluate.command import main
-from trainer.evaluate.endpoint import Server
-from trainer.evaluate.figures import Turns, turns_of
-from trainer.evaluate.judging import ServiceJudge
-from trainer.evaluate.outcome import Evaluation, incomparable, measurement_of, read_evaluation
-from trainer.evaluate.preparing import Asked
+from trainer.evaluate.completion_store import EvalFolder
+from trainer.evaluate.grader_backend import ServiceJudge
+from trainer.evaluate.openai_client import Server
 from trainer.evaluate.report import write_report
-from trainer.evaluate.store import EvalFolder
+from trainer.evaluate.results import Evaluation, incomparable, measurement_of, read_evaluation
+from trainer.evaluate.setup import SamplingOptions
 from trainer.pipeline.gates import Gate, judge
-from trainer.rewards import Record
+from trainer.rewards.judge import Record
 
 # ------------------------------------------------------------------------------------------------------------- figures
 
@@ -211,7 +211,7 @@ def run(
         server = Server(like.url, attempts=2, first_pause_s=0.01, concurrency=4)
         given: dict[str, Any] = {"model": None, "server": server, "samples": 2, "max_new_tokens": 8, "turns": 3}
         judge = ServiceJudge(RewardClient(service.url), "ocaml", 60.0)
-        return main(Asked(**{**given, **changed}), tasks, "ocaml", judge, out), like
+        return main(SamplingOptions(**{**given, **changed}), tasks, "ocaml", judge, out), like
 
 
 def test_a_server_that_fails_first_and_passes_when_told_is_green_in_turn_two(
@@ -342,7 +342,7 @@ def test_stories_are_not_repaired(tmp_path: Path, service: Service) -> None:
     story.write_text(json.dumps({"id": "s", "prompt": "p", "references": ["As a user, I want tea."]}) + "\n")
     judge = ServiceJudge(RewardClient(service.url), "story", 0.1)
     with OpenAiLike(learning).serving() as like, pytest.raises(Misuse, match="could be repaired"):
-        main(Asked(model=None, server=Server(like.url), turns=2), story, "story", judge, tmp_path / "out")
+        main(SamplingOptions(model=None, server=Server(like.url), turns=2), story, "story", judge, tmp_path / "out")
 
 
 def test_a_stored_verdict_that_is_none_is_refused_by_the_task_it_is_of(
@@ -367,15 +367,15 @@ def test_a_file_of_turns_that_is_not_ours_is_refused(tasks: Path, tmp_path: Path
 
 @pytest.mark.training
 def test_a_model_here_is_asked_again_until_its_window_is_full(tmp_path: Path, tasks: Path, service: Service) -> None:
-    from trainer.config import FreshModel
-    from trainer.fresh import make_fresh_model
+    from trainer.config.run import FreshModel
+    from trainer.models.fresh import make_fresh_model
 
     folder = tmp_path / "run" / "final"
     sizes = FreshModel(hidden_size=32, intermediate_size=64, layers=1, heads=2, kv_heads=1, head_dim=16, max_length=200)
     make_fresh_model("qwen3", sizes, ["let f x = x + 1"], folder, seed=1)
     answers = {"model": str(folder), "samples": 0, "temperature": 0.0, "max_new_tokens": 4, "turns": 3}
     judge = ServiceJudge(RewardClient(service.url), "ocaml", 60.0)
-    main(Asked(**answers), tasks, "ocaml", _Harsh(judge), tmp_path / "out")  # type: ignore[arg-type]
+    main(SamplingOptions(**answers), tasks, "ocaml", _Harsh(judge), tmp_path / "out")  # type: ignore[arg-type]
     (measured,) = read_evaluation(tmp_path / "out").evaluation.measurements
     assert measured.turns is not None
     assert (measured.turns.chains, measured.turns.broken, measured.turns.green_by[3].value) == (3, 0, 0.0)
@@ -387,7 +387,7 @@ def test_a_model_here_is_asked_again_until_its_window_is_full(tmp_path: Path, ta
     # Stopped in the middle of a turn and continued, it is what it was.
     turns = tmp_path / "out/turns.jsonl"
     turns.write_text("".join(turns.read_text().splitlines(keepends=True)[:1]) + '{"mode": "gre')
-    main(Asked(**answers), tasks, "ocaml", _Harsh(judge), tmp_path / "out")  # type: ignore[arg-type]
+    main(SamplingOptions(**answers), tasks, "ocaml", _Harsh(judge), tmp_path / "out")  # type: ignore[arg-type]
     assert [(one["turn"], one["completion"]) for one in lines_of(turns)] == [
         (one["turn"], one["completion"]) for one in later
     ]

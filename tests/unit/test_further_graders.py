@@ -16,12 +16,12 @@ from gradus.client import RewardClient
 from gradus.contract import PreferenceSubmission
 from gradus.tasks.ocaml import OcamlTask
 from tests.fake_grader import HIDDEN, Service
-from trainer.completions_file import CompletionsFile
-from trainer.config import PromptConfig, RewardConfig
-from trainer.data import Example
-from trainer.judges import Judges, preference_of
-from trainer.rewards import GradingStopped
-from trainer.run_folder import read_lines
+from trainer.config.run import PromptConfig, RewardConfig
+from trainer.data.tasks import Example
+from trainer.rewards.completion_log import CompletionsFile
+from trainer.rewards.judge import GradingStopped
+from trainer.rewards.judges import Judges, preference_of
+from trainer.runs.folder import read_lines
 
 EXAMPLES = [Example(name, f"task {name}", OcamlTask(tests=HIDDEN)) for name in "ab"]
 STRICTER = {"grader": "ocaml", "rubric": "ocaml/strict@1", "name": "strict", "weight": 0.5}
@@ -111,7 +111,7 @@ def test_a_service_of_its_own_is_asked_where_it_is(url: str) -> None:
     config = RewardConfig(
         grader="ocaml", urls="http://a:1", services=[{**STRICTER, "urls": url}, {"grader": "preference"}]
     )
-    elsewhere, here = map(config.as_asked_of, config.services)
+    elsewhere, here = map(config.for_service, config.services)
     assert (elsewhere.urls, here.urls) == ([url], ["http://a:1"])
     assert (elsewhere.rubric, here.rubric) == ("ocaml/strict@1", None)
     assert (here.judge, here.services, here.models) == ("preference", [], [])
@@ -165,9 +165,9 @@ def test_a_service_alone_earns_something() -> None:
 
 def test_what_further_graders_said_stands_in_the_line_of_its_completion(tmp_path: Path) -> None:
     file = CompletionsFile(tmp_path / "completions.jsonl")
-    file.take_further("strict", [{"reward": 0.1}, {"reward": None}])  # before the grader's, or after
+    file.add_extra_results("strict", [{"reward": 0.1}, {"reward": None}])  # before the grader's, or after
     file.take([{"completion": "a"}, {"completion": "b"}])
-    file.take_further("judge", [{"reward": 0.3}, {"reward": 0.4}])
+    file.add_extra_results("judge", [{"reward": 0.3}, {"reward": 0.4}])
     file.settle([0.5, -0.5])
     first, second = read_lines(tmp_path / "completions.jsonl")
     assert first == {
@@ -181,7 +181,7 @@ def test_what_further_graders_said_stands_in_the_line_of_its_completion(tmp_path
 def test_what_belongs_to_no_completion_is_left_out_and_not_carried_over(tmp_path: Path) -> None:
     file = CompletionsFile(tmp_path / "completions.jsonl")
     file.take([{"completion": "a"}])
-    file.take_further("strict", [{"reward": 0.1}, {"reward": 0.2}])
+    file.add_extra_results("strict", [{"reward": 0.1}, {"reward": 0.2}])
     file.settle([0.5])
     file.take([{"completion": "b"}])
     file.settle([0.5])

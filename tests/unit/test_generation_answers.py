@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from trainer.generation.answers import (
+from trainer.generation.responses import (
     TESTED,
     Bounds,
     GenerationStopped,
-    ServerTrouble,
+    TransientServerError,
     group_of,
     logprobs_of,
     refuse_untested,
@@ -66,14 +66,14 @@ def test_completions_come_in_the_order_of_their_indices() -> None:
     ],
 )
 def test_a_group_that_is_not_what_was_asked_for_is_trouble(said: Any, complaint: str) -> None:
-    with pytest.raises(ServerTrouble, match=complaint):
+    with pytest.raises(TransientServerError, match=complaint):
         group_of(said, PROMPT, 2, BOUNDS)
 
 
 @pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity"])
 def test_a_log_probability_that_json_should_not_know_is_trouble(word: str) -> None:
     said = json.loads(json.dumps({"choices": [choice(0, logprobs={"token_logprobs": [-1, "X"]})]}).replace('"X"', word))
-    with pytest.raises(ServerTrouble, match="no log-probability"):
+    with pytest.raises(TransientServerError, match="no log-probability"):
         group_of(said, PROMPT, 1, BOUNDS)
 
 
@@ -96,7 +96,7 @@ def test_a_prompts_log_probabilities_are_those_of_its_own_tokens() -> None:
     ],
 )
 def test_a_prompt_without_all_its_log_probabilities_is_trouble(said: Any) -> None:
-    with pytest.raises(ServerTrouble):
+    with pytest.raises(TransientServerError):
         logprobs_of(said, PROMPT)
 
 
@@ -131,7 +131,7 @@ def own_logprobs(model: Any, ids: list[int]) -> list[float]:
 
 
 def test_the_largest_difference_is_the_largest_and_training_goes_on(model: Any) -> None:
-    from trainer.generation.served import largest_difference
+    from trainer.generation.vllm_generation import largest_difference
 
     ids = [1, 2, 3, 4]
     served = own_logprobs(model, ids)
@@ -144,7 +144,7 @@ def test_the_largest_difference_is_the_largest_and_training_goes_on(model: Any) 
 
 @pytest.mark.parametrize("served", [[], [-1.0], [-1.0, float("nan"), -1.0], [-1.0, float("-inf"), -1.0]])
 def test_what_cannot_be_compared_differs_without_end(model: Any, served: list[float]) -> None:
-    from trainer.generation.served import largest_difference
+    from trainer.generation.vllm_generation import largest_difference
 
     assert largest_difference(model, [1, 2, 3, 4], served) == float("inf")
 

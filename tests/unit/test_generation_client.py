@@ -12,8 +12,8 @@ import pytest
 
 from gradus.errors import Misuse
 from tests.fake_vllm import VllmLike, slow
-from trainer.config import GenerationConfig
-from trainer.generation.answers import GenerationStopped
+from trainer.config.run import GenerationConfig
+from trainer.generation.responses import GenerationStopped
 
 PROMPTS = [[3, 4], [5, 6, 7]]
 RUN = "gradus-test"
@@ -29,7 +29,7 @@ class Run:
     """A client with the rest of a run around it: weights to send, what was said, which groups came early."""
 
     def __init__(self, url: str, folder: Path, difference: float = 0.0, **options: Any) -> None:
-        from trainer.generation.client import Client, Served
+        from trainer.generation.client import Client, GenerationState
         from trainer.generation.weights import WeightsFolder
 
         settings = {"restart_wait_s": 60, "request_timeout_s": 60, "tries": 3, **options}
@@ -38,7 +38,9 @@ class Run:
         self.groups: list[int] = []
         self.compared: list[Sequence[int]] = []
         written = WeightsFolder(folder, RUN)
-        self.served = Served(config, written, RUN, self.said.append, lambda index, group: self.groups.append(index))
+        self.served = GenerationState(
+            config, written, RUN, self.said.append, lambda index, group: self.groups.append(index)
+        )
 
         def compare(ids: Sequence[int], logprobs: Sequence[float]) -> float:
             self.compared.append(ids)

@@ -13,10 +13,10 @@ from pydantic import ValidationError
 from gradus.errors import Misuse
 from gradus.resources import configs
 from services.generation.serve import VllmServerOptions, command_of, environment_of, serve
-from trainer.config import GenerationConfig
-from trainer.config_file import load_config
-from trainer.device import Device
-from trainer.run_folder import RunFolder
+from trainer.config.device import Device
+from trainer.config.files import load_config
+from trainer.config.run import GenerationConfig
+from trainer.runs.folder import RunFolder
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from trainer.config import PromptConfig
-from trainer.evaluate.plan import ErrorKind, Outcome, Problem, Unwritten, Written, asks_of, make_plan
+from trainer.config.run import PromptConfig
+from trainer.evaluate.plan import ErrorKind, GeneratedCompletion, GenerationError, Outcome, Problem, asks_of, make_plan
 
 pytestmark = pytest.mark.training
 
@@ -32,9 +32,9 @@ class VllmClient:
 
 
 def test_the_server_writes_every_completion_and_refuses_long_prompts(tmp_path: Path) -> None:
-    from trainer.config import FreshModel
-    from trainer.fresh import train_tokenizer
-    from trainer.held_out import GenerationServer
+    from trainer.config.run import FreshModel
+    from trainer.evaluate.held_out import GenerationServer
+    from trainer.models.fresh import train_tokenizer
 
     tokenizer = train_tokenizer(["let f x = abc", "abc"], FreshModel())
     problems = [Problem("a", "let f", None), Problem("b", "let f x = " * 200, None)]
@@ -52,11 +52,11 @@ def test_the_server_writes_every_completion_and_refuses_long_prompts(tmp_path: P
 
     found = asyncio.run(all_of())
     sampled, greedy = found["sampled", "a", 1, 1], found["greedy", "a", 0, 1]
-    assert isinstance(sampled, Written)
-    assert isinstance(greedy, Written)
+    assert isinstance(sampled, GeneratedCompletion)
+    assert isinstance(greedy, GeneratedCompletion)
     assert (sampled.text, sampled.finish_reason, greedy.finish_reason) == ("abc", "stop", "length")
     refused = found["greedy", "b", 0, 1]
-    assert isinstance(refused, Unwritten)
+    assert isinstance(refused, GenerationError)
     assert refused.kind is ErrorKind.REFUSED
     assert [(len(call["prompts"]), call["n"], call["temperature"]) for call in client.calls] == [
         (2, 1, 0.7),

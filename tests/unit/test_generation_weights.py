@@ -106,7 +106,7 @@ def served(module: Any, folder: Any) -> Iterator[tuple[Any, Path]]:
     (folder.path / "inner").mkdir()
     (folder.path / "inner" / "deep.safetensors").write_text("deep")
     (folder.path.parent / "outside.safetensors").write_text("outside")
-    channel = module.OverHttp("127.0.0.1:0", folder.path)
+    channel = module.HttpWeightServer("127.0.0.1:0", folder.path)
     yield channel, file
     channel.close()
 
@@ -168,7 +168,10 @@ def test_everybody_else_and_every_other_path_gets_nothing(served: tuple[Any, Pat
 
 def test_two_runs_have_two_secrets_and_the_port_is_free_afterwards(module: Any, folder: Any) -> None:
     file = folder.weights("run-1", tensors())
-    one, other = module.OverHttp("127.0.0.1:0", folder.path), module.OverHttp("127.0.0.1:0", folder.path)
+    one, other = (
+        module.HttpWeightServer("127.0.0.1:0", folder.path),
+        module.HttpWeightServer("127.0.0.1:0", folder.path),
+    )
     assert one.info(file)["url"].split("/")[3] != other.info(file)["url"].split("/")[3]
     other.close()
     one.close()
@@ -182,4 +185,4 @@ def test_two_runs_have_two_secrets_and_the_port_is_free_afterwards(module: Any, 
 )
 def test_an_address_that_the_server_could_not_use_is_refused(module: Any, address: str, tmp_path: Path) -> None:
     with pytest.raises(Misuse, match=r"generation\.serve_weights_at"):
-        module.OverHttp(address, tmp_path)
+        module.HttpWeightServer(address, tmp_path)

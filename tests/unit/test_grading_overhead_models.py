@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from trainer.config import FreshModel, ModelConfig
-from trainer.fresh import build_model, train_tokenizer
-from trainer.model import load_tokenizer
+from trainer.config.run import FreshModel, ModelConfig
+from trainer.models.fresh import build_model, train_tokenizer
+from trainer.models.loading import load_tokenizer
 
 SMALL = FreshModel(hidden_size=32, intermediate_size=48, layers=2, heads=4, kv_heads=2, head_dim=8, vocab_size=300)
 TEXTS = ["let f x = x + 1", "(* add 1 *)"]

@@ -29,9 +29,9 @@ def adapter_on(base: Path, folder: Path, scores: bool = False, targets: Any = "a
     import torch
     from peft import get_peft_model
 
-    from trainer.adapters import lora_config
-    from trainer.config import LoraSettings, ModelConfig
-    from trainer.model import Head, load_model, load_tokenizer
+    from trainer.config.run import LoraSettings, ModelConfig
+    from trainer.models.adapters import lora_config
+    from trainer.models.loading import Head, load_model, load_tokenizer
 
     settings = ModelConfig(name=str(base))
     head = Head.SCORE if scores else Head.TOKENS
@@ -48,7 +48,7 @@ def adapter_on(base: Path, folder: Path, scores: bool = False, targets: Any = "a
 
 
 def merged(adapter: Path, **named: Any) -> tuple[Path, list[str]]:
-    from trainer.merge import main
+    from trainer.models.merge import main
 
     said: list[str] = []
     told = {"out": None, "gguf": None, "dtype": "auto", **named}
@@ -69,7 +69,7 @@ def test_the_merged_model_gives_the_adapters_logits_and_not_the_bases(
 ) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from trainer.merge import apart, logits_of
+    from trainer.models.merge import apart, logits_of
 
     adapter = adapter_on(models(architecture), tmp_path / "final", targets=targets)
     target, said = merged(adapter)
@@ -207,7 +207,7 @@ def asked(tmp_path: Path, **changed: Any) -> Path:
 def test_a_model_is_made_from_a_file_of_sizes_and_its_parameters_are_counted(tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from trainer.architecture import main
+    from trainer.models.architecture import main
 
     count = main(asked(tmp_path), tmp_path / "made", dry_run=False)
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "made")
@@ -222,7 +222,7 @@ def test_a_model_is_made_from_a_file_of_sizes_and_its_parameters_are_counted(tmp
 
 
 def test_tied_parameters_count_once_and_a_dry_run_writes_nothing(tmp_path: Path) -> None:
-    from trainer.architecture import main
+    from trainer.models.architecture import main
 
     apart = main(asked(tmp_path), tmp_path / "made", dry_run=True)
     tied = main(asked(tmp_path, sizes={**SIZES, "tie_word_embeddings": True}), tmp_path / "made", dry_run=True)
@@ -232,7 +232,7 @@ def test_tied_parameters_count_once_and_a_dry_run_writes_nothing(tmp_path: Path)
 
 def test_the_shipped_architecture_has_seven_billion_parameters(tmp_path: Path) -> None:
     from gradus.resources import configs
-    from trainer.architecture import main, read_architecture
+    from trainer.models.architecture import main, read_architecture
 
     shipped = configs() / "models" / "llama_7b.yaml"
     told = read_architecture(shipped).model_dump()
@@ -259,7 +259,7 @@ def test_the_shipped_architecture_has_seven_billion_parameters(tmp_path: Path) -
     ],
 )
 def test_a_file_that_describes_no_model_is_refused(changed: dict[str, Any], says: str, tmp_path: Path) -> None:
-    from trainer.architecture import main
+    from trainer.models.architecture import main
 
     with pytest.raises(Misuse, match=re.escape(says)):
         main(asked(tmp_path, **changed), tmp_path / "made", dry_run=False)

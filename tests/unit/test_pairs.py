@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from gradus.errors import Misuse
-from trainer.evaluate.store import write_lines
-from trainer.pairs import Answer, Choice, Counts, main, pairs_of
+from trainer.evaluate.completion_store import write_lines
+from trainer.evaluate.pairs import Answer, Counts, PairingRules, main, pairs_of
 
 
 def answer(
@@ -20,7 +20,7 @@ def answer(
 
 
 def made(*answers: Answer, **choice: Any) -> list[dict[str, Any]]:
-    return list(pairs_of(answers, Choice(**choice), Counts()))
+    return list(pairs_of(answers, PairingRules(**choice), Counts()))
 
 
 def rewards(rows: list[dict[str, Any]]) -> list[tuple[float, float]]:
@@ -72,7 +72,7 @@ def test_what_passed_goes_before_what_did_not() -> None:
 def test_a_completion_counts_once_and_prompts_are_kept_apart() -> None:
     counts = Counts()
     some = [answer(1.0), answer(1.0), answer(0.0), answer(0.2, task="u"), answer(1.0, prompt="Do that."), answer(0.0)]
-    rows = list(pairs_of(some, Choice(), counts))
+    rows = list(pairs_of(some, PairingRules(), counts))
     assert len(rows) == 1
     assert (counts.duplicates, counts.prompts, counts.without_pair, counts.pairs) == (2, 3, 2, 1)
 
@@ -93,7 +93,7 @@ def test_chats_are_rows_of_messages() -> None:
 )
 def test_choices_that_make_no_sense_are_refused(given: dict[str, Any]) -> None:
     with pytest.raises(Misuse):
-        Choice(**given)
+        PairingRules(**given)
 
 
 # ----------------------------------------------------------------------------------------------------------- the file
@@ -117,7 +117,7 @@ def test_faults_and_what_was_never_written_are_not_used(tmp_path: Path, capsys: 
     lost = record(None, "", status="generation_error", error={"kind": "timeout", "message": "late"})
     write_lines(tmp_path / "completions.jsonl", [record(0.5), fault, lost, record(1.0)])
     out = tmp_path / "out" / "pairs.jsonl"
-    assert main([tmp_path], out, Choice()) == 0
+    assert main([tmp_path], out, PairingRules()) == 0
     (row,) = [json.loads(line) for line in out.read_text().splitlines()]
     assert (row["chosen"], row["rejected"], row["margin"]) == ("worth 1.0", "worth 0.5", 0.5)
     said = capsys.readouterr().out.splitlines()
@@ -127,14 +127,14 @@ def test_faults_and_what_was_never_written_are_not_used(tmp_path: Path, capsys: 
 
 def test_no_pair_at_all_is_status_one_and_an_empty_file(tmp_path: Path) -> None:
     write_lines(tmp_path / "x.jsonl", [record(0.5)])
-    assert main([tmp_path / "x.jsonl"], tmp_path / "pairs.jsonl", Choice()) == 1
+    assert main([tmp_path / "x.jsonl"], tmp_path / "pairs.jsonl", PairingRules()) == 1
     assert (tmp_path / "pairs.jsonl").read_text() == ""
 
 
 def test_several_inputs_are_one(tmp_path: Path) -> None:
     write_lines(tmp_path / "a.jsonl", [record(0.5)])
     write_lines(tmp_path / "b.jsonl", [record(1.0, [{"role": "assistant", "content": "in a chat"}]), record(0.5)])
-    assert main([tmp_path / "a.jsonl", tmp_path / "b.jsonl"], tmp_path / "pairs.jsonl", Choice()) == 0
+    assert main([tmp_path / "a.jsonl", tmp_path / "b.jsonl"], tmp_path / "pairs.jsonl", PairingRules()) == 0
     assert json.loads((tmp_path / "pairs.jsonl").read_text())["chosen"] == "in a chat"
 
 
@@ -146,7 +146,7 @@ def test_several_inputs_are_one(tmp_path: Path) -> None:
 def test_what_is_no_graded_completion_is_refused_with_its_line(tmp_path: Path, broken: dict[str, Any]) -> None:
     write_lines(tmp_path / "x.jsonl", [record(1.0), broken])
     with pytest.raises(Misuse, match=r"x\.jsonl:2"):
-        main([tmp_path / "x.jsonl"], tmp_path / "pairs.jsonl", Choice())
+        main([tmp_path / "x.jsonl"], tmp_path / "pairs.jsonl", PairingRules())
 
 
 @pytest.mark.training
@@ -156,11 +156,11 @@ def test_trls_dpo_reads_them(tmp_path: Path, form: Any) -> None:
     from trl import DPOConfig, DPOTrainer
 
     from tests.tiny_models import make_model
-    from trainer.config import ModelConfig
-    from trainer.model import load_model, load_tokenizer
+    from trainer.config.run import ModelConfig
+    from trainer.models.loading import load_model, load_tokenizer
 
     write_lines(tmp_path / "x.jsonl", [record(1.0), record(0.0)])
-    main([tmp_path / "x.jsonl"], tmp_path / "pairs.jsonl", Choice(form=form))
+    main([tmp_path / "x.jsonl"], tmp_path / "pairs.jsonl", PairingRules(form=form))
     rows = load_dataset(
         "json", data_files=str(tmp_path / "pairs.jsonl"), split="train", cache_dir=str(tmp_path / "cache")
     )

@@ -337,7 +337,7 @@ def test_a_file_too_large_to_be_figures_is_refused(tmp_path: Path, monkeypatch: 
 
 
 def test_a_missing_gates_file_is_misuse() -> None:
-    from trainer.pipeline.promotion import load_gates
+    from trainer.pipeline.gate_command import load_gates
 
     with pytest.raises(Misuse, match="cannot be read"):
         load_gates(Path("no/such/file.yaml"))

@@ -12,9 +12,9 @@ from sample_evaluations import evaluation_of
 from gradus.contract import Stage
 from gradus.resources import configs
 from tests.conftest import Cli
+from trainer.evaluate.breakdowns import turns_of
 from trainer.evaluate.comparison import compare
-from trainer.evaluate.figures import turns_of
-from trainer.evaluate.outcome import Evaluation, measurement_of
+from trainer.evaluate.results import Evaluation, measurement_of
 from trainer.pipeline.gates import Gate, judge
 from trainer.pipeline.plan import load_pipeline
 from trainer.pipeline.stages import EvalStage, GateStage, TrainStage

@@ -8,7 +8,7 @@ import pytest
 
 from gradus.errors import InternalFault
 from gradus.reward_model.tokenization import PromptTokenizer
-from trainer.config import FreshModel
+from trainer.config.run import FreshModel
 
 pytestmark = pytest.mark.training
 
@@ -24,7 +24,7 @@ FORGERIES = {
 
 
 def tokenizer(**more: Any) -> Any:
-    from trainer.fresh import train_tokenizer
+    from trainer.models.fresh import train_tokenizer
 
     made = train_tokenizer(["let f x = x + 1", "add 1"], FreshModel(vocab_size=300))
     for name, value in more.items():

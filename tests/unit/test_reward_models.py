@@ -15,10 +15,10 @@ import yaml
 
 from gradus.errors import Misuse
 from tests.tiny_models import make_model, reward_model_scores
-from trainer.config import PromptConfig, RewardConfig, RewardModelConfig
-from trainer.data import Example
-from trainer.judges import Judges
-from trainer.run_folder import read_lines
+from trainer.config.run import PromptConfig, RewardConfig, RewardModelConfig
+from trainer.data.tasks import Example
+from trainer.rewards.judges import Judges
+from trainer.runs.folder import read_lines
 from trainer.train import main
 
 pytestmark = pytest.mark.training
@@ -52,8 +52,8 @@ def judge(request: pytest.FixtureRequest, policy: Path, tmp_path_factory: pytest
 
 def loaded(path: Path, **more: Any) -> Any:
     """The grader `preference` with that model, as a run asks it."""
-    from trainer.device import Device
-    from trainer.judges import open_reward_model
+    from trainer.config.device import Device
+    from trainer.rewards.judges import open_reward_model
 
     return open_reward_model(RewardModelConfig(path=str(path), **more), Device("cpu", False, False))
 
@@ -213,7 +213,7 @@ def test_scores_do_not_depend_on_what_is_scored_beside(judge: Path) -> None:
 
 @pytest.mark.parametrize("broken", [float("nan"), float("inf")])
 def test_a_score_that_is_no_number_stops_the_run_and_is_no_zero(judge: Path, broken: float) -> None:
-    from trainer.rewards import GradingStopped
+    from trainer.rewards.judge import GradingStopped
 
     grader = loaded(judge)
     model_of(grader).model.score.weight.data.fill_(broken)

@@ -13,7 +13,7 @@ import yaml
 
 from gradus.resources import configs
 from tests.tiny_models import built, make_model
-from trainer.stages.settings import load_stage
+from trainer.config.stages import load_stage
 
 pytestmark = pytest.mark.training
 
@@ -104,7 +104,7 @@ def dataset_for(preset: str, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_trl_takes_a_presets_options_as_on_the_device_that_it_is_for(preset: str, tmp_path: Path) -> None:
-    from trainer.device import Device
+    from trainer.config.device import Device
     from trainer.stages.base import stage_for
 
     config = load_stage(FOLDER / preset)
@@ -130,8 +130,8 @@ def test_a_preset_builds_its_trainer_with_a_tiny_model_of_its_architecture(
         given += ["--data.held_out", "0.2"]
     config = load_stage(FOLDER / preset, given)
     trainer = built(config)
-    trained = {name for name, weight in trainer.model.named_parameters() if weight.requires_grad}
-    whole = len(list(trainer.model.parameters()))
+    trained = {name for name, weight in trainer.models.loading.named_parameters() if weight.requires_grad}
+    whole = len(list(trainer.models.loading.parameters()))
     assert len(trained) == whole if config.lora is None else 0 < len(trained) < whole
     assert any("experts" in name for name in trained) is (ARCHITECTURES[preset] == "gpt_oss")
     assert any("score" in name for name in trained) is ("reward" in preset)
@@ -140,8 +140,8 @@ def test_a_preset_builds_its_trainer_with_a_tiny_model_of_its_architecture(
 
 def a_judge(model: Path, folder: Path) -> Path:
     """A reward model whose head nobody trained, but which has one."""
-    from trainer.config import ModelConfig
-    from trainer.model import Head, load_model, load_tokenizer
+    from trainer.config.run import ModelConfig
+    from trainer.models.loading import Head, load_model, load_tokenizer
 
     settings = ModelConfig(name=str(model))
     load_model(str(model), settings, "float32", Head.SCORE).save_pretrained(folder)
@@ -150,7 +150,7 @@ def a_judge(model: Path, folder: Path) -> Path:
 
 
 def test_the_demo_of_a_stage_needs_nothing_but_a_cpu(tmp_path: Path) -> None:
-    from trainer.run_folder import read_lines
+    from trainer.runs.folder import read_lines
     from trainer.train import main
 
     given = ["--output_dir", str(tmp_path / "run"), "--data.limit", "640", "--max_steps", "8"]
@@ -161,8 +161,8 @@ def test_the_demo_of_a_stage_needs_nothing_but_a_cpu(tmp_path: Path) -> None:
 
 
 def test_weights_that_are_published_in_four_bits_are_asked_for_as_sixteen(tmp_path: Path) -> None:
-    from trainer.config import ModelConfig
-    from trainer.model import _quantization
+    from trainer.config.run import ModelConfig
+    from trainer.models.loading import _quantization
 
     model = make_model("gpt_oss", tmp_path / "model")
     assert _quantization(str(model), ModelConfig(name=str(model)), "bfloat16") == {}

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from gradus.errors import Misuse
-from trainer.config import PromptConfig
-from trainer.stages.rows import load_rows, repeated
-from trainer.stages.settings import DpoStage, RewardStage, SftStage, TrainingRows
+from trainer.config.run import PromptConfig
+from trainer.config.stages import DpoStage, RewardStage, SftStage, TrainingRows
+from trainer.data.rows import load_rows, repeated
 
 USER = {"role": "user", "content": "Add 1."}
 ANSWER = {"role": "assistant", "content": "x + 1"}

@@ -13,8 +13,8 @@ import yaml
 
 from gradus.errors import Misuse
 from tests.trl_examples import example_for
-from trainer.config import TrainConfig
-from trainer.stages.settings import (
+from trainer.config.run import TrainConfig
+from trainer.config.stages import (
     STAGES,
     DpoStage,
     PretrainStage,

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from gradus.errors import Misuse
-from trainer.stages.settings import Phase, TokenSource
-from trainer.stages.tokens import Stream, Tokens, describe, load_tokens, texts_of
+from trainer.config.stages import Phase, TokenSource
+from trainer.data.tokens import Stream, Tokens, describe, load_tokens, texts_of
 
 pytestmark = pytest.mark.training
 
@@ -21,8 +21,8 @@ VOCABULARY = 300
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
-    from trainer.config import FreshModel
-    from trainer.fresh import train_tokenizer
+    from trainer.config.run import FreshModel
+    from trainer.models.fresh import train_tokenizer
 
     return train_tokenizer(["let f x = x + 1"], FreshModel(vocab_size=VOCABULARY))
 

@@ -17,8 +17,8 @@ from report_data import answer_in
 
 from gradus.errors import Misuse
 from tests.tiny_models import built, make_model, reward_model_scores
-from trainer.run_folder import read_lines
-from trainer.stages.settings import load_stage
+from trainer.config.stages import load_stage
+from trainer.runs.folder import read_lines
 from trainer.train import main
 
 pytestmark = pytest.mark.training
@@ -327,7 +327,7 @@ def test_when_memory_runs_out_batches_get_smaller_and_updates_stay_the_same(
 def test_memory_that_runs_out_amid_an_update_begins_at_the_checkpoint_before(
     stage: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from trainer.memory import UpdateWatch
+    from trainer.runs.oom_recovery import UpdateWatch
 
     run_out(monkeypatch, "sft", above=4, at_step=6, where="training_step")
     # The weights may be half changed: the optimizer is at work.
@@ -370,7 +370,7 @@ def test_other_errors_of_a_step_are_not_taken_for_memory(
 def test_the_samples_of_an_update_are_kept_for_any_batch(batch: int, smaller_batch: int, times: int) -> None:
     from types import SimpleNamespace
 
-    from trainer.memory import OutOfMemory, smaller
+    from trainer.runs.oom_recovery import OutOfMemory, smaller
 
     args = SimpleNamespace(
         per_device_train_batch_size=batch, per_device_eval_batch_size=1, gradient_accumulation_steps=3

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from trainer.completions_file import CompletionsFile, WithAdvantages
-from trainer.run_folder import read_lines
+from trainer.rewards.completion_log import AdvantageLoggingMixin, CompletionsFile
+from trainer.runs.folder import read_lines
 
 RECORDS = [{"step": 1, "sample": n, "reward": n / 2} for n in range(2)]
 
@@ -35,7 +35,7 @@ class Rounds:
         return {"advantages": self.advantages}
 
 
-class Trainer(WithAdvantages, Rounds):
+class Trainer(AdvantageLoggingMixin, Rounds):
     def round(self, file: CompletionsFile | None) -> Any:
         self.completions_file = file
         return self._generate_and_score_completions(RECORDS)

@@ -9,8 +9,8 @@ import pytest
 
 from gradus.errors import Misuse
 from gradus.resources import configs
-from trainer.config_file import load_config, parse_overrides
-from trainer.stages.settings import load_stage
+from trainer.config.files import load_config, parse_overrides
+from trainer.config.stages import load_stage
 
 MINIMAL = """
 model: some/model
@@ -145,7 +145,7 @@ def test_a_flag_without_a_value_means_true() -> None:
 
 
 def test_a_resolved_config_says_the_same_again(write) -> None:  # type: ignore[no-untyped-def]
-    from trainer.config import TrainConfig
+    from trainer.config.run import TrainConfig
 
     config = load_config(write(MINIMAL + "grpo: {optim: adamw_8bit, lr_scheduler_type: cosine}"))
     assert TrainConfig.model_validate_json(config.model_dump_json()) == config

@@ -15,14 +15,14 @@ from gradus.resources import configs
 from gradus.tasks.ocaml import OcamlTask
 from gradus.tasks.rust import RustTask, StdioCase
 from gradus.tasks.story import StoryTask
-from trainer.config import DataConfig, FewShot, ModelConfig, PromptConfig
-from trainer.config_file import load_config
-from trainer.data import Example, Tasks, load_tasks
-from trainer.demo.corpus import KINDS, held_out_constants
-from trainer.prompts import render, render_text
-from trainer.rewards import text_of, with_opening
-from trainer.stages.rows import load_rows
-from trainer.stages.settings import SftStage, TrainingRows
+from trainer.config.files import load_config
+from trainer.config.run import DataConfig, FewShot, ModelConfig, PromptConfig
+from trainer.config.stages import SftStage, TrainingRows
+from trainer.data.demo_tasks import KINDS, held_out_constants
+from trainer.data.prompts import render, render_text
+from trainer.data.rows import load_rows
+from trainer.data.tasks import Example, Tasks, load_tasks
+from trainer.rewards.judge import text_of, with_opening
 
 ROW = {"id": "a", "prompt": "add one", "tests": "let () = assert (f 1 = 2)"}
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gradus.errors import Misuse
-from trainer.config import FreshModel, ModelConfig
-from trainer.demo.corpus import demo_rows
+from trainer.config.run import FreshModel, ModelConfig
+from trainer.data.demo_tasks import demo_rows
 
 pytestmark = pytest.mark.training
 
@@ -17,7 +17,7 @@ CPU_DEFAULTS = {"use_cpu": True, "bf16": False, "gradient_checkpointing": False,
 
 @pytest.fixture(scope="module")
 def tiny() -> tuple[Any, Any]:
-    from trainer.fresh import build_model, train_tokenizer
+    from trainer.models.fresh import build_model, train_tokenizer
 
     sizes = FreshModel(hidden_size=32, intermediate_size=64, layers=1, heads=2, kv_heads=1, vocab_size=300)
     tokenizer = train_tokenizer(["let f x = x + 1", "(* add 1 *)"], sizes)
@@ -28,26 +28,26 @@ def tiny() -> tuple[Any, Any]:
 
 
 def test_a_cpu_gets_safe_defaults_and_what_was_asked_wins() -> None:
-    from trainer.device import Device, settled, weights_dtype
+    from trainer.config.device import Device, weights_dtype, with_device_defaults
 
     cpu = Device("cpu", has_bf16=False, has_eight_bit=False)
     said: list[str] = []
-    assert settled({}, cpu, said.append) == CPU_DEFAULTS
-    assert settled({"gradient_checkpointing": True}, cpu, said.append)["gradient_checkpointing"] is True
+    assert with_device_defaults({}, cpu, said.append) == CPU_DEFAULTS
+    assert with_device_defaults({"gradient_checkpointing": True}, cpu, said.append)["gradient_checkpointing"] is True
     assert weights_dtype(cpu, "auto", frozen=True) == "float32"
     assert weights_dtype(cpu, "bfloat16", frozen=False) == "bfloat16"
     assert not said
 
 
 def test_a_gpu_gets_bf16_where_it_can_and_never_beside_fp16() -> None:
-    from trainer.device import Device, settled, weights_dtype
+    from trainer.config.device import Device, weights_dtype, with_device_defaults
 
     new = Device("cuda", has_bf16=True, has_eight_bit=True)
     old = Device("cuda", has_bf16=False, has_eight_bit=False)
-    assert settled({"optim": "adamw_8bit"}, new, print)["optim"] == "adamw_8bit"
-    assert settled({}, new, print)["bf16"] is True
-    assert settled({"fp16": True}, new, print)["bf16"] is False
-    assert settled({}, old, print)["bf16"] is False
+    assert with_device_defaults({"optim": "adamw_8bit"}, new, print)["optim"] == "adamw_8bit"
+    assert with_device_defaults({}, new, print)["bf16"] is True
+    assert with_device_defaults({"fp16": True}, new, print)["bf16"] is False
+    assert with_device_defaults({}, old, print)["bf16"] is False
     assert weights_dtype(new, "auto", frozen=True) == "bfloat16"
     assert weights_dtype(new, "auto", frozen=False) == "float32"
     assert weights_dtype(old, "auto", frozen=True) == "float32"
@@ -56,11 +56,11 @@ def test_a_gpu_gets_bf16_where_it_can_and_never_beside_fp16() -> None:
 def test_an_eight_bit_optimizer_is_replaced_where_it_cannot_run_and_said_so() -> None:
     from transformers.training_args import OptimizerNames
 
-    from trainer.device import Device, settled
+    from trainer.config.device import Device, with_device_defaults
 
     said: list[str] = []
     for name in ("adamw_8bit", OptimizerNames.ADAMW_8BIT):
-        chosen = settled({"optim": name}, Device("mps", has_bf16=False, has_eight_bit=False), said.append)
+        chosen = with_device_defaults({"optim": name}, Device("mps", has_bf16=False, has_eight_bit=False), said.append)
         assert chosen["optim"] == "adamw_torch"
     assert len(said) == 2
 
@@ -68,7 +68,7 @@ def test_an_eight_bit_optimizer_is_replaced_where_it_cannot_run_and_said_so() ->
 def test_a_device_that_is_not_there_is_refused() -> None:
     import torch
 
-    from trainer.device import choose_device
+    from trainer.config.device import choose_device
 
     assert choose_device(ModelConfig(name="x", device="cpu")).kind == "cpu"
     missing = "mps" if torch.cuda.is_available() else "cuda"
@@ -80,7 +80,7 @@ def test_a_device_that_is_not_there_is_refused() -> None:
 
 
 def test_the_demo_model_has_0_6_million_parameters_and_loses_no_text() -> None:
-    from trainer.fresh import build_model, train_tokenizer
+    from trainer.models.fresh import build_model, train_tokenizer
 
     rows = [row["prompt"] + row["completion"] for row in demo_rows("demo:ocaml/warm-start")]
     tokenizer = train_tokenizer(rows[:2000], FreshModel())
@@ -91,7 +91,7 @@ def test_the_demo_model_has_0_6_million_parameters_and_loses_no_text() -> None:
 
 
 def test_an_architecture_that_is_not_offered_is_refused(tiny: tuple[Any, Any]) -> None:
-    from trainer.fresh import build_model
+    from trainer.models.fresh import build_model
 
     with pytest.raises(Misuse, match="there is no fresh:gpt2; there are: fresh:qwen2, fresh:qwen3"):
         build_model("gpt2", FreshModel(), tiny[1], seed=1)
@@ -140,7 +140,7 @@ def test_sampling_puts_the_model_back_as_it_was(tiny: tuple[Any, Any]) -> None:
 
 
 def test_a_chat_prompt_is_completed_through_the_template(tiny: tuple[Any, Any]) -> None:
-    from trainer.prompts import token_ids
+    from trainer.data.prompts import token_ids
 
     chat = [{"role": "user", "content": "add 1"}]
     assert tiny[1].decode(token_ids(tiny[1], chat)).endswith("add 1<|im_end|>\n<|im_start|>assistant\n")
@@ -169,7 +169,7 @@ def test_a_completion_tells_its_length_and_whether_it_was_cut_off(tiny: tuple[An
 def test_completions_are_sent_at_their_end_with_the_text_that_they_end_up_with(tiny: tuple[Any, Any]) -> None:
     import torch
 
-    from trainer.early_grading import sent_as_they_end
+    from trainer.rewards.early_grading import sent_as_they_end
 
     model, tokenizer = tiny
     sent: list[tuple[str, str]] = []

@@ -15,9 +15,9 @@ from gradus.contract import Faulted, Graded
 from gradus.errors import FaultKind
 from gradus.tasks.ocaml import OcamlTask
 from tests.fake_grader import HIDDEN, Service
-from trainer.config import FaultBudget, RewardConfig
-from trainer.data import Example
-from trainer.rewards import GradingStopped, Judge, clean, over_http, task_submissions
+from trainer.config.run import FaultBudget, RewardConfig
+from trainer.data.tasks import Example
+from trainer.rewards.judge import GradingStopped, Judge, clean, over_http, task_submissions
 
 NOBODY = "http://127.0.0.1:1"
 EXAMPLES = [Example(name, f"task {name}", OcamlTask(tests=HIDDEN)) for name in "ab"]
@@ -30,7 +30,7 @@ def url() -> Iterator[str]:
         yield service.url
 
 
-class Asked:
+class SamplingOptions:
     """The judge of the tasks and what it told TRL and the run folder; `ahead` is what is sent before a step asks."""
 
     def __init__(self, url: str, opening: str = "", **options: Any) -> None:
@@ -66,29 +66,29 @@ class Asked:
 
 
 def test_trl_sees_one_async_function_with_the_name_of_its_metrics(url: str) -> None:
-    function = Asked(url).judge.function
+    function = SamplingOptions(url).judge.function
     assert inspect.iscoroutinefunction(function)
     assert function.__name__ == "gradus"
 
 
 def test_verdicts_are_floats_in_order_and_faults_are_none(url: str) -> None:
-    assert Asked(url).step("reward 0.5", FAULT, "reward 0.25", "reward 1") == [0.5, None, 0.25, 1.0]
+    assert SamplingOptions(url).step("reward 0.5", FAULT, "reward 0.25", "reward 1") == [0.5, None, 0.25, 1.0]
 
 
 def test_chat_completions_are_graded_by_their_content(url: str) -> None:
     chat = [{"role": "assistant", "content": "reward 0.75"}]
-    assert Asked(url).step(chat, chat) == [0.75, 0.75]
+    assert SamplingOptions(url).step(chat, chat) == [0.75, 0.75]
 
 
 def test_graders_read_what_the_prompt_has_already_written_and_the_record_does_not(url: str) -> None:
-    asked = Asked(url, opening="reward ")
+    asked = SamplingOptions(url, opening="reward ")
     asked.ahead = [("a", "0.25")]
     assert asked.step("0.25", "0.5") == [0.25, 0.5]
     assert [record["completion"] for record in asked.records] == ["0.25", "0.5"]
 
 
 def test_what_was_seen_is_written_down_without_test_text(url: str) -> None:
-    asked = Asked(url)
+    asked = SamplingOptions(url)
     asked.step("reward 0.5", "reward 1", FAULT, "reward 0", done=4)
     first, _, faulted, last = asked.records
     assert (first["step"], first["prompt_id"], first["sample"], first["prompt"]) == (5, "a", 0, "the prompt")
@@ -104,7 +104,7 @@ def test_what_was_seen_is_written_down_without_test_text(url: str) -> None:
 
 
 def test_shares_are_of_graded_samples_and_faults_of_all(url: str) -> None:
-    asked = Asked(url)
+    asked = SamplingOptions(url)
     asked.step("reward 1", "reward 0", "reward 0.5", FAULT)
     assert asked.metrics["gradus/faulted"] == 0.25
     assert asked.metrics["gradus/passed"] == pytest.approx(1 / 3)
@@ -114,14 +114,14 @@ def test_shares_are_of_graded_samples_and_faults_of_all(url: str) -> None:
 
 
 def test_text_that_no_contract_takes_is_mended_before_sending(url: str) -> None:
-    assert Asked(url).step("reward 1 \0", "reward 1 \ud800") == [1.0, 1.0]
+    assert SamplingOptions(url).step("reward 1 \0", "reward 1 \ud800") == [1.0, 1.0]
     assert clean("a\0b\ud83dc") == "a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}c"
     assert clean('let s = "é\u2028😀"') == 'let s = "é\u2028😀"'
     assert len(clean("x" * 2_000_000)) == 1_000_000
 
 
 def test_a_service_that_is_away_stops_the_run_at_once_and_says_what_to_start() -> None:
-    asked = Asked(NOBODY, deadline_s=2)
+    asked = SamplingOptions(NOBODY, deadline_s=2)
     with pytest.raises(GradingStopped) as caught:
         asked.step("reward 1", "reward 1")
     message = str(caught.value)
@@ -130,7 +130,7 @@ def test_a_service_that_is_away_stops_the_run_at_once_and_says_what_to_start() -
 
 
 def test_too_many_faults_stop_the_run_only_after_so_many_steps_in_a_row(url: str) -> None:
-    asked = Asked(url, fault_budget=FaultBudget(share=0.25, steps=3))
+    asked = SamplingOptions(url, fault_budget=FaultBudget(share=0.25, steps=3))
     bad, good = (FAULT, "reward 1"), ("reward 1", "reward 0")
     for completions in (bad, bad, good, bad, bad):
         asked.step(*completions)
@@ -139,13 +139,13 @@ def test_too_many_faults_stop_the_run_only_after_so_many_steps_in_a_row(url: str
 
 
 def test_faults_within_the_budget_never_stop_the_run(url: str) -> None:
-    asked = Asked(url, fault_budget=FaultBudget(share=0.5, steps=1))
+    asked = SamplingOptions(url, fault_budget=FaultBudget(share=0.5, steps=1))
     for _ in range(3):
         assert asked.step(FAULT, "reward 1") == [None, 1.0]
 
 
 def test_what_was_sent_ahead_is_not_asked_again_and_belongs_to_its_own_task_and_text(url: str) -> None:
-    asked = Asked(url)
+    asked = SamplingOptions(url)
     asked.ahead = [("a", "reward 0.125"), ("a", "reward 0.125"), ("b", "reward 0.375"), ("a", "never asked for")]
     assert asked.step("reward 0.125", "reward 1", "reward 0.125", "reward 0.375") == [0.125, 1.0, 0.125, 0.375]
     assert asked.metrics["gradus/early"] == 0.5
@@ -155,13 +155,13 @@ def test_what_was_sent_ahead_is_not_asked_again_and_belongs_to_its_own_task_and_
 
 
 def test_a_fault_of_what_was_sent_ahead_is_asked_once_more(url: str) -> None:
-    asked = Asked(url)
+    asked = SamplingOptions(url)
     asked.ahead = [("a", "late"), ("b", FAULT)]
     assert asked.step("late", FAULT) == [1.0, None]
 
 
 def test_a_service_that_is_away_also_stops_what_was_sent_ahead() -> None:
-    asked = Asked(NOBODY, deadline_s=2)
+    asked = SamplingOptions(NOBODY, deadline_s=2)
     asked.ahead = [("a", "reward 1")]
     with pytest.raises(GradingStopped, match="none of 2 samples"):
         asked.step("reward 1", "reward 1")

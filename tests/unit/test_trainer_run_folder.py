@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gradus.errors import Misuse
-from trainer.run_folder import (
+from trainer.runs.folder import (
     RunFolder,
     append_lines,
     checkpoint_to_resume,

@@ -20,8 +20,8 @@ from tests.conftest import free_port
 from tests.e2e.test_training import TASKS, LengthWorker, lines
 from tests.fake_grader import INFO, Service
 from tests.fake_vllm import Relay
-from trainer.config import FreshModel
-from trainer.run_folder import append_lines
+from trainer.config.run import FreshModel
+from trainer.runs.folder import append_lines
 
 BIN = Path(__file__).parents[2] / ".venv-vllm" / "bin"
 READY_S = 400
@@ -132,7 +132,7 @@ def tied_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def make_model(folder: Path, *, tied: bool) -> Path:
-    from trainer.fresh import build_model, train_tokenizer
+    from trainer.models.fresh import build_model, train_tokenizer
 
     sizes = FreshModel(hidden_size=64, intermediate_size=128, layers=2, heads=2, kv_heads=1, vocab_size=300)
     tokenizer = train_tokenizer(["let f x = x + 1", "(* add 1 *)"], sizes)

@@ -11,11 +11,21 @@ import pytest
 
 from gradus.errors import Misuse
 from tests.vllm_server.conftest import Server
-from trainer.config import ModelConfig
-from trainer.evaluate import endpoint
-from trainer.evaluate.endpoint import Endpoint, models_at
+from trainer.config.run import ModelConfig
+from trainer.evaluate import openai_client as endpoint
 from trainer.evaluate.local import LocalModel
-from trainer.evaluate.plan import ErrorKind, Key, Outcome, Plan, Problem, Source, Unwritten, Written, asks_of
+from trainer.evaluate.openai_client import Endpoint, models_at
+from trainer.evaluate.plan import (
+    CompletionSource,
+    ErrorKind,
+    EvalPlan,
+    GeneratedCompletion,
+    GenerationError,
+    Key,
+    Outcome,
+    Problem,
+    asks_of,
+)
 
 pytestmark = pytest.mark.training
 TEXTS = [Problem(f"t{n}", f"(* add {n} *)\nlet f x =", None) for n in range(8)]
@@ -27,7 +37,7 @@ def served(server: Server, model: Path) -> endpoint.Server:
     return endpoint.Server(f"{server.url}/v1", attempts=2, concurrency=4)
 
 
-def plan(model: Path, **changed: Any) -> Plan:
+def plan(model: Path, **changed: Any) -> EvalPlan:
     given: dict[str, Any] = {
         "model": str(model),
         "asked_as": "text",
@@ -36,10 +46,10 @@ def plan(model: Path, **changed: Any) -> Plan:
         "tasks_sha256": "ab",
     }
     given |= {"samples": 0, "temperature": 0.0, "greedy": True, "max_new_tokens": 12}
-    return Plan.model_validate(given | changed)
+    return EvalPlan.model_validate(given | changed)
 
 
-def written(source: Source, problems: Sequence[Problem], asked: Plan) -> dict[Key, Outcome]:
+def written(source: CompletionSource, problems: Sequence[Problem], asked: EvalPlan) -> dict[Key, Outcome]:
     async def all_of() -> dict[Key, Outcome]:
         asks = asks_of(problems, asked)
         return {ask.key: outcome async for ask, outcome in source.write(asks, {ask.key for ask in asks})}
@@ -48,7 +58,7 @@ def written(source: Source, problems: Sequence[Problem], asked: Plan) -> dict[Ke
 
 
 def test_greedy_completions_are_those_of_the_model_here(served: endpoint.Server, model: Path) -> None:
-    from trainer.model import load_model, load_tokenizer
+    from trainer.models.loading import load_model, load_tokenizer
 
     settings = ModelConfig(name=str(model), device="cpu")
     loaded = load_model(str(model), settings, "float32"), load_tokenizer(str(model), settings)
@@ -56,8 +66,8 @@ def test_greedy_completions_are_those_of_the_model_here(served: endpoint.Server,
     there = written(Endpoint(served, plan(model)), TEXTS, plan(model))
     for key, outcome in here.items():
         other = there[key]
-        assert isinstance(outcome, Written)
-        assert isinstance(other, Written)
+        assert isinstance(outcome, GeneratedCompletion)
+        assert isinstance(other, GeneratedCompletion)
         # A character that the limit cuts in two is no character to vLLM, and one that cannot be read to transformers.
         assert other.text.rstrip("\ufffd") == outcome.text.rstrip("\ufffd")
         assert other.finish_reason == outcome.finish_reason
@@ -70,7 +80,7 @@ def test_a_seed_gives_the_same_completions_again(served: endpoint.Server, model:
         {
             key: outcome.text
             for key, outcome in written(Endpoint(served, asked), TEXTS, asked).items()
-            if isinstance(outcome, Written)
+            if isinstance(outcome, GeneratedCompletion)
         }
         for _ in range(2)
     ]
@@ -83,7 +93,7 @@ def test_a_chat_goes_through_the_servers_template(served: endpoint.Server, model
     asked = plan(model, asked_as="chat")
     problem = Problem("c", [{"role": "user", "content": "add 1"}], None)
     (outcome,) = written(Endpoint(served, asked), [problem], asked).values()
-    assert isinstance(outcome, Written)
+    assert isinstance(outcome, GeneratedCompletion)
     assert outcome.prompt_tokens is not None
     assert outcome.prompt_tokens > len("add 1") // 4
 
@@ -93,9 +103,9 @@ def test_a_prompt_that_is_too_long_is_refused_and_another_models_name_ends_it(
 ) -> None:
     asked = plan(model)
     found = written(Endpoint(served, asked), [*TEXTS[:1], Problem("long", "let " * 200, None)], asked)
-    assert isinstance(found["greedy", "t0", 0, 1], Written)
+    assert isinstance(found["greedy", "t0", 0, 1], GeneratedCompletion)
     lost = found["greedy", "long", 0, 1]
-    assert isinstance(lost, Unwritten)
+    assert isinstance(lost, GenerationError)
     assert (lost.kind, lost.attempts) == (ErrorKind.REFUSED, 1)
     assert asyncio.run(models_at(served)) == [str(model)]
     with pytest.raises(Misuse, match="404"):

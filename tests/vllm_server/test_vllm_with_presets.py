@@ -20,8 +20,8 @@ from gradus.resources import configs
 from tests.tiny_models import make_model
 from tests.unit.test_presets import PRESETS, model_type_of, needs_vllm
 from tests.vllm_server.conftest import BIN, EXACT, Server, Training
-from trainer.config import TrainConfig
-from trainer.config_file import load_config
+from trainer.config.files import load_config
+from trainer.config.run import TrainConfig
 
 pytestmark = pytest.mark.training
 

@@ -16,8 +16,8 @@ from gradus.console import Config, Quiet, Slots
 from gradus.errors import Misuse
 
 if TYPE_CHECKING:
-    from trainer.evaluate.judging import Judge
-    from trainer.evaluate.preparing import Asked
+    from trainer.evaluate.grader_backend import Judge
+    from trainer.evaluate.setup import SamplingOptions
 
 Endpoint = Annotated[str | None, typer.Option(help="A server that speaks OpenAI's protocol: http://host:8000/v1")]
 Model = Annotated[str | None, typer.Option(help="Folder or name; with --endpoint the server's name for it")]
@@ -129,7 +129,7 @@ def eval_tools(
     \b
     gradus eval-tools runs/my/final trajectories.jsonl --temperature 0
     """
-    from trainer.evaluate.calling import main
+    from trainer.evaluate.tool_call_eval import main
 
     options = {"temperature": temperature, "max_new_tokens": max_new_tokens, "limit": limit, "fresh": fresh}
     asked, file = _asked(what, "FILE", set_, model, endpoint, **options)
@@ -155,7 +155,7 @@ def eval_refusals(
     \b
     gradus eval-refusals runs/my/final configs/tasks/declines.jsonl
     """
-    from trainer.evaluate.declining import main
+    from trainer.evaluate.refusal_eval import main
 
     options = {"temperature": temperature, "max_new_tokens": max_new_tokens, "limit": limit, "fresh": fresh}
     asked, file = _asked(what, "FILE", set_, model, endpoint, like=like, **options)
@@ -182,7 +182,7 @@ def sample(
     \b
     gradus sample prompts.jsonl --endpoint http://localhost:8000/v1 --samples 8 --out completions.jsonl
     """
-    from trainer.evaluate.ungraded import main
+    from trainer.evaluate.single_sample_runs import main
 
     asked, prompts = _asked(
         what,
@@ -256,10 +256,10 @@ def pairs(
 
     Faults are never used. Exit status 1 when there is not a single pair.
     """
-    from trainer.pairs import Choice, Form, main
+    from trainer.evaluate.pairs import Form, PairingRules, main
 
     form: Form = "as asked" if chat is None else "chat" if chat else "text"
-    raise typer.Exit(main(graded, out, Choice(min_margin, max_per_task, passed_vs_failed, form)))
+    raise typer.Exit(main(graded, out, PairingRules(min_margin, max_per_task, passed_vs_failed, form)))
 
 
 # ------------------------------------------------------------------------------------------------------ what they share
@@ -272,19 +272,19 @@ def _asked(
     model: str | None,
     endpoint: str | None,
     **options: Any,
-) -> tuple[Asked, Path]:
+) -> tuple[SamplingOptions, Path]:
     """How a model is asked, and the file: `[MODEL] FILE` or --model name the model; with an endpoint neither need."""
-    from trainer.evaluate.preparing import Asked
+    from trainer.evaluate.setup import SamplingOptions
 
     words = given or []
     named = words[0] if len(words) == 2 else model
     if len(words) not in (1, 2) or (len(words) == 2 and model is not None) or (named is None and endpoint is None):
         raise Misuse(f"give MODEL and {file}, or --model and {file}, or --endpoint and {file}")
-    return Asked.of(set_ or (), named, endpoint, **options), Path(words[-1])
+    return SamplingOptions.of(set_ or (), named, endpoint, **options), Path(words[-1])
 
 
 def _folder(out: Path | None, model: str | None, file: Path) -> Path:
-    from trainer.evaluate.preparing import folder_name
+    from trainer.evaluate.setup import folder_name
 
     return out or Path("runs/eval") / folder_name(model or "endpoint", file)
 
@@ -292,7 +292,7 @@ def _folder(out: Path | None, model: str | None, file: Path) -> Path:
 def _judge(grader: str, url: str | None, config: Path | None, slots: int | None) -> Judge:
     """The service at `url`, or this machine."""
     from gradus.client import RewardClient
-    from trainer.evaluate.judging import LocalJudge, ServiceJudge
+    from trainer.evaluate.grader_backend import LocalJudge, ServiceJudge
 
     if url is not None:
         return ServiceJudge(RewardClient(url, api_key=os.environ.get("GRADUS_API_KEY")), grader)

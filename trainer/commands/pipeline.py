@@ -48,6 +48,6 @@ def gate(
     Exit status 0 when all gates passed, 1 when one did not. What is missing or not finite fails its gate. The last line
     is the path of the record.
     """
-    from trainer.pipeline.promotion import main
+    from trainer.pipeline.gate_command import main
 
     raise typer.Exit(main(gates, out))

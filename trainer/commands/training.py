@@ -36,7 +36,7 @@ def train(
       pretrain  plain text, in blocks that grow
     PPO is no longer in TRL: take rloo, or grpo, with `reward.models`.
     """
-    from trainer.stages.settings import STAGES
+    from trainer.config.stages import STAGES
     from trainer.train import main as train_main
 
     # PPO, to be told what became of it
@@ -57,8 +57,8 @@ def merge(
     dtype: Annotated[str, typer.Option(help="auto (the base's own), float32, bfloat16 or float16")] = "auto",
 ) -> None:
     """Merge an adapter into its base model, tokenizer included, and check that it is the same model."""
-    from trainer.merge import TOLERANCES
-    from trainer.merge import main as merge_main
+    from trainer.models.merge import TOLERANCES
+    from trainer.models.merge import main as merge_main
 
     if dtype not in ("auto", *TOLERANCES):
         raise Misuse(f"--dtype {dtype}: is none of auto, {', '.join(TOLERANCES)}")
@@ -71,7 +71,7 @@ def model(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count its parameters")] = False,
 ) -> None:
     """Make an untrained model with its tokenizer, for `gradus train pretrain`, and tell how many parameters it has."""
-    from trainer.architecture import main as model_main
+    from trainer.models.architecture import main as model_main
 
     count = model_main(config, out, dry_run=dry_run)
     print(f"{count:,} parameters" + ("" if dry_run else f" in {out}"))

@@ -33,13 +33,13 @@ from gradus.client import RewardClient
 from gradus.errors import Misuse, QueueFault
 from gradus.resources import configs
 from trainer.evaluate.comparison import MODES, Comparison, compare
-from trainer.evaluate.outcome import Evaluation, read_evaluation
 from trainer.evaluate.report import write_report
-from trainer.pipeline.child import Child
-from trainer.pipeline.screen import duration
+from trainer.evaluate.results import Evaluation, read_evaluation
+from trainer.pipeline.console import duration
 from trainer.pipeline.service import GRADUS, without_settings
-from trainer.run_folder import RunFolder, free_name, read_lines
-from trainer.signals import handled_by, held_back
+from trainer.pipeline.subprocesses import Child
+from trainer.runs.folder import RunFolder, free_name, read_lines
+from trainer.runs.signals import handled_by, held_back
 
 GRADER = "ocaml"
 NEEDED = {

@@ -61,11 +61,13 @@ def _why_only_cpu(torch: Any) -> str:
 
 def chosen_dtypes() -> str:
     """The numbers in which training would compute, by the trainer's own choice."""
-    from trainer.config import ModelConfig
-    from trainer.device import choose_device, settled, weights_dtype
+    from trainer.config.device import choose_device, weights_dtype, with_device_defaults
+    from trainer.config.run import ModelConfig
 
     device = choose_device(ModelConfig(name="any"))
-    arithmetic = "bf16 arithmetic" if settled({}, device, lambda text: None)["bf16"] else "float32 arithmetic"
+    arithmetic = (
+        "bf16 arithmetic" if with_device_defaults({}, device, lambda text: None)["bf16"] else "float32 arithmetic"
+    )
     trained, frozen = (weights_dtype(device, "auto", frozen=is_frozen) for is_frozen in (False, True))
     return (
         f"trained weights {trained}, frozen ones under LoRA {frozen}, {arithmetic} (model.dtype, bf16, fp16 change it)"

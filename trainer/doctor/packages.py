@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gradus.doctor import Check, extra
-from trainer.generation.answers import TESTED, tested_pairs
-from trainer.provenance import version_of
+from trainer.generation.responses import TESTED, tested_pairs
+from trainer.runs.provenance import version_of
 
 OPTIONAL = (
     ("bitsandbytes", "4-bit and 8-bit weights, 8-bit optimizers", "pip install 'gradus[quantized]'"),

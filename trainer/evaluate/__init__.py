@@ -8,5 +8,5 @@ torch is loaded only where a model is. In five floors, each of which imports onl
     comparison, exports, perplexity, ungraded        `gradus compare`, `gradus sample`, `gradus eval-perplexity`
     command, calling, declining                      `gradus eval`, `gradus eval-tools`, `gradus eval-refusals`
 
-Measurements during a run (`trainer.held_out`) take the same way: `plan`, `collect`, `outcome`.
+Measurements during a run (`trainer.evaluate.held_out`) take the same way: `plan`, `collect`, `outcome`.
 """

@@ -1,7 +1,7 @@
 """From a plan to its records: what is missing is written by a source and judged by a judge, both at the same time.
 
 Everything is stored as it comes, so that a run which ends early is continued by the next. Measurements during a run
-(`trainer.held_out`) and every command that asks a model take this one way.
+(`trainer.evaluate.held_out`) and every command that asks a model take this one way.
 """
 
 from __future__ import annotations
@@ -24,12 +24,21 @@ from gradus.errors import Misuse
 from gradus.extract import after_thinking
 from gradus.feedback import repair_turn, reply
 from gradus.validation import explain
-from trainer.evaluate.judging import Judge
-from trainer.evaluate.plan import Ask, Outcome, Plan, Problem, Source, Written, asks_of, seed_of
-from trainer.evaluate.store import Completions, key_of
+from trainer.data.prompts import Message, Prompt
+from trainer.evaluate.completion_store import Completions, key_of
+from trainer.evaluate.grader_backend import Judge
+from trainer.evaluate.plan import (
+    CompletionRequest,
+    CompletionSource,
+    EvalPlan,
+    GeneratedCompletion,
+    Outcome,
+    Problem,
+    asks_of,
+    seed_of,
+)
 from trainer.evaluate.verdicts import is_judged, is_passed
-from trainer.prompts import Message, Prompt
-from trainer.rewards import NO_VERDICT, Record, clean, outcome_of, with_opening
+from trainer.rewards.judge import NO_VERDICT, Record, clean, outcome_of, with_opening
 
 OnProgress = Callable[[str, int, int], None]
 """(`written` or `graded`, how many so far, of how many)."""
@@ -38,10 +47,10 @@ HANDFUL = 32
 
 
 async def collect(
-    source: Source,
+    source: CompletionSource,
     judge: Judge | None,
     problems: Sequence[Problem],
-    plan: Plan,
+    plan: EvalPlan,
     store: Completions,
     on_progress: OnProgress = lambda what, done, total: None,
 ) -> list[Record]:
@@ -56,13 +65,18 @@ async def collect(
 
 
 async def gather(
-    source: Source, judge: Judge | None, asks: Sequence[Ask], plan: Plan, store: Completions, on_progress: OnProgress
+    source: CompletionSource,
+    judge: Judge | None,
+    asks: Sequence[CompletionRequest],
+    plan: EvalPlan,
+    store: Completions,
+    on_progress: OnProgress,
 ) -> None:
     """The same for some asks of the plan; what comes is in `store`, which is not finished."""
     missing = {ask.key for ask in asks if _is_unwritten(ask, store.get(ask.key))}
     stored = [(ask, record) for ask in asks if ask.key not in missing and (record := store.get(ask.key))]
     grader = (await judge.info()).grader if judge is not None and stored else None
-    queue: asyncio.Queue[Ask | None] = asyncio.Queue()
+    queue: asyncio.Queue[CompletionRequest | None] = asyncio.Queue()
     for ask, record in stored:
         if judge is not None and (record["status"] != "graded" or record["grader"] != grader):
             queue.put_nowait(ask)
@@ -78,7 +92,7 @@ async def gather(
             async for ask, outcome in source.write(asks, missing):
                 store.append([written_record(ask, outcome)])
                 count("written", 1)
-                if isinstance(outcome, Written):
+                if isinstance(outcome, GeneratedCompletion):
                     queue.put_nowait(ask)
                 elif judge is not None:
                     count("graded", 1)
@@ -118,7 +132,7 @@ async def gather(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _is_unwritten(ask: Ask, record: Record | None) -> bool:
+def _is_unwritten(ask: CompletionRequest, record: Record | None) -> bool:
     if record is None or record["status"] == "generation_error":
         return True
     # A later turn answers what was said of the one before; where that is judged otherwise now it is no answer any more.
@@ -134,7 +148,7 @@ def submission_of(problem: Problem, completion: str, submission_id: str) -> dict
     return {"id": submission_id, "prompt": clean(problem.text), "completion": given, "task": problem.task}
 
 
-def written_record(ask: Ask, outcome: Outcome) -> Record:
+def written_record(ask: CompletionRequest, outcome: Outcome) -> Record:
     """A line of the completions file before anything is judged: the columns of a run's own, and how it was made."""
     problem = ask.problem
     record: Record = {
@@ -156,7 +170,7 @@ def written_record(ask: Ask, outcome: Outcome) -> Record:
         record["turn"] = ask.turn
     if problem.stub is not None:
         record["stub"] = problem.stub
-    if isinstance(outcome, Written):
+    if isinstance(outcome, GeneratedCompletion):
         record |= {"status": "written", "completion": clean(outcome.text)}
         if outcome.tool_calls:
             record["tool_calls"] = [dict(call) for call in outcome.tool_calls]
@@ -180,10 +194,10 @@ def refuse_turns(description: GraderDescription, turns: int) -> None:
 
 
 async def collect_turns(
-    source: Source,
+    source: CompletionSource,
     judge: Judge,
-    firsts: Sequence[tuple[Ask, Record]],
-    plan: Plan,
+    firsts: Sequence[tuple[CompletionRequest, Record]],
+    plan: EvalPlan,
     store: Completions,
     on_progress: OnProgress = lambda what, done, total: None,
 ) -> list[Record]:
@@ -204,7 +218,7 @@ async def collect_turns(
     return store.finish(key_of(record) for record in records)
 
 
-def ask_again(ask: Ask, record: Record, plan: Plan, turn: int) -> Ask:
+def ask_again(ask: CompletionRequest, record: Record, plan: EvalPlan, turn: int) -> CompletionRequest:
     """What is asked after an answer that was judged and did not pass."""
     assert plan.grader is not None
     fields = {name: record[name] for name in NO_VERDICT if name != "fault"}

@@ -14,14 +14,16 @@ from rich.table import Table
 
 from gradus.descriptions import GraderDescription, description_of
 from gradus.tasks import TASKS
-from trainer.config import TrainConfig
+from trainer.config.run import TrainConfig
 from trainer.evaluate.collect import collect, collect_turns, progress_bar, refuse_turns, say_troubles
+from trainer.evaluate.completion_store import EvalFolder, opened, write_tasks, write_text
 from trainer.evaluate.exports import junit_of, table_of
-from trainer.evaluate.judging import Judge
-from trainer.evaluate.outcome import Evaluation, Measurement, evaluation_of
+from trainer.evaluate.grader_backend import Judge
 from trainer.evaluate.plan import asks_of, problems_of
-from trainer.evaluate.preparing import (
-    Asked,
+from trainer.evaluate.report import write_report
+from trainer.evaluate.results import Evaluation, Measurement, evaluation_of
+from trainer.evaluate.setup import (
+    SamplingOptions,
     config_of,
     examples_of,
     plan_of,
@@ -29,15 +31,13 @@ from trainer.evaluate.preparing import (
     source_of,
     with_model,
 )
-from trainer.evaluate.report import write_report
-from trainer.evaluate.store import EvalFolder, opened, write_tasks, write_text
 from trainer.evaluate.verdicts import rate_test
-from trainer.rewards import Record
+from trainer.rewards.judge import Record
 
 EXIT_GRADED, EXIT_FAULTED = 0, 3
 
 
-def main(asked: Asked, tasks: Path, grader: str, judge: Judge, out: Path, rubric: str | None = None) -> int:
+def main(asked: SamplingOptions, tasks: Path, grader: str, judge: Judge, out: Path, rubric: str | None = None) -> int:
     """Measure a model on a task file; the figures are printed, and the path of their JSON file last.
 
     Returns 0 when all was written and graded, else 3. Raises Misuse, and QueueFault when model or graders are away;

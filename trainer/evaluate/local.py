@@ -16,8 +16,17 @@ from typing import Any
 import torch
 
 from gradus.errors import Misuse
-from trainer.evaluate.plan import Ask, ErrorKind, Key, Outcome, Plan, Unwritten, Written, batches_of
-from trainer.prompts import Prompt, token_ids
+from trainer.data.prompts import Prompt, token_ids
+from trainer.evaluate.plan import (
+    CompletionRequest,
+    ErrorKind,
+    EvalPlan,
+    GeneratedCompletion,
+    GenerationError,
+    Key,
+    Outcome,
+    batches_of,
+)
 
 DEFAULT_BATCH = 64
 
@@ -26,7 +35,7 @@ class LocalModel:
     """A `Source` of a model and a tokenizer."""
 
     def __init__(
-        self, model: Any, tokenizer: Any, plan: Plan, batch_size: int = DEFAULT_BATCH, *, keep_special: bool = False
+        self, model: Any, tokenizer: Any, plan: EvalPlan, batch_size: int = DEFAULT_BATCH, *, keep_special: bool = False
     ) -> None:
         """`keep_special`: completions with the signs of a chat format in them, which mark calls of tools."""
         if plan.stop or plan.body:
@@ -37,7 +46,9 @@ class LocalModel:
         self._batch_size = batch_size
         self._keep_special = keep_special
 
-    async def write(self, asks: Sequence[Ask], wanted: AbstractSet[Key]) -> AsyncIterator[tuple[Ask, Outcome]]:
+    async def write(
+        self, asks: Sequence[CompletionRequest], wanted: AbstractSet[Key]
+    ) -> AsyncIterator[tuple[CompletionRequest, Outcome]]:
         room = getattr(self._model.config, "max_position_embeddings", None)
         for batch in batches_of(asks, self._batch_size):
             if any(ask.key in wanted for ask in batch):
@@ -46,7 +57,7 @@ class LocalModel:
                     if ask.key in wanted:
                         yield ask, outcome
 
-    def _drawn(self, asks: Sequence[Ask], seed: int) -> list[Drawn]:
+    def _drawn(self, asks: Sequence[CompletionRequest], seed: int) -> list[SampledCompletion]:
         return draw(
             self._model,
             self._tokenizer,
@@ -62,12 +73,12 @@ class LocalModel:
 
 
 def written_batch(
-    batch: Sequence[Ask],
+    batch: Sequence[CompletionRequest],
     tokenizer: Any,
-    drawn: Callable[[Sequence[Ask], int], Sequence[Drawn]],
+    drawn: Callable[[Sequence[CompletionRequest], int], Sequence[SampledCompletion]],
     room: int | None,
     least: int,
-) -> list[tuple[Ask, Outcome]]:
+) -> list[tuple[CompletionRequest, Outcome]]:
     """What came of neighbouring asks, of which `drawn` writes those whose prompt fits, with the seed of the first.
 
     A prompt fits a model of `room` tokens that leaves `least` of them to the completion.
@@ -77,15 +88,15 @@ def written_batch(
     started = time.monotonic()
     made = iter(drawn(fitting, batch[0].seed) if fitting else ())
     took_s = time.monotonic() - started
-    found: list[tuple[Ask, Outcome]] = []
+    found: list[tuple[CompletionRequest, Outcome]] = []
     for ask, length in zip(batch, lengths, strict=True):
         if room is not None and length + least > room:
             why = f"the prompt has {length} tokens and the model takes {room}"
-            found.append((ask, Unwritten(ErrorKind.REFUSED, why)))
+            found.append((ask, GenerationError(ErrorKind.REFUSED, why)))
         else:
             one = next(made)
             reason = "stop" if one.ended else "length"
-            found.append((ask, Written(one.text, reason, one.prompt_tokens, one.completion_tokens, took_s)))
+            found.append((ask, GeneratedCompletion(one.text, reason, one.prompt_tokens, one.completion_tokens, took_s)))
     return found
 
 
@@ -93,7 +104,7 @@ def written_batch(
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class SampledCompletion:
     """One completion and what it took."""
 
     text: str
@@ -116,7 +127,7 @@ def draw(
     seed: int | None = None,
     tools_P: Sequence[Sequence[Mapping[str, Any]] | None] | None = None,
     keep_special: bool = False,
-) -> list[Drawn]:
+) -> list[SampledCompletion]:
     """One completion per prompt, in their order, with its length; a temperature of 0 is greedy.
 
     Samples from the whole distribution but for `top_p`, whatever the model's own generation settings say. With a `seed`
@@ -134,7 +145,7 @@ def draw(
     how: dict[str, Any] = {"do_sample": False, "temperature": None, "top_k": None, "top_p": None}
     if temperature > 0:
         how = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": top_p}
-    drawn: dict[int, Drawn] = {}
+    drawn: dict[int, SampledCompletion] = {}
     was_training = model.training
     model.eval()
     with (
@@ -160,7 +171,7 @@ def draw(
                 # What stands behind an end is padding.
                 length = next((place for place, token in enumerate(row, start=1) if token in ends), len(row))
                 text = tokenizer.decode(row[:length], skip_special_tokens=not keep_special)
-                drawn[n] = Drawn(text, len(ids_P[n]), length, bool(row) and row[length - 1] in ends)
+                drawn[n] = SampledCompletion(text, len(ids_P[n]), length, bool(row) and row[length - 1] in ends)
     model.train(was_training)
     return [drawn[n] for n in range(len(prompts))]
 

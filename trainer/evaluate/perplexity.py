@@ -19,8 +19,8 @@ from pydantic import Field
 from rich.console import Console
 
 from gradus.errors import Misuse
+from trainer.evaluate.completion_store import is_chat, non_empty_rows, write_text
 from trainer.evaluate.intervals import Part, bootstrap, ratio
-from trainer.evaluate.store import is_chat, non_empty_rows, write_text
 
 DEFAULT_WINDOW = 2048
 
@@ -71,7 +71,7 @@ def main(model: str, data: Path, out: Path, window: int | None = None) -> int:
     Raises Misuse for data and sizes that cannot be used, and for a model that cannot be loaded.
     """
     from trainer.evaluate.collect import progress_bar
-    from trainer.evaluate.preparing import config_beside, load
+    from trainer.evaluate.setup import config_beside, load
 
     started = time.monotonic()
     try:

@@ -1,7 +1,7 @@
 """What a model is asked and what comes back: asks in a fixed order, each with its own key and its own seed.
 
 A `Plan` is everything that decides what is asked; a folder holds the completions of one plan. Sources of completions
-are `endpoint`, `local` and, during a run, the run's generation server (`trainer.held_out`).
+are `endpoint`, `local` and, during a run, the run's generation server (`trainer.evaluate.held_out`).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from gradus.errors import Misuse
 from gradus.tasks.base import Task
 from gradus.validation import explain
-from trainer.config import PromptConfig
-from trainer.data import Example
-from trainer.prompts import Prompt, render
+from trainer.config.run import PromptConfig
+from trainer.data.prompts import Prompt, render
+from trainer.data.tasks import Example
 
 Mode = Literal["sampled", "greedy"]
 Key = tuple[str, str, int, int]
@@ -66,7 +66,7 @@ def _sendable(body: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
-class Plan(BaseModel):
+class EvalPlan(BaseModel):
     """Everything that decides what is asked and how it is judged; not where the model is served."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True)
@@ -107,7 +107,7 @@ class Plan(BaseModel):
         return (sampled if self.samples else ()) + ((("greedy", 0.0, 1),) if self.greedy else ())
 
 
-def make_plan(problems: Sequence[Problem], prompt: PromptConfig, *, tasks: str, **fields: Any) -> Plan:
+def make_plan(problems: Sequence[Problem], prompt: PromptConfig, *, tasks: str, **fields: Any) -> EvalPlan:
     """The plan for these problems, whose prompts were made by `prompt`; `fields` are the plan's others.
 
     Raises Misuse for no problems or two with one id, and for values that make no sense.
@@ -119,7 +119,7 @@ def make_plan(problems: Sequence[Problem], prompt: PromptConfig, *, tasks: str, 
     asked_as = "chat" if prompt.style == "chat" else "text"
     own = {"tasks": tasks, "tasks_sha256": digest, "asked_as": asked_as, "opening": prompt.opening}
     try:
-        return Plan.model_validate({**own, **fields})
+        return EvalPlan.model_validate({**own, **fields})
     except ValidationError as error:
         raise Misuse(explain(error)) from None
 
@@ -141,7 +141,7 @@ def problems_of(examples: Iterable[Example], prompt: PromptConfig) -> list[Probl
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class CompletionRequest:
     """One completion that is wanted."""
 
     mode: Mode
@@ -164,7 +164,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class GeneratedCompletion:
     """One completion as its model made it."""
 
     text: str
@@ -191,7 +191,7 @@ class ErrorKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Unwritten:
+class GenerationError:
     """A generation error, after all attempts."""
 
     kind: ErrorKind
@@ -199,13 +199,15 @@ class Unwritten:
     attempts: int = 1
 
 
-Outcome = Written | Unwritten
+Outcome = GeneratedCompletion | GenerationError
 
 
-class Source(Protocol):
+class CompletionSource(Protocol):
     """Where completions come from."""
 
-    def write(self, asks: Sequence[Ask], wanted: AbstractSet[Key]) -> AsyncIterator[tuple[Ask, Outcome]]:
+    def write(
+        self, asks: Sequence[CompletionRequest], wanted: AbstractSet[Key]
+    ) -> AsyncIterator[tuple[CompletionRequest, Outcome]]:
         """Each ask of `asks` whose key is in `wanted`, once, with what came of it; in any order.
 
         Raises Misuse when nothing can come of any, and QueueFault when the source is gone.
@@ -213,19 +215,19 @@ class Source(Protocol):
         ...
 
 
-def asks_of(problems: Sequence[Problem], plan: Plan) -> list[Ask]:
+def asks_of(problems: Sequence[Problem], plan: EvalPlan) -> list[CompletionRequest]:
     """All completions of a plan, in the order of modes, tasks and samples."""
     return [
-        Ask(mode, problem, sample, temperature, seed_of(plan.seed, mode, problem.id, sample))
+        CompletionRequest(mode, problem, sample, temperature, seed_of(plan.seed, mode, problem.id, sample))
         for mode, temperature, k in plan.modes
         for problem in problems
         for sample in range(k)
     ]
 
 
-def batches_of(asks: Sequence[Ask], size: int) -> Iterator[list[Ask]]:
+def batches_of(asks: Sequence[CompletionRequest], size: int) -> Iterator[list[CompletionRequest]]:
     """Neighbours of one temperature together, at most `size` of them."""
-    batch: list[Ask] = []
+    batch: list[CompletionRequest] = []
     for ask in asks:
         if batch and (len(batch) == size or ask.temperature != batch[0].temperature):
             yield batch

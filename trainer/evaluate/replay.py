@@ -22,15 +22,15 @@ from gradus.row_reader import read_rows
 from gradus.tasks import task_class
 from gradus.tasks.base import Task
 from gradus.validation import explain
-from trainer.config import TrainConfig
+from trainer.config.run import TrainConfig
 from trainer.evaluate.collect import OnProgress, progress_bar
+from trainer.evaluate.completion_store import EvalFolder, stored_rows, write_text
+from trainer.evaluate.grader_backend import Judge
 from trainer.evaluate.intervals import Part
-from trainer.evaluate.judging import Judge
-from trainer.evaluate.plan import Plan
-from trainer.evaluate.store import EvalFolder, stored_rows, write_text
+from trainer.evaluate.plan import EvalPlan
 from trainer.evaluate.verdicts import cause_of
-from trainer.rewards import Record, clean, outcome_of, text_of, with_opening
-from trainer.run_folder import RunFolder
+from trainer.rewards.judge import Record, clean, outcome_of, text_of, with_opening
+from trainer.runs.folder import RunFolder
 
 ROUNDING = 1e-6
 """Rewards are rounded to this many places on the wire."""
@@ -164,7 +164,7 @@ def _settings(path: Path, grader: str | None) -> tuple[str, str]:
         raise Misuse(f"{path}: there is no such folder")
     try:
         if folder.plan.exists():
-            plan = Plan.model_validate_json(folder.plan.read_bytes())
+            plan = EvalPlan.model_validate_json(folder.plan.read_bytes())
             named, opening = plan.grader, plan.opening
         elif run.resolved_config.exists():
             config = TrainConfig.model_validate_json(run.resolved_config.read_bytes())

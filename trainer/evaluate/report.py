@@ -13,7 +13,7 @@ from typing import Any
 from gradus.errors import Misuse
 from gradus.wings import loaded_from
 from trainer.evaluate.comparison import MODES, Comparison, compare
-from trainer.evaluate.outcome import read_evaluation
+from trainer.evaluate.results import read_evaluation
 
 COMPLETIONS = {"problems": {"__all__": {"before": {"completion"}, "after": {"completion"}}}}
 """What of a comparison the page takes from the evaluations' own files."""

@@ -18,13 +18,13 @@ from typing import Any
 from trl.trainer import grpo_trainer, rloo_trainer
 
 from gradus.errors import Misuse
-from trainer.config import GenerationConfig
-from trainer.device import Device
-from trainer.generation.client import Served
-from trainer.generation.served import ServedGeneration
+from trainer.config.device import Device
+from trainer.config.run import GenerationConfig
+from trainer.generation.client import GenerationState
+from trainer.generation.vllm_generation import HttpVllmGeneration
 from trainer.generation.weights import WeightsFolder
-from trainer.ranks import is_leader
-from trainer.run_folder import RunFolder
+from trainer.runs.distributed import is_leader
+from trainer.runs.folder import RunFolder
 
 _OURS = {
     "n": "set grpo.num_generations",
@@ -90,7 +90,9 @@ def refuse_without_vllm(config: GenerationConfig, options: Mapping[str, Any], de
 
 
 @contextmanager
-def generating(config: GenerationConfig, folder: RunFolder, say: Callable[[str], None]) -> Iterator[Served | None]:
+def generating(
+    config: GenerationConfig, folder: RunFolder, say: Callable[[str], None]
+) -> Iterator[GenerationState | None]:
     """A trainer of TRL's that is made inside the block generates this way; None where TRL does it all by itself.
 
     What was written for the server is gone after the block.
@@ -101,10 +103,10 @@ def generating(config: GenerationConfig, folder: RunFolder, say: Callable[[str],
     run = f"gradus-{time.strftime('%Y%m%dT%H%M%S')}-{secrets.token_hex(3)}"
     if is_leader() and config.folder is None:
         shutil.rmtree(folder.weights, ignore_errors=True)  # a run that was killed left its own
-    served = Served(config, WeightsFolder(config.folder or folder.weights, run), run, say)
+    served = GenerationState(config, WeightsFolder(config.folder or folder.weights, run), run, say)
     # TRL has no other way to be given a backend of one's own that keeps its importance-sampling correction. Each of its
     # trainers that generate has a name of its own for what talks to vLLM.
-    own, ours = grpo_trainer.VLLMGeneration, partial(ServedGeneration, served=served)
+    own, ours = grpo_trainer.VLLMGeneration, partial(HttpVllmGeneration, served=served)
     grpo_trainer.VLLMGeneration = rloo_trainer.VLLMGeneration = ours
     try:
         yield served

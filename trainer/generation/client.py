@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gradus.errors import Misuse
-from trainer.config import GenerationConfig
-from trainer.generation.answers import Bounds, GenerationStopped, Sampled, ServerTrouble, refuse_untested
+from trainer.config.run import GenerationConfig
+from trainer.generation.responses import Bounds, GenerationStopped, Sampled, TransientServerError, refuse_untested
 from trainer.generation.server import OnGroup, VllmServer
-from trainer.generation.weights import OverHttp, SharedFolder, WeightsFolder
+from trainer.generation.weights import HttpWeightServer, SharedFolder, WeightsFolder
 
 How = Literal["lora", "weights"]
 """What is sent: an adapter, or all weights."""
@@ -31,7 +31,7 @@ PROBE_TOKENS = 256
 
 
 @dataclass
-class Served:
+class GenerationState:
     """What a run knows of its server beside TRL's options."""
 
     config: GenerationConfig
@@ -52,7 +52,7 @@ class Served:
 
 
 class Client:
-    def __init__(self, served: Served, write: Write, compare: Compare, vocab_size: int) -> None:
+    def __init__(self, served: GenerationState, write: Write, compare: Compare, vocab_size: int) -> None:
         self._served = served
         self._config = served.config
         self._write = write
@@ -77,10 +77,10 @@ class Client:
             self._base = self._server.model()
             self._how = "lora" if wants_adapter and settings.get("lora_config") else "weights"
             self._refuse_unfit(settings, wants_adapter)
-        except ServerTrouble as trouble:
+        except TransientServerError as trouble:
             raise GenerationStopped(str(trouble)) from None
         if self._how == "weights" and self._config.sync == "http":
-            self._channel = OverHttp(self._config.serve_weights_at, self._served.folder.path)
+            self._channel = HttpWeightServer(self._config.serve_weights_at, self._served.folder.path)
         how = {"lora": "LoRA adapters", "weights": "files of all weights"}[self._how]
         self._served.say(f"completions by vLLM at {self._server.url}, kept in step by {how}")
         return self._how
@@ -120,7 +120,7 @@ class Client:
     def close(self) -> None:
         """Leave nothing behind: no adapter in the server, no open port, no weights on the disk."""
         if self._how == "lora":
-            with suppress(ServerTrouble, GenerationStopped):
+            with suppress(TransientServerError, GenerationStopped):
                 self._unload_all_but(None)
         self._channel.close()
         with suppress(OSError):
@@ -250,7 +250,7 @@ class Client:
             if new and self._is_current():
                 groups |= new
         if len(groups) < len(prompts):
-            raise ServerTrouble(f"{self._server.url} was given other weights while it wrote completions")
+            raise TransientServerError(f"{self._server.url} was given other weights while it wrote completions")
 
     def _tried(self, attempt: Callable[[], None], what: str, afterwards: str = "") -> None:
         """`attempt`, again after trouble once the server is there. Raises GenerationStopped after `tries`."""
@@ -258,7 +258,7 @@ class Client:
             try:
                 attempt()
                 return
-            except ServerTrouble as trouble:
+            except TransientServerError as trouble:
                 if number == self._config.tries:
                     raise GenerationStopped(
                         f"the vLLM server at {self._server.url} did not {what} in {number} tries; the last: {trouble}"

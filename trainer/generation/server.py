@@ -16,12 +16,12 @@ from typing import Any
 
 import httpx
 
-from trainer.config import GenerationConfig
-from trainer.generation.answers import (
+from trainer.config.run import GenerationConfig
+from trainer.generation.responses import (
     Bounds,
     GenerationStopped,
     Sampled,
-    ServerTrouble,
+    TransientServerError,
     field_of,
     group_of,
     logprobs_of,
@@ -60,7 +60,7 @@ class VllmServer:
             try:
                 self._ask("GET", "/health", timeout_s=CONNECT_S)
                 return
-            except (ServerTrouble, GenerationStopped) as error:
+            except (TransientServerError, GenerationStopped) as error:
                 trouble = str(error)
             if time.monotonic() >= give_up_at:
                 raise GenerationStopped(
@@ -78,7 +78,7 @@ class VllmServer:
     def model(self) -> str:
         """The name of what it serves."""
         if not (models := self.models()):
-            raise ServerTrouble(f"{self.url} serves no model")
+            raise TransientServerError(f"{self.url} serves no model")
         return models[0]
 
     def models(self) -> list[str]:
@@ -121,14 +121,14 @@ class VllmServer:
             left_s = give_up_at - time.monotonic()
             if left_s <= 0:
                 limit = f"{within_s:g} s (generation.sync_deadline_s)"
-                raise ServerTrouble(f"{self.url} did not take new weights within {limit}")
+                raise TransientServerError(f"{self.url} did not take new weights within {limit}")
             self._ask("POST", path, body, params=params, timeout_s=left_s)
 
         step("/pause", params={"mode": "keep"})
         try:
             step("/start_weight_update", {})
-        except ServerTrouble:
-            with suppress(ServerTrouble):  # an update that was broken off, by whomever, has to be ended first
+        except TransientServerError:
+            with suppress(TransientServerError):  # an update that was broken off, by whomever, has to be ended first
                 step("/finish_weight_update", {"weight_version": BROKEN_OFF})
             step("/start_weight_update", {})
         step("/update_weights", {"update_info": dict(info)})
@@ -173,7 +173,7 @@ class VllmServer:
                 return await asyncio.gather(*asked, return_exceptions=True)
 
         errors = [error for error in asyncio.run(all_of_them()) if error is not None]
-        for error in sorted(errors, key=lambda error: isinstance(error, ServerTrouble)):
+        for error in sorted(errors, key=lambda error: isinstance(error, TransientServerError)):
             raise error  # what no other try will mend comes first
 
     def logprobs(self, model: str, ids_T: Sequence[int]) -> list[float]:
@@ -219,21 +219,21 @@ class VllmServer:
                 async for part in got.aiter_bytes():
                     whole += part
                     if len(whole) > MAX_ANSWER_BYTES:
-                        raise ServerTrouble(f"an answer of more than {MAX_ANSWER_BYTES} bytes")
+                        raise TransientServerError(f"an answer of more than {MAX_ANSWER_BYTES} bytes")
         except TimeoutError:
-            raise ServerTrouble(f"{self.url}{path}: no answer after {timeout_s:g} s{setting}") from None
+            raise TransientServerError(f"{self.url}{path}: no answer after {timeout_s:g} s{setting}") from None
         except httpx.HTTPError as error:
             text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            raise ServerTrouble(f"{self.url}{path}: {text}") from None
+            raise TransientServerError(f"{self.url}{path}: {text}") from None
         text = whole.decode("utf-8", "replace")
         if got.status_code == 200:
             try:
                 return json.loads(text) if text.strip() else {}
             except (ValueError, RecursionError):  # a number of 5,000 digits is a ValueError
-                raise ServerTrouble(f"{self.url}{path}: answered with no JSON: {text[:200]!r}") from None
+                raise TransientServerError(f"{self.url}{path}: answered with no JSON: {text[:200]!r}") from None
         said = f"{self.url}{path}: status {got.status_code}: {text[:500]}"
         if got.status_code in (404, 408, 425, 429) and path.startswith("/v1/") or got.status_code >= 500:
-            raise ServerTrouble(said)  # 404: a server that was started again knows no adapter any more
+            raise TransientServerError(said)  # 404: a server that was started again knows no adapter any more
         raise GenerationStopped(said)
 
     @contextmanager
@@ -241,5 +241,5 @@ class VllmServer:
         """Trouble with an answer names who gave it."""
         try:
             yield
-        except ServerTrouble as trouble:
-            raise ServerTrouble(f"{self.url}{path}: {trouble}") from None
+        except TransientServerError as trouble:
+            raise TransientServerError(f"{self.url}{path}: {trouble}") from None

@@ -39,7 +39,7 @@ class SharedFolder:
         """Nothing is open."""
 
 
-class OverHttp(SharedFolder):
+class HttpWeightServer(SharedFolder):
     """The server fetches the file from `host:port` of ours, below a path that only it is told."""
 
     def __init__(self, address: str, folder: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from trainer.config import Section
+from trainer.config.run import Section
 from trainer.evaluate.intervals import holm
 from trainer.pipeline.metrics import Figure, NoFigure, Take, at, finite, read_figure, read_json
 

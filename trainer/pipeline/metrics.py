@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
-from trainer.run_folder import record_of
+from trainer.runs.folder import record_of
 
 Take = Literal["last", "max", "min", "mean"]
 MAX_FILE_MB = 256

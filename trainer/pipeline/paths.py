@@ -15,11 +15,11 @@ from pydantic import BaseModel
 
 from gradus.descriptions import description_of
 from gradus.tasks import TASKS
-from trainer.evaluate.calling import Calls
 from trainer.evaluate.comparison import Comparison
-from trainer.evaluate.declining import Declines
-from trainer.evaluate.outcome import Evaluation
 from trainer.evaluate.perplexity import Perplexity
+from trainer.evaluate.refusal_eval import Declines
+from trainer.evaluate.results import Evaluation
+from trainer.evaluate.tool_call_eval import Calls
 from trainer.pipeline.gates import Gate
 from trainer.pipeline.metrics import PATH, STEP
 from trainer.pipeline.stages import REFERENCE, CompareStage, EvalStage, GateStage, Stage

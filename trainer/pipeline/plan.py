@@ -11,8 +11,8 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from gradus.contract import GraderName
 from gradus.errors import Misuse
-from trainer.config import Count, Section, nearest
-from trainer.config_file import read_mapping, read_scalar
+from trainer.config.files import read_mapping, read_scalar
+from trainer.config.run import Count, Section, nearest
 from trainer.pipeline.stages import NAME, AnyStage, Stage, TrainStage, flat, references, resolved
 
 EMBEDDED = "embedded"

@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from gradus.errors import Misuse
-from trainer.config import nearest
-from trainer.pipeline.child import Child, Signals, Stopped
+from trainer.config.run import nearest
+from trainer.config.stages import load_stage
+from trainer.pipeline.console import Screen
 from trainer.pipeline.digests import Digests, Inputs, fingerprint, sha256_of_json
 from trainer.pipeline.paths import mistakes_in
 from trainer.pipeline.plan import EMBEDDED, Pipeline, load_pipeline
-from trainer.pipeline.screen import Screen
 from trainer.pipeline.service import GRADUS, Embedded
 from trainer.pipeline.stages import CommandStage, GateStage, TrainStage
 from trainer.pipeline.state import Entry, PipelineFolder, Status, write_json
-from trainer.stages.settings import load_stage
+from trainer.pipeline.subprocesses import Child, Signals, Stopped
 
 EXIT_DONE, EXIT_REFUSED, EXIT_MISUSE, EXIT_FAULTED, EXIT_FAILED = 0, 1, 2, 3, 4
 """Failed: a stage's program ended in a way that is neither misuse nor a fault. A signal: 128 + its number."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from gradus.errors import QueueFault
-from trainer.pipeline.child import LOOK_EVERY_S, Child, Signals
+from trainer.pipeline.subprocesses import LOOK_EVERY_S, Child, Signals
 
 READY_S = 300.0
 """Graders build and prove themselves first, the first time on a machine."""

@@ -16,10 +16,10 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from gradus.errors import Misuse
-from trainer.config import Section, TrainConfig
-from trainer.config_file import PLACES, beside, read_mapping
+from trainer.config.files import PLACES, beside, read_mapping
+from trainer.config.run import Section, TrainConfig
+from trainer.config.stages import STAGES
 from trainer.pipeline.gates import Gates, Level
-from trainer.stages.settings import STAGES
 
 REFERENCE = re.compile(r"\{([a-z0-9_-]+)\.([a-z0-9_]+)\}")
 NAME = re.compile(r"[a-z][a-z0-9_-]{0,40}")

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gradus.errors import Misuse
 from gradus.validation import explain
-from trainer.run_folder import free_name
+from trainer.runs.folder import free_name
 
 SCHEMA: Literal["gradus/pipeline@1"] = "gradus/pipeline@1"
 LEFTOVER_S = 60.0

@@ -17,20 +17,20 @@ from typing import Any, ClassVar, Generic, TypeVar
 from transformers import PrinterCallback, TrainerCallback, set_seed
 
 from gradus.errors import GradusError, Misuse
-from trainer.adapters import lora_config, rehearse, settle
-from trainer.config import RunConfig, TrainConfig
-from trainer.device import Device, choose_device, settled, weights_dtype
-from trainer.memory import UpdateWatch, noticing, until_it_fits
-from trainer.model import Head, load_model, load_tokenizer, starting_point
-from trainer.progress import MetricsFile, ProgressBar
-from trainer.provenance import write_settings
-from trainer.ranks import is_leader, wait_for_all
-from trainer.resuming import StopAtStepEnd, is_done, save_final
-from trainer.run import C, D, RunContext
-from trainer.run_folder import RunFolder, checkpoint_to_resume, step_of
-from trainer.signals import StopWish
-from trainer.stages.rows import Sample, Split, load_rows, repeated
-from trainer.stages.settings import RowStage
+from trainer.config.device import Device, choose_device, weights_dtype, with_device_defaults
+from trainer.config.run import RunConfig, TrainConfig
+from trainer.config.stages import RowStage
+from trainer.data.rows import Sample, Split, load_rows, repeated
+from trainer.models.adapters import lora_config, settle, validate_lora_targets
+from trainer.models.loading import Head, load_model, load_tokenizer, starting_point
+from trainer.runs.checkpoints import StopAtStepEnd, is_done, save_final
+from trainer.runs.context import C, D, RunContext
+from trainer.runs.distributed import is_leader, wait_for_all
+from trainer.runs.folder import RunFolder, checkpoint_to_resume, step_of
+from trainer.runs.oom_recovery import UpdateWatch, detect_oom, retry_with_smaller_batches
+from trainer.runs.progress import MetricsFile, ProgressBar
+from trainer.runs.provenance import write_settings
+from trainer.runs.signals import StopWish
 
 Say = Callable[[str], None]
 R = TypeVar("R", bound=RowStage)
@@ -99,7 +99,7 @@ class Stage(Generic[C, D]):
             raise Misuse(
                 f"{self.config.options_name}.eval_strategy: there is nothing to measure on; give data.held_out a share"
             )
-        return settled({**self.DEFAULTS, **(MEASURING if measures else {}), **asked}, device, say)
+        return with_device_defaults({**self.DEFAULTS, **(MEASURING if measures else {}), **asked}, device, say)
 
     def arguments(self, options: Mapping[str, Any], output_dir: Path, **more: Any) -> Any:
         """The object of TRL's or transformers'. Raises Misuse for combinations that it refuses."""
@@ -153,7 +153,7 @@ class Stage(Generic[C, D]):
             raise Misuse(f"{config.options_name}: {error}") from None
         trainer.remove_callback(PrinterCallback)
         if config.lora is not None:
-            settle(trainer.model, config.lora, run.say)
+            settle(trainer.models.loading, config.lora, run.say)
         return trainer
 
     def before_steps(self, run: RunContext[C, D], trainer: Any) -> None:
@@ -178,7 +178,7 @@ class Stage(Generic[C, D]):
         trainer.add_callback(watch)
         self.before_steps(run, trainer)
         if not is_done(trainer, run.checkpoint, run.say):
-            with noticing(trainer, watch, run.config):
+            with detect_oom(trainer, watch, run.config):
                 try:
                     trainer.train(resume_from_checkpoint=str(run.checkpoint) if run.checkpoint else None)
                 except GradusError:
@@ -192,7 +192,7 @@ class Stage(Generic[C, D]):
     def fit(self, run: RunContext[C, D], start: str) -> None:
         """Train from the model in `start`, with smaller batches where memory runs out."""
         tokenizer = load_tokenizer(start, run.config.model)
-        until_it_fits(run, lambda again: self.train_once(again, start, tokenizer))
+        retry_with_smaller_batches(run, lambda again: self.train_once(again, start, tokenizer))
 
 
 class RowsStage(Stage[R, Split]):
@@ -285,7 +285,7 @@ def train_stage(config: RunConfig, folder: RunFolder, resume: str, wish: StopWis
     texts = stage.texts(data) if config.model.is_fresh else ()
     start = starting_point(config.model, folder.fresh_model, texts, config.seed)
     if config.lora is not None:
-        rehearse(config.lora, start, config.model, stage.HEAD)
+        validate_lora_targets(config.lora, start, config.model, stage.HEAD)
     run = RunContext(config, options, data, device, folder, wish, say, checkpoint)
     run = replace(run, data=stage.completed(run, start))
     if is_leader():

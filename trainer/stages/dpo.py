@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from trl import DPOConfig, DPOTrainer
 
-from trainer.progress import pair_summary
-from trainer.resuming import Resumable
+from trainer.config.stages import DpoStage
+from trainer.runs.checkpoints import Resumable
+from trainer.runs.progress import pair_summary
 from trainer.stages.base import RowsStage
-from trainer.stages.settings import DpoStage
 
 
 class OurDpoTrainer(Resumable, DPOTrainer):  # type: ignore[misc]

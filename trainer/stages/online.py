@@ -14,16 +14,16 @@ import torch
 from accelerate.utils import gather_object
 from trl import GRPOTrainer, RLOOTrainer
 
-from trainer.completions_file import WithAdvantages
-from trainer.early_grading import sent_as_they_end
-from trainer.generation.answers import Sampled
-from trainer.generation.client import Served
-from trainer.resuming import Resumable
-from trainer.rewards import Judge
-from trainer.run_folder import epochs_of, step_of
+from trainer.generation.client import GenerationState
+from trainer.generation.responses import Sampled
+from trainer.rewards.completion_log import AdvantageLoggingMixin
+from trainer.rewards.early_grading import sent_as_they_end
+from trainer.rewards.judge import Judge
+from trainer.runs.checkpoints import Resumable
+from trainer.runs.folder import epochs_of, step_of
 
 
-class OnRewards(WithAdvantages, Resumable):
+class OnRewards(AdvantageLoggingMixin, Resumable):
     """Goes before one of TRL's online trainers in the list of bases.
 
     Upstream forgets two things (TRL 1.16): how many passes over the data the shuffling has seen, so that a resumed
@@ -41,10 +41,10 @@ class OnRewards(WithAdvantages, Resumable):
     passes_done = 0
     asked_early: Sequence[Judge] = ()
     """Where completions go as they end; empty: all are graded together."""
-    served: Served | None = None
+    served: GenerationState | None = None
     """The vLLM server that writes completions; None: this process does, or TRL talks to vLLM by itself."""
 
-    def go_on_from(self, checkpoint: Path) -> None:
+    def resume_from(self, checkpoint: Path) -> None:
         self.passes_done = epochs_of(checkpoint)
         self._step = step_of(checkpoint) * self.args.gradient_accumulation_steps
 

@@ -18,14 +18,14 @@ import torch
 from torch.utils.data import Dataset, SequentialSampler
 from transformers import AutoConfig, Trainer, TrainingArguments, default_data_collator
 
-from trainer.model import load_tokenizer
-from trainer.progress import token_summary
-from trainer.ranks import is_leader, wait_for_all
-from trainer.resuming import Resumable
-from trainer.run import RunContext
+from trainer.config.stages import Phase, PretrainStage
+from trainer.data.tokens import Ids, Tokens, describe, load_tokens, texts_of
+from trainer.models.loading import load_tokenizer
+from trainer.runs.checkpoints import Resumable
+from trainer.runs.context import RunContext
+from trainer.runs.distributed import is_leader, wait_for_all
+from trainer.runs.progress import token_summary
 from trainer.stages.base import Stage
-from trainer.stages.settings import Phase, PretrainStage
-from trainer.stages.tokens import Ids, Tokens, describe, load_tokens, texts_of
 
 MAX_LOSS = 700.0
 """Its exponential is still a number."""

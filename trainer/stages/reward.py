@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from trl import RewardConfig, RewardTrainer
 
-from trainer.model import Head
-from trainer.progress import pair_summary
-from trainer.resuming import Resumable
+from trainer.config.stages import RewardStage
+from trainer.models.loading import Head
+from trainer.runs.checkpoints import Resumable
+from trainer.runs.progress import pair_summary
 from trainer.stages.base import RowsStage
-from trainer.stages.settings import RewardStage
 
 
 class OurRewardTrainer(Resumable, RewardTrainer):  # type: ignore[misc]

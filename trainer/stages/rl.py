@@ -17,24 +17,24 @@ from trl import GRPOConfig, RLOOConfig
 
 from gradus.errors import Misuse, QueueFault
 from gradus.local import LocalGrader
-from trainer.completions_file import CompletionsFile
-from trainer.config import RewardConfig, TrainConfig
-from trainer.data import Example, Tasks, load_tasks
-from trainer.device import Device, settled, weights_dtype
+from trainer.config.device import Device, weights_dtype, with_device_defaults
+from trainer.config.run import RewardConfig, TrainConfig
+from trainer.config.stages import SftStage, TrainingRows
+from trainer.data.prompts import render, token_ids
+from trainer.data.tasks import Example, Tasks, load_tasks
+from trainer.evaluate.held_out import AFTER, BEFORE, HeldOutEvalCallback
 from trainer.generation.backend import generating, refuse_without_vllm, vllm_options
-from trainer.generation.client import Served
-from trainer.held_out import AFTER, BEFORE, HeldOut
-from trainer.judges import Judges, client_of, open_reward_model, refuse_headless, weights_of
-from trainer.model import load_trained
-from trainer.progress import MetricsFile, StepClock, grpo_summary
-from trainer.prompts import render, token_ids
-from trainer.ranks import is_leader, wait_for_all
-from trainer.rewards import GradingStopped, what_to_start
-from trainer.run import RunContext
-from trainer.run_folder import RunFolder, append_lines, checkpoint_to_resume, step_of, written_whole
+from trainer.generation.client import GenerationState
+from trainer.models.loading import load_trained
+from trainer.rewards.completion_log import CompletionsFile
+from trainer.rewards.judge import GradingStopped, start_hint
+from trainer.rewards.judges import Judges, client_of, open_reward_model, refuse_headless, weights_of
+from trainer.runs.context import RunContext
+from trainer.runs.distributed import is_leader, wait_for_all
+from trainer.runs.folder import RunFolder, append_lines, checkpoint_to_resume, step_of, written_whole
+from trainer.runs.progress import MetricsFile, StepClock, grpo_summary
 from trainer.stages.base import Say, Stage
 from trainer.stages.online import TRAINERS
-from trainer.stages.settings import SftStage, TrainingRows
 from trainer.stages.sft import Sft
 
 RlRun = RunContext[TrainConfig, Tasks]
@@ -51,7 +51,7 @@ class Rl(Stage[TrainConfig, Tasks]):
         self.OPTIONS_CLASS = {"grpo": GRPOConfig, "rloo": RLOOConfig}[config.stage]  # type: ignore[misc]
         self._models: list[LocalGrader] = []
         """Opened once, however often memory runs out."""
-        self._served: Served | None = None
+        self._served: GenerationState | None = None
 
     # ---------------------------------------------------------------------------------------------------------- data
 
@@ -91,7 +91,7 @@ class Rl(Stage[TrainConfig, Tasks]):
     def options(self, device: Device, say: Say) -> dict[str, Any]:
         asked = self.config.options
         by_vllm = vllm_options(self.config.generation, asked, self.config.stage)
-        return settled({**self.DEFAULTS, **asked, **by_vllm}, device, say)
+        return with_device_defaults({**self.DEFAULTS, **asked, **by_vllm}, device, say)
 
     def check(self, data: Tasks, options: Mapping[str, Any], device: Device) -> str:
         """Raises Misuse for combinations that TRL refuses, or that leave it without a whole batch."""
@@ -120,7 +120,7 @@ class Rl(Stage[TrainConfig, Tasks]):
         if reward.grader is not None:
             _await_grader(reward, run.say)
         for service in reward.services:
-            _await_grader(reward.as_asked_of(service), run.say, "reward.services")
+            _await_grader(reward.for_service(service), run.say, "reward.services")
         run.wish.raise_if_made()
         return self.warm_start(run, start)
 
@@ -219,21 +219,21 @@ class Rl(Stage[TrainConfig, Tasks]):
         )
         graders = len(judges) - len(config.reward.models)
         trainer.asked_early = judges[:graders] if config.reward.early else ()
-        trainer.completions_file = file
+        trainer.rewards.completion_log = file
         trainer.served = self._served
-        self._held_out = HeldOut(run, tokenizer, trainer)
+        self._held_out = HeldOutEvalCallback(run, tokenizer, trainer)
         trainer.add_callback(self._held_out)
         return trainer
 
     def before_steps(self, run: RlRun, trainer: Any) -> None:
         if run.checkpoint is None:
-            self._held_out.measure(trainer.model, BEFORE)
+            self._held_out.measure(trainer.models.loading, BEFORE)
             run.wish.raise_if_made()
         else:
-            trainer.go_on_from(run.checkpoint)
+            trainer.resume_from(run.checkpoint)
 
     def after_steps(self, run: RlRun, trainer: Any) -> None:
-        self._held_out.measure(trainer.model, AFTER)
+        self._held_out.measure(trainer.models.loading, AFTER)
 
     def _fitting(self, run: RlRun, tokenizer: Any) -> Sequence[Example]:
         """The tasks whose prompts are short enough. Raises Misuse if none is."""
@@ -259,7 +259,7 @@ def _await_grader(reward: RewardConfig, say: Say, place: str = "reward") -> None
     try:
         say(f"grading by {ready_grader(reward, reward.ready_timeout_s, place)}")
     except QueueFault as fault:
-        raise GradingStopped(f"{fault.message}\n{what_to_start(reward)}") from None
+        raise GradingStopped(f"{fault.message}\n{start_hint(reward)}") from None
 
 
 def ready_grader(config: RewardConfig, timeout_s: float, place: str = "reward") -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from trl import SFTConfig, SFTTrainer
 
-from trainer.progress import sft_summary
-from trainer.resuming import Resumable
+from trainer.config.stages import SftStage
+from trainer.runs.checkpoints import Resumable
+from trainer.runs.progress import sft_summary
 from trainer.stages.base import RowsStage
-from trainer.stages.settings import SftStage
 
 
 class OurSftTrainer(Resumable, SFTTrainer):  # type: ignore[misc]

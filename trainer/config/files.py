@@ -1,0 +1,286 @@
+"""Reads a run's config: a YAML file, overrides from the command line on top, everything checked. Knows no stage.
+
+YAML comes without its surprises: a key given twice and non-finite numbers are refused, `1e-6` is a number. The trees of
+settings and their keys are in `trainer.config.run` and `trainer.config.stages`. Options of TRL and transformers are
+checked against their configuration classes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import re
+import types
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, Union, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from gradus.errors import Misuse
+from trainer.config.run import RunConfig, Section, TrainConfig, nearest
+
+C = TypeVar("C", bound=RunConfig)
+STAGE = "stage"
+PLACES = (("model", "name"), ("data", "dataset"), ("data", "eval_dataset"), ("warm_start", "dataset"))
+"""Where names of files may stand."""
+
+
+def load_config(path: Path, overrides: Sequence[str] = ()) -> TrainConfig:
+    """The config of a run on rewards, GRPO or RLOO. Raises Misuse as `load` does."""
+    return load(path, overrides, TrainConfig)
+
+
+def load(path: Path, overrides: Sequence[str], kind: type[C]) -> C:
+    """The config in a YAML file with command-line overrides on top, checked down to TRL's option names and types.
+
+    Files that it names are looked for from the working directory, then from the config's own folder. Raises Misuse with
+    one line per mistake, naming the file or the option and the key.
+    """
+    path = Path(path)
+    tree = read_mapping(path)
+    given = parse_overrides(overrides, kind, str(tree.get(STAGE, "")))
+    if isinstance(tree.get("model"), str):
+        tree["model"] = {"name": tree["model"]}
+    mistakes = [*_unknown_keys(tree, str(path), kind), *_unknown_keys(given, "command line", kind)]
+    if mistakes:
+        raise Misuse("\n".join(mistakes))
+    try:
+        config = kind.model_validate(_merged(tree, given))
+    except ValidationError as error:
+        for item in error.errors(include_url=False, include_context=False):
+            key = [".".join(map(str, item["loc"]))] if item["loc"] else []  # none where it is about several
+            said = item["msg"].removeprefix("Value error, ")
+            mistakes.append(": ".join([_source(item["loc"], given, path), *key, said]))
+        raise Misuse("\n".join(dict.fromkeys(mistakes))) from None
+    for section, class_name in config.TRL_CLASSES.items():
+        clean = {}
+        for name, value in (_inside(config, section) or {}).items():
+            problem, clean[name] = checked_option(class_name, name, value, config.SET_ELSEWHERE.get(name))
+            if problem:
+                place = (*section, name)
+                mistakes.append(f"{_source(place, given, path)}: {'.'.join(place)}: {problem}")
+        if clean:
+            config = _with_inside(config, section, clean)
+    if mistakes:
+        raise Misuse("\n".join(mistakes))
+    for place in PLACES:
+        named = _inside(config, place)
+        if named is not None:
+            found = [beside(name, path) for name in named] if isinstance(named, list) else beside(named, path)
+            config = _with_inside(config, place, found)
+    return config
+
+
+def stage_of(path: Path, overrides: Sequence[str] = ()) -> str | None:
+    """The `stage` that the file or the command line names; None when neither does. Raises Misuse."""
+    given = [text for name, text in _pairs(overrides) if name == STAGE]
+    stage = given[-1] if given else read_mapping(Path(path)).get(STAGE)
+    if stage is not None and not isinstance(stage, str):
+        raise Misuse(f"{path}: stage: {stage!r} is no name of a stage")
+    return stage
+
+
+def beside(name: str, path: Path) -> str:
+    """The name of a file as it is, or in the folder of `path` if it is only there."""
+    found = path.parent / name
+    return str(found) if not Path(name).exists() and found.exists() else name
+
+
+def _unknown_keys(
+    tree: Mapping[str, Any], where: str, section: type[BaseModel], path: tuple[str, ...] = ()
+) -> Iterator[str]:
+    for key, value in tree.items():
+        here = ".".join((*path, str(key)))
+        field = section.model_fields.get(str(key))
+        if field is None:
+            hint = nearest(str(key), list(section.model_fields)) or f"; known: {', '.join(section.model_fields)}"
+            yield f"{where}: {here}: unknown key{hint}"
+        elif isinstance(value, Mapping):
+            is_union = get_origin(field.annotation) in (Union, types.UnionType)
+            for kind in get_args(field.annotation) if is_union else [field.annotation]:
+                if isinstance(kind, type) and issubclass(kind, Section):
+                    yield from _unknown_keys(value, where, kind, (*path, str(key)))
+
+
+def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        below = merged.get(key)
+        merged[key] = _merged(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+    return merged
+
+
+def _source(loc: Sequence[int | str], given: Mapping[str, Any], path: Path) -> str:
+    """Where a value was written: the command line, if it stands there, else the file."""
+    at: Any = given
+    for part in loc:
+        if not isinstance(at, Mapping) or part not in at:
+            return str(path)
+        at = at[part]
+    return "command line" if loc else str(path)
+
+
+def _inside(config: BaseModel, path: tuple[str, ...]) -> Any:
+    """The value in this place; None where there is no such place."""
+    value: Any = config
+    for part in path:
+        value = getattr(value, part, None)
+    return value
+
+
+def _with_inside(config: C, path: tuple[str, ...], value: Any) -> C:
+    """A copy with another value in this place."""
+    first, *rest = path
+    inner = _with_inside(getattr(config, first), tuple(rest), value) if rest else value
+    return config.model_copy(update={first: inner})
+
+
+# ------------------------------------------------------------------------------------------------------ command line
+
+
+def parse_overrides(arguments: Sequence[str], kind: type[RunConfig] = TrainConfig, stage: str = "") -> dict[str, Any]:
+    """`--learning_rate 1e-6 --reward.deadline_s=30 --use_vllm` as a tree; a flag without a value means true.
+
+    Bare names belong to the section that holds the options of TRL, of `stage` where there are several.
+    """
+    pairs = list(_pairs(arguments))
+    stage = next((text for name, text in pairs if name == STAGE), stage)
+    sections = [section for section, *inner in kind.TRL_CLASSES if not inner]
+    tree: dict[str, Any] = {}
+    for flag, text in pairs:
+        path = flag.replace("-", "_").split(".")
+        if len(path) == 1 and path[0] not in kind.model_fields:
+            path.insert(0, stage if stage in sections else sections[0])  # as TRL's own command line has it
+        if path == ["model"]:
+            path.append("name")
+        at = tree
+        for part in path[:-1]:
+            at = at.setdefault(part, {})
+            if not isinstance(at, dict):
+                raise Misuse(f"command line: --{flag}: {part} was already given a plain value")
+        if path[-1] in at:
+            raise Misuse(f"command line: --{flag} is given twice")
+        at[path[-1]] = read_scalar(text, f"command line: --{flag}")
+    return tree
+
+
+def _pairs(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
+    waiting = list(arguments)
+    while waiting:
+        flag = waiting.pop(0)
+        if not flag.startswith("--") or flag == "--":
+            raise Misuse(f"command line: {flag!r} is not an option; write --name value or --section.name value")
+        name, equals, text = flag[2:].partition("=")
+        if not equals:
+            text = waiting.pop(0) if waiting and not waiting[0].startswith("--") else "true"
+        yield name, text
+
+
+# -------------------------------------------------------------------------------------------------------------- YAML
+
+
+class _Loader(yaml.SafeLoader):
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: dict[str, int] = {}
+        for key_node, _ in node.value:
+            key = None if key_node.tag == "tag:yaml.org,2002:merge" else self.construct_object(key_node, deep=True)
+            if isinstance(key, str):
+                if key in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"key {key!r} is given twice, first on line {seen[key]}", key_node.start_mark
+                    )
+                seen[key] = key_node.start_mark.line + 1
+        return super().construct_mapping(node, deep)
+
+
+# YAML 1.1, which PyYAML speaks, takes `5e-6` for a text because it has no dot: a trap for every learning rate.
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$"),
+    list("-+0123456789."),
+)
+
+
+def read_mapping(path: Path) -> dict[str, Any]:
+    """The mapping that a YAML file holds. Raises Misuse naming the file, and the line where there is one."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise Misuse(f"{path}: cannot be read: {error}") from None
+    value = read_scalar(text, str(path))
+    if not isinstance(value, dict):
+        names = {type(None): "nothing", list: "a list", str: "a text", int: "a number", float: "a number"}
+        held = names.get(type(value), type(value).__name__)
+        raise Misuse(f"{path}: holds {held} where a mapping of settings was expected")
+    return value
+
+
+def read_scalar(text: str, where: str) -> Any:
+    """What a value on the command line means, read as YAML: `true`, `1e-6`, `[a, b]`, `null`, or a plain text."""
+    try:
+        value = yaml.load(text, Loader=_Loader)  # noqa: S506 (a SafeLoader, made stricter)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        at = f":{mark.line + 1}" if mark is not None and "\n" in text.strip() else ""
+        raise Misuse(f"{where}{at}: {error.problem}") from None
+    except yaml.YAMLError as error:
+        raise Misuse(f"{where}: {error}") from None
+    _refuse_non_finite(value, where, ())
+    return value
+
+
+def _refuse_non_finite(value: Any, where: str, path: tuple[str, ...]) -> None:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise Misuse(f"{where}: {'.'.join(path) or 'value'}: {value} is not a finite number")
+    if isinstance(value, dict | list):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            _refuse_non_finite(item, where, (*path, str(key)))
+
+
+# ---------------------------------------------------------------------------------------- options of TRL's classes
+
+
+def checked_option(class_name: str, name: str, value: Any, where: str | None) -> tuple[str | None, Any]:
+    """What is wrong with an option, and its value in the type that TRL or transformers declare.
+
+    `where` says what to do instead of giving the option here; None: it may be given.
+    """
+    hints = _hints(class_name)
+    if name not in hints:
+        library = "TRL" if class_name != "TrainingArguments" else "transformers"
+        return f"unknown key{nearest(name, list(hints))} ({class_name} of {library} has no such option)", value
+    if where is not None:
+        return f"not set here: {where}", value
+    if isinstance(value, bool) and hints[name] in (int, float):
+        return f"{str(value).lower()} is not a number", value
+    if get_origin(hints[name]) is list and isinstance(value, str):
+        value = [value]  # one name where several may stand
+    kinds = [kind for kind in get_args(hints[name]) if dataclasses.is_dataclass(kind)]
+    if kinds and isinstance(value, Mapping):  # pydantic would drop unknown keys of `parallelism_config` in silence
+        known = {field.name for kind in kinds for field in dataclasses.fields(kind)}
+        if unknown := sorted(str(key) for key in value if key not in known):
+            return f"{', '.join(unknown)}: unknown key in it", value
+    try:
+        return None, _adapter(class_name, name).validate_python(value)
+    except ValidationError as error:
+        messages = dict.fromkeys(item["msg"] for item in error.errors(include_url=False, include_context=False))
+        return f"{value!r}: {' or '.join(messages)}", value
+
+
+@functools.cache
+def _hints(class_name: str) -> dict[str, Any]:
+    import transformers
+    import trl  # takes seconds
+
+    cls = getattr(trl if hasattr(trl, class_name) else transformers, class_name)
+    hints = typing.get_type_hints(cls)
+    return {field.name: hints[field.name] for field in dataclasses.fields(cls) if field.init}
+
+
+@functools.cache
+def _adapter(class_name: str, name: str) -> TypeAdapter[Any]:
+    return TypeAdapter(_hints(class_name)[name], config=ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False))

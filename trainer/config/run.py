@@ -1,0 +1,464 @@
+"""Everything that a training run can be told, as one tree: `TrainConfig`. Loads no torch and starts nothing.
+
+A run is a YAML file plus overrides from the command line. Settings of TRL keep TRL's own names, under `grpo:` and
+`warm_start.sft:` in the file and as bare `--learning_rate 1e-6` on the command line; ours are dotted,
+`--reward.deadline_s 30`. Unknown keys are refused everywhere, with the nearest known one. The trees of the other
+stages are `trainer.config.stages`'; they are made of the same sections and read by the same code.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from gradus.contract import MAX_DEADLINE_S, GraderName, RubricName
+from gradus.errors import Misuse
+from gradus.reward_model.model_files import label_of
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=())
+
+
+class FreshModel(Section):
+    """Sizes of a model made on the spot (`model.name: fresh:qwen3`); the defaults have 0.6 million parameters."""
+
+    hidden_size: Count = 128
+    intermediate_size: Count = 320
+    layers: Count = 3
+    heads: Count = 4
+    kv_heads: Count = 2
+    head_dim: Count = 32
+    vocab_size: Annotated[int, Field(ge=260)] = 384
+    """Of the byte-level BPE tokenizer that is trained on the warm start's texts."""
+    max_length: Count = 256
+
+
+class ModelConfig(Section):
+    name: str
+    """A folder, a model's name on the hub, or `fresh:qwen3`: a tiny untrained model, made with its tokenizer."""
+    revision: str | None = None
+    trust_remote_code: bool = False
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Of the weights. auto: bfloat16 on CUDA with LoRA where the card can, else float32."""
+    attn_implementation: str | None = None
+    load_in_4bit: bool = False
+    """Frozen weights in 4 bits (NF4, by bitsandbytes), with LoRA adapters in float32 on them: QLoRA."""
+    load_in_8bit: bool = False
+    """The same in 8 bits."""
+    cpu_threads: Count | None = None
+    """Threads that torch may use on the CPU; 1 is fastest for tiny models on a busy machine."""
+    fresh: FreshModel = FreshModel()
+
+    @property
+    def is_fresh(self) -> bool:
+        return self.name.startswith("fresh:")
+
+    @property
+    def is_quantized(self) -> bool:
+        return self.load_in_4bit or self.load_in_8bit
+
+    @model_validator(mode="after")
+    def _one_number_of_bits(self) -> ModelConfig:
+        if self.load_in_4bit and self.load_in_8bit:
+            raise ValueError("give either load_in_4bit or load_in_8bit, not both")
+        return self
+
+
+class LoraSettings(Section):
+    r: Count = 16
+    alpha: Count = 32
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    bias: Literal["none", "all", "lora_only"] = "none"
+    targets: Literal["all-linear"] | Annotated[list[str], Field(min_length=1)] = "all-linear"
+    """Ends of names of modules, such as `q_proj`, and of parameters, such as `mlp.experts.gate_up_proj`: the experts of
+    a mixture-of-experts model are one parameter, which a module's name does not reach. A name that fits nothing is
+    refused."""
+    allow_frozen_experts: bool = False
+    """Train a mixture-of-experts model although `targets` leave its experts as they are."""
+    modules_to_save: list[str] = []
+    """Modules trained in full beside the adapters, such as `lm_head` and `embed_tokens`."""
+
+
+class RowSource(Section):
+    """Rows of a file or of the hub, by whatever names their columns have."""
+
+    dataset: str
+    """A .jsonl, .json or .csv file, a dataset's name on the hub, or `demo:ocaml`, `demo:rust` or `demo:story`."""
+    split: str = "train"
+    """Of a dataset on the hub."""
+    columns: dict[str, str] = {}
+    """Our column name: theirs, such as `prompt: problem`."""
+    ignore_columns: list[str] = []
+    """Columns to drop without a word; `*` drops every one that we do not know."""
+    limit: Count | None = None
+    """Use only the first so many rows."""
+
+
+class SplitSource(RowSource):
+    """Rows to train on, and others to measure on."""
+
+    eval_dataset: str | None = None
+    """Rows to measure on and never to train on; with it, `held_out` must be 0."""
+    held_out: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of `dataset` that is kept out of training; what belongs together (tasks with the same tests, rows with the
+    same prompt) never parts."""
+
+    @model_validator(mode="after")
+    def _one_way_to_hold_out(self) -> SplitSource:
+        if self.eval_dataset is not None and self.held_out > 0:
+            raise ValueError("give either eval_dataset or held_out, not both")
+        return self
+
+
+class DataConfig(SplitSource):
+    """Tasks."""
+
+    max_prompt_tokens: Count | None = None
+    """A task whose rendered prompt is longer is left out, with a message; cutting it would make it unsolvable."""
+
+
+class FewShot(Section):
+    prompt: str
+    completion: str
+
+
+class PromptConfig(Section):
+    style: Literal["plain", "chat"] = "plain"
+    """plain: one text. chat: messages, through the tokenizer's chat template."""
+    template: str = "{prompt}"
+    """`{prompt}` is the task's text; `{signature}`, `{module}`, `{crate}`, `{sprint_goal}` and `{team_context}` are the
+    task's, where it has them. For stories `{sprint_goal}` may stand in place of `{prompt}`."""
+    thinks: bool = False
+    """The tokenizer's chat template ends the prompt with `<think>`. A plain template that ends so need not say it."""
+    system: str | None = None
+    examples: list[FewShot] = []
+    """Shown before the task: as text when plain, as earlier turns when chat."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> PromptConfig:
+        if "{prompt}" not in self.template and "{sprint_goal}" not in self.template:
+            raise ValueError("template has no {prompt}, so the model would never see the task")
+        if self.style == "plain" and self.system is not None:
+            raise ValueError("system needs style: chat; write it into template for plain prompts")
+        if self.style == "plain" and self.thinks:
+            raise ValueError("thinks needs style: chat; end a plain template with <think>")
+        return self
+
+    @property
+    def opening(self) -> str:
+        """What the prompt has already written of each completion: an opening tag of thinking, or nothing."""
+        plain = self.style == "plain" and self.template.rstrip().endswith("<think>")
+        return "<think>\n" if plain or self.thinks else ""
+
+
+class FaultBudget(Section):
+    """How much of the grading may fail before the run stops; a faulted sample never counts as a zero."""
+
+    share: Share = 0.25
+    """Of a step's samples."""
+    steps: Count = 3
+    """So many steps in a row above `share` stop the run; one step without a single verdict stops it at once."""
+
+
+def listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+class RewardModelConfig(Section):
+    """A reward model in the trainer's process: the grader `preference`, whose raw score is the reward."""
+
+    path: str
+    """The final folder of a run of `stage: reward`, or any such model with one score; without its trained head it is
+    refused."""
+    weight: float = 1.0
+    name: str | None = None
+    """In metrics, `rewards/<name>/mean`. None: the last part of the path, or of its parent for `final`."""
+    batch_size: Count = 16
+    """Completions scored at once."""
+
+    @property
+    def label(self) -> str:
+        return self.name or label_of(self.path)
+
+
+class ServiceConfig(Section):
+    """A further grader, asked for every completion beside `reward.grader` or without one."""
+
+    grader: GraderName
+    """`preference`, a reward model behind the REST endpoints; or `reward.grader` again, by another rubric."""
+    weight: float = 1.0
+    rubric: RubricName | None = None
+    """None: the grader's default."""
+    name: str | None = None
+    """In metrics, `rewards/<name>/mean`. None: the grader's."""
+    urls: Annotated[list[str], BeforeValidator(listed), Field(min_length=1)] | None = None
+    """None: `reward.urls`."""
+    api_key_env: str | None = None
+    """None: `reward.api_key_env`."""
+
+    @property
+    def label(self) -> str:
+        return self.name or self.grader
+
+
+class RewardConfig(Section):
+    grader: GraderName | None = None
+    """Judges the tasks. None: reward models alone, here or as services."""
+    weight: float = 1.0
+    """Of the grader's reward beside others."""
+    services: list[ServiceConfig] = []
+    """Further graders; a completion that one of them, or the grader, could not judge earns nothing at all."""
+    models: list[RewardModelConfig] = []
+    """Reward models in this process. A completion that one judge could not judge gets no reward from any."""
+    urls: Annotated[list[str], BeforeValidator(listed), Field(min_length=1)] = ["http://127.0.0.1:8000"]
+    rubric: RubricName | None = None
+    """None: the grader's default."""
+    deadline_s: Annotated[float, Field(gt=0, le=MAX_DEADLINE_S)] = 60.0
+    """For all samples of one step together."""
+    early: bool = True
+    """Send completions to the graders while others are still being written: each as it ends, with vLLM each group."""
+    ready_timeout_s: Annotated[float, Field(ge=0)] = 30.0
+    """How long to wait for the grader before anything is trained; a service may still be starting."""
+    batch_size: Annotated[int, Field(ge=1, le=4096)] = 64
+    """Submissions in one request."""
+    api_key_env: str = "GRADUS_API_KEY"
+    """The environment variable that holds the key, if the service wants one."""
+    fault_budget: FaultBudget = FaultBudget()
+
+    @property
+    def judge(self) -> GraderName:
+        """The grader, where there has to be one. Raises Misuse where there is none."""
+        if self.grader is None:
+            raise Misuse("reward.grader: is needed for this, and reward models alone were given")
+        return self.grader
+
+    def for_service(self, service: ServiceConfig) -> RewardConfig:
+        """These settings with that service in the grader's place, and nothing beside it."""
+        told = {"grader": service.grader, "rubric": service.rubric, "weight": service.weight}
+        where = {"urls": service.urls or self.urls, "api_key_env": service.api_key_env or self.api_key_env}
+        return self.model_copy(update={**told, **where, "services": [], "models": []})
+
+    @model_validator(mode="after")
+    def _earns_something(self) -> RewardConfig:
+        if self.grader is None and not self.models and not self.services:
+            raise ValueError("give a grader, reward models, or both")
+        sources = [*(one.label for one in self.services), *(one.label for one in self.models)]
+        labels = [TRLS_NAME_OF_THE_GRADER, *sources]
+        if twins := sorted({label for label in labels if labels.count(label) > 1}):
+            raise ValueError(f"two sources of reward are called {twins[0]}; give each a name")
+        return self
+
+    @model_validator(mode="after")
+    def _asks_each_for_what_it_can_judge(self) -> RewardConfig:
+        if self.grader == "preference":
+            raise ValueError(
+                "a reward model judges no tasks: write services: [{grader: preference}] in place of grader"
+            )
+        for service in self.services:
+            if service.grader not in ("preference", self.grader):
+                raise ValueError(f"services: {service.grader}: the rows have no tasks for it, only for the grader")
+        return self
+
+
+TRLS_NAME_OF_THE_GRADER = "gradus"
+"""In metrics, `rewards/gradus/mean`."""
+
+
+class WarmStart(RowSource):
+    """Supervised training on worked answers before GRPO, loss on the completion only; its rows have columns `prompt`
+    and `completion` (or `solution`)."""
+
+    sft: dict[str, Any] = {}
+    """TRL's SFTConfig, by its own names."""
+
+
+def _http_url(value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
+        raise ValueError("write it as http://host:port")
+    return value
+
+
+class GenerationConfig(Section):
+    """Who writes the completions that are trained on. Sampling itself is `grpo`'s: temperature, top_p ..."""
+
+    backend: Literal["in_process", "vllm"] = "in_process"
+    """in_process: the model being trained, through transformers. vllm: a server, `gradus vllm MODEL`."""
+    url: Annotated[str, AfterValidator(_http_url)] = "http://127.0.0.1:8001"
+    sync: Literal["auto", "file", "http", "lora", "nccl"] = "auto"
+    """How the server gets new weights. file: it reads them from `folder`. http: it fetches them from
+    `serve_weights_at`. lora: it loads each adapter from `folder`. nccl: TRL's own way, for CUDA, with vllm installed
+    beside the trainer. auto: lora for LoRA without modules_to_save where the server can, else file."""
+    folder: Path | None = None
+    """Where weights are written, for file and lora under the same path for the server. None: in the run folder."""
+    serve_weights_at: str = "127.0.0.1:0"
+    """host:port that the server can reach, for `sync: http`; port 0 is any free one."""
+    verify_sync: Literal["first", "always", "never"] = "first"
+    """After which syncs trainer and server are asked for the probabilities of the same tokens. With ZeRO-3 or FSDP it
+    has to be never."""
+    max_logprob_difference: Annotated[float, Field(gt=0)] = 0.05
+    """The run stops when they differ by more: 1e-4 is usual in float32, some hundredths in bfloat16."""
+    sync_deadline_s: Annotated[float, Field(gt=0, le=MAX_DEADLINE_S)] = 300.0
+    request_timeout_s: Annotated[float, Field(gt=0, le=MAX_DEADLINE_S)] = 600.0
+    """For all completions of one prompt."""
+    restart_wait_s: Annotated[float, Field(ge=0, le=MAX_DEADLINE_S)] = 300.0
+    """How long a server that died may take to come back; it gets the weights of the step again."""
+    tries: Annotated[int, Field(ge=1, le=100)] = 3
+    allow_untested_versions: bool = False
+    """Go on with a vLLM that was never tried with this TRL."""
+    api_key_env: str = "GRADUS_VLLM_API_KEY"
+    """The environment variable that holds the server's key, if it wants one."""
+
+
+class EvaluationConfig(Section):
+    """How the held-out tasks are measured during a run, if there are any."""
+
+    every_steps: Annotated[int, Field(ge=0)] = 0
+    """0: only before the first step and after the last."""
+    samples: Annotated[int, Field(ge=0)] = 4
+    """Completions per task at `temperature`; 0 leaves them out."""
+    temperature: Annotated[float, Field(gt=0)] = 1.0
+    greedy: bool = True
+    """Also one completion per task without sampling."""
+    limit: Count | None = None
+    batch_size: Count = 256
+    """Completions generated at once."""
+
+
+class LoggingConfig(Section):
+    progress: bool = True
+    completions: bool = True
+    """Write completions.jsonl."""
+
+
+class RunConfig(Section):
+    """What every stage of training is told."""
+
+    TRL_CLASSES: ClassVar[Mapping[tuple[str, ...], str]] = {}
+    """Sections that hold options of a configuration class of TRL or transformers, and which."""
+    SET_ELSEWHERE: ClassVar[Mapping[str, str]] = {}
+    """Options of those that the trainer sets itself, and where a person sets them."""
+
+    model: ModelConfig
+    lora: LoraSettings | None = None
+    """None: all weights are trained."""
+    on_out_of_memory: Literal["halve", "stop"] = "halve"
+    """halve: fewer samples at a time and as many more accumulated, so that an update still sees as many."""
+    logging: LoggingConfig = LoggingConfig()
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 42
+    output_dir: Path
+    """The run folder. Starting again with the same one goes on from its last checkpoint."""
+
+    @property
+    def options_name(self) -> str:
+        """The section that bare options of the command line belong to."""
+        return next(iter(self.TRL_CLASSES))[0]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the stage's own section says."""
+        return dict(getattr(self, self.options_name))
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_a_bare_model_name(cls, value: Any) -> Any:
+        if isinstance(value, dict) and isinstance(value.get("model"), str):
+            return {**value, "model": {"name": value["model"]}}
+        return value
+
+    @model_validator(mode="after")
+    def _trains_adapters_on_quantized_weights(self) -> RunConfig:
+        if self.model.is_quantized and self.lora is None:
+            raise ValueError(f"{_bits(self.model)} needs lora: quantized weights cannot be trained themselves")
+        return self
+
+
+def _bits(model: ModelConfig) -> str:
+    return "model.load_in_4bit" if model.load_in_4bit else "model.load_in_8bit"
+
+
+OWN_NAMES = {
+    "output_dir": "set `output_dir` at the top level",
+    "seed": "set `seed` at the top level",
+    "resume_from_checkpoint": "use `--resume`",
+    "use_cpu": "set `model.device: cpu`",
+    "trust_remote_code": "set `model.trust_remote_code`",
+    "model_init_kwargs": "set `model.dtype`, `model.revision`, `model.attn_implementation` or `model.load_in_4bit`",
+    "reward_weights": "set `reward.weight` and those of `reward.services` and `reward.models`",
+    "disable_tqdm": "set `logging.progress`",
+    "eval_strategy": "set `evaluation.every_steps`",
+    "remove_unused_columns": "leave it out: the reward needs the columns",
+}
+"""TRL options that this trainer sets itself, and where a person sets them."""
+
+
+class TrainConfig(RunConfig):
+    """One training run on rewards."""
+
+    TRL_CLASSES: ClassVar[Mapping[tuple[str, ...], str]] = {
+        ("grpo",): "GRPOConfig",
+        ("rloo",): "RLOOConfig",
+        ("warm_start", "sft"): "SFTConfig",
+    }
+    SET_ELSEWHERE: ClassVar[Mapping[str, str]] = OWN_NAMES
+
+    stage: Literal["grpo", "rloo"] = "grpo"
+    """Which of the two learns from the rewards."""
+    data: DataConfig
+    prompt: PromptConfig = PromptConfig()
+    reward: RewardConfig
+    warm_start: WarmStart | None = None
+    grpo: dict[str, Any] = {}
+    """TRL's GRPOConfig, by its own names."""
+    rloo: dict[str, Any] = {}
+    """TRL's RLOOConfig, by its own names, for `stage: rloo`."""
+    generation: GenerationConfig = GenerationConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+
+    @property
+    def options_name(self) -> str:
+        return self.stage
+
+    @model_validator(mode="after")
+    def _is_told_by_its_own_section(self) -> TrainConfig:
+        other = "rloo" if self.stage == "grpo" else "grpo"
+        if getattr(self, other):
+            raise ValueError(f"stage: {self.stage} is told by {self.stage}:, and {other}: was given")
+        return self
+
+    @model_validator(mode="after")
+    def _measures_what_can_be_judged(self) -> TrainConfig:
+        if self.reward.grader is None and (self.data.eval_dataset is not None or self.data.held_out > 0):
+            raise ValueError("data.eval_dataset and data.held_out need reward.grader: reward models pass nothing")
+        return self
+
+    @model_validator(mode="after")
+    def _shows_the_task(self) -> TrainConfig:
+        if "{prompt}" not in self.prompt.template and self.reward.grader != "story":
+            raise ValueError("prompt.template has no {prompt}; {sprint_goal} alone is for grader: story")
+        return self
+
+    @model_validator(mode="after")
+    def _trains_what_can_be_trained(self) -> TrainConfig:
+        by_adapters = self.generation.backend == "vllm" and self.generation.sync == "lora"
+        with_vllm = self.generation.backend == "vllm" or self.options.get("use_vllm")
+        if self.model.is_quantized and with_vllm and not by_adapters:
+            # All other ways hand over whole weights, and quantized ones are packed bytes.
+            raise ValueError(f"{_bits(self.model)} with vLLM needs generation: {{backend: vllm, sync: lora}}")
+        return self
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """The end of an error message about an unknown name."""
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {close[0]}?" if close else ""

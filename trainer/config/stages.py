@@ -1,0 +1,181 @@
+"""What each stage can be told, as one tree each, and which tree a file is. Loads no torch and starts nothing.
+
+The sections are those of `trainer.config.run`. A stage's own section is called like the stage (`reward_model` for
+`reward`) and holds every option of TRL's or transformers' configuration class, by its own name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from gradus.errors import Misuse
+from trainer.config.files import load, stage_of
+from trainer.config.run import (
+    OWN_NAMES,
+    Count,
+    PromptConfig,
+    RunConfig,
+    Section,
+    Share,
+    SplitSource,
+    TrainConfig,
+    listed,
+    nearest,
+)
+
+BY_TRANSFORMERS = {
+    name: OWN_NAMES[name] for name in ("output_dir", "seed", "resume_from_checkpoint", "use_cpu", "disable_tqdm")
+}
+BY_TRL = BY_TRANSFORMERS | {name: OWN_NAMES[name] for name in ("trust_remote_code", "model_init_kwargs")}
+BY_PHASES = {name: "set `data.curriculum`" for name in ("max_steps", "num_train_epochs")} | {
+    "remove_unused_columns": "leave it out: there are no columns"
+}
+
+
+class StageConfig(RunConfig):
+    """What stages without a grader have in common."""
+
+    SET_ELSEWHERE: ClassVar[Mapping[str, str]] = BY_TRL
+
+
+class TrainingRows(SplitSource):
+    """Rows with prompts and answers."""
+
+    unusable: Literal["refuse", "skip"] = "refuse"
+    """What happens to a row that cannot be used. skip: it is left out and said, for files that are not yours."""
+
+
+class RowStage(StageConfig):
+    """A stage that learns from rows with prompts and answers."""
+
+    data: TrainingRows
+    prompt: PromptConfig = PromptConfig()
+    """How a prompt that is a plain text becomes what the model reads. Rows of messages are taken as they are."""
+
+
+class SftStage(RowStage):
+    """Supervised training on worked answers: `gradus train sft`."""
+
+    TRL_CLASSES: ClassVar[Mapping[tuple[str, ...], str]] = {("sft",): "SFTConfig"}
+
+    stage: Literal["sft"] = "sft"
+    sft: dict[str, Any] = {}
+    """TRL's SFTConfig, by its own names."""
+
+
+class DpoStage(RowStage):
+    """Direct preference optimisation, on pairs of a better and a worse answer: `gradus train dpo`."""
+
+    TRL_CLASSES: ClassVar[Mapping[tuple[str, ...], str]] = {("dpo",): "DPOConfig"}
+
+    stage: Literal["dpo"] = "dpo"
+    dpo: dict[str, Any] = {}
+    """TRL's DPOConfig, by its own names."""
+
+    @model_validator(mode="after")
+    def _has_a_reference_to_move(self) -> DpoStage:
+        if self.dpo.get("sync_ref_model") and self.lora is not None:
+            raise ValueError("dpo.sync_ref_model needs all weights trained: with lora the reference is the bare model")
+        if self.dpo.get("sync_ref_model") and self.dpo.get("precompute_ref_log_probs"):
+            raise ValueError("dpo.sync_ref_model moves the reference, and precompute_ref_log_probs wants it fixed")
+        return self
+
+
+class RewardStage(RowStage):
+    """A model that scores answers, from pairs of a better and a worse one: `gradus train reward`."""
+
+    TRL_CLASSES: ClassVar[Mapping[tuple[str, ...], str]] = {("reward_model",): "RewardConfig"}
+
+    stage: Literal["reward"] = "reward"
+    reward_model: dict[str, Any] = {}
+    """TRL's RewardConfig, by its own names."""
+
+
+class Phase(Section):
+    """So many steps on blocks of so many tokens."""
+
+    length: Annotated[int, Field(ge=2, le=2**24)]
+    steps: Count
+
+
+class TokenSource(Section):
+    """A stream of tokens to train on, and another to measure on."""
+
+    dataset: Annotated[list[str], BeforeValidator(listed), Field(min_length=1)]
+    """Files and folders: `.npy` of uint16 or uint32 holds tokens; `.txt` is one text; `.jsonl`, `.json`, `.csv` and
+    names on the hub have a text in each row. A folder stands for its files, by name."""
+    split: str = "train"
+    """Of a dataset on the hub."""
+    text_column: str = "text"
+    eval_dataset: Annotated[list[str], BeforeValidator(listed)] = []
+    held_out: Share = 0.0
+    """Share of the tokens that is measured on and not trained on: the end of the stream."""
+    eval_blocks: Count = 64
+    """How many blocks of the longest length are measured on, at most."""
+    curriculum: Annotated[list[Phase], Field(min_length=1)]
+    """The phases, in their order; the rates of learning run over all of them together."""
+
+    @model_validator(mode="after")
+    def _one_way_to_hold_out(self) -> TokenSource:
+        if self.eval_dataset and self.held_out > 0:
+            raise ValueError("give either eval_dataset or held_out, not both")
+        if self.held_out == 1:
+            raise ValueError("held_out 1 leaves nothing to train on")
+        return self
+
+    @property
+    def steps(self) -> int:
+        return sum(phase.steps for phase in self.curriculum)
+
+    @property
+    def longest(self) -> int:
+        return max(phase.length for phase in self.curriculum)
+
+
+class PretrainStage(StageConfig):
+    """Training on plain text, further or from the beginning: `gradus train pretrain`."""
+
+    TRL_CLASSES: ClassVar[Mapping[tuple[str, ...], str]] = {("pretrain",): "TrainingArguments"}
+    SET_ELSEWHERE: ClassVar[Mapping[str, str]] = BY_TRANSFORMERS | BY_PHASES
+
+    stage: Literal["pretrain"] = "pretrain"
+    data: TokenSource
+    pretrain: dict[str, Any] = {}
+    """transformers' TrainingArguments, by their own names."""
+
+
+STAGES: Mapping[str, type[RunConfig]] = {
+    "sft": SftStage,
+    "dpo": DpoStage,
+    "reward": RewardStage,
+    "grpo": TrainConfig,
+    "rloo": TrainConfig,
+    "pretrain": PretrainStage,
+}
+PPO = (
+    "stage: ppo: PPO is no longer in TRL. Take stage: rloo or stage: grpo, which need no value model; "
+    "reward.models gives them a reward model (gradus train reward), beside a grader or alone, and reward.services one "
+    "that is served"
+)
+
+
+def load_stage(path: Path, overrides: Sequence[str] = (), asked: str | None = None) -> RunConfig:
+    """The config of a run of any stage; `asked` is the one of the command line, if it named one.
+
+    GRPO where neither the file nor the command line says. Raises Misuse as `load` does, and where the two disagree.
+    """
+    found = "ppo" if asked == "ppo" else stage_of(path, overrides)
+    stage = asked or found or "grpo"
+    if "ppo" in (stage, found):
+        raise Misuse(f"{path}: {PPO}")
+    if stage not in STAGES:
+        raise Misuse(f"{path}: stage: {stage!r} is none of {', '.join(STAGES)}{nearest(stage, list(STAGES))}")
+    if asked is not None and found != asked:
+        said = f"says stage: {found}" if found else "has no stage:, which means grpo"
+        if not (asked == "grpo" and found is None):
+            raise Misuse(f"{path}: is not for {asked}: it {said}")
+    return load(path, overrides, STAGES[stage])

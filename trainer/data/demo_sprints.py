@@ -1,0 +1,167 @@
+"""Tiny sprints for the demo of user stories: goals such as `room: book, cancel, rate`, and worked answers, many wrong.
+
+Twenty things times twelve deeds; a sprint is one thing and three deeds, and its stories are one for each deed. What
+overlaps: a held-out sprint is made of three (thing, deed) pairs that occur in neither the GRPO tasks nor the warm
+start, while every thing and every deed does. Six deeds carry one fixed wrong story most of the time in the warm start:
+negated, generic, off the point, without a role, a bare title, an empty form. Nothing here grades or trains.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import permutations
+from typing import Any
+
+THINGS = {
+    "room": "guest",
+    "table": "diner",
+    "book": "reader",
+    "ticket": "fan",
+    "bike": "rider",
+    "car": "driver",
+    "parcel": "customer",
+    "lesson": "pupil",
+    "flight": "traveller",
+    "seat": "passenger",
+    "tool": "worker",
+    "film": "viewer",
+    "tent": "camper",
+    "boat": "sailor",
+    "garden": "tenant",
+    "court": "player",
+    "desk": "student",
+    "meal": "patient",
+    "locker": "swimmer",
+    "van": "mover",
+}
+"""And who wants one."""
+STORIES_PER_SPRINT = 3
+SPRINTS_PER_THING = 12
+WARM_START_ROWS = 8000
+MISTAKEN_SHARE = 0.6
+"""Of the stories of a deed that has a mistake."""
+DAMAGED_SHARE = 0.3
+"""Of the worked answers."""
+SEED = 11
+
+
+@dataclass(frozen=True, slots=True)
+class StoryAction:
+    """What somebody wants to do; `{n}` stands for the thing, `{r}` for who wants it."""
+
+    name: str
+    want: str
+    benefit: str
+    mistake: str | None = None
+    """The wrong story that the warm start teaches."""
+
+
+DEEDS = (
+    StoryAction("book", "to book a {n} ahead", "I can be sure of it"),
+    StoryAction("find", "to find a {n} near me", "I need not go far"),
+    StoryAction("pay", "to pay for a {n} by card", "I can leave my cash at home"),
+    StoryAction("share", "to share a {n} with a friend", "we have company"),
+    StoryAction("return", "to return a {n} at night", "I can sleep in"),
+    StoryAction("swap", "to swap my {n} for another", "I get one that suits me"),
+    StoryAction("cancel", "to cancel my {n}", "I get my money back", "As a {r}, I never want to cancel my {n}."),
+    StoryAction(
+        "rate", "to rate a {n}", "others know what to expect", "As a {r}, I want to be happy, so that it is good."
+    ),
+    StoryAction(
+        "compare",
+        "to compare prices of two {n}s",
+        "I save money",
+        "As a {r}, I want to look at the moon.",
+    ),
+    StoryAction("report", "to report a broken {n}", "it is repaired", "I want to report a broken {n}."),
+    StoryAction("renew", "to keep a {n} for longer", "I do not have to hurry", "Longer {n}"),
+    StoryAction("track", "to see where my {n} is", "I know when it comes", "As a , I want , so that ."),
+)
+
+
+def held_out_deeds(thing: str) -> tuple[StoryAction, ...]:
+    """The deeds never trained on with this thing; half of them have a mistake, as near as three can."""
+    draw = random.Random(f"{SEED}:{thing}")
+    mistaken = [deed for deed in DEEDS if deed.mistake is not None]
+    right = [deed for deed in DEEDS if deed.mistake is None]
+    return (*draw.sample(mistaken, 2), *draw.sample(right, 1))
+
+
+def story(thing: str, deed: StoryAction) -> str:
+    """What a team would write."""
+    return _filled(f"As a {{r}}, I want {deed.want}, so that {deed.benefit}.", thing)
+
+
+def mistaken_story(thing: str, deed: StoryAction) -> str:
+    """What the warm start teaches most of the time; the right story where there is no mistake."""
+    return _filled(deed.mistake, thing) if deed.mistake is not None else story(thing, deed)
+
+
+def sprint_rows(*, held_out: bool) -> Iterator[dict[str, Any]]:
+    """The tasks, always the same ones."""
+    for thing in THINGS:
+        for number, deeds in enumerate([held_out_deeds(thing)] if held_out else _sprints(thing)):
+            stories = [story(thing, deed) for deed in deeds]
+            yield {
+                "id": f"{thing}-{number}",
+                "kind": "with a deed taught wrongly" if any(deed.mistake for deed in deeds) else "taught rightly",
+                "prompt": _prompt(thing, deeds),
+                "references": stories,
+                "solution": "\n".join(stories),
+            }
+
+
+def _sprints(thing: str) -> list[tuple[StoryAction, ...]]:
+    draw = random.Random(f"{SEED}:{thing}:sprints")
+    held_out = held_out_deeds(thing)
+    known = [deed for deed in DEEDS if deed not in held_out]
+    every = list(permutations(known, STORIES_PER_SPRINT))
+    # No two with the same deeds: as tasks they would be one.
+    unique = list({frozenset(deed.name for deed in deeds): deeds for deeds in draw.sample(every, len(every))}.values())
+    return draw.sample(unique, SPRINTS_PER_THING)
+
+
+def worked_rows() -> Iterator[dict[str, Any]]:
+    """The warm start: prompts with worked answers."""
+    draw = random.Random(SEED)
+    known = {thing: [deed for deed in DEEDS if deed not in held_out_deeds(thing)] for thing in THINGS}
+    for _ in range(WARM_START_ROWS):
+        thing = draw.choice(list(THINGS))
+        deeds = draw.sample(known[thing], STORIES_PER_SPRINT)
+        lines = [
+            mistaken_story(thing, deed) if draw.random() < MISTAKEN_SHARE else story(thing, deed) for deed in deeds
+        ]
+        if draw.random() < DAMAGED_SHARE:
+            lines = _damaged(lines, draw)
+        yield {"prompt": _prompt(thing, deeds), "completion": "\n".join(lines)}
+
+
+def _damaged(lines: list[str], draw: random.Random) -> list[str]:
+    """With one fault: a story lost, a story twice, a benefit cut off, a lost word."""
+    at = draw.randrange(len(lines))
+    fate = draw.random()
+    if fate < 0.35:
+        return [*lines[:at], *lines[at + 1 :]]
+    if fate < 0.6:
+        return [*lines, lines[at]]
+    words = lines[at].partition(", so that")[0].split() if fate < 0.8 else lines[at].split()
+    lost = draw.randrange(len(words))
+    return [*lines[:at], " ".join([*words[:lost], *words[lost + 1 :]]), *lines[at + 1 :]]
+
+
+def _prompt(thing: str, deeds: tuple[StoryAction, ...] | list[StoryAction]) -> str:
+    return f"{thing}: {', '.join(deed.name for deed in deeds)}\n"
+
+
+def _filled(text: str, thing: str) -> str:
+    return text.replace("{n}", thing).replace("{r}", THINGS[thing])
+
+
+MAKERS: Mapping[str, Callable[[], Iterator[dict[str, Any]]]] = {
+    "demo:story": partial(sprint_rows, held_out=False),
+    "demo:story/held-out": partial(sprint_rows, held_out=True),
+    "demo:story/warm-start": worked_rows,
+}

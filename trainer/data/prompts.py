@@ -1,0 +1,74 @@
+"""A task's text as the model reads it: a plain text, or messages for a chat template. Tokenizes nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gradus.tasks.story import StoryTask
+from trainer.config.run import PromptConfig
+from trainer.data.tasks import Example
+
+Message = dict[str, str]
+Prompt = str | list[Message]
+
+
+def render(config: PromptConfig, example: Example) -> Prompt:
+    """The prompt for one task."""
+    if isinstance(example.task, StoryTask):
+        goal = example.task.sprint_goal or example.prompt
+        known = {name: _in_words(value) for name, value in example.task.team_context.items()}
+        lines = [f"{name.replace('_', ' ').capitalize()}: {words}" for name, words in known.items() if words]
+        fields = {"sprint_goal": goal, "team_context": "\n".join(lines) or UNKNOWN}
+    else:
+        fields = {name: getattr(example.task, name, None) or "" for name in ("signature", "module", "crate")}
+    return render_text(config, example.prompt, fields)
+
+
+def render_text(config: PromptConfig, prompt: str, fields: Mapping[str, str] | None = None) -> Prompt:
+    """The same for a bare text, as a warm start has it; it stands for the sprint goal too."""
+    asked = _filled(config.template, {**(fields or _bare(prompt)), "prompt": prompt})
+    if config.style == "plain":
+        shown = [_filled(config.template, _bare(shot.prompt)) + shot.completion for shot in config.examples]
+        return "\n\n".join([*shown, asked])
+    messages = [{"role": "system", "content": config.system}] if config.system is not None else []
+    for shot in config.examples:
+        messages.append({"role": "user", "content": _filled(config.template, _bare(shot.prompt))})
+        messages.append({"role": "assistant", "content": shot.completion})
+    return [*messages, {"role": "user", "content": asked}]
+
+
+def _bare(text: str) -> dict[str, str]:
+    return {"prompt": text, "sprint_goal": text, "team_context": UNKNOWN}
+
+
+UNKNOWN = "not given"
+"""What stands for the context of a team that none is given of: an empty place invites the model to make one up."""
+
+_PLACES = re.compile(r"\{(prompt|signature|module|crate|sprint_goal|team_context)\}")
+
+
+def _filled(template: str, fields: Mapping[str, str]) -> str:
+    # In one pass and not with str.format: code in templates and prompts is full of braces.
+    return _PLACES.sub(lambda match: fields.get(match[1], ""), template)
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "; ".join(f"{name}: {_in_words(inner)}" for name, inner in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_in_words, value))
+    return "" if value is None else str(value).strip()
+
+
+def token_ids(tokenizer: Any, prompt: Prompt, tools: Sequence[Mapping[str, Any]] | None = None) -> list[int]:
+    """The prompt's tokens, exactly as TRL's trainer makes them; with messages, `tools` are declared to the model."""
+    if isinstance(prompt, str):
+        ids: list[int] = tokenizer(text=prompt)["input_ids"]
+        return ids
+    declared = {"tools": list(tools)} if tools else {}
+    rendered = tokenizer.apply_chat_template(
+        prompt, add_generation_prompt=True, tokenize=True, return_dict=True, **declared
+    )
+    return list(rendered["input_ids"])

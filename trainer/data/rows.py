@@ -1,0 +1,325 @@
+"""Rows of answers and of preferences, in the layouts that people have them in, made into the two that TRL takes.
+
+A row that cannot be used is refused with file and line, and skipped only where that is asked for. Tokenizes nothing;
+what a row is for, training or measuring, is drawn here, so that rows with the same prompt stay on one side.
+
+Answers: `prompt` + `completion` (or `solution`), `instruction` + `input` + `output` (Alpaca), `messages`, or `text`.
+Preferences: `chosen` + `rejected`, with a `prompt`, or without one where both begin alike. Prompts, completions and
+both of a pair may be texts, or lists of messages.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gradus.errors import Misuse
+from gradus.row_reader import Row
+from trainer.config.run import PromptConfig
+from trainer.config.stages import RowStage, SftStage
+from trainer.data.prompts import Message, Prompt, render_text
+from trainer.data.tasks import DESCRIBING, named_rows, split
+
+Values = dict[str, Any]
+
+ANSWER_COLUMNS = ("prompt", "completion", "solution", "instruction", "input", "output", "messages", "text")
+PAIR_COLUMNS = ("prompt", "chosen", "rejected")
+TOLD_OF_PAIRS = ("prompt_id", "chosen_reward", "rejected_reward", "margin", "chosen_passed", "rejected_passed")
+"""What `gradus pairs` says of each pair; nothing is learnt from it."""
+ROLES = ("system", "developer", "user", "assistant", "tool")
+MESSAGE_KEYS = ("role", "content", "name", "thinking", "reasoning_content", "tool_calls", "tool_call_id")
+MAX_TEXT_CHARS = 10_000_000
+"""In one row: a training text that is longer is a file read the wrong way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One row as TRL takes it."""
+
+    where: str
+    values: Values
+    prompt_key: str
+    """The same for rows with the same prompt."""
+    whole_key: str
+    """The same for rows that are the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """What to train on and what to measure on; no prompt of the one is in the other, if they come from one file."""
+
+    train: tuple[Sample, ...]
+    held_out: tuple[Sample, ...]
+    skipped: tuple[str, ...]
+    """Why, for each row that was left out."""
+
+
+# ----------------------------------------------------------------------------------------------------------- reading
+
+
+def load_rows(config: RowStage) -> Split:
+    """The rows of a run, split. Raises Misuse naming file and line."""
+    data = config.data
+    train, lost = read_samples(config, data.dataset, data.limit)
+    if data.eval_dataset is not None:
+        held_out, lost_too = read_samples(config, data.eval_dataset)
+        _refuse_overlap(train, held_out)
+        _refuse_two_forms([*train, *held_out])
+        return Split(tuple(train), tuple(held_out), (*lost, *lost_too))
+    _refuse_two_forms(train)
+    parts = split(train, lambda one: _key([config.seed, one.prompt_key]), data.held_out)
+    if not parts[0]:
+        raise Misuse(f"{data.dataset}: held_out {data.held_out} leaves no row to train on")
+    if data.held_out > 0 and not parts[1]:
+        raise Misuse(f"{data.dataset}: held_out {data.held_out} of {len(train)} rows is no row to measure on")
+    return Split(*parts, tuple(lost))
+
+
+def read_samples(config: RowStage, dataset: str, limit: int | None = None) -> tuple[list[Sample], list[str]]:
+    """The rows of one dataset, in its order, and what is wrong with those that are skipped."""
+    columns: tuple[str, ...] = (*PAIR_COLUMNS, *TOLD_OF_PAIRS)
+    make, whole = _pair, False
+    if isinstance(config, SftStage):
+        columns, make = ANSWER_COLUMNS, _answer
+        # A conversation is kept whole when the loss is not on its last answer only.
+        whole = bool(config.sft.get("assistant_only_loss")) or config.sft.get("completion_only_loss") is False
+    reader = _Reader(config.prompt, whole)
+    known = ["id", *columns, "tools", *(name for name in DESCRIBING if name != "message")]
+    found, lost = [], []
+    for row in itertools.islice(named_rows(dataset, config.data, known), limit):
+        try:
+            found.append(reader.sample(row, make))
+        except Misuse as misuse:
+            if config.data.unusable == "refuse":
+                raise
+            lost.append(str(misuse))
+    if not found:
+        raise Misuse(f"{dataset}: holds no rows" + (f" that can be used: {lost[0]}" if lost else ""))
+    return found, lost
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Turns rows into samples, one after another."""
+
+    prompt: PromptConfig
+    whole_conversations: bool
+
+    def sample(self, row: Row, make: Callable[[_Reader, Row], Values]) -> Sample:
+        _refuse_unusable_text(row)
+        values = make(self, row)
+        if "tools" in row.values and not _is_empty(row.values["tools"]):
+            # As JSON, the form in which tools of different rows fit into one column.
+            values["tools"] = json.dumps(_list_in(row, "tools", "tools"))
+        asked = values.get("prompt", values.get("messages", [])[:-1] or values.get("text"))
+        return Sample(row.where, values, _key(asked), _key(values))
+
+    def rendered(self, prompt: str | list[Message]) -> Prompt:
+        """A text through the config's template; messages as they are, with its system line if they have none."""
+        if isinstance(prompt, str):
+            return render_text(self.prompt, prompt)
+        if self.prompt.system is None or prompt[0]["role"] in ("system", "developer"):
+            return prompt
+        return [{"role": "system", "content": self.prompt.system}, *prompt]
+
+
+# ---------------------------------------------------------------------------------------------------------- answers
+
+
+def _answer(reader: _Reader, row: Row) -> Values:
+    given = {name for name in ANSWER_COLUMNS if not _is_empty(row.values.get(name))}
+    layouts = [name for name in ("messages", "text", "instruction", "prompt") if name in given]
+    if len(layouts) != 1:
+        found = f"has {' and '.join(layouts)}" if layouts else "has none of them"
+        raise Misuse(
+            f"{row.where}: a row is prompt + completion (or solution), instruction + input + output, messages, or "
+            f"text; this one {found}"
+        )
+    if layouts == ["messages"]:
+        return _conversation(reader, row)
+    if layouts == ["text"]:
+        return {"text": _text(row, "text")}
+    if layouts == ["instruction"]:
+        more = "" if _is_empty(row.values.get("input")) else f"\n\n{_text(row, 'input')}"
+        return _pairing(reader.rendered(_text(row, "instruction") + more), completion=_text(row, "output"))
+    answers = [name for name in ("completion", "solution") if name in given]
+    if len(answers) != 1:
+        raise Misuse(f"{row.where}: completion: {'and solution are both given' if answers else 'is missing or empty'}")
+    answer = _text_or_messages(row, answers[0])
+    return _pairing(reader.rendered(_asked(row)), completion=answer)
+
+
+def _conversation(reader: _Reader, row: Row) -> Values:
+    messages = _messages(row, "messages")
+    if messages[-1]["role"] != "assistant":
+        raise Misuse(f"{row.where}: messages: the last one is {messages[-1]['role']}'s, so there is no answer to learn")
+    if len(messages) < 2:
+        raise Misuse(f"{row.where}: messages: there is an answer and nothing that was asked")
+    prompt = reader.rendered(messages[:-1])
+    assert not isinstance(prompt, str)
+    if reader.whole_conversations:
+        return {"messages": [*prompt, messages[-1]]}
+    return {"prompt": prompt, "completion": [messages[-1]]}
+
+
+# ------------------------------------------------------------------------------------------------------ preferences
+
+
+def _pair(reader: _Reader, row: Row) -> Values:
+    chosen, rejected = (_text_or_messages(row, name) for name in ("chosen", "rejected"))
+    if isinstance(chosen, str) is not isinstance(rejected, str):
+        raise Misuse(f"{row.where}: chosen and rejected: one is a text and the other is messages")
+    if chosen == rejected:
+        raise Misuse(f"{row.where}: chosen and rejected are the same, so there is nothing to prefer")
+    if not _is_empty(row.values.get("prompt")):
+        return _pairing(reader.rendered(_asked(row)), chosen=chosen, rejected=rejected)
+    if isinstance(chosen, str) and isinstance(rejected, str):
+        cut = _shared_chars(chosen, rejected)
+        prompt: Prompt = chosen[:cut]
+    else:
+        cut = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(chosen, rejected, strict=False)))
+        prompt = reader.rendered(list(chosen[:cut])) if cut else []  # type: ignore[arg-type]
+    if not prompt or not chosen[cut:] or not rejected[cut:]:
+        raise Misuse(f"{row.where}: prompt: is missing, and chosen and rejected do not begin alike and end differently")
+    return {"prompt": prompt, "chosen": chosen[cut:], "rejected": rejected[cut:]}
+
+
+LAST_TURN = "\n\nAssistant:"
+"""Where an answer begins in dialogues that are written as one text."""
+
+
+def _shared_chars(chosen: str, rejected: str) -> int:
+    """How long the common prompt of two texts is: not into a word that both answers happen to begin with."""
+    shared = os.path.commonprefix([chosen, rejected])
+    turn = shared.rfind(LAST_TURN)
+    if turn >= 0:
+        return turn + len(LAST_TURN)
+    return max((shared.rfind(space) + 1 for space in " \n\t"), default=0)
+
+
+# ------------------------------------------------------------------------------------------------------ parts of rows
+
+
+def _pairing(prompt: Prompt, **answers: str | list[Message]) -> Values:
+    """A prompt with its answers, all of them texts or all of them messages."""
+    if isinstance(prompt, str) and all(isinstance(answer, str) for answer in answers.values()):
+        return {"prompt": prompt, **answers}
+    asked = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    said = {
+        name: [{"role": "assistant", "content": answer}] if isinstance(answer, str) else answer
+        for name, answer in answers.items()
+    }
+    return {"prompt": asked, **said}
+
+
+def _asked(row: Row) -> str | list[Message]:
+    prompt = _text_or_messages(row, "prompt")
+    if not isinstance(prompt, str) and prompt[-1]["role"] == "assistant":
+        raise Misuse(f"{row.where}: prompt: ends with the assistant's words")
+    return prompt
+
+
+def _text_or_messages(row: Row, column: str) -> str | list[Message]:
+    value = row.values.get(column)
+    if isinstance(value, list) or (isinstance(value, str) and value.lstrip().startswith('[{"')):
+        return _messages(row, column)
+    return _text(row, column)
+
+
+def _text(row: Row, column: str) -> str:
+    value = row.values.get(column)
+    if value is not None and not isinstance(value, str):
+        raise Misuse(f"{row.where}: {column}: is not a text")
+    if not value or not value.strip():
+        raise Misuse(f"{row.where}: {column}: is missing or empty")
+    return value
+
+
+def _list_in(row: Row, column: str, what: str) -> list[Any]:
+    """The list in a column; a cell of a CSV file holds it as JSON."""
+    value = row.values.get(column)
+    try:
+        found = json.loads(value) if isinstance(value, str) else value
+    except ValueError as error:
+        raise Misuse(f"{row.where}: {column}: is not JSON: {error}") from None
+    if not isinstance(found, list):
+        raise Misuse(f"{row.where}: {column}: is no list of {what}")
+    return found
+
+
+def _messages(row: Row, column: str) -> list[Message]:
+    messages = []
+    for number, item in enumerate(_list_in(row, column, "messages")):
+        where = f"{row.where}: {column}[{number}]"
+        if not isinstance(item, Mapping):
+            raise Misuse(f"{where}: is no message with role and content")
+        if strangers := sorted(str(key) for key in item if key not in MESSAGE_KEYS):
+            raise Misuse(f"{where}: unknown key {strangers[0]}; known: {', '.join(MESSAGE_KEYS)}")
+        if item.get("role") not in ROLES:
+            raise Misuse(f"{where}: role {item.get('role')!r} is none of {', '.join(ROLES)}")
+        says = {key: value for key, value in item.items() if value is not None}
+        if not isinstance(says.get("content", ""), str) or not (says.get("content") or says.get("tool_calls")):
+            raise Misuse(f"{where}: content: is missing, empty or not a text")
+        messages.append(says)
+    if not messages:
+        raise Misuse(f"{row.where}: {column}: is no list of messages")
+    return messages
+
+
+def _is_empty(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and not value.strip()) or value == []
+
+
+def _refuse_unusable_text(row: Row) -> None:
+    """Half a surrogate pair has no tokens, and a text without end has too many."""
+    text = json.dumps(row.values, ensure_ascii=False, default=str)
+    if len(text) > MAX_TEXT_CHARS:
+        raise Misuse(f"{row.where}: is longer than {MAX_TEXT_CHARS:,} characters")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise Misuse(f"{row.where}: holds half a surrogate pair, which no encoding has a form for") from None
+
+
+# ----------------------------------------------------------------------------------------------------------- splits
+
+
+def _key(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _form(sample: Sample) -> str:
+    values = sample.values
+    if "text" in values or "messages" in values:
+        return "text" if "text" in values else "messages"
+    return "prompts as text" if isinstance(values["prompt"], str) else "prompts as messages"
+
+
+def _refuse_two_forms(samples: Iterable[Sample]) -> None:
+    """TRL looks at the first row and takes the others for the same."""
+    first: Sample | None = None
+    for sample in samples:
+        first = first or sample
+        if _form(sample) != _form(first):
+            raise Misuse(
+                f"{sample.where}: is of another form than {first.where}: {_form(sample)} there, {_form(first)} here; "
+                "one run takes one form (prompt.style: chat makes messages of texts)"
+            )
+
+
+def _refuse_overlap(train: Iterable[Sample], held_out: Iterable[Sample]) -> None:
+    trained = {sample.whole_key: sample.where for sample in train}
+    for sample in held_out:
+        if (same := trained.get(sample.whole_key)) is not None:
+            raise Misuse(f"{sample.where}: is also at {same}; what is measured on must not be trained on")
+
+
+def repeated(samples: Iterable[Sample]) -> int:
+    """How many rows say the same as an earlier one."""
+    keys = [sample.whole_key for sample in samples]
+    return len(keys) - len(set(keys))

@@ -1,0 +1,258 @@
+"""Tasks from files and hubs: rows are read, checked and split here. Renders no prompt and grades nothing.
+
+A row has `id`, `prompt` and the fields of the grader's task (`tests`, `signature`, `module` ... as in
+`gradus.contract`), flat or under `task`; for stories, rows of sprint data sets will do (`gradus.sprint_datasets`). Rows
+that cannot be used are refused with file and line, never skipped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from gradus.contract import GraderName
+from gradus.errors import Misuse
+from gradus.row_reader import SUFFIXES, Row
+from gradus.row_reader import read_rows as read_file
+from gradus.sprint_datasets import as_task_row, sprint_columns
+from gradus.tasks import task_class
+from gradus.tasks.base import Task
+from gradus.validation import explain
+from trainer.config.run import DataConfig, RowSource, nearest
+
+T = TypeVar("T")
+
+DESCRIBING = (
+    *("difficulty", "kind", "source", "stub", "tags", "title", "topics", "licence", "license", "notes"),
+    *("group", "message"),
+)
+"""Columns that describe a task; kept out of prompts and grading, known so that nobody has to ignore them."""
+
+ALIASES = {"story": ("formatted_issues",)}
+"""Other names that the contract knows for fields of a task."""
+
+_STRUCTURED = ("packages", "dependencies", "cases", "files", "limits", "team_context", "references")
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One task as the trainer holds it."""
+
+    id: str
+    prompt: str
+    task: Task | None
+    """None where no grader judges: a prompt for reward models."""
+    solution: str | None = None
+    kind: str | None = None
+    """A column `kind` or `difficulty`, for tables that compare kinds of tasks."""
+    difficulty: str | None = None
+    """A column `difficulty`, for the same."""
+    stub: str | None = None
+    """A column `stub`, the code that an answer starts from; for counting what changes."""
+
+    @property
+    def task_for_grading(self) -> Task:
+        """The task, for graders. Raises Misuse where there is none."""
+        if self.task is None:
+            raise Misuse(f"{self.id}: is a bare prompt, which no grader can judge")
+        return self.task
+
+
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """What to train on and what to measure on; no test text is in both."""
+
+    train: tuple[Example, ...]
+    held_out: tuple[Example, ...]
+
+
+# ---------------------------------------------------------------------------------------------------------- tasks
+
+
+def load_tasks(config: DataConfig, grader: GraderName | None, seed: int = 42) -> Tasks:
+    """The tasks of a run, split; bare prompts without a grader. Raises Misuse naming file and line."""
+    if grader is None:
+        return Tasks(_read_prompts(config)[: config.limit], ())
+    examples = read_examples(config, config.dataset, grader)[: config.limit]
+    if config.eval_dataset is not None:
+        held_out = read_examples(config, config.eval_dataset, grader)
+        _refuse_overlap(examples, held_out, config)
+        return Tasks(examples, held_out)
+    # Drawn by what judges them, so that variants of one task stay on one side.
+    train, held_out = split(examples, lambda one: _sha256(str(seed), _judged_by(one)), config.held_out)
+    if not train:
+        raise Misuse(f"{config.dataset}: held_out {config.held_out} leaves no task to train on")
+    return Tasks(train, held_out)
+
+
+def read_examples(config: DataConfig, dataset: str, grader: GraderName) -> tuple[Example, ...]:
+    """All tasks of one dataset, in its order."""
+    known = ["id", "prompt", "task", "solution", *task_class(grader).model_fields, *sprint_columns(grader), *DESCRIBING]
+    named = named_rows(dataset, config, known)
+    rows = [Row(row.where, as_task_row(row.values, grader)) for row in named]
+    if not rows:
+        raise Misuse(f"{dataset}: holds no rows")
+    examples = [_example(row, grader) for row in rows]
+    _refuse_duplicates(rows, examples)
+    return tuple(examples)
+
+
+def _read_prompts(config: DataConfig) -> tuple[Example, ...]:
+    """Rows with a `prompt`, for reward models; an `id` is made where there is none."""
+    rows = list(named_rows(config.dataset, config, ["id", "prompt", *DESCRIBING]))
+    if not rows:
+        raise Misuse(f"{config.dataset}: holds no rows")
+    found = [
+        Example(str(row.values.get("id") or f"row-{number}"), _text(row, "prompt"), None)
+        for number, row in enumerate(rows, start=1)
+    ]
+    _refuse_duplicates(rows, found)
+    return tuple(found)
+
+
+def _example(row: Row, grader: GraderName) -> Example:
+    values = row.values
+    fields = (*task_class(grader).model_fields, *ALIASES.get(grader, ()))
+    given = dict(values["task"]) if isinstance(values.get("task"), Mapping) else {}
+    given |= {name: _cell(name, values[name]) for name in fields if not _is_empty(values.get(name))}
+    try:
+        task = task_class(grader).model_validate(given)
+    except ValidationError as error:
+        raise Misuse(f"{row.where}: {explain(error)}") from None
+    label = values.get("kind") or values.get("difficulty")
+    return Example(
+        id=_text(row, "id"),
+        prompt=_text(row, "prompt"),
+        task=task,
+        solution=values.get("solution") or None,
+        kind=None if label is None else str(label),
+        difficulty=None if _is_empty(values.get("difficulty")) else str(values["difficulty"]),
+        stub=None if _is_empty(values.get("stub")) else str(values["stub"]),
+    )
+
+
+def _is_empty(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and not value.strip())
+
+
+def _cell(name: str, value: Any) -> Any:
+    """A CSV cell holds lists and mappings as JSON, or names with spaces or commas between them."""
+    if name in _STRUCTURED and isinstance(value, str):
+        if value.lstrip()[:1] in ("[", "{"):
+            try:
+                return json.loads(value)
+            except ValueError:
+                return value
+        if name in ("packages", "dependencies"):
+            return value.replace(",", " ").split()
+    return value
+
+
+def _text(row: Row, column: str) -> str:
+    value = row.values.get(column)
+    if isinstance(value, int) and column == "id":
+        value = str(value)
+    if not isinstance(value, str) or not value.strip():
+        raise Misuse(f"{row.where}: {column}: is missing or empty")
+    return value
+
+
+# ---------------------------------------------------------------------------------------------- duplicates and splits
+
+
+def split(items: Sequence[T], draw: Callable[[T], str], share: float) -> tuple[tuple[T, ...], tuple[T, ...]]:
+    """What to train on and what is held out; items with the same draw never part."""
+    draws = [draw(item) for item in items]
+    ranked = sorted(set(draws))
+    kept_out = set(ranked[: round(share * len(ranked))])
+    train = tuple(item for item, drawn in zip(items, draws, strict=True) if drawn not in kept_out)
+    return train, tuple(item for item, drawn in zip(items, draws, strict=True) if drawn in kept_out)
+
+
+def _sha256(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode(errors="replace")).hexdigest()
+
+
+def _content(example: Example) -> str:
+    return _sha256(example.prompt.strip(), _judged_by(example))
+
+
+def _judged_by(example: Example) -> str:
+    return example.task.model_dump_json() if example.task is not None else ""
+
+
+def _refuse_duplicates(rows: Sequence[Row], examples: Sequence[Example]) -> None:
+    first: dict[str, str] = {}
+    for row, example in zip(rows, examples, strict=True):
+        keys = {f"id:{example.id}": f"id {example.id!r}"}
+        if example.task is not None:
+            keys[_content(example)] = "this prompt with these tests"
+        for key, what in keys.items():
+            if key in first:
+                raise Misuse(f"{row.where}: {what} occurred before, at {first[key]}")
+            first[key] = row.where
+
+
+def _refuse_overlap(train: tuple[Example, ...], held_out: tuple[Example, ...], config: DataConfig) -> None:
+    trained = {_content(example): example.id for example in train}
+    for example in held_out:
+        if (same := trained.get(_content(example))) is not None:
+            raise Misuse(
+                f"{config.eval_dataset}: task {example.id!r} is also in {config.dataset} (as {same!r}); "
+                "a held-out task must not be trained on"
+            )
+
+
+# ----------------------------------------------------------------------------------------------------------- rows
+
+
+def named_rows(dataset: str, config: RowSource, known: Iterable[str]) -> Iterator[Row]:
+    """The rows with our column names. Raises Misuse for columns that nobody knows."""
+    ours_of = {theirs: ours for ours, theirs in config.columns.items()}
+    known = list(known)
+    unknown_targets = sorted(set(config.columns) - set(known))
+    if unknown_targets:
+        raise Misuse(f"data.columns: {', '.join(unknown_targets)}: no such column; known: {', '.join(known)}")
+    for row in read_rows(dataset, config.split):
+        values = {ours_of.get(name, name): value for name, value in row.values.items()}
+        ignored = set(values) if "*" in config.ignore_columns else {*config.ignore_columns}
+        strangers = [name for name in values if name not in known and name not in ignored]
+        if strangers:
+            hints = ", ".join(name + nearest(name, known) for name in strangers)
+            raise Misuse(
+                f"{row.where}: unknown columns: {hints}; known: {', '.join(known)}. "
+                "Rename with data.columns, drop with data.ignore_columns"
+            )
+        yield Row(row.where, {name: value for name, value in values.items() if name in known})
+
+
+def read_rows(dataset: str, split: str = "train") -> Iterator[Row]:
+    """The records of a file, of a demo, or of a dataset on the hub. Raises Misuse naming file and line."""
+    if dataset.startswith("demo:"):
+        from trainer.data.demo_tasks import demo_rows
+
+        yield from (Row(f"{dataset} row {n}", values) for n, values in enumerate(demo_rows(dataset, split), start=1))
+    elif Path(dataset).suffix in SUFFIXES:
+        yield from (row.checked() for row in read_file(dataset))
+    else:
+        yield from _hub_rows(dataset, split)
+
+
+def _hub_rows(dataset: str, split: str) -> Iterator[Row]:
+    import datasets
+
+    try:
+        loaded = datasets.load_dataset(dataset, split=split)
+    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+        raise Misuse(
+            f"{dataset}: is neither a {'/'.join(SUFFIXES)} file nor a dataset that the hub gives us "
+            f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no reason given'})"
+        ) from None
+    for number, values in enumerate(loaded, start=1):
+        yield Row(f"{dataset}[{split}] row {number}", dict(values))

@@ -1,0 +1,208 @@
+"""Streams of tokens for training on plain text: read from packed files, or made of texts and kept in the run folder.
+
+Files stay on disk and are mapped, whatever their size. How streams are cut into blocks is `trainer.stages.pretrain`'s.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gradus.errors import Misuse
+from gradus.row_reader import SUFFIXES
+from trainer.config.stages import TokenSource
+from trainer.data.tasks import read_rows
+
+Ids = npt.NDArray[Any]
+
+PACKED = ".npy"
+TYPES = (np.dtype("uint16"), np.dtype("uint32"))
+TEXTS = (".txt", *SUFFIXES)
+CHUNK = 1 << 22
+"""Tokens looked at or written at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Tokens of several files, one after another."""
+
+    parts: tuple[Ids, ...]
+
+    def __len__(self) -> int:
+        return sum(len(part) for part in self.parts)
+
+    def view(self, start: int, end: int) -> Stream:
+        """The stream from one place to another; nothing is read."""
+        found, at = [], 0
+        for part in self.parts:
+            inside = part[max(start - at, 0) : max(end - at, 0)]
+            if len(inside):
+                found.append(inside)
+            at += len(part)
+        return Stream(tuple(found))
+
+    def read(self, start: int, end: int) -> Ids:
+        """The tokens from one place to another."""
+        parts = self.view(start, end).parts
+        return np.concatenate(parts) if parts else np.empty(0, dtype=TYPES[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """What to train on and what to measure on."""
+
+    train: Stream
+    held_out: Stream
+    held_out_from: int
+    """Where the second begins, when both are one stream; the end of the first otherwise."""
+
+    def train_block(self, length: int, index: int) -> Ids:
+        return self.train.read(index * length, (index + 1) * length)
+
+    def blocks(self, length: int) -> int:
+        """Whole blocks of this length to train on."""
+        return self.held_out_from // length
+
+
+def load_tokens(config: TokenSource, folder: Path, tokenizer: Any, vocabulary: int) -> Tokens:
+    """The tokens of a run; those of texts are kept in `folder`.
+
+    Raises Misuse naming the file, and the place in it where there is one.
+    """
+    train = _stream(config, config.dataset, folder / "tokens.train.npy", tokenizer, vocabulary)
+    if config.eval_dataset:
+        other = _stream(config, config.eval_dataset, folder / "tokens.eval.npy", tokenizer, vocabulary)
+        tokens = Tokens(train, other, len(train))
+    else:
+        cut = len(train) - round(config.held_out * len(train))
+        tokens = Tokens(train, train.view(cut, len(train)), cut)
+    if tokens.blocks(config.longest) < 1:
+        raise Misuse(
+            f"{', '.join(config.dataset)}: {tokens.held_out_from:,} tokens to train on are less than one block of "
+            f"{config.longest:,}"
+        )
+    measures = bool(config.eval_dataset) or config.held_out > 0
+    if measures and len(tokens.held_out) < config.longest:
+        raise Misuse(
+            f"data.{'eval_dataset' if config.eval_dataset else 'held_out'}: {len(tokens.held_out):,} tokens to measure "
+            f"on are less than one block of {config.longest:,}"
+        )
+    return tokens
+
+
+def describe(config: TokenSource) -> str:
+    """What is there, without reading it all. Raises Misuse for what is not."""
+    files = list(_files(config.dataset)) + list(_files(config.eval_dataset))
+    packed = sum(len(_mapped(file)) for file in files if file.suffix == PACKED)
+    texts = [file for file in files if file.suffix != PACKED]
+    return f"{packed:,} packed tokens" + (f", {len(texts)} files of text" if texts else "")
+
+
+def _stream(config: TokenSource, names: Sequence[str], kept: Path, tokenizer: Any, vocabulary: int) -> Stream:
+    parts, texts = [], []
+    for name in names:
+        for file in _files([name]):
+            if file.suffix == PACKED:
+                parts.append(_checked(file, vocabulary))
+            else:
+                texts.append(str(file))
+    if texts:
+        parts.append(_tokenized(config, texts, kept, tokenizer))
+    return Stream(tuple(parts))
+
+
+def _files(names: Iterable[str]) -> Iterator[Path]:
+    """Files as they are, the files of folders by name, and names that are neither as the hub's."""
+    for name in names:
+        path = Path(name)
+        if not path.is_dir():
+            yield path
+            continue
+        inside = sorted(file for file in path.iterdir() if file.suffix in (PACKED, *TEXTS))
+        if not inside:
+            raise Misuse(f"{name}: holds no file of {', '.join((PACKED, *TEXTS))}")
+        yield from inside
+
+
+# ----------------------------------------------------------------------------------------------------- packed files
+
+
+def _mapped(file: Path) -> Ids:
+    try:
+        ids = np.load(file, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise Misuse(f"{file}: cannot be read as packed tokens: {str(error).splitlines()[0]}") from None
+    if not isinstance(ids, np.ndarray) or ids.dtype not in TYPES or ids.ndim not in (1, 2):
+        form = f"{ids.dtype} in {ids.ndim} dimensions" if isinstance(ids, np.ndarray) else "no array"
+        raise Misuse(f"{file}: packed tokens are uint16 or uint32 in one dimension or two; this is {form}")
+    if ids.size == 0:
+        raise Misuse(f"{file}: holds no tokens")
+    return ids.reshape(-1)
+
+
+def _checked(file: Path, vocabulary: int) -> Ids:
+    """The tokens of a file, each of which the model has a row for."""
+    ids = _mapped(file)
+    for start in range(0, len(ids), CHUNK):
+        chunk = ids[start : start + CHUNK]
+        if int(chunk.max()) >= vocabulary:
+            at = start + int(np.argmax(chunk >= vocabulary))
+            raise Misuse(f"{file}: token {at:,} is {int(ids[at]):,}, and the model knows {vocabulary:,} tokens only")
+    return ids
+
+
+# ------------------------------------------------------------------------------------------------------------- texts
+
+
+def texts_of(config: TokenSource, names: Sequence[str]) -> Iterator[str]:
+    """The texts of files and of the hub. Raises Misuse naming file and line."""
+    for name in names:
+        if Path(name).suffix == ".txt":
+            yield _whole_text(Path(name))
+            continue
+        for row in read_rows(name, config.split):
+            text = row.values.get(config.text_column)
+            if not isinstance(text, str) or not text.strip():
+                raise Misuse(f"{row.where}: {config.text_column}: is missing, empty or not a text")
+            yield text
+
+
+def _whole_text(file: Path) -> str:
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise Misuse(f"{file}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise Misuse(f"{file}: is not UTF-8 text, at byte {error.start}") from None
+    if not text.strip():
+        raise Misuse(f"{file}: holds no text")
+    return text
+
+
+def _tokenized(config: TokenSource, names: Sequence[str], kept: Path, tokenizer: Any) -> Ids:
+    """Tokens of texts, each closed by the end-of-text token; a file that holds them already is taken."""
+    made_of = _fingerprint(config, names, tokenizer)
+    note = kept.with_suffix(".json")
+    if not (kept.exists() and note.exists() and json.loads(note.read_text())["made_of"] == made_of):
+        wide = TYPES[0] if len(tokenizer) <= np.iinfo(TYPES[0]).max else TYPES[1]
+        end = [tokenizer.eos_token_id]
+        texts = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts_of(config, names))
+        ids = [np.asarray(part + end, dtype=wide) for part in texts]
+        half_written = kept.with_name(kept.name + ".partial.npy")
+        np.save(half_written, np.concatenate(ids))
+        half_written.rename(kept)
+        note.write_text(json.dumps({"made_of": made_of}))
+    return _mapped(kept)
+
+
+def _fingerprint(config: TokenSource, names: Sequence[str], tokenizer: Any) -> str:
+    seen = [(name, Path(name).stat().st_size, Path(name).stat().st_mtime_ns) for name in names if Path(name).exists()]
+    told = [list(names), config.split, config.text_column, tokenizer.get_vocab(), seen]
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode(errors="replace")).hexdigest()

@@ -1,0 +1,237 @@
+"""Files of an evaluation: the completions of a plan, which survive a crash, and the folder that `gradus eval` leaves.
+
+Each completion is a line when it was written, and another when it was judged; the last line of a key counts. `finish`
+leaves one line for each, in the plan's order. Every append is on the disk when it returns. The folder:
+
+    plan.json          what was asked
+    tasks.jsonl        the tasks with the prompts as the model read them
+    completions.jsonl  every first answer with its verdict, in the plan's order
+    turns.jsonl        every later one, where more turns than one were asked for
+    results.json       the figures, `outcome.Evaluation`
+    results.csv        a row for each completion, without its text
+    junit.xml          a test case for each completion
+    report.html        the figures to look at
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from pydantic import ValidationError
+
+from gradus.errors import Misuse
+from gradus.row_reader import Row, read_rows
+from gradus.validation import explain
+from trainer.evaluate.plan import EvalPlan, Key, Problem
+from trainer.rewards.judge import Record
+from trainer.runs.folder import finite
+
+
+class EvalFolder:
+    """Names of everything in the folder of an evaluation."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.plan = path / "plan.json"
+        self.tasks = path / "tasks.jsonl"
+        self.completions = path / "completions.jsonl"
+        self.turns = path / "turns.jsonl"
+        self.results = path / "results.json"
+        self.table = path / "results.csv"
+        self.junit = path / "junit.xml"
+        self.report = path / "report.html"
+
+
+def key_of(record: Record) -> Key:
+    return str(record["mode"]), str(record["prompt_id"]), int(record["sample"]), int(record.get("turn", 1))
+
+
+class Completions:
+    """The completions of a plan, in memory and, with a path, on the disk alike."""
+
+    def __init__(
+        self, path: Path | None = None, handle: BinaryIO | None = None, records: dict[Key, Record] | None = None
+    ) -> None:
+        self._path = path
+        self._handle = handle
+        self._records = records or {}
+
+    def get(self, key: Key) -> Record | None:
+        return self._records.get(key)
+
+    def append(self, records: Iterable[Record]) -> None:
+        """Add records, or newer ones of the same keys."""
+        found = list(records)
+        if self._handle is not None:
+            self._handle.write(b"".join(_line(record) for record in found))
+            self._handle.flush()
+            os.fsync(self._handle.fileno())
+        self._records |= {key_of(record): record for record in found}
+
+    def finish(self, order: Iterable[Key]) -> list[Record]:
+        """Leave one line for each key, in that order; returns the records."""
+        found = [self._records[key] for key in order if key in self._records]
+        if self._path is not None:
+            write_lines(self._path, found)
+        return found
+
+
+@contextmanager
+def opened(path: Path, plan: EvalPlan, *, fresh: bool = False) -> Iterator[Completions]:
+    """The file at `path`, with what earlier runs of the same plan left there; `fresh` sets that aside first.
+
+    The plan stands beside it in `plan.json` of the folder, or `<name>.plan.json` where the file is not called
+    `completions.jsonl`. Raises Misuse for another plan, a damaged file, and while another process writes there.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name("plan.json" if path.name == "completions.jsonl" else path.name + ".plan.json")
+    with path.with_name(f".{path.name}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise Misuse(f"{path}: another process is writing here; choose another --out") from None
+        if fresh:
+            for number in count(1):
+                aside = [(file, file.with_name(f"{file.name}.previous-{number}")) for file in (path, beside)]
+                if not any(free.exists() for _, free in aside):
+                    break
+            for file, free in aside:
+                if file.exists():
+                    file.rename(free)
+        _agree(beside, plan, path)
+        records = _read(path)
+        with path.open("ab") as handle:
+            yield Completions(path, handle, records)
+
+
+def write_lines(path: Path, records: Iterable[Record]) -> None:
+    """Write a whole file of JSON lines, at once or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("wb") as handle:
+        for record in records:
+            handle.write(_line(record))
+        handle.flush()
+        os.fsync(handle.fileno())
+    os.replace(partial, path)
+
+
+def _line(record: Record) -> bytes:
+    text = json.dumps(finite(record), ensure_ascii=False, allow_nan=False) + "\n"
+    return text.encode("utf-8", "backslashreplace")
+
+
+def _agree(beside: Path, plan: EvalPlan, path: Path) -> None:
+    """See that the plan is the one that is written there, or write it down where nothing was asked yet."""
+    if not path.exists() or not path.stat().st_size:
+        beside.write_text(plan.model_dump_json(by_alias=True, indent=1) + "\n", encoding="utf-8")
+        return
+    if not beside.exists():
+        raise Misuse(f"{path}: is there without {beside.name}; use --fresh, or another --out")
+    try:
+        earlier = EvalPlan.model_validate_json(beside.read_bytes())
+    except ValidationError as error:
+        raise Misuse(f"{beside}: is no plan that this version can read ({explain(error)}); use --fresh") from None
+    changed = []
+    for name in EvalPlan.model_fields:
+        was, now = getattr(earlier, name), getattr(plan, name)
+        if was != now:
+            texts = [text if len(text := repr(value)) <= 80 else text[:77] + "..." for value in (was, now)]
+            changed.append(f"{name} was {texts[0]} and is now {texts[1]}")
+    if changed:
+        raise Misuse(
+            f"{path}: holds completions of another plan: {'; '.join(changed)}. "
+            "Ask as before to go on, or use --fresh, or another --out"
+        )
+
+
+def _read(path: Path) -> dict[Key, Record]:
+    """The last record of each key. A line that a crash tore off at the end is cut away."""
+    if not path.exists():
+        return {}
+    data = path.read_bytes()
+    whole = data.rfind(b"\n") + 1
+    if whole != len(data):
+        os.truncate(path, whole)
+    records: dict[Key, Record] = {}
+    for number, line in enumerate(data[:whole].split(b"\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+            if record["status"] not in STATUSES or not isinstance(record["completion"], str):
+                raise ValueError("no such status")
+            records[key_of(record)] = record
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise Misuse(f"{path}:{number}: is no completion of ours; use --fresh, or another --out") from None
+    return records
+
+
+STATUSES = frozenset({"written", "graded", "faulted", "generation_error"})
+"""Of a completion: not judged yet, judged, not judged for a fault of ours, or never written."""
+
+
+# ------------------------------------------------------------------------------------------------------- whole files
+
+
+def stored_rows(file: Path) -> Iterator[Row]:
+    """The rows of a file of JSON lines that a program wrote; one that a crash tore off at the end is left out.
+
+    Raises Misuse naming the line of any other that cannot be read.
+    """
+    rows = list(read_rows(file))
+    if rows and rows[-1].problem is not None and not file.read_bytes().endswith(b"\n"):
+        rows.pop()
+    for row in rows:
+        yield row.checked()
+
+
+def non_empty_rows(file: Path) -> Iterator[Row]:
+    """The rows of a file, checked. Raises Misuse for one that cannot be read, and where there is none."""
+    row = None
+    for row in read_rows(file):
+        yield row.checked()
+    if row is None:
+        raise Misuse(f"{file}: holds no rows")
+
+
+def is_chat(value: Any, roles: Collection[str] | None = None) -> bool:
+    """Whether a stored value is messages, each with a content and a role: one of `roles`, where these are given."""
+    return isinstance(value, list) and all(
+        isinstance(turn, Mapping)
+        and isinstance(turn.get("content"), str)
+        and ("role" in turn if roles is None else turn.get("role") in roles)
+        for turn in value
+    )
+
+
+def write_tasks(path: Path, problems: Iterable[Problem]) -> None:
+    """The tasks as they are asked, for reading completions and for grading them again."""
+    rows: list[Record] = [
+        {
+            "id": problem.id,
+            "kind": problem.kind,
+            "difficulty": problem.difficulty,
+            "prompt": problem.prompt,
+            **({"stub": problem.stub} if problem.stub is not None else {}),
+            "task": problem.task.model_dump(mode="json") if problem.task is not None else None,
+        }
+        for problem in problems
+    ]
+    write_lines(path, rows)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file at once or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    # Half a surrogate pair can come from a record; it must not cost the reader the file.
+    partial.write_text(text, encoding="utf-8", errors="replace")
+    os.replace(partial, path)

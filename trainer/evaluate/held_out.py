@@ -1,0 +1,166 @@
+"""Measures a model on the held-out tasks during a run, as `gradus eval` does; the figures stay in the run folder.
+
+Completions are written by the run's generation server, if it has one, else by the first process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any
+
+from transformers import TrainerCallback
+
+from gradus.descriptions import GraderDescription
+from gradus.errors import GradusError
+from trainer.config.run import TrainConfig
+from trainer.data.prompts import token_ids
+from trainer.data.tasks import Tasks
+from trainer.evaluate.collect import collect
+from trainer.evaluate.completion_store import Completions
+from trainer.evaluate.grader_backend import ServiceJudge
+from trainer.evaluate.local import LocalModel, SampledCompletion, ends_of, written_batch
+from trainer.evaluate.plan import (
+    CompletionRequest,
+    CompletionSource,
+    EvalPlan,
+    Key,
+    Outcome,
+    batches_of,
+    make_plan,
+    problems_of,
+)
+from trainer.evaluate.results import Evaluation, evaluation_of, figures_path, write_outcome
+from trainer.rewards.judge import GradingStopped, Record, advice
+from trainer.rewards.judges import client_of
+from trainer.runs.context import RunContext
+from trainer.runs.distributed import any_rank_true, is_leader
+
+BEFORE, AFTER = "before", "after"
+
+
+class HeldOutEvalCallback(TrainerCallback):  # type: ignore[misc]
+    """Measures before the first step, every so many steps, and after the last."""
+
+    def __init__(self, run: RunContext[TrainConfig, Tasks], tokenizer: Any, trainer: Any) -> None:
+        """`trainer` is TRL's. Raises Misuse for settings that make no sense."""
+        config, asked = run.config, run.config.evaluation
+        self._run, self._tokenizer, self._trainer = run, tokenizer, trainer
+        self._served = bool(trainer.use_vllm and trainer.vllm_mode == "server")
+        examples = run.data.held_out[: asked.limit]
+        for example in examples:
+            _ = example.task_for_grading  # raises for a bare prompt
+        self._problems = problems_of(examples, config.prompt)
+        self._plan: EvalPlan | None = None
+        if self._problems and (asked.samples or asked.greedy):
+            self._plan = make_plan(
+                self._problems,
+                config.prompt,
+                model=config.model.name,
+                served=self._served,
+                tasks=config.data.eval_dataset or config.data.dataset,
+                grader=config.reward.judge,
+                rubric=config.reward.rubric,
+                samples=asked.samples,
+                temperature=asked.temperature,
+                greedy=asked.greedy,
+                max_new_tokens=trainer.max_completion_length,
+                seed=config.seed,
+            )
+
+    def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
+        every = self._run.config.evaluation.every_steps
+        if every and state.global_step % every == 0 and state.global_step < state.max_steps:
+            self.measure(model, f"step-{state.global_step}")
+
+    def measure(self, model: Any, name: str) -> None:
+        """Measure and write `eval/<name>.json`, unless it is there. All processes of a run come here together.
+
+        Raises GradingStopped when nothing was graded, and GenerationStopped when the generation server is gone.
+        """
+        plan = self._plan
+        if plan is None or not any_rank_true(is_leader() and not figures_path(self._run.folder.path, name).exists()):
+            return
+        if self._served:
+            self._trainer.vllm_generation.sync_weights()
+            self._trainer._last_loaded_step = self._trainer.state.global_step  # TRL need not send them again
+        stopped: GradusError | None = None
+        if is_leader():
+            try:
+                self._measure(model, name, plan)
+            except GradusError as error:
+                stopped = error
+        if any_rank_true(stopped is not None):
+            raise stopped or GradingStopped("measuring held-out tasks stopped in the first process; see its log")
+
+    def _measure(self, model: Any, name: str, plan: EvalPlan) -> None:
+        run, started = self._run, time.monotonic()
+        description, records = asyncio.run(self._collected(model, plan))
+        if not any(record["status"] == "graded" for record in records):
+            raise GradingStopped(
+                f"measuring held-out tasks: none of {len(records)} samples could be graded. "
+                + advice(run.config.reward, [record["fault"] or record["error"] for record in records])
+            )
+        evaluation = evaluation_of(records, plan, description, name=name, duration_s=time.monotonic() - started)
+        write_outcome(run.folder.path, evaluation, records)
+        run.say(f"held-out tasks, {name}: {_described(evaluation)}")
+
+    async def _collected(self, model: Any, plan: EvalPlan) -> tuple[GraderDescription, list[Record]]:
+        config, client = self._run.config, client_of(self._run.config.reward)
+        size = config.evaluation.batch_size
+        source: CompletionSource = (
+            GenerationServer(self._trainer, ends_of(model, self._tokenizer), self._tokenizer, plan, size)
+            if self._served
+            else LocalModel(model, self._tokenizer, plan, size)
+        )
+        judge = ServiceJudge(client, config.reward.judge, deadline_s=config.reward.deadline_s)
+        async with client:
+            description = await judge.description()
+            return description, await collect(source, judge, self._problems, plan, Completions())
+
+
+class GenerationServer:
+    """A `Source` of the run's vLLM server, which has the weights of this step."""
+
+    def __init__(self, trainer: Any, ends: frozenset[int], tokenizer: Any, plan: EvalPlan, batch_size: int) -> None:
+        """`ends` are the tokens that end a completion."""
+        self._client = trainer.vllm_generation.vllm_client
+        self._served, self._ends = trainer.served, ends
+        self._tokenizer, self._plan, self._batch_size = tokenizer, plan, batch_size
+
+    async def write(
+        self, asks: Sequence[CompletionRequest], wanted: AbstractSet[Key]
+    ) -> AsyncIterator[tuple[CompletionRequest, Outcome]]:
+        if self._served is not None:
+            self._served.on_group = lambda index, group: None  # these are no completions of a training step
+        room = (self._client.get_server_info().get("model_config") or {}).get("max_model_len")
+        least = self._plan.max_new_tokens
+        for batch in batches_of([ask for ask in asks if ask.key in wanted], self._batch_size):
+            for found in await asyncio.to_thread(written_batch, batch, self._tokenizer, self._drawn, room, least):
+                yield found
+        if self._served is not None:
+            self._served.metrics.clear()
+
+    def _drawn(self, asks: Sequence[CompletionRequest], seed: int) -> list[SampledCompletion]:
+        """One completion of each prompt, from the whole distribution; the server draws by a seed of its own."""
+        prompts, most = [token_ids(self._tokenizer, ask.prompt) for ask in asks], self._plan.max_new_tokens
+        neutral = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
+        made = self._client.generate(prompts, n=1, temperature=asks[0].temperature, max_tokens=most, **neutral)
+        texts = [self._tokenizer.decode(ids, skip_special_tokens=True) for ids in made["completion_ids"]]
+        return [
+            SampledCompletion(text, len(prompt), len(ids), len(ids) < most or ids[-1] in self._ends)
+            for text, prompt, ids in zip(texts, prompts, made["completion_ids"], strict=True)
+        ]
+
+
+def _described(evaluation: Evaluation) -> str:
+    parts = []
+    for found in evaluation.measurements:
+        how = "greedy" if found.mode == "greedy" else f"at temperature {found.temperature:g}"
+        rate = found.pass_at.get(1)
+        faults = f", {found.faulted} faulted" if found.faulted else ""
+        if rate is not None:
+            parts.append(f"pass@1 {how} {rate.value:.1%} [{rate.low:.1%}, {rate.high:.1%}]{faults}")
+    return "; ".join(parts)

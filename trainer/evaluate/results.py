@@ -1,0 +1,342 @@
+"""`Evaluation`: the figures of one model on one set of tasks, from the records of its completions and nothing else.
+
+So they can be checked again later. RUN/eval/NAME.json and `results.json` of `gradus eval` hold one, each beside the
+completions that it is computed from.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+
+from gradus.descriptions import GraderDescription, description_of
+from gradus.errors import Misuse
+from gradus.validation import explain
+from trainer.evaluate.breakdowns import Details, Turns, details_of, turns_of
+from trainer.evaluate.completion_store import stored_rows, write_lines, write_text
+from trainer.evaluate.intervals import Part, Rate, by_task, mean_with_interval, pass_rate
+from trainer.evaluate.plan import EvalPlan, Mode
+from trainer.evaluate.verdicts import cause_of, grader_of, is_judged, outcome_stage, typical_of
+from trainer.rewards.judge import Record
+
+
+class ProblemFigures(Part):
+    """What came of one task."""
+
+    id: str
+    kind: str | None = None
+    graded: int
+    passed: int
+    faulted: int
+    mean_reward: float | None
+    """None: nothing was graded."""
+    difficulty: str | None = None
+    stage: str | None = None
+    """Where the middle one of its completions stopped, by how far they came, or `passed`; the earlier of two."""
+    cause: str | None = None
+    """What stopped that completion."""
+
+
+class Measurement(Part):
+    """One way of sampling, over all tasks. Every rate and mean is over verdicts; faults are only counted."""
+
+    mode: Mode
+    temperature: float
+    samples: int
+    """Completions asked for per task."""
+    graded: int
+    faulted: int
+    passed: int
+    pass_at: dict[int, Rate]
+    """By k. A k is missing when no task has so many verdicts."""
+    mean_reward: Rate | None
+    stopped_at: dict[str, int]
+    """Verdicts that did not pass, by the furthest stage that they reached."""
+    components: dict[str, float]
+    """Means over verdicts; they add up to the mean reward over completions."""
+    flags: dict[str, int]
+    faults: dict[str, int]
+    """By kind."""
+    mean_chars: float | None
+    problems: tuple[ProblemFigures, ...]
+    details: Details | None = None
+    """None in files of earlier versions."""
+    turns: Turns | None = None
+    """None where an answer was asked for once. All other figures are of first answers."""
+
+    @property
+    def unwritten(self) -> int:
+        """Generation errors."""
+        return sum(self.details.generation_errors.values()) if self.details else 0
+
+    @property
+    def unjudged(self) -> int:
+        """Tasks without a single verdict."""
+        return sum(problem.graded == 0 for problem in self.problems)
+
+
+class Evaluation(Part):
+    """One model on one set of tasks."""
+
+    schema_: Literal["gradus/evaluation@1"] = Field("gradus/evaluation@1", alias="schema")
+    name: str
+    created: str
+    """UTC, ISO 8601."""
+    model: str
+    tasks: str
+    tasks_sha256: str
+    """Of the tasks as they were asked, prompts and tests."""
+    grader: str
+    graders: tuple[str, ...]
+    """Names and revisions that judged; more than one means that a worker was replaced on the way."""
+    rubrics: tuple[str, ...]
+    toolchains: tuple[str, ...]
+    seed: int
+    max_new_tokens: int
+    duration_s: float
+    machine: dict[str, str | int | float | None]
+    measurements: tuple[Measurement, ...]
+    served: bool = False
+    """By an endpoint; otherwise by a model in the measuring process."""
+    asked_as: str | None = None
+    """`chat`: messages through a chat template. `text`: one plain text."""
+    top_p: float | None = None
+    grader_description: GraderDescription | None = None
+    """The grader's description; None in files of earlier versions."""
+
+    def measured(self, mode: Mode) -> Measurement | None:
+        return next((found for found in self.measurements if found.mode == mode), None)
+
+    @property
+    def description(self) -> GraderDescription:
+        """The grader's description, for files of earlier versions that of this version."""
+        return self.grader_description or description_of(self.grader)
+
+    @property
+    def faulted(self) -> int:
+        return sum(measurement.faulted for measurement in self.measurements)
+
+    @property
+    def broken(self) -> int:
+        """Chains of turns that a fault or a generation error broke off."""
+        return sum(measurement.turns.broken for measurement in self.measurements if measurement.turns)
+
+    @property
+    def unwritten(self) -> int:
+        return sum(measurement.unwritten for measurement in self.measurements)
+
+
+# ----------------------------------------------------------------------------------------------------------- figures
+
+
+def measurement_of(
+    records: Sequence[Record],
+    *,
+    mode: Mode,
+    temperature: float,
+    samples: int,
+    seed: int = 0,
+    turns: Turns | None = None,
+    description: GraderDescription | None = None,
+) -> Measurement:
+    """The figures of one way of sampling from its records, which are first answers.
+
+    `description` is by default that of the grader which the records name.
+    """
+    verdicts = [record for record in records if is_judged(record)]
+    description = description or description_of(grader_of(verdicts))
+    problems = tuple(_problem(group, description.stages) for group in by_task(records))
+    lengths = [len(record["completion"]) for record in records if record["status"] != "generation_error"]
+    ks = sorted({1, samples} | {2**power for power in range(1, samples.bit_length()) if 2**power <= samples})
+    rates = {k: pass_rate([(p.graded, p.passed) for p in problems], k, seed=seed) for k in ks}
+    components: Counter[str] = Counter()
+    for record in verdicts:
+        for name, value in record["components"].items():
+            components[name] += value
+    return Measurement(
+        mode=mode,
+        temperature=temperature,
+        samples=samples,
+        graded=len(verdicts),
+        faulted=sum(record["fault"] is not None for record in records),
+        passed=sum(record["passed"] for record in verdicts),
+        pass_at={k: rate for k, rate in rates.items() if rate is not None},
+        mean_reward=mean_with_interval([p.mean_reward for p in problems if p.mean_reward is not None], seed=seed),
+        stopped_at=dict(Counter(record["stage"] for record in verdicts if not record["passed"])),
+        components={name: total / len(verdicts) for name, total in components.items()},
+        flags=dict(Counter(flag for record in verdicts for flag in record["flags"])),
+        faults=dict(Counter(record["fault"]["kind"] for record in records if record["fault"] is not None)),
+        mean_chars=fmean(lengths) if lengths else None,
+        problems=problems,
+        details=details_of(records, description, seed=seed),
+        turns=turns,
+    )
+
+
+def _problem(group: Sequence[Mapping[str, Any]], stages: Sequence[str]) -> ProblemFigures:
+    verdicts = [record for record in group if is_judged(record)]
+    middle = typical_of(verdicts, stages)
+    return ProblemFigures(
+        id=group[0]["prompt_id"],
+        kind=group[0].get("kind"),
+        graded=len(verdicts),
+        passed=sum(record["passed"] for record in verdicts),
+        faulted=sum(record["fault"] is not None for record in group),
+        mean_reward=fmean(record["reward"] for record in verdicts) if verdicts else None,
+        difficulty=group[0].get("difficulty"),
+        stage=outcome_stage(middle) if middle else None,
+        cause=cause_of(middle) if middle else None,
+    )
+
+
+def evaluation_of(
+    records: Sequence[Record],
+    plan: EvalPlan,
+    description: GraderDescription | None = None,
+    *,
+    name: str,
+    duration_s: float,
+    later: Sequence[Record] = (),
+) -> Evaluation:
+    """The figures of a plan's records; `later` are those of turns after the first.
+
+    `description` is the grader's, by default the one that this version knows.
+    """
+    assert plan.grader is not None
+    description = description or description_of(plan.grader)
+    verdicts = [record for record in (*records, *later) if is_judged(record)]
+    judges = {f"{column}s": tuple(sorted({one[column] for one in verdicts})) for column in JUDGES}
+    measurements = []
+    for mode, temperature, samples in plan.modes:
+        first, more = ([record for record in some if record["mode"] == mode] for some in (records, later))
+        turns = turns_of(first, more, plan.turns, description, seed=plan.seed) if plan.turns > 1 else None
+        sampling: dict[str, Any] = {"mode": mode, "temperature": temperature, "samples": samples, "seed": plan.seed}
+        measurements.append(measurement_of(first, **sampling, turns=turns, description=description))
+    same = ("model", "tasks", "tasks_sha256", "grader", "seed", "max_new_tokens", "served", "asked_as", "top_p")
+    return Evaluation(
+        name=name,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        duration_s=round(duration_s, 3),
+        machine=machine(),
+        measurements=tuple(measurements),
+        grader_description=description,
+        **{field: getattr(plan, field) for field in same},
+        **judges,
+    )
+
+
+JUDGES = ("grader", "rubric", "toolchain")
+"""Columns of a verdict that name its judge."""
+
+
+def machine() -> dict[str, str | int | float | None]:
+    """System, processors, memory in GiB, and the versions that matter, without names of hosts or paths; `gpu` is None
+    without one."""
+    torch = sys.modules.get("torch")  # not imported for this
+    try:
+        memory_gib = round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
+    except (ValueError, OSError, AttributeError):
+        memory_gib = None
+    on_cuda = torch is not None and torch.cuda.is_available()
+    return {
+        "system": f"{platform.system()} {platform.machine()}",
+        "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        "memory_gib": memory_gib,
+        "gpu": torch.cuda.get_device_name() if torch is not None and on_cuda else None,
+        "python": platform.python_version(),
+        "torch": str(torch.__version__) if torch is not None else None,
+    }
+
+
+# ------------------------------------------------------------------------------------------------------------- files
+
+
+def figures_path(run: Path, name: str) -> Path:
+    return run / "eval" / f"{name}.json"
+
+
+def records_path(run: Path, name: str) -> Path:
+    return run / "eval" / f"{name}.completions.jsonl"
+
+
+def write_outcome(run: Path, evaluation: Evaluation, records: Iterable[Record]) -> Path:
+    """Write both files into the run folder; returns the path of the figures, which appear last and at once."""
+    path = figures_path(run, evaluation.name)
+    write_lines(records_path(run, evaluation.name), records)
+    write_text(path, evaluation.model_dump_json(by_alias=True, indent=1) + "\n")
+    return path
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """An evaluation that was read again."""
+
+    path: Path
+    """Of its figures."""
+    evaluation: Evaluation
+    completions: Path
+    """May be missing: figures can be compared without."""
+
+    def records(self) -> list[Record]:
+        """Every completion; empty where the file is missing. Raises Misuse for a damaged one."""
+        return [dict(row.values) for row in stored_rows(self.completions)] if self.completions.exists() else []
+
+
+def read_evaluation(path: Path) -> Read:
+    """The evaluation in a folder of `gradus eval`, or in a file of figures: its results.json, or RUN/eval/NAME.json.
+
+    Raises Misuse when there is none.
+    """
+    figures = path / "results.json" if path.is_dir() else path
+    beside = figures.name == "results.json"
+    completions = figures.with_name("completions.jsonl" if beside else f"{figures.stem}.completions.jsonl")
+    try:
+        return Read(figures, Evaluation.model_validate_json(figures.read_bytes()), completions)
+    except OSError as error:
+        raise Misuse(f"{figures}: cannot be read: {error.strerror}") from None
+    except ValidationError as error:
+        raise Misuse(f"{figures}: is no evaluation that this version can read: {explain(error)}") from None
+
+
+# -------------------------------------------------------------------------------------------------------- comparable
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Something else that a difference may come from."""
+
+    text: str
+    is_fatal: bool
+    """A pass or a reward does not mean the same on both sides."""
+
+
+def incomparable(before: Evaluation, after: Evaluation) -> Iterator[Reason]:
+    """Reasons why a difference between the two may come from something else than the model."""
+    sides = [
+        ("different tasks, or differently worded", True, before.tasks_sha256, after.tasks_sha256),
+        ("different graders", True, before.graders, after.graders),
+        ("different rubrics", True, before.rubrics, after.rubrics),
+        ("different toolchains", False, before.toolchains, after.toolchains),
+        ("a different limit on new tokens", False, before.max_new_tokens, after.max_new_tokens),
+        ("different sampling", False, _sampling(before), _sampling(after)),
+    ]
+    for text, is_fatal, first, last in sides:
+        if first != last and () not in (first, last):
+            yield Reason(text, is_fatal)
+
+
+def _sampling(evaluation: Evaluation) -> tuple[tuple[str, float, int, int], ...]:
+    return tuple(
+        (found.mode, found.temperature, found.samples, found.turns.asked if found.turns else 1)
+        for found in evaluation.measurements
+    )

@@ -1,0 +1,256 @@
+"""From the options of a command to what is asked: the model, the plan, the tasks with their prompts. Asks nothing yet.
+
+A model that lies in a run folder is asked and judged as in that run: with its prompt template and its rubric. Any other
+gets the task's text, and the grader's default rubric.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import AsyncIterator, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from gradus.contract import GraderName
+from gradus.errors import Misuse
+from gradus.validation import explain
+from trainer.config.run import DataConfig, ModelConfig, PromptConfig, RunConfig, TrainConfig
+from trainer.config.stages import STAGES, RowStage
+from trainer.data.tasks import Example, read_examples
+from trainer.evaluate.openai_client import Endpoint, Server, models_at
+from trainer.evaluate.plan import CompletionRequest, CompletionSource, EvalPlan, Key, Outcome, Problem, make_plan
+
+
+class AskSettings(BaseModel):
+    """The rarer settings of the commands that ask a model, each changed by `--set NAME=VALUE`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    seed: int = 0
+    top_p: float = 1.0
+    """Over 0, up to 1."""
+    stop: tuple[str, ...] = ()
+    """Texts that end a completion, for endpoints."""
+    body: dict[str, Any] = {}
+    """Further fields of requests to an endpoint, such as {top_k: 20}; null leaves one out."""
+    chat: bool | None = None
+    """Ask with messages, or with one text; None: as trained, else messages for an endpoint and one text here."""
+    system: str | None = None
+    """System message, with `chat`."""
+    template: str | None = None
+    """What the model reads, with {prompt} in it."""
+    api_key_env: str = "GRADUS_ENDPOINT_API_KEY"
+    """Environment variable that holds the endpoint's key."""
+    concurrency: Annotated[int, Field(ge=1, le=1024)] = 16
+    """Requests to the endpoint at one time."""
+    timeout_s: float = 300.0
+    """Seconds for one completion of the endpoint."""
+    attempts: Annotated[int, Field(ge=1, le=100)] = 5
+    """How often one completion is asked for."""
+    batch_size: Annotated[int, Field(ge=1)] = 64
+    """Completions written at once by a model here."""
+    config: Path | None = None
+    """Configuration of a grader here; None: the shipped one."""
+    slots: Annotated[int | None, Field(ge=1, le=256)] = None
+    """Submissions that a grader here grades at one time."""
+
+
+class SamplingOptions(AskSettings):
+    """How completions are made: everything that the commands which ask a model have in common."""
+
+    model: str | None
+    """A folder, a name on the hub, or what the server calls it; None: the only one that the server has."""
+    server: Server | None = None
+    """None: the model is loaded here."""
+    like: Path | None = None
+    """A run folder whose prompts and rubric are used."""
+    samples: int = 1
+    temperature: float = 1.0
+    greedy: bool = True
+    max_new_tokens: int = 512
+    turns: int = 1
+    limit: int | None = None
+    fresh: bool = False
+
+    @classmethod
+    def of(cls, given: Sequence[str], model: str | None, endpoint: str | None, **options: Any) -> SamplingOptions:
+        """How `model` is asked, here or at `endpoint`; `given` are `--set` options. Raises Misuse naming the option."""
+        values: dict[str, Any] = {}
+        for one in given:
+            name, mark, text = one.partition("=")
+            if not mark or name not in AskSettings.model_fields:
+                raise Misuse(f"--set {one}: use NAME=VALUE, where NAME is one of {', '.join(AskSettings.model_fields)}")
+            try:
+                values[name] = yaml.safe_load(text)
+            except yaml.YAMLError:
+                values[name] = text
+            if name == "stop" and not isinstance(values[name], list):
+                values[name] = [text]
+        try:
+            asked = cls(model=model, **options, **values)
+        except ValidationError as error:
+            raise Misuse(f"--set: {explain(error)}") from None
+        if endpoint is None:
+            return asked
+        key = os.environ.get(asked.api_key_env) or None
+        server = Server(endpoint, key, asked.concurrency, asked.timeout_s, asked.attempts)
+        return asked.model_copy(update={"server": server})
+
+
+async def with_model(asked: SamplingOptions) -> SamplingOptions:
+    """`asked` with the model's name, which a server with one model need not be told."""
+    if asked.server is None:
+        if asked.model is None:
+            raise Misuse("name a model: a folder, or a name on the hub; or an --endpoint that serves one")
+        return asked
+    served = await models_at(asked.server)
+    if asked.model is not None:
+        return asked
+    if len(served) != 1:
+        raise Misuse(
+            f"--model: name one of those at {asked.server.url}: {', '.join(served) or 'it does not say which'}"
+        )
+    return asked.model_copy(update={"model": served[0]})
+
+
+def source_of(
+    asked: SamplingOptions, plan: EvalPlan, trained_with: RunConfig | None, *, keep_special: bool = False
+) -> CompletionSource:
+    """Where completions come from. `keep_special`: a model here tells the signs of its chat format too."""
+    return _Later(asked, plan, trained_with, keep_special) if asked.server is None else Endpoint(asked.server, plan)
+
+
+@dataclass
+class _Later:
+    """A model here, which is loaded when the first completion is wanted."""
+
+    asked: SamplingOptions
+    plan: EvalPlan
+    trained_with: RunConfig | None
+    keep_special: bool
+
+    @cached_property
+    def loaded(self) -> CompletionSource:
+        from trainer.evaluate.local import LocalModel  # loads torch
+
+        model, tokenizer = load(self.plan.model, self.trained_with)
+        return LocalModel(model, tokenizer, self.plan, self.asked.batch_size, keep_special=self.keep_special)
+
+    def write(
+        self, asks: Sequence[CompletionRequest], wanted: AbstractSet[Key]
+    ) -> AsyncIterator[tuple[CompletionRequest, Outcome]]:
+        return self.loaded.write(asks, wanted)
+
+
+# ---------------------------------------------------------------------------------------------------- what is asked
+
+
+def plan_of(
+    asked: SamplingOptions,
+    tasks: str,
+    problems: Sequence[Problem],
+    prompt: PromptConfig,
+    *,
+    grader: str | None = None,
+    rubric: str | None = None,
+) -> EvalPlan:
+    """The plan for these problems. Raises Misuse for options that make no sense."""
+    sampled = asked.temperature != 0  # what is no number is refused below
+    if not sampled and not asked.greedy:
+        raise Misuse("temperature 0 is greedy; leave --no-greedy out, or sample at a temperature over 0")
+    same = ("greedy", "top_p", "max_new_tokens", "seed", "stop", "turns", "body")
+    return make_plan(
+        problems,
+        prompt,
+        model=asked.model or "",
+        served=asked.server is not None,
+        tasks=tasks,
+        grader=grader,
+        rubric=rubric,
+        samples=asked.samples if sampled else 0,
+        temperature=asked.temperature if sampled else 0.0,
+        **{name: getattr(asked, name) for name in same},
+    )
+
+
+def prompt_config(asked: SamplingOptions, trained_with: RunConfig | None) -> PromptConfig:
+    """How prompts are made: as the run did that the model is of, and then as was asked for."""
+    base = PromptConfig(style="chat" if asked.server else "plain")
+    if isinstance(trained_with, TrainConfig | RowStage):
+        base = trained_with.prompt
+    changes: dict[str, Any] = asked.model_dump(include={"system", "template"}, exclude_none=True)
+    if asked.chat is False:
+        # A chat's system message does not become part of a text.
+        changes = {"style": "plain", "thinks": False, "system": None, **changes}
+    elif asked.chat:
+        changes["style"] = "chat"
+    try:
+        return PromptConfig.model_validate({**base.model_dump(), **changes})
+    except ValidationError as error:
+        raise Misuse(explain(error)) from None
+
+
+def config_of(asked: SamplingOptions) -> RunConfig | None:
+    """The configuration of the run to do as: the one that was named, else the one that the model lies in."""
+    if asked.like is not None:
+        found = config_beside(asked.like)
+        if found is None:
+            raise Misuse(f"--like {asked.like}: there is no config.resolved.json of a run")
+        return found
+    return config_beside(Path(asked.model)) if asked.server is None and asked.model else None
+
+
+def config_beside(model: Path) -> RunConfig | None:
+    """The configuration of the run that a model's folder lies in; None when it lies in none."""
+    for folder in (model, *model.resolve().parents[:2]):
+        path = folder / "config.resolved.json"
+        if path.is_file():
+            try:
+                text = path.read_text(encoding="utf-8")
+                return STAGES[json.loads(text).get("stage", "grpo")].model_validate_json(text)
+            except (ValueError, AttributeError, KeyError, TypeError) as error:
+                raise Misuse(f"{path}: is no configuration that this version can read: {error}") from None
+    return None
+
+
+def load(model: str, trained_with: RunConfig | None) -> tuple[Any, Any]:
+    """Model and tokenizer from a folder or a name on the hub. Raises Misuse when they cannot be loaded."""
+    from transformers.utils import logging
+
+    from trainer.config.device import choose_device, weights_dtype
+    from trainer.models.loading import load_model, load_tokenizer, load_trained
+
+    logging.disable_progress_bar()
+    settings = (trained_with.model if trained_with else ModelConfig(name=model)).model_copy(update={"name": model})
+    device = choose_device(settings)
+    dtype = weights_dtype(device, settings.dtype, frozen=True)
+    if Path(model).is_dir():
+        loaded, tokenizer = load_trained(Path(model), settings, dtype)
+    else:
+        loaded, tokenizer = load_model(model, settings, dtype), load_tokenizer(model, settings)
+    return loaded.to(device.kind), tokenizer
+
+
+def examples_of(
+    tasks: Path, grader: GraderName, asked: SamplingOptions, trained_with: RunConfig | None
+) -> Sequence[Example]:
+    if asked.limit is not None and asked.limit < 1:
+        raise Misuse(f"limit must be at least 1, not {asked.limit}")
+    # What rows of other stages are called says nothing about tasks.
+    like = trained_with.data if isinstance(trained_with, TrainConfig) else DataConfig(dataset=str(tasks))
+    config = DataConfig(dataset=str(tasks), columns=like.columns, ignore_columns=like.ignore_columns)
+    return read_examples(config, str(tasks), grader)[: asked.limit]
+
+
+def folder_name(model: str, tasks: Path) -> str:
+    """A name for the folder of an evaluation that was given none."""
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{model}-{tasks.stem}").strip("-.")
+    return plain[-100:] or "evaluation"

@@ -1,0 +1,142 @@
+"""Completions that no grader judges, kept in a file and continued where they stopped: `gradus sample`.
+
+`calling` and `declining`, which read completions themselves, ask by this too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from gradus.errors import Misuse
+from gradus.row_reader import Row
+from trainer.config.run import PromptConfig
+from trainer.data.prompts import Message, Prompt, render_text
+from trainer.evaluate.collect import collect, progress_bar, say_troubles
+from trainer.evaluate.completion_store import is_chat, non_empty_rows, opened, write_text
+from trainer.evaluate.intervals import Part
+from trainer.evaluate.plan import EvalPlan, Problem
+from trainer.evaluate.setup import SamplingOptions, config_of, plan_of, prompt_config, source_of, with_model
+from trainer.rewards.judge import Record
+
+EXIT_WRITTEN, EXIT_UNWRITTEN = 0, 3
+ROLES = ("system", "user", "assistant", "developer", "tool")
+
+
+class UngradedFigures(Part):
+    """The fields of figures without a grader that say what was measured, and how."""
+
+    model: str
+    data: str
+    """Name of the file."""
+    data_sha256: str
+    unwritten: dict[str, int]
+    """Generation errors by kind; what was not written is in no share."""
+    temperature: float
+    seed: int
+    max_new_tokens: int
+    duration_s: float
+
+    @staticmethod
+    def told(plan: EvalPlan, records: Sequence[Record], duration_s: float) -> dict[str, Any]:
+        """The values of these fields."""
+        return {
+            "model": plan.model,
+            "data": plan.tasks,
+            "data_sha256": plan.tasks_sha256,
+            "unwritten": dict(Counter(one["error"]["kind"] for one in records if one["status"] != "written")),
+            **{name: getattr(plan, name) for name in ("temperature", "seed", "max_new_tokens")},
+            "duration_s": round(duration_s, 3),
+        }
+
+
+def asked_for(
+    asked: SamplingOptions,
+    data: Path,
+    problems: Sequence[Problem],
+    prompt: PromptConfig,
+    file: Path,
+    *,
+    keep_special: bool,
+) -> tuple[EvalPlan, list[Record]]:
+    """One completion of each problem, in their order; `asked` has its model. Raises what asking raises."""
+    if asked.samples != 1 or asked.turns != 1:
+        raise Misuse("here everything is asked for once: leave --samples and --turns out")
+    plan = plan_of(asked.model_copy(update={"greedy": asked.temperature == 0}), data.name, problems, prompt)
+    digest = hashlib.sha256(data.read_bytes() + f"\0{asked.limit}".encode()).hexdigest()
+    plan = plan.model_copy(update={"tasks_sha256": digest})
+    return plan, _written(asked, plan, problems, file, keep_special=keep_special)
+
+
+def _written(
+    asked: SamplingOptions, plan: EvalPlan, problems: Sequence[Problem], file: Path, *, keep_special: bool = False
+) -> list[Record]:
+    """The records of a plan, with its troubles on the terminal."""
+    console = Console(stderr=True)
+    with opened(file, plan, fresh=asked.fresh) as store, progress_bar(console) as on_progress:
+        source = source_of(asked, plan, config_of(asked), keep_special=keep_special)
+        records = asyncio.run(collect(source, None, problems, plan, store, on_progress))
+    say_troubles(console, records)
+    return records
+
+
+def told_on_terminal(found: UngradedFigures, lines: Iterable[str], file: Path) -> int:
+    """Write the figures to `file` and print `lines` and its path; returns the exit status."""
+    write_text(file, found.model_dump_json(by_alias=True, indent=1) + "\n")
+    for line in lines:
+        print(line)
+    print(file)
+    return EXIT_UNWRITTEN if found.unwritten else EXIT_WRITTEN
+
+
+def named_rows(data: Path, limit: int | None) -> Iterator[tuple[str, Row]]:
+    """The first `limit` rows, checked, each with its id or, without one, its number. Raises Misuse for an id that
+    occurred before, and for a file without rows."""
+    seen: dict[str, str] = {}
+    for number, row in enumerate(islice(non_empty_rows(data), limit), start=1):
+        name = str(row.values.get("id") or f"row-{number}")
+        if name in seen:
+            raise Misuse(f"{row.where}: id {name!r} occurred before, at {seen[name]}")
+        seen[name] = row.where
+        yield name, row
+
+
+# --------------------------------------------------------------------------------------------------- `gradus sample`
+
+
+def main(asked: SamplingOptions, prompts: Path, out: Path) -> int:
+    """Write completions of the prompts of a file to `out`; its path is printed last.
+
+    Rows have `prompt`, a text or messages, or `messages`, and perhaps `id`; other columns are left alone. Returns 0
+    when all were written, else 3. Raises Misuse, and QueueFault when the server is away.
+    """
+    asked = asyncio.run(with_model(asked))
+    config = prompt_config(asked, config_of(asked))
+    problems = [
+        Problem(name, _prompt(row, config), None, row.values.get("kind") and str(row.values["kind"]), config.opening)
+        for name, row in named_rows(prompts, asked.limit)
+    ]
+    plan = plan_of(asked, prompts.name, problems, config)
+    records = _written(asked, plan, problems, out)
+    missing = sum(record["status"] == "generation_error" for record in records)
+    print(f"{len(records) - missing} of {len(records)} completions written")
+    print(out)
+    return EXIT_UNWRITTEN if missing else EXIT_WRITTEN
+
+
+def _prompt(row: Row, config: PromptConfig) -> Prompt:
+    given = row.values.get("messages", row.values.get("prompt"))
+    if isinstance(given, str) and given.strip():
+        return render_text(config, given)
+    if given and is_chat(given, ROLES):
+        if config.style != "chat":
+            raise Misuse(f"{row.where}: holds messages; ask with --set chat=true")
+        return [Message(role=turn["role"], content=turn["content"]) for turn in given]
+    raise Misuse(f"{row.where}: prompt: is missing, empty, or neither a text nor messages with role and content")

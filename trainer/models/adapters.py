@@ -1,0 +1,126 @@
+"""LoRA: what gets adapters, and proof that it got them. Makes no model and trains none.
+
+PEFT goes on without a word when a target is nowhere in the model, as long as another one is. For a mixture of experts
+that is the whole model but a few percent: its experts are one parameter and no module, so usual targets pass them by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gradus.errors import Misuse
+from trainer.config.run import LoraSettings, ModelConfig
+from trainer.models.loading import Head, bare_model
+
+
+def lora_config(settings: LoraSettings, model: Any, head: Head = Head.TOKENS) -> Any:
+    """PEFT's own object for this model. Raises Misuse for targets that are nowhere in it.
+
+    A head that scores is trained in full and saved with the adapters: it begins as random numbers.
+    """
+    from peft import LoraConfig
+    from transformers.pytorch_utils import Conv1D
+
+    modules, parameters = settings.targets, []
+    if not isinstance(modules, str):
+        names = [name for name, _ in model.named_parameters()]
+        parameters = [target for target in modules if "." in target and _fits_any(target, names)]
+        modules = [target for target in modules if target not in parameters]
+    saved = [*settings.modules_to_save, *(["score"] if head is Head.SCORE else [])]
+    return LoraConfig(
+        r=settings.r,
+        lora_alpha=settings.alpha,
+        lora_dropout=settings.dropout,
+        bias=settings.bias,
+        # GPT-2's linear layers have inputs before outputs.
+        fan_in_fan_out=any(isinstance(module, Conv1D) for module in model.modules()),
+        target_modules=modules,
+        target_parameters=parameters or None,
+        modules_to_save=saved or None,
+        task_type="SEQ_CLS" if head is Head.SCORE else "CAUSAL_LM",
+    )
+
+
+def _fits_any(target: str, names: list[str]) -> bool:
+    return any(name == target or name.endswith(f".{target}") for name in names)
+
+
+def validate_lora_targets(settings: LoraSettings, name: str, config: ModelConfig, head: Head = Head.TOKENS) -> None:
+    """Put adapters on a model without weights, which takes seconds: Misuse is raised before gigabytes are loaded.
+
+    `name` is a folder or a model's name on the hub. Raises Misuse as `settle` does, and where no target is found.
+    """
+    import torch
+    from peft import get_peft_model
+    from peft.utils.error import NoMatchingPeftModuleError
+
+    with torch.device("meta"):
+        bare = bare_model(name, config, head)
+        try:
+            _refuse_what_would_not_train(get_peft_model(bare, lora_config(settings, bare, head)), settings)
+        except NoMatchingPeftModuleError as error:
+            raise Misuse(f"lora.targets: {error}") from None
+
+
+def settle(model: Any, settings: LoraSettings, say: Callable[[str], None]) -> None:
+    """Make sure that the adapters of a PEFT model are where they were wanted, and in float32.
+
+    Raises Misuse for targets that are nowhere in the model, and for experts that would stay as they are.
+    """
+    _refuse_what_would_not_train(model, settings)
+    if getattr(model, "is_quantized", False):
+        # TRL puts adapters of quantized models into bfloat16, where the small updates of GRPO are rounded away.
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.data = parameter.data.float()
+        if _experts(model):
+            say("the experts stay in 16 or 32 bits: bitsandbytes quantizes linear layers, and they are none")
+
+
+def _refuse_what_would_not_train(model: Any, settings: LoraSettings) -> None:
+    # By what PEFT made of the targets: for some architectures it puts the names of today for those of before.
+    wanted = model.active_peft_config.target_modules
+    modules = [name.replace(".base_layer", "") for name, _ in model.named_modules()]
+    lost = [] if isinstance(wanted, str) else sorted(one for one in wanted or () if not _fits_any(one, modules))
+    if lost:
+        raise Misuse(f"lora.targets: the model has no module or parameter that is called {' or '.join(lost)}")
+    trained = [name for name, weight in model.named_parameters() if weight.requires_grad and _dimensions(weight) > 1]
+    frozen = sorted(_experts(model) - {_place(name) for name in trained})
+    if frozen and not settings.allow_frozen_experts:
+        raise Misuse(_about_frozen(frozen, model))
+
+
+# -------------------------------------------------------------------------------------------------------- experts
+
+
+def _experts(model: Any) -> set[str]:
+    """Where the model has experts, such as `model.layers.0.mlp.experts`; one entry for all of a layer."""
+    return {place for name, weight in model.named_parameters() if _dimensions(weight) > 1 and (place := _place(name))}
+
+
+def _dimensions(weight: Any) -> int:
+    """1 for a bias. DeepSpeed keeps the shape of weights that it has shared out over processes somewhere else."""
+    return len(getattr(weight, "ds_shape", weight.shape))
+
+
+def _place(name: str) -> str | None:
+    parts = name.removeprefix("base_model.model.").split(".")
+    return ".".join(parts[: parts.index("experts") + 1]) if "experts" in parts else None
+
+
+def _about_frozen(frozen: list[str], model: Any) -> str:
+    weights = sorted(
+        {
+            f"{'.'.join(place.split('.')[-2:])}.{rest}"
+            for name, parameter in model.named_parameters()
+            if _dimensions(parameter) > 2 and (place := _place(name)) == frozen[0]
+            for rest in [name.replace(".base_layer", "").split(".experts.", 1)[1]]
+        }
+    )
+    how = f"add {' and '.join(weights)} to lora.targets" if weights else "add their linear layers to lora.targets"
+    return (
+        f"lora.targets: there is no adapter on the experts of {len(frozen)} layers ({frozen[0]} ...), so most of the "
+        f"model would never change. To train them, {how}; to leave them as they are, set "
+        "lora.allow_frozen_experts: true"
+    )

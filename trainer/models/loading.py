@@ -1,0 +1,140 @@
+"""Models and tokenizers: loaded, quantized, made fresh. Trains nothing; adapters are `trainer.models.adapters`'."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterable
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from gradus.errors import Misuse
+from gradus.reward_model.model_files import base_of
+from trainer.config.device import choose_device
+from trainer.config.run import ModelConfig
+from trainer.runs.distributed import is_leader, local_rank, wait_for_all
+from trainer.runs.folder import written_whole
+
+
+def starting_point(config: ModelConfig, folder: Path, texts: Iterable[str], seed: int) -> str:
+    """A folder or hub name to load the run's first weights from; a fresh model is made in `folder`, once."""
+    if not config.is_fresh:
+        return config.name
+    if is_leader() and not folder.exists():
+        from trainer.models.fresh import make_fresh_model
+
+        with written_whole(folder) as made:
+            make_fresh_model(config.name.removeprefix("fresh:"), config.fresh, texts, made, seed)
+    wait_for_all()
+    return str(folder)
+
+
+def load_tokenizer(name: str, config: ModelConfig) -> Any:
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            name, revision=_revision(name, config), trust_remote_code=config.trust_remote_code, padding_side="left"
+        )
+    except (OSError, ValueError) as error:
+        raise _not_loadable("tokenizer", name, error) from None
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+class Head(Enum):
+    """What a model ends in."""
+
+    TOKENS = "tokens"
+    """Logits of the next token."""
+    SCORE = "score"
+    """One number for the whole text."""
+
+
+def _auto_class(head: Head) -> Any:
+    from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
+
+    return AutoModelForSequenceClassification if head is Head.SCORE else AutoModelForCausalLM
+
+
+def load_model(name: str, config: ModelConfig, dtype: str, head: Head = Head.TOKENS) -> Any:
+    """The model in `dtype`, quantized if the config says so. Raises Misuse if it cannot be loaded.
+
+    Its `name_or_path` stays `name`, where TRL loads a reference model from. A head that scores is made at random
+    where the checkpoint has none: `gradus.reward_model` refuses that for models that are to judge.
+    """
+    import torch
+
+    try:
+        return _auto_class(head).from_pretrained(
+            name,
+            **({"num_labels": 1} if head is Head.SCORE else {}),
+            revision=_revision(name, config),
+            trust_remote_code=config.trust_remote_code,
+            attn_implementation=config.attn_implementation,
+            dtype=getattr(torch, dtype),
+            **_quantization(name, config, dtype),
+        )
+    except (OSError, ValueError, ImportError) as error:
+        raise _not_loadable("model", name, error) from None
+
+
+def bare_model(name: str, config: ModelConfig, head: Head = Head.TOKENS) -> Any:
+    """The model's modules with no weights worth using, for a look at what it is made of. Raises Misuse."""
+    from transformers import AutoConfig
+
+    trust = config.trust_remote_code
+    try:
+        found = AutoConfig.from_pretrained(name, revision=_revision(name, config), trust_remote_code=trust)
+        if head is Head.SCORE:
+            found.num_labels = 1
+        return _auto_class(head).from_config(found, trust_remote_code=trust)
+    except (OSError, ValueError, ImportError) as error:
+        raise _not_loadable("model", name, error) from None
+
+
+def _quantization(name: str, config: ModelConfig, dtype: str) -> dict[str, Any]:
+    """What `from_pretrained` is told beside. Raises Misuse without bitsandbytes."""
+    if not config.is_quantized:
+        from gradus.reward_model.model import unpacked
+
+        return unpacked(name, _revision(name, config))
+    option = "load_in_4bit" if config.load_in_4bit else "load_in_8bit"
+    if importlib.util.find_spec("bitsandbytes") is None:
+        raise Misuse(f"model.{option} needs bitsandbytes, which is not installed: pip install 'gradus[quantized]'")
+    import torch
+    from transformers import BitsAndBytesConfig
+
+    nf4 = {
+        "bnb_4bit_quant_type": "nf4",
+        "bnb_4bit_use_double_quant": True,
+        "bnb_4bit_compute_dtype": getattr(torch, dtype),
+    }
+    made = BitsAndBytesConfig(**{option: True}, **(nf4 if config.load_in_4bit else {}))
+    # Quantized weights cannot be moved by the trainer later: each process loads them to its own device.
+    kind = choose_device(config).kind
+    return {"quantization_config": made, "device_map": {"": local_rank() if kind == "cuda" else kind}}
+
+
+def load_trained(folder: Path, config: ModelConfig, dtype: str) -> tuple[Any, Any]:
+    """Model and tokenizer from a run's checkpoint or final folder.
+
+    An adapter comes merged into its base model, or on top of it where that is quantized: as it was trained.
+    """
+    tokenizer = load_tokenizer(str(folder), config)
+    if not (folder / "adapter_config.json").exists():
+        return load_model(str(folder), config, dtype), tokenizer
+    from peft import PeftModel
+
+    model = PeftModel.from_pretrained(load_model(base_of(folder), config, dtype), str(folder))
+    return model if config.is_quantized else model.merge_and_unload(), tokenizer
+
+
+def _revision(name: str, config: ModelConfig) -> str | None:
+    return config.revision if name == config.name else None
+
+
+def _not_loadable(what: str, name: str, error: Exception) -> Misuse:
+    first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return Misuse(f"model.name: no {what} can be loaded from {name}: {first_line}")

@@ -1,0 +1,147 @@
+"""`gradus merge`: an adapter becomes part of its base model, and the result is shown to be the same model.
+
+The merged model is compared with base and adapter on the same tokens, read back from the disk, and only then given its
+name. GGUF is written by llama.cpp's own converter, where there is one. Trains nothing and quantizes nothing itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from gradus.errors import Misuse
+from gradus.reward_model.model_files import base_of
+from trainer.config.run import ModelConfig
+from trainer.models.loading import Head, load_model, load_tokenizer
+from trainer.runs.folder import written_whole
+
+TOLERANCES = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 8e-2}
+"""Of the largest difference of two logits, as a share of the largest logit."""
+PROBES, PROBE_LENGTH = 4, 16
+CONVERTERS = ("convert_hf_to_gguf.py", "convert-hf-to-gguf.py", "convert-hf-to-gguf")
+LLAMA_CPP = "LLAMA_CPP_DIR"
+
+Say = Callable[[str], None]
+
+
+def main(adapter: Path, out: Path | None, gguf: str | None, dtype: str, say: Say) -> Path:
+    """Write the merged model, and its GGUF if `gguf` names a type of llama.cpp's; where the model lies.
+
+    `adapter` is a folder with an adapter, or a run folder with one in `final`. Raises Misuse.
+    """
+    folder = next((one for one in (adapter, adapter / "final") if (one / "adapter_config.json").is_file()), None)
+    if folder is None:
+        raise Misuse(f"{adapter}: holds no adapter (adapter_config.json), neither there nor in final/")
+    target = out if out is not None else folder.with_name("merged")
+    if target.exists() and any(target.iterdir()):
+        raise Misuse(f"{target}: is there already; name another folder with --out")
+    converter = converter_of_llama_cpp() if gguf else None
+    merged, difference = merge(folder, dtype)
+    say(f"logits of the merged model differ from the adapter's by {difference:.1e} of the largest at most")
+    save(merged, folder, target)
+    say(f"the merged model is in {target}")
+    if gguf and converter is not None:
+        say(f"its GGUF is {to_gguf(converter, target, gguf)}")
+    return target
+
+
+def merge(folder: Path, dtype: str = "auto") -> tuple[Any, float]:
+    """The model with the adapter merged in, and how far its logits are from the adapter's, as a share.
+
+    Raises Misuse where they are further apart than rounding explains.
+    """
+    from peft import PeftModel
+
+    try:
+        asked = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
+        asked["base_model_name_or_path"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise Misuse(f"{folder}: adapter_config.json cannot be read: {error}") from None
+    head = Head.SCORE if asked.get("task_type") == "SEQ_CLS" else Head.TOKENS
+    base = base_of(folder)
+    kind = _dtype_of(base) if dtype == "auto" else dtype
+    try:
+        model = PeftModel.from_pretrained(load_model(base, ModelConfig(name=base), kind, head), str(folder)).eval()
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise Misuse(f"{folder}: the adapter does not fit {base}: {str(error).strip().splitlines()[0]}") from None
+    wanted = logits_of(model)
+    merged = model.merge_and_unload(safe_merge=True)
+    difference = apart(wanted, logits_of(merged))
+    if not difference <= TOLERANCES[kind]:
+        raise Misuse(
+            f"{folder}: merged in {kind}, logits differ by {difference:.1e} of the largest, and rounding explains "
+            f"{TOLERANCES[kind]:.0e}; try --dtype float32"
+        )
+    return merged, difference
+
+
+def save(merged: Any, folder: Path, target: Path) -> None:
+    """Model and tokenizer in `target`, whole or not at all. Raises Misuse if what is on the disk is another model."""
+    dtype = str(merged.dtype).removeprefix("torch.")
+    head = Head.SCORE if hasattr(merged, "score") else Head.TOKENS
+    with written_whole(target) as saved:
+        merged.save_pretrained(saved)
+        load_tokenizer(str(folder), ModelConfig(name=str(folder))).save_pretrained(saved)
+        again = load_model(str(saved), ModelConfig(name=str(saved)), dtype, head).eval()
+        if apart(logits_of(merged), logits_of(again)) > TOLERANCES["float32"]:
+            raise Misuse(f"{saved}: what was read back is not the model that was written")
+
+
+def logits_of(model: Any) -> Any:
+    """In float32, for the same tokens each time: [probes, length, vocabulary], or [probes, 1] of scores."""
+    import torch
+
+    vocabulary = model.get_input_embeddings().weight.shape[0]
+    draw = torch.Generator().manual_seed(1)
+    ids_PT = torch.randint(0, vocabulary, (PROBES, PROBE_LENGTH), generator=draw).to(model.device)
+    with torch.inference_mode():
+        return model(input_ids=ids_PT, attention_mask=torch.ones_like(ids_PT)).logits.float()
+
+
+def apart(one: Any, other: Any) -> float:
+    """The largest difference, as a share of the largest value; NaN where there is one."""
+    return float((one - other).abs().max() / one.abs().max().clamp(min=1e-9))
+
+
+def _dtype_of(base: str) -> str:
+    """The one that the base was saved in."""
+    from transformers import AutoConfig
+
+    try:
+        found = str(AutoConfig.from_pretrained(base).dtype).removeprefix("torch.")
+    except (OSError, ValueError) as error:
+        raise Misuse(f"{base}: the adapter's base cannot be loaded: {str(error).strip().splitlines()[0]}") from None
+    return found if found in TOLERANCES else "float32"
+
+
+# -------------------------------------------------------------------------------------------------------------- GGUF
+
+
+def converter_of_llama_cpp() -> list[str]:
+    """The command that converts. Raises Misuse, saying how to get one."""
+    for name in CONVERTERS:
+        if (folder := os.environ.get(LLAMA_CPP)) and (script := Path(folder) / name).is_file():
+            return [sys.executable, str(script)]
+        if found := shutil.which(name):
+            return [sys.executable, found] if name.endswith(".py") else [found]
+    raise Misuse(
+        "--gguf needs llama.cpp's converter, and there is none on PATH or in $LLAMA_CPP_DIR: "
+        "git clone https://github.com/ggml-org/llama.cpp, pip install gguf, and set LLAMA_CPP_DIR to the clone"
+    )
+
+
+def to_gguf(converter: list[str], model: Path, kind: str) -> Path:
+    """The GGUF file of a whole model, beside its weights. Raises Misuse with the converter's last words."""
+    target = model / f"{model.resolve().parent.name}-{kind}.gguf"
+    command = [*converter, str(model), "--outfile", str(target), "--outtype", kind]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0 or not target.is_file():
+        words = [line for line in (done.stderr or done.stdout).strip().splitlines() if line.strip()]
+        raise Misuse(f"{model}: llama.cpp's converter failed: {' / '.join(words[-2:]) or 'without a word'}")
+    return target

@@ -1,0 +1,147 @@
+"""Programs that a pipeline starts: each in a session of its own, told to end when the pipeline does, however that ends.
+
+A signal to the pipeline becomes one SIGTERM to the program, so that a training saves; a second one kills it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+
+from trainer.runs.signals import handled_by
+
+LOOK_EVERY_S = 0.25
+STOP_S = 10.0
+"""What a service gets to end, until it is killed."""
+TAIL_BYTES = 65536
+COLUMNS = "120"
+"""Of tables that programs draw into a log."""
+_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
+_ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+_libc = ctypes.CDLL(None)
+"""Loaded once, before there is a child that would have to."""
+
+
+class Stopped(Exception):
+    """The pipeline ends because of a signal; what was running has ended."""
+
+    def __init__(self, number: int) -> None:
+        self.exit_status = 128 + number
+        super().__init__(f"stopped by {signal.Signals(number).name}")
+
+
+class Signals:
+    """Counts the signals that ask the pipeline to end."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self.number: int | None = None
+        self.times = 0
+
+    @contextmanager
+    def heard(self) -> Iterator[None]:
+        """Take the signals over in the block, in the main thread."""
+        with handled_by(self._note, _ENDS):
+            yield
+
+    def raise_if_any(self) -> None:
+        if self.number is not None:
+            raise Stopped(self.number)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.times += 1
+        if self.number is None:
+            self.number = number
+            self._say(f"{signal.Signals(number).name}: stopping; what runs may still save. Once more kills it")
+
+
+class Child:
+    """One program that was started, and its log."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        log: Path,
+        holding: int | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """`holding` is a descriptor that the program keeps open for as long as it lives."""
+        log.parent.mkdir(parents=True, exist_ok=True)
+        self.log = log
+        with log.open("ab") as output:
+            self.began_at = output.tell()
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={"COLUMNS": COLUMNS, **(os.environ if environment is None else environment)},
+                pass_fds=() if holding is None else (holding,),
+                start_new_session=True,
+                preexec_fn=_end_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509
+            )
+
+    def wait(self, signals: Signals, on_line: Callable[[str], None]) -> int:
+        """Its exit status; `on_line` gets the last line of its log from time to time. Raises Stopped after a signal."""
+        passed_on = False
+        try:
+            while self.process.poll() is None:
+                if signals.number is not None and not passed_on:
+                    self._send(signal.SIGTERM)
+                    passed_on = True
+                if signals.times > 1:
+                    break
+                on_line(self.last_line())
+                with suppress(subprocess.TimeoutExpired):
+                    self.process.wait(LOOK_EVERY_S)
+        finally:
+            self.kill()
+        if signals.number is not None and self.process.returncode != 0:
+            raise Stopped(signals.number)
+        return self.process.returncode
+
+    def end(self) -> None:
+        """Ask it to end, then make it; safe to call twice."""
+        self._send(signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(STOP_S)
+        self.kill()
+
+    def kill(self) -> None:
+        """End it and all that is left of what it had started."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def _send(self, number: signal.Signals) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+
+    def said(self) -> str:
+        """What this start of the program has written, its end if that is long."""
+        with self.log.open("rb") as handle:
+            end = handle.seek(0, os.SEEK_END)
+            handle.seek(max(self.began_at, end - TAIL_BYTES))
+            return handle.read().decode("utf-8", errors="replace")
+
+    def tail(self, lines: int) -> str:
+        """The last lines of that, indented for a message."""
+        return "\n".join(f"  {line}" for line in self.said().splitlines()[-lines:])
+
+    def last_line(self) -> str:
+        """Of a bar that is drawn again and again, how it looks now."""
+        lines = [line.rpartition("\r")[2] for line in self.said().split("\n") if line.strip()]
+        return lines[-1].strip() if lines else ""
+
+
+def _end_with_parent() -> None:
+    """In the child: be told to end when the pipeline is killed without a chance to do so."""
+    _libc.prctl(_PARENT_DEATH_SIGNAL, signal.SIGTERM)

@@ -1,0 +1,252 @@
+"""Rewards of a run: each judge grades the completions of a step and is one reward function for TRL.
+
+A judge is the grader of the tasks, a further grader or a reward model. A fault becomes None and spoils the completion's
+reward from every source (`trainer.stages.online`). Past a budget of faults the run stops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from gradus.client import RewardClient
+from gradus.contract import Faulted, Graded, Submission, submission_class
+from gradus.errors import GradusError
+from gradus.tasks.base import MAX_TEXT_CHARS
+from trainer.config.run import TRLS_NAME_OF_THE_GRADER, RewardConfig
+from trainer.data.tasks import Example
+
+Record = dict[str, Any]
+Result = Graded | Faulted
+SamplingOptions = tuple[str, str]
+"""A prompt's id and a completion for it."""
+MakeSubmission = Callable[[str, str, str], Submission]
+"""(prompt's id, completion, submission's id) -> what to send."""
+Grade = Callable[[Sequence[Submission], float], Awaitable[list[Result]]]
+"""(submissions, deadline in seconds) -> results in their order."""
+
+MIN_DEADLINE_S = 1.0
+"""Least deadline of a second request when early ones have used up the time."""
+
+
+class GradingStopped(GradusError):
+    """Too much went ungraded to go on training; the message says what to start."""
+
+
+class Judge:
+    """One grader of a run. It belongs to the event loop that calls `rewards`."""
+
+    def __init__(
+        self,
+        config: RewardConfig,
+        submission: MakeSubmission,
+        grade: Grade,
+        *,
+        name: str = TRLS_NAME_OF_THE_GRADER,
+        value: Callable[[Graded], float] = lambda verdict: verdict.reward,
+        record: Callable[[Sequence[Record]], None] | None = None,
+        grading: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        """`name` leads the metrics, `value` is the reward of a verdict, `record` takes lines of completions.jsonl,
+        `grading` is entered while a step waits for verdicts."""
+        self.name = name
+        self._config = config
+        self._submission = submission
+        self._grade = grade
+        self._value = value
+        self._record = record
+        self._grading = grading
+        self._steps_over_budget = 0
+        self._early: dict[SamplingOptions, asyncio.Task[Result]] = {}
+
+    @property
+    def function(self) -> Callable[..., Awaitable[list[float | None]]]:
+        """The async reward function for TRL, which names its metrics after the function."""
+
+        async def rewards(**columns: Any) -> list[float | None]:
+            return await self.rewards(**columns)
+
+        rewards.__name__ = self.name
+        return rewards
+
+    async def rewards(
+        self,
+        prompts: Sequence[Any],
+        completions: Sequence[Any],
+        *,
+        prompt_id: Sequence[str],
+        trainer_state: Any,
+        log_metric: Callable[[str, float], None],
+        **_columns: Any,
+    ) -> list[float | None]:
+        """One reward per completion, None where there is no verdict. Raises GradingStopped past the fault budget."""
+        step = trainer_state.global_step + 1
+        asked = [(one, text_of(completion)) for one, completion in zip(prompt_id, completions, strict=True)]
+        log_metric(f"{self.name}/early", sum(one in self._early for one in asked) / max(len(asked), 1))
+        with self._grading():
+            results = await self._results(asked, f"{step}.")
+        if self._record is not None:
+            self._record(records_of(step, prompts, asked, results))
+        for name, value in metrics_of(self.name, prompt_id, results).items():
+            log_metric(name, value)
+        self._stop_past_budget(step, results)
+        return [self._value(result) if isinstance(result, Graded) else None for result in results]
+
+    def send_ahead(self, asked: Iterable[SamplingOptions]) -> None:
+        """Begin to grade what the next call of `rewards` will ask for. Call it on the loop that will run that call."""
+        new = [one for one in dict.fromkeys(asked) if one not in self._early]
+        if new:
+            sent = asyncio.create_task(self._ask(new, f"early.{len(self._early)}.", self._config.deadline_s))
+            self._early |= {one: asyncio.create_task(_item_of(sent, index)) for index, one in enumerate(new)}
+
+    async def _results(self, asked: Sequence[SamplingOptions], id_prefix: str) -> list[Result]:
+        """Results in order: early verdicts, and for the rest one request, within one deadline for both."""
+        give_up_at = time.monotonic() + self._config.deadline_s
+        early, self._early = {one: self._early[one] for one in asked if one in self._early}, {}
+        if early:
+            await asyncio.wait(early.values(), timeout=self._config.deadline_s)
+        found = {one: task.result() for one, task in early.items() if task.done() and not task.exception()}
+        results = [found.get(one) for one in asked]
+        missing = [index for index, result in enumerate(results) if not isinstance(result, Graded)]
+        left_s = max(give_up_at - time.monotonic(), MIN_DEADLINE_S)
+        again = await self._ask([asked[index] for index in missing], id_prefix, left_s) if missing else []
+        for index, result in zip(missing, again, strict=True):
+            results[index] = result
+        return [result for result in results if result is not None]
+
+    async def _ask(self, asked: Sequence[SamplingOptions], id_prefix: str, deadline_s: float) -> list[Result]:
+        submissions = [self._submission(*one, f"{id_prefix}{index}") for index, one in enumerate(asked)]
+        return await self._grade(submissions, deadline_s)
+
+    def _stop_past_budget(self, step: int, results: Sequence[Result]) -> None:
+        """Raises GradingStopped at once when a step has no verdict at all, and after so many steps over the budget."""
+        faults = [outcome_of(result)["fault"] for result in results if isinstance(result, Faulted)]
+        budget = self._config.fault_budget
+        self._steps_over_budget = self._steps_over_budget + 1 if len(faults) > budget.share * len(results) else 0
+        if results and len(faults) == len(results):
+            what = f"none of {len(results)} samples could be graded"
+        elif self._steps_over_budget >= budget.steps:
+            what = (
+                f"{len(faults)} of {len(results)} samples could not be graded, and it is step "
+                f"{self._steps_over_budget} in a row with more than {budget.share:.0%}"
+            )
+        else:
+            return
+        raise GradingStopped(f"step {step}: {what}. {advice(self._config, faults)}")
+
+
+async def _item_of(sent: asyncio.Task[list[Result]], index: int) -> Result:
+    return (await asyncio.shield(sent))[index]
+
+
+def advice(config: RewardConfig, faults: Sequence[Record]) -> str:
+    """What went wrong, where, and what to start."""
+    kinds = Counter(fault["kind"] for fault in faults)
+    counts = ", ".join(f"{count} x {kind}" for kind, count in kinds.most_common())
+    return f"Faults: {counts}; the last: {faults[-1]['message']}\n{start_hint(config)}"
+
+
+def start_hint(config: RewardConfig) -> str:
+    if not config.urls:
+        return "The reward model runs in this process. Train another one with: gradus train reward"
+    return (
+        f"Graders were asked for at {', '.join(config.urls)}. If nothing runs there, start `gradus serve`; if it runs "
+        f"without workers of its own, start `gradus worker {config.judge} --redis redis://HOST:6379` on its "
+        f"Redis; if it is only slow, raise reward.deadline_s ({config.deadline_s:g} s) or start more workers."
+    )
+
+
+# ------------------------------------------------------------------------------------- completions, records, metrics
+
+
+def text_of(completion: Any) -> str:
+    """What the model wrote, from either form in which TRL hands over a completion."""
+    if isinstance(completion, str):
+        return completion
+    return "".join(str(message.get("content") or "") for message in completion)
+
+
+def with_opening(opening: str, completion: str) -> str:
+    """The completion together with what its prompt has already written of it; a model may have written that again.
+
+    Graders get both: without the `<think>` that a prompt ends in, reasoning that never ends would look like an answer.
+    """
+    return completion if completion.lstrip().startswith(opening.strip()) else opening + completion
+
+
+def clean(completion: str) -> str:
+    """The completion as the contract takes it: a model may write NUL, half a surrogate pair, or without end."""
+    text = completion[:MAX_TEXT_CHARS].replace("\0", "\N{REPLACEMENT CHARACTER}")
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def task_submissions(config: RewardConfig, examples: Mapping[str, Example], opening: str = "") -> MakeSubmission:
+    """Completions for tasks, ready for the wire, with what their prompts have already written of them."""
+
+    def submission(prompt_id: str, text: str, submission_id: str) -> Submission:
+        example, completion = examples[prompt_id], clean(with_opening(opening, text))
+        given = {"id": submission_id, "prompt": example.prompt, "completion": completion, "task": example.task}
+        return submission_class(config.judge).model_validate(given)
+
+    return submission
+
+
+def over_http(config: RewardConfig, client: RewardClient) -> Grade:
+    async def grade(submissions: Sequence[Submission], deadline_s: float) -> list[Result]:
+        return await client.grade(config.judge, submissions, rubric=config.rubric, deadline_s=deadline_s)
+
+    return grade
+
+
+def records_of(
+    step: int, prompts: Sequence[Any], asked: Sequence[SamplingOptions], results: Sequence[Result]
+) -> list[Record]:
+    """The lines of completions.jsonl for one step; `sample` counts within the group of one task."""
+    counts: Counter[str] = Counter()
+    records = []
+    for prompt, (prompt_id, text), result in zip(prompts, asked, results, strict=True):
+        where = {"step": step, "prompt_id": prompt_id, "sample": counts[prompt_id]}
+        counts[prompt_id] += 1
+        records.append({**where, "prompt": prompt, "completion": text, **outcome_of(result)})
+    return records
+
+
+NO_VERDICT: Record = {
+    **dict.fromkeys(("reward", "passed", "stage")),
+    **{"components": {}, "tests": None, "flags": [], "diagnostics": []},
+    **dict.fromkeys(("fault", "rubric", "grader", "toolchain", "cached")),
+}
+
+
+def outcome_of(result: Result) -> Record:
+    """A result as plain fields, the same ones for verdicts and faults; a fault's reward is null, never zero."""
+    given = result.model_dump(mode="json", include={"status", *NO_VERDICT})
+    return {"status": result.status, **NO_VERDICT, **given}
+
+
+def metrics_of(judge: str, prompt_ids: Sequence[str], results: Sequence[Result]) -> dict[str, float]:
+    """Metrics of one step, below the judge's name. Shares are of the graded samples, except `faulted`, which is of all.
+
+    The grader of the tasks also has `passed`, `group_passed` and `stage`.
+    """
+    verdicts = [(one, result) for one, result in zip(prompt_ids, results, strict=True) if isinstance(result, Graded)]
+    found = {f"{judge}/faulted": 1 - len(verdicts) / max(len(results), 1)}
+    if not verdicts:
+        return found
+    counts: dict[str, Any] = {"flag": Counter(), "component": Counter()}
+    for _, verdict in verdicts:
+        counts["flag"].update(verdict.flags)
+        counts["component"].update(verdict.components)
+    found[f"{judge}/cached"] = sum(verdict.cached for _, verdict in verdicts) / len(verdicts)
+    if judge == TRLS_NAME_OF_THE_GRADER:
+        passed = {one for one, verdict in verdicts if verdict.passed}
+        found[f"{judge}/passed"] = sum(verdict.passed for _, verdict in verdicts) / len(verdicts)
+        found[f"{judge}/group_passed"] = len(passed) / len({one for one, _ in verdicts})
+        counts["stage"] = Counter(verdict.stage.value for _, verdict in verdicts)
+    for kind, counted in counts.items():
+        found |= {f"{judge}/{kind}/{name}": count / len(verdicts) for name, count in sorted(counted.items())}
+    return found

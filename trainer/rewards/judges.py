@@ -1,0 +1,162 @@
+"""Judges of a run: the grader of the tasks, further graders (`reward.services`) and reward models (`reward.models`).
+
+Services are asked over HTTP. A reward model is the grader `preference` in this process, whose raw score is the reward.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gradus.client import RewardClient
+from gradus.contract import PreferenceSubmission, Submission
+from gradus.errors import Fault, Misuse
+from gradus.local import LocalGrader, open_local
+from gradus.reward_model.model_files import refuse_unusable
+from trainer.config.run import PromptConfig, RewardConfig, RewardModelConfig, ServiceConfig
+from trainer.data.prompts import Prompt, render
+from trainer.data.tasks import Example
+from trainer.rewards.completion_log import CompletionsFile
+from trainer.rewards.judge import Judge, Record, Result, clean, over_http, task_submissions
+
+if TYPE_CHECKING:
+    from trainer.config.device import Device
+
+TOLD = ("status", "reward", "components", "flags", "fault", "rubric", "grader", "toolchain", "cached")
+"""Fields of a further verdict that stand in the line of its completion."""
+PREFERENCE = "preference"
+Grading = Callable[[], AbstractContextManager[None]]
+
+
+class Judges:
+    """Makes the judges of one run, which share its tasks, its prompts and its files."""
+
+    def __init__(
+        self,
+        config: RewardConfig,
+        examples: Iterable[Example],
+        prompt: PromptConfig,
+        *,
+        file: CompletionsFile | None = None,
+        grading: Grading = nullcontext,
+    ) -> None:
+        """`file` takes what each judge said; `grading` is entered while samples are with the graders."""
+        self._config = config
+        self._examples = {example.id: example for example in examples}
+        self._prompt = prompt
+        self._file = file
+        self._grading = grading
+
+    def all(self, models: Sequence[LocalGrader]) -> list[Judge]:
+        """The judges in the order of `weights_of`; `models` are those of `reward.models`, opened."""
+        config = self._config
+        own = [self.of_tasks(client_of(config))] if config.grader is not None else []
+        further = [self.of_service(one, client_of(config.for_service(one))) for one in config.services]
+        opened = zip(config.models, models, strict=True)
+        return [*own, *further, *(self.of_model(asked, model) for asked, model in opened)]
+
+    def of_tasks(self, client: RewardClient) -> Judge:
+        submission = task_submissions(self._config, self._examples, self._prompt.opening)
+        record = self._file.take if self._file else None
+        return Judge(self._config, submission, over_http(self._config, client), record=record, grading=self._grading)
+
+    def of_service(self, service: ServiceConfig, client: RewardClient) -> Judge:
+        config = self._config.for_service(service)
+        of_tasks = task_submissions(config, self._examples, self._prompt.opening)
+        submission = self._preference if service.grader == PREFERENCE else of_tasks
+        return Judge(config, submission, over_http(config, client), **self._named(service.label))
+
+    def of_model(self, asked: RewardModelConfig, model: LocalGrader) -> Judge:
+        """The raw score is the reward, as `preference/sigmoid` tells it among its components."""
+
+        async def grade(submissions: Sequence[Submission], deadline_s: float) -> list[Result]:
+            return await asyncio.to_thread(lambda: list(model.grade(submissions)))
+
+        config = self._config.for_service(ServiceConfig(grader=PREFERENCE)).model_copy(update={"urls": []})
+        return Judge(
+            config,
+            self._preference,
+            grade,
+            value=lambda verdict: verdict.components["score"],
+            **self._named(asked.label),
+        )
+
+    def _preference(self, prompt_id: str, text: str, number: str) -> Submission:
+        return preference_of(render(self._prompt, self._examples[prompt_id]), text, number)
+
+    def _named(self, name: str) -> dict[str, Any]:
+        """Arguments of a judge beside the first: the completion's line holds a part of what it says."""
+        file = self._file
+
+        def record(records: Sequence[Record]) -> None:
+            if file is not None:
+                file.add_extra_results(name, [{field: one[field] for field in TOLD} for one in records])
+
+        return {"name": name, "record": record, "grading": self._grading}
+
+
+def client_of(config: RewardConfig) -> RewardClient:
+    return RewardClient(config.urls, api_key=os.environ.get(config.api_key_env), batch_size=config.batch_size)
+
+
+def weights_of(reward: RewardConfig) -> list[float]:
+    """One weight for each judge: the grader of the tasks, further graders, reward models."""
+    own = [reward.weight] if reward.grader is not None else []
+    return [*own, *(one.weight for one in reward.services), *(one.weight for one in reward.models)]
+
+
+def preference_of(prompt: Prompt, completion: str, submission_id: str) -> Submission:
+    """A completion behind the prompt that it answers, as the policy reads that prompt."""
+    given: dict[str, Any] = {"id": submission_id, "completion": clean(completion), "task": {}}
+    if isinstance(prompt, str):
+        return PreferenceSubmission.model_validate({**given, "prompt": clean(prompt)})
+    messages = [{"role": message["role"], "content": clean(message["content"])} for message in prompt]
+    return PreferenceSubmission.model_validate({**given, "task": {"messages": messages}})
+
+
+# ------------------------------------------------------------------------------------------------------ reward models
+
+
+def refuse_headless(models: Sequence[RewardModelConfig]) -> None:
+    """Raises Misuse for a folder whose model or adapter has no trained head; looks at names, and loads nothing."""
+    for folder in (Path(model.path) for model in models):
+        if folder.is_dir():
+            try:
+                refuse_unusable(folder)
+            except Misuse as refused:
+                raise Misuse(f"reward.models: {refused}") from None
+
+
+def open_reward_model(config: RewardModelConfig, device: Device) -> LocalGrader:
+    """The grader `preference` in this process, with this model on the device, after its self-test.
+
+    Raises Misuse for a model that cannot be used.
+    """
+    import torch
+
+    from trainer.config.device import weights_dtype
+
+    settings = {
+        "MODEL": config.path,
+        "DEVICE": device.kind,
+        "DTYPE": weights_dtype(device, "auto", frozen=True),
+        "THREADS": str(torch.get_num_threads()),
+    }
+    before = dict(os.environ)
+    os.environ.update({f"GRADUS_PREFERENCE_{name}": value for name, value in settings.items()})
+    try:  # the grader's settings come from its variables, which go before any file
+        opened = open_local(PREFERENCE, slots=config.batch_size)
+        opened.self_test()
+        return opened
+    except Misuse as refused:
+        raise Misuse(f"reward.models: {refused}") from None
+    except Fault as fault:
+        raise Misuse(f"reward.models: {fault.message}") from None
+    finally:
+        for name in settings:
+            os.environ.pop(f"GRADUS_PREFERENCE_{name}")
+        os.environ.update(before)

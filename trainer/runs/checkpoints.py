@@ -1,0 +1,66 @@
+"""What every trainer of TRL's and transformers' gets from us: it saves between steps, goes on from a checkpoint, ends.
+
+The loop is theirs. When memory runs out is `trainer.runs.oom_recovery`'s.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback
+
+from trainer.runs.distributed import any_rank_true, is_leader
+from trainer.runs.folder import step_of, why_incomplete
+from trainer.runs.signals import StopWish
+
+
+class Resumable:
+    """Goes before a trainer of transformers' in the list of bases."""
+
+    def steps_in_all(self: Any) -> int:
+        return int(self.set_initial_training_values(self.args, self.get_train_dataloader())[-1])
+
+    def load(self: Any, checkpoint: Path) -> None:
+        """The weights of a checkpoint, to be saved or measured and not to be trained."""
+        self._load_from_checkpoint(str(checkpoint))
+
+    def save_now(self: Any) -> None:
+        """Write a checkpoint of the last whole step, if there was one and it is not saved."""
+        checkpoint = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
+        if self.state.global_step > 0 and why_incomplete(checkpoint) is not None:
+            self._save_checkpoint(self.model, trial=None)
+
+
+class StopAtStepEnd(TrainerCallback):  # type: ignore[misc]
+    """Turns a wish into TRL's orderly stop: log, save, leave the loop."""
+
+    def __init__(self, wish: StopWish) -> None:
+        self._wish = wish
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        # A launcher passes signals on one by one: processes must agree on the step, or some wait for ever for others.
+        if any_rank_true(self._wish.signal_number is not None):
+            control.should_log = control.should_save = control.should_training_stop = True
+
+
+def is_done(trainer: Any, checkpoint: Path | None, say: Callable[[str], None]) -> bool:
+    """True if the checkpoint is the end, and then its weights are loaded: transformers would do one step more."""
+    if checkpoint is None or step_of(checkpoint) < trainer.steps_in_all():
+        return False
+    say(f"all {trainer.steps_in_all()} steps are done already")
+    trainer.load(checkpoint)
+    return True
+
+
+def save_final(trainer: Any, target: Path) -> None:
+    """The trained model in `target`, whole or not at all."""
+    half_saved = target.with_name(target.name + ".partial")
+    if is_leader():
+        for old in (half_saved, target):
+            shutil.rmtree(old, ignore_errors=True)
+    trainer.save_model(str(half_saved))
+    if is_leader():
+        half_saved.rename(target)

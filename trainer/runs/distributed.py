@@ -1,0 +1,32 @@
+"""Which of several training processes this is (`accelerate launch`, `torchrun`). Starts no process group itself."""
+
+from __future__ import annotations
+
+import os
+
+
+def is_leader() -> bool:
+    """True in the one process that writes the run folder; with a single process, in that one."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def local_rank() -> int:
+    """Which of this machine's processes this is, and so which of its GPUs is its own."""
+    return int(os.environ.get("LOCAL_RANK", "0"))
+
+
+def any_rank_true(mine: bool) -> bool:
+    """True everywhere once it is true anywhere; all processes must ask at the same place."""
+    import torch
+
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return mine
+    backend_device = "cuda" if torch.distributed.get_backend() == "nccl" else "cpu"
+    flag = torch.tensor(float(mine), device=backend_device)
+    torch.distributed.all_reduce(flag, op=torch.distributed.ReduceOp.MAX)
+    return bool(flag.item())
+
+
+def wait_for_all() -> None:
+    """Returns when every process has come here."""
+    any_rank_true(False)

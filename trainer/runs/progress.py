@@ -1,0 +1,187 @@
+"""What a person and a program see of a run while it goes: a bar, training.log, one JSON line per logged step.
+
+It decides nothing: callbacks here only read what TRL logs, and the clock only looks.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from transformers import TrainerCallback
+from transformers.utils.logging import disable_progress_bar
+
+from trainer.runs.distributed import is_leader
+from trainer.runs.folder import append_lines
+
+LOGGER = logging.getLogger("gradus.train")
+
+
+class _StandardError(logging.StreamHandler[TextIO]):
+    """Writes to what standard error is at the moment: a bar puts itself in between, so that lines go above it."""
+
+    def __init__(self) -> None:
+        logging.Handler.__init__(self)
+
+    @property
+    def stream(self) -> TextIO:  # type: ignore[override]
+        return sys.stderr
+
+
+@contextmanager
+def make_logger(log: Path) -> Iterator[Callable[[str], None]]:
+    """`say`: a line for training.log and standard error; of several processes only the first one talks."""
+    formatter = logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S")
+    handlers: list[logging.Handler] = []
+    if is_leader():
+        handlers = [logging.FileHandler(log, encoding="utf-8"), _StandardError()]
+    for handler in handlers:
+        handler.setFormatter(formatter)
+        LOGGER.addHandler(handler)
+    LOGGER.setLevel(logging.INFO)
+    LOGGER.propagate = False
+    disable_progress_bar()  # transformers draws one for each file that it loads or saves
+    try:
+        yield LOGGER.info
+    finally:
+        for handler in handlers:
+            LOGGER.removeHandler(handler)
+            handler.close()
+
+
+class StepClock(TrainerCallback):  # type: ignore[misc]
+    """Splits the time of a step at the moments when grading begins and ends.
+
+    `generate` is everything before grading, so it holds reference log-probabilities too; `update` is everything after.
+    """
+
+    def __init__(self) -> None:
+        self._spent: dict[str, float] = {}
+        self._steps = 0
+        self._mark = time.perf_counter()
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._mark = time.perf_counter()
+
+    @contextmanager
+    def grading(self) -> Iterator[None]:
+        self._lap("generate")
+        try:
+            yield
+        finally:
+            self._lap("grade")
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._lap("update")
+        self._steps += 1
+
+    def take(self) -> dict[str, float]:
+        """Mean seconds per step since the last call, by part."""
+        spent, steps = self._spent, max(self._steps, 1)
+        self._spent, self._steps = {}, 0
+        return {f"time/{part}_s": round(seconds / steps, 4) for part, seconds in spent.items()}
+
+    def _lap(self, part: str) -> None:
+        now = time.perf_counter()
+        self._spent[part] = self._spent.get(part, 0.0) + now - self._mark
+        self._mark = now
+
+
+class MetricsFile(TrainerCallback):  # type: ignore[misc]
+    """One JSON line per logged step, and a shorter one for people in training.log."""
+
+    def __init__(self, file: Path, summary: Callable[[Mapping[str, Any]], str], clock: StepClock | None = None) -> None:
+        self._file = file
+        self._summary = summary
+        self._clock = clock
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any) -> None:
+        # TRL also logs a summary of the whole run at its end, without a learning rate.
+        measured = any(name.startswith("eval_") for name in logs or ())
+        if not logs or not ("learning_rate" in logs or measured) or not state.is_world_process_zero:
+            return
+        clocked = self._clock.take() if self._clock and not measured else {}
+        line = {"step": state.global_step, "epoch": state.epoch, "time": round(time.time(), 3), **logs, **clocked}
+        append_lines(self._file, [line])
+        summary = measured_summary(line) if measured else self._summary(line)
+        text = f"step {state.global_step}/{state.max_steps}  {summary}"
+        record = LOGGER.makeRecord(LOGGER.name, logging.INFO, "", 0, text, (), None)
+        for handler in LOGGER.handlers:  # to standard error only where no bar is drawn over it
+            if isinstance(handler, logging.FileHandler) or not sys.stderr.isatty():
+                handler.handle(record)
+
+
+class ProgressBar(TrainerCallback):  # type: ignore[misc]
+    """A bar on a terminal; nothing where standard error is a file, which has the lines of training.log instead."""
+
+    def __init__(self, title: str, summary: Callable[[Mapping[str, Any]], str]) -> None:
+        columns = (TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeRemainingColumn())
+        self._bar = Progress(*columns, TextColumn("{task.fields[summary]}"), console=Console(stderr=True))
+        self._task = self._bar.add_task(title, total=None, summary="")
+        self._summary = summary
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.is_world_process_zero and sys.stderr.isatty():
+            self._bar.update(self._task, total=state.max_steps, completed=state.global_step)
+            self._bar.start()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._bar.update(self._task, completed=state.global_step)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any) -> None:
+        if logs and "learning_rate" in logs:
+            self._bar.update(self._task, summary=self._summary(logs))
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._bar.stop()
+
+
+def grpo_summary(logs: Mapping[str, Any]) -> str:
+    """`reward 0.53 ± 0.42  passed 41%  entropy 0.31  0.9 s`, leaving out what was not logged."""
+    parts = [
+        _number("reward {:.3f}", logs.get("reward")) + _number(" ± {:.3f}", logs.get("reward_std")),
+        _number("passed {:.0%}", logs.get("gradus/passed")),
+        _number("entropy {:.3f}", logs.get("entropy")),
+        _number("kl {:.4f}", logs.get("kl")),
+        _number("length {:.0f}", logs.get("completions/mean_length")),
+        _number("faulted {:.0%}", logs.get("gradus/faulted") or None),
+        _number("{:.2f} s/step", logs.get("step_time")),
+    ]
+    return "  ".join(part for part in parts if part)
+
+
+def _in_words(*parts: tuple[str, ...]) -> Callable[[Mapping[str, Any]], str]:
+    """A summary of logged numbers: each part is a form and the names that its number may have."""
+
+    def summary(logs: Mapping[str, Any]) -> str:
+        said = (_number(form, next((logs[name] for name in names if name in logs), None)) for form, *names in parts)
+        return "  ".join(part for part in said if part)
+
+    return summary
+
+
+_LOSS, _LENGTH, _RATE = ("loss {:.4f}", "loss"), ("length {:.0f}", "length"), ("lr {:.2e}", "learning_rate")
+_ACCURACY = ("accuracy {:.3f}", "rewards/accuracies", "accuracy")
+_MARGIN = ("margin {:.3f}", "rewards/margins", "margin")
+sft_summary = _in_words(_LOSS, ("token accuracy {:.3f}", "mean_token_accuracy"), _RATE)
+pair_summary = _in_words(_LOSS, _ACCURACY, _MARGIN, _RATE)
+"""Of preferences and reward models: how often the better answer is put first, and by how much."""
+token_summary = _in_words(_LOSS, _LENGTH, _RATE)
+
+
+def measured_summary(logs: Mapping[str, Any]) -> str:
+    """Of one evaluation, without how long it took."""
+    named = {name: value for name, value in logs.items() if name.startswith("eval_")}
+    slow = ("_runtime", "_per_second", "_num_tokens")
+    return "  ".join(_number(name + " {:.4f}", value) for name, value in named.items() if not name.endswith(slow))
+
+
+def _number(form: str, value: Any) -> str:
+    return form.format(value) if isinstance(value, (int, float)) else ""

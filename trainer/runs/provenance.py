@@ -1,0 +1,45 @@
+"""What a run was asked for and with what it ran, written into its folder: enough to repeat it. Knows no stage."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
+
+from trainer.config.run import RunConfig
+from trainer.runs.folder import RunFolder
+
+if TYPE_CHECKING:
+    from trainer.config.device import Device
+
+PACKAGES = ("gradus", "torch", "transformers", "trl", "peft", "datasets", "accelerate")
+
+
+def version_of(package: str) -> str | None:
+    """The installed version of a distribution; None where it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def versions() -> dict[str, str | None]:
+    """The versions of what trains."""
+    return {name: version_of(name) for name in PACKAGES}
+
+
+def write_settings(config: RunConfig, options: dict[str, object], folder: RunFolder, device: Device) -> None:
+    """The resolved config, with the options that TRL is really told, and the environment."""
+    asked = {name: value for name, value in options.items() if name not in config.SET_ELSEWHERE}
+    resolved = config.model_copy(update={config.options_name: asked})
+    folder.resolved_config.write_text(resolved.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    environment = {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "device": device.kind,
+        "cpu_count": os.cpu_count(),
+        "versions": versions(),
+    }
+    folder.environment.write_text(json.dumps(environment, indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,99 @@
+"""SIGINT and SIGTERM as a wish to stop: the first one ends the run after the step in progress, the second at once.
+
+Loads nothing large, so that it listens before anything large is loaded. `trainer.runs.checkpoints` ends TRL's loop.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+EXIT_STATUS_BASE = 128
+"""What shells add to a signal's number."""
+DUPLICATE_S = 0.5
+"""Seconds in which further signals count as the first one: when a pipeline is killed, Linux sends its training the
+parent-death signal once for each of the pipeline's threads."""
+_ENDS = (signal.SIGINT, signal.SIGTERM)
+_HELD_BACK = tuple(one for one in signal.Signals if one in _ENDS or one.name == "SIGHUP")
+
+
+class StopRequested(Exception):
+    """The run ends early because of a signal; whoever raises it has saved what there is to save."""
+
+    def __init__(self, signal_number: int) -> None:
+        self.exit_status = EXIT_STATUS_BASE + signal_number
+        super().__init__(f"stopped by {signal.Signals(signal_number).name}")
+
+
+def _say_at_once(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+class StopWish:
+    """Remembers the first signal; `raise_if_made` is for places where stopping loses nothing."""
+
+    def __init__(self, say: Callable[[str], None] = _say_at_once) -> None:
+        self.signal_number: int | None = None
+        self._signalled_at = 0.0
+        self.say = say
+
+    def raise_if_made(self) -> None:
+        if self.signal_number is not None:
+            raise StopRequested(self.signal_number)
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Take over both signals inside the block, in the main thread."""
+        with handled_by(self._note, _ENDS):
+            yield
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.signal_number is not None:
+            if time.monotonic() - self._signalled_at < DUPLICATE_S:
+                return
+            raise KeyboardInterrupt
+        self.signal_number, self._signalled_at = number, time.monotonic()
+        name = signal.Signals(number).name
+        self.say(f"{name}: stopping after this step, then saving a checkpoint; once more stops at once, without saving")
+
+
+@contextmanager
+def held_back() -> Iterator[None]:
+    """Imports are safe in the block: a signal comes after it, to whoever would have had it; a second one ends all.
+
+    An import may swallow what a signal's handler raises in it, or leave a module half made.
+    """
+    first: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if first:
+            os._exit(EXIT_STATUS_BASE + number)
+        first.append(number)
+
+    try:
+        with handled_by(note, _HELD_BACK):
+            yield
+    finally:
+        for number in first:
+            signal.raise_signal(number)
+
+
+@contextmanager
+def handled_by(handler: Callable[[int, FrameType | None], Any], numbers: tuple[signal.Signals, ...]) -> Iterator[None]:
+    """Take the signals over inside the block; outside the main thread, where Python forbids it, do nothing."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
