@@ -1,25 +1,28 @@
-"""Completion -> answer: which part of what the model wrote is the code, for graders and evaluations alike.
+"""Completion -> answer: which part of what the model wrote is the code. docs/extraction.md states the rules.
 
-The rule, in order: what stands before the last `</think>` is thinking, not answer. Among fenced blocks, those tagged
-with the language count if there are any, else the untagged ones; of these the last that defines a name which the task
-declares, else the last. Without any fence the whole text is the answer. A fence that is never closed runs to the end.
-
-Where an answer may have several files (`Layout`), a block can say which one it is: behind its tag (`rust src/a.rs`,
-`rust:src/a.rs`, `rust title="src/a.rs"`) or in a comment on its first line (`// src/a.rs`). The last block of a name
-counts. Names that are no file of the layout are left out and flagged; nothing is ever written where a name says.
+An answer is one program text. It depends on the completion and on names that the task gives, never on a verdict, and
+costs time linear in the completion.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
+
+from gradus.code_blocks import Layout, Syntax, joined
 
 # Quantifiers are possessive (`*+`): with backtracking, one long line of spaces would take hours.
 _FENCE = re.compile(r"^[ \t]*+(`{3,}+|~{3,}+)[ \t]*+([^\s`]*+)([^\n`]*+)$", re.MULTILINE)
 _INLINE_FENCE = re.compile(r"```([^\n`]++)```")
 _NAME_IN_INFO = re.compile(r"(?:^|[\s,{])(?:\w+=)?[\"']?([^\s\"'={},]{1,200}\.\w{1,16})[\"']?(?=$|[\s,}])")
 _NAME_IN_COMMENT = re.compile(r"\s*//[ \t]*(?:[Ff]ile(?:name)?:?[ \t]*)?`?([^\s`]+\.\w+)`?:?[ \t]*(?:\n|\Z)")
+_MAX_BLOCKS = 1000
+"""What stands behind so many is prose. A bound of the cost: 1 MB of fences is no answer."""
+_TURN_END = r"(?:<[|\uff5c][^\s<>]{1,40}>|</s>|<eos>|<end_of_turn>)"
+_LAST_TURN_ENDS = re.compile(rf"(?:{_TURN_END}\s{{0,9}}+){{1,9}}+\s*+\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,22 +40,6 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    entry: str
-    """The file that a block without a name is."""
-    path: re.Pattern[str]
-    """Matches the whole of an acceptable path."""
-    folder: str
-    """Where a name without a folder belongs, for example `src/`."""
-
-    def path_of(self, name: str) -> str | None:
-        """The path that `name` means; None when it is no file of the layout."""
-        name = name.removeprefix("./")
-        path = name if "/" in name else self.folder + name
-        return path if self.path.fullmatch(path) else None
-
-
-@dataclass(frozen=True, slots=True)
 class _Block:
     tag: str
     text: str
@@ -61,23 +48,35 @@ class _Block:
     closed: bool
     name: str | None = None
     """The file that it says it is."""
+    code_at: int = 0
+    """Where `text` starts in the completion."""
 
 
 def extract(
     completion: str,
     tags: Collection[str],
-    defines: re.Pattern[str] | None = None,
+    syntax: Syntax | None = None,
+    needed: Callable[[], Collection[str]] = tuple,
     layout: Layout | None = None,
 ) -> Answer:
     """The answer in `completion`.
 
-    `tags`: language tags, lower case. `defines`: matches code that defines a name which the task declares.
-    `layout`: None for answers that are one file, whatever blocks are called.
+    `tags`: language tags, lower case. `needed`: the names that the task or its tests need, asked for when there are
+    several blocks. `layout`: None for answers that are one file, whatever blocks are called.
     """
-    text = completion.replace("\r\n", "\n")
-    visible = after_thinking(text)
-    flags = ["extract:unclosed_think"] if "</think>" not in text and "<think>" in text else []
-    blocks = _blocks(visible, tags)
+    text = _LAST_TURN_ENDS.sub("", completion.replace("\r\n", "\n"))
+    masked = text
+    if syntax and "think>" in text:  # tags in comments and literals of the answer's code are no thinking
+        parts, at = [], 0
+        for block in _blocks(text, tags, syntax):
+            if block.tag in tags:
+                code = syntax.literal.sub(lambda found: found[0].replace("think>", "think)"), block.text)
+                parts += [text[at : block.code_at], code]
+                at = block.code_at + len(code)
+        masked = "".join((*parts, text[at:]))
+    visible = after_thinking(text, masked)
+    flags = ["extract:unclosed_think"] if "</think>" not in masked and "<think>" in masked else []
+    blocks = _blocks(visible, tags, syntax)
     if not blocks:
         return Answer(visible.strip(), flags=tuple(flags))
     named = [block for block in blocks if block.name and block.tag in tags] if layout and len(blocks) > 1 else []
@@ -85,19 +84,23 @@ def extract(
     files = {layout.path_of(block.name or ""): block for block in named} if layout else {}
     if files.pop(None, None):
         flags.append("extract:ignored_file")
-    chosen = files.pop(layout.entry, None) if layout else None
-    if chosen is None:
+    entry = files.pop(layout.entry, None) if layout else None
+    if entry is None:
         written = [block for block in rest or blocks if block.text.strip()]
         tagged = [block for block in written if block.tag in tags]
         candidates = tagged or [block for block in written if not block.tag] or written or rest or blocks
-        chosen = ([block for block in candidates if defines and defines.search(block.text)] or candidates)[-1]
-    if not all(block.closed for block in (chosen, *files.values())):
+        texts = [block.text for block in candidates] if syntax and len(candidates) > 1 else []
+        chosen = [candidates[at] for at in joined(texts, needed(), syntax.definitions)] if syntax and texts else []
+        chosen = chosen or candidates[-1:]
+    else:
+        chosen = [entry]
+    if not all(block.closed for block in (*chosen, *files.values())):
         flags.append("extract:unclosed_fence")
     starts, ends = [0, *(block.end for block in blocks)], [*(block.start for block in blocks), len(visible)]
     outside = [visible[start:end].strip() for start, end in zip(starts, ends, strict=True)]
     return Answer(
-        text=chosen.text.strip("\n"),
-        blocks=len(blocks) - max(0, len(named) - 1),
+        text="\n".join(block.text.strip("\n") for block in chosen),
+        blocks=len(blocks) - max(0, len(named) - 1) - (len(chosen) - 1),
         prose_chars=sum(map(len, outside)),
         trailing_chars=len(outside[-1]),
         flags=tuple(flags),
@@ -105,35 +108,46 @@ def extract(
     )
 
 
-def after_thinking(completion: str) -> str:
-    """The text behind the last `</think>`; where thoughts do not end, the text before them."""
-    before, mark, after = completion.rpartition("</think>")
-    return after if mark else (before + after).partition("<think>")[0]
+def after_thinking(completion: str, masked: str | None = None) -> str:
+    """The text behind the last `</think>`; where thoughts do not end, the text before them. `masked`: the completion
+    without the tags that do not count, of the same length."""
+    before, mark, after = (masked or completion).rpartition("</think>")
+    return completion[len(before) + len(mark) :] if mark else completion[: len(after.partition("<think>")[0])]
 
 
-def _blocks(text: str, tags: Collection[str]) -> list[_Block]:
+def _blocks(text: str, tags: Collection[str], syntax: Syntax | None) -> list[_Block]:
     found: list[_Block] = []
     position = 0
-    while opening := _FENCE.search(text, position):
+    literal = syntax.literal if syntax else None
+    while len(found) < _MAX_BLOCKS and (opening := _FENCE.search(text, position)):
         body = opening.end() + 1
-        closing = re.compile(rf"^[ \t]*{re.escape(opening[1][0])}{{{len(opening[1])},}}[ \t]*$", re.MULTILINE)
-        end = closing.search(text, min(body, len(text)))
+        tag, info = _tag(opening[2]), opening[2] + opening[3]
+        fence = rf"{re.escape(opening[1][0])}{{{len(opening[1])},}}+"
+        closing = re.compile(rf"^[ \t]*+{fence}(?:[ \t]*+{_TURN_END})*+[ \t]*+$", re.MULTILINE)
+        end, at = closing.search(text, min(body, len(text))), body
+        while literal and end and (not tag or tag in tags):
+            before = deque(literal.finditer(text, at, end.start()), maxlen=1)
+            if not before or before[0].end() < end.start():
+                break
+            enclosing = literal.match(text, before[0].start())  # what holds the line that looks like the end
+            at = enclosing.end() if enclosing else len(text)
+            following = closing.search(text, at)
+            if not following or any(_tag(other[2]) in tags for other in _FENCE.finditer(text, end.start(), at)):
+                literal = None  # never closed, or in another block: no more of this, which would be quadratic
+            else:
+                end = following
         stop, after = (end.start(), end.end()) if end else (len(text), len(text))
-        info = opening[2] + opening[3]
         name = _NAME_IN_INFO.search((info.partition(":")[2] or info)[:400]) or _NAME_IN_COMMENT.match(text[body:stop])
-        found.append(
-            _Block(
-                _tag(opening[2]), text[body:stop], opening.start(), after, end is not None, name[1] if name else None
-            )
-        )
+        path = name[1] if name else None
+        found.append(_Block(tag, text[body:stop], opening.start(), after, end is not None, path, body))
         position = after
     if found:
         return found
-    for inline in _INLINE_FENCE.finditer(text):
+    for inline in islice(_INLINE_FENCE.finditer(text), _MAX_BLOCKS):
         words = inline[1].split(maxsplit=1)
         tagged = len(words) == 2 and _tag(words[0]) in tags  # else the first word is code
         tag, code = (_tag(words[0]), words[1]) if tagged else ("", inline[1])
-        found.append(_Block(tag, code, inline.start(), inline.end(), closed=True))
+        found.append(_Block(tag, code, inline.start(), inline.end(), closed=True, code_at=inline.end() - 3 - len(code)))
     return found
 
 

@@ -1,13 +1,18 @@
 """Signs that a completion is degenerate: repetition, prose, code spam, stubs. Flags, no opinion about their price.
 
 The conditions are those that OCaml runs needed in practice (docs/decisions/0004); where the originals punished right
-answers they are narrower: fences and thinking are no prose, a short remark is no prose, and what passes is no stub.
+answers they are narrower: fences and thinking are no prose, and what passes is neither prose nor spam nor a stub.
 """
 
 from __future__ import annotations
 
+import re
+
 from gradus.extract import Answer
 
+_MAX_PROSE = 500
+"""Characters."""
+_MAX_BLOCKS = 5
 _WINDOW = 50
 _STRIDE = 25
 _INDICATORS = (
@@ -19,31 +24,34 @@ _INDICATORS = (
     "implement this",
     "implement the",
 )
-_FAILING = ("failwith", "todo!(", "unimplemented!(")
+_FAILS = re.compile(r"failwith|assert false|todo!|unimplemented!")
+_BRANCH = re.compile(r"\b(?:if|else)\b|=>|->(?!\s?[\w<>:&']{1,40}\s?\{)")
+"""Not the arrow in front of a Rust function's type."""
 
 
-def degenerate_flags(answer: Answer, *, uncommented: str) -> tuple[str, ...]:
-    """Flags of form `degenerate:<sign>` that do not need a verdict. `uncommented`: its text without comments."""
+def degenerate_flags(answer: Answer, *, uncommented: str, tests_passed: int, passed: bool) -> tuple[str, ...]:
+    """Flags of form `degenerate:<sign>`. `uncommented`: the answer's text without comments. `passed`: all tests did."""
     text = answer.text
     windows = [text[start : start + _WINDOW] for start in range(0, len(text) - _WINDOW + 1, _STRIDE)]
     signs = {
         "empty": not uncommented.strip(),
         "repetition": len(text) > 2 * _WINDOW and len(set(windows)) / len(windows) < 0.3,
-        "prose": answer.prose_chars > 100 and len(text) < answer.prose_chars,
-        "code_spam": answer.blocks > 2,
+        "prose": not passed and answer.prose_chars > _MAX_PROSE and len(text) < answer.prose_chars,
+        "code_spam": not passed and answer.blocks > _MAX_BLOCKS,
+        "stub": not passed and is_stub(text, uncommented=uncommented, tests_passed=tests_passed),
     }
     return tuple(f"degenerate:{name}" for name, seen in signs.items() if seen)
 
 
-def is_stub(code: str, *, uncommented: str) -> bool:
-    """A few lines that only pretend: `failwith`, `todo!`, `assert false` or an announcement in place of the work."""
+def is_stub(code: str, *, uncommented: str, tests_passed: int = 0) -> bool:
+    """A few lines that only pretend: `failwith`, `todo!`, `assert false` or an announcement in place of the work.
+
+    Work that fails in some branches only and passes a test is partial, and no stub.
+    """
     lines = [line for line in uncommented.splitlines() if line.strip(" \t{}")]
     lowered = code.lower()
-    indicated = any(phrase in lowered for phrase in _INDICATORS)
-    fails = any(word in lowered for word in _FAILING)
-    if len(lines) < 3 and fails:
-        return True
-    if len(lines) >= 5:
+    fails = len(_FAILS.findall(lowered))
+    if len(lines) >= 5 or (tests_passed and 0 < fails < len(_BRANCH.findall(uncommented))):
         return False
-    raises = fails or ("raise" in lowered and "failure" in lowered)
-    return indicated or "assert false" in lowered or (raises and indicated)
+    indicated = any(phrase in lowered for phrase in _INDICATORS)
+    return indicated or "assert false" in lowered or (fails > 0 and len(lines) < 3)

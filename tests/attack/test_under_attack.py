@@ -36,8 +36,8 @@ def test_answers_that_burn_their_limits_cost_what_these_say_and_take_nothing_fro
     burners, honest = results[::2], results[1::2]
     assert [result.id for result in honest if not result.passed] == []
     assert [result.id for result in burners if not any(flag.startswith("limit:") for flag in result.flags)] == []
-    # 0.1 s for the compiler or for the run, and what is counted besides: the start of a child, a tick of the clock
-    assert {result.id: result.cpu_ms for result in burners if result.cpu_ms > 200} == {}
+    # 2 s for the compiler or for the run, and what is counted besides: the start of a child, a tick of the clock
+    assert {result.id: result.cpu_ms for result in burners if result.cpu_ms > 2200} == {}
 
 
 def test_no_source_however_broken_is_a_fault(ocaml_grader: OcamlGrader) -> None:

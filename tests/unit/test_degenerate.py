@@ -17,11 +17,11 @@ FACTORIAL = "let rec fact n =\n  if n <= 1 then 1\n  else n * fact (n - 1)"
 
 def flags(completion: str) -> set[str]:
     answer = extract(completion, OcamlTask.FENCES)
-    return set(degenerate_flags(answer, uncommented=COMMENT.sub("", answer.text)))
+    return set(degenerate_flags(answer, uncommented=COMMENT.sub("", answer.text), tests_passed=0, passed=False))
 
 
-def stub(code: str) -> bool:
-    return is_stub(code, uncommented=COMMENT.sub("", code))
+def stub(code: str, tests_passed: int = 0) -> bool:
+    return is_stub(code, uncommented=COMMENT.sub("", code), tests_passed=tests_passed)
 
 
 @pytest.mark.parametrize(
@@ -58,15 +58,15 @@ def test_short_answers_and_long_varied_ones_are_no_repetition() -> None:
 
 def test_more_prose_than_code_is_prose_but_a_remark_is_not() -> None:
     talk = "This function takes a number and gives back its factorial, which it computes by calling itself. "
-    assert flags(f"{talk * 2}\n```ocaml\nlet f x = x\n```") == {"degenerate:prose"}
-    assert flags(f"{talk}\n```ocaml\nlet f x = x\n```") == set()
+    assert flags(f"{talk * 6}\n```ocaml\nlet f x = x\n```") == {"degenerate:prose"}
+    assert flags(f"{talk * 5}\n```ocaml\nlet f x = x\n```") == set()
     assert flags(f"{talk}\n```ocaml\n{FACTORIAL}\n\n(* {'x' * 200} *)\n```\n{talk}") == set()
 
 
-def test_more_than_two_blocks_are_code_spam() -> None:
+def test_more_than_five_blocks_are_code_spam() -> None:
     block = "```ocaml\nlet f x = x\n```\n"
-    assert flags(block * 2) == set()
-    assert flags(block * 3) == {"degenerate:code_spam"}
+    assert flags(block * 5) == set()
+    assert flags(block * 6) == {"degenerate:code_spam"}
 
 
 @pytest.mark.parametrize(
@@ -97,6 +97,40 @@ def test_a_few_lines_that_only_pretend_are_a_stub(code: str) -> None:
 )
 def test_code_that_does_something_is_no_stub(code: str) -> None:
     assert not stub(code)
+
+
+def test_what_passes_is_neither_prose_nor_spam_nor_a_stub() -> None:
+    answer = extract("Well. " * 200 + '```ocaml\nlet f x = failwith "no"\n```\n' * 9, OcamlTask.FENCES)
+    assert degenerate_flags(answer, uncommented=answer.text, tests_passed=1, passed=True) == ()
+    found = degenerate_flags(answer, uncommented=answer.text, tests_passed=0, passed=False)
+    assert set(found) == {"degenerate:prose", "degenerate:code_spam", "degenerate:stub"}
+
+
+PARTIAL = [
+    'let f x = if x = 0 then 1 else failwith "not implemented"',
+    "let f = function 0 -> 1 | 1 -> 1 | _ -> assert false",
+    "pub fn f(x: i64) -> i64 { match x { 0 => 1, _ => todo!() } }",
+]
+
+
+@pytest.mark.parametrize("code", PARTIAL)
+def test_work_that_fails_in_one_branch_is_no_stub_when_it_passes_a_test(code: str) -> None:
+    assert not stub(code, tests_passed=1)
+    assert stub(code)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        'let f _ = failwith "no"',
+        "let f = function _ -> assert false",
+        'let f x = if x = 0 then failwith "a" else failwith "b"',
+        "let f _ = 2 (* placeholder *)",
+        "pub fn f(x: i64) -> i64 { todo![] }",
+    ],
+)
+def test_what_fails_in_every_branch_is_a_stub_whatever_it_passes(code: str) -> None:
+    assert stub(code, tests_passed=1)
 
 
 @pytest.mark.parametrize("text", ["(*" * 500_000, "(*" + "*" * 999_998, "failwith" + " " * 999_992, "\n" * 1_000_000])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import time
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradus.extract import Answer, extract
+from services.graders.ocaml.syntax import SYNTAX, definitions
 
 TAGS = frozenset({"ocaml", "ml"})
-DEFINES_F = re.compile(r"\blet\s+(?:rec\s+)?f\b")
 CODE = "let f x = x + 1"
 
 
 def answer(completion: str) -> Answer:
-    return extract(completion, TAGS, DEFINES_F)
+    return extract(completion, TAGS, SYNTAX, lambda: {"f"})
 
 
 @pytest.mark.parametrize(
@@ -138,10 +138,79 @@ def test_a_completion_without_fences_is_all_code_and_no_prose() -> None:
     assert answer(CODE) == Answer(CODE, blocks=0, prose_chars=0, trailing_chars=0)
 
 
+def fenced(*blocks: str) -> str:
+    return "\nand\n".join(f"```ocaml\n{block}\n```" for block in blocks)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "expected"),
+    [
+        (["let two = 2", "let f x = two * x"], [0, 1]),
+        (["let f x = two * x", "let two = 2"], [1, 0]),
+        (["let a = 1", "let b = a", "let f x = b + x"], [0, 1, 2]),
+        (["let f x = b + x", "let b = a", "let a = 1"], [2, 1, 0]),
+        (["let g x = h x", "let f x = g x", "let h x = x"], [2, 0, 1]),
+        (["let a = 1", "let f x = x"], [1]),
+        (["let x = 5", "let f x = x", "let y = f 1"], [0, 1]),
+        (["let f x = x + 1", "let x = 5\nlet () = print_int (f x)"], [0]),
+        (["let x = 5\nlet () = print_int (f x)", "let f x = x + 1"], [1]),
+        (["let f x = x", "let f x = x + 1"], [1]),
+        (["let g x = x\nlet f x = g x", "let f x = (* no g *) x + 1"], [1]),
+        (["type t = Leaf | Node of t", "let f = function Leaf -> 0 | Node _ -> 1"], [0, 1]),
+        (["type t = {\n  mutable size : int;\n}", "let f s = s.size"], [0, 1]),
+        (["type a = A\nand b =\n  | B of a\n\nlet c = 1", "let f = B A"], [0, 1]),
+        (["exception Empty", "let f () = raise Empty"], [0, 1]),
+        (["let ( +++ ) a b = a + b", "let f a = a +++ 1"], [0, 1]),
+        (["module M = struct\n  let a = 1\nend", "let f x = x + M.a"], [0, 1]),
+        (["  let two = 2", "  let f x = two * x"], [0, 1]),
+    ],
+)
+def test_blocks_are_joined_by_the_names_that_are_needed(blocks: list[str], expected: list[int]) -> None:
+    assert answer(fenced(*blocks)).text == "\n".join(blocks[at] for at in expected)
+
+
+def test_what_a_text_defines_at_its_top_level() -> None:
+    code = "let rec a = 1 and b = 2\ntype 'a d = E | F of int\ntype ('a, 'b) g = { h : int; i : 'a }\n  let j = 1"
+    assert definitions(code) == {"a", "d", "E", "F", "g", "h", "i"}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "(** So:\n```\nf 1\n```\n*)\nlet f x = x + 1",
+        "(* So:\n```ocaml\nf 1\n```\n*)\nlet f x = x + 1",
+        'let s = "\n```\n"\nlet f x = x + 1',
+        "let s = {|\n```\n|}\nlet f x = x + 1",
+        "let c = '\"'\nlet f x = x + 1",
+        'let s = "</think>"\nlet f x = x + 1',
+        "(* <think> *)\nlet f x = x + 1",
+    ],
+)
+@pytest.mark.parametrize("before", ["", "<think>Hm.</think>\n", "<think>\n```ocaml\nlet f x = 0\n```\n</think>\n"])
+def test_fences_and_thinking_in_comments_and_literals_are_code(code: str, before: str) -> None:
+    assert answer(f"{before}```ocaml\n{code}\n```\nSo it is.") == Answer(code, 1, len("So it is."), len("So it is."))
+
+
+@pytest.mark.parametrize("broken", ['let s = "abc', "let f = List.fold_left (*) 1", "(* never closed"])
+def test_a_comment_or_literal_that_is_not_closed_swallows_no_other_block(broken: str) -> None:
+    assert answer(f"{fenced(broken)}\nNo:\n{fenced(CODE + ' (* a *)')}").text == CODE + " (* a *)"
+    thinking = f"<think>{fenced(broken)}</think>"
+    assert answer(f"{thinking}\n{fenced(CODE + ' (* a *)')}").text == CODE + " (* a *)"
+
+
+@pytest.mark.parametrize(
+    "end", ["<|im_end|>", "</s>", "<eos>", " <|eot_id|>", "<end_of_turn>\n", "<|im_end|><|endoftext|>\n"]
+)
+def test_the_end_of_a_turn_is_no_code(end: str) -> None:
+    assert answer(f"```ocaml\n{CODE}\n```{end}") == Answer(CODE, 1)
+    assert answer(f"```ocaml\n{CODE}\n```{end}\nIt adds.").text == CODE
+    assert answer(f"{CODE}{end}").text == CODE
+
+
 @given(st.text(alphabet="`~ \t\nab<>/think'letf=1\r", max_size=200))
 def test_no_completion_breaks_extraction_and_none_gains_text(completion: str) -> None:
     found = answer(completion)
-    assert found.text in completion.replace("\r\n", "\n")
+    assert Counter(found.text.split()) <= Counter(completion.split())
     assert 0 <= found.trailing_chars <= found.prose_chars <= len(completion)
 
 
@@ -161,6 +230,18 @@ SLOW_FOR_BACKTRACKING: dict[str, Callable[[int], str]] = {
     "let and spaces": lambda n: "```ocaml\nlet" + " " * n + "\n```",
     "let rec and spaces": lambda n: "```ocaml\n" + "let rec " * (n // 16) + " " * (n // 2) + "\n```",
     "only new lines": lambda n: "\n" * n,
+    "only tabs": lambda n: "\t" * n,
+    "blocks": lambda n: "```ocaml\nlet f = g\n```\n" * (n // 23),
+    "blocks with comments that are not closed": lambda n: "```ocaml\n(*\n```\n" * (n // 16),
+    "blocks with comments around their ends": lambda n: "```ocaml\n(*\n```\n*)\n```\n" * (n // 23),
+    "blocks that mention each other": lambda n: "".join(
+        f"```ocaml\nlet f{k} = f{k + 1}\n```\n" for k in range(n // 33)
+    ),
+    "drafts of one name": lambda n: "```ocaml\nlet f = f\nlet g = f\n```\n" * (n // 34),
+    "ends of turns": lambda n: "<eos>" * (n // 5) + "x",
+    "ends of thinking in literals": lambda n: '```ocaml\n"</think>"\n```\n' * (n // 24),
+    "empty literals": lambda n: "```ocaml\n" + '""' * (n // 2) + "\n```",
+    "types": lambda n: "```ocaml\n" + "type t = A |\n" * (n // 13) + "\n```\n```ocaml\nlet f = 1\n```",
 }
 
 
@@ -168,7 +249,7 @@ SLOW_FOR_BACKTRACKING: dict[str, Callable[[int], str]] = {
 def test_the_longest_completions_take_no_time(text: Callable[[int], str]) -> None:
     before = time.process_time()
     answer(text(1_000_000))
-    assert time.process_time() - before < 5
+    assert time.process_time() - before < 1  # 0.3 s on a machine of 2023 that does nothing else
 
 
 def test_a_fence_line_of_any_length_is_read_quickly() -> None:

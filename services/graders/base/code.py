@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from gradus.contract import Diagnostic, Stage, TestCount
 from gradus.extract import Answer
-from services.degenerate import degenerate_flags, is_stub
+from services.degenerate import degenerate_flags
 from services.graders.base.rubric import Components
 
 DEGENERATE_FACTOR = 0.3
@@ -52,10 +52,10 @@ FactsT = TypeVar("FactsT", bound=CodeFacts)
 
 def with_form(facts: FactsT, answer: Answer, uncommented: str) -> FactsT:
     """The facts with what the form of the completion adds. `uncommented`: the answer's text without comments."""
-    flags = (*answer.flags, *degenerate_flags(answer, uncommented=uncommented))
-    if not facts.passed and is_stub(answer.text, uncommented=uncommented):
-        flags = (*flags, "degenerate:stub")
-    return replace(facts, flags=(*flags, *facts.flags), blocks=answer.blocks, trailing_chars=answer.trailing_chars)
+    tests_passed = facts.tests.passed if facts.tests else 0
+    signs = degenerate_flags(answer, uncommented=uncommented, tests_passed=tests_passed, passed=facts.passed)
+    flags = (*answer.flags, *signs, *facts.flags)
+    return replace(facts, flags=flags, blocks=answer.blocks, trailing_chars=answer.trailing_chars)
 
 
 def shaped(parts: Components, facts: CodeFacts) -> Components:

@@ -20,6 +20,7 @@ from services.graders.ocaml.attempt import GradingAttempt, is_warm_eligible
 from services.graders.ocaml.cold_path import ColdPath
 from services.graders.ocaml.config import OcamlConfig
 from services.graders.ocaml.rubric import RUBRICS
+from services.graders.ocaml.syntax import SYNTAX, needed_names
 from services.graders.ocaml.toolchain import OcamlToolchain
 from services.graders.ocaml.warm_path import NeedsColdPath, WarmPath
 from services.sandbox import Sandbox
@@ -27,7 +28,6 @@ from services.sandbox.bubblewrap import Bubblewrap
 from services.sandbox.escape_probe import refuse_unless_safe
 
 COMMENT = re.compile(r"\(\*.*?(?:\*\)|\Z)", re.DOTALL)  # to the end when unclosed: looked for once, not from every "(*"
-_VALUE = re.compile(r"^[ \t]*+val\s++(?:\(\s*(\S+)\s*\)|([a-z_][\w']*))", re.MULTILINE)
 _TAKEN = frozenset({"Stdlib", "Dynlink", "OUnit2"})
 _TAKEN_BEGINNINGS = ("Stdlib__", "Camlinternal", "CamlinternaL", "Gradus_")
 """Modules that no answer may name (front/forbidden.ml), beside those hidden from it: one of its own that was called so
@@ -64,9 +64,7 @@ class OcamlGrader(BaseGrader[OcamlTask, CodeFacts]):
             if module in self._taken or module.startswith(_TAKEN_BEGINNINGS):
                 message = f"answers may not name {module}, so no module of it can be called so"
                 raise InternalFault(f"this task cannot be judged: {message}", retryable=False)
-        declared = [re.escape(left or right) for left, right in _VALUE.findall(task.signature or "")]
-        pattern = rf"\b(?:let|and)\s+(?:rec\s+)?(?:\(\s*)?(?:{'|'.join(declared)})(?![\w'])"
-        answer = extract(submission.completion, task.FENCES, re.compile(pattern) if declared else None)
+        answer = extract(submission.completion, task.FENCES, SYNTAX, lambda: needed_names(task))
         uncommented = COMMENT.sub("", answer.text)
         attempt = GradingAttempt(task, answer.text, slot)
         facts = self._judged(attempt) if uncommented.strip() else _NO_CODE

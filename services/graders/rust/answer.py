@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from gradus.code_blocks import Layout, Syntax
 from gradus.contract import Diagnostic, Stage
-from gradus.extract import Answer, Layout, extract
+from gradus.extract import Answer, extract
 from gradus.tasks.rust import RustTask
 from services.graders.rust.lexer import Item, Kind, Token, code, items, macro_bodies
 from services.graders.rust.signature import Signature
@@ -45,6 +46,30 @@ _OWN_EQUALITY = (
 )
 _NAMED = {_ASSUMED: "lifetimes"}
 """What is refused, where that is not the name of the token."""
+
+
+_WORD = re.compile(r"[^\W\d]\w*+")
+_LITERAL = re.compile(
+    r"//[^\n]*+"
+    r"|/\*.*?(?:\*/|\Z)"
+    r'|\b(?:r|br|cr)(?P<hashes>#*+)".*?(?:"(?P=hashes)|\Z)'
+    r'|"(?:[^"\\]|\\.)*+(?:"|\Z)'
+    r"|'(?:[^'\\\n]|\\[^\n]{1,9}?)'",
+    re.DOTALL,
+)
+_DEFINITION = re.compile(
+    r"^(?:pub(?:\([^()\n]*+\))?\s++)?(?:(?:async|unsafe|const|default|extern(?:\s*+\"\w*+\")?)\s++(?=[a-z]))*+"
+    r"(?:(?:fn|struct|enum|union|trait|type|const|static|mod|macro_rules!)\s++(?:mut\s++)?(?:r#)?(\w++)|impl\b([^{;]*+))",
+    re.MULTILINE,
+)
+
+
+def definitions(code: str) -> set[str]:
+    """Names of items at the top level; the whole head of an `impl`."""
+    return {name or " " + head.replace(" for ", " ") for name, head in _DEFINITION.findall(code)}
+
+
+_SYNTAX = Syntax(_LITERAL, definitions)
 
 
 @dataclass(frozen=True)
@@ -117,10 +142,15 @@ def _own_equality(found: Sequence[Token]) -> Iterator[Token]:
 
 def read_answer(completion: str, task: RustTask, signature: Signature | None) -> RustAnswer:
     entry = "src/main.rs" if task.cases else "src/lib.rs"
-    names = ["main"] if task.cases else [re.escape(name) for name in signature.names] if signature else []
-    pattern = rf"\b(?:fn|struct|enum|union|trait|type|const|static|mod)\s+(?:r#)?(?:{'|'.join(names)})\b"
-    defines = re.compile(pattern) if names else None
-    form = extract(completion, task.FENCES, defines, Layout(entry, _PATH, "src/"))
+
+    def needed() -> set[str]:
+        if task.cases:
+            return {"main"}
+        if signature:
+            return {*signature.names, *definitions(task.signature or "")}
+        return set(_WORD.findall(task.tests)) - definitions(task.tests)
+
+    form = extract(completion, task.FENCES, _SYNTAX, needed, Layout(entry, _PATH, "src/"))
     written = {entry: form.text, **form.files}
     own_equality = "PartialEq" in (task.signature or "")
     return RustAnswer(form, entry, {**task.files, **written}, written, task.edition, own_equality)
