@@ -119,9 +119,9 @@ def test_a_step_with_each_loss_moves_the_weights_and_leaves_them_finite(
     import torch
 
     trainer = trainer_of(models("qwen2"), tmp_path, **options)
-    before = {name: weight.detach().clone() for name, weight in trainer.models.loading.named_parameters()}
+    before = {name: weight.detach().clone() for name, weight in trainer.model.named_parameters()}
     trainer.train()
-    after = dict(trainer.models.loading.named_parameters())
+    after = dict(trainer.model.named_parameters())
     assert all(torch.isfinite(weight).all() for weight in after.values())
     assert any(not after[name].equal(before[name]) for name in before)
 
@@ -203,8 +203,8 @@ def test_a_preset_builds_its_trainer_with_a_tiny_model_of_its_architecture(
     if reason := what_is_missing(config):
         pytest.skip(reason)
     trainer = built(config)
-    trained = {name for name, weight in trainer.models.loading.named_parameters() if weight.requires_grad}
-    whole = len(list(trainer.models.loading.parameters()))
+    trained = {name for name, weight in trainer.model.named_parameters() if weight.requires_grad}
+    whole = len(list(trainer.model.parameters()))
     assert len(trained) == whole if config.lora is None else 0 < len(trained) < whole
     assert any("experts" in name for name in trained) is (model_type_of(shipped.model.name) in ("qwen3_moe", "gpt_oss"))
     assert len(trainer.train_dataset) * trainer.num_generations >= trainer.args.generation_batch_size

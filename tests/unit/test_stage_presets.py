@@ -130,8 +130,8 @@ def test_a_preset_builds_its_trainer_with_a_tiny_model_of_its_architecture(
         given += ["--data.held_out", "0.2"]
     config = load_stage(FOLDER / preset, given)
     trainer = built(config)
-    trained = {name for name, weight in trainer.models.loading.named_parameters() if weight.requires_grad}
-    whole = len(list(trainer.models.loading.parameters()))
+    trained = {name for name, weight in trainer.model.named_parameters() if weight.requires_grad}
+    whole = len(list(trainer.model.parameters()))
     assert len(trained) == whole if config.lora is None else 0 < len(trained) < whole
     assert any("experts" in name for name in trained) is (ARCHITECTURES[preset] == "gpt_oss")
     assert any("score" in name for name in trained) is ("reward" in preset)

@@ -57,9 +57,9 @@ def trainable(model: Any) -> dict[str, Any]:
 
 def changed(trainer: Any) -> set[str]:
     """Names of the trained weights that one step moves."""
-    before = trainable(trainer.models.loading)
+    before = trainable(trainer.model)
     trainer.train()
-    return {name for name, weight in trainable(trainer.models.loading).items() if not weight.equal(before[name])}
+    return {name for name, weight in trainable(trainer.model).items() if not weight.equal(before[name])}
 
 
 # --------------------------------------------------------------------------------------------------------- experts
@@ -130,7 +130,7 @@ def test_saved_adapters_on_experts_come_back_merged_and_say_the_same(model, tmp_
     merged, _ = load_trained(tmp_path / "final", ModelConfig(name="x", device="cpu"), "float32")
     ids = torch.arange(3, 40)[None]
     with torch.no_grad():
-        trained, base = trainer.models.loading.eval()(ids).logits, model("qwen3_moe")
+        trained, base = trainer.model.eval()(ids).logits, model("qwen3_moe")
         assert torch.allclose(merged.eval()(ids).logits, trained, atol=1e-5)
         untrained, _ = load_trained(base, ModelConfig(name="x", device="cpu"), "float32")
         assert not torch.allclose(untrained(ids).logits, trained, atol=1e-4)
@@ -146,7 +146,7 @@ def test_adapters_on_quantized_weights_train_in_float32(bits: str, model, tmp_pa
 
     settings = ModelConfig.model_validate({"name": str(model("qwen2")), "device": "cpu", bits: True})
     trainer = trainer_of(model("qwen2"), tmp_path, LoraSettings(r=2), model=settings)
-    weights = dict(trainer.models.loading.named_parameters())
+    weights = dict(trainer.model.named_parameters())
     packed = weights["base_model.model.model.layers.0.self_attn.q_proj.base_layer.weight"]
     assert packed.dtype == (torch.uint8 if bits == "load_in_4bit" else torch.int8)
     assert {weight.dtype for weight in weights.values() if weight.requires_grad} == {torch.float32}
@@ -158,7 +158,7 @@ def test_steps_of_the_size_that_grpo_makes_are_not_rounded_away(model, tmp_path:
     settings = ModelConfig(name=str(model("qwen2")), device="cpu", load_in_4bit=True)
     trainer = trainer_of(model("qwen2"), tmp_path, LoraSettings(r=2), model=settings, learning_rate=1e-6)
     # B is where it is after a while of training; a change of 1e-6 is far below what bfloat16 can tell apart there.
-    for name, weight in trainer.models.loading.named_parameters():
+    for name, weight in trainer.model.named_parameters():
         if "lora_B" in name:
             weight.data.fill_(0.01)
     assert any("lora_B" in name for name in changed(trainer))
@@ -185,7 +185,7 @@ def test_a_quantized_run_is_measured_as_it_was_trained(model, tmp_path: Path) ->
     loaded, _ = load_trained(tmp_path / "final", settings, "float32")
     ids = torch.arange(3, 40)[None]
     with torch.no_grad():
-        assert torch.allclose(loaded.eval()(ids).logits, trainer.models.loading.eval()(ids).logits, atol=1e-5)
+        assert torch.allclose(loaded.eval()(ids).logits, trainer.model.eval()(ids).logits, atol=1e-5)
 
 
 @needs_bitsandbytes

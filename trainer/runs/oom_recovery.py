@@ -64,7 +64,7 @@ def detect_oom(trainer: Any, watch: UpdateWatch, config: RunConfig) -> Iterator[
         # What the failed step had allocated hangs on the frames that it failed in.
         traceback.clear_frames(error.__traceback__)
         said = str(error).strip().splitlines()[0]
-    trainer.models.loading.zero_grad(set_to_none=True)
+    trainer.model.zero_grad(set_to_none=True)
     clear_device_cache(garbage_collection=True)
     if not watch.in_update:
         trainer.save_now()

@@ -219,7 +219,7 @@ class Rl(Stage[TrainConfig, Tasks]):
         )
         graders = len(judges) - len(config.reward.models)
         trainer.asked_early = judges[:graders] if config.reward.early else ()
-        trainer.rewards.completion_log = file
+        trainer.completions_file = file
         trainer.served = self._served
         self._held_out = HeldOutEvalCallback(run, tokenizer, trainer)
         trainer.add_callback(self._held_out)
@@ -227,13 +227,13 @@ class Rl(Stage[TrainConfig, Tasks]):
 
     def before_steps(self, run: RlRun, trainer: Any) -> None:
         if run.checkpoint is None:
-            self._held_out.measure(trainer.models.loading, BEFORE)
+            self._held_out.measure(trainer.model, BEFORE)
             run.wish.raise_if_made()
         else:
             trainer.resume_from(run.checkpoint)
 
     def after_steps(self, run: RlRun, trainer: Any) -> None:
-        self._held_out.measure(trainer.models.loading, AFTER)
+        self._held_out.measure(trainer.model, AFTER)
 
     def _fitting(self, run: RlRun, tokenizer: Any) -> Sequence[Example]:
         """The tasks whose prompts are short enough. Raises Misuse if none is."""
