@@ -63,7 +63,7 @@ def checked_token(text: str, where: str) -> str:
 
 
 def token_of_file(path: Path) -> str:
-    """Raises Misuse for a file that cannot be read or holds no token: it must never open the page to everybody."""
+    """Raises Misuse for a file that cannot be read or holds no token: a wrong file must not make the page public."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -88,7 +88,7 @@ class TokenVerifier:
 
     def __init__(self, token: str | None) -> None:
         self._token = token
-        # Whoever reads the cookie from a disk does not have the token, and a new token ends all sessions.
+        # The cookie on a disk does not reveal the token, and a new token ends all sessions.
         self.session = hmac.new((token or "").encode(), b"gradus dashboard session", hashlib.sha256).hexdigest()
 
     @property

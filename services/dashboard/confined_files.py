@@ -25,7 +25,7 @@ class ConfinedDirectory:
         """The regular file at `path`; None where there is none and where a link leads out."""
         try:
             target = path.resolve(strict=True)
-            # Without O_NONBLOCK a pipe that nobody writes to would be waited for.
+            # Without O_NONBLOCK opening a pipe without a writer would block.
             descriptor = os.open(target, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         except (OSError, RuntimeError, ValueError):
             return None

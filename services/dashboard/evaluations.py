@@ -23,7 +23,7 @@ FILES_AT_ONCE = 5
 MODES = ("sampled", "greedy")
 BEFORE, AFTER = "before", "after"
 MAX_ITEMS, MAX_CHARS = 500, 500
-"""Of every list, object and text of a file that is shown."""
+"""Limits of every list, object and text of a file that is shown."""
 
 
 @dataclass(frozen=True, slots=True)

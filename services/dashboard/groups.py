@@ -21,7 +21,7 @@ from services.dashboard.series import Binned, finite, step_in
 MAX_GROUPS = 20_000
 """Older ones are forgotten; they stay in the file."""
 MAX_SAMPLES = 128
-"""Of one group that are shown."""
+"""Completions of one group that are shown."""
 MAX_ID_CHARS = 200
 BUCKETS = ("0%", "1-25%", "26-50%", "51-75%", "76-99%", "100%")
 PASSED, FAULTED = "passed", "faulted"
@@ -47,7 +47,7 @@ class Group:
     reward_sum: float = 0.0
     least: float = math.inf
     most: float = -math.inf
-    """Of the rewards."""
+    """Least and greatest reward."""
 
     @property
     def has_signal(self) -> bool:

@@ -49,7 +49,7 @@ class LiveState:
             changed: set[str] = set()
             gone: set[str] = set()
             started, more = time.monotonic(), True
-            # A long history is read without a pause, and what is known of it is told in between.
+            # A long history is read without a pause, and what is known of it is sent in between.
             while more and time.monotonic() - started < LOOK_EVERY_S:
                 look = await self.runs.look()
                 changed |= {run.id for run in look.changed}
@@ -76,7 +76,7 @@ class LiveState:
 
     @staticmethod
     def _put(listener: asyncio.Queue[Json], news: Json) -> None:
-        # Who does not keep up is told to ask for everything instead of being sent an ever longer past.
+        # A slow client gets one message to read everything again instead of an ever longer queue.
         if listener.full():
             while not listener.empty():
                 listener.get_nowait()

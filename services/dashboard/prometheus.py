@@ -16,7 +16,7 @@ from services.dashboard.run import FollowedRun, State
 from services.dashboard.run_alerts import Rule
 
 MAX_LABEL_VALUES = 60
-"""Of one label of one run."""
+"""Values of one label of one run that are exported."""
 PLAIN: Mapping[str, tuple[str, str]] = {
     "epoch": ("epoch", "Passes over the data"),
     "tokens": ("num_tokens", "Tokens seen"),

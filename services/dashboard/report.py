@@ -35,7 +35,7 @@ def write_report(out: Path, folders: Sequence[Path], compare: Compare | None = N
 
 
 def report_data(out: Path, folders: Sequence[Path], compare: Compare | None = None) -> Json:
-    """What the page is told: answers by address, where it starts, its title and when it was made."""
+    """The data of the page: answers by address, where it starts, its title and when it was made."""
     made = datetime.now(UTC).strftime("%d %B %Y, %H:%M UTC").lstrip("0")
     if len(folders) == 2:
         return {"made": made, **_comparison(folders, compare)}

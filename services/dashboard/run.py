@@ -208,7 +208,7 @@ class FollowedRun:
 
     @property
     def grader(self) -> str:
-        """Of an evaluation the one that judges, else the one of the rewards."""
+        """The grader of the evaluation, else that of the rewards."""
         if self.is_evaluation:
             return str(self._evaluated("grader") or "")[:40]
         judged = next(iter(self.groups.graders), "").partition("@")[0]
@@ -216,7 +216,7 @@ class FollowedRun:
 
     @property
     def model(self) -> str:
-        """Of an evaluation the one that was measured, else the one that is trained."""
+        """The model that was measured in an evaluation, else the one that is trained."""
         return str((self._evaluated("model") if self.is_evaluation else self._setting("model", "name")) or "")[:200]
 
     def _evaluated(self, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""What the page is told, as plain values for JSON. Every text in it is to be shown as text: none is safe as HTML."""
+"""The answers of the API, as plain values for JSON. Texts in them are not safe as HTML."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_COMPLETION_CHARS = 20_000
 MAX_PROMPT_CHARS = 8_000
 MAX_SAME_PROMPT = 200
 MAX_LISTED_SETTINGS, MAX_LISTED_CHARS = 100, 60
-"""Of the settings that the list of runs compares."""
+"""Limits of the settings that the list of runs compares: their number, and characters of each value."""
 NOT_COMPARED = ("output_dir", "model.name", "reward.grader", "reward.urls", "generation.url")
 
 
