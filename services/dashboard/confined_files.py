@@ -29,7 +29,13 @@ class ConfinedDirectory:
             descriptor = os.open(target, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         except (OSError, RuntimeError, ValueError):
             return None
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode) or not self._is_still_inside(target, descriptor):
+        status = os.fstat(descriptor)
+        try:
+            # Checked after opening: a folder on the way may have been exchanged for a link in between.
+            is_inside = self.holds(target) and os.path.samestat(os.lstat(target), status)
+        except OSError:
+            is_inside = False
+        if not stat.S_ISREG(status.st_mode) or not is_inside:
             os.close(descriptor)
             return None
         return os.fdopen(descriptor, "rb")
@@ -51,10 +57,3 @@ class ConfinedDirectory:
         with file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - most))
             return file.read(most)
-
-    def _is_still_inside(self, target: Path, descriptor: int) -> bool:
-        # Looked at again after opening: a folder on the way may have been exchanged for a link in between.
-        try:
-            return self.holds(target) and os.path.samestat(os.lstat(target), os.fstat(descriptor))
-        except OSError:
-            return False

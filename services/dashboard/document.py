@@ -29,10 +29,6 @@ def page_file(name: str) -> str:
     return FILES.joinpath(name).read_text(encoding="utf-8")
 
 
-def style() -> str:
-    return page_file("page.css")
-
-
 def script() -> str:
     """All modules as one script."""
     return '"use strict";\n(() => {\n' + joined(MODULES) + "})();\n"
@@ -44,7 +40,7 @@ def joined(modules: Sequence[str]) -> str:
 
 
 def live_page() -> str:
-    """The document of the server, which loads styles and script."""
+    """The HTML document of the server, which loads styles and script."""
     head = '<link rel="stylesheet" href="/style.css">\n<script defer src="/page.js"></script>'
     return _filled(title="Gradus", policy="", head=head, body="")
 
@@ -54,7 +50,7 @@ def standalone_page(title: str, data: Mapping[str, Any]) -> str:
 
     A content security policy lets no other script run and nothing load. Data is JSON that no HTML parser ends.
     """
-    own_style, own_script = style(), script()
+    own_style, own_script = page_file("page.css"), script()
     policy = (
         f"default-src 'none'; script-src 'sha256-{_digest(own_script)}'; style-src 'sha256-{_digest(own_style)}'; "
         "img-src data:; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -79,7 +80,11 @@ class Evaluations:
 
     def look(self) -> tuple[bool, bool]:
         """Read a few files that are new or changed; whether anything changed, and whether there are more to read."""
-        there = dict(self._there())
+        there: dict[str, tuple[int, ...]] = {}
+        for path in figure_files(self._folder):
+            with suppress(OSError):
+                status = os.stat(path)
+                there[path.relative_to(self._folder).as_posix()] = (status.st_ino, status.st_size, status.st_mtime_ns)
         gone = self._seen.keys() - there.keys()
         for name in gone:
             self._forget(name)
@@ -102,14 +107,6 @@ class Evaluations:
         before = before or (others[0] if others and len(found) > 1 else None)
         after = after or (others[-1] if others and others[-1] is not before else None)
         return [one for one in (before, after) if one is not None]
-
-    def _there(self) -> Iterator[tuple[str, tuple[int, ...]]]:
-        for path in figure_files(self._folder):
-            try:
-                status = os.stat(path)
-            except OSError:
-                continue
-            yield path.relative_to(self._folder).as_posix(), (status.st_ino, status.st_size, status.st_mtime_ns)
 
     def _forget(self, name: str) -> None:
         self._seen.pop(name, None)
@@ -157,7 +154,7 @@ def evaluation_of(name: str, given: Json | None, file: Path | None = None) -> Ev
         "name": name,
         "step": step_of(name),
         "grader_stages": stages,
-        "stages": [stage for stage in dict.fromkeys((*stages, *map(str, Stage)))],
+        "stages": list(dict.fromkeys((*stages, *map(str, Stage)))),
         "components": bounded(list(description.get("components") or ())),
         "rules": bounded(dict(description.get("rates") or {})),
         "measurements": [_measurement(one) for one in measured],
@@ -186,22 +183,18 @@ def _measurement(given: Mapping[str, Any]) -> Json:
     objects = ("pass_at", "stopped_at", "components", "flags", "faults", "details", "turns", "mean_reward")
     kept |= {name: None for name in objects if not isinstance(kept.get(name), Mapping)}
     kept |= {name: finite(kept.get(name)) or 0 for name in ("graded", "faulted", "passed", "samples", "temperature")}
+    # Counts by kind of task, for files of earlier versions.
+    kinds: dict[str, Counter[str]] = {}
+    for one in tasks:
+        if one.get("kind") is not None and len(kinds) < MAX_ITEMS:
+            counts = {name: int(finite(one.get(name)) or 0) for name in ("graded", "passed")}
+            kinds.setdefault(str(one["kind"])[:MAX_CHARS], Counter()).update({"tasks": 1, **counts})
     return {
         **kept,
         "tasks": len(tasks),
         "unjudged": sum(not one.get("graded") for one in tasks),
-        "kinds": _kinds(tasks),
+        "kinds": {kind: dict(counts) for kind, counts in kinds.items()},
     }
-
-
-def _kinds(tasks: Sequence[Mapping[str, Any]]) -> dict[str, Json]:
-    """Tasks, verdicts and passes by kind of task, for files of earlier versions."""
-    sums: dict[str, Counter[str]] = {}
-    for one in tasks:
-        if one.get("kind") is not None and len(sums) < MAX_ITEMS:
-            counts = {name: int(finite(one.get(name)) or 0) for name in ("graded", "passed")}
-            sums.setdefault(str(one["kind"])[:MAX_CHARS], Counter()).update({"tasks": 1, **counts})
-    return {kind: dict(counts) for kind, counts in sums.items()}
 
 
 def step_of(name: str) -> int | None:

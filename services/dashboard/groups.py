@@ -10,7 +10,7 @@ import math
 import re
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -54,12 +54,6 @@ class Group:
         """Whether its rewards differ: only then is there something to learn from it."""
         return self.most > self.least
 
-    def count(self, reward: float, *, passed: bool) -> None:
-        self.graded += 1
-        self.passed += passed
-        self.reward_sum += reward
-        self.least, self.most = min(self.least, reward), max(self.most, reward)
-
 
 @dataclass(slots=True)
 class FaultSums:
@@ -93,8 +87,8 @@ class Faults:
         sums.count += 1
         sums.last_step = step
 
-    def most_frequent(self, most: int = 40) -> list[FaultSums]:
-        return sorted(self._sums.values(), key=lambda sums: -sums.count)[:most]
+    def most_frequent(self, most: int = 40) -> list[Json]:
+        return [asdict(sums) for sums in sorted(self._sums.values(), key=lambda sums: -sums.count)[:most]]
 
 
 def bucket_of(tests: Any) -> str | None:
@@ -170,20 +164,19 @@ class Groups:
         self.outcomes.add(step, {outcome_of(record): 1.0})
         if (bucket := bucket_of(record.get("tests"))) is not None:
             self.buckets.add(step, {bucket: 1.0})
-        if is_verdict(record):
-            self._count_verdict(step, group, record)
-        else:
+        if not is_verdict(record):
             self.faulted += 1
             self.faults.add(record, "training", step)
-
-    def _count_verdict(self, step: int, group: Group, record: Json) -> None:
-        group.count(finite(record.get("reward")) or 0.0, passed=record.get("passed") is True)
-        self.passed += record.get("passed") is True
+            return
+        reward, passed = finite(record.get("reward")) or 0.0, record.get("passed") is True
+        group.graded += 1
+        group.passed += passed
+        group.reward_sum += reward
+        group.least, group.most = min(group.least, reward), max(group.most, reward)
+        self.passed += passed
         self.components.add(step, numbers_in(record.get("components")))
-        for counter, names in (
-            (self.flags, texts_in(record.get("flags"))),
-            (self.graders, [str(record.get("grader"))]),
-        ):
+        named = (self.flags, texts_in(record.get("flags"))), (self.graders, [str(record.get("grader"))])
+        for counter, names in named:
             counter.update(name[:100] for name in names if name in counter or len(counter) < MAX_NAMES)
         if step != self._step:
             self._step, self._written = step, set()
@@ -199,30 +192,25 @@ class Groups:
         if key not in self._open:
             if any(other[0] != step for other in self._open):
                 self._open.clear()
-            group = self._open[key] = self._by_number[self._next] = Group(self._next, step, prompt_id)
+            self._open[key] = self._by_number[self._next] = Group(self._next, step, prompt_id)
             self._next += 1
             if len(self._by_number) > MAX_GROUPS:
                 self._by_number.popitem(last=False)
-            return group
         return self._open[key]
 
     @property
     def numbers(self) -> tuple[int, int] | None:
         """The first and the last group that can be shown."""
-        if not self._by_number:
-            return None
-        return next(iter(self._by_number)), self._next - 1
+        return (next(iter(self._by_number)), self._next - 1) if self._by_number else None
 
     def get(self, number: int) -> Group | None:
         return self._by_number.get(number)
 
     def beside(self, number: int, by: int, *, with_signal: bool = False) -> int | None:
         """The nearest group before (`by` -1) or after (1) that number, if wanted the nearest with a signal."""
-        number += by
-        while (group := self._by_number.get(number)) is not None:
+        while (group := self._by_number.get(number := number + by)) is not None:
             if group.has_signal or not with_signal:
                 return number
-            number += by
         return None
 
     def at_step(self, step: int) -> Group | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from gradus.errors import Misuse
 from services.dashboard.confined_files import ConfinedDirectory
 from services.dashboard.document import answer_key, escaped_json, standalone_page
-from services.dashboard.evaluations import MAX_FILE_BYTES, MODES, Evaluation, evaluation_of
+from services.dashboard.evaluations import MAX_FILE_BYTES, MODES, evaluation_of
 from services.dashboard.jsonl_tail import Json, parsed
 from services.dashboard.run import COMPARISONS, FollowedRun
 from services.dashboard.samples import samples_of
@@ -67,7 +67,14 @@ def read_run(folder: Path) -> FollowedRun:
 
 
 def _comparison(paths: Sequence[Path], compare: Compare | None) -> Json:
-    sides = [_evaluation_at(path) for path in paths]
+    sides = []
+    for path in paths:
+        file = (path / "results.json" if path.is_dir() else path).resolve()
+        name = file.parent.name if file.name == "results.json" else file.stem
+        found = evaluation_of(name, parsed(ConfinedDirectory(file.parent).read(file, MAX_FILE_BYTES) or b""), file)
+        if found is None:
+            raise Misuse(f"{file}: is no evaluation")
+        sides.append(found)
     names = [one.name for one in sides]
     if names[0] == names[1]:
         names = [f"{names[0]} (before)", f"{names[1]} (after)"]
@@ -82,16 +89,6 @@ def _comparison(paths: Sequence[Path], compare: Compare | None) -> Json:
     answers = {"/api/changes": {"measured": measured, "comparisons": comparisons, **samples}}
     title = f"{names[0]} and {names[1]}"
     return {"start": ["changes", title], "title": f"{title}: comparison", "answers": answers}
-
-
-def _evaluation_at(path: Path) -> Evaluation:
-    """Raises Misuse for what is no evaluation."""
-    file = (path / "results.json" if path.is_dir() else path).resolve()
-    name = file.parent.name if file.name == "results.json" else file.stem
-    found = evaluation_of(name, parsed(ConfinedDirectory(file.parent).read(file, MAX_FILE_BYTES) or b""), file)
-    if found is None:
-        raise Misuse(f"{file}: is no evaluation")
-    return found
 
 
 def write_whole(out: Path, text: str) -> None:
