@@ -23,7 +23,7 @@ from services.dashboard.auth import ENTER, AuthMiddleware, TokenVerifier, entere
 from services.dashboard.document import escaped_json, live_page, page_file, script
 from services.dashboard.prometheus import exposition
 from services.dashboard.run import FollowedRun
-from services.dashboard.runs import LiveState
+from services.dashboard.runs import Runs
 from services.dashboard.views import detail_of, examples_of, group_of, summary_of, wanted_group
 from services.http_server import is_loopback, listener, serve_on, url_of
 from services.json_logging import json_lines
@@ -50,7 +50,7 @@ async def serve(
     address without a token, and when it cannot listen.
     """
     refuse_open_page(host, token, allow_anonymous=allow_anonymous)
-    watch = LiveState(runs)
+    watch = Runs(runs)
     found = listener(host, port)
     config = uvicorn.Config(
         create_app(watch, token, only_this_machine=is_loopback(host)),
@@ -68,7 +68,7 @@ async def serve(
         await serve_on(config, found, stop, watch.end_streams)
 
 
-def create_app(watch: LiveState, token: str | None = None, *, only_this_machine: bool = True) -> Starlette:
+def create_app(watch: Runs, token: str | None = None, *, only_this_machine: bool = True) -> Starlette:
     """The page over what `watch` sees. `only_this_machine`: it listens on the loopback address."""
     verifier = TokenVerifier(token)
     dashboard = _Dashboard(watch, verifier)
@@ -110,7 +110,7 @@ class _AsciiJson(JSONResponse):
 
 
 class _Dashboard:
-    def __init__(self, watch: LiveState, verifier: TokenVerifier) -> None:
+    def __init__(self, watch: Runs, verifier: TokenVerifier) -> None:
         self.watch = watch
         self.verifier = verifier
 
@@ -126,7 +126,7 @@ class _Dashboard:
         return HTMLResponse(page_file("enter.html").replace("{{ trouble }}", trouble), status)
 
     async def runs(self, request: Request) -> Response:
-        now, runs = time.time(), self.watch.runs
+        now, runs = time.time(), self.watch
         rows = [summary_of(run, now) for run in runs.all()]
         return _AsciiJson({"now": now, "folder": runs.confined.root.name, "left_out": runs.left_out, "runs": rows})
 
@@ -146,10 +146,10 @@ class _Dashboard:
         group = wanted_group(run.groups, number, step, with_signal=with_signal)
         if group is None:
             raise HTTPException(404, "there is no such group of completions")
-        return _AsciiJson(group_of(self.watch.runs.confined, run, group, with_signal=with_signal))
+        return _AsciiJson(group_of(self.watch.confined, run, group, with_signal=with_signal))
 
     def _run_in(self, request: Request) -> FollowedRun:
-        run = self.watch.runs.get(request.query_params.get("id", ""))
+        run = self.watch.get(request.query_params.get("id", ""))
         if run is None:
             raise HTTPException(404, "there is no such run")
         return run
@@ -165,7 +165,7 @@ class _Dashboard:
         return StreamingResponse(events(), media_type="text/event-stream")
 
     async def metrics(self, request: Request) -> Response:
-        return Response(exposition(self.watch.runs.all(), time.time()), media_type=CONTENT_TYPE_LATEST)
+        return Response(exposition(self.watch.all(), time.time()), media_type=CONTENT_TYPE_LATEST)
 
 
 async def _token_in(request: Request) -> str:

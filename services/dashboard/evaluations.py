@@ -13,9 +13,8 @@ from typing import Any
 
 from gradus.contract import Stage
 from gradus.descriptions import description_of
-from services.dashboard.confined_files import ConfinedDirectory
+from services.dashboard.files import ConfinedDirectory, Json, parsed
 from services.dashboard.groups import texts_in
-from services.dashboard.jsonl_tail import Json, parsed
 from services.dashboard.series import finite
 
 MAX_FILE_BYTES = 32 << 20
@@ -86,12 +85,21 @@ class Evaluations:
                 status = os.stat(path)
                 there[path.relative_to(self._folder).as_posix()] = (status.st_ino, status.st_size, status.st_mtime_ns)
         gone = self._seen.keys() - there.keys()
-        for name in gone:
-            self._forget(name)
         changed = [name for name, seen in there.items() if self._seen.get(name) != seen]
+        for name in [*gone, *changed[:FILES_AT_ONCE]]:
+            self._seen.pop(name, None)
+            self._found.pop(name, None)
+            self.unreadable.discard(name)
         for name in changed[:FILES_AT_ONCE]:
-            self._read(name)
             self._seen[name] = there[name]
+            path = self._folder / name
+            data = self._confined.read(path, MAX_FILE_BYTES)
+            title = path.parent.name if path.name == "results.json" else path.stem
+            evaluation = evaluation_of(title, parsed(data), path) if data is not None else None
+            if evaluation is None:
+                self.unreadable.add(name)
+            else:
+                self._found[name] = evaluation
         return bool(gone or changed), len(changed) > FILES_AT_ONCE
 
     def in_order(self) -> list[Evaluation]:
@@ -107,22 +115,6 @@ class Evaluations:
         before = before or (others[0] if others and len(found) > 1 else None)
         after = after or (others[-1] if others and others[-1] is not before else None)
         return [one for one in (before, after) if one is not None]
-
-    def _forget(self, name: str) -> None:
-        self._seen.pop(name, None)
-        self._found.pop(name, None)
-        self.unreadable.discard(name)
-
-    def _read(self, name: str) -> None:
-        path = self._folder / name
-        data = self._confined.read(path, MAX_FILE_BYTES)
-        title = path.parent.name if path.name == "results.json" else path.stem
-        evaluation = evaluation_of(title, parsed(data), path) if data is not None else None
-        self._forget(name)
-        if evaluation is None:
-            self.unreadable.add(name)
-        else:
-            self._found[name] = evaluation
 
 
 def figure_files(folder: Path) -> list[Path]:

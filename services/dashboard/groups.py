@@ -10,12 +10,11 @@ import math
 import re
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from services.dashboard.confined_files import ConfinedDirectory
-from services.dashboard.jsonl_tail import Json, Line, parsed
+from services.dashboard.files import ConfinedDirectory, Json, Line, parsed
 from services.dashboard.series import Binned, finite, step_in
 
 MAX_GROUPS = 20_000
@@ -55,24 +54,11 @@ class Group:
         return self.most > self.least
 
 
-@dataclass(slots=True)
-class FaultSums:
-    """Faults that say the same, whatever the submission."""
-
-    where: str
-    kind: str
-    message: str
-    """The first of them in full."""
-    count: int = 0
-    first_step: int | None = None
-    last_step: int | None = None
-
-
 class Faults:
-    """Faults by place, kind and message, where digits and quoted names in messages make no difference."""
+    """Faults by place, kind and message (of the first in full); digits and quoted names in messages do not count."""
 
     def __init__(self) -> None:
-        self._sums: dict[tuple[str, str, str], FaultSums] = {}
+        self._sums: dict[tuple[str, str, str], Json] = {}
 
     def add(self, record: Json, where: str, step: int | None = None) -> None:
         """Count a record that has no verdict."""
@@ -83,12 +69,13 @@ class Faults:
         key = where, kind, re.sub(r"'[^']*'|[0-9]+", "…", message)
         if key not in self._sums and len(self._sums) >= MAX_NAMES:
             return
-        sums = self._sums.setdefault(key, FaultSums(where, kind, message, first_step=step))
-        sums.count += 1
-        sums.last_step = step
+        first = {"where": where, "kind": kind, "message": message, "count": 0, "first_step": step}
+        sums = self._sums.setdefault(key, first)
+        sums["count"] += 1
+        sums["last_step"] = step
 
     def most_frequent(self, most: int = 40) -> list[Json]:
-        return [asdict(sums) for sums in sorted(self._sums.values(), key=lambda sums: -sums.count)[:most]]
+        return sorted(self._sums.values(), key=lambda sums: -sums["count"])[:most]
 
 
 def bucket_of(tests: Any) -> str | None:

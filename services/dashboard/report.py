@@ -10,10 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from gradus.errors import Misuse
-from services.dashboard.confined_files import ConfinedDirectory
 from services.dashboard.document import answer_key, escaped_json, standalone_page
 from services.dashboard.evaluations import MAX_FILE_BYTES, MODES, evaluation_of
-from services.dashboard.jsonl_tail import Json, parsed
+from services.dashboard.files import ConfinedDirectory, Json, parsed
 from services.dashboard.run import COMPARISONS, FollowedRun
 from services.dashboard.samples import samples_of
 from services.dashboard.views import detail_of, examples_of, summary_of

@@ -10,10 +10,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from services.dashboard.confined_files import ConfinedDirectory
 from services.dashboard.evaluations import Evaluations, bounded
+from services.dashboard.files import ConfinedDirectory, Json, JsonlTail, parsed
 from services.dashboard.groups import Groups
-from services.dashboard.jsonl_tail import Json, JsonlTail, parsed
 from services.dashboard.run_alerts import RunAlert, alerts_of
 from services.dashboard.series import StepLog, finite
 

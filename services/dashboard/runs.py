@@ -10,8 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from services.dashboard.confined_files import ConfinedDirectory
-from services.dashboard.jsonl_tail import Json
+from services.dashboard.files import ConfinedDirectory, Json
 from services.dashboard.run import MARKERS, FollowedRun
 from services.dashboard.views import summary_of
 
@@ -36,7 +35,7 @@ class PollResult(NamedTuple):
 
 
 class Runs:
-    """The runs below a folder; one that is itself a run is found too."""
+    """The runs below a folder, which may be one itself, and the clients that listen to their changes."""
 
     def __init__(self, folder: Path) -> None:
         self.confined = ConfinedDirectory(folder)
@@ -44,6 +43,9 @@ class Runs:
         """There are more runs than are followed."""
         self._runs: dict[str, FollowedRun] = {}
         self._searched_at = -SEARCH_EVERY_S
+        self._listeners: set[asyncio.Queue[Json]] = set()
+        self._states: dict[str, str] = {}
+        self._ends = asyncio.Event()
 
     def all(self) -> list[FollowedRun]:
         """In the order of their names."""
@@ -63,6 +65,79 @@ class Runs:
             more |= has_more
             await asyncio.sleep(0)
         return PollResult(changed, gone, more)
+
+    @asynccontextmanager
+    async def looking(self) -> AsyncIterator[None]:
+        """Look at everything again and again inside the block; it begins when every run was looked at once."""
+        await self.look()
+        task = asyncio.create_task(self._poll())
+        try:
+            yield
+        finally:
+            self.end_streams()
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    def end_streams(self) -> None:
+        """Let those who listen go, so that the process can end."""
+        self._ends.set()
+        for listener in self._listeners:
+            self._put(listener, {})
+
+    async def _poll(self) -> None:
+        while True:
+            changed: set[str] = set()
+            gone: set[str] = set()
+            started, more = time.monotonic(), True
+            # A long history is read without a pause, and what is known of it is sent in between.
+            while more and time.monotonic() - started < LOOK_EVERY_S:
+                look = await self.look()
+                changed |= {run.id for run in look.changed}
+                gone |= set(look.gone)
+                more = look.more
+            self._tell_of(changed, gone)
+            if not more:
+                await asyncio.sleep(LOOK_EVERY_S)
+
+    def _tell_of(self, changed: set[str], gone: set[str]) -> None:
+        now, told = time.time(), []
+        for run in self.all():
+            state = run.state(now)[0].value
+            # A run stalls by doing nothing: its state changes though its folder does not.
+            if run.id in changed or self._states.get(run.id, state) != state:
+                told.append(summary_of(run, now))
+            self._states[run.id] = state
+        if told or gone:
+            for listener in self._listeners:
+                self._put(listener, {"runs": told, "gone": sorted(gone)})
+
+    @staticmethod
+    def _put(listener: asyncio.Queue[Json], news: Json) -> None:
+        # A slow client gets one message to read everything again instead of an ever longer queue.
+        if listener.full():
+            while not listener.empty():
+                listener.get_nowait()
+            news = {"all": True} if news else news
+        with suppress(asyncio.QueueFull):
+            listener.put_nowait(news)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._listeners) >= MAX_LISTENERS
+
+    async def news(self) -> AsyncIterator[Json]:
+        """What changes, as it does; an empty one at once and from time to time. Ends with the process."""
+        listener: asyncio.Queue[Json] = asyncio.Queue(maxsize=32)
+        self._listeners.add(listener)
+        try:
+            yield {}
+            while not self._ends.is_set():
+                try:
+                    yield await asyncio.wait_for(listener.get(), SIGN_OF_LIFE_S)
+                except TimeoutError:
+                    yield {}
+        finally:
+            self._listeners.discard(listener)
 
     def _search(self) -> list[str]:
         found: dict[str, Path] = {}
@@ -118,86 +193,3 @@ def _entries(folder: Path) -> list[Path]:
             return [folder / entry.name for _, entry in zip(range(MAX_ENTRIES), entries, strict=False)]
     except OSError:
         return []
-
-
-class LiveState:
-    """The current state of runs, and the clients that listen to its changes."""
-
-    def __init__(self, folder: Path) -> None:
-        self.runs = Runs(folder)
-        self._listeners: set[asyncio.Queue[Json]] = set()
-        self._states: dict[str, str] = {}
-        self._ends = asyncio.Event()
-
-    @asynccontextmanager
-    async def looking(self) -> AsyncIterator[None]:
-        """Look at everything again and again inside the block; it begins when every run was looked at once."""
-        await self.runs.look()
-        task = asyncio.create_task(self._look_at_runs())
-        try:
-            yield
-        finally:
-            self.end_streams()
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
-    def end_streams(self) -> None:
-        """Let those who listen go, so that the process can end."""
-        self._ends.set()
-        for listener in self._listeners:
-            self._put(listener, {})
-
-    async def _look_at_runs(self) -> None:
-        while True:
-            changed: set[str] = set()
-            gone: set[str] = set()
-            started, more = time.monotonic(), True
-            # A long history is read without a pause, and what is known of it is sent in between.
-            while more and time.monotonic() - started < LOOK_EVERY_S:
-                look = await self.runs.look()
-                changed |= {run.id for run in look.changed}
-                gone |= set(look.gone)
-                more = look.more
-            self._tell_of(changed, gone)
-            if not more:
-                await asyncio.sleep(LOOK_EVERY_S)
-
-    def _tell_of(self, changed: set[str], gone: set[str]) -> None:
-        now, told = time.time(), []
-        for run in self.runs.all():
-            state = run.state(now)[0].value
-            # A run stalls by doing nothing: its state changes though its folder does not.
-            if run.id in changed or self._states.get(run.id, state) != state:
-                told.append(summary_of(run, now))
-            self._states[run.id] = state
-        if told or gone:
-            for listener in self._listeners:
-                self._put(listener, {"runs": told, "gone": sorted(gone)})
-
-    @staticmethod
-    def _put(listener: asyncio.Queue[Json], news: Json) -> None:
-        # A slow client gets one message to read everything again instead of an ever longer queue.
-        if listener.full():
-            while not listener.empty():
-                listener.get_nowait()
-            news = {"all": True} if news else news
-        with suppress(asyncio.QueueFull):
-            listener.put_nowait(news)
-
-    @property
-    def is_full(self) -> bool:
-        return len(self._listeners) >= MAX_LISTENERS
-
-    async def news(self) -> AsyncIterator[Json]:
-        """What changes, as it does; an empty one at once and from time to time. Ends with the process."""
-        listener: asyncio.Queue[Json] = asyncio.Queue(maxsize=32)
-        self._listeners.add(listener)
-        try:
-            yield {}
-            while not self._ends.is_set():
-                try:
-                    yield await asyncio.wait_for(listener.get(), SIGN_OF_LIFE_S)
-                except TimeoutError:
-                    yield {}
-        finally:
-            self._listeners.discard(listener)

@@ -9,10 +9,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from services.dashboard.confined_files import ConfinedDirectory
 from services.dashboard.evaluations import MODES, Evaluation
+from services.dashboard.files import ConfinedDirectory, Json, parsed
 from services.dashboard.groups import Faults, is_verdict, numbers_in, texts_in
-from services.dashboard.jsonl_tail import Json, parsed
 from services.dashboard.series import finite
 
 MAX_PROMPT_CHARS = 1200
@@ -28,8 +27,8 @@ PAIRED = (
     ("Wrong both times", (False, False), 4),
     ("Right both times", (True, True), 2),
 )
-SINGLE = (("Did not pass", False, 24), ("Passed", True, 8))
-"""Title, whether the completions pass, and how many tasks are shown at most."""
+SINGLE = (("Did not pass", (False,), 24), ("Passed", (True,), 8))
+"""Title, whether each side's completion passes, and the most tasks that are shown."""
 
 
 # ------------------------------------------------------------------------------------------------ a single completion
@@ -102,8 +101,7 @@ def samples_of(confined: ConfinedDirectory, sides: Sequence[Evaluation], modes: 
     tasks = [task for task in chosen[0] if all(task in side for side in chosen)]
     groups = []
     for title, passes, most in PAIRED if len(sides) == 2 else SINGLE:
-        wanted = passes if isinstance(passes, tuple) else (passes,)
-        found = [task for task in tasks if tuple(side[task].get("passed") is True for side in chosen) == wanted]
+        found = [task for task in tasks if tuple(side[task].get("passed") is True for side in chosen) == passes]
         cards = []
         for task in varied(found, chosen[-1], most):
             last = chosen[-1][task]

@@ -7,10 +7,9 @@ from dataclasses import asdict
 
 from gradus.contract import Stage
 from gradus.descriptions import description_of
-from services.dashboard.confined_files import ConfinedDirectory
-from services.dashboard.evaluations import MODES, Evaluation
+from services.dashboard.evaluations import MODES
+from services.dashboard.files import ConfinedDirectory, Json
 from services.dashboard.groups import BUCKETS, CACHED, FIRST, REPEATED, Group, Groups, records_of
-from services.dashboard.jsonl_tail import Json
 from services.dashboard.run import FollowedRun
 from services.dashboard.samples import cut, sample_of, samples_of, text_of
 from services.dashboard.series import Binned, StepLog, finite
@@ -35,6 +34,9 @@ def summary_of(run: FollowedRun, now: float) -> Json:
         for mode in MODES
         if (found := one.of(mode)) is not None and found.pass_rate is not None
     ]
+    held_out = None
+    for one, found in rated[:1]:
+        held_out = {**asdict(found), "name": one.name, "tasks": str(one.given.get("tasks") or "")}
     kept = [(name, text[:MAX_LISTED_CHARS]) for name, text in run.settings() if name not in NOT_COMPARED]
     is_warming = log.step is None and run.warm_start.step is not None
     return {
@@ -57,13 +59,9 @@ def summary_of(run: FollowedRun, now: float) -> Json:
         "reward": log.newest.get("reward"),
         "reward_std": log.newest.get("reward_std"),
         "loss": log.latest.get("loss"),
-        "held_out": next(({**asdict(found), **_named(one)} for one, found in rated), None),
+        "held_out": held_out,
         "alarms": [asdict(one) for one in run.alerts()],
     }
-
-
-def _named(evaluation: Evaluation) -> Json:
-    return {"name": evaluation.name, "tasks": str(evaluation.given.get("tasks") or "")}
 
 
 def _best(run: FollowedRun) -> Json | None:

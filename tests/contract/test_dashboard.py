@@ -236,7 +236,7 @@ def test_a_long_history_is_read_while_it_answers(tmp_path: Path, monkeypatch: py
     steps = 40_000
     append(tmp_path / "a" / "metrics.jsonl", (metric(n, loss=1.0 / n) for n in range(1, steps + 1)))
     append(tmp_path / "a" / "completions.jsonl", (sample(n // 8, n % 8) for n in range(8000)))
-    monkeypatch.setattr("services.dashboard.jsonl_tail.CHUNK_BYTES", 1 << 13)
+    monkeypatch.setattr("services.dashboard.files.CHUNK_BYTES", 1 << 13)
     with httpx.Client(timeout=60) as client, LivePage(tmp_path).running() as live:
         client.base_url = httpx.URL(live.url)
         run = client.get("/api/run", params={"id": "a"}).json()
