@@ -16,7 +16,7 @@ from typing import Any
 
 FILES = resources.files("services.dashboard").joinpath("page")
 MODULES = (
-    *("words", "dom", "store", "series", "chart", "code", "diff", "samples", "figures"),
+    *("words", "dom", "store", "series", "chart", "samples", "figures"),
     *("runs", "run", "groups", "compare", "app"),
 )
 """In an order in which each comes after those that it imports."""

@@ -155,12 +155,11 @@ function rateBar(name, m, style, isTold) {
 }
 
 // Resampling values that are all alike shows no spread, and says nothing about how sure one can be.
-const rewardText = (rate) =>
-  !rate
-    ? NOTHING
-    : rate.low === rate.high
-      ? `${rate.value.toFixed(3)} (all alike)`
-      : `${rate.value.toFixed(3)} (${rate.low.toFixed(3)} to ${rate.high.toFixed(3)})`;
+function rewardText(rate) {
+  if (!rate) return NOTHING;
+  const [value, low, high] = [rate.value, rate.low, rate.high].map((one) => one.toFixed(3));
+  return rate.low === rate.high ? `${value} (all alike)` : `${value} (${low} to ${high})`;
+}
 
 function furtherRates(shown, title) {
   const cells = (of) => shown.map(([, m]) => of(m));
@@ -187,23 +186,16 @@ function matrix(caption, columns, rows) {
   return kept.length > 0 && table(caption, ["", ...columns.map((one) => one.name)], kept);
 }
 
-function levels(caption, first, columns, rows) {
+export function levels(caption, first, columns, rows) {
   const made = rows.slice(0, MOST_LEVELS).map(([name, cell, note]) => ({
     name: note ? [name, el("span.note", " " + note)] : name,
     shares: columns.map((column) => ({ style: column.style, ...cell(column) })),
   }));
-  return (
-    made.length > 0 &&
-    bars(
-      caption,
-      first,
-      columns.map((one) => one.name),
-      made,
-    )
-  );
+  const names = columns.map((one) => one.name);
+  return made.length > 0 && bars(caption, first, names, made);
 }
 
-const part = (some, all) => ({ text: shareText(some, all), share: all ? some / all : 0 });
+export const part = (some, all) => ({ text: shareText(some, all), share: all ? some / all : 0 });
 
 export function funnel(columns) {
   const { stages } = columns.at(-1).evaluation;
@@ -221,24 +213,26 @@ export function funnel(columns) {
   return levels("Completions that came so far", "level", columns, rows);
 }
 
+// The cell of a row: the value at a path in a measurement, in words.
+const at =
+  (path, show = rateText) =>
+  ({ m }) =>
+    show(path.split(".").reduce((value, name) => value?.[name], m) ?? null);
+
 function rates(columns) {
-  const detail =
-    (of) =>
-    ({ m }) =>
-      of(m.details ?? {}, m);
   const rules = columns.at(-1).evaluation.rules ?? {};
   // What passes stands in the headline.
   const names = keys(columns, ({ m }) => m.details?.rates).filter((name) => rules[name] !== "passed");
   const cut = (found) => (found ? `${count(found.completions)}, ${count(found.passed)} of them passed` : NOTHING);
   return matrix("Shares of the verdicts, with 95% intervals over tasks", columns, [
-    ...names.map((name) => [RATE_WORDS[name] ?? name, detail((found) => rateText(found.rates?.[name]))]),
-    ["tests that pass, on average", detail((found) => rateText(found.partial_tests))],
-    ["cut off at the limit", detail((found) => cut(found.truncated))],
-    ["answers with names that do not exist", detail((found) => rateText(found.invented?.answers))],
-    ["errors of the compiler that say so", detail((found) => rateText(found.invented?.errors))],
-    ["answers that decline the task", detail((found) => rateText(found.declined))],
-    ["assigns or loops (imperative)", detail((found) => rateText(found.imperative))],
-    ["faults, in no rate", ({ m }) => count(m.faulted)],
+    ...names.map((name) => [RATE_WORDS[name] ?? name, ({ m }) => rateText(m.details?.rates?.[name])]),
+    ["tests that pass, on average", at("details.partial_tests")],
+    ["cut off at the limit", at("details.truncated", cut)],
+    ["answers with names that do not exist", at("details.invented.answers")],
+    ["errors of the compiler that say so", at("details.invented.errors")],
+    ["answers that decline the task", at("details.declined")],
+    ["assigns or loops (imperative)", at("details.imperative")],
+    ["faults, in no rate", at("faulted", count)],
     ["never written, in no rate", ({ m }) => count(unwritten(m))],
   ]);
 }
@@ -249,12 +243,8 @@ const unwritten = (m) => entries(m.details?.generation_errors).reduce((sum, [, v
 function tally(caption, first, columns, counts, all) {
   const total = (name) => columns.reduce((sum, one) => sum + (counts(one)?.[name] ?? 0), 0);
   const names = keys(columns, counts).sort((a, b) => total(b) - total(a));
-  return levels(
-    caption,
-    first,
-    columns,
-    names.map((name) => [name, (one) => part(counts(one)?.[name] ?? 0, all(one))]),
-  );
+  const rows = names.map((name) => [name, (one) => part(counts(one)?.[name] ?? 0, all(one))]);
+  return levels(caption, first, columns, rows);
 }
 
 const asked = ({ m }) => m.graded + m.faulted + unwritten(m);
@@ -271,12 +261,8 @@ export function groups(columns) {
       return { share, text: finite(found?.mean_reward) ? `${rate}, reward ${number(found.mean_reward)}` : rate };
     };
     const tasks = (name) => Math.max(...columns.map((one) => of(one)?.[name]?.tasks ?? 0));
-    return levels(
-      `Tasks that pass, by ${column}`,
-      column,
-      columns,
-      names.map((name) => [name, cell(name), counted(tasks(name), "task")]),
-    );
+    const rows = names.map((name) => [name, cell(name), counted(tasks(name), "task")]);
+    return levels(`Tasks that pass, by ${column}`, column, columns, rows);
   });
 }
 
@@ -294,10 +280,7 @@ function bins(caption, first, columns, of, show) {
 }
 
 function speed(columns) {
-  const of =
-    (path, show = spread) =>
-    ({ m }) =>
-      show(path.split(".").reduce((value, name) => value?.[name], m.details) ?? null);
+  const of = (path, show = spread) => at("details." + path, show);
   return matrix("Means, and in brackets p50 · p90 · p99", columns, [
     ["tokens of prompts", of("speed.prompt_tokens", count)],
     ["tokens of completions", of("speed.completion_tokens", count)],
@@ -314,29 +297,20 @@ function speed(columns) {
 
 export function turns(columns) {
   const most = Math.max(0, ...columns.map(({ m }) => m.turns?.asked ?? 0));
-  const of =
-    (show) =>
-    ({ m }) =>
-      m.turns ? show(m.turns) : NOTHING;
   const caption = "Answers that did not pass, asked for again with what the grader said; shares are of first answers";
-  const solved = Array.from({ length: most }, (_, n) => [
-    `green by turn ${n + 1}`,
-    of((found) => rateText(found.green_by?.[n + 1])),
-  ]);
+  const solved = Array.from({ length: most }, (_, n) => [`green by turn ${n + 1}`, at(`turns.green_by.${n + 1}`)]);
+  const median = (found) => (found?.median_turns === null ? "never" : number(found?.median_turns));
   return matrix(caption, columns, [
     ...solved,
-    ["never green", of((found) => rateText(found.never_green))],
-    [
-      "turns to green, median of all",
-      of((found) => (found.median_turns === null ? "never" : number(found.median_turns))),
-    ],
-    ["turns to green, median of those that got there", of((found) => number(found.median_turns_of_green))],
-    ["lines changed to turn green", of((found) => spread(found.repair_lines))],
-    ["written tokens per green", of((found) => number(found.completion_tokens_per_green))],
-    ["read tokens per green", of((found) => number(found.prompt_tokens_per_green))],
-    ["seconds per green", of((found) => number(found.seconds_per_green))],
-    ["broken off", of((found) => count(found.broken))],
-    ["prompt too long", of((found) => count(found.refused))],
+    ["never green", at("turns.never_green")],
+    ["turns to green, median of all", at("turns", median)],
+    ["turns to green, median of those that got there", at("turns.median_turns_of_green", number)],
+    ["lines changed to turn green", at("turns.repair_lines", spread)],
+    ["written tokens per green", at("turns.completion_tokens_per_green", number)],
+    ["read tokens per green", at("turns.prompt_tokens_per_green", number)],
+    ["seconds per green", at("turns.seconds_per_green", number)],
+    ["broken off", at("turns.broken", count)],
+    ["prompt too long", at("turns.refused", count)],
   ]);
 }
 
@@ -345,25 +319,15 @@ export function flags(columns, training = null) {
   const sources = columns.map(({ name, m }) => ({ name, flags: m.flags, graded: m.graded }));
   if (training?.graded) sources.push({ name: "in training", ...training });
   const names = keys(sources, (one) => one.flags).sort();
-  return matrix(
-    "Completions that were flagged",
-    sources,
-    names.map((name) => [name, (one) => shareText(one.flags?.[name] ?? 0, one.graded)]),
-  );
+  const rows = names.map((name) => [name, (one) => shareText(one.flags?.[name] ?? 0, one.graded)]);
+  return matrix("Completions that were flagged", sources, rows);
 }
 
 // --------------------------------------------------------------------------------------------------------- pages
 
 export function notices(texts) {
-  return (
-    texts.length > 0 &&
-    el(
-      "section.notices",
-      { "aria-labelledby": "notices" },
-      el("h2", { id: "notices" }, "Before you rely on this"),
-      list("ul", texts),
-    )
-  );
+  const head = el("h2", { id: "notices" }, "Before you rely on this");
+  return texts.length > 0 && el("section.notices", { "aria-labelledby": "notices" }, head, list("ul", texts));
 }
 
 export function warnings(measured) {
@@ -396,12 +360,6 @@ export function warnings(measured) {
   });
 }
 
-const machineText = (machine) =>
-  ["system", "gpu"]
-    .map((key) => machine?.[key])
-    .filter(Boolean)
-    .join(", ");
-
 // What was measured, [label, how one says it of an evaluation].
 const CARD = [
   ["Model", (one) => one.model],
@@ -417,7 +375,7 @@ const CARD = [
   ["Seed", (one) => String(one.seed)],
   ["Measured", (one) => one.created],
   ["Took", (one) => duration(one.duration_s)],
-  ["Machine", (one) => machineText(one.machine)],
+  ["Machine", ({ machine }) => [machine?.system, machine?.gpu].filter(Boolean).join(", ")],
 ];
 
 export const evaluationCard = (one) => CARD.map(([label, of]) => [label, of(one)]);
@@ -433,24 +391,19 @@ const READING = [
   "Tokens per second, all together, are by the time in which anything was being written.",
 ];
 
-export const reading = () =>
-  section(
-    "reading",
-    "How to read this",
-    el("details", el("summary", "What the figures are"), list("ul.words", READING)),
-  );
+export function reading() {
+  const words = el("details", el("summary", "What the figures are"), list("ul.words", READING));
+  return section("reading", "How to read this", words);
+}
 
-export function examples(found, note) {
-  return [
-    found.groups.length > 0 && section("samples", "Completions", el("p.note", note), exampleGroups(found.groups)),
-    found.faults.length > 0 &&
-      section(
-        "faults",
-        "Faults",
-        el("p", "What could not be written or judged is not the model's doing: it has no reward and is in no rate."),
-        faultsTable(found.faults),
-      ),
-  ];
+const FAULTS =
+  "Completions that could not be written or judged: a failure of ours and not of the model. They have no reward and are in no rate.";
+export const faultsSection = (faults) =>
+  faults.length > 0 && section("faults", "Faults", el("p", FAULTS), faultsTable(faults));
+
+export function examples({ groups, faults }, note) {
+  const shown = groups.length > 0 && section("samples", "Completions", el("p.note", note), exampleGroups(groups));
+  return [shown, faultsSection(faults)];
 }
 
 export const CHOICE =
@@ -474,7 +427,7 @@ export function evaluationSections(evaluation) {
     ({ m }) => m.details?.invented?.names,
     ({ m }) => m.graded,
   );
-  const [order] = [evaluation.components ?? []];
+  const order = evaluation.components ?? [];
   const parts = keys(columns, ({ m }) => m.components).sort((a, b) => order.indexOf(a) - order.indexOf(b));
   const cells = parts.map((name) => [name, ({ m }) => number(m.components?.[name])]);
   const flagged = flags(columns);
@@ -507,13 +460,8 @@ export function comparisonSections(measured, comparisons) {
   if (!found) return [hero(measured, [])];
   const names = measured.map((one) => one.name);
   const columns = names.map((name, n) => ({ name, style: n ? "after" : "before", n }));
-  const byPair = (caption, first, pairs) =>
-    levels(
-      caption,
-      first,
-      columns,
-      entries(pairs).map(([name, both]) => [name, ({ n }) => part(both[n], found.tasks)]),
-    );
+  const rowsOf = (pairs) => entries(pairs).map(([name, both]) => [name, ({ n }) => part(both[n], found.tasks)]);
+  const byPair = (caption, first, pairs) => levels(caption, first, columns, rowsOf(pairs));
   const rewards = ({ change }) => `${signed(change.value, 3)} (${signed(change.low, 3)} to ${signed(change.high, 3)})`;
   const cards = [
     ...entries(found.turns).map(([name, value]) => [name[0].toUpperCase() + name.slice(1), value && count(value)]),
@@ -538,21 +486,25 @@ export function comparisonSections(measured, comparisons) {
   const cell = (value) => (value ? count(value) : "·");
   const changed = found.problems.filter((one) => one.pass_change || one.reward_change);
   const shift = found.imperative;
+  const card = CARD.map(([label, of]) => [label, ...measured.map((one) => of(one) || NOTHING)]);
+  const shown = changed
+    .slice(0, MOST_ROWS)
+    .map(({ before, after, ...one }) => [
+      one.id,
+      one.kind ?? one.difficulty ?? "",
+      one.turn,
+      `${before.passed}/${before.graded} → ${after.passed}/${after.graded}`,
+      `${number(before.reward)} → ${number(after.reward)} (${signed(one.reward_change, 3)})`,
+      `${before.cause ?? before.stage} → ${after.cause ?? after.stage}`,
+    ]);
+  const columnsOfTasks = ["task", "kind", "what", "passed", "reward", "stopped"];
   return [
     hero(measured, comparisons, { cards }),
     notices([
       ...found.warnings.map((text) => `Measured with ${text}: a difference may come from that.`),
       ...warnings(measured),
     ]),
-    section(
-      "card",
-      "What was compared",
-      table(
-        "Both evaluations",
-        ["", ...names],
-        CARD.map(([label, of]) => [label, ...measured.map((one) => of(one) || NOTHING)]),
-      ),
-    ),
+    section("card", "What was compared", table("Both evaluations", ["", ...names], card)),
     section(
       "stages",
       "Where answers stop",
@@ -575,20 +527,7 @@ export function comparisonSections(measured, comparisons) {
       "Task by task",
       changed.length === 0
         ? el("p.empty", "Nothing changed.")
-        : table(
-            "The largest gains first, the largest losses last",
-            ["task", "kind", "what", "passed", "reward", "stopped"],
-            changed
-              .slice(0, MOST_ROWS)
-              .map((one) => [
-                one.id,
-                one.kind ?? one.difficulty ?? "",
-                one.turn,
-                `${one.before.passed}/${one.before.graded} → ${one.after.passed}/${one.after.graded}`,
-                `${number(one.before.reward)} → ${number(one.after.reward)} (${signed(one.reward_change, 3)})`,
-                `${one.before.cause ?? one.before.stage} → ${one.after.cause ?? one.after.stage}`,
-              ]),
-          ),
+        : table("The largest gains first, the largest losses last", columnsOfTasks, shown),
       changed.length > MOST_ROWS &&
         el("p.note", `${count(changed.length - MOST_ROWS)} more changed tasks are in the JSON.`),
       found.frozen.length > 0 &&
