@@ -16,10 +16,18 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from services.dashboard.auth import ENTER, AuthMiddleware, TokenVerifier, entered, problem, refuse_open_page
+from services.dashboard.auth import (
+    COOKIE,
+    COOKIE_AGE_S,
+    ENTER,
+    AuthMiddleware,
+    TokenVerifier,
+    problem,
+    refuse_open_page,
+)
 from services.dashboard.document import escaped_json, live_page, page_file, script
 from services.dashboard.prometheus import exposition
 from services.dashboard.run import FollowedRun
@@ -120,7 +128,11 @@ class _Dashboard:
             trouble = "No token is asked for here."
         elif request.method == "POST":
             if self.verifier.fits(await _token_in(request)):
-                return entered(self.verifier)
+                response = RedirectResponse("/", 303)
+                # Browsers add no header to event streams, but cookies.
+                session = self.verifier.session
+                response.set_cookie(COOKIE, session, max_age=COOKIE_AGE_S, httponly=True, samesite="strict")
+                return response
             await asyncio.sleep(WRONG_TOKEN_S)
             trouble, status = "That is not the token.", 401
         return HTMLResponse(page_file("enter.html").replace("{{ trouble }}", trouble), status)

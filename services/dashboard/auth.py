@@ -147,10 +147,3 @@ def problem(status: int, detail: str) -> Response:
     """A refusal as `application/problem+json` (RFC 9457)."""
     body = {"type": "about:blank", "title": "Refused", "status": status, "detail": detail}
     return JSONResponse(body, status, media_type="application/problem+json")
-
-
-def entered(verifier: TokenVerifier) -> Response:
-    """Sends one who gave the right token to the page, with a cookie: a browser adds no header to event streams."""
-    response = RedirectResponse("/", 303)
-    response.set_cookie(COOKIE, verifier.session, max_age=COOKIE_AGE_S, httponly=True, samesite="strict")
-    return response

@@ -1,4 +1,4 @@
-"""Evaluations as a run folder or a folder of `gradus eval` holds them, bounded for the page. Judges no difference."""
+"""Evaluations of a run folder or of a folder of `gradus eval`, bounded for the page."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ class Evaluation:
         """Where its completions lie: beside results.json, or beside the file of its name."""
         if self.file is None:
             return None
-        own = self.file.name == "results.json"
-        return self.file.with_name("completions.jsonl" if own else f"{self.file.stem}.completions.jsonl")
+        prefix = "" if self.file.name == "results.json" else f"{self.file.stem}."
+        return self.file.with_name(f"{prefix}completions.jsonl")
 
     @property
     def stages(self) -> list[str]:

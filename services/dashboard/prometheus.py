@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from services.dashboard.evaluations import MODES
 from services.dashboard.run import FollowedRun, State
-from services.dashboard.run_alerts import Rule
+from services.dashboard.run_alerts import Rule, alerts_of
 
 MAX_LABEL_VALUES = 60
 """Values of one label of one run that are exported."""
@@ -36,32 +36,22 @@ PLAIN: Mapping[str, tuple[str, str]] = {
     "clipped_ratio": ("completions/clipped_ratio", "Share of completions that reached the length limit"),
     "step_seconds": ("step_time", "A whole step"),
     "sync_seconds": ("generation/sync_s", "Handing weights to the generation server"),
-    "sync_logprob_difference_max": (
-        "generation/sync_logprob_difference_max",
-        "How far trainer and server were apart after it",
-    ),
+    "sync_logprob_difference_max": ("generation/sync_logprob_difference_max", "Trainer against server after it"),
 }
 """Metric -> what the run calls it, and what it is."""
 OF_ANY_STEP: Mapping[str, tuple[str, str]] = {"eval_loss": ("eval_loss", "Loss on what was held out")}
 """Logged more rarely than every step."""
-LABELLED: Mapping[str, tuple[str, str, Mapping[str, str]]] = {
-    "completion_tokens": (
-        "stat",
-        "Length of completions",
-        {one: f"completions/{one}_length" for one in ("mean", "min", "max")},
-    ),
-    "step_part_seconds": (
-        "part",
-        "Where the time of a step goes",
-        {one: f"time/{one}_s" for one in ("generate", "grade", "update")},
-    ),
+LABELLED: Mapping[str, tuple[str, str, str, tuple[str, ...]]] = {
+    "completion_tokens": ("stat", "Length of completions", "completions/{}_length", ("mean", "min", "max")),
+    "step_part_seconds": ("part", "Where the time of a step goes", "time/{}_s", ("generate", "grade", "update")),
     "sampling_logprob_difference": (
         "stat",
         "Trainer against generation server, of sampled tokens",
-        {one: f"sampling/sampling_logp_difference/{one}" for one in ("mean", "max")},
+        "sampling/sampling_logp_difference/{}",
+        ("mean", "max"),
     ),
 }
-"""Metric -> label, what it is, and by value of the label what the run calls it."""
+"""Metric -> label, what it is, what the run calls it with the value of the label in it, and the values."""
 FAMILIES: Mapping[str, tuple[str, str, str]] = {
     "reward_component": ("component", "gradus/component/", "Mean of a part of the reward"),
     "stage": ("stage", "gradus/stage/", "Share of verdicts whose furthest stage it is"),
@@ -97,7 +87,7 @@ class _Values(Collector):
 def _samples_of(run: FollowedRun, now: float) -> Iterator[tuple[str, str, float | None, dict[str, str]]]:
     """Metric, what it is, its value (None is unknown), and its labels beside `run`."""
     state, _ = run.state(now)
-    raised = {alert.rule for alert in run.alerts()}
+    raised = {alert.rule for alert in alerts_of(run.metrics, run.evaluations.in_order())}
     newest = run.metrics.newest
     for one in State:
         yield "state", "1 for the state that holds", float(one is state), {"state": one.value}
@@ -112,9 +102,9 @@ def _samples_of(run: FollowedRun, now: float) -> Iterator[tuple[str, str, float 
         yield name, about, run.metrics.latest.get(key), {}
     for name, key in (("warm_start_loss", "loss"), ("warm_start_eval_loss", "eval_loss")):
         yield name, "Of supervised training before GRPO", run.warm_start.latest.get(key), {}
-    for name, (label, about, keys) in LABELLED.items():
-        for value, key in keys.items():
-            yield name, about, newest.get(key), {label: value}
+    for name, (label, about, key, values) in LABELLED.items():
+        for value in values:
+            yield name, about, newest.get(key.format(value)), {label: value}
     for name, (label, prefix, about) in FAMILIES.items():
         known = [key for key in run.metrics.binned.names if key.startswith(prefix)]
         for key in known[:MAX_LABEL_VALUES] if run.metrics.step is not None else ():

@@ -41,7 +41,9 @@ def report_data(out: Path, folders: Sequence[Path], compare: Compare | None = No
     [folder] = folders
     if not folder.is_dir():
         raise Misuse(f"{folder}: there is no such folder of a run or an evaluation")
-    run = read_run(folder)
+    run = FollowedRun(ConfinedDirectory(folder), folder, folder.resolve().name)
+    while run.look()[1]:
+        pass
     sides = [one.file for one in run.evaluations.before_and_after() if one.file is not None]
     if compare is not None and len(sides) == 2:
         run.comparisons = list(compare(sides[0], sides[1]))
@@ -55,14 +57,6 @@ def report_data(out: Path, folders: Sequence[Path], compare: Compare | None = No
     }
     kind = "evaluation report" if run.is_evaluation else "training report"
     return {"made": made, "start": ["run", run.id], "title": f"{run.id}: {kind}", "answers": answers}
-
-
-def read_run(folder: Path) -> FollowedRun:
-    """All of a folder that is not followed any further."""
-    run = FollowedRun(ConfinedDirectory(folder), folder, folder.resolve().name)
-    while run.look()[1]:
-        pass
-    return run
 
 
 def _comparison(paths: Sequence[Path], compare: Compare | None) -> Json:

@@ -1,4 +1,4 @@
-"""One folder of a run or of `gradus eval`, followed: logs, completions, evaluations, settings, state. Shows nothing."""
+"""One folder of a run or of `gradus eval`, followed: logs, completions, evaluations, settings, state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from typing import Any
 from services.dashboard.evaluations import Evaluations, bounded
 from services.dashboard.files import ConfinedDirectory, Json, JsonlTail, parsed
 from services.dashboard.groups import Groups
-from services.dashboard.run_alerts import RunAlert, alerts_of
 from services.dashboard.series import StepLog, finite
 
 LOGS = ("metrics.jsonl", "sft_metrics.jsonl", "config.resolved.json", "training.log")
@@ -47,9 +46,6 @@ class State(StrEnum):
     CRASHED = "crashed"
     """It ended with an error."""
     STALLED = "stalled"
-
-
-ENDS = (State.STOPPED, State.REFUSED, State.CRASHED)
 
 
 class FollowedRun:
@@ -157,13 +153,11 @@ class FollowedRun:
 
     @property
     def group_size(self) -> int | None:
-        size = finite(self._option("num_generations"))
-        return int(size) if size is not None and 1 <= size <= 100_000 else None
+        return self._positive_option("num_generations", 100_000)
 
     @property
     def max_steps(self) -> int | None:
-        steps = finite(self._option("max_steps"))
-        return int(steps) if steps is not None and 0 < steps <= 1e12 else None
+        return self._positive_option("max_steps", 10**12)
 
     @property
     def stage(self) -> str:
@@ -187,19 +181,16 @@ class FollowedRun:
         found = self.evaluations.in_order()
         return (found[-1].given if found else self.plan).get(name)
 
-    def _option(self, name: str) -> Any:
-        """One of the options of the stage; those of a reward model are not in `reward`, which is about grading."""
-        value = self._setting(self.stage, name)
-        return value if value is not None else self._setting(f"{self.stage}_model", name)
+    def _positive_option(self, name: str, most: int) -> int | None:
+        """An option of the stage; those of a reward model are not in `reward`, which is about grading."""
+        given = (finite(self._setting(section, name)) for section in (self.stage, f"{self.stage}_model"))
+        return next((int(value) for value in given if value is not None and 1 <= value <= most), None)
 
     def _setting(self, *names: str) -> Any:
         value: Any = self.config
         for name in names:
             value = value.get(name) if isinstance(value, Mapping) else None
         return value
-
-    def alerts(self) -> list[RunAlert]:
-        return alerts_of(self.metrics, self.evaluations.in_order())
 
     def state(self, now: float) -> tuple[State, str]:
         """The state, and why in words. `now` is Unix time."""
@@ -211,16 +202,14 @@ class FollowedRun:
         if final_at and final_at >= max(metrics.changed_at, completions.changed_at) - 1:
             return State.FINISHED, "the final model is saved"
         for line in reversed(self.log_lines[-3:]):
-            for end in ENDS:
-                if f" {end.value}: " in line:
-                    return end, line.partition(f" {end.value}: ")[2][:300]
+            if found := re.search(r" (stopped|refused|crashed): (.*)", line):
+                return State(found[1]), found[2][:300]
         if " stopped " in last or "Start again with the same config" in last:
             return State.STOPPED, last[:300]
         if not self.changed_at:
             return State.FINISHED, "it holds evaluations only"
-        step_s = mean if (mean := self.metrics.latest.get("step_time")) else 0.0
-        silent_s, patience_s = now - self.changed_at, max(STALLED_AFTER_S, STALLED_AFTER_STEPS * step_s)
-        if silent_s > patience_s:
+        step_s = self.metrics.latest.get("step_time", 0.0)
+        if now - self.changed_at > max(STALLED_AFTER_S, STALLED_AFTER_STEPS * step_s):
             return State.STALLED, "it has written nothing for a long time"
         return State.RUNNING, ""
 

@@ -79,7 +79,7 @@ class Runs:
             await asyncio.gather(task, return_exceptions=True)
 
     def end_streams(self) -> None:
-        """Let those who listen go, so that the process can end."""
+        """End the event streams, so that the process can end."""
         self._ends.set()
         for listener in self._listeners:
             self._put(listener, {})
@@ -148,11 +148,8 @@ class Runs:
                 break
             found.setdefault(run_id, path)
         gone = [run_id for run_id in self._runs if run_id not in found]
-        for run_id in gone:
-            del self._runs[run_id]
-        for run_id, path in found.items():
-            if run_id not in self._runs:
-                self._runs[run_id] = FollowedRun(self.confined, path, run_id)
+        known = self._runs
+        self._runs = {one: known.get(one) or FollowedRun(self.confined, path, one) for one, path in found.items()}
         self._searched_at = time.monotonic()
         return gone
 

@@ -1,6 +1,6 @@
 """What was logged step by step, in a bounded space: means in bins, the last steps, the newest values.
 
-A run of a hundred thousand steps takes as much memory and as long to draw as one of a thousand. Draws nothing.
+A run of a hundred thousand steps takes as much memory and as long to draw as one of a thousand.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from services.dashboard.evaluations import MODES
 from services.dashboard.files import ConfinedDirectory, Json
 from services.dashboard.groups import BUCKETS, CACHED, FIRST, REPEATED, Group, Groups, records_of
 from services.dashboard.run import FollowedRun
+from services.dashboard.run_alerts import alerts_of
 from services.dashboard.samples import cut, sample_of, samples_of, text_of
 from services.dashboard.series import Binned, StepLog, finite
 
@@ -34,9 +35,7 @@ def summary_of(run: FollowedRun, now: float) -> Json:
         for mode in MODES
         if (found := one.of(mode)) is not None and found.pass_rate is not None
     ]
-    held_out = None
-    for one, found in rated[:1]:
-        held_out = {**asdict(found), "name": one.name, "tasks": str(one.given.get("tasks") or "")}
+    held_out = [{**asdict(found), "name": one.name, "tasks": str(one.given.get("tasks") or "")} for one, found in rated]
     kept = [(name, text[:MAX_LISTED_CHARS]) for name, text in run.settings() if name not in NOT_COMPARED]
     is_warming = log.step is None and run.warm_start.step is not None
     return {
@@ -55,27 +54,20 @@ def summary_of(run: FollowedRun, now: float) -> Json:
         "grader": run.grader,
         "settings": dict(kept[:MAX_LISTED_SETTINGS]),
         "step_time": log.latest.get("step_time"),
-        "best": _best(run),
+        "best": _best(run.metrics.binned, held_out),
         "reward": log.newest.get("reward"),
         "reward_std": log.newest.get("reward_std"),
         "loss": log.latest.get("loss"),
-        "held_out": held_out,
-        "alarms": [asdict(one) for one in run.alerts()],
+        "held_out": held_out[0] if held_out else None,
+        "alarms": [asdict(one) for one in alerts_of(log, run.evaluations.in_order())],
     }
 
 
-def _best(run: FollowedRun) -> Json | None:
+def _best(binned: Binned, held_out: Sequence[Json]) -> Json | None:
     """The best held-out pass rate; without one the best reward; without rewards the lowest loss."""
-    rated = [
-        (found.pass_rate, one.name)
-        for one in run.evaluations.in_order()
-        for found in one.figures
-        if found.pass_rate is not None
-    ]
-    if rated:
-        value, name = max(rated, key=lambda pair: pair[0])
-        return {"what": "pass rate", "value": value, "at": name}
-    binned = run.metrics.binned
+    if held_out:
+        best = max(reversed(held_out), key=lambda one: one["pass_rate"])
+        return {"what": "pass rate", "value": best["pass_rate"], "at": best["name"]}
     for name, choose in (("reward", max), ("eval_loss", min), ("loss", min)):
         known = [
             (mean, step) for step, mean in zip(binned.steps(), binned.means(name), strict=True) if mean is not None

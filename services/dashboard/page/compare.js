@@ -86,14 +86,11 @@ function joined(x, at) {
 function summaryTable(rows) {
   if (rows.length === 0) return null;
   const head = ["", "state", "step", "reward", "time per step", "held-out pass rate"];
-  const cells = rows.map(([id, state, step, reward, time, held]) => [
-    id,
-    state,
-    count(step),
-    number(reward ?? held?.reward),
-    duration(time),
-    held ? `${percent(held.pass_rate)} (${interval(held)}), ${held.name}, ${held.mode}` : NOTHING,
-  ]);
+  const rate = (held) =>
+    held ? `${percent(held.pass_rate)} (${interval(held)}), ${held.name}, ${held.mode}` : NOTHING;
+  const cells = rows.map(([id, state, step, reward, time, held]) => {
+    return [id, state, count(step), number(reward ?? held?.reward), duration(time), rate(held)];
+  });
   const kept = head.map((_, n) => n).filter((n) => cells.some((row) => row[n] !== NOTHING));
   const pick = (row) => kept.map((n) => row[n]);
   return table("Now", pick(head), cells.map(pick));
@@ -102,9 +99,8 @@ function summaryTable(rows) {
 function differences(runs) {
   const tables = runs.map(([, settings]) => new Map(settings));
   const names = [...new Set(tables.flatMap((one) => [...one.keys()]))];
-  const rows = names
-    .map((name) => [name, ...tables.map((one) => one.get(name) ?? "–")])
-    .filter(([, ...values]) => new Set(values).size > 1);
+  const all = names.map((name) => [name, ...tables.map((one) => one.get(name) ?? NOTHING)]);
+  const rows = all.filter(([, ...values]) => new Set(values).size > 1);
   if (rows.length === 0) return el("p.empty", "None.");
   return table("Settings that are not the same in all of them", ["setting", ...runs.map(([id]) => id)], rows);
 }

@@ -25,7 +25,6 @@ const MOST_LEVELS = 40;
 const CUT_OFF_WARNING = 0.05;
 
 const measuredIn = (evaluation, mode) => evaluation.measurements.find((one) => one.mode === mode);
-const tasksOf = (measurement) => counted(measurement.tasks, "task");
 const entries = (given) => Object.entries(given ?? {});
 const keys = (columns, of) => [...new Set(columns.flatMap((one) => Object.keys(of(one) ?? {})))];
 
@@ -34,19 +33,13 @@ export function described(measurement) {
   return `${counted(measurement.samples, "completion")} per task at temperature ${number(measurement.temperature)}`;
 }
 
-// Of one evaluation its ways of sampling, of two the first way that both have: {name, style, m, evaluation}.
+// The ways of sampling of one evaluation, or the first that two both have: {name, style, m, evaluation}.
 export function columnsOf(measured) {
   if (measured.length === 1)
     return measured[0].measurements.map((m) => ({ name: described(m), style: "after", m, evaluation: measured[0] }));
   const mode = MODES.find((one) => measured.every((evaluation) => measuredIn(evaluation, one)));
-  return measured
-    .map((evaluation, n) => ({
-      name: evaluation.name,
-      style: n ? "after" : "before",
-      m: measuredIn(evaluation, mode),
-      evaluation,
-    }))
-    .filter(({ m }) => m);
+  const column = (evaluation, n) => ({ name: evaluation.name, style: n ? "after" : "before", evaluation });
+  return measured.map((one, n) => ({ ...column(one, n), m: measuredIn(one, mode) })).filter(({ m }) => m);
 }
 
 // ----------------------------------------------------------------------------------------------------- at the top
@@ -78,12 +71,8 @@ function headline(measured, comparisons, tasks) {
       if (!rate) continue;
       const text = `${evaluation.model || "The model"} passes ${percent(rate.value)} of ${count(m.tasks)} ${tasks}${m.tasks === 1 ? "" : "s"}.`;
       const sure = measured.length > 1 ? " gradus report and gradus compare say how sure a difference is." : "";
-      return [
-        text,
-        `95% interval ${interval(rate)}. ${described(m)}.${sure}`,
-        "none",
-        measured.length > 1 ? null : mode,
-      ];
+      const lead = `95% interval ${interval(rate)}. ${described(m)}.${sure}`;
+      return [text, lead, "none", measured.length > 1 ? null : mode];
     }
   return [`What the model can do on ${tasks}s was not measured.`, "", "none"];
 }
@@ -109,15 +98,12 @@ function panel(measured, comparisons, mode, isTold) {
   const change = found?.pass_rate.change;
   const { gained, lost } = found?.test ?? {};
   const title = described(shown.at(-1)[1]);
+  const marks = [0, 25, 50, 75, 100].map((left) => el("span", { style: { left: left + "%" } }, left + "%"));
   return el(
     "article.panel",
     el("h3", title),
     shown.map(([one, m], n) => rateBar(one.name, m, shown.length === 2 && n === 0 ? "before" : "after", isTold)),
-    el(
-      "div.scale",
-      { "aria-hidden": "true" },
-      [0, 25, 50, 75, 100].map((at) => el("span", { style: { left: at + "%" } }, at + "%")),
-    ),
+    el("div.scale", { "aria-hidden": "true" }, marks),
     change &&
       el(
         "p",
@@ -166,11 +152,8 @@ function furtherRates(shown, title) {
   const ks = [...new Set(cells((m) => Object.keys(m.pass_at ?? {})).flat())].map(Number).filter((k) => k > 1);
   const rows = ks.sort((a, b) => a - b).map((k) => [`pass@${k}`, ...cells((m) => rateText(m.pass_at?.[k]))]);
   rows.push(["mean reward", ...cells((m) => rewardText(m.mean_reward))]);
-  for (const [name, of] of [
-    ["faults, in no rate", (m) => m.faulted],
-    ["tasks without a verdict", (m) => m.unjudged],
-  ])
-    if (cells(of).some((value) => value > 0)) rows.push([name, ...cells((m) => count(of(m)))]);
+  for (const [name, key] of Object.entries({ "faults, in no rate": "faulted", "tasks without a verdict": "unjudged" }))
+    if (cells((m) => m[key]).some((value) => value > 0)) rows.push([name, ...cells((m) => count(m[key]))]);
   const made = table("Further figures, " + title, ["", ...shown.map(([one]) => one.name)], rows);
   made.classList.add("others");
   made.querySelector("caption").className = "unseen";
@@ -187,10 +170,11 @@ function matrix(caption, columns, rows) {
 }
 
 export function levels(caption, first, columns, rows) {
-  const made = rows.slice(0, MOST_LEVELS).map(([name, cell, note]) => ({
-    name: note ? [name, el("span.note", " " + note)] : name,
-    shares: columns.map((column) => ({ style: column.style, ...cell(column) })),
-  }));
+  const shares = (cell) => columns.map((column) => ({ style: column.style, ...cell(column) }));
+  const named = (name, note) => (note ? [name, el("span.note", " " + note)] : name);
+  const made = rows
+    .slice(0, MOST_LEVELS)
+    .map(([name, cell, note]) => ({ name: named(name, note), shares: shares(cell) }));
   const names = columns.map((one) => one.name);
   return made.length > 0 && bars(caption, first, names, made);
 }
@@ -203,11 +187,10 @@ export function funnel(columns) {
   const own = columns.at(-1).evaluation.grader_stages ?? [];
   const order = stages.filter((stage) => own.includes(stage) || known.has(stage));
   const beyond = (m, n) => m.passed + order.slice(n + 1).reduce((sum, stage) => sum + (m.stopped_at?.[stage] ?? 0), 0);
+  const text = (stage) => STAGE_WORDS[stage] ?? `it got past ${stage}`;
   const rows = [
     ["verdicts", ({ m }) => part(m.graded, m.graded)],
-    ...order
-      .slice(0, -1)
-      .map((stage, n) => [STAGE_WORDS[stage] ?? `it got past ${stage}`, ({ m }) => part(beyond(m, n), m.graded)]),
+    ...order.slice(0, -1).map((stage, n) => [text(stage), ({ m }) => part(beyond(m, n), m.graded)]),
     ["every test passes", ({ m }) => part(m.passed, m.graded)],
   ];
   return levels("Completions that came so far", "level", columns, rows);
@@ -335,12 +318,10 @@ export function warnings(measured) {
     const sum = (of) => one.measurements.reduce((total, m) => total + (of(m) ?? 0), 0);
     const where = measured.length > 1 ? ` of “${one.name}”` : "";
     const [faulted, lost, broken] = [sum((m) => m.faulted), sum(unwritten), sum((m) => m.turns?.broken)];
-    const judged = [...(one.graders ?? []), ...(one.toolchains ?? [])].filter((name) =>
-      String(name).includes("unsandboxed"),
-    );
-    const cut = one.measurements.filter(
-      (m) => m.details?.truncated?.completions > CUT_OFF_WARNING * Math.max(1, m.graded),
-    );
+    const names = [...(one.graders ?? []), ...(one.toolchains ?? [])];
+    const judged = names.filter((name) => String(name).includes("unsandboxed"));
+    const isCut = (m) => m.details?.truncated?.completions > CUT_OFF_WARNING * Math.max(1, m.graded);
+    const cut = one.measurements.filter(isCut);
     return [
       faulted > 0 && `${counted(faulted, "completion")}${where} could not be judged and count in no rate: see Faults.`,
       lost > 0 && `${counted(lost, "completion")}${where} were never written and count in no rate: see Faults.`,
@@ -463,57 +444,49 @@ export function comparisonSections(measured, comparisons) {
   const rowsOf = (pairs) => entries(pairs).map(([name, both]) => [name, ({ n }) => part(both[n], found.tasks)]);
   const byPair = (caption, first, pairs) => levels(caption, first, columns, rowsOf(pairs));
   const rewards = ({ change }) => `${signed(change.value, 3)} (${signed(change.low, 3)} to ${signed(change.high, 3)})`;
+  const onOneSide = `${count(found.only_before)} before, ${count(found.only_after)} after`;
   const cards = [
     ...entries(found.turns).map(([name, value]) => [name[0].toUpperCase() + name.slice(1), value && count(value)]),
     ["Net", found.net && signed(found.net, 0)],
     ["Frozen", found.frozen.length && count(found.frozen.length)],
     ["Change of the reward", rewards(found.reward)],
-    [
-      "Judged on one side only",
-      found.only_before + found.only_after > 0 &&
-        `${count(found.only_before)} before, ${count(found.only_after)} after`,
-    ],
+    ["Judged on one side only", found.only_before + found.only_after > 0 && onOneSide],
   ];
   const inPoints = (change) => `${points(change.value)} (${points(change.low)} to ${points(change.high)})`;
   const kindRow = ([name, { tasks, pass_rate: rate, reward }]) => {
     return [name, count(tasks), percent(rate.before), percent(rate.after), inPoints(rate.change), rewards(reward)];
   };
   const kindHead = ["tasks", "before", "after", "change, points", "change of the reward"];
-  const kinds = entries(found.groups)
-    .filter(([, given]) => entries(given).length > 1)
-    .map(([column, given]) => table(`pass@1 by ${column}`, [column, ...kindHead], entries(given).map(kindRow)));
-  const stages = Object.keys(found.migration);
-  const cell = (value) => (value ? count(value) : "·");
+  const several = entries(found.groups).filter(([, given]) => entries(given).length > 1);
+  const kindTable = (name, rows) => table(`pass@1 by ${name}`, [name, ...kindHead], rows.map(kindRow));
+  const kinds = several.map(([column, given]) => kindTable(column, entries(given)));
+  const doubts = found.warnings.map((text) => `Measured with ${text}: a difference may come from that.`);
+  const afters = Object.keys(found.migration).map((stage) => "after: " + stage);
+  const cells = (row) => Object.keys(found.migration).map((stage) => (row[stage] ? count(row[stage]) : "·"));
+  const moved = entries(found.migration).map(([stage, row]) => ["before: " + stage, ...cells(row)]);
   const changed = found.problems.filter((one) => one.pass_change || one.reward_change);
   const shift = found.imperative;
   const card = CARD.map(([label, of]) => [label, ...measured.map((one) => of(one) || NOTHING)]);
-  const shown = changed
-    .slice(0, MOST_ROWS)
-    .map(({ before, after, ...one }) => [
-      one.id,
-      one.kind ?? one.difficulty ?? "",
-      one.turn,
-      `${before.passed}/${before.graded} → ${after.passed}/${after.graded}`,
-      `${number(before.reward)} → ${number(after.reward)} (${signed(one.reward_change, 3)})`,
-      `${before.cause ?? before.stage} → ${after.cause ?? after.stage}`,
-    ]);
+  const taskRow = ({ before, after, ...one }) => [
+    one.id,
+    one.kind ?? one.difficulty ?? "",
+    one.turn,
+    `${before.passed}/${before.graded} → ${after.passed}/${after.graded}`,
+    `${number(before.reward)} → ${number(after.reward)} (${signed(one.reward_change, 3)})`,
+    `${before.cause ?? before.stage} → ${after.cause ?? after.stage}`,
+  ];
+  const shown = changed.slice(0, MOST_ROWS).map(taskRow);
+  const frozen = "Frozen: failed both times at the same stage, and the reward moved by less than 0.05";
   const columnsOfTasks = ["task", "kind", "what", "passed", "reward", "stopped"];
   return [
     hero(measured, comparisons, { cards }),
-    notices([
-      ...found.warnings.map((text) => `Measured with ${text}: a difference may come from that.`),
-      ...warnings(measured),
-    ]),
+    notices([...doubts, ...warnings(measured)]),
     section("card", "What was compared", table("Both evaluations", ["", ...names], card)),
     section(
       "stages",
       "Where answers stop",
       byPair("Tasks by the stage of their middle completion", "stage", found.progression),
-      table(
-        "Tasks by where their middle completion stopped, before and after",
-        ["", ...stages.map((stage) => "after: " + stage)],
-        stages.map((stage) => ["before: " + stage, ...stages.map((other) => cell(found.migration[stage][other]))]),
-      ),
+      table("Tasks by where their middle completion stopped, before and after", ["", ...afters], moved),
       byPair("Tasks whose middle completion did not pass, by what stopped it", "cause", found.causes),
       shift &&
         el(
@@ -530,12 +503,7 @@ export function comparisonSections(measured, comparisons) {
         : table("The largest gains first, the largest losses last", columnsOfTasks, shown),
       changed.length > MOST_ROWS &&
         el("p.note", `${count(changed.length - MOST_ROWS)} more changed tasks are in the JSON.`),
-      found.frozen.length > 0 &&
-        el(
-          "details",
-          el("summary", "Frozen: failed both times at the same stage, and the reward moved by less than 0.05"),
-          list("ul.flags", found.frozen),
-        ),
+      found.frozen.length > 0 && el("details", el("summary", frozen), list("ul.flags", found.frozen)),
     ),
   ];
 }

@@ -98,18 +98,16 @@ export class RunView extends View {
   }
 
   build() {
-    const { large, charts, supervised, further } = this.galleries;
+    const { large, charts, flags: flagged, supervised, further } = this.galleries;
     const node = (name) => this.places[name].node;
-    this.axes = el(
-      "select",
-      { id: "axis", onchange: ({ target }) => this.draw((this.axis = target.value) && this.run) },
-      Object.entries(AXES).map(([value, text]) => el("option", { value }, text)),
-    );
+    const onchange = ({ target }) => this.draw((this.axis = target.value) && this.run);
+    const options = Object.keys(AXES).map((value) => el("option", { value }, AXES[value]));
+    this.axes = el("select", { id: "axis", onchange }, options);
     const axes = el("p.bar.axes", el("label", { for: "axis" }, "Curves over "), this.axes);
     this.sections = {
       training: section("training", "Training", axes, large.node, charts.node),
       supervised: section("supervised", "Supervised training", supervised.node),
-      flags: section("flags", "Flags in training", this.galleries.flags.node),
+      flags: section("flags", "Flags in training", flagged.node),
     };
     this.behind = section(
       "more",
@@ -121,23 +119,13 @@ export class RunView extends View {
     this.shown = el(
       "div",
       ["head", "alarms", ...(inlined ? ["top", "strip"] : ["strip", "top"]), "notes", "card", "whole"].map(node),
-      this.sections.training,
-      this.sections.supervised,
-      node("held"),
-      node("ends"),
-      this.sections.flags,
+      [this.sections.training, this.sections.supervised, node("held"), node("ends"), this.sections.flags],
       ["flagged", "samples", "faults"].map(node),
-      reading(),
-      this.behind,
+      [reading(), this.behind],
     );
     this.message = el("p.empty", "Reading …");
     this.node = el("article.first", this.message, this.shown);
-    this.hide(true);
-  }
-
-  hide(value) {
-    this.shown.hidden = value;
-    this.message.hidden = !value;
+    this.shown.hidden = true;
   }
 
   close() {
@@ -159,13 +147,15 @@ export class RunView extends View {
       }
     } catch (error) {
       this.message.textContent = error.message;
-      this.hide(true);
+      this.shown.hidden = true;
+      this.message.hidden = false;
     }
   }
 
   show(run) {
     this.run = run;
-    this.hide(false);
+    this.shown.hidden = false;
+    this.message.hidden = true;
     const { places, sections } = this;
     const isRun = run.kind !== "evaluation";
     const isDone = inlined || !["running", "stalled"].includes(run.state);
@@ -254,10 +244,9 @@ export class RunView extends View {
   drawTraining(run) {
     const { steps: x, values, steps_per_point: width } = run.metrics;
     const { reward = [], reward_std: spread = [] } = values;
-    const around = (sign) =>
-      reward.map((mean, n) =>
-        finite(mean) && finite(spread[n]) ? Math.min(1, Math.max(0, mean + sign * spread[n])) : null,
-      );
+    const share = (value) => Math.min(1, Math.max(0, value));
+    const known = (n) => finite(reward[n]) && finite(spread[n]);
+    const around = (sign) => reward.map((mean, n) => (known(n) ? share(mean + sign * spread[n]) : null));
     const band = { name: "± one standard deviation within the step", style: "band", silent: true };
     const more = spread.map((value) => (value === null ? "" : " ± " + number(value)));
     const any = this.over("large", "Reward", "large", {
@@ -387,19 +376,18 @@ function runCard(run) {
   const listed = (of) => [...new Set(measured.flatMap(of))].join(", ");
   const seeds = listed((one) => String(one.seed));
   const machine = newest?.machine ?? environment;
-  const said = [
-    machine.system,
-    finite(machine.cpus) && counted(machine.cpus, "CPU core"),
-    machine.gpu,
-    finite(machine.memory_gib) && number(machine.memory_gib) + " GiB",
-    machine.python && "Python " + machine.python,
-    machine.torch && "torch " + machine.torch,
-  ];
+  const { system, cpus, gpu, memory_gib: memory, python, torch } = machine;
+  const size = [finite(cpus) && counted(cpus, "CPU core"), gpu, finite(memory) && number(memory) + " GiB"];
+  const said = [system, ...size, python && "Python " + python, torch && "torch " + torch];
   const largest = Math.max(...(metrics.values["generation/sync_logprob_difference_max"] ?? []).filter(finite));
-  const differed = finite(largest)
-    ? `; log-probabilities differed by ${largest.toExponential(1)} at most after syncs`
-    : "";
+  const after = `; log-probabilities differed by ${finite(largest) && largest.toExponential(1)} at most after syncs`;
+  const differed = finite(largest) ? after : "";
+  const [seed, sha256] = [text("seed"), String(newest?.tasks_sha256).slice(0, 12)];
+  const seedsApart = [seed && "training " + seed, seeds && "evaluation " + seeds].filter(Boolean).join(", ");
+  const whole = run.max_steps && `${count(metrics.steps.at(-1) ?? 0)} of ${count(run.max_steps)}`;
   const judged = run.completions - run.faulted;
+  const passed = judged > 0 && `${percent(run.passed / judged)} passed`;
+  const graded = [counted(judged, "completion"), passed, run.faulted ? `${count(run.faulted)} faulted` : "no faults"];
   const rank = text("lora.r");
   const shown = SETTINGS.map(([name, words]) => [words, text(`${own}.${name}`)]).filter(([, value]) => value);
   return [
@@ -408,38 +396,18 @@ function runCard(run) {
     ["Training tasks", text("data.dataset")],
     [
       "Held-out tasks",
-      newest &&
-        `${counted(newest.measurements[0].tasks, "task")} of ${newest.tasks} (sha256 ${String(newest.tasks_sha256).slice(0, 12)})`,
+      newest && `${counted(newest.measurements[0].tasks, "task")} of ${newest.tasks} (sha256 ${sha256})`,
     ],
     ["Warm start", text("warm_start.dataset")],
     ["Grader", listed((one) => one.graders ?? []) || run.graders.join(", ") || run.grader],
     ["Rubric", listed((one) => one.rubrics ?? []) || text("reward.rubric")],
     ["Toolchain", listed((one) => one.toolchains ?? [])],
-    [
-      "Seed",
-      text("seed") && (seeds === "" || seeds === text("seed"))
-        ? text("seed")
-        : [text("seed") && "training " + text("seed"), seeds && "evaluation " + seeds].filter(Boolean).join(", "),
-    ],
-    [
-      run.stage.toUpperCase() + " steps",
-      run.step !== null &&
-        (run.max_steps ? `${count(metrics.steps.at(-1) ?? 0)} of ${count(run.max_steps)}` : count(run.step)),
-    ],
+    ["Seed", seed && (seeds === "" || seeds === seed) ? seed : seedsApart],
+    [run.stage.toUpperCase() + " steps", run.step !== null && (whole || count(run.step))],
     ["Training time", trainingTime(metrics)],
     ["Completions by", text("generation.backend") === "vllm" && "a vLLM server" + differed],
     ["Evaluation time", run.evaluation_s > 0 && duration(run.evaluation_s)],
-    [
-      "Graded in training",
-      run.completions > 0 &&
-        [
-          counted(judged, "completion"),
-          judged > 0 && `${percent(run.passed / judged)} passed`,
-          run.faulted ? `${count(run.faulted)} faulted` : "no faults",
-        ]
-          .filter(Boolean)
-          .join(", "),
-    ],
+    ["Graded in training", run.completions > 0 && graded.filter(Boolean).join(", ")],
     ["Settings", shown.map(([words, value]) => `${words} ${value}`).join(", ")],
     ["Machine", said.filter(Boolean).join(", ")],
   ];
@@ -467,12 +435,8 @@ function trainingTime({ values, steps_per_point: width }) {
 
 function heldOutSection([measured, evaluations]) {
   const columns = columnsOf(measured);
-  return section(
-    "held",
-    "Held-out tasks",
-    columns.length > 0 && [funnel(columns), groups(columns)],
-    evaluations.length > 2 && evaluationsTable(evaluations),
-  );
+  const found = columns.length > 0 && [funnel(columns), groups(columns)];
+  return section("held", "Held-out tasks", found, evaluations.length > 2 && evaluationsTable(evaluations));
 }
 
 function endsSection({ outcomes, buckets, stages }) {
@@ -494,21 +458,11 @@ function tallyTable(caption, first, { counts, steps }, names, style) {
 }
 
 function evaluationsTable(evaluations) {
-  const rows = evaluations.flatMap((one) =>
-    one.figures.map((found) => [
-      one.name,
-      found.mode,
-      finite(found.low) ? `${percent(found.pass_rate)} (${interval(found)})` : percent(found.pass_rate),
-      number(found.reward),
-      count(found.graded),
-      count(found.faulted),
-    ]),
-  );
-  return table(
-    "Measured on held-out tasks",
-    ["evaluation", "how", "pass@1 and its 95% interval", "reward", "graded", "faulted"],
-    rows,
-  );
+  const rate = (found) => percent(found.pass_rate) + (finite(found.low) ? ` (${interval(found)})` : "");
+  const cells = (found) => [found.mode, rate(found), number(found.reward), count(found.graded), count(found.faulted)];
+  const rows = evaluations.flatMap((one) => one.figures.map((found) => [one.name, ...cells(found)]));
+  const head = ["evaluation", "how", "pass@1 and its 95% interval", "reward", "graded", "faulted"];
+  return table("Measured on held-out tasks", head, rows);
 }
 
 function settingsTable(settings) {

@@ -34,16 +34,9 @@ function verdict(sample, name) {
     sample.tests ? `${sample.tests.passed} of ${sample.tests.total} tests` : "",
     sample.cached ? "from the cache" : "",
   ];
-  return el(
-    "h4.verdict",
-    el("span.name", name),
-    el(
-      "span.badge",
-      el("span", { "aria-hidden": "true" }, sample.passed ? "✓ " : "✗ "),
-      text + (sample.cut_off ? ", cut off at the limit" : ""),
-    ),
-    el("span.note", facts.filter(Boolean).join(" · ")),
-  );
+  const mark = el("span", { "aria-hidden": "true" }, sample.passed ? "✓ " : "✗ ");
+  const badge = el("span.badge", mark, text + (sample.cut_off ? ", cut off at the limit" : ""));
+  return el("h4.verdict", el("span.name", name), badge, el("span.note", facts.filter(Boolean).join(" · ")));
 }
 
 const diagnosticLine = (one) => `${one.stage}${one.line === null ? "" : ", line " + one.line}: ${one.message}`;
@@ -59,33 +52,16 @@ function rewardParts(parts) {
   const style = (n) => PARTS[n % PARTS.length];
   const bar = ([, value], n) => value > 0 && el("span", { class: "fill " + style(n), style: { width: width(value) } });
   const key = (n) => el("span", { class: "key area " + style(n), "aria-hidden": "true" });
-  return (
-    parts.length > 0 && [
-      el("div.parts-rail", { "aria-hidden": "true" }, parts.map(bar)),
-      list(
-        "ul.legend",
-        parts.map(([name, value], n) => [key(n), `${name} ${number(value)}`]),
-        { "aria-label": "Parts of the reward" },
-      ),
-    ]
-  );
+  const items = parts.map(([name, value], n) => [key(n), `${name} ${number(value)}`]);
+  const legend = list("ul.legend", items, { "aria-label": "Parts of the reward" });
+  return parts.length > 0 && [el("div.parts-rail", { "aria-hidden": "true" }, parts.map(bar)), legend];
 }
 
 function furtherDiagnostics(sample) {
-  const rest = sample.diagnostics.slice(1);
+  const rest = sample.diagnostics.slice(1).map(diagnosticLine);
   const more = sample.more_diagnostics;
-  return (
-    rest.length + more > 0 &&
-    el(
-      "details",
-      el("summary", `${rest.length + more} more diagnostics`),
-      el(
-        "ul.diagnostics",
-        rest.map((one) => el("li", diagnosticLine(one))),
-        more > 0 && el("li", `and ${more} more`),
-      ),
-    )
-  );
+  const all = list("ul.diagnostics", more > 0 ? [...rest, `and ${more} more`] : rest);
+  return all.children.length > 0 && el("details", el("summary", `${rest.length + more} more diagnostics`), all);
 }
 
 // ------------------------------------------------------------------------------------------------ of evaluations
@@ -104,17 +80,9 @@ export function exampleGroups(groups) {
 function exampleCard({ task, prompt, prompt_left_out: leftOut, sides }) {
   const texts = sides.map((side) => side.completion);
   const spans = sides.length === 2 ? difference(...texts) : null;
-  return el(
-    "article.card",
-    el("h4", task),
-    promptBlock(prompt, leftOut),
-    el(
-      "div.sides",
-      sides.map((side, n) =>
-        completion(side, side.name, { spans: spans?.[n], source: `the completions of “${side.name}”` }),
-      ),
-    ),
-  );
+  const source = ({ name }) => `the completions of “${name}”`;
+  const shown = sides.map((side, n) => completion(side, side.name, { spans: spans?.[n], source: source(side) }));
+  return el("article.card", el("h4", task), promptBlock(prompt, leftOut), el("div.sides", shown));
 }
 
 export function faultsTable(faults) {
@@ -142,10 +110,8 @@ function highlighted(text) {
   const parts = [];
   let end = 0;
   for (const found of text.matchAll(CODE_TOKEN)) {
-    parts.push(
-      text.slice(end, found.index),
-      el("span", { class: found.groups.string ? "code-s" : "code-n" }, found[0]),
-    );
+    const kind = found.groups.string ? "code-s" : "code-n";
+    parts.push(text.slice(end, found.index), el("span", { class: kind }, found[0]));
     end = found.index + found[0].length;
   }
   parts.push(text.slice(end));
