@@ -42,22 +42,15 @@ def column_drafts(rows: Iterable[Row], layout: Layout) -> Iterator[Draft]:
         try:
             if row.problem is not None:
                 raise Unusable(row.problem)
-            name = _id(row.values, layout)
+            given = next((row.values[one] for one in layout.named if row.values.get(one) not in (None, "")), None)
+            if given is not None:
+                name = id_of(given)
+            else:
+                shown = {one: str(value) for one, value in sorted(row.values.items())}
+                name = "row-" + hashlib.sha256(repr(shown).encode(errors="replace")).hexdigest()[:12]
             yield Draft(row.where, name, {"id": name, **passthrough_columns(row.values), **layout.make(row.values)})
         except Unusable as problem:
             yield Draft(row.where, name, problem=str(problem))
-
-
-def _id(values: _Values, layout: Layout) -> str:
-    given = next((values[name] for name in layout.named if values.get(name) not in (None, "")), None)
-    if given is not None:
-        return id_of(given)
-    shown = {name: str(value) for name, value in sorted(values.items())}
-    return "row-" + hashlib.sha256(repr(shown).encode(errors="replace")).hexdigest()[:12]
-
-
-def _ocamler(values: _Values) -> dict[str, Any]:
-    return ocaml_task(text_of(values, "prompt"), text_of(values, "tests"), optional_text(values, "solution"))
 
 
 def _ocamler_eval(values: _Values) -> dict[str, Any]:
@@ -66,10 +59,6 @@ def _ocamler_eval(values: _Values) -> dict[str, Any]:
     if problem.rstrip().endswith("="):
         return ocaml_task(problem, tests, solution)
     return {"prompt": problem, "tests": tests, "solution": solution}
-
-
-def _worked_example(values: _Values) -> dict[str, Any]:
-    return {"prompt": text_of(values, "prompt"), "completion": text_of(values, "completion", "solution")}
 
 
 def _rust_agent(values: _Values) -> dict[str, Any]:
@@ -115,9 +104,13 @@ def _listed(issues: Any) -> list[str]:
 
 
 LAYOUTS: Mapping[str, Layout] = {
-    "ocamler": Layout(_ocamler, "ocaml"),
+    "ocamler": Layout(
+        lambda row: ocaml_task(text_of(row, "prompt"), text_of(row, "tests"), optional_text(row, "solution")), "ocaml"
+    ),
     "ocamler-eval": Layout(_ocamler_eval, "ocaml"),
-    "ocamler-sft": Layout(_worked_example, None),
+    "ocamler-sft": Layout(
+        lambda row: {"prompt": text_of(row, "prompt"), "completion": text_of(row, "completion", "solution")}, None
+    ),
     "b": Layout(_rust_agent, "rust", ("id", "task_id")),
     "scrum": Layout(_sprint, "story", ("id", "sprint_name")),
 }

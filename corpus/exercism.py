@@ -169,23 +169,18 @@ def _ocaml(exercise: _Exercise) -> dict[str, Any]:
         "stub": stub,
         **({"signature": interface} if interface else {}),
     }
+    listed = dict.fromkeys(
+        word for found in _DUNE_WORDS.finditer(exercise.optional("dune") or "") for word in found[1].split()
+    )
+    # Every exercise of the track lists `base`: where no file names it, the task is judged the warm way, without it.
+    uses_base = re.search(r"\bBase\b", "\n".join(code.values()))
     return {
         "prompt": f"{exercise.description}\n\n{asked}\n\nThe file starts as:\n\n{_block('ocaml', stub)}",
         **code,
         "module": module,
-        "packages": _dune_packages(exercise.optional("dune") or "", "\n".join(code.values())),
+        "packages": [name for name in listed if name != "base" or uses_base],
         "files": {name: exercise.read(name) for name in others if name not in given},
     }
-
-
-def _dune_packages(dune: str, code: str) -> list[str]:
-    """What the tests' program is linked with and rewritten by.
-
-    Without `base`, which every exercise of the track lists, where no file names it: such a task needs the standard
-    library only, and is judged the warm way.
-    """
-    listed = dict.fromkeys(word for found in _DUNE_WORDS.finditer(dune) for word in found[1].split())
-    return [name for name in listed if name != "base" or re.search(r"\bBase\b", code)]
 
 
 def _rust(exercise: _Exercise) -> dict[str, Any]:

@@ -21,7 +21,11 @@ MAX_FILE_MB = 2048
 def rows_of(path: str | Path) -> list[Row]:
     """All rows of a file, those that cannot be read with their problem. Raises Misuse naming the file."""
     if str(path) != "-":
-        _refuse_unreadable(Path(path))
+        file = Path(path)
+        if file.exists() and not file.is_file():
+            raise Misuse(f"{path}: is no file")
+        if file.exists() and file.stat().st_size > MAX_FILE_MB * 2**20:
+            raise Misuse(f"{path}: is larger than {MAX_FILE_MB} MB; cut it into several files")
     rows = list(read_rows(path))
     if not rows:
         raise Misuse(f"{path}: holds no rows")
@@ -31,13 +35,6 @@ def rows_of(path: str | Path) -> list[Row]:
 def checked_rows(path: str | Path) -> list[Row]:
     """All rows as tasks. Raises Misuse with file and line of the first row that is not a task."""
     return [row.checked() for row in rows_of(path)]
-
-
-def _refuse_unreadable(path: Path) -> None:
-    if path.exists() and not path.is_file():
-        raise Misuse(f"{path}: is no file")
-    if path.exists() and path.stat().st_size > MAX_FILE_MB * 2**20:
-        raise Misuse(f"{path}: is larger than {MAX_FILE_MB} MB; cut it into several files")
 
 
 def sibling_path(path: Path, what: str) -> Path:

@@ -25,7 +25,10 @@ _Values = Mapping[str, Any]
 
 def multipl_e_drafts(rows: Iterable[Row], language: GraderName) -> Iterator[Draft]:
     """Records with `name`, `language`, `prompt` and `tests`; there are no reference answers among them."""
-    makers = {"ocaml": _ocaml_of_multipl_e, "rust": _rust_of_multipl_e}
+    makers = {
+        "ocaml": lambda row: ocaml_task(text_of(row, "prompt"), text_of(row, "tests"), None),
+        "rust": _rust_of_multipl_e,
+    }
     for row in rows:
         yield _draft(row, language, "name", makers[language])
 
@@ -84,10 +87,6 @@ def _group(task_id: str) -> str | None:
 # ---------------------------------------------------------------------------------------------------------- OCaml
 
 
-def _ocaml_of_multipl_e(values: _Values) -> dict[str, Any]:
-    return ocaml_task(text_of(values, "prompt"), text_of(values, "tests"), None)
-
-
 def _ocaml(values: _Values) -> dict[str, Any]:
     prompt = (optional_text(values, "prompt") or "") + (optional_text(values, "declaration") or "")
     made = ocaml_task(prompt, text_of(values, "test", "tests"), text_of(values, "canonical_solution", "solution"))
@@ -140,8 +139,9 @@ def _rust(values: _Values) -> dict[str, Any]:
     shown = rust_text.public(rust_text.without(beginning + _NOT_IMPLEMENTED, words=("use",), empty_main=True))
     buggy = optional_text(values, "buggy_solution")
     uses = rust_text.imports(beginning, tests + declared)
+    comments = "".join(f"{source_text(prompt, one)}\n" for one in tokens(prompt) if one.kind is Kind.COMMENT)
     return {
-        "prompt": _asked(_comments(prompt) + shown.removesuffix(_NOT_IMPLEMENTED)),
+        "prompt": _asked(comments + shown.removesuffix(_NOT_IMPLEMENTED)),
         "tests": uses + tests,
         "signature": declared,
         "solution": written,
@@ -153,10 +153,6 @@ def _library(beginning: str, rest: str) -> str:
     whole = beginning + rest
     own = rust_text.public(rust_text.without(whole, words=("use",), empty_main=True))
     return rust_text.imports(whole, own) + own
-
-
-def _comments(prompt: str) -> str:
-    return "".join(f"{source_text(prompt, one)}\n" for one in tokens(prompt) if one.kind is Kind.COMMENT)
 
 
 def _asked(beginning: str) -> str:

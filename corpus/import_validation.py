@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from corpus.drafts import Draft
 from corpus.task_validation import ValidationRules, fenced, validate
-from gradus.contract import Faulted, Graded, GraderName, Stage, Submission, submission_class
+from gradus.contract import Faulted, Graded, GraderName, Stage, submission_class
 from gradus.row_reader import Row
 from gradus.tasks import TASKS
 from gradus.validation import explain
@@ -49,10 +49,18 @@ def decide(
     """One decision per draft, in order. Without a grader only the form of rows is looked at."""
     early = [_formal(draft, name, proven_only) for draft in drafts]
     asked = [decision.draft for decision in early if not decision.problems]
-    judged: Iterator[Decision]
-    judged = _unjudged(asked) if grader is None else _judged(asked, name, grader, slots, full_marks)
+    judged = iter(()) if grader is None else _judged(asked, name, grader, slots, full_marks)
+    seen: dict[str, str] = {}
     for decision in early:
-        yield decision if decision.problems else next(judged)
+        draft = decision.draft
+        if decision.problems:
+            yield decision
+        elif grader is not None:
+            yield next(judged)
+        else:
+            first = seen.setdefault(draft.id, draft.where)
+            problems = () if first == draft.where else (f"id: the same as at {first}",)
+            yield Decision(draft, problems, ("was not validated",))
 
 
 def _formal(draft: Draft, name: GraderName, proven_only: bool) -> Decision:
@@ -67,42 +75,31 @@ def _formal(draft: Draft, name: GraderName, proven_only: bool) -> Decision:
     return Decision(draft)
 
 
-def _unjudged(drafts: Sequence[Draft]) -> Iterator[Decision]:
-    """Only duplicates are found."""
-    seen: dict[str, str] = {}
-    for draft in drafts:
-        first = seen.setdefault(draft.id, draft.where)
-        yield Decision(draft, () if first == draft.where else (f"id: the same as at {first}",), ("was not validated",))
-
-
 def _judged(
     drafts: Sequence[Draft], name: GraderName, grader: Grader, slots: int | None, full_marks: bool
 ) -> Iterator[Decision]:
     rows = [Row(draft.where, draft.values) for draft in drafts]
     findings = validate(rows, name, grader, slots, ValidationRules(needs_solution=False, full_marks=full_marks))
     unproven = [draft for draft in drafts if not _is_proven(draft, name)]
-    stubs = _stub_problems(unproven, name, grader, slots)
+    with_stub = [draft for draft in unproven if isinstance(draft.values.get("stub"), str) and draft.values["stub"]]
+    asked = [
+        {"id": "stub", "completion": fenced(name, draft.values["stub"]), "task": _task(draft.values, name)}
+        for draft in with_stub
+    ]
+    submissions = [submission_class(name).model_validate(one) for one in asked]
+    results = grade_in_order(grader, submissions, grader.info().rubrics[0], slots)
+    stubs = {id(draft): result for draft, result in zip(with_stub, results, strict=True)}
     for draft, finding in zip(drafts, findings, strict=True):
         problems, warnings = list(finding.problems), list(finding.warnings)
         if not _is_proven(draft, name):
             warnings.append(UNPROVEN)
-            if (problem := next(stubs)) and not problems:
+            if (problem := _stub_problem(stubs.get(id(draft)))) and not problems:
                 problems.append(problem)
         yield Decision(draft, tuple(problems), tuple(warnings))
 
 
-def _stub_problems(
-    drafts: Sequence[Draft], name: GraderName, grader: Grader, slots: int | None
-) -> Iterator[str | None]:
-    """What shows of each draft that its tests do not compile with its stub; None for what does."""
-    with_stub = [(draft, made) for draft in drafts if (made := _stub_submission(draft, name)) is not None]
-    results = grade_in_order(grader, [made for _, made in with_stub], grader.info().rubrics[0], slots)
-    known = {id(draft): result for (draft, _), result in zip(with_stub, results, strict=True)}
-    for draft in drafts:
-        yield _stub_problem(known.get(id(draft)))
-
-
 def _stub_problem(result: Graded | Faulted | None) -> str | None:
+    """What shows that the tests do not compile with the stub; None when they do."""
     if result is None:
         return "has neither a reference answer nor a stub: nothing shows that its tests compile"
     if isinstance(result, Faulted):
@@ -111,14 +108,6 @@ def _stub_problem(result: Graded | Faulted | None) -> str | None:
         said = "; ".join(diagnostic.message for diagnostic in result.diagnostics)
         return f"its stub does not come to the tests: {said}"
     return None
-
-
-def _stub_submission(draft: Draft, name: GraderName) -> Submission | None:
-    stub = draft.values.get("stub")
-    if not isinstance(stub, str) or not stub:
-        return None
-    asked = {"id": "stub", "completion": fenced(name, stub), "task": _task(draft.values, name)}
-    return submission_class(name).model_validate(asked)
 
 
 def _is_proven(draft: Draft, name: GraderName) -> bool:

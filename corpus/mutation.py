@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import zip_longest
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +40,8 @@ def chosen(source: str, edits: Iterable[Edit], number: int, seed: str) -> list[E
     draw.shuffle(kinds)
     for kind in kinds:
         draw.shuffle(by_kind[kind])
-    return _distinct(source, _in_turn([by_kind[kind] for kind in kinds]), number)
-
-
-def _in_turn(lists: Sequence[list[Edit]]) -> Iterable[Edit]:
-    for turn in range(max(map(len, lists), default=0)):
-        yield from (one[turn] for one in lists if turn < len(one))
+    turns = zip_longest(*(by_kind[kind] for kind in kinds))
+    return _distinct(source, (edit for turn in turns for edit in turn if edit is not None), number)
 
 
 def _distinct(source: str, edits: Iterable[Edit], number: int) -> list[Edit]:

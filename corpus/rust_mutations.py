@@ -180,18 +180,13 @@ def _left_out(source: str, found: Sequence[Token]) -> Iterator[Edit]:
         following = [one.text for one in found[at + 1 : at + 4]]
         if token.text == "mut" and found[at - 1].text in ("let", "&", "("):
             yield Edit("mut", token.start, found[at + 1].start, "")
-        elif (
-            token.text == "&" and source[token.start - 1 : token.start] in ("(", " ") and _touches(token, found[at + 1])
-        ):
-            yield Edit("reference", token.start, _end(token), "")
+        elif token.text == "&" and source[token.start - 1 : token.start] in ("(", " "):
+            if _end(token) == found[at + 1].start:
+                yield Edit("reference", token.start, _end(token), "")
         elif token.text == "." and following[0] in FORGOTTEN_CALLS and following[1:] == ["(", ")"]:
             yield Edit("call", token.start, _end(found[at + 3]), "")
         elif token.text == "?" or (token.text == ";" and following[0] != "}"):
             yield Edit("syntax", token.start, _end(token), "")
-
-
-def _touches(token: Token, following: Token) -> bool:
-    return _end(token) == following.start
 
 
 def _arguments(source: str, found: Sequence[Token]) -> Iterator[Edit]:
@@ -221,15 +216,12 @@ def _names(source: str, found: Sequence[Token]) -> Iterator[Edit]:
 
 def _variants(source: str, found: Sequence[Token]) -> Iterator[Edit]:
     """One variant without fields in the place of another of the same enum."""
-    enums = dict(_enums(found))
+    enums: dict[str, list[str]] = {}
+    for at, token in enumerate(found[:-3]):
+        if token.kind is Kind.NAME and token.text == "enum" and found[at + 2].text == "{":
+            inside = [n for n in _outside(found, at + 3) if found[n].kind is Kind.NAME]
+            enums[found[at + 1].text] = [found[n].text for n in inside if found[n + 1].text in (",", "}")]
     for at, token in enumerate(found[:-2]):
         if token.text in enums and found[at + 1].text == "::" and found[at + 2].text in enums[token.text]:
             others = [name for name in enums[token.text] if name != found[at + 2].text]
             yield from (_replaced("constructor", found[at + 2], name) for name in others)
-
-
-def _enums(found: Sequence[Token]) -> Iterator[tuple[str, list[str]]]:
-    for at, token in enumerate(found[:-3]):
-        if token.kind is Kind.NAME and token.text == "enum" and found[at + 2].text == "{":
-            inside = [n for n in _outside(found, at + 3) if found[n].kind is Kind.NAME]
-            yield found[at + 1].text, [found[n].text for n in inside if found[n + 1].text in (",", "}")]

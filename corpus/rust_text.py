@@ -27,16 +27,12 @@ def _unmarked(item: Item) -> int | None:
     """Where `pub` is missing."""
     if item.word not in _MADE_PUBLIC:
         return None
-    token = item.body[_after_attributes(item.body)]
-    return None if token.text == "pub" else token.start
-
-
-def _after_attributes(body: Sequence[Token]) -> int:
     at = depth = 0
-    while at < len(body) - 1 and (depth or body[at].text in ("#", "!", "[")):
-        depth += (body[at].text == "[") - (body[at].text == "]")
+    while at < len(item.body) - 1 and (depth or item.body[at].text in ("#", "!", "[")):
+        depth += (item.body[at].text == "[") - (item.body[at].text == "]")
         at += 1
-    return at
+    token = item.body[at]
+    return None if token.text == "pub" else token.start
 
 
 def functions(source: str) -> dict[str, str]:

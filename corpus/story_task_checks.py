@@ -82,7 +82,15 @@ def look_at(values: Mapping[str, Any], task: StoryTask) -> tuple[list[str], list
     references = [" ".join(text.split()) for text in task.references]
     read = [read_story(text) for text in references]
     wants = [one.want if isinstance(one, Story) else text for one, text in zip(read, references, strict=True)]
-    problems = [*_no_stories(read), *_shown(wants, _text_shown(values, task))]
+    problems = []
+    titles = {number: one.reason for number, one in enumerate(read, 1) if isinstance(one, Rejected)}
+    if titles:
+        reasons = "; ".join(f"{number}: {reason}" for number, reason in list(titles.items())[:MOST_TOLD])
+        problems.append(f"{_counted(titles, len(read))} no story ({reasons})")
+    shown = _plain(" ".join([str(values.get("prompt") or ""), task.sprint_goal, str(task.team_context)]))
+    found = [n for n, want in enumerate(wants, 1) if len(want.split()) >= FEWEST_WORDS and _plain(want) in shown]
+    if found:
+        problems.append(f"{_counted(found, len(wants))} word for word in the prompt, goal or context")
     warnings = [*_in_goal(wants, task.sprint_goal, problems), *_same(wants), *_sizes(references, values)]
     lacking = [number for number, one in enumerate(read, 1) if isinstance(one, Story) and one.benefit is None]
     if lacking:
@@ -90,23 +98,6 @@ def look_at(values: Mapping[str, Any], task: StoryTask) -> tuple[list[str], list
     if not task.sprint_goal.strip():
         warnings.append("sprint_goal: is missing or empty")
     return problems, warnings
-
-
-def _no_stories(read: Sequence[Story | Rejected]) -> Iterator[str]:
-    titles = {number: one.reason for number, one in enumerate(read, 1) if isinstance(one, Rejected)}
-    if titles:
-        reasons = "; ".join(f"{number}: {reason}" for number, reason in list(titles.items())[:MOST_TOLD])
-        yield f"{_counted(titles, len(read))} no story ({reasons})"
-
-
-def _text_shown(values: Mapping[str, Any], task: StoryTask) -> str:
-    return _plain(" ".join([str(values.get("prompt") or ""), task.sprint_goal, str(task.team_context)]))
-
-
-def _shown(wants: Sequence[str], shown: str) -> Iterator[str]:
-    found = [n for n, want in enumerate(wants, 1) if len(want.split()) >= FEWEST_WORDS and _plain(want) in shown]
-    if found:
-        yield f"{_counted(found, len(wants))} word for word in the prompt, goal or context"
 
 
 def _in_goal(wants: Sequence[str], goal: str, problems: list[str]) -> Iterator[str]:
@@ -130,17 +121,13 @@ def _share(words: set[str], known: set[str]) -> float:
 def _same(wants: Sequence[str]) -> Iterator[str]:
     words = [set(content(want)) for want in wants]
     pairs = [
-        (first + 1, second + 1, share)
-        for first, second in combinations(range(len(words)), 2)
-        if (share := _overlap(words[first], words[second])) >= SAME_SHARE
+        (first, second, share)
+        for (first, one), (second, other) in combinations(enumerate(words, 1), 2)
+        if one and other and (share := len(one & other) / len(one | other)) >= SAME_SHARE
     ]
     if pairs:
         told = ", ".join(f"{first} and {second} ({share:.0%})" for first, second, share in pairs[:MOST_TOLD])
         yield f"{len(pairs)} pairs of references want the same by their words: {told}"
-
-
-def _overlap(one: set[str], other: set[str]) -> float:
-    return len(one & other) / len(one | other) if one and other else 0.0
 
 
 def _sizes(references: Sequence[str], values: Mapping[str, Any]) -> Iterator[str]:

@@ -147,7 +147,13 @@ def _attempts(row: Row, others: _Others, number: int) -> list[str]:
         if len(mistakes) < number and all(new.end < one.start or one.end < new.start for _, one in mistakes):
             mistakes.append((depth, new))
     inorder = [one for _, one in sorted(mistakes, key=lambda pair: (pair[0], pair[1].start))]
-    return [_with_all(solution, inorder[at:]) for at in range(len(inorder))]
+    codes = []
+    for at in range(len(inorder)):
+        code = solution
+        for mistake in sorted(inorder[at:], key=lambda one: one.start, reverse=True):
+            code = mistake.applied(code)
+        codes.append(code)
+    return codes
 
 
 def _depth(row: Row) -> int:
@@ -164,12 +170,6 @@ def _mistake(solution: str, stub: str) -> Edit:
     start = next((at for at in range(shorter) if solution[at] != stub[at]), shorter)
     same = next((n for n in range(shorter - start) if solution[-1 - n] != stub[-1 - n]), shorter - start)
     return Edit("", start, len(solution) - same, stub[start : len(stub) - same])
-
-
-def _with_all(solution: str, mistakes: Sequence[Edit]) -> str:
-    for mistake in sorted(mistakes, key=lambda one: one.start, reverse=True):
-        solution = mistake.applied(solution)
-    return solution
 
 
 def _submission(row: Row, name: GraderName, code: str) -> Submission:
@@ -190,17 +190,14 @@ def _fill(told: TrajectoryResult, row: Row, name: GraderName, graded: Sequence[t
     else:
         results = [(code, result) for code, result in graded if isinstance(result, Graded)]
         tries = [(code, result) for code, result in results[:-1] if not result.passed]
-        told.trajectory = _trajectory(told.id, row, name, [*tries, results[-1]])
+        request = _request(row, name, *tries[0])
+        steps: list[Step] = []
+        for code, result in [*tries, results[-1]]:
+            steps.append(Step(_thought(steps[-1] if steps else None, code, request), code, reply(result)))
+        thought = f"The check says: {steps[-1].reply.splitlines()[0]}. This is the answer."
+        answer = fenced(name, steps[-1].code)
+        told.trajectory = Trajectory(told.id, LANGUAGES[name], request, tuple(steps), thought, answer)
         told.columns = {one: row.values[one] for one in ("group", "licence", "license", "source") if one in row.values}
-
-
-def _trajectory(id_: str, row: Row, name: GraderName, tries: Sequence[tuple[str, Graded]]) -> Trajectory:
-    request = _request(row, name, *tries[0])
-    steps: list[Step] = []
-    for code, result in tries:
-        steps.append(Step(_thought(steps[-1] if steps else None, code, request), code, reply(result)))
-    thought = f"The check says: {steps[-1].reply.splitlines()[0]}. This is the answer."
-    return Trajectory(id_, LANGUAGES[name], request, tuple(steps), thought, fenced(name, steps[-1].code))
 
 
 def _request(row: Row, name: GraderName, code: str, result: Graded) -> str:
@@ -216,21 +213,14 @@ def _thought(before: Step | None, code: str, request: str) -> str:
     if before is None:
         is_given = code.strip() in request
         return "First I check the code as it stands." if is_given else "I check a first attempt."
-    changes = "\n".join(_changes(before.code, code))
-    return f"The check says: {_complaint(before, code)}\nI change:\n{changes}"
-
-
-def _complaint(before: Step, code: str) -> str:
-    """What was said of the line that changes first, or else what was said first."""
-    pairs = zip(before.code.splitlines(), code.splitlines(), strict=False)
-    changed = next((number for number, (old, new) in enumerate(pairs, start=1) if old != new), 0)
+    lines, new_lines = before.code.splitlines(), code.splitlines()
+    pairs = enumerate(zip(lines, new_lines, strict=False), start=1)
+    changed = next((number for number, (old, new) in pairs if old != new), 0)
+    # What was said of the line that changes first, or else what was said first.
     total, *complaints = before.reply.splitlines()
     of_line = next((one for one in complaints if re.search(rf": line {changed}[,:]", one)), None)
-    return of_line or next((one for one in complaints if one), total)
-
-
-def _changes(before: str, after: str) -> list[str]:
-    """The lines that change, as a diff shows them; of many only the first."""
-    compared = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=0)
-    lines = [line for line in compared if not line.startswith(("---", "+++", "@@"))]
-    return lines[:_SHOWN_LINES] + (["..."] if len(lines) > _SHOWN_LINES else [])
+    complaint = of_line or next((one for one in complaints if one), total)
+    compared = difflib.unified_diff(lines, new_lines, lineterm="", n=0)
+    changes = [line for line in compared if not line.startswith(("---", "+++", "@@"))]
+    shown = changes[:_SHOWN_LINES] + (["..."] if len(changes) > _SHOWN_LINES else [])
+    return "\n".join([f"The check says: {complaint}", "I change:", *shown])

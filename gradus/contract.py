@@ -195,5 +195,5 @@ def faulted(submission_id: str, kind: FaultKind, message: str, *, retryable: boo
 
 
 def with_id(result: Graded | Faulted, submission_id: str) -> Graded | Faulted:
-    """The same result for another submission with the same content."""
+    """A copy of the result for another submission with the same content."""
     return result if result.id == submission_id else result.model_copy(update={"id": submission_id})

@@ -49,7 +49,7 @@ class Check:
     needed: bool = True
     """False: some uses do without it."""
     details: dict[str, Any] = field(default_factory=dict)
-    """The same for programs."""
+    """The finding of `text` as values for programs."""
 
     def __str__(self) -> str:
         mark = "ok  " if self.fine else ("MISS" if self.needed else "--  ")

@@ -33,7 +33,7 @@ class Answer:
     prose_chars: int = 0
     """Characters outside of all blocks, thinking and white space at the ends left out."""
     trailing_chars: int = 0
-    """Of these, behind the last block."""
+    """Characters of `prose_chars` that stand behind the last block."""
     flags: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
     """Beside `text`: path -> text of the blocks that name a file of the layout."""

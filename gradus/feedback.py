@@ -34,7 +34,7 @@ def render_verdict(result: Graded) -> str:
 
 
 def reply(result: Graded) -> str:
-    """The same without what a model would take for a sign of its chat format: a compiler quotes what it was given."""
+    """`render_verdict` without tokens of a chat format, which a compiler's message may quote from the answer."""
     return SPECIAL.sub("<...>", render_verdict(result))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from services.dashboard.server import serve
+from services.dashboard.app import serve
 from services.event_loop import run
 
 
@@ -20,7 +20,7 @@ from services.event_loop import run
 def quick_looks() -> Iterator[None]:
     """Servers started meanwhile look at runs ten times a second, for new runs five times."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("services.dashboard.poller.LOOK_EVERY_S", 0.1)
+        patch.setattr("services.dashboard.runs.LOOK_EVERY_S", 0.1)
         patch.setattr("services.dashboard.runs.SEARCH_EVERY_S", 0.2)
         yield
 

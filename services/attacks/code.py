@@ -53,7 +53,7 @@ class _Corpus(BaseModel):
     unearned: float
     fields: dict[str, Literal["text", "words", "json"]] = {}
     suite: str = ""
-    """The same tests, written in another way."""
+    """The tests of `task`, written in another way."""
     suite_around: str = "@CASES@"
     """What stands around the `suite` of an attack, in the place of `@CASES@`."""
     files: _Files | None = None

@@ -73,7 +73,7 @@ class Sprint:
     """A task with its honest answer and the attacks on it."""
 
     name: str
-    """Of the file, without its ending."""
+    """Name of the file without its extension."""
     task: StoryTask
     honest: tuple[str, ...]
     """Stories, one line each."""

@@ -26,8 +26,8 @@ def dashboard(
     gradus dashboard --runs /data/runs
     gradus dashboard --host 0.0.0.0 --token-file token.txt
     """
+    from services.dashboard.app import serve
     from services.dashboard.auth import OPEN_VARIABLE, TOKEN_VARIABLE, checked_token, token_of_file
-    from services.dashboard.server import serve
     from services.event_loop import run
 
     token = None

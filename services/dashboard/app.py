@@ -1,172 +1,187 @@
-"""`create_app`: the routes of the dashboard, a few lines each. Nothing can be changed through any of them."""
+"""`serve` and `create_app`: the routes of the dashboard. Every route only reads."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
+import uvicorn
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from services.dashboard.auth import ENTER, AuthMiddleware, TokenVerifier, entered
-from services.dashboard.document import escaped_json, live_page, page_file, script, style
-from services.dashboard.jsonl_tail import Json
-from services.dashboard.poller import LiveState
+from services.dashboard.auth import (
+    COOKIE,
+    COOKIE_AGE_S,
+    ENTER,
+    AuthMiddleware,
+    TokenVerifier,
+    problem,
+    refuse_open_page,
+)
+from services.dashboard.document import escaped_json, live_page, page_file, script
 from services.dashboard.prometheus import exposition
 from services.dashboard.run import FollowedRun
+from services.dashboard.runs import Runs
 from services.dashboard.views import detail_of, examples_of, group_of, summary_of, wanted_group
+from services.http_server import is_loopback, listener, serve_on, url_of
+from services.json_logging import json_lines
 
 MAX_FORM_BYTES = 4096
 WRONG_TOKEN_S = 0.5
-"""How long one who gave a wrong token waits for the answer."""
+"""Seconds before the response to a wrong token."""
+SHUTDOWN_S = 2
 
 
-class AsciiJson(JSONResponse):
-    """Answers with `escaped_json`."""
+async def serve(
+    runs: Path,
+    host: str = "127.0.0.1",
+    port: int = 8080,
+    *,
+    token: str | None = None,
+    allow_anonymous: bool = False,
+    stop: asyncio.Event | None = None,
+    on_ready: Callable[[str], None] | None = None,
+) -> None:
+    """Serve until SIGTERM or SIGINT; with `stop`, until that is set, and signals are the caller's.
 
-    def render(self, content: Any) -> bytes:
-        return escaped_json(content).encode()
-
-
-class Dashboard:
-    """What the routes share."""
-
-    def __init__(self, watch: LiveState, verifier: TokenVerifier) -> None:
-        self.watch = watch
-        self.verifier = verifier
-        self.page, self.style, self.script = live_page(), style(), script()
-        self.entrance = page_file("enter.html")
-
-    # -------------------------------------------------------------------------------------------------- the page
-
-    async def index(self, request: Request) -> Response:
-        return HTMLResponse(self.page)
-
-    async def sheet(self, request: Request) -> Response:
-        return Response(self.style, media_type="text/css")
-
-    async def code(self, request: Request) -> Response:
-        return Response(self.script, media_type="text/javascript")
-
-    async def enter(self, request: Request) -> Response:
-        if self.verifier.is_open:
-            return HTMLResponse(self.entrance.replace("{{ trouble }}", "No token is asked for here."))
-        if request.method != "POST":
-            return HTMLResponse(self.entrance.replace("{{ trouble }}", ""))
-        token = await _token_in(request)
-        if self.verifier.fits(token):
-            return entered(self.verifier)
-        await asyncio.sleep(WRONG_TOKEN_S)
-        trouble = "That is not the token."
-        return HTMLResponse(self.entrance.replace("{{ trouble }}", trouble), 401)
-
-    # -------------------------------------------------------------------------------------------------- the data
-
-    async def runs(self, request: Request) -> Response:
-        now = time.time()
-        runs = [summary_of(run, now) for run in self.watch.runs.all()]
-        told = {"now": now, "folder": self.watch.runs.confined.root.name, "left_out": self.watch.runs.left_out}
-        return AsciiJson({**told, "runs": runs})
-
-    async def run(self, request: Request) -> Response:
-        run = self._run_in(request)
-        return _missing("there is no such run") if run is None else AsciiJson(detail_of(run, time.time()))
-
-    async def samples(self, request: Request) -> Response:
-        run = self._run_in(request)
-        return _missing("there is no such run") if run is None else AsciiJson(examples_of(run))
-
-    async def group(self, request: Request) -> Response:
-        run = self._run_in(request)
-        if run is None:
-            return _missing("there is no such run")
-        try:
-            number, step = (_whole(request.query_params.get(name)) for name in ("number", "step"))
-        except ValueError:
-            return _problem(422, "number and step are whole numbers")
-        with_signal = request.query_params.get("signal") == "1"
-        group = wanted_group(run.groups, number, step, with_signal=with_signal)
-        if group is None:
-            return _missing("there is no such group of completions")
-        return AsciiJson(group_of(self.watch.runs.confined, run, group, with_signal=with_signal))
-
-    def _run_in(self, request: Request) -> FollowedRun | None:
-        return self.watch.runs.get(request.query_params.get("id", ""))
-
-    async def events(self, request: Request) -> Response:
-        if self.watch.is_full:
-            return _problem(503, "too many pages listen already; close some")
-        return StreamingResponse(self._events(), media_type="text/event-stream")
-
-    async def _events(self) -> AsyncIterator[bytes]:
-        async for news in self.watch.news():
-            data = AsciiJson(news).body
-            yield b"data: " + bytes(data) + b"\n\n" if news else b": alive\nretry: 2000\n\n"
-
-    # ------------------------------------------------------------------------------------------------ operations
-
-    async def healthz(self, request: Request) -> Response:
-        return AsciiJson({"status": "ok"})
-
-    async def metrics(self, request: Request) -> Response:
-        return Response(exposition(self.watch.runs.all(), time.time()), media_type=CONTENT_TYPE_LATEST)
+    Readers need `token`. `on_ready` is called with the URL once it is listening. Raises Misuse for an open
+    address without a token, and when it cannot listen.
+    """
+    refuse_open_page(host, token, allow_anonymous=allow_anonymous)
+    watch = Runs(runs)
+    found = listener(host, port)
+    config = uvicorn.Config(
+        create_app(watch, token, only_this_machine=is_loopback(host)),
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=SHUTDOWN_S,
+        lifespan="on",
+    )
+    if on_ready is not None:
+        on_ready(url_of(found))
+    with json_lines():
+        await serve_on(config, found, stop, watch.end_streams)
 
 
-def create_app(watch: LiveState, token: str | None = None, *, only_this_machine: bool = True) -> Starlette:
+def create_app(watch: Runs, token: str | None = None, *, only_this_machine: bool = True) -> Starlette:
     """The page over what `watch` sees. `only_this_machine`: it listens on the loopback address."""
     verifier = TokenVerifier(token)
-    dashboard = Dashboard(watch, verifier)
+    dashboard = _Dashboard(watch, verifier)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         async with watch.looking():
             yield
 
+    async def refused(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        return problem(error.status_code, error.detail)
+
+    fixed = {
+        "/": HTMLResponse(live_page()),
+        "/style.css": Response(page_file("page.css"), media_type="text/css"),
+        "/page.js": Response(script(), media_type="text/javascript"),
+        "/healthz": JSONResponse({"status": "ok"}),
+    }
     routes = [
-        Route("/", dashboard.index),
+        *(Route(path, response, methods=["GET"]) for path, response in fixed.items()),
         Route(ENTER, dashboard.enter, methods=["GET", "POST"]),
-        Route("/style.css", dashboard.sheet),
-        Route("/page.js", dashboard.code),
         Route("/api/runs", dashboard.runs),
         Route("/api/run", dashboard.run),
         Route("/api/group", dashboard.group),
         Route("/api/samples", dashboard.samples),
         Route("/events", dashboard.events),
-        Route("/healthz", dashboard.healthz),
         Route("/metrics", dashboard.metrics),
     ]
     entrance = Middleware(AuthMiddleware, verifier=verifier, only_this_machine=only_this_machine)
-    return Starlette(routes=routes, middleware=[entrance], lifespan=lifespan)
+    return Starlette(
+        routes=routes, middleware=[entrance], lifespan=lifespan, exception_handlers={HTTPException: refused}
+    )
 
 
-def _problem(status: int, detail: str) -> Response:
-    body: Json = {"type": "about:blank", "title": "Refused", "status": status, "detail": detail}
-    return JSONResponse(body, status, media_type="application/problem+json")
+class _AsciiJson(JSONResponse):
+    def render(self, content: Any) -> bytes:
+        return escaped_json(content).encode()
 
 
-def _missing(detail: str) -> Response:
-    return _problem(404, detail)
+class _Dashboard:
+    def __init__(self, watch: Runs, verifier: TokenVerifier) -> None:
+        self.watch = watch
+        self.verifier = verifier
 
+    async def enter(self, request: Request) -> Response:
+        trouble, status = "", 200
+        if self.verifier.is_open:
+            trouble = "No token is asked for here."
+        elif request.method == "POST":
+            if self.verifier.fits(await _token_in(request)):
+                response = RedirectResponse("/", 303)
+                # Browsers add no header to event streams, but cookies.
+                session = self.verifier.session
+                response.set_cookie(COOKIE, session, max_age=COOKIE_AGE_S, httponly=True, samesite="strict")
+                return response
+            await asyncio.sleep(WRONG_TOKEN_S)
+            trouble, status = "That is not the token.", 401
+        return HTMLResponse(page_file("enter.html").replace("{{ trouble }}", trouble), status)
 
-def _whole(text: str | None) -> int | None:
-    """Raises ValueError for what is no number of an ordinary length."""
-    if text is None:
-        return None
-    if not text.isascii() or not text.isdigit() or len(text) > 15:
-        raise ValueError(text[:20])
-    return int(text)
+    async def runs(self, request: Request) -> Response:
+        now, runs = time.time(), self.watch
+        rows = [summary_of(run, now) for run in runs.all()]
+        return _AsciiJson({"now": now, "folder": runs.confined.root.name, "left_out": runs.left_out, "runs": rows})
+
+    async def run(self, request: Request) -> Response:
+        return _AsciiJson(detail_of(self._run_in(request), time.time()))
+
+    async def samples(self, request: Request) -> Response:
+        return _AsciiJson(examples_of(self._run_in(request)))
+
+    async def group(self, request: Request) -> Response:
+        run = self._run_in(request)
+        given = [request.query_params.get(name) for name in ("number", "step")]
+        if not all(text is None or (text.isascii() and text.isdigit() and len(text) <= 15) for text in given):
+            raise HTTPException(422, "number and step are whole numbers")
+        number, step = (None if text is None else int(text) for text in given)
+        with_signal = request.query_params.get("signal") == "1"
+        group = wanted_group(run.groups, number, step, with_signal=with_signal)
+        if group is None:
+            raise HTTPException(404, "there is no such group of completions")
+        return _AsciiJson(group_of(self.watch.confined, run, group, with_signal=with_signal))
+
+    def _run_in(self, request: Request) -> FollowedRun:
+        run = self.watch.get(request.query_params.get("id", ""))
+        if run is None:
+            raise HTTPException(404, "there is no such run")
+        return run
+
+    async def events(self, request: Request) -> Response:
+        if self.watch.is_full:
+            raise HTTPException(503, "too many pages listen already; close some")
+
+        async def events() -> AsyncIterator[bytes]:
+            async for news in self.watch.news():
+                yield f"data: {escaped_json(news)}\n\n".encode() if news else b": alive\nretry: 2000\n\n"
+
+        return StreamingResponse(events(), media_type="text/event-stream")
+
+    async def metrics(self, request: Request) -> Response:
+        return Response(exposition(self.watch.all(), time.time()), media_type=CONTENT_TYPE_LATEST)
 
 
 async def _token_in(request: Request) -> str:
-    """What was entered; empty for a form that is too long or none."""
+    """The token of the form; empty for a form that is longer than MAX_FORM_BYTES or has none."""
     data = b""
     async for chunk in request.stream():
         data += chunk

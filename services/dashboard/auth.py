@@ -25,18 +25,9 @@ COOKIE_AGE_S = 30 * 24 * 3600
 ENTER = "/enter"
 OPEN_PATHS = frozenset({"/healthz", ENTER, "/style.css"})
 """Paths that need no token."""
-POLICY = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "connect-src 'self'",
-        "img-src 'self' data:",
-        "form-action 'self'",
-        "base-uri 'none'",
-        "frame-ancestors 'none'",
-        "require-trusted-types-for 'script'",
-    )
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
 )
 HEADERS = {
     "content-security-policy": POLICY,
@@ -63,7 +54,7 @@ def checked_token(text: str, where: str) -> str:
 
 
 def token_of_file(path: Path) -> str:
-    """Raises Misuse for a file that cannot be read or holds no token: it must never open the page to everybody."""
+    """Raises Misuse for a file that cannot be read or holds no token: a wrong file must not make the page public."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -88,7 +79,7 @@ class TokenVerifier:
 
     def __init__(self, token: str | None) -> None:
         self._token = token
-        # Whoever reads the cookie from a disk does not have the token, and a new token ends all sessions.
+        # The cookie on a disk does not reveal the token, and a new token ends all sessions.
         self.session = hmac.new((token or "").encode(), b"gradus dashboard session", hashlib.sha256).hexdigest()
 
     @property
@@ -105,15 +96,11 @@ class TokenVerifier:
         scheme, _, given = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and self.fits(given.strip()):
             return True
-        return hmac.compare_digest(_session_in(headers.get("cookie", "")).encode(), self.session.encode())
-
-
-def _session_in(cookie: str) -> str:
-    try:
-        found = SimpleCookie(cookie).get(COOKIE)
-    except CookieError:
-        return ""
-    return found.value if found else ""
+        try:
+            cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+        except CookieError:
+            return False
+        return cookie is not None and hmac.compare_digest(cookie.value.encode(), self.session.encode())
 
 
 class AuthMiddleware:
@@ -143,29 +130,20 @@ class AuthMiddleware:
 
     def _refusal(self, scope: Scope) -> Response | None:
         headers, path = Headers(scope=scope), scope["path"]
-        if self._checks_host and not _is_this_machine(headers.get("host", "")):
-            return _problem(403, "this address is only for this machine; ask for 127.0.0.1 or localhost")
+        host = headers.get("host", "")
+        name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+        if self._checks_host and not is_loopback(name):
+            return problem(403, "this address is only for this machine; ask for 127.0.0.1 or localhost")
         if path in OPEN_PATHS or self._verifier.admits(headers):
             return None
         if path == "/" and scope["method"] in ("GET", "HEAD"):
             return RedirectResponse(ENTER, 303)
-        refusal = _problem(401, "send the token in the header `Authorization: Bearer <token>`, or enter it at /enter")
+        refusal = problem(401, "send the token in the header `Authorization: Bearer <token>`, or enter it at /enter")
         refusal.headers["www-authenticate"] = "Bearer"
         return refusal
 
 
-def _is_this_machine(host: str) -> bool:
-    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
-    return is_loopback(name)
-
-
-def _problem(status: int, detail: str) -> Response:
+def problem(status: int, detail: str) -> Response:
+    """A refusal as `application/problem+json` (RFC 9457)."""
     body = {"type": "about:blank", "title": "Refused", "status": status, "detail": detail}
     return JSONResponse(body, status, media_type="application/problem+json")
-
-
-def entered(verifier: TokenVerifier) -> Response:
-    """Sends one who gave the right token to the page, with a cookie: a browser adds no header to event streams."""
-    response = RedirectResponse("/", 303)
-    response.set_cookie(COOKIE, verifier.session, max_age=COOKIE_AGE_S, httponly=True, samesite="strict")
-    return response

@@ -16,7 +16,7 @@ from typing import Any
 
 FILES = resources.files("services.dashboard").joinpath("page")
 MODULES = (
-    *("words", "dom", "store", "series", "chart", "code", "diff", "samples", "figures"),
+    *("words", "dom", "store", "series", "chart", "samples", "figures"),
     *("runs", "run", "groups", "compare", "app"),
 )
 """In an order in which each comes after those that it imports."""
@@ -27,10 +27,6 @@ EXPORT = re.compile(r"^export (?=const|class|function|async)", re.MULTILINE)
 def page_file(name: str) -> str:
     """The text of one of the page's files."""
     return FILES.joinpath(name).read_text(encoding="utf-8")
-
-
-def style() -> str:
-    return page_file("page.css")
 
 
 def script() -> str:
@@ -44,7 +40,7 @@ def joined(modules: Sequence[str]) -> str:
 
 
 def live_page() -> str:
-    """The document of the server, which loads styles and script."""
+    """The HTML document of the server, which loads styles and script."""
     head = '<link rel="stylesheet" href="/style.css">\n<script defer src="/page.js"></script>'
     return _filled(title="Gradus", policy="", head=head, body="")
 
@@ -54,7 +50,7 @@ def standalone_page(title: str, data: Mapping[str, Any]) -> str:
 
     A content security policy lets no other script run and nothing load. Data is JSON that no HTML parser ends.
     """
-    own_style, own_script = style(), script()
+    own_style, own_script = page_file("page.css"), script()
     policy = (
         f"default-src 'none'; script-src 'sha256-{_digest(own_script)}'; style-src 'sha256-{_digest(own_style)}'; "
         "img-src data:; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"

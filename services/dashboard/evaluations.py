@@ -1,20 +1,20 @@
-"""Evaluations as a run folder or a folder of `gradus eval` holds them, bounded for the page. Judges no difference."""
+"""Evaluations of a run folder or of a folder of `gradus eval`, bounded for the page."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from gradus.contract import Stage
 from gradus.descriptions import description_of
-from services.dashboard.confined_files import ConfinedDirectory
+from services.dashboard.files import ConfinedDirectory, Json, parsed
 from services.dashboard.groups import texts_in
-from services.dashboard.jsonl_tail import Json, parsed
 from services.dashboard.series import finite
 
 MAX_FILE_BYTES = 32 << 20
@@ -23,7 +23,7 @@ FILES_AT_ONCE = 5
 MODES = ("sampled", "greedy")
 BEFORE, AFTER = "before", "after"
 MAX_ITEMS, MAX_CHARS = 500, 500
-"""Of every list, object and text of a file that is shown."""
+"""Limits of every list, object and text of a file that is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,8 @@ class Evaluation:
         """Where its completions lie: beside results.json, or beside the file of its name."""
         if self.file is None:
             return None
-        own = self.file.name == "results.json"
-        return self.file.with_name("completions.jsonl" if own else f"{self.file.stem}.completions.jsonl")
+        prefix = "" if self.file.name == "results.json" else f"{self.file.stem}."
+        return self.file.with_name(f"{prefix}completions.jsonl")
 
     @property
     def stages(self) -> list[str]:
@@ -79,14 +79,27 @@ class Evaluations:
 
     def look(self) -> tuple[bool, bool]:
         """Read a few files that are new or changed; whether anything changed, and whether there are more to read."""
-        there = dict(self._there())
+        there: dict[str, tuple[int, ...]] = {}
+        for path in figure_files(self._folder):
+            with suppress(OSError):
+                status = os.stat(path)
+                there[path.relative_to(self._folder).as_posix()] = (status.st_ino, status.st_size, status.st_mtime_ns)
         gone = self._seen.keys() - there.keys()
-        for name in gone:
-            self._forget(name)
         changed = [name for name, seen in there.items() if self._seen.get(name) != seen]
+        for name in [*gone, *changed[:FILES_AT_ONCE]]:
+            self._seen.pop(name, None)
+            self._found.pop(name, None)
+            self.unreadable.discard(name)
         for name in changed[:FILES_AT_ONCE]:
-            self._read(name)
             self._seen[name] = there[name]
+            path = self._folder / name
+            data = self._confined.read(path, MAX_FILE_BYTES)
+            title = path.parent.name if path.name == "results.json" else path.stem
+            evaluation = evaluation_of(title, parsed(data), path) if data is not None else None
+            if evaluation is None:
+                self.unreadable.add(name)
+            else:
+                self._found[name] = evaluation
         return bool(gone or changed), len(changed) > FILES_AT_ONCE
 
     def in_order(self) -> list[Evaluation]:
@@ -102,30 +115,6 @@ class Evaluations:
         before = before or (others[0] if others and len(found) > 1 else None)
         after = after or (others[-1] if others and others[-1] is not before else None)
         return [one for one in (before, after) if one is not None]
-
-    def _there(self) -> Iterator[tuple[str, tuple[int, ...]]]:
-        for path in figure_files(self._folder):
-            try:
-                status = os.stat(path)
-            except OSError:
-                continue
-            yield path.relative_to(self._folder).as_posix(), (status.st_ino, status.st_size, status.st_mtime_ns)
-
-    def _forget(self, name: str) -> None:
-        self._seen.pop(name, None)
-        self._found.pop(name, None)
-        self.unreadable.discard(name)
-
-    def _read(self, name: str) -> None:
-        path = self._folder / name
-        data = self._confined.read(path, MAX_FILE_BYTES)
-        title = path.parent.name if path.name == "results.json" else path.stem
-        evaluation = evaluation_of(title, parsed(data), path) if data is not None else None
-        self._forget(name)
-        if evaluation is None:
-            self.unreadable.add(name)
-        else:
-            self._found[name] = evaluation
 
 
 def figure_files(folder: Path) -> list[Path]:
@@ -157,7 +146,7 @@ def evaluation_of(name: str, given: Json | None, file: Path | None = None) -> Ev
         "name": name,
         "step": step_of(name),
         "grader_stages": stages,
-        "stages": [stage for stage in dict.fromkeys((*stages, *map(str, Stage)))],
+        "stages": list(dict.fromkeys((*stages, *map(str, Stage)))),
         "components": bounded(list(description.get("components") or ())),
         "rules": bounded(dict(description.get("rates") or {})),
         "measurements": [_measurement(one) for one in measured],
@@ -186,22 +175,18 @@ def _measurement(given: Mapping[str, Any]) -> Json:
     objects = ("pass_at", "stopped_at", "components", "flags", "faults", "details", "turns", "mean_reward")
     kept |= {name: None for name in objects if not isinstance(kept.get(name), Mapping)}
     kept |= {name: finite(kept.get(name)) or 0 for name in ("graded", "faulted", "passed", "samples", "temperature")}
+    # Counts by kind of task, for files of earlier versions.
+    kinds: dict[str, Counter[str]] = {}
+    for one in tasks:
+        if one.get("kind") is not None and len(kinds) < MAX_ITEMS:
+            counts = {name: int(finite(one.get(name)) or 0) for name in ("graded", "passed")}
+            kinds.setdefault(str(one["kind"])[:MAX_CHARS], Counter()).update({"tasks": 1, **counts})
     return {
         **kept,
         "tasks": len(tasks),
         "unjudged": sum(not one.get("graded") for one in tasks),
-        "kinds": _kinds(tasks),
+        "kinds": {kind: dict(counts) for kind, counts in kinds.items()},
     }
-
-
-def _kinds(tasks: Sequence[Mapping[str, Any]]) -> dict[str, Json]:
-    """Tasks, verdicts and passes by kind of task, for files of earlier versions."""
-    sums: dict[str, Counter[str]] = {}
-    for one in tasks:
-        if one.get("kind") is not None and len(sums) < MAX_ITEMS:
-            counts = {name: int(finite(one.get(name)) or 0) for name in ("graded", "passed")}
-            sums.setdefault(str(one["kind"])[:MAX_CHARS], Counter()).update({"tasks": 1, **counts})
-    return {kind: dict(counts) for kind, counts in sums.items()}
 
 
 def step_of(name: str) -> int | None:

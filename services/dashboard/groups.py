@@ -14,14 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from services.dashboard.confined_files import ConfinedDirectory
-from services.dashboard.jsonl_tail import Json, Line, parsed
+from services.dashboard.files import ConfinedDirectory, Json, Line, parsed
 from services.dashboard.series import Binned, finite, step_in
 
 MAX_GROUPS = 20_000
 """Older ones are forgotten; they stay in the file."""
 MAX_SAMPLES = 128
-"""Of one group that are shown."""
+"""Completions of one group that are shown."""
 MAX_ID_CHARS = 200
 BUCKETS = ("0%", "1-25%", "26-50%", "51-75%", "76-99%", "100%")
 PASSED, FAULTED = "passed", "faulted"
@@ -47,38 +46,19 @@ class Group:
     reward_sum: float = 0.0
     least: float = math.inf
     most: float = -math.inf
-    """Of the rewards."""
+    """Least and greatest reward."""
 
     @property
     def has_signal(self) -> bool:
         """Whether its rewards differ: only then is there something to learn from it."""
         return self.most > self.least
 
-    def count(self, reward: float, *, passed: bool) -> None:
-        self.graded += 1
-        self.passed += passed
-        self.reward_sum += reward
-        self.least, self.most = min(self.least, reward), max(self.most, reward)
-
-
-@dataclass(slots=True)
-class FaultSums:
-    """Faults that say the same, whatever the submission."""
-
-    where: str
-    kind: str
-    message: str
-    """The first of them in full."""
-    count: int = 0
-    first_step: int | None = None
-    last_step: int | None = None
-
 
 class Faults:
-    """Faults by place, kind and message, where digits and quoted names in messages make no difference."""
+    """Faults by place, kind and message (of the first in full); digits and quoted names in messages do not count."""
 
     def __init__(self) -> None:
-        self._sums: dict[tuple[str, str, str], FaultSums] = {}
+        self._sums: dict[tuple[str, str, str], Json] = {}
 
     def add(self, record: Json, where: str, step: int | None = None) -> None:
         """Count a record that has no verdict."""
@@ -89,12 +69,13 @@ class Faults:
         key = where, kind, re.sub(r"'[^']*'|[0-9]+", "…", message)
         if key not in self._sums and len(self._sums) >= MAX_NAMES:
             return
-        sums = self._sums.setdefault(key, FaultSums(where, kind, message, first_step=step))
-        sums.count += 1
-        sums.last_step = step
+        first = {"where": where, "kind": kind, "message": message, "count": 0, "first_step": step}
+        sums = self._sums.setdefault(key, first)
+        sums["count"] += 1
+        sums["last_step"] = step
 
-    def most_frequent(self, most: int = 40) -> list[FaultSums]:
-        return sorted(self._sums.values(), key=lambda sums: -sums.count)[:most]
+    def most_frequent(self, most: int = 40) -> list[Json]:
+        return sorted(self._sums.values(), key=lambda sums: -sums["count"])[:most]
 
 
 def bucket_of(tests: Any) -> str | None:
@@ -170,20 +151,19 @@ class Groups:
         self.outcomes.add(step, {outcome_of(record): 1.0})
         if (bucket := bucket_of(record.get("tests"))) is not None:
             self.buckets.add(step, {bucket: 1.0})
-        if is_verdict(record):
-            self._count_verdict(step, group, record)
-        else:
+        if not is_verdict(record):
             self.faulted += 1
             self.faults.add(record, "training", step)
-
-    def _count_verdict(self, step: int, group: Group, record: Json) -> None:
-        group.count(finite(record.get("reward")) or 0.0, passed=record.get("passed") is True)
-        self.passed += record.get("passed") is True
+            return
+        reward, passed = finite(record.get("reward")) or 0.0, record.get("passed") is True
+        group.graded += 1
+        group.passed += passed
+        group.reward_sum += reward
+        group.least, group.most = min(group.least, reward), max(group.most, reward)
+        self.passed += passed
         self.components.add(step, numbers_in(record.get("components")))
-        for counter, names in (
-            (self.flags, texts_in(record.get("flags"))),
-            (self.graders, [str(record.get("grader"))]),
-        ):
+        named = (self.flags, texts_in(record.get("flags"))), (self.graders, [str(record.get("grader"))])
+        for counter, names in named:
             counter.update(name[:100] for name in names if name in counter or len(counter) < MAX_NAMES)
         if step != self._step:
             self._step, self._written = step, set()
@@ -199,30 +179,25 @@ class Groups:
         if key not in self._open:
             if any(other[0] != step for other in self._open):
                 self._open.clear()
-            group = self._open[key] = self._by_number[self._next] = Group(self._next, step, prompt_id)
+            self._open[key] = self._by_number[self._next] = Group(self._next, step, prompt_id)
             self._next += 1
             if len(self._by_number) > MAX_GROUPS:
                 self._by_number.popitem(last=False)
-            return group
         return self._open[key]
 
     @property
     def numbers(self) -> tuple[int, int] | None:
         """The first and the last group that can be shown."""
-        if not self._by_number:
-            return None
-        return next(iter(self._by_number)), self._next - 1
+        return (next(iter(self._by_number)), self._next - 1) if self._by_number else None
 
     def get(self, number: int) -> Group | None:
         return self._by_number.get(number)
 
     def beside(self, number: int, by: int, *, with_signal: bool = False) -> int | None:
         """The nearest group before (`by` -1) or after (1) that number, if wanted the nearest with a signal."""
-        number += by
-        while (group := self._by_number.get(number)) is not None:
+        while (group := self._by_number.get(number := number + by)) is not None:
             if group.has_signal or not with_signal:
                 return number
-            number += by
         return None
 
     def at_step(self, step: int) -> Group | None:

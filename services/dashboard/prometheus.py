@@ -13,10 +13,10 @@ from prometheus_client.registry import Collector
 
 from services.dashboard.evaluations import MODES
 from services.dashboard.run import FollowedRun, State
-from services.dashboard.run_alerts import Rule
+from services.dashboard.run_alerts import Rule, alerts_of
 
 MAX_LABEL_VALUES = 60
-"""Of one label of one run."""
+"""Values of one label of one run that are exported."""
 PLAIN: Mapping[str, tuple[str, str]] = {
     "epoch": ("epoch", "Passes over the data"),
     "tokens": ("num_tokens", "Tokens seen"),
@@ -36,32 +36,22 @@ PLAIN: Mapping[str, tuple[str, str]] = {
     "clipped_ratio": ("completions/clipped_ratio", "Share of completions that reached the length limit"),
     "step_seconds": ("step_time", "A whole step"),
     "sync_seconds": ("generation/sync_s", "Handing weights to the generation server"),
-    "sync_logprob_difference_max": (
-        "generation/sync_logprob_difference_max",
-        "How far trainer and server were apart after it",
-    ),
+    "sync_logprob_difference_max": ("generation/sync_logprob_difference_max", "Trainer against server after it"),
 }
 """Metric -> what the run calls it, and what it is."""
 OF_ANY_STEP: Mapping[str, tuple[str, str]] = {"eval_loss": ("eval_loss", "Loss on what was held out")}
 """Logged more rarely than every step."""
-LABELLED: Mapping[str, tuple[str, str, Mapping[str, str]]] = {
-    "completion_tokens": (
-        "stat",
-        "Length of completions",
-        {one: f"completions/{one}_length" for one in ("mean", "min", "max")},
-    ),
-    "step_part_seconds": (
-        "part",
-        "Where the time of a step goes",
-        {one: f"time/{one}_s" for one in ("generate", "grade", "update")},
-    ),
+LABELLED: Mapping[str, tuple[str, str, str, tuple[str, ...]]] = {
+    "completion_tokens": ("stat", "Length of completions", "completions/{}_length", ("mean", "min", "max")),
+    "step_part_seconds": ("part", "Where the time of a step goes", "time/{}_s", ("generate", "grade", "update")),
     "sampling_logprob_difference": (
         "stat",
         "Trainer against generation server, of sampled tokens",
-        {one: f"sampling/sampling_logp_difference/{one}" for one in ("mean", "max")},
+        "sampling/sampling_logp_difference/{}",
+        ("mean", "max"),
     ),
 }
-"""Metric -> label, what it is, and by value of the label what the run calls it."""
+"""Metric -> label, what it is, what the run calls it with the value of the label in it, and the values."""
 FAMILIES: Mapping[str, tuple[str, str, str]] = {
     "reward_component": ("component", "gradus/component/", "Mean of a part of the reward"),
     "stage": ("stage", "gradus/stage/", "Share of verdicts whose furthest stage it is"),
@@ -82,85 +72,47 @@ class _Values(Collector):
         self._runs = runs
         self._now = now
 
-    def describe(self) -> list[GaugeMetricFamily]:
-        return []
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        for metrics in (_of_states(self._runs, self._now), _of_logs(self._runs), _of_evaluations(self._runs)):
-            for metric in metrics:
-                if metric.samples:
-                    yield metric
-
-
-def _gauge(name: str, about: str, *labels: str) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"gradus_train_{name}", about, labels=("run", *labels))
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        metrics: dict[str, GaugeMetricFamily] = {}
+        for run in self._runs:
+            for name, about, value, labels in _samples_of(run, self._now):
+                if value is not None:
+                    made = GaugeMetricFamily(f"gradus_train_{name}", about, labels=("run", *labels))
+                    # Names of files that are not UTF-8 would make the whole response unreadable.
+                    texts = [text.encode("utf-8", "replace").decode() for text in (run.id, *labels.values())]
+                    metrics.setdefault(name, made).add_metric(texts, value)
+        return metrics.values()
 
 
-def _add(metric: GaugeMetricFamily, run: FollowedRun, value: float | None, *labels: str) -> None:
-    if value is not None:
-        # What is no UTF-8 in the name of a file would make the whole answer unreadable.
-        texts = [label.encode("utf-8", "replace").decode() for label in (run.id, *labels)]
-        metric.add_metric(texts, value)
-
-
-def _of_states(runs: list[FollowedRun], now: float) -> Iterator[GaugeMetricFamily]:
-    states = _gauge("state", "1 for the state that holds", "state")
-    alerts = _gauge("alarm", "1 while the rule holds", "rule")
-    steps, most = _gauge("step", "The newest logged step"), _gauge("max_steps", "Steps that were asked for")
-    logged = _gauge("last_logged_timestamp_seconds", "When it logged last")
-    for run in runs:
-        state, _ = run.state(now)
-        for one in State:
-            _add(states, run, float(one is state), one.value)
-        raised = {alert.rule for alert in run.alerts()}
-        for rule in Rule:
-            _add(alerts, run, float(rule in raised), rule.value)
-        _add(steps, run, run.metrics.step)
-        _add(most, run, run.max_steps)
-        _add(logged, run, run.changed_at or None)
-    yield from (states, alerts, steps, most, logged)
-
-
-def _of_logs(runs: list[FollowedRun]) -> Iterator[GaugeMetricFamily]:
-    for name, (key, about) in {**PLAIN, **OF_ANY_STEP}.items():
-        metric = _gauge(name, about)
-        for run in runs:
-            _add(metric, run, (run.metrics.latest if name in OF_ANY_STEP else run.metrics.newest).get(key))
-        yield metric
+def _samples_of(run: FollowedRun, now: float) -> Iterator[tuple[str, str, float | None, dict[str, str]]]:
+    """Metric, what it is, its value (None is unknown), and its labels beside `run`."""
+    state, _ = run.state(now)
+    raised = {alert.rule for alert in alerts_of(run.metrics, run.evaluations.in_order())}
+    newest = run.metrics.newest
+    for one in State:
+        yield "state", "1 for the state that holds", float(one is state), {"state": one.value}
+    for rule in Rule:
+        yield "alarm", "1 while the rule holds", float(rule in raised), {"rule": rule.value}
+    yield "step", "The newest logged step", run.metrics.step, {}
+    yield "max_steps", "Steps that were asked for", run.max_steps, {}
+    yield "last_logged_timestamp_seconds", "When it logged last", run.changed_at or None, {}
+    for name, (key, about) in PLAIN.items():
+        yield name, about, newest.get(key), {}
+    for name, (key, about) in OF_ANY_STEP.items():
+        yield name, about, run.metrics.latest.get(key), {}
     for name, key in (("warm_start_loss", "loss"), ("warm_start_eval_loss", "eval_loss")):
-        metric = _gauge(name, "Of supervised training before GRPO")
-        for run in runs:
-            _add(metric, run, run.warm_start.latest.get(key))
-        yield metric
-    for name, (label, about, keys) in LABELLED.items():
-        metric = _gauge(name, about, label)
-        for run in runs:
-            for value, key in keys.items():
-                _add(metric, run, run.metrics.newest.get(key), value)
-        yield metric
-    yield from (_family(runs, name, *rest) for name, rest in FAMILIES.items())
-
-
-def _family(runs: list[FollowedRun], name: str, label: str, prefix: str, about: str) -> GaugeMetricFamily:
-    metric = _gauge(name, about, label)
-    for run in runs:
+        yield name, "Of supervised training before GRPO", run.warm_start.latest.get(key), {}
+    for name, (label, about, key, values) in LABELLED.items():
+        for value in values:
+            yield name, about, newest.get(key.format(value)), {label: value}
+    for name, (label, prefix, about) in FAMILIES.items():
         known = [key for key in run.metrics.binned.names if key.startswith(prefix)]
         for key in known[:MAX_LABEL_VALUES] if run.metrics.step is not None else ():
-            _add(metric, run, run.metrics.newest.get(key, 0.0), key.removeprefix(prefix))
-    return metric
-
-
-def _of_evaluations(runs: list[FollowedRun]) -> Iterator[GaugeMetricFamily]:
-    rates = _gauge("held_out_pass_rate", "pass@1 on held-out tasks", "mode")
-    rewards = _gauge("held_out_reward", "Mean reward on held-out tasks", "mode")
-    steps = _gauge("held_out_step", "The step of the newest evaluation")
-    for run in runs:
-        found = run.evaluations.in_order()
-        if not found:
-            continue
-        _add(steps, run, found[-1].step if found[-1].step is not None else run.metrics.step)
+            yield name, about, newest.get(key, 0.0), {label: key.removeprefix(prefix)}
+    for evaluation in run.evaluations.in_order()[-1:]:
+        step = evaluation.step if evaluation.step is not None else run.metrics.step
+        yield "held_out_step", "The step of the newest evaluation", step, {}
         for mode in MODES:
-            if (figures := found[-1].of(mode)) is not None:
-                _add(rates, run, figures.pass_rate, mode)
-                _add(rewards, run, figures.reward, mode)
-    yield from (rates, rewards, steps)
+            if (figures := evaluation.of(mode)) is not None:
+                yield "held_out_pass_rate", "pass@1 on held-out tasks", figures.pass_rate, {"mode": mode}
+                yield "held_out_reward", "Mean reward on held-out tasks", figures.reward, {"mode": mode}

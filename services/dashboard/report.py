@@ -10,10 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from gradus.errors import Misuse
-from services.dashboard.confined_files import ConfinedDirectory
 from services.dashboard.document import answer_key, escaped_json, standalone_page
-from services.dashboard.evaluations import MAX_FILE_BYTES, MODES, Evaluation, evaluation_of
-from services.dashboard.jsonl_tail import Json, parsed
+from services.dashboard.evaluations import MAX_FILE_BYTES, MODES, evaluation_of
+from services.dashboard.files import ConfinedDirectory, Json, parsed
 from services.dashboard.run import COMPARISONS, FollowedRun
 from services.dashboard.samples import samples_of
 from services.dashboard.views import detail_of, examples_of, summary_of
@@ -35,14 +34,16 @@ def write_report(out: Path, folders: Sequence[Path], compare: Compare | None = N
 
 
 def report_data(out: Path, folders: Sequence[Path], compare: Compare | None = None) -> Json:
-    """What the page is told: answers by address, where it starts, its title and when it was made."""
+    """The data of the page: answers by address, where it starts, its title and when it was made."""
     made = datetime.now(UTC).strftime("%d %B %Y, %H:%M UTC").lstrip("0")
     if len(folders) == 2:
         return {"made": made, **_comparison(folders, compare)}
     [folder] = folders
     if not folder.is_dir():
         raise Misuse(f"{folder}: there is no such folder of a run or an evaluation")
-    run = read_run(folder)
+    run = FollowedRun(ConfinedDirectory(folder), folder, folder.resolve().name)
+    while run.look()[1]:
+        pass
     sides = [one.file for one in run.evaluations.before_and_after() if one.file is not None]
     if compare is not None and len(sides) == 2:
         run.comparisons = list(compare(sides[0], sides[1]))
@@ -58,16 +59,15 @@ def report_data(out: Path, folders: Sequence[Path], compare: Compare | None = No
     return {"made": made, "start": ["run", run.id], "title": f"{run.id}: {kind}", "answers": answers}
 
 
-def read_run(folder: Path) -> FollowedRun:
-    """All of a folder that is not followed any further."""
-    run = FollowedRun(ConfinedDirectory(folder), folder, folder.resolve().name)
-    while run.look()[1]:
-        pass
-    return run
-
-
 def _comparison(paths: Sequence[Path], compare: Compare | None) -> Json:
-    sides = [_evaluation_at(path) for path in paths]
+    sides = []
+    for path in paths:
+        file = (path / "results.json" if path.is_dir() else path).resolve()
+        name = file.parent.name if file.name == "results.json" else file.stem
+        found = evaluation_of(name, parsed(ConfinedDirectory(file.parent).read(file, MAX_FILE_BYTES) or b""), file)
+        if found is None:
+            raise Misuse(f"{file}: is no evaluation")
+        sides.append(found)
     names = [one.name for one in sides]
     if names[0] == names[1]:
         names = [f"{names[0]} (before)", f"{names[1]} (after)"]
@@ -82,16 +82,6 @@ def _comparison(paths: Sequence[Path], compare: Compare | None) -> Json:
     answers = {"/api/changes": {"measured": measured, "comparisons": comparisons, **samples}}
     title = f"{names[0]} and {names[1]}"
     return {"start": ["changes", title], "title": f"{title}: comparison", "answers": answers}
-
-
-def _evaluation_at(path: Path) -> Evaluation:
-    """Raises Misuse for what is no evaluation."""
-    file = (path / "results.json" if path.is_dir() else path).resolve()
-    name = file.parent.name if file.name == "results.json" else file.stem
-    found = evaluation_of(name, parsed(ConfinedDirectory(file.parent).read(file, MAX_FILE_BYTES) or b""), file)
-    if found is None:
-        raise Misuse(f"{file}: is no evaluation")
-    return found
 
 
 def write_whole(out: Path, text: str) -> None:

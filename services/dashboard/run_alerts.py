@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from statistics import fmean
 
 from services.dashboard.evaluations import MODES, Evaluation
 from services.dashboard.series import WINDOW, Row, StepLog, mean_of, share_of
@@ -18,9 +19,9 @@ class Rule(StrEnum):
     ZERO_SPREAD = "zero_spread"
     CLIPPED = "clipped"
     ENTROPY_FALLS = "entropy_falls"
-    HELD_OUT_FLAT = "held_out_flat"
     FLAG_DOUBLES = "flag_doubles"
     FAULTS = "faults"
+    HELD_OUT_FLAT = "held_out_flat"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,49 +31,44 @@ class RunAlert:
     detail: str
 
 
+LEVELS = (
+    (
+        Rule.ZERO_SPREAD,
+        "frac_reward_zero_std",
+        0.8,
+        "Most groups carry no signal",
+        "In {level} of the groups all completions earned the same, so nothing can be learned from them ({basis}). "
+        "Tasks are too easy or too hard, or sampling is too cold.",
+    ),
+    (
+        Rule.CLIPPED,
+        "completions/clipped_ratio",
+        0.2,
+        "Completions are cut off",
+        "{level} of the completions reached the length limit ({basis}). Raise max_completion_length, or find out why "
+        "the model does not end.",
+    ),
+    (
+        Rule.FAULTS,
+        "gradus/faulted",
+        0.05,
+        "Completions are not graded",
+        "{level} of the completions could not be judged ({basis}). That is the graders' failure: look at them, not at "
+        "the model.",
+    ),
+)
+"""Rules that compare the mean of the last few logged steps with a limit: rule, metric, limit, title, detail."""
+
+
 def alerts_of(log: StepLog, evaluations: Sequence[Evaluation]) -> list[RunAlert]:
     """The alarms that hold now, in the order of the rules."""
-    found: list[RunAlert] = []
-    for rule in (_zero_spread, _clipped, _entropy_falls, _flags_double, _faults):
-        found += rule(log)
-    return [*found, *_held_out_flat(log, evaluations)]
-
-
-def _level(log: StepLog, name: str, limit: float) -> float | None:
-    """The mean over the last few logged steps, if it is above the limit."""
-    level = mean_of(log.last_rows(SHORT), name)
-    return level if level is not None and level > limit else None
-
-
-def _zero_spread(log: StepLog) -> Iterator[RunAlert]:
-    level = _level(log, "frac_reward_zero_std", 0.8)
-    if level is not None:
-        detail = (
-            f"In {level:.0%} of the groups all completions earned the same, so nothing can be learned from them "
-            f"(mean of the last {SHORT} logged steps; limit 80%). Tasks are too easy or too hard, or sampling is too "
-            "cold."
-        )
-        yield RunAlert(Rule.ZERO_SPREAD, "Most groups carry no signal", detail)
-
-
-def _clipped(log: StepLog) -> Iterator[RunAlert]:
-    level = _level(log, "completions/clipped_ratio", 0.2)
-    if level is not None:
-        detail = (
-            f"{level:.0%} of the completions reached the length limit (mean of the last {SHORT} logged steps; "
-            "limit 20%). Raise max_completion_length, or find out why the model does not end."
-        )
-        yield RunAlert(Rule.CLIPPED, "Completions are cut off", detail)
-
-
-def _faults(log: StepLog) -> Iterator[RunAlert]:
-    level = _level(log, "gradus/faulted", 0.05)
-    if level is not None:
-        detail = (
-            f"{level:.0%} of the completions could not be judged (mean of the last {SHORT} logged steps; limit 5%). "
-            "That is the graders' failure: look at them, not at the model."
-        )
-        yield RunAlert(Rule.FAULTS, "Completions are not graded", detail)
+    found = [*_entropy_falls(log), *_flags_double(log), *_held_out_flat(log, evaluations)]
+    for rule, name, limit, title, detail in LEVELS:
+        level = mean_of(log.last_rows(SHORT), name)
+        if level is not None and level > limit:
+            basis = f"mean of the last {SHORT} logged steps; limit {limit:.0%}"
+            found.append(RunAlert(rule, title, detail.format(level=f"{level:.0%}", basis=basis)))
+    return sorted(found, key=lambda alert: list(Rule).index(alert.rule))
 
 
 def _halves(log: StepLog) -> tuple[list[Row], list[Row]] | None:
@@ -117,33 +113,27 @@ def _flags_double(log: StepLog) -> Iterator[RunAlert]:
 
 def _held_out_flat(log: StepLog, evaluations: Sequence[Evaluation]) -> Iterator[RunAlert]:
     for mode in MODES:
-        rated = [one for one in evaluations if (found := one.of(mode)) and found.pass_rate is not None]
-        if len(rated) >= 2:
-            yield from _flat_between(log, rated[-2], rated[-1], mode)
-            return
-
-
-def _flat_between(log: StepLog, first: Evaluation, second: Evaluation, mode: str) -> Iterator[RunAlert]:
-    earned, earns = (_reward_near(log, one.step) for one in (first, second))
-    rates = [found.pass_rate for one in (first, second) if (found := one.of(mode)) is not None]
-    if earned is None or earns is None or rates[0] is None or rates[1] is None:
+        rates = [(one, found.pass_rate) for one in evaluations if (found := one.of(mode))]
+        rated = [(one, rate) for one, rate in rates if rate is not None][-2:]
+        if len(rated) < 2:
+            continue
+        (first, before), (second, after) = rated
+        earned, earns = (_reward_near(log, one.step) for one in (first, second))
+        if earned is not None and earns is not None and earns > earned + 0.05 and after < before + 0.01:
+            detail = (
+                f"From “{first.name}” to “{second.name}” the reward in training rose from {earned:.3g} to {earns:.3g}, "
+                f"and the pass rate on held-out tasks went from {before:.1%} to {after:.1%}. What is learned does not "
+                "carry over, or earns reward without being right."
+            )
+            yield RunAlert(Rule.HELD_OUT_FLAT, "Reward rises, held-out tasks do not", detail)
         return
-    if earns > earned + 0.05 and rates[1] < rates[0] + 0.01:
-        detail = (
-            f"From “{first.name}” to “{second.name}” the reward in training rose from {earned:.3g} to {earns:.3g}, and "
-            f"the pass rate on held-out tasks went from {rates[0]:.1%} to {rates[1]:.1%}. What is learned does not "
-            "carry over, or earns reward without being right."
-        )
-        yield RunAlert(Rule.HELD_OUT_FLAT, "Reward rises, held-out tasks do not", detail)
 
 
 def _reward_near(log: StepLog, step: int | None) -> float | None:
     """The reward in training around a step: of the few points nearest to it."""
     steps, means = log.binned.steps(), log.binned.means(REWARD)
-    known: list[tuple[int, float]] = [(at, mean) for at, mean in zip(steps, means, strict=True) if mean is not None]
+    known = [(at, mean) for at, mean in zip(steps, means, strict=True) if mean is not None]
     if not known:
         return None
     wanted = known[-1][0] if step is None else step
-    distance: Callable[[tuple[int, float]], int] = lambda point: abs(point[0] - wanted)  # noqa: E731
-    nearest = sorted(known, key=distance)[:SHORT]
-    return sum(mean for _, mean in nearest) / len(nearest)
+    return fmean(mean for _, mean in sorted(known, key=lambda point: abs(point[0] - wanted))[:SHORT])

@@ -9,10 +9,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from services.dashboard.confined_files import ConfinedDirectory
 from services.dashboard.evaluations import MODES, Evaluation
-from services.dashboard.groups import Faults, FaultSums, is_verdict, numbers_in, texts_in
-from services.dashboard.jsonl_tail import Json, parsed
+from services.dashboard.files import ConfinedDirectory, Json, parsed
+from services.dashboard.groups import Faults, is_verdict, numbers_in, texts_in
 from services.dashboard.series import finite
 
 MAX_PROMPT_CHARS = 1200
@@ -28,8 +27,8 @@ PAIRED = (
     ("Wrong both times", (False, False), 4),
     ("Right both times", (True, True), 2),
 )
-SINGLE = (("Did not pass", False, 24), ("Passed", True, 8))
-"""Title, whether the completions pass, and how many tasks are shown at most."""
+SINGLE = (("Did not pass", (False,), 24), ("Passed", (True,), 8))
+"""Title, whether each side's completion passes, and the most tasks that are shown."""
 
 
 # ------------------------------------------------------------------------------------------------ a single completion
@@ -67,22 +66,20 @@ def sample_of(record: Json, chars: int = MAX_COMPLETION_CHARS, lines: int | None
         "components": numbers_in(record.get("components")),
         "tests": None if passed is None or total is None else {"passed": int(passed), "total": int(total)},
         "flags": texts_in(record.get("flags")),
-        "diagnostics": [_diagnostic(one) for one in diagnostics[:MAX_DIAGNOSTICS]],
+        "diagnostics": [
+            {
+                "stage": str(one.get("stage"))[:40],
+                "line": None if (line := finite(one.get("line"))) is None else int(line),
+                "message": str(one.get("message"))[:MAX_DIAGNOSTIC_CHARS],
+            }
+            for one in diagnostics[:MAX_DIAGNOSTICS]
+        ],
         "more_diagnostics": max(0, len(diagnostics) - MAX_DIAGNOSTICS),
         "fault": {name: str(fault.get(name))[:MAX_DIAGNOSTIC_CHARS] for name in ("kind", "message")}
         if isinstance(fault, Mapping)
         else None,
         "cached": record.get("cached") is True,
         "cut_off": record.get("finish_reason") == "length",
-    }
-
-
-def _diagnostic(given: Mapping[str, Any]) -> Json:
-    line = finite(given.get("line"))
-    return {
-        "stage": str(given.get("stage"))[:40],
-        "line": None if line is None else int(line),
-        "message": str(given.get("message"))[:MAX_DIAGNOSTIC_CHARS],
     }
 
 
@@ -104,16 +101,17 @@ def samples_of(confined: ConfinedDirectory, sides: Sequence[Evaluation], modes: 
     tasks = [task for task in chosen[0] if all(task in side for side in chosen)]
     groups = []
     for title, passes, most in PAIRED if len(sides) == 2 else SINGLE:
-        wanted = passes if isinstance(passes, tuple) else (passes,)
-        found = [task for task in tasks if tuple(side[task].get("passed") is True for side in chosen) == wanted]
-        cards = [_card(task, names, [side[task] for side in chosen]) for task in varied(found, chosen[-1], most)]
+        found = [task for task in tasks if tuple(side[task].get("passed") is True for side in chosen) == passes]
+        cards = []
+        for task in varied(found, chosen[-1], most):
+            last = chosen[-1][task]
+            prompt, left_out = cut(text_of(last.get("prompt")), MAX_PROMPT_CHARS, 24)
+            shown = [{"name": name, **sample_of(side[task])} for name, side in zip(names, chosen, strict=True)]
+            kind = str(last.get("kind") or "")[:100]
+            cards.append({"task": task, "kind": kind, "prompt": prompt, "prompt_left_out": left_out, "sides": shown})
         if cards:
             groups.append({"title": title, "tasks": len(found), "cards": cards})
-    return {"groups": groups, "faults": faults_of(faults.most_frequent())}
-
-
-def faults_of(found: Sequence[FaultSums]) -> list[Json]:
-    return [{name: getattr(one, name) for name in one.__slots__} for one in found]
+    return {"groups": groups, "faults": faults.most_frequent()}
 
 
 def _records(confined: ConfinedDirectory, evaluation: Evaluation, faults: Faults) -> Iterator[Json]:
@@ -156,10 +154,3 @@ def varied(tasks: Sequence[str], records: Mapping[str, Json], most: int) -> list
         ranked.append((counts[kind], place, task))
         counts[kind] += 1
     return [task for _, _, task in sorted(ranked)[:most]]
-
-
-def _card(task: str, names: Sequence[str], records: Sequence[Json]) -> Json:
-    prompt, left_out = cut(text_of(records[-1].get("prompt")), MAX_PROMPT_CHARS, 24)
-    sides = [{"name": name, **sample_of(record)} for name, record in zip(names, records, strict=True)]
-    kind = str(records[-1].get("kind") or "")[:100]
-    return {"task": task, "kind": kind, "prompt": prompt, "prompt_left_out": left_out, "sides": sides}

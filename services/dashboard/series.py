@@ -1,6 +1,6 @@
 """What was logged step by step, in a bounded space: means in bins, the last steps, the newest values.
 
-A run of a hundred thousand steps takes as much memory and as long to draw as one of a thousand. Draws nothing.
+A run of a hundred thousand steps takes as much memory and as long to draw as one of a thousand.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def step_in(record: Mapping[str, Any]) -> int | None:
 @dataclass(slots=True)
 class _Bin:
     step: int
-    """The last one in it."""
+    """The last step in the bin."""
     sums: dict[str, list[float]] = field(default_factory=dict)
-    """By name: the sum and how many."""
+    """Sum and count by name."""
 
     def add(self, name: str, total: float, count: float) -> None:
         found = self.sums.setdefault(name, [0.0, 0.0])
@@ -63,23 +63,13 @@ class Binned:
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
         """Add one value of each name at a step."""
-        found = self._bins.get(step // self.width)
-        if found is None:
-            found = self._bins[step // self.width] = _Bin(step)
+        found = self._bins.setdefault(step // self.width, _Bin(step))
         found.step = max(found.step, step)
         for name, value in values.items():
-            if name in self.names or self._admits(name):
+            if name not in self.names and len(self.names) < MAX_NAMES and len(name) <= MAX_NAME_CHARS:
+                self.names[name] = None
+            if name in self.names:
                 found.add(name, value, 1)
-        if len(self._bins) > MAX_BINS:
-            self._widen()
-
-    def _admits(self, name: str) -> bool:
-        if len(self.names) >= MAX_NAMES or len(name) > MAX_NAME_CHARS:
-            return False
-        self.names[name] = None
-        return True
-
-    def _widen(self) -> None:
         while len(self._bins) > MAX_BINS:
             self.width *= 2
             wider: dict[int, _Bin] = {}
@@ -99,8 +89,7 @@ class Binned:
 
     def means(self, name: str) -> list[float | None]:
         """By bin, in the order of `steps`."""
-        found = (one.sums.get(name) for one in self._ordered())
-        return [sums[0] / sums[1] if sums else None for sums in found]
+        return [sums[0] / sums[1] if (sums := one.sums.get(name)) else None for one in self._ordered()]
 
     def totals(self, name: str) -> list[float]:
         """By bin, in the order of `steps`."""
@@ -128,22 +117,16 @@ class StepLog:
         values = {name: number for name, value in record.items() if (number := finite(value)) is not None}
         values.pop("step", None)
         if self.recent and step < self.recent[-1][0]:
-            self._forget_from(step)
+            self.binned.forget_from(step)
+            self.recent = deque((row for row in self.recent if row[0] < step), maxlen=2 * WINDOW)
         self.logged += 1
         self.binned.add(step, values)
         kept = {name: value for name, value in values.items() if name in self.binned.names}
-        self._remember(step, kept)
+        if self.step == step:
+            self.newest.update(kept)
+        else:
+            self.recent.append((step, kept))
         self.latest.update(kept)
-
-    def _remember(self, step: int, values: dict[str, float]) -> None:
-        if self.recent and self.recent[-1][0] == step:
-            self.recent[-1][1].update(values)
-            return
-        self.recent.append((step, values))
-
-    def _forget_from(self, step: int) -> None:
-        self.binned.forget_from(step)
-        self.recent = deque((row for row in self.recent if row[0] < step), maxlen=2 * WINDOW)
 
     @property
     def step(self) -> int | None:

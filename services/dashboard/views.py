@@ -1,17 +1,18 @@
-"""What the page is told, as plain values for JSON. Every text in it is to be shown as text: none is safe as HTML."""
+"""The answers of the API, as plain values for JSON. Texts in them are not safe as HTML."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 
 from gradus.contract import Stage
 from gradus.descriptions import description_of
-from services.dashboard.confined_files import ConfinedDirectory
-from services.dashboard.evaluations import MODES, Evaluation, Figures
+from services.dashboard.evaluations import MODES
+from services.dashboard.files import ConfinedDirectory, Json
 from services.dashboard.groups import BUCKETS, CACHED, FIRST, REPEATED, Group, Groups, records_of
-from services.dashboard.jsonl_tail import Json
 from services.dashboard.run import FollowedRun
-from services.dashboard.samples import cut, faults_of, sample_of, samples_of, text_of
+from services.dashboard.run_alerts import alerts_of
+from services.dashboard.samples import cut, sample_of, samples_of, text_of
 from services.dashboard.series import Binned, StepLog, finite
 
 DIGITS = 6
@@ -20,7 +21,7 @@ MAX_COMPLETION_CHARS = 20_000
 MAX_PROMPT_CHARS = 8_000
 MAX_SAME_PROMPT = 200
 MAX_LISTED_SETTINGS, MAX_LISTED_CHARS = 100, 60
-"""Of the settings that the list of runs compares."""
+"""Limits of the settings that the list of runs compares: their number, and characters of each value."""
 NOT_COMPARED = ("output_dir", "model.name", "reward.grader", "reward.urls", "generation.url")
 
 
@@ -28,8 +29,14 @@ def summary_of(run: FollowedRun, now: float) -> Json:
     """One row of the list of runs."""
     state, why = run.state(now)
     log = run.metrics
-    held_out = _newest_held_out(run.evaluations.in_order())
-    figures = held_out[1] if held_out else None
+    rated = [
+        (one, found)
+        for one in reversed(run.evaluations.in_order())
+        for mode in MODES
+        if (found := one.of(mode)) is not None and found.pass_rate is not None
+    ]
+    held_out = [{**asdict(found), "name": one.name, "tasks": str(one.given.get("tasks") or "")} for one, found in rated]
+    kept = [(name, text[:MAX_LISTED_CHARS]) for name, text in run.settings() if name not in NOT_COMPARED]
     is_warming = log.step is None and run.warm_start.step is not None
     return {
         "id": run.id,
@@ -45,39 +52,22 @@ def summary_of(run: FollowedRun, now: float) -> Json:
         "stage": run.stage,
         "model": run.model,
         "grader": run.grader,
-        "settings": _compared_settings(run),
+        "settings": dict(kept[:MAX_LISTED_SETTINGS]),
         "step_time": log.latest.get("step_time"),
-        "best": _best(run),
+        "best": _best(run.metrics.binned, held_out),
         "reward": log.newest.get("reward"),
         "reward_std": log.newest.get("reward_std"),
         "loss": log.latest.get("loss"),
-        "held_out": held_out
-        and {
-            "name": held_out[0].name,
-            "tasks": str(held_out[0].given.get("tasks") or ""),
-            **{name: getattr(figures, name) for name in ("mode", "pass_rate", "low", "high", "reward", "faulted")},
-        },
-        "alarms": [{"rule": one.rule.value, "title": one.title, "detail": one.detail} for one in run.alerts()],
+        "held_out": held_out[0] if held_out else None,
+        "alarms": [asdict(one) for one in alerts_of(log, run.evaluations.in_order())],
     }
 
 
-def _compared_settings(run: FollowedRun) -> dict[str, str]:
-    kept = [(name, text[:MAX_LISTED_CHARS]) for name, text in run.settings() if name not in NOT_COMPARED]
-    return dict(kept[:MAX_LISTED_SETTINGS])
-
-
-def _best(run: FollowedRun) -> Json | None:
+def _best(binned: Binned, held_out: Sequence[Json]) -> Json | None:
     """The best held-out pass rate; without one the best reward; without rewards the lowest loss."""
-    rated = [
-        (found.pass_rate, one.name)
-        for one in run.evaluations.in_order()
-        for found in one.figures
-        if found.pass_rate is not None
-    ]
-    if rated:
-        value, name = max(rated, key=lambda pair: pair[0])
-        return {"what": "pass rate", "value": value, "at": name}
-    binned = run.metrics.binned
+    if held_out:
+        best = max(reversed(held_out), key=lambda one: one["pass_rate"])
+        return {"what": "pass rate", "value": best["pass_rate"], "at": best["name"]}
     for name, choose in (("reward", max), ("eval_loss", min), ("loss", min)):
         known = [
             (mean, step) for step, mean in zip(binned.steps(), binned.means(name), strict=True) if mean is not None
@@ -90,6 +80,13 @@ def _best(run: FollowedRun) -> Json | None:
 
 def detail_of(run: FollowedRun, now: float) -> Json:
     """Everything of a run but its completions."""
+    measured = run.evaluations.in_order()
+    own = map(str, description_of(run.grader).stages)
+    sides = [(one.name, one.created) for one in run.evaluations.before_and_after()]
+    compared = [(one, [one.get("before"), one.get("after")]) for one in run.comparisons]
+    made = [
+        (one, [(at.get("name"), at.get("created")) for at in of if isinstance(at, Mapping)]) for one, of in compared
+    ]
     return {
         **summary_of(run, now),
         "newest": run.metrics.newest,
@@ -104,51 +101,29 @@ def detail_of(run: FollowedRun, now: float) -> Json:
                 "name": one.name,
                 "created": one.created,
                 "step": one.step,
-                "figures": [{name: getattr(each, name) for name in each.__slots__} for each in one.figures],
+                "figures": [asdict(each) for each in one.figures],
             }
-            for one in run.evaluations.in_order()
+            for one in measured
         ],
-        "stages": _stages_of(run),
+        # In the order in which an answer reaches them: the grader's, as far as an evaluation tells, then all others.
+        "stages": measured[-1].stages if measured else list(dict.fromkeys((*own, *map(str, Stage)))),
         "measured": [one.given for one in run.evaluations.before_and_after()],
-        "evaluation_s": sum(finite(one.given.get("duration_s")) or 0.0 for one in run.evaluations.in_order()),
-        "comparisons": _fitting(run),
+        "evaluation_s": sum(finite(one.given.get("duration_s")) or 0.0 for one in measured),
+        # Only comparisons of those two evaluations that are there now.
+        "comparisons": [one for one, of in made if of == sides],
         "groups": run.groups.numbers,
         "completions": run.groups.completions,
         "faulted": run.groups.faulted,
         "passed": run.groups.passed,
         "flags": dict(run.groups.flags),
         "graders": list(run.groups.graders),
-        "faults": faults_of(run.groups.faults.most_frequent()),
+        "faults": run.groups.faults.most_frequent(),
         "environment": run.environment,
         "plan": run.plan,
         "missing": run.missing(),
         "settings": run.settings(),
         "log": run.log_lines,
     }
-
-
-def _stages_of(run: FollowedRun) -> Sequence[str]:
-    """In the order in which an answer reaches them: the grader's, as far as an evaluation tells, then all others."""
-    measured = run.evaluations.in_order()
-    own = map(str, description_of(run.grader).stages)
-    return measured[-1].stages if measured else list(dict.fromkeys((*own, *map(str, Stage))))
-
-
-def _fitting(run: FollowedRun) -> list[Json]:
-    """The comparisons of those two evaluations that are there now."""
-    sides = [(one.name, one.created) for one in run.evaluations.before_and_after()]
-    made = [
-        (
-            one,
-            [
-                (side.get("name"), side.get("created"))
-                for side in (one.get("before"), one.get("after"))
-                if isinstance(side, Mapping)
-            ],
-        )
-        for one in run.comparisons
-    ]
-    return [one for one, of in made if of == sides]
 
 
 def examples_of(run: FollowedRun) -> Json:
@@ -161,9 +136,8 @@ def _rounded(value: float | None) -> float | None:
 
 
 def _columns(log: StepLog) -> Json:
-    binned = log.binned
-    width, logged = binned.width, log.logged
-    return {"steps": binned.steps(), "steps_per_point": width, "logged": logged, "values": _values(binned)}
+    steps, width = log.binned.steps(), log.binned.width
+    return {"steps": steps, "steps_per_point": width, "logged": log.logged, "values": _values(log.binned)}
 
 
 def _values(binned: Binned) -> dict[str, list[float | None]]:
@@ -185,14 +159,6 @@ def _tallies(binned: Binned, names: Sequence[str]) -> Json:
     }
     counts = {name: [int(count) for count in column] for name, column in columns.items()}
     return {"steps": binned.steps(), "steps_per_point": binned.width, "shares": shares, "counts": counts}
-
-
-def _newest_held_out(evaluations: Sequence[Evaluation]) -> tuple[Evaluation, Figures] | None:
-    for evaluation in reversed(evaluations):
-        for mode in MODES:
-            if (found := evaluation.of(mode)) is not None and found.pass_rate is not None:
-                return evaluation, found
-    return None
 
 
 # ------------------------------------------------------------------------------------------------------------ groups

@@ -140,5 +140,5 @@ class Sandbox(Protocol):
         ...
 
     def unfiltered(self) -> Sandbox:
-        """The same boxes without the seccomp filter: only so can the probe see what the layers below it hold."""
+        """These boxes without the seccomp filter, so that the probe can test the layers below it."""
         ...

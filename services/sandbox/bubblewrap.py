@@ -31,10 +31,10 @@ from services.sandbox.pipes import Pipe
 from services.sandbox.seccomp import allow_all, filter_program
 
 _FIRST_UID = 1 << 28
-"""As root, every box has a user of its own: process limits count per user, over all boxes of this machine. Nobody
-assigns numbers of this size to people, packages or containers by default."""
+"""As root, every box has a user of its own: process limits count per user, over all boxes of this machine. No
+distribution assigns numbers of this size to people, packages or containers by default."""
 _BOXES = count()
-"""Of this process, which may have several sandboxes."""
+"""Numbers of the boxes of this process, which may have several sandboxes."""
 REPORT_FD = 3
 _STATUS_FD = 4
 _SECCOMP_FD = 5

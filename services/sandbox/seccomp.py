@@ -30,7 +30,7 @@ _EPERM = 0x00050001
 _ENOSYS = 0x00050026
 
 _NEW_NAMESPACES = 0x7E020080  # CLONE_NEW{NS,UTS,IPC,USER,PID,NET,CGROUP} and CLONE_NEWTIME
-_TERMINAL_TRICKS = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX: typing into somebody's terminal
+_TERMINAL_TRICKS = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX: input into the controlling terminal
 
 
 def filter_program(machine: str | None = None) -> bytes:

@@ -211,7 +211,7 @@ def test_a_run_that_goes_is_told(tmp_path: Path) -> None:
 
 
 def test_too_many_listeners_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.dashboard.poller.MAX_LISTENERS", 1)
+    monkeypatch.setattr("services.dashboard.runs.MAX_LISTENERS", 1)
     with (
         LivePage(tmp_path).running() as live,
         httpx.Client(base_url=live.url) as client,
@@ -236,7 +236,7 @@ def test_a_long_history_is_read_while_it_answers(tmp_path: Path, monkeypatch: py
     steps = 40_000
     append(tmp_path / "a" / "metrics.jsonl", (metric(n, loss=1.0 / n) for n in range(1, steps + 1)))
     append(tmp_path / "a" / "completions.jsonl", (sample(n // 8, n % 8) for n in range(8000)))
-    monkeypatch.setattr("services.dashboard.jsonl_tail.CHUNK_BYTES", 1 << 13)
+    monkeypatch.setattr("services.dashboard.files.CHUNK_BYTES", 1 << 13)
     with httpx.Client(timeout=60) as client, LivePage(tmp_path).running() as live:
         client.base_url = httpx.URL(live.url)
         run = client.get("/api/run", params={"id": "a"}).json()
@@ -385,7 +385,7 @@ def test_the_command_serves_until_a_signal(tmp_path: Path) -> None:
 
 def test_the_page_needs_neither_trainer_nor_graders() -> None:
     script = (
-        "import sys, services.dashboard.server\n"
+        "import sys, services.dashboard.app\n"
         "heavy = ('trainer', 'torch', 'trl', 'redis', 'fastapi')\n"
         "ours = tuple('services.' + name for name in ('graders', 'broker', 'api', 'sandbox'))\n"
         "print([name for name in sys.modules if name.partition('.')[0] in heavy or name.startswith(ours)])"

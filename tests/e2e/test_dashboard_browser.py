@@ -509,10 +509,10 @@ def test_a_page_that_was_refused_its_news_asks_again(
 ) -> None:
     append(tmp_path / "a" / "metrics.jsonl", [metric(1)])
     with hurried(browser), LivePage(tmp_path).running() as live:
-        monkeypatch.setattr("services.dashboard.poller.MAX_LISTENERS", 0)
+        monkeypatch.setattr("services.dashboard.runs.MAX_LISTENERS", 0)
         at(browser, live.url, "#/")
         wait_for_text(browser, "The server does not answer")
-        monkeypatch.setattr("services.dashboard.poller.MAX_LISTENERS", 1)
+        monkeypatch.setattr("services.dashboard.runs.MAX_LISTENERS", 1)
         wait_until_live(browser)
 
 

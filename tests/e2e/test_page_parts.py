@@ -13,7 +13,7 @@ from services.dashboard.samples import cut, varied
 from services.dashboard.series import finite
 
 pytestmark = NEEDS_BROWSER
-MODULES = ("words", "dom", "store", "series", "chart", "diff")
+MODULES = ("words", "dom", "store", "series", "chart", "samples")
 
 
 def value_of(browser: Any, expression: str, *given: Any) -> Any:

@@ -9,9 +9,8 @@ import pytest
 from dashboard_server import append, sample
 
 from services.dashboard import groups as groups_module
-from services.dashboard.confined_files import ConfinedDirectory
+from services.dashboard.files import ConfinedDirectory, JsonlTail
 from services.dashboard.groups import Groups, bucket_of, outcome_of, records_of
-from services.dashboard.jsonl_tail import JsonlTail
 
 
 def read(path: Path, groups: Groups) -> Groups:

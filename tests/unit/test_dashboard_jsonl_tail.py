@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from services.dashboard import jsonl_tail
-from services.dashboard.confined_files import ConfinedDirectory
-from services.dashboard.jsonl_tail import JsonlTail, parsed
+from services.dashboard import files
+from services.dashboard.files import ConfinedDirectory, JsonlTail, parsed
 
 
 @pytest.fixture
@@ -50,7 +49,7 @@ def test_only_what_is_new_is_read_from_the_disk(path: Path, file: JsonlTail, mon
     add(path, *({"step": n} for n in range(10_000)))
     assert len(steps(file)) == 10_000
     read: list[bytes] = []
-    monkeypatch.setattr(jsonl_tail, "parsed", lambda text: read.append(text) or parsed(text))
+    monkeypatch.setattr(files, "parsed", lambda text: read.append(text) or parsed(text))
     add(path, {"step": 10_000})
     assert steps(file) == [10_000]
     assert read == [b'{"step": 10000}\n']
@@ -149,15 +148,15 @@ def test_only_newlines_end_a_line(path: Path, file: JsonlTail) -> None:
 def test_a_line_longer_than_any_completion_is_skipped(
     path: Path, file: JsonlTail, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jsonl_tail, "CHUNK_BYTES", 1000)
-    monkeypatch.setattr(jsonl_tail, "MAX_LINE_BYTES", 5000)
+    monkeypatch.setattr(files, "CHUNK_BYTES", 1000)
+    monkeypatch.setattr(files, "MAX_LINE_BYTES", 5000)
     path.write_text('{"step": 1}\n{"x": "' + "y" * 20_000 + '"}\n{"step": 2}\n')
     assert steps(file) == [1, 2]
     assert file.unreadable == 1
 
 
 def test_lines_longer_than_a_piece_are_read_whole(path: Path, file: JsonlTail, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jsonl_tail, "CHUNK_BYTES", 1000)
+    monkeypatch.setattr(files, "CHUNK_BYTES", 1000)
     add(path, {"step": 1, "x": "y" * 3000}, {"step": 2})
     assert steps(file) == [1, 2]
     assert file.unreadable == 0

@@ -506,7 +506,7 @@ def test_a_folder_without_runs_has_an_empty_exposition(tmp_path: Path) -> None:
 def test_every_metric_is_in_the_documentation(tmp_path: Path) -> None:
     rich_run(tmp_path / "a")
     everything = {key: 1.0 for key, _ in {**PLAIN, **OF_ANY_STEP}.values()}
-    everything |= {key: 1.0 for _, _, keys in LABELLED.values() for key in keys.values()}
+    everything |= {key.format(one): 1.0 for _, _, key, values in LABELLED.values() for one in values}
     everything |= {prefix + "x": 1.0 for _, prefix, _ in FAMILIES.values()}
     append(tmp_path / "a" / "metrics.jsonl", [metric(61, **everything)])
     append(tmp_path / "a" / "sft_metrics.jsonl", [{"step": 1, "loss": 1.0, "eval_loss": 1.0}])

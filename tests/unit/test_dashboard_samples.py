@@ -7,8 +7,8 @@ from typing import Any
 
 from dashboard_server import append
 
-from services.dashboard.confined_files import ConfinedDirectory
 from services.dashboard.evaluations import Evaluation
+from services.dashboard.files import ConfinedDirectory
 from services.dashboard.samples import samples_of
 
 

@@ -95,10 +95,6 @@ def _glued(words: list[str], chance: random.Random) -> list[str]:
     return [part for word in _keywords(words, chance) for part in (word, chance.choice(GLUE))][:-1]
 
 
-def _backwards(words: list[str], chance: random.Random) -> list[str]:
-    return words[::-1]
-
-
 def _listed(words: list[str], chance: random.Random) -> list[str]:
     listed = _keywords(words, chance)
     return [f"{word}," for word in listed[:-1]] + listed[-1:]
@@ -113,7 +109,7 @@ BREAKING: Sequence[Callable[[list[str], random.Random], list[str]]] = (
     _keywords,
     _listed,
     _glued,
-    _backwards,
+    lambda words, chance: words[::-1],
 )
 
 
@@ -144,17 +140,6 @@ def fitted(features: Floats, labels: Floats) -> tuple[Floats, float]:
     return weights, float(found[-1] - weights @ middle)
 
 
-def _inner(encoder: Encoder, texts: Sequence[str]) -> Floats:
-    parts = [encoder.embed(texts[at : at + 200]).inner for at in range(0, len(texts), 200)]
-    return np.concatenate(parts).astype(np.float64)
-
-
-def _random_words(sentence: str, words: Sequence[str], chance: random.Random) -> str:
-    """The sentence with other words of meaning in the place of most of its own."""
-    stop = word_list("stop_words")
-    return " ".join(one if one in stop or chance.random() < KEPT else chance.choice(words) for one in sentence.split())
-
-
 def _purposes(found: Sequence[str], chance: random.Random, number: int) -> list[str]:
     """Clauses that say what something is good for, and short sentences."""
     clauses = {match[1] for one in found if (match := _PURPOSE.search(one))}
@@ -179,7 +164,12 @@ def _roles(words: Sequence[str], chance: random.Random) -> tuple[list[str], list
 def _trained(encoder: Encoder, good: Sequence[str], bad: Sequence[str], chance: random.Random) -> dict[str, Any]:
     """Weights and bias from nine tenths of both. Prints scores of the unseen rest, to set `low` and `high` by."""
     good, bad = (chance.sample(list(texts), len(texts)) for texts in (good, bad))
-    features = [_inner(encoder, texts) for texts in (good, bad)]
+    features = [
+        np.concatenate([encoder.embed(texts[at : at + 200]).inner for at in range(0, len(texts), 200)]).astype(
+            np.float64
+        )
+        for texts in (good, bad)
+    ]
     cuts = [len(texts) * 9 // 10 for texts in (good, bad)]
     labels = np.concatenate([np.ones(cuts[0]), np.zeros(cuts[1])])
     weights, bias = fitted(np.concatenate([part[:cut] for part, cut in zip(features, cuts, strict=True)]), labels)
@@ -218,7 +208,11 @@ def main(arguments: Iterable[str] | None = None) -> None:
     fluent = _trained(encoder, good, [broken(one, chance) for one in good], chance)
     _written(wanted.out / "fluency.json", fluent, *FLUENCY_RAMP)
     purposes = _purposes(found, chance, wanted.sentences // 3)
-    absurd = [_random_words(one, words, chance) for one in purposes]
+    # Most words of meaning are exchanged for others.
+    absurd = [
+        " ".join(one if one in stop or chance.random() < KEPT else chance.choice(words) for one in sentence.split())
+        for sentence in purposes
+    ]
     _written(wanted.out / "sense.json", _trained(encoder, purposes, absurd, chance), *SENSE_RAMP)
     _written(wanted.out / "party.json", _trained(encoder, *_roles(words, chance), chance), *PARTY_RAMP)
     encoder.close()

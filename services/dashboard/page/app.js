@@ -41,21 +41,7 @@ function setTheme(choice) {
         rule.dark = true;
         rule.media.mediaText = asked;
       }
-  document.documentElement.style.setProperty(
-    "color-scheme",
-    { auto: "light dark", dark: "dark", light: "light" }[choice],
-  );
-}
-
-function startTheme() {
-  const select = document.getElementById("theme");
-  const chosen = kept("gradus-theme");
-  select.value = ["light", "dark"].includes(chosen) ? chosen : "auto";
-  if (select.value !== "auto") setTheme(select.value);
-  select.addEventListener("change", () => {
-    kept("gradus-theme", select.value);
-    setTheme(select.value);
-  });
+  document.documentElement.style.setProperty("color-scheme", choice === "auto" ? "light dark" : choice);
 }
 
 // What is closed on the screen is open on paper, but for the tables of charts.
@@ -65,7 +51,14 @@ function openForPrinting() {
   addEventListener("afterprint", () => closed.forEach((one) => (one.open = false)), { once: true });
 }
 
-startTheme();
+const theme = document.getElementById("theme");
+const chosen = kept("gradus-theme");
+theme.value = ["light", "dark"].includes(chosen) ? chosen : "auto";
+if (theme.value !== "auto") setTheme(theme.value);
+theme.addEventListener("change", () => {
+  kept("gradus-theme", theme.value);
+  setTheme(theme.value);
+});
 addEventListener("beforeprint", openForPrinting);
 store.addEventListener("connection", showConnection);
 store.readAll().then(

@@ -33,16 +33,12 @@ function scaleOf(values, { range, log, show }) {
   if (log) {
     const positive = values.filter((value) => value > 0).map(Math.log10);
     if (positive.length === 0) return null;
-    const [low, high] = [
-      Math.floor(Math.min(...positive)),
-      Math.max(Math.ceil(Math.max(...positive)), Math.floor(Math.min(...positive)) + 1),
-    ];
+    const low = Math.floor(Math.min(...positive));
+    const high = Math.max(Math.ceil(Math.max(...positive)), low + 1);
     const step = Math.ceil((high - low) / 5);
     const marks = ticks(low, high, high - low).filter((at) => (at - low) % step === 0);
-    return {
-      share: (value) => (value > 0 ? (Math.log10(value) - low) / (high - low) : 0),
-      marks: marks.map((at) => 10 ** at),
-    };
+    const share = (value) => (value > 0 ? (Math.log10(value) - low) / (high - low) : 0);
+    return { share, marks: marks.map((at) => 10 ** at) };
   }
   let [low, high] = range ?? [Math.min(0, ...values), Math.max(0, ...values)];
   if (!range) {
@@ -133,12 +129,8 @@ export class Chart {
     this.drawAxes(scale, onAxis.get(show) ?? show);
     this.drawShapes(scale, lines, areas);
     this.drawLegend(lines, areas);
-    this.say(
-      x,
-      [...lines, ...areas].filter((one) => one.y && !one.silent),
-      show,
-      plan.xName ?? "step",
-    );
+    this.series = [...lines, ...areas].filter((one) => one.y && !one.silent);
+    this.say(x, this.series, show, plan.xName ?? "step");
     this.fillTable();
     return true;
   }
@@ -180,10 +172,9 @@ export class Chart {
         .filter((run) => run.length > 1)
         .map((run) => "M" + run.map((n) => point(n, line.y[n])).join("L"));
       const lone = line.dots ? runs.flat() : runs.filter((run) => run.length === 1).flat();
+      const dots = lone.map((n) => `M${point(n, line.y[n])}h0`).join("");
       shapes.push(svg("path", { class: "line " + line.style, d: path.join(""), "stroke-dasharray": line.dash }));
-      shapes.push(
-        svg("path", { class: "line dot " + line.style, d: lone.map((n) => `M${point(n, line.y[n])}h0`).join("") }),
-      );
+      shapes.push(svg("path", { class: "line dot " + line.style, d: dots }));
     }
     this.picture.replaceChildren(...shapes);
   }
@@ -195,15 +186,10 @@ export class Chart {
   }
 
   drawLegend(lines, areas) {
-    const keys = [...lines.map((one) => ["line", one]), ...areas.map((one) => ["area", one])].filter(
-      ([, one]) => one.name,
-    );
-    const key = ([shape, one]) =>
-      el(
-        "li",
-        el("span", { class: `key ${shape} ${one.style}${one.dash ? " dashed" : ""}`, "aria-hidden": "true" }),
-        one.name,
-      );
+    const all = [...lines.map((one) => ["line", one]), ...areas.map((one) => ["area", one])];
+    const keys = all.filter(([, one]) => one.name);
+    const style = (shape, one) => `key ${shape} ${one.style}${one.dash ? " dashed" : ""}`;
+    const key = ([shape, one]) => el("li", el("span", { class: style(shape, one), "aria-hidden": "true" }), one.name);
     this.legend.replaceChildren(...(keys.length > 1 || areas.length || this.plan.named ? keys.map(key) : []));
   }
 
@@ -229,13 +215,12 @@ export class Chart {
 
   fillTable() {
     if (!this.figures.open || !this.plan) return;
-    const { x, lines = [], areas = [], show = number, xName = "step" } = this.plan;
-    const series = [...lines, ...areas].filter((one) => one.y && !one.silent);
+    const { x, show = number, xName = "step" } = this.plan;
     const every = Math.ceil(x.length / TABLE_ROWS);
     const chosen = x.map((_, n) => n).filter((n) => (x.length - 1 - n) % every === 0);
-    const rows = chosen.map((n) => [x[n].toLocaleString("en"), ...series.map((one) => show(one.y[n]))]);
+    const rows = chosen.map((n) => [x[n].toLocaleString("en"), ...this.series.map((one) => show(one.y[n]))]);
     const caption = this.title + (every > 1 ? `, every ${every} points` : "");
-    const made = table(caption, [xName, ...series.map((one) => one.name ?? "value")], rows);
+    const made = table(caption, [xName, ...this.series.map((one) => one.name ?? "value")], rows);
     const old = this.figures.querySelector(".scroll");
     if (old) old.firstChild.replaceWith(made.firstChild);
     else this.figures.append(made);
@@ -273,18 +258,11 @@ export class Chart {
     this.canvas.addEventListener("focus", () => this.show(this.values.length - 1));
     this.canvas.addEventListener("blur", () => this.hide());
     this.canvas.addEventListener("keydown", (event) => {
-      const at = this.at ?? this.values.length - 1;
-      const goals = {
-        ArrowLeft: at - 1,
-        ArrowDown: at - 1,
-        ArrowRight: at + 1,
-        ArrowUp: at + 1,
-        Home: 0,
-        End: this.values.length - 1,
-      };
-      if (!(event.key in goals)) return;
+      const last = this.values.length - 1;
+      const by = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, Home: -Infinity, End: Infinity }[event.key];
+      if (by === undefined) return;
       event.preventDefault();
-      this.show(goals[event.key]);
+      this.show((this.at ?? last) + by);
     });
   }
 }

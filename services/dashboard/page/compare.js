@@ -1,55 +1,36 @@
 // Chosen runs in the same charts, chosen evaluations beside each other, and what changed between two evaluations.
-import { el, Place, table } from "./dom.js";
+import { el, list, Place, section, table } from "./dom.js";
 import { Gallery } from "./chart.js";
 import { CHOICE, comparisonSections, evaluationCard, examples, hero, reading } from "./figures.js";
 import { link } from "./runs.js";
 import { anything, COMPARED, DASHES, PARTS, some } from "./series.js";
-import { ask, soon, store } from "./store.js";
+import { ask, store, View } from "./store.js";
 import { count, duration, interval, NOTHING, number, percent } from "./words.js";
 
 const MAX_RUNS = 6;
 
-export class CompareView {
+export class CompareView extends View {
   constructor(parameters) {
-    this.ids = [...new Set(parameters.getAll("id"))].slice(0, MAX_RUNS);
-    this.title = "Comparison";
+    const ids = [...new Set(parameters.getAll("id"))].slice(0, MAX_RUNS);
+    super("Comparison", ids);
+    this.ids = ids;
     this.gallery = new Gallery();
     this.runs = new Map();
     this.trouble = new Place(el("p.empty", { role: "status" }), (text) => text);
     this.summary = new Place(el("div"), summaryTable);
     this.settings = new Place(el("div"), differences);
     this.top = new Place(el("div"), (measured) => measured.length === 2 && hero(measured, []));
+    const key = (n) => el("span", { class: "key line " + PARTS[n], "aria-hidden": "true" });
+    const legend = ids.map((id, n) => [key(n), link("run", id)]);
     this.node = el(
       "article.first",
       el("p.kicker", el("a", { href: "#/" }, "Runs"), " / "),
       el("h2", "Comparison"),
-      el(
-        "ul.legend.compared",
-        this.ids.map((id, n) =>
-          el("li", el("span", { class: "key line " + PARTS[n], "aria-hidden": "true" }), link("run", id)),
-        ),
-      ),
-      this.trouble.node,
-      this.top.node,
-      this.summary.node,
-      this.gallery.node,
-      el(
-        "section",
-        { "aria-labelledby": "differ" },
-        el("h2", { id: "differ" }, "Settings that differ"),
-        this.settings.node,
-      ),
+      list("ul.legend.compared", legend),
+      [this.trouble, this.top, this.summary, this.gallery].map((one) => one.node),
+      section("differ", "Settings that differ", this.settings.node),
     );
-    this.refresh = soon(() => this.read());
-    this.listener = (event) =>
-      (event.detail.all || event.detail.ids.some((id) => this.ids.includes(id))) && this.refresh();
-    store.addEventListener("runs", this.listener);
     this.read();
-  }
-
-  close() {
-    store.removeEventListener("runs", this.listener);
-    this.refresh.stop();
   }
 
   async read() {
@@ -105,14 +86,11 @@ function joined(x, at) {
 function summaryTable(rows) {
   if (rows.length === 0) return null;
   const head = ["", "state", "step", "reward", "time per step", "held-out pass rate"];
-  const cells = rows.map(([id, state, step, reward, time, held]) => [
-    id,
-    state,
-    count(step),
-    number(reward ?? held?.reward),
-    duration(time),
-    held ? `${percent(held.pass_rate)} (${interval(held)}), ${held.name}, ${held.mode}` : NOTHING,
-  ]);
+  const rate = (held) =>
+    held ? `${percent(held.pass_rate)} (${interval(held)}), ${held.name}, ${held.mode}` : NOTHING;
+  const cells = rows.map(([id, state, step, reward, time, held]) => {
+    return [id, state, count(step), number(reward ?? held?.reward), duration(time), rate(held)];
+  });
   const kept = head.map((_, n) => n).filter((n) => cells.some((row) => row[n] !== NOTHING));
   const pick = (row) => kept.map((n) => row[n]);
   return table("Now", pick(head), cells.map(pick));
@@ -121,9 +99,8 @@ function summaryTable(rows) {
 function differences(runs) {
   const tables = runs.map(([, settings]) => new Map(settings));
   const names = [...new Set(tables.flatMap((one) => [...one.keys()]))];
-  const rows = names
-    .map((name) => [name, ...tables.map((one) => one.get(name) ?? "–")])
-    .filter(([, ...values]) => new Set(values).size > 1);
+  const all = names.map((name) => [name, ...tables.map((one) => one.get(name) ?? NOTHING)]);
+  const rows = all.filter(([, ...values]) => new Set(values).size > 1);
   if (rows.length === 0) return el("p.empty", "None.");
   return table("Settings that are not the same in all of them", ["setting", ...runs.map(([id]) => id)], rows);
 }
@@ -138,11 +115,7 @@ export class ChangesView {
 
   async read() {
     const found = await ask("/api/changes");
-    this.node.replaceChildren(
-      el("p.kicker", this.title),
-      ...[comparisonSections(found.measured, found.comparisons), examples(found, CHOICE), reading()]
-        .flat(2)
-        .filter(Boolean),
-    );
+    const parts = [comparisonSections(found.measured, found.comparisons), examples(found, CHOICE), reading()];
+    this.node.replaceChildren(el("p.kicker", this.title), ...parts.flat(2).filter(Boolean));
   }
 }

@@ -73,76 +73,39 @@ export const list = (what, contents, attributes = {}) => {
 };
 
 const LONG_CHARS = 70;
-
 // Names and values, without those that have none.
 export function facts(items, kind = "") {
-  const long = (value) => (String(value).length > LONG_CHARS ? "wide" : null);
-  const known = items.filter(([, value]) => value && value !== NOTHING);
-  return el(
-    "dl",
-    { class: "facts " + kind },
-    known.map(([name, value]) =>
-      el("div", { class: long(value) }, el("dt", name), el("dd", String(value).slice(0, 200))),
-    ),
-  );
+  const known = items.filter(([, value]) => value && value !== NOTHING).map(([name, value]) => [name, String(value)]);
+  const item = ([name, text]) =>
+    el("div", { class: text.length > LONG_CHARS && "wide" }, el("dt", name), el("dd", text.slice(0, 200)));
+  return el("dl", { class: "facts " + kind }, known.map(item));
 }
 
 function framed(caption, head, rows, kind) {
-  return el(
-    "div.scroll",
-    { role: "region", tabindex: "0", "aria-label": caption },
-    el(
-      "table",
-      { class: kind },
-      el("caption", caption),
-      el(
-        "thead",
-        el(
-          "tr",
-          head.map((name) => el("th", { scope: "col" }, name)),
-        ),
-      ),
-      el(
-        "tbody",
-        rows.map(([name, ...cells]) => el("tr", el("th", { scope: "row" }, name), cells)),
-      ),
-    ),
-  );
+  const cells = head.map((name) => el("th", { scope: "col" }, name));
+  const lines = rows.map(([name, ...values]) => el("tr", el("th", { scope: "row" }, name), values));
+  const made = el("table", { class: kind }, el("caption", caption), el("thead", el("tr", cells)), el("tbody", lines));
+  return el("div.scroll", { role: "region", tabindex: "0", "aria-label": caption }, made);
 }
 
-const isLong = (value) => typeof value === "string" && value.length > 40;
-
 export function table(caption, head, rows) {
+  const isLong = (value) => typeof value === "string" && value.length > 40;
+  const cell = (value) => el("td", { class: isLong(value) && "long" }, value);
   return framed(
     caption,
     head,
-    rows.map(([name, ...values]) => [
-      name,
-      ...values.map((value) => el("td", { class: isLong(value) && "long" }, value)),
-    ]),
+    rows.map(([name, ...values]) => [name, ...values.map(cell)]),
     "plain",
   );
 }
 
 // One row per level, one bar per column; `levels` are {name, shares: [{text, share, style}]}.
 export function bars(caption, first, columns, levels) {
-  const bar = ({ text, share, style }) =>
-    el(
-      "td",
-      el("span.text", text),
-      el(
-        "span.rail",
-        { "aria-hidden": "true" },
-        el("span", {
-          class: "fill " + (style ?? "after"),
-          style: { width: 100 * Math.min(1, Math.max(0, share ?? 0)) + "%" },
-        }),
-      ),
-    );
-  return framed(
-    caption,
-    [first, ...columns],
-    levels.map((level) => [level.name, ...level.shares.map(bar)]),
-    "bars",
-  );
+  const bar = ({ text, share, style = "after" }) => {
+    const width = 100 * Math.min(1, Math.max(0, share ?? 0)) + "%";
+    const fill = el("span", { class: "fill " + style, style: { width } });
+    return el("td", el("span.text", text), el("span.rail", { "aria-hidden": "true" }, fill));
+  };
+  const rows = levels.map((level) => [level.name, ...level.shares.map(bar)]);
+  return framed(caption, [first, ...columns], rows, "bars");
 }

@@ -25,7 +25,6 @@ const MOST_LEVELS = 40;
 const CUT_OFF_WARNING = 0.05;
 
 const measuredIn = (evaluation, mode) => evaluation.measurements.find((one) => one.mode === mode);
-const tasksOf = (measurement) => counted(measurement.tasks, "task");
 const entries = (given) => Object.entries(given ?? {});
 const keys = (columns, of) => [...new Set(columns.flatMap((one) => Object.keys(of(one) ?? {})))];
 
@@ -34,19 +33,13 @@ export function described(measurement) {
   return `${counted(measurement.samples, "completion")} per task at temperature ${number(measurement.temperature)}`;
 }
 
-// Of one evaluation its ways of sampling, of two the first way that both have: {name, style, m, evaluation}.
+// The ways of sampling of one evaluation, or the first that two both have: {name, style, m, evaluation}.
 export function columnsOf(measured) {
   if (measured.length === 1)
     return measured[0].measurements.map((m) => ({ name: described(m), style: "after", m, evaluation: measured[0] }));
   const mode = MODES.find((one) => measured.every((evaluation) => measuredIn(evaluation, one)));
-  return measured
-    .map((evaluation, n) => ({
-      name: evaluation.name,
-      style: n ? "after" : "before",
-      m: measuredIn(evaluation, mode),
-      evaluation,
-    }))
-    .filter(({ m }) => m);
+  const column = (evaluation, n) => ({ name: evaluation.name, style: n ? "after" : "before", evaluation });
+  return measured.map((one, n) => ({ ...column(one, n), m: measuredIn(one, mode) })).filter(({ m }) => m);
 }
 
 // ----------------------------------------------------------------------------------------------------- at the top
@@ -78,12 +71,8 @@ function headline(measured, comparisons, tasks) {
       if (!rate) continue;
       const text = `${evaluation.model || "The model"} passes ${percent(rate.value)} of ${count(m.tasks)} ${tasks}${m.tasks === 1 ? "" : "s"}.`;
       const sure = measured.length > 1 ? " gradus report and gradus compare say how sure a difference is." : "";
-      return [
-        text,
-        `95% interval ${interval(rate)}. ${described(m)}.${sure}`,
-        "none",
-        measured.length > 1 ? null : mode,
-      ];
+      const lead = `95% interval ${interval(rate)}. ${described(m)}.${sure}`;
+      return [text, lead, "none", measured.length > 1 ? null : mode];
     }
   return [`What the model can do on ${tasks}s was not measured.`, "", "none"];
 }
@@ -109,15 +98,12 @@ function panel(measured, comparisons, mode, isTold) {
   const change = found?.pass_rate.change;
   const { gained, lost } = found?.test ?? {};
   const title = described(shown.at(-1)[1]);
+  const marks = [0, 25, 50, 75, 100].map((left) => el("span", { style: { left: left + "%" } }, left + "%"));
   return el(
     "article.panel",
     el("h3", title),
     shown.map(([one, m], n) => rateBar(one.name, m, shown.length === 2 && n === 0 ? "before" : "after", isTold)),
-    el(
-      "div.scale",
-      { "aria-hidden": "true" },
-      [0, 25, 50, 75, 100].map((at) => el("span", { style: { left: at + "%" } }, at + "%")),
-    ),
+    el("div.scale", { "aria-hidden": "true" }, marks),
     change &&
       el(
         "p",
@@ -155,23 +141,19 @@ function rateBar(name, m, style, isTold) {
 }
 
 // Resampling values that are all alike shows no spread, and says nothing about how sure one can be.
-const rewardText = (rate) =>
-  !rate
-    ? NOTHING
-    : rate.low === rate.high
-      ? `${rate.value.toFixed(3)} (all alike)`
-      : `${rate.value.toFixed(3)} (${rate.low.toFixed(3)} to ${rate.high.toFixed(3)})`;
+function rewardText(rate) {
+  if (!rate) return NOTHING;
+  const [value, low, high] = [rate.value, rate.low, rate.high].map((one) => one.toFixed(3));
+  return rate.low === rate.high ? `${value} (all alike)` : `${value} (${low} to ${high})`;
+}
 
 function furtherRates(shown, title) {
   const cells = (of) => shown.map(([, m]) => of(m));
   const ks = [...new Set(cells((m) => Object.keys(m.pass_at ?? {})).flat())].map(Number).filter((k) => k > 1);
   const rows = ks.sort((a, b) => a - b).map((k) => [`pass@${k}`, ...cells((m) => rateText(m.pass_at?.[k]))]);
   rows.push(["mean reward", ...cells((m) => rewardText(m.mean_reward))]);
-  for (const [name, of] of [
-    ["faults, in no rate", (m) => m.faulted],
-    ["tasks without a verdict", (m) => m.unjudged],
-  ])
-    if (cells(of).some((value) => value > 0)) rows.push([name, ...cells((m) => count(of(m)))]);
+  for (const [name, key] of Object.entries({ "faults, in no rate": "faulted", "tasks without a verdict": "unjudged" }))
+    if (cells((m) => m[key]).some((value) => value > 0)) rows.push([name, ...cells((m) => count(m[key]))]);
   const made = table("Further figures, " + title, ["", ...shown.map(([one]) => one.name)], rows);
   made.classList.add("others");
   made.querySelector("caption").className = "unseen";
@@ -187,23 +169,17 @@ function matrix(caption, columns, rows) {
   return kept.length > 0 && table(caption, ["", ...columns.map((one) => one.name)], kept);
 }
 
-function levels(caption, first, columns, rows) {
-  const made = rows.slice(0, MOST_LEVELS).map(([name, cell, note]) => ({
-    name: note ? [name, el("span.note", " " + note)] : name,
-    shares: columns.map((column) => ({ style: column.style, ...cell(column) })),
-  }));
-  return (
-    made.length > 0 &&
-    bars(
-      caption,
-      first,
-      columns.map((one) => one.name),
-      made,
-    )
-  );
+export function levels(caption, first, columns, rows) {
+  const shares = (cell) => columns.map((column) => ({ style: column.style, ...cell(column) }));
+  const named = (name, note) => (note ? [name, el("span.note", " " + note)] : name);
+  const made = rows
+    .slice(0, MOST_LEVELS)
+    .map(([name, cell, note]) => ({ name: named(name, note), shares: shares(cell) }));
+  const names = columns.map((one) => one.name);
+  return made.length > 0 && bars(caption, first, names, made);
 }
 
-const part = (some, all) => ({ text: shareText(some, all), share: all ? some / all : 0 });
+export const part = (some, all) => ({ text: shareText(some, all), share: all ? some / all : 0 });
 
 export function funnel(columns) {
   const { stages } = columns.at(-1).evaluation;
@@ -211,34 +187,35 @@ export function funnel(columns) {
   const own = columns.at(-1).evaluation.grader_stages ?? [];
   const order = stages.filter((stage) => own.includes(stage) || known.has(stage));
   const beyond = (m, n) => m.passed + order.slice(n + 1).reduce((sum, stage) => sum + (m.stopped_at?.[stage] ?? 0), 0);
+  const text = (stage) => STAGE_WORDS[stage] ?? `it got past ${stage}`;
   const rows = [
     ["verdicts", ({ m }) => part(m.graded, m.graded)],
-    ...order
-      .slice(0, -1)
-      .map((stage, n) => [STAGE_WORDS[stage] ?? `it got past ${stage}`, ({ m }) => part(beyond(m, n), m.graded)]),
+    ...order.slice(0, -1).map((stage, n) => [text(stage), ({ m }) => part(beyond(m, n), m.graded)]),
     ["every test passes", ({ m }) => part(m.passed, m.graded)],
   ];
   return levels("Completions that came so far", "level", columns, rows);
 }
 
+// The cell of a row: the value at a path in a measurement, in words.
+const at =
+  (path, show = rateText) =>
+  ({ m }) =>
+    show(path.split(".").reduce((value, name) => value?.[name], m) ?? null);
+
 function rates(columns) {
-  const detail =
-    (of) =>
-    ({ m }) =>
-      of(m.details ?? {}, m);
   const rules = columns.at(-1).evaluation.rules ?? {};
   // What passes stands in the headline.
   const names = keys(columns, ({ m }) => m.details?.rates).filter((name) => rules[name] !== "passed");
   const cut = (found) => (found ? `${count(found.completions)}, ${count(found.passed)} of them passed` : NOTHING);
   return matrix("Shares of the verdicts, with 95% intervals over tasks", columns, [
-    ...names.map((name) => [RATE_WORDS[name] ?? name, detail((found) => rateText(found.rates?.[name]))]),
-    ["tests that pass, on average", detail((found) => rateText(found.partial_tests))],
-    ["cut off at the limit", detail((found) => cut(found.truncated))],
-    ["answers with names that do not exist", detail((found) => rateText(found.invented?.answers))],
-    ["errors of the compiler that say so", detail((found) => rateText(found.invented?.errors))],
-    ["answers that decline the task", detail((found) => rateText(found.declined))],
-    ["assigns or loops (imperative)", detail((found) => rateText(found.imperative))],
-    ["faults, in no rate", ({ m }) => count(m.faulted)],
+    ...names.map((name) => [RATE_WORDS[name] ?? name, ({ m }) => rateText(m.details?.rates?.[name])]),
+    ["tests that pass, on average", at("details.partial_tests")],
+    ["cut off at the limit", at("details.truncated", cut)],
+    ["answers with names that do not exist", at("details.invented.answers")],
+    ["errors of the compiler that say so", at("details.invented.errors")],
+    ["answers that decline the task", at("details.declined")],
+    ["assigns or loops (imperative)", at("details.imperative")],
+    ["faults, in no rate", at("faulted", count)],
     ["never written, in no rate", ({ m }) => count(unwritten(m))],
   ]);
 }
@@ -249,12 +226,8 @@ const unwritten = (m) => entries(m.details?.generation_errors).reduce((sum, [, v
 function tally(caption, first, columns, counts, all) {
   const total = (name) => columns.reduce((sum, one) => sum + (counts(one)?.[name] ?? 0), 0);
   const names = keys(columns, counts).sort((a, b) => total(b) - total(a));
-  return levels(
-    caption,
-    first,
-    columns,
-    names.map((name) => [name, (one) => part(counts(one)?.[name] ?? 0, all(one))]),
-  );
+  const rows = names.map((name) => [name, (one) => part(counts(one)?.[name] ?? 0, all(one))]);
+  return levels(caption, first, columns, rows);
 }
 
 const asked = ({ m }) => m.graded + m.faulted + unwritten(m);
@@ -271,12 +244,8 @@ export function groups(columns) {
       return { share, text: finite(found?.mean_reward) ? `${rate}, reward ${number(found.mean_reward)}` : rate };
     };
     const tasks = (name) => Math.max(...columns.map((one) => of(one)?.[name]?.tasks ?? 0));
-    return levels(
-      `Tasks that pass, by ${column}`,
-      column,
-      columns,
-      names.map((name) => [name, cell(name), counted(tasks(name), "task")]),
-    );
+    const rows = names.map((name) => [name, cell(name), counted(tasks(name), "task")]);
+    return levels(`Tasks that pass, by ${column}`, column, columns, rows);
   });
 }
 
@@ -294,10 +263,7 @@ function bins(caption, first, columns, of, show) {
 }
 
 function speed(columns) {
-  const of =
-    (path, show = spread) =>
-    ({ m }) =>
-      show(path.split(".").reduce((value, name) => value?.[name], m.details) ?? null);
+  const of = (path, show = spread) => at("details." + path, show);
   return matrix("Means, and in brackets p50 · p90 · p99", columns, [
     ["tokens of prompts", of("speed.prompt_tokens", count)],
     ["tokens of completions", of("speed.completion_tokens", count)],
@@ -314,29 +280,20 @@ function speed(columns) {
 
 export function turns(columns) {
   const most = Math.max(0, ...columns.map(({ m }) => m.turns?.asked ?? 0));
-  const of =
-    (show) =>
-    ({ m }) =>
-      m.turns ? show(m.turns) : NOTHING;
   const caption = "Answers that did not pass, asked for again with what the grader said; shares are of first answers";
-  const solved = Array.from({ length: most }, (_, n) => [
-    `green by turn ${n + 1}`,
-    of((found) => rateText(found.green_by?.[n + 1])),
-  ]);
+  const solved = Array.from({ length: most }, (_, n) => [`green by turn ${n + 1}`, at(`turns.green_by.${n + 1}`)]);
+  const median = (found) => (found?.median_turns === null ? "never" : number(found?.median_turns));
   return matrix(caption, columns, [
     ...solved,
-    ["never green", of((found) => rateText(found.never_green))],
-    [
-      "turns to green, median of all",
-      of((found) => (found.median_turns === null ? "never" : number(found.median_turns))),
-    ],
-    ["turns to green, median of those that got there", of((found) => number(found.median_turns_of_green))],
-    ["lines changed to turn green", of((found) => spread(found.repair_lines))],
-    ["written tokens per green", of((found) => number(found.completion_tokens_per_green))],
-    ["read tokens per green", of((found) => number(found.prompt_tokens_per_green))],
-    ["seconds per green", of((found) => number(found.seconds_per_green))],
-    ["broken off", of((found) => count(found.broken))],
-    ["prompt too long", of((found) => count(found.refused))],
+    ["never green", at("turns.never_green")],
+    ["turns to green, median of all", at("turns", median)],
+    ["turns to green, median of those that got there", at("turns.median_turns_of_green", number)],
+    ["lines changed to turn green", at("turns.repair_lines", spread)],
+    ["written tokens per green", at("turns.completion_tokens_per_green", number)],
+    ["read tokens per green", at("turns.prompt_tokens_per_green", number)],
+    ["seconds per green", at("turns.seconds_per_green", number)],
+    ["broken off", at("turns.broken", count)],
+    ["prompt too long", at("turns.refused", count)],
   ]);
 }
 
@@ -345,25 +302,15 @@ export function flags(columns, training = null) {
   const sources = columns.map(({ name, m }) => ({ name, flags: m.flags, graded: m.graded }));
   if (training?.graded) sources.push({ name: "in training", ...training });
   const names = keys(sources, (one) => one.flags).sort();
-  return matrix(
-    "Completions that were flagged",
-    sources,
-    names.map((name) => [name, (one) => shareText(one.flags?.[name] ?? 0, one.graded)]),
-  );
+  const rows = names.map((name) => [name, (one) => shareText(one.flags?.[name] ?? 0, one.graded)]);
+  return matrix("Completions that were flagged", sources, rows);
 }
 
 // --------------------------------------------------------------------------------------------------------- pages
 
 export function notices(texts) {
-  return (
-    texts.length > 0 &&
-    el(
-      "section.notices",
-      { "aria-labelledby": "notices" },
-      el("h2", { id: "notices" }, "Before you rely on this"),
-      list("ul", texts),
-    )
-  );
+  const head = el("h2", { id: "notices" }, "Before you rely on this");
+  return texts.length > 0 && el("section.notices", { "aria-labelledby": "notices" }, head, list("ul", texts));
 }
 
 export function warnings(measured) {
@@ -371,12 +318,10 @@ export function warnings(measured) {
     const sum = (of) => one.measurements.reduce((total, m) => total + (of(m) ?? 0), 0);
     const where = measured.length > 1 ? ` of “${one.name}”` : "";
     const [faulted, lost, broken] = [sum((m) => m.faulted), sum(unwritten), sum((m) => m.turns?.broken)];
-    const judged = [...(one.graders ?? []), ...(one.toolchains ?? [])].filter((name) =>
-      String(name).includes("unsandboxed"),
-    );
-    const cut = one.measurements.filter(
-      (m) => m.details?.truncated?.completions > CUT_OFF_WARNING * Math.max(1, m.graded),
-    );
+    const names = [...(one.graders ?? []), ...(one.toolchains ?? [])];
+    const judged = names.filter((name) => String(name).includes("unsandboxed"));
+    const isCut = (m) => m.details?.truncated?.completions > CUT_OFF_WARNING * Math.max(1, m.graded);
+    const cut = one.measurements.filter(isCut);
     return [
       faulted > 0 && `${counted(faulted, "completion")}${where} could not be judged and count in no rate: see Faults.`,
       lost > 0 && `${counted(lost, "completion")}${where} were never written and count in no rate: see Faults.`,
@@ -396,12 +341,6 @@ export function warnings(measured) {
   });
 }
 
-const machineText = (machine) =>
-  ["system", "gpu"]
-    .map((key) => machine?.[key])
-    .filter(Boolean)
-    .join(", ");
-
 // What was measured, [label, how one says it of an evaluation].
 const CARD = [
   ["Model", (one) => one.model],
@@ -417,7 +356,7 @@ const CARD = [
   ["Seed", (one) => String(one.seed)],
   ["Measured", (one) => one.created],
   ["Took", (one) => duration(one.duration_s)],
-  ["Machine", (one) => machineText(one.machine)],
+  ["Machine", ({ machine }) => [machine?.system, machine?.gpu].filter(Boolean).join(", ")],
 ];
 
 export const evaluationCard = (one) => CARD.map(([label, of]) => [label, of(one)]);
@@ -433,24 +372,19 @@ const READING = [
   "Tokens per second, all together, are by the time in which anything was being written.",
 ];
 
-export const reading = () =>
-  section(
-    "reading",
-    "How to read this",
-    el("details", el("summary", "What the figures are"), list("ul.words", READING)),
-  );
+export function reading() {
+  const words = el("details", el("summary", "What the figures are"), list("ul.words", READING));
+  return section("reading", "How to read this", words);
+}
 
-export function examples(found, note) {
-  return [
-    found.groups.length > 0 && section("samples", "Completions", el("p.note", note), exampleGroups(found.groups)),
-    found.faults.length > 0 &&
-      section(
-        "faults",
-        "Faults",
-        el("p", "What could not be written or judged is not the model's doing: it has no reward and is in no rate."),
-        faultsTable(found.faults),
-      ),
-  ];
+const FAULTS =
+  "Completions that could not be written or judged: a failure of ours and not of the model. They have no reward and are in no rate.";
+export const faultsSection = (faults) =>
+  faults.length > 0 && section("faults", "Faults", el("p", FAULTS), faultsTable(faults));
+
+export function examples({ groups, faults }, note) {
+  const shown = groups.length > 0 && section("samples", "Completions", el("p.note", note), exampleGroups(groups));
+  return [shown, faultsSection(faults)];
 }
 
 export const CHOICE =
@@ -474,7 +408,7 @@ export function evaluationSections(evaluation) {
     ({ m }) => m.details?.invented?.names,
     ({ m }) => m.graded,
   );
-  const [order] = [evaluation.components ?? []];
+  const order = evaluation.components ?? [];
   const parts = keys(columns, ({ m }) => m.components).sort((a, b) => order.indexOf(a) - order.indexOf(b));
   const cells = parts.map((name) => [name, ({ m }) => number(m.components?.[name])]);
   const flagged = flags(columns);
@@ -507,61 +441,52 @@ export function comparisonSections(measured, comparisons) {
   if (!found) return [hero(measured, [])];
   const names = measured.map((one) => one.name);
   const columns = names.map((name, n) => ({ name, style: n ? "after" : "before", n }));
-  const byPair = (caption, first, pairs) =>
-    levels(
-      caption,
-      first,
-      columns,
-      entries(pairs).map(([name, both]) => [name, ({ n }) => part(both[n], found.tasks)]),
-    );
+  const rowsOf = (pairs) => entries(pairs).map(([name, both]) => [name, ({ n }) => part(both[n], found.tasks)]);
+  const byPair = (caption, first, pairs) => levels(caption, first, columns, rowsOf(pairs));
   const rewards = ({ change }) => `${signed(change.value, 3)} (${signed(change.low, 3)} to ${signed(change.high, 3)})`;
+  const onOneSide = `${count(found.only_before)} before, ${count(found.only_after)} after`;
   const cards = [
     ...entries(found.turns).map(([name, value]) => [name[0].toUpperCase() + name.slice(1), value && count(value)]),
     ["Net", found.net && signed(found.net, 0)],
     ["Frozen", found.frozen.length && count(found.frozen.length)],
     ["Change of the reward", rewards(found.reward)],
-    [
-      "Judged on one side only",
-      found.only_before + found.only_after > 0 &&
-        `${count(found.only_before)} before, ${count(found.only_after)} after`,
-    ],
+    ["Judged on one side only", found.only_before + found.only_after > 0 && onOneSide],
   ];
   const inPoints = (change) => `${points(change.value)} (${points(change.low)} to ${points(change.high)})`;
   const kindRow = ([name, { tasks, pass_rate: rate, reward }]) => {
     return [name, count(tasks), percent(rate.before), percent(rate.after), inPoints(rate.change), rewards(reward)];
   };
   const kindHead = ["tasks", "before", "after", "change, points", "change of the reward"];
-  const kinds = entries(found.groups)
-    .filter(([, given]) => entries(given).length > 1)
-    .map(([column, given]) => table(`pass@1 by ${column}`, [column, ...kindHead], entries(given).map(kindRow)));
-  const stages = Object.keys(found.migration);
-  const cell = (value) => (value ? count(value) : "·");
+  const several = entries(found.groups).filter(([, given]) => entries(given).length > 1);
+  const kindTable = (name, rows) => table(`pass@1 by ${name}`, [name, ...kindHead], rows.map(kindRow));
+  const kinds = several.map(([column, given]) => kindTable(column, entries(given)));
+  const doubts = found.warnings.map((text) => `Measured with ${text}: a difference may come from that.`);
+  const afters = Object.keys(found.migration).map((stage) => "after: " + stage);
+  const cells = (row) => Object.keys(found.migration).map((stage) => (row[stage] ? count(row[stage]) : "·"));
+  const moved = entries(found.migration).map(([stage, row]) => ["before: " + stage, ...cells(row)]);
   const changed = found.problems.filter((one) => one.pass_change || one.reward_change);
   const shift = found.imperative;
+  const card = CARD.map(([label, of]) => [label, ...measured.map((one) => of(one) || NOTHING)]);
+  const taskRow = ({ before, after, ...one }) => [
+    one.id,
+    one.kind ?? one.difficulty ?? "",
+    one.turn,
+    `${before.passed}/${before.graded} → ${after.passed}/${after.graded}`,
+    `${number(before.reward)} → ${number(after.reward)} (${signed(one.reward_change, 3)})`,
+    `${before.cause ?? before.stage} → ${after.cause ?? after.stage}`,
+  ];
+  const shown = changed.slice(0, MOST_ROWS).map(taskRow);
+  const frozen = "Frozen: failed both times at the same stage, and the reward moved by less than 0.05";
+  const columnsOfTasks = ["task", "kind", "what", "passed", "reward", "stopped"];
   return [
     hero(measured, comparisons, { cards }),
-    notices([
-      ...found.warnings.map((text) => `Measured with ${text}: a difference may come from that.`),
-      ...warnings(measured),
-    ]),
-    section(
-      "card",
-      "What was compared",
-      table(
-        "Both evaluations",
-        ["", ...names],
-        CARD.map(([label, of]) => [label, ...measured.map((one) => of(one) || NOTHING)]),
-      ),
-    ),
+    notices([...doubts, ...warnings(measured)]),
+    section("card", "What was compared", table("Both evaluations", ["", ...names], card)),
     section(
       "stages",
       "Where answers stop",
       byPair("Tasks by the stage of their middle completion", "stage", found.progression),
-      table(
-        "Tasks by where their middle completion stopped, before and after",
-        ["", ...stages.map((stage) => "after: " + stage)],
-        stages.map((stage) => ["before: " + stage, ...stages.map((other) => cell(found.migration[stage][other]))]),
-      ),
+      table("Tasks by where their middle completion stopped, before and after", ["", ...afters], moved),
       byPair("Tasks whose middle completion did not pass, by what stopped it", "cause", found.causes),
       shift &&
         el(
@@ -575,28 +500,10 @@ export function comparisonSections(measured, comparisons) {
       "Task by task",
       changed.length === 0
         ? el("p.empty", "Nothing changed.")
-        : table(
-            "The largest gains first, the largest losses last",
-            ["task", "kind", "what", "passed", "reward", "stopped"],
-            changed
-              .slice(0, MOST_ROWS)
-              .map((one) => [
-                one.id,
-                one.kind ?? one.difficulty ?? "",
-                one.turn,
-                `${one.before.passed}/${one.before.graded} → ${one.after.passed}/${one.after.graded}`,
-                `${number(one.before.reward)} → ${number(one.after.reward)} (${signed(one.reward_change, 3)})`,
-                `${one.before.cause ?? one.before.stage} → ${one.after.cause ?? one.after.stage}`,
-              ]),
-          ),
+        : table("The largest gains first, the largest losses last", columnsOfTasks, shown),
       changed.length > MOST_ROWS &&
         el("p.note", `${count(changed.length - MOST_ROWS)} more changed tasks are in the JSON.`),
-      found.frozen.length > 0 &&
-        el(
-          "details",
-          el("summary", "Frozen: failed both times at the same stage, and the reward moved by less than 0.05"),
-          list("ul.flags", found.frozen),
-        ),
+      found.frozen.length > 0 && el("details", el("summary", frozen), list("ul.flags", found.frozen)),
     ),
   ];
 }

@@ -1,15 +1,15 @@
 // The completions of one prompt in one step, side by side; two of them can be compared word by word.
 import { el, Place } from "./dom.js";
-import { difference } from "./diff.js";
 import { heading } from "./run.js";
-import { completion, promptBlock } from "./samples.js";
-import { ask, soon, store } from "./store.js";
+import { completion, difference, promptBlock } from "./samples.js";
+import { ask, store, View } from "./store.js";
 import { count, number } from "./words.js";
 
-export class GroupsView {
+export class GroupsView extends View {
   constructor(parameters) {
-    this.id = parameters.get("id") ?? "";
-    this.title = "Completions of " + this.id;
+    const id = parameters.get("id") ?? "";
+    super("Completions of " + id, [id]);
+    this.id = id;
     this.number = parameters.has("n") ? Number(parameters.get("n")) : null;
     this.chosen = [];
     this.head = new Place(el("div.first"), (run) => (run.state ? heading(run, "completions") : el("h2", run.id)));
@@ -19,10 +19,7 @@ export class GroupsView {
     this.cards = el("div.sides.group-cards");
     this.diff = el("section.diff", { "aria-labelledby": "diff", hidden: true });
     this.node = el("article", this.head.node, this.bar, this.trouble.node, this.about.node, this.diff, this.cards);
-    this.refresh = soon(() => this.read());
-    this.listener = (event) => (event.detail.all || event.detail.ids.includes(this.id)) && this.refresh();
     this.keys = (event) => this.key(event);
-    store.addEventListener("runs", this.listener);
     document.addEventListener("keydown", this.keys);
     this.read();
   }
@@ -35,38 +32,20 @@ export class GroupsView {
     this.newer = button("newer →", "Group after", () => this.go(this.shown.newer));
     this.latest = button("latest", "Latest group, and follow", () => this.go(null));
     this.step = el("input", { type: "number", min: "0", inputmode: "numeric", "aria-label": "Go to step" });
-    this.same = el("select", {
-      "aria-label": "The same prompt in other steps",
-      onchange: (event) => this.go(Number(event.target.value)),
-    });
-    const jump = el(
-      "form.jump",
-      { onsubmit: (event) => this.jump(event) },
-      this.step,
-      el("button", { type: "submit" }, "Go to step"),
-    );
+    const onchange = ({ target }) => this.go(Number(target.value));
+    this.same = el("select", { "aria-label": "The same prompt in other steps", onchange });
+    const submit = el("button", { type: "submit" }, "Go to step");
+    const jump = el("form.jump", { onsubmit: (event) => this.jump(event) }, this.step, submit);
     this.signal = el("input", { type: "checkbox", id: "signal", onchange: () => this.read() });
     const signal = el("span.note", this.signal, el("label", { for: "signal" }, " only groups whose rewards differ"));
     this.place = el("span.note", { role: "status" });
-    return el(
-      "div.bar",
-      { role: "toolbar", "aria-label": "Groups" },
-      this.first,
-      this.older,
-      this.newer,
-      this.latest,
-      jump,
-      this.same,
-      signal,
-      this.place,
-    );
+    const steps = [this.first, this.older, this.newer, this.latest];
+    return el("div.bar", { role: "toolbar", "aria-label": "Groups" }, steps, jump, this.same, signal, this.place);
   }
 
   close() {
-    store.removeEventListener("runs", this.listener);
+    super.close();
     document.removeEventListener("keydown", this.keys);
-    this.refresh.stop();
-    this.closed = true;
   }
 
   key(event) {
@@ -85,11 +64,7 @@ export class GroupsView {
     event.preventDefault();
     if (this.step.value === "") return;
     try {
-      const found = await ask("/api/group", {
-        id: this.id,
-        step: this.step.value,
-        signal: this.signal.checked ? 1 : null,
-      });
+      const found = await this.ask({ step: this.step.value });
       this.number = found.number;
       this.show(found);
     } catch (error) {
@@ -97,12 +72,16 @@ export class GroupsView {
     }
   }
 
+  ask(wanted) {
+    return ask("/api/group", { id: this.id, signal: this.signal.checked ? 1 : null, ...wanted });
+  }
+
   async read() {
     const run = store.runs.get(this.id);
     this.head.show({ id: this.id, state: run?.state, why: run?.why });
     const asked = this.number;
     try {
-      const group = await ask("/api/group", { id: this.id, number: asked, signal: this.signal.checked ? 1 : null });
+      const group = await this.ask({ number: asked });
       if (!this.closed && asked === this.number) this.show(group);
     } catch (error) {
       this.trouble.show(run ? error.message : "there is no such run");
@@ -110,11 +89,8 @@ export class GroupsView {
   }
 
   show(group) {
-    this.trouble.show(
-      group.samples.length < Math.min(group.of, 128)
-        ? "Some of these completions are no longer in completions.jsonl."
-        : "",
-    );
+    const isCut = group.samples.length < Math.min(group.of, 128);
+    this.trouble.show(isCut ? "Some of these completions are no longer in completions.jsonl." : "");
     this.range = group.range;
     const isNew = this.shown?.number !== group.number || this.shown.samples.length !== group.samples.length;
     this.shown = group;
@@ -123,25 +99,17 @@ export class GroupsView {
       this.cards.replaceChildren(...group.samples.map((sample, n) => this.card(sample, n)));
       this.showDiff();
     }
-    this.about.show({
-      prompt_id: group.prompt_id,
-      step: group.step,
-      prompt: group.prompt,
-      left_out: group.prompt_left_out,
-      samples: group.samples.map((one) => [one.reward, one.passed, one.advantage]),
-    });
+    const { prompt_id: id, step, prompt, prompt_left_out: leftOut } = group;
+    this.about.show({ id, step, prompt, leftOut, samples: group.samples.map((one) => [one.reward, one.passed]) });
     this.first.disabled = group.number <= group.range[0];
     this.older.disabled = group.older === null;
     this.newer.disabled = group.newer === null;
     this.latest.setAttribute("aria-pressed", String(this.number === null));
     this.place.textContent = `group ${count(group.number + 1)} of ${count(group.range[1] + 1)}`;
-    const options = group.same_prompt.map((one) =>
-      el(
-        "option",
-        { value: one.number, selected: one.number === group.number },
-        `step ${count(one.step)}: reward ${number(one.reward)}`,
-      ),
-    );
+    const options = group.same_prompt.map(({ number: value, step: at, reward }) => {
+      const text = `step ${count(at)}: reward ${number(reward)}`;
+      return el("option", { value, selected: value === group.number }, text);
+    });
     this.same.replaceChildren(...options);
     this.same.disabled = options.length < 2;
   }
@@ -161,38 +129,30 @@ export class GroupsView {
 
   showDiff() {
     this.diff.hidden = this.chosen.length < 2;
-    if (this.diff.hidden) {
-      this.diff.replaceChildren();
-      return;
-    }
+    if (this.diff.hidden) return this.diff.replaceChildren();
     const pair = [...this.chosen].sort((a, b) => a - b);
     const texts = pair.map((n) => this.shown.samples[n].completion);
     const spans = difference(...texts) ?? texts.map((text) => [[text, false]]);
     const side = (n, k) => completion(this.shown.samples[n], String(n + 1), { spans: spans[k] });
+    const note = texts[0] === texts[1] ? "They are the same." : "Marked is what the other does not have in that place.";
     this.diff.replaceChildren(
       el("h3", { id: "diff" }, `What differs between ${pair[0] + 1} and ${pair[1] + 1}`),
-      texts[0] === texts[1]
-        ? el("p.note", "They are the same.")
-        : el("p.note", "Marked is what the other does not have in that place."),
+      el("p.note", note),
       el("div.sides", pair.map(side)),
     );
   }
 }
 
-function promptOf({ prompt_id: id, step, prompt, left_out: leftOut, samples }) {
+function promptOf({ id, step, prompt, leftOut, samples }) {
   const rewards = samples.map(([reward]) => reward).filter((reward) => reward !== null);
   const mean = rewards.length ? rewards.reduce((sum, one) => sum + one, 0) / rewards.length : null;
   const spread = rewards.length ? Math.max(...rewards) - Math.min(...rewards) : null;
   const passed = samples.filter(([, one]) => one).length;
+  const apart = `${number(spread)} between the best and the worst`;
+  const found = spread === 0 ? "the same for all: nothing can be learned from this group" : apart;
   return [
     el("h3", { id: "prompt" }, id, el("span.note", ` step ${count(step)}`)),
-    el(
-      "p.note",
-      `${passed} of ${samples.length} passed; reward ${number(mean)} on average, ` +
-        (spread === 0
-          ? "the same for all: nothing can be learned from this group"
-          : `${number(spread)} between the best and the worst`),
-    ),
+    el("p.note", `${passed} of ${samples.length} passed; reward ${number(mean)} on average, ${found}`),
     promptBlock(prompt, leftOut),
   ];
 }

@@ -1,21 +1,23 @@
 // One run: what it does now, what it did, how it was set up; or one evaluation.
-import { bars, el, facts, Place, section, table, list } from "./dom.js";
+import { el, facts, Place, section, table, list } from "./dom.js";
 import { Gallery, stacked } from "./chart.js";
 import {
   CHOICE,
   columnsOf,
   evaluationSections,
   examples,
+  faultsSection,
   flags,
   funnel,
   groups,
   hero,
+  levels,
   notices,
+  part,
   reading,
   warnings,
 } from "./figures.js";
 import { badge, link } from "./runs.js";
-import { faultsTable } from "./samples.js";
 import {
   AXES,
   anything,
@@ -34,8 +36,8 @@ import {
   SUPERVISED,
   TIMES,
 } from "./series.js";
-import { ask, inlined, soon, store } from "./store.js";
-import { ago, count, counted, duration, finite, interval, NOTHING, number, percent, shareText } from "./words.js";
+import { ask, inlined, store, View } from "./store.js";
+import { ago, count, counted, duration, finite, interval, NOTHING, number, percent } from "./words.js";
 
 const RECENT_POINTS = 10;
 const OUTCOME_STYLES = ["part-2", "part-1", "part-4", "part-3", "part-0", "part-5"];
@@ -49,47 +51,32 @@ function ordered(names, stages) {
 const outcomeStyle = (names, name) => OUTCOME_STYLES[names.indexOf(name) % OUTCOME_STYLES.length];
 
 export function heading(run, page) {
-  const tabs = [
-    ["run", "Overview"],
-    ["completions", "Completions"],
-  ];
+  const tabs = Object.entries({ run: "Overview", completions: "Completions" });
+  const tab = ([name, text]) => [link(name, run.id, text, { "aria-current": name === page ? "page" : null })];
   return [
     !inlined && el("p.kicker", el("a", { href: "#/" }, "Runs"), " / "),
     el("h2.run-name", run.id, " ", badge(run)),
     run.why && run.state !== "finished" && el("p.note", run.why),
     run.kind !== "evaluation" &&
       !inlined &&
-      el(
-        "nav.tabs",
-        { "aria-label": "Pages of this run" },
-        el(
-          "ul",
-          tabs.map(([name, text]) =>
-            el("li", link(name, run.id, text, { "aria-current": name === page ? "page" : null })),
-          ),
-        ),
-      ),
+      el("nav.tabs", { "aria-label": "Pages of this run" }, list("ul", tabs.map(tab))),
   ];
 }
 
-const tile = (name, value, note) =>
+const tile = ([name, value, note]) =>
   el("div", el("dt", name), el("dd", el("strong", value), note && el("span.note", " " + note)));
 
-export class RunView {
+export class RunView extends View {
   constructor(parameters) {
-    this.id = parameters.get("id") ?? "";
-    this.title = this.id;
+    const id = parameters.get("id") ?? "";
+    super(id, [id]);
+    this.id = id;
     this.axis = "step";
     this.places = Object.fromEntries(
       Object.entries({
         head: (run) => heading(run, "run"),
         alarms: alarmBox,
-        strip: (tiles) =>
-          el(
-            "dl.facts.strip",
-            { "aria-label": "Now" },
-            tiles.map((one) => tile(...one)),
-          ),
+        strip: (tiles) => el("dl.facts.strip", { "aria-label": "Now" }, tiles.map(tile)),
         top: ({ measured, comparisons }) => hero(measured, comparisons, { tasks: "held-out task" }),
         notes: notices,
         card: (items) => section("card", "The run", facts(items)),
@@ -103,30 +90,24 @@ export class RunView {
         log: (lines) => el("pre.config", { dir: "ltr" }, lines.join("\n") || "There is no training.log."),
       }).map(([name, render]) => [name, new Place(el("div", name === "alarms" ? { role: "status" } : {}), render)]),
     );
-    this.galleries = Object.fromEntries(
-      ["large", "charts", "flags", "supervised", "further"].map((name) => [name, new Gallery()]),
-    );
+    const galleries = ["large", "charts", "flags", "supervised", "further"];
+    this.galleries = Object.fromEntries(galleries.map((name) => [name, new Gallery()]));
     this.build();
-    this.refresh = soon(() => this.read());
-    this.listener = (event) => (event.detail.all || event.detail.ids.includes(this.id)) && this.refresh();
-    store.addEventListener("runs", this.listener);
     this.clock = setInterval(() => this.run && this.showStrip(), 5000);
     this.read();
   }
 
   build() {
-    const { large, charts, supervised, further } = this.galleries;
+    const { large, charts, flags: flagged, supervised, further } = this.galleries;
     const node = (name) => this.places[name].node;
-    this.axes = el(
-      "select",
-      { id: "axis", onchange: ({ target }) => this.draw((this.axis = target.value) && this.run) },
-      Object.entries(AXES).map(([value, text]) => el("option", { value }, text)),
-    );
+    const onchange = ({ target }) => this.draw((this.axis = target.value) && this.run);
+    const options = Object.keys(AXES).map((value) => el("option", { value }, AXES[value]));
+    this.axes = el("select", { id: "axis", onchange }, options);
     const axes = el("p.bar.axes", el("label", { for: "axis" }, "Curves over "), this.axes);
     this.sections = {
       training: section("training", "Training", axes, large.node, charts.node),
       supervised: section("supervised", "Supervised training", supervised.node),
-      flags: section("flags", "Flags in training", this.galleries.flags.node),
+      flags: section("flags", "Flags in training", flagged.node),
     };
     this.behind = section(
       "more",
@@ -138,30 +119,18 @@ export class RunView {
     this.shown = el(
       "div",
       ["head", "alarms", ...(inlined ? ["top", "strip"] : ["strip", "top"]), "notes", "card", "whole"].map(node),
-      this.sections.training,
-      this.sections.supervised,
-      node("held"),
-      node("ends"),
-      this.sections.flags,
+      [this.sections.training, this.sections.supervised, node("held"), node("ends"), this.sections.flags],
       ["flagged", "samples", "faults"].map(node),
-      reading(),
-      this.behind,
+      [reading(), this.behind],
     );
     this.message = el("p.empty", "Reading …");
     this.node = el("article.first", this.message, this.shown);
-    this.hide(true);
-  }
-
-  hide(value) {
-    this.shown.hidden = value;
-    this.message.hidden = !value;
+    this.shown.hidden = true;
   }
 
   close() {
-    store.removeEventListener("runs", this.listener);
+    super.close();
     clearInterval(this.clock);
-    this.refresh.stop();
-    this.closed = true;
   }
 
   async read() {
@@ -178,13 +147,15 @@ export class RunView {
       }
     } catch (error) {
       this.message.textContent = error.message;
-      this.hide(true);
+      this.shown.hidden = true;
+      this.message.hidden = false;
     }
   }
 
   show(run) {
     this.run = run;
-    this.hide(false);
+    this.shown.hidden = false;
+    this.message.hidden = true;
     const { places, sections } = this;
     const isRun = run.kind !== "evaluation";
     const isDone = inlined || !["running", "stalled"].includes(run.state);
@@ -197,33 +168,23 @@ export class RunView {
     const misses = isDone ? run.missing : run.missing.filter((text) => text.includes("could not be read"));
     if (!isRun) {
       places.whole.node.hidden = run.measured.length === 0;
+      const waiting = "It is being measured; its figures appear at the end.";
       if (run.measured.length > 0) places.whole.show(run.measured[0]);
-      else
-        places.notes.show([
-          run.state === "running" ? "It is being measured; its figures appear at the end." : misses.join(" "),
-        ]);
+      else places.notes.show([run.state === "running" ? waiting : misses.join(" ")]);
       for (const one of Object.values(sections)) one.hidden = true;
       return;
     }
     this.showStrip();
     places.top.node.hidden = run.measured.length === 0;
     if (run.measured.length > 0) places.top.show({ measured: run.measured, comparisons: run.comparisons });
-    const doubts = (run.comparisons[0]?.warnings ?? []).map(
-      (text) =>
-        `“${run.measured[0].name}” and “${run.measured[1].name}” were measured with ${text}: they cannot be compared.`,
-    );
-    const unsandboxed = run.graders.some((name) => name.includes("unsandboxed"));
-    places.notes.show([
-      ...doubts,
-      ...(unsandboxed ? ["Some verdicts were made without a sandbox: answers could have forged them."] : []),
-      ...(run.faulted
-        ? [
-            `${counted(run.faulted, "training completion")} (${percent(run.faulted / run.completions)}) could not be judged; see Faults.`,
-          ]
-        : []),
-      ...warnings(run.measured),
-      ...misses,
-    ]);
+    const both = run.measured.map((one) => `“${one.name}”`).join(" and ");
+    const differ = run.comparisons[0]?.warnings ?? [];
+    const doubts = differ.map((text) => `${both} were measured with ${text}: they cannot be compared.`);
+    if (run.graders.some((name) => name.includes("unsandboxed")))
+      doubts.push("Some verdicts were made without a sandbox: answers could have forged them.");
+    const faulted = `${counted(run.faulted, "training completion")} (${percent(run.faulted / run.completions)})`;
+    if (run.faulted) doubts.push(`${faulted} could not be judged; see Faults.`);
+    places.notes.show([...doubts, ...warnings(run.measured), ...misses]);
     places.card.show(runCard(run));
     this.draw(run);
     places.held.node.hidden = run.evaluations.length === 0 && run.measured.length === 0;
@@ -250,10 +211,7 @@ export class RunView {
     sections.flags.hidden = !this.drawFlags(run.metrics);
     this.drawFurther(run.metrics);
     const { values } = run.metrics;
-    for (const [value, column] of [
-      ["tokens", values.num_tokens],
-      ["time", values.time],
-    ])
+    for (const [value, column] of Object.entries({ tokens: values.num_tokens, time: values.time }))
       this.axes.querySelector(`[value=${value}]`).disabled = !some(column);
   }
 
@@ -269,24 +227,15 @@ export class RunView {
     const steps = count(run.step) + (run.max_steps ? " of " + count(run.max_steps) : "");
     const some_ = (value) => value > 0 && percent(value);
     const log = some(run.metrics.values.loss) ? run.metrics.values : run.warm_start.values;
-    const learned =
-      now.reward === undefined
-        ? [
-            ["Loss", number(last(log.loss))],
-            ["Loss, held out", number(last(log.eval_loss))],
-          ]
-        : [
-            ["Reward", number(now.reward), now.reward_std === undefined ? "" : "± " + number(now.reward_std)],
-            ["Groups without signal", some_(now.frac_reward_zero_std)],
-            ["Cut off", some_(now["completions/clipped_ratio"])],
-          ];
+    const isRewarded = now.reward !== undefined;
+    const when = [run.phase, !inlined && ago(run.changed_at, store.now)].filter(Boolean).join(", ");
     const tiles = [
-      [
-        "Step",
-        run.step === null ? NOTHING : steps,
-        [run.phase, !inlined && ago(run.changed_at, store.now)].filter(Boolean).join(", "),
-      ],
-      ...learned,
+      ["Step", run.step === null ? NOTHING : steps, when],
+      ["Loss", !isRewarded && number(last(log.loss))],
+      ["Loss, held out", !isRewarded && number(last(log.eval_loss))],
+      ["Reward", number(now.reward), now.reward_std === undefined ? "" : "± " + number(now.reward_std)],
+      ["Groups without signal", isRewarded && some_(now.frac_reward_zero_std)],
+      ["Cut off", isRewarded && some_(now["completions/clipped_ratio"])],
       ["Time per step", duration(run.step_time)],
     ];
     this.places.strip.show(tiles.filter(([, value]) => value && value !== NOTHING));
@@ -295,10 +244,9 @@ export class RunView {
   drawTraining(run) {
     const { steps: x, values, steps_per_point: width } = run.metrics;
     const { reward = [], reward_std: spread = [] } = values;
-    const around = (sign) =>
-      reward.map((mean, n) =>
-        finite(mean) && finite(spread[n]) ? Math.min(1, Math.max(0, mean + sign * spread[n])) : null,
-      );
+    const share = (value) => Math.min(1, Math.max(0, value));
+    const known = (n) => finite(reward[n]) && finite(spread[n]);
+    const around = (sign) => reward.map((mean, n) => (known(n) ? share(mean + sign * spread[n]) : null));
     const band = { name: "± one standard deviation within the step", style: "band", silent: true };
     const more = spread.map((value) => (value === null ? "" : " ± " + number(value)));
     const any = this.over("large", "Reward", "large", {
@@ -332,10 +280,8 @@ export class RunView {
 
   drawStacks(run, draw) {
     const { values } = run.metrics;
-    const logged = family(values, "gradus/component/").map((key) => [
-      key.slice("gradus/component/".length),
-      values[key],
-    ]);
+    const prefix = "gradus/component/";
+    const logged = family(values, prefix).map((key) => [key.slice(prefix.length), values[key]]);
     const [at, given] = logged.length > 0 ? [{}, logged] : [{ x: run.parts.steps }, Object.entries(run.parts.values)];
     const parts = stacked(given.map(([name, y], n) => [name, y, PARTS[n % 6]]));
     draw("Parts of the reward", "medium", { ...at, areas: given.length > 1 ? parts : [] });
@@ -344,11 +290,8 @@ export class RunView {
     const outcomes = stacked(names.map((name) => [name, shares[name], outcomeStyle(names, name)]));
     draw("Where answers stop", "medium", { x, range: FULL, show: percent, areas: outcomes });
     const times = stacked(TIMES.map((part, n) => [part, values[`time/${part}_s`], PARTS[n]]));
-    draw("Time per step", "medium", {
-      show: duration,
-      areas: times,
-      lines: times.length > 0 ? [] : raw(values.step_time),
-    });
+    const whole = times.length > 0 ? [] : raw(values.step_time);
+    draw("Time per step", "medium", { show: duration, areas: times, lines: whole });
   }
 
   drawHeldOut(run, draw) {
@@ -416,17 +359,11 @@ function running(column) {
   });
 }
 
-export function alarmBox(alarms) {
+function alarmBox(alarms) {
   if (alarms.length === 0) return null;
-  return el(
-    "section.notices.alarm",
-    { "aria-labelledby": "alarms" },
-    el("h2", { id: "alarms" }, alarms.length === 1 ? "One alarm" : `${alarms.length} alarms`),
-    list(
-      "ul",
-      alarms.map((alarm) => [el("strong", alarm.title + ". "), alarm.detail]),
-    ),
-  );
+  const head = el("h2", { id: "alarms" }, alarms.length === 1 ? "One alarm" : `${alarms.length} alarms`);
+  const items = alarms.map((alarm) => [el("strong", alarm.title + ". "), alarm.detail]);
+  return el("section.notices.alarm", { "aria-labelledby": "alarms" }, head, list("ul", items));
 }
 
 // What is known of how and on what it was trained.
@@ -439,19 +376,18 @@ function runCard(run) {
   const listed = (of) => [...new Set(measured.flatMap(of))].join(", ");
   const seeds = listed((one) => String(one.seed));
   const machine = newest?.machine ?? environment;
-  const said = [
-    machine.system,
-    finite(machine.cpus) && counted(machine.cpus, "CPU core"),
-    machine.gpu,
-    finite(machine.memory_gib) && number(machine.memory_gib) + " GiB",
-    machine.python && "Python " + machine.python,
-    machine.torch && "torch " + machine.torch,
-  ];
+  const { system, cpus, gpu, memory_gib: memory, python, torch } = machine;
+  const size = [finite(cpus) && counted(cpus, "CPU core"), gpu, finite(memory) && number(memory) + " GiB"];
+  const said = [system, ...size, python && "Python " + python, torch && "torch " + torch];
   const largest = Math.max(...(metrics.values["generation/sync_logprob_difference_max"] ?? []).filter(finite));
-  const differed = finite(largest)
-    ? `; log-probabilities differed by ${largest.toExponential(1)} at most after syncs`
-    : "";
+  const after = `; log-probabilities differed by ${finite(largest) && largest.toExponential(1)} at most after syncs`;
+  const differed = finite(largest) ? after : "";
+  const [seed, sha256] = [text("seed"), String(newest?.tasks_sha256).slice(0, 12)];
+  const seedsApart = [seed && "training " + seed, seeds && "evaluation " + seeds].filter(Boolean).join(", ");
+  const whole = run.max_steps && `${count(metrics.steps.at(-1) ?? 0)} of ${count(run.max_steps)}`;
   const judged = run.completions - run.faulted;
+  const passed = judged > 0 && `${percent(run.passed / judged)} passed`;
+  const graded = [counted(judged, "completion"), passed, run.faulted ? `${count(run.faulted)} faulted` : "no faults"];
   const rank = text("lora.r");
   const shown = SETTINGS.map(([name, words]) => [words, text(`${own}.${name}`)]).filter(([, value]) => value);
   return [
@@ -460,38 +396,18 @@ function runCard(run) {
     ["Training tasks", text("data.dataset")],
     [
       "Held-out tasks",
-      newest &&
-        `${counted(newest.measurements[0].tasks, "task")} of ${newest.tasks} (sha256 ${String(newest.tasks_sha256).slice(0, 12)})`,
+      newest && `${counted(newest.measurements[0].tasks, "task")} of ${newest.tasks} (sha256 ${sha256})`,
     ],
     ["Warm start", text("warm_start.dataset")],
     ["Grader", listed((one) => one.graders ?? []) || run.graders.join(", ") || run.grader],
     ["Rubric", listed((one) => one.rubrics ?? []) || text("reward.rubric")],
     ["Toolchain", listed((one) => one.toolchains ?? [])],
-    [
-      "Seed",
-      text("seed") && (seeds === "" || seeds === text("seed"))
-        ? text("seed")
-        : [text("seed") && "training " + text("seed"), seeds && "evaluation " + seeds].filter(Boolean).join(", "),
-    ],
-    [
-      run.stage.toUpperCase() + " steps",
-      run.step !== null &&
-        (run.max_steps ? `${count(metrics.steps.at(-1) ?? 0)} of ${count(run.max_steps)}` : count(run.step)),
-    ],
+    ["Seed", seed && (seeds === "" || seeds === seed) ? seed : seedsApart],
+    [run.stage.toUpperCase() + " steps", run.step !== null && (whole || count(run.step))],
     ["Training time", trainingTime(metrics)],
     ["Completions by", text("generation.backend") === "vllm" && "a vLLM server" + differed],
     ["Evaluation time", run.evaluation_s > 0 && duration(run.evaluation_s)],
-    [
-      "Graded in training",
-      run.completions > 0 &&
-        [
-          counted(judged, "completion"),
-          judged > 0 && `${percent(run.passed / judged)} passed`,
-          run.faulted ? `${count(run.faulted)} faulted` : "no faults",
-        ]
-          .filter(Boolean)
-          .join(", "),
-    ],
+    ["Graded in training", run.completions > 0 && graded.filter(Boolean).join(", ")],
     ["Settings", shown.map(([words, value]) => `${words} ${value}`).join(", ")],
     ["Machine", said.filter(Boolean).join(", ")],
   ];
@@ -519,83 +435,34 @@ function trainingTime({ values, steps_per_point: width }) {
 
 function heldOutSection([measured, evaluations]) {
   const columns = columnsOf(measured);
-  return section(
-    "held",
-    "Held-out tasks",
-    columns.length > 0 && [funnel(columns), groups(columns)],
-    evaluations.length > 2 && evaluationsTable(evaluations),
-  );
+  const found = columns.length > 0 && [funnel(columns), groups(columns)];
+  return section("held", "Held-out tasks", found, evaluations.length > 2 && evaluationsTable(evaluations));
 }
 
 function endsSection({ outcomes, buckets, stages }) {
   const names = ordered(Object.keys(outcomes.counts), stages);
-  return section(
-    "ends",
-    "How far answers come in training",
-    el(
-      "div.panels.tight",
-      tallyTable("How completions ended", "outcome", outcomes, names, (name) => outcomeStyle(names, name)),
-      tallyTable(
-        "Share of its tests that a completion passed",
-        "tests passed",
-        buckets,
-        Object.keys(buckets.counts),
-        () => "after",
-      ),
-    ),
-  );
+  const ended = tallyTable("How completions ended", "outcome", outcomes, names, (name) => outcomeStyle(names, name));
+  const caption = "Share of its tests that a completion passed";
+  const tests = tallyTable(caption, "tests passed", buckets, Object.keys(buckets.counts), () => "after");
+  return section("ends", "How far answers come in training", el("div.panels.tight", ended, tests));
 }
-
-const faultsSection = (faults) =>
-  faults.length > 0 &&
-  section(
-    "faults",
-    "Faults",
-    el(
-      "p",
-      "Completions that could not be judged: a failure of ours and not of the model. They have no reward and are in no rate.",
-    ),
-    faultsTable(faults),
-  );
 
 function tallyTable(caption, first, { counts, steps }, names, style) {
   const sum = (name, from) => counts[name].slice(from).reduce((total, value) => total + value, 0);
-  const columns = [["all steps", 0]];
-  if (steps.length > RECENT_POINTS) columns.push([`from step ${count(steps.at(-RECENT_POINTS))} on`, -RECENT_POINTS]);
-  const totals = columns.map(([, from]) => names.reduce((total, name) => total + sum(name, from), 0));
-  if (!totals[0]) return null;
-  const cell = (name, [, from], n) => {
-    const some = sum(name, from);
-    return { text: shareText(some, totals[n]), share: some / totals[n], style: style(name) };
-  };
-  const rows = names.map((name) => ({ name, shares: columns.map((column, n) => cell(name, column, n)) }));
-  return el(
-    "div",
-    bars(
-      caption,
-      first,
-      columns.map(([name]) => name),
-      rows,
-    ),
-  );
+  const total = (from) => names.reduce((all, name) => all + sum(name, from), 0);
+  const recent = { name: `from step ${count(steps.at(-RECENT_POINTS))} on`, from: -RECENT_POINTS };
+  const columns = [{ name: "all steps", from: 0 }, ...(steps.length > RECENT_POINTS ? [recent] : [])];
+  const cell = (name, { from }) => ({ ...part(sum(name, from), total(from)), style: style(name) });
+  const rows = names.map((name) => [name, (column) => cell(name, column)]);
+  return total(0) > 0 && el("div", levels(caption, first, columns, rows));
 }
 
 function evaluationsTable(evaluations) {
-  const rows = evaluations.flatMap((one) =>
-    one.figures.map((found) => [
-      one.name,
-      found.mode,
-      finite(found.low) ? `${percent(found.pass_rate)} (${interval(found)})` : percent(found.pass_rate),
-      number(found.reward),
-      count(found.graded),
-      count(found.faulted),
-    ]),
-  );
-  return table(
-    "Measured on held-out tasks",
-    ["evaluation", "how", "pass@1 and its 95% interval", "reward", "graded", "faulted"],
-    rows,
-  );
+  const rate = (found) => percent(found.pass_rate) + (finite(found.low) ? ` (${interval(found)})` : "");
+  const cells = (found) => [found.mode, rate(found), number(found.reward), count(found.graded), count(found.faulted)];
+  const rows = evaluations.flatMap((one) => one.figures.map((found) => [one.name, ...cells(found)]));
+  const head = ["evaluation", "how", "pass@1 and its 95% interval", "reward", "graded", "faulted"];
+  return table("Measured on held-out tasks", head, rows);
 }
 
 function settingsTable(settings) {

@@ -1,5 +1,5 @@
 // The lists of runs and of evaluations, sorted and searched, from which some are chosen for comparison.
-import { el, list } from "./dom.js";
+import { el, list, section } from "./dom.js";
 import { store } from "./store.js";
 import { ago, count, duration, interval, NOTHING, number, percent } from "./words.js";
 
@@ -13,26 +13,20 @@ export const badge = (run) => el("span", { class: "state " + run.state, title: r
 const note = (text) => el("span.note", " " + text);
 const steps = (run) =>
   run.step === null ? NOTHING : count(run.step) + (run.max_steps ? " of " + count(run.max_steps) : "");
-const meanAndSpread = (run) => number(run.reward) + (run.reward_std === null ? "" : " ± " + number(run.reward_std));
+function rewardCell(run) {
+  if (run.reward === null && run.loss !== null) return "loss " + number(run.loss);
+  return number(run.reward) + (run.reward_std === null ? "" : " ± " + number(run.reward_std));
+}
 const heldOut = (run) =>
   run.held_out && [percent(run.held_out.pass_rate), note(`${run.held_out.name}, ${run.held_out.mode}`)];
 const rateShown = ({ held_out: found }) => found && [percent(found.pass_rate), note(interval(found))];
 const best = ({ best: found }) =>
-  found && [
-    found.what === "pass rate" ? percent(found.value) : number(found.value),
-    note(`${found.what}, ${found.at}`),
-  ];
-const alarmList = (run) =>
-  run.alarms.length > 0 &&
-  list(
-    "ul.flags.alarming",
-    run.alarms.map((one) => [{ title: one.detail }, one.title]),
-  );
-const stateCell = (run) => [
-  badge(run),
-  run.why && run.state !== "finished" && note(run.why.slice(0, 120)),
-  alarmList(run),
-];
+  found && [(found.what === "pass rate" ? percent : number)(found.value), note(`${found.what}, ${found.at}`)];
+function stateCell(run) {
+  const alarms = run.alarms.map((one) => [{ title: one.detail }, one.title]);
+  const why = run.why && run.state !== "finished" && note(run.why.slice(0, 120));
+  return [badge(run), why, alarms.length > 0 && list("ul.flags.alarming", alarms)];
+}
 
 // Head, what is sorted by, what is shown.
 const NAME = ["run", (run) => run.id, (run) => link("run", run.id)];
@@ -42,11 +36,7 @@ const RUN_COLUMNS = [
   NAME,
   STATE,
   ["step", (run) => run.step, (run) => [steps(run), run.phase && note(run.phase)]],
-  [
-    "reward",
-    (run) => run.reward,
-    (run) => (run.reward === null && run.loss !== null ? "loss " + number(run.loss) : meanAndSpread(run)),
-  ],
+  ["reward", (run) => run.reward, rewardCell],
   ["held-out pass rate", (run) => run.held_out?.pass_rate, heldOut],
   ["best", (run) => run.best?.value, best],
   ["time per step", (run) => run.step_time, (run) => duration(run.step_time)],
@@ -73,11 +63,11 @@ function differing(runs) {
     const alike = runs.filter((run) => run.stage === stage && Object.keys(run.settings).length > 0);
     const names = [...new Set(alike.flatMap((run) => Object.keys(run.settings)))];
     const kept = names.filter((name) => new Set(alike.map((run) => run.settings[name])).size > 1);
-    for (const run of alike)
-      texts.set(
-        run.id,
-        kept.filter((name) => name in run.settings).map((name) => `${name.split(".").at(-1)} ${run.settings[name]}`),
-      );
+    const text = (run, name) => `${name.split(".").at(-1)} ${run.settings[name]}`;
+    for (const run of alike) {
+      const own = kept.filter((name) => name in run.settings).slice(0, MOST_DIFFERING);
+      texts.set(run.id, own.map((name) => text(run, name)).join(", "));
+    }
   }
   return texts;
 }
@@ -90,9 +80,8 @@ class List {
     this.rows = new Map();
     this.sorted = null;
     this.body = el("tbody");
-    this.heads = columns.map(([name], n) =>
-      el("th", { scope: "col" }, el("button", { type: "button", class: "sort", onclick: () => this.sort(n) }, name)),
-    );
+    const button = (name, n) => el("button.sort", { type: "button", onclick: () => this.sort(n) }, name);
+    this.heads = columns.map(([name], n) => el("th", { scope: "col" }, button(name, n)));
     const chosen = el("th", { scope: "col" }, "compare");
     const made = el("table.plain.runs", el("caption", title), el("thead", el("tr", chosen, this.heads)), this.body);
     this.node = el("div.scroll", { role: "region", tabindex: "0", "aria-label": title }, made);
@@ -130,9 +119,8 @@ class List {
 
   // A cell in which nothing changed is kept, and with it the focus.
   row(run) {
-    const made = this.columns.map(([, , shown], n) =>
-      el(n === 0 ? "th" : "td", n === 0 ? { scope: "row" } : {}, shown(run) || NOTHING),
-    );
+    const cell = (n, content) => (n === 0 ? el("th", { scope: "row" }, content) : el("td", content));
+    const made = this.columns.map(([, , shown], n) => cell(n, shown(run) || NOTHING));
     if (!this.rows.has(run.id)) this.rows.set(run.id, el("tr", el("td", this.view.box(run)), made));
     const node = this.rows.get(run.id);
     made.forEach((cell, n) => {
@@ -155,19 +143,11 @@ export class RunsView {
       new List("The newest figures of each run", RUN_COLUMNS, this),
       new List("Evaluations", EVALUATION_COLUMNS, this),
     ];
-    this.node = el(
-      "section.first",
-      { "aria-labelledby": "runs" },
-      el("h2", { id: "runs" }, "Runs"),
-      el(
-        "p.bar",
-        this.go,
-        el("span", el("label", { for: "find" }, "Find "), this.search),
-        el("span", this.aside, el("label", { for: "aside" }, " runs that were set aside, too")),
-      ),
-      this.note,
-      this.lists.map((list) => list.node),
-    );
+    const find = el("span", el("label", { for: "find" }, "Find "), this.search);
+    const aside = el("span", this.aside, el("label", { for: "aside" }, " runs that were set aside, too"));
+    const lists = this.lists.map((list) => list.node);
+    this.node = section("runs", "Runs", el("p.bar", this.go, find, aside), this.note, lists);
+    this.node.classList.add("first");
     this.listener = () => this.update();
     store.addEventListener("runs", this.listener);
     this.clock = setInterval(this.listener, 10_000);
@@ -193,15 +173,13 @@ export class RunsView {
     const all = [...store.runs.values()];
     const words = this.search.value.toLowerCase().split(/\s+/);
     const differs = differing(all.filter((run) => run.kind === "run"));
-    const fits = (run) => {
-      const text = [run.id, run.model, run.grader, run.stage, run.state, ...Object.entries(run.settings).flat()].join(
-        " ",
-      );
-      return words.every((word) => text.toLowerCase().includes(word));
+    const fits = ({ id, model, grader, stage, state, settings }) => {
+      const text = [id, model, grader, stage, state, ...Object.entries(settings).flat()].join(" ").toLowerCase();
+      return words.every((word) => text.includes(word));
     };
     const shown = all
       .filter((run) => (!run.set_aside || this.aside.checked) && fits(run))
-      .map((run) => ({ ...run, differs: (differs.get(run.id) ?? []).slice(0, MOST_DIFFERING).join(", ") }));
+      .map((run) => ({ ...run, differs: differs.get(run.id) ?? "" }));
     this.lists[0].show(shown.filter((run) => run.kind === "run"));
     this.lists[1].show(shown.filter((run) => run.kind === "evaluation"));
     for (const id of this.chosen) if (!store.runs.has(id)) this.chosen.delete(id);

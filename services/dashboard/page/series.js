@@ -62,21 +62,11 @@ export const PARITY = [
 ];
 
 const TAKEN = new Set([
-  ...SINGLE.map(([key]) => key),
-  ...PARITY.map(([key]) => key),
-  ...CLIPPED.map(([key]) => key),
+  ...[...SINGLE, ...PARITY, ...CLIPPED].map(([key]) => key),
   ...TIMES.map((part) => `time/${part}_s`),
   ...LENGTHS.map((stat) => `completions/${stat}_length`),
-  "reward",
-  "reward_std",
-  "step_time",
-  "time",
-  "epoch",
-  "eval_loss",
-  "num_tokens",
-  "gradus/cached",
-  "rewards/gradus/mean",
-  "rewards/gradus/std",
+  ...["reward", "reward_std", "rewards/gradus/mean", "rewards/gradus/std", "gradus/cached"],
+  ...["step_time", "time", "epoch", "eval_loss", "num_tokens"],
 ]);
 const FAMILIES = ["gradus/component/", "gradus/stage/", "gradus/flag/"];
 export const isFurther = (name) => !TAKEN.has(name) && !FAMILIES.some((prefix) => name.startsWith(prefix));
@@ -87,22 +77,16 @@ export const family = (values, prefix) =>
     .sort();
 export const anything = (column) => (column ?? []).some((value) => value !== null && value !== 0);
 export const some = (column) => (column ?? []).some((value) => value !== null);
-// What a series is drawn over: every axis has a name and, by step, a value.
+// An axis that series are drawn over has a name and, by step, a value.
 export const AXES = { step: "steps", tokens: "tokens", time: "time" };
 export function axisOf(log, axis) {
   const { steps, values } = log;
   if (axis === "tokens") return { xName: "tokens", at: along(steps, values.num_tokens) };
-  const start = (values.time ?? []).find((value) => value !== null);
-  const hours = ((values.time ?? []).at(-1) - start) / 3600;
-  const [xName, unit] = hours > 3 ? ["hours", 3600] : ["minutes", 60];
-  return {
-    xName,
-    fractions: true,
-    at: along(
-      steps,
-      (values.time ?? []).map((value) => value && (value - start) / unit),
-    ),
-  };
+  const times = values.time ?? [];
+  const start = times.find((value) => value !== null);
+  const [xName, unit] = times.at(-1) - start > 3 * 3600 ? ["hours", 3600] : ["minutes", 60];
+  const spent = times.map((value) => value && (value - start) / unit);
+  return { xName, fractions: true, at: along(steps, spent) };
 }
 // The value at a step, on a straight line between the steps that have one; null outside of them.
 function along(steps, column) {

@@ -1,4 +1,4 @@
-// What the server told so far, and who wants to know of changes. Asks, listens, shows nothing. A file holds its answers.
+// The answers of the server, events for the views when they change, and the base of views. A file holds its answers.
 
 const data = document.getElementById("data");
 export const inlined = data && JSON.parse(data.textContent);
@@ -6,16 +6,10 @@ const SOON_MS = 700;
 const AGAIN_MS = 5000;
 
 export async function ask(path, parameters = {}) {
-  if (inlined)
-    return inlined.answers[
-      path +
-        Object.entries(parameters)
-          .map(([name, value]) => `&${name}=${value}`)
-          .join("")
-    ];
-  const query = new URLSearchParams(
-    Object.entries(parameters).filter(([, value]) => value !== null && value !== undefined),
-  );
+  const key = () => [path, ...Object.entries(parameters).map(([name, value]) => `&${name}=${value}`)].join("");
+  if (inlined) return inlined.answers[key()];
+  const given = Object.entries(parameters).filter(([, value]) => value !== null && value !== undefined);
+  const query = new URLSearchParams(given);
   const answer = await fetch(path + (query.size ? "?" + query : ""), { headers: { accept: "application/json" } });
   if (answer.status === 401) location.assign("/enter");
   if (!answer.ok)
@@ -76,10 +70,7 @@ class Store extends EventTarget {
   }
 
   take(news) {
-    if (news.all) {
-      this.reconnected();
-      return;
-    }
+    if (news.all) return this.reconnected();
     for (const id of news.gone ?? []) this.runs.delete(id);
     for (const run of news.runs ?? []) this.runs.set(run.id, run);
     const ids = [...(news.gone ?? []), ...(news.runs ?? []).map((run) => run.id)];
@@ -119,4 +110,20 @@ export function soon(action) {
     if (!running && timer === null) timer = setTimeout(go, SOON_MS);
   }
   return Object.assign(ask_, { stop: () => clearTimeout(timer) });
+}
+
+// A page that reads its data again soon after one of its runs changed.
+export class View {
+  constructor(title, ids) {
+    this.title = title;
+    this.refresh = soon(() => this.read());
+    this.listener = ({ detail }) => (detail.all || detail.ids.some((id) => ids.includes(id))) && this.refresh();
+    store.addEventListener("runs", this.listener);
+  }
+
+  close() {
+    store.removeEventListener("runs", this.listener);
+    this.refresh.stop();
+    this.closed = true;
+  }
 }

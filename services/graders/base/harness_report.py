@@ -62,7 +62,7 @@ def parse_test_report(report: bytes, secret: str, expected: int) -> HarnessRepor
             skipped.add(number)
         elif word in _REPORTED:
             verdicts[number] = word if verdicts.get(number, "ok") == "ok" else verdicts[number]
-    # Code between the tests that raised is as good as one failed test: whoever wrote it may have meant a check.
+    # Code between the tests that raised counts as one failed test: it may have been meant as a check.
     steps = ["step"] if "step" in words_seen else []
     counted = steps + [verdicts.get(number, "missing") for number in range(planned) if number not in skipped]
     finished = "done" in words_seen

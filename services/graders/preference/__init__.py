@@ -2,6 +2,6 @@
 
 import os
 
-# whoever serves tells nobody of it, and tokenizes in threads of its own
+# a grader sends no telemetry, and scores in threads of its own, beside which tokenizers' threads would compete
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

@@ -1,6 +1,7 @@
 """The batching scorer: many threads ask for scores of texts, one thread asks the model. Knows neither of them.
 
-It waits for nobody: what is queued when the model is free is taken, sorted by length and run in passes of bounded size.
+It does not wait for batches to fill: when the model is free, queued texts are sorted by length
+and run in bounded passes.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from typing import NamedTuple, Protocol
 from gradus.errors import Fault, InternalFault, boundary
 
 LOOK_S = 1.0
-"""How often somebody who waits looks whether the model is still at work."""
+"""Seconds between checks of a waiting thread that the model's thread is alive."""
 MAX_DRAIN_TEXTS = 512
-"""Taken from the queue at a time and sorted by length: who asked long before is answered before."""
+"""Most texts taken from the queue at a time and sorted by length, so that older requests are answered first."""
 
 Ids = Sequence[int]
 
@@ -77,7 +78,7 @@ class Scorer:
                     raise InternalFault("the preference scorer has ended: restart this worker") from None
 
     def close(self) -> None:
-        """End the thread after the pass under way; whoever still waits gets a fault. May be called twice."""
+        """End the thread after the pass under way; requests that still wait get a fault. May be called twice."""
         with self._changed:
             self._closed = True
             left = [*self._queue]

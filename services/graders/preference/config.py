@@ -26,11 +26,11 @@ class PreferenceConfig(GraderConfig):
     """The final folder of a run of `gradus train reward`, any such folder, or a name on the hub."""
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Of the weights. auto: as the trainer loads reward models, bfloat16 on CUDA where the card can, else float32."""
+    """Type of the weights. auto: as the trainer loads reward models, bfloat16 on CUDA if supported, else float32."""
     threads: Positive = 1
-    """Of torch, on a CPU."""
+    """Threads of torch, on a CPU."""
     batch_tokens: Annotated[int, Field(gt=0, le=10_000_000)] = 8192
-    """Of one pass, padding included; one text may be longer by itself."""
+    """Most tokens of one pass, padding included; one text alone may be longer."""
     max_tokens: Annotated[int, Field(gt=0, le=10_000_000)] | None = None
     """That are read of a text, from its end; None: as many as the model has positions for."""
     hang_s: Annotated[float, Field(gt=0, le=86_400)] = 300.0

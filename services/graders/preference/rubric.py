@@ -26,7 +26,7 @@ class PreferenceFacts:
 
 
 MAX_TOLD_SCORE = 1e6
-"""Of a reward model, up or down, in the components: six places behind the point still add up there."""
+"""Largest absolute score of a reward model in the components: below it, six decimal places still add up."""
 
 
 def _preferred(facts: PreferenceFacts) -> float:

@@ -1,19 +1,18 @@
-"""Follows a growing JSONL file by offset, as `tail -f` does: each line is read once, however long the file gets.
+"""Files below one folder, out of which no link leads; JSONL files are followed by offset, as `tail -f` does.
 
 A file that was cut, replaced, deleted or written anew is read from its beginning. A last line that is still being
-written waits for its end; lines that are no JSON objects are counted and left out. Knows nothing of what lines mean.
+written waits for its end; lines that are no JSON objects are counted and left out.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
-
-from services.dashboard.confined_files import ConfinedDirectory
 
 Json = dict[str, Any]
 
@@ -23,6 +22,57 @@ MAX_LINE_BYTES = 16 << 20
 """A longer line is skipped. The longest completion that graders take has a million characters."""
 MARK_BYTES = 64
 """Remembered of what was read last, to notice a file that was written anew under the same name and inode."""
+
+
+class ConfinedDirectory:
+    """The files below `root`, a folder that may be created later."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = Path(os.path.abspath(root))
+
+    def holds(self, path: Path) -> bool:
+        """Whether what is at `path`, after all links, lies in the folder."""
+        try:
+            return path.resolve(strict=True).is_relative_to(self.root.resolve(strict=True))
+        except (OSError, RuntimeError):
+            return False
+
+    def open(self, path: Path) -> BinaryIO | None:
+        """The regular file at `path`; None where there is none and where a link leads out."""
+        try:
+            target = path.resolve(strict=True)
+            # Without O_NONBLOCK opening a pipe without a writer would block.
+            descriptor = os.open(target, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except (OSError, RuntimeError, ValueError):
+            return None
+        status = os.fstat(descriptor)
+        try:
+            # Checked after opening: a folder on the way may have been exchanged for a link in between.
+            is_inside = self.holds(target) and os.path.samestat(os.lstat(target), status)
+        except OSError:
+            is_inside = False
+        if not stat.S_ISREG(status.st_mode) or not is_inside:
+            os.close(descriptor)
+            return None
+        return os.fdopen(descriptor, "rb")
+
+    def read(self, path: Path, most: int) -> bytes | None:
+        """The whole file; None where `open` has none, and for more than `most` bytes."""
+        file = self.open(path)
+        if file is None:
+            return None
+        with file:
+            data = file.read(most + 1)
+        return data if len(data) <= most else None
+
+    def read_end(self, path: Path, most: int) -> bytes:
+        """The last `most` bytes of the file; empty where `open` has none."""
+        file = self.open(path)
+        if file is None:
+            return b""
+        with file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - most))
+            return file.read(most)
 
 
 class Line(NamedTuple):
@@ -68,42 +118,42 @@ class JsonlTail:
         """What is new since the last look, at most a chunk of it."""
         try:
             now = os.stat(self.path)
+            seen = (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns)
+            if seen == self._seen:
+                return TailUpdate()
+            file = self._confined.open(self.path)
         except OSError:
-            return self._gone()
-        seen = (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns)
-        if seen == self._seen:
-            return TailUpdate()
-        file = self._confined.open(self.path)
+            file = None
         if file is None:
-            return self._gone()
+            was_there = self._identity is not None
+            self._forget()
+            self.changed_at = 0.0
+            return TailUpdate(from_start=was_there)
         self.changed_at = now.st_mtime
         with file:
             return self._look_into(file, seen)
 
-    def _gone(self) -> TailUpdate:
-        was_there = self._identity is not None
-        self._forget()
-        self.changed_at = 0.0
-        return TailUpdate(from_start=was_there)
-
     def _look_into(self, file: BinaryIO, seen: tuple[int, ...]) -> TailUpdate:
-        from_start = self._identity is not None and not self._is_continued(file)
+        status = os.fstat(file.fileno())
+        identity = (status.st_dev, status.st_ino)
+        file.seek(self._offset - len(self._mark))
+        is_continued = (
+            identity == self._identity and status.st_size >= self._offset and file.read(len(self._mark)) == self._mark
+        )
+        from_start = self._identity is not None and not is_continued
         if from_start:
             self._forget()
-        status = os.fstat(file.fileno())
-        self._identity = (status.st_dev, status.st_ino)
+        self._identity = identity
         before = self._offset
-        lines = list(self._parsed(self._next_lines(file)))
+        lines = []
+        for start, line in self._next_lines(file):
+            record = parsed(line) if line.strip() else None
+            self.unreadable += record is None and bool(line.strip())
+            if record is not None:
+                lines.append(Line(start, start + len(line), record))
         more = self._offset > before and self._offset < status.st_size
         self._seen = None if more else seen
         return TailUpdate(from_start, lines, more)
-
-    def _is_continued(self, file: BinaryIO) -> bool:
-        status = os.fstat(file.fileno())
-        if (status.st_dev, status.st_ino) != self._identity or status.st_size < self._offset:
-            return False
-        file.seek(self._offset - len(self._mark))
-        return file.read(len(self._mark)) == self._mark
 
     def _next_lines(self, file: BinaryIO) -> Iterator[tuple[int, bytes]]:
         """Whole lines with their offsets; moves the offset behind the last of them."""
@@ -121,26 +171,13 @@ class JsonlTail:
             self.unreadable += not self._skipping
             self._skipping = True
             return
-        for line in taken.splitlines(keepends=True) if b"\r" not in taken else _split(taken):
+        # `splitlines` is faster, and also cuts at carriage returns.
+        by_newline = (line + b"\n" for line in taken.split(b"\n")[:-1])
+        for line in by_newline if b"\r" in taken else taken.splitlines(keepends=True):
             if not self._skipping:
                 yield start, line
             self._skipping = False
             start += len(line)
-
-    def _parsed(self, lines: Iterator[tuple[int, bytes]]) -> Iterator[Line]:
-        for start, line in lines:
-            if not line.strip():
-                continue
-            record = parsed(line)
-            if record is None:
-                self.unreadable += 1
-            else:
-                yield Line(start, start + len(line), record)
-
-
-def _split(data: bytes) -> list[bytes]:
-    """At newlines only; `splitlines` also cuts at carriage returns."""
-    return [line + b"\n" for line in data.split(b"\n")[:-1]]
 
 
 def parsed(text: bytes) -> Json | None:
