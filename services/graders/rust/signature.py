@@ -35,6 +35,8 @@ class Signature:
     names: tuple[str, ...]
     """Declared at the crate's root, in order."""
     pins: tuple[TypePin, ...]
+    own_equality: frozenset[str] = frozenset()
+    """Types that are to say themselves when their values are equal: `impl PartialEq for T` is declared."""
 
 
 @lru_cache(maxsize=256)
@@ -42,7 +44,14 @@ def parse_signature(text: str, crate: str) -> Signature:
     declared = list(items(code(text)))
     names = tuple(dict.fromkeys(item.name for item in declared if item.name))
     pins = [pin for item in declared for pin in _pins(item, crate)]
-    return Signature(names, tuple(pins))
+    return Signature(names, tuple(pins), frozenset(_own_equality(declared)))
+
+
+def _own_equality(declared: Sequence[Item]) -> Iterator[str]:
+    for item in declared:
+        words = [token.text for token in item.body]
+        if item.word == "impl" and "for" in words and "PartialEq" in words[: words.index("for")]:
+            yield words[words.index("for") + 1]
 
 
 def _pins(item: Item, crate: str) -> Iterator[TypePin]:
