@@ -6,6 +6,8 @@ answers they are narrower: fences and thinking are no prose, a short remark is n
 
 from __future__ import annotations
 
+import re
+
 from services.extract import Answer
 
 _WINDOW = 50
@@ -19,7 +21,7 @@ _INDICATORS = (
     "implement this",
     "implement the",
 )
-_FAILING = ("failwith", "todo!(", "unimplemented!(")
+_FAILING = re.compile(r"failwith|\b(?:todo|unimplemented)\s*+!")
 
 
 def degenerate_flags(answer: Answer, *, uncommented: str) -> tuple[str, ...]:
@@ -40,7 +42,7 @@ def is_stub(code: str, *, uncommented: str) -> bool:
     lines = [line for line in uncommented.splitlines() if line.strip(" \t{}")]
     lowered = code.lower()
     indicated = any(phrase in lowered for phrase in _INDICATORS)
-    fails = any(word in lowered for word in _FAILING)
+    fails = _FAILING.search(lowered) is not None
     if len(lines) < 3 and fails:
         return True
     if len(lines) >= 5:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
+from pathlib import PurePath
 
 from gradus.contract import Diagnostic, Stage
 from gradus.tasks.rust import RustTask
 from services.extract import Answer, Layout, extract
-from services.graders.rust.lexer import MAX_TOKENS, Item, Kind, Token, code, items, macro_bodies, tokens
+from services.graders.rust.lexer import MAX_TOKENS, Item, Kind, Token, TooManyTokens, code, items, macro_bodies, tokens
 from services.graders.rust.signature import Signature
 from services.graders.rust.soundness_25860 import assumed_bounds
 
@@ -49,6 +51,8 @@ OWN_EQUALITY = (
     "A type that is private and part of no other may have its own; "
     "a task that asks for one declares `impl PartialEq for ...` in its signature"
 )
+_FENCES_IN_COMMENTS = 4
+"""Block comments with fences in them that an answer may have; of one with more, the code ends in a comment."""
 _NAMED = {_ASSUMED: "lifetimes"}
 """What is refused, where that is not the name of the token."""
 
@@ -113,10 +117,56 @@ class RustAnswer:
 
 def read_answer(completion: str, task: RustTask, signature: Signature | None) -> RustAnswer:
     entry = "src/main.rs" if task.cases else "src/lib.rs"
-    names = ["main"] if task.cases else [re.escape(name) for name in signature.names] if signature else []
+    if task.cases:
+        names = ["main"]
+    elif signature:
+        names = [re.escape(name) for name in signature.names]
+    else:
+        names = sorted(_imported(task))
     pattern = rf"\b(?:fn|struct|enum|union|trait|type|const|static|mod)\s+(?:r#)?(?:{'|'.join(names)})\b"
     defines = re.compile(pattern) if names else None
-    form = extract(completion, task.FENCES, defines, Layout(entry, _PATH, "src/"))
+    form = _extracted(completion, task, defines, Layout(entry, _PATH, "src/"))
+    folders = {str(folder) for path in task.files for folder in PurePath(path).parents}
+    kept = {
+        path: text
+        for path, text in form.files.items()
+        if path not in folders and not any(str(folder) in task.files for folder in PurePath(path).parents)
+    }
+    if len(kept) < len(form.files):
+        form = replace(form, files=kept, flags=(*form.flags, "extract:ignored_file"))
     written = {entry: form.text, **form.files}
     own_equality = signature.own_equality if signature else frozenset[str]()
     return RustAnswer(form, entry, {**task.files, **written}, written, task.edition, own_equality)
+
+
+def _imported(task: RustTask) -> set[str]:
+    """Names that tests without a signature use, and that a block with the answer may define."""
+    found = code(task.tests)
+    defined = {two.text for one, two in pairwise(found) if one.text in ("fn", "struct", "enum", "mod", "let")}
+    return {token.text for token in found if token.kind is Kind.NAME and token.text.isidentifier()} - defined
+
+
+def _extracted(completion: str, task: RustTask, defines: re.Pattern[str] | None, layout: Layout) -> Answer:
+    """The answer in `completion`. A fence inside of a block comment of the code does not end the code."""
+    for _ in range(_FENCES_IN_COMMENTS):
+        form = extract(completion, task.FENCES, defines, layout)
+        start = completion.find(form.text) if form.blocks and "/*" in form.text else -1
+        end = start + len(form.text)
+        fence = completion.find("```", end)
+        if start < 0 or fence < 0 or not _ends_in_comment(form.text, task.edition):
+            break
+        closing = completion.find("*/", fence)
+        if closing < 0:
+            break
+        # for the search only: lines and columns stay as they are
+        completion = completion[:end] + completion[end:closing].replace("```", "'''") + completion[closing:]
+    return form
+
+
+def _ends_in_comment(text: str, edition: str) -> bool:
+    try:
+        found = tokens(text, edition, MAX_TOKENS)
+    except TooManyTokens:
+        return False
+    last = found[-1].text if found else ""
+    return last.startswith("/*") and last.count("/*") > last.count("*/")

@@ -25,7 +25,7 @@ macro_rules! {name} {{
     ($left:expr, $right:expr $(,)?) => {{
         match (&$left, &$right) {{
             (left, right) => {{
-                {harness}::fair(left, right, "{crate}");
+                {harness}::fair(left, right, "{crate}", {by_name});
                 if {unlike} {{ {harness}::fail("assertion `left {sign} right` failed") }}
             }}
         }}
@@ -33,7 +33,7 @@ macro_rules! {name} {{
     ($left:expr, $right:expr, $($said:tt)+) => {{
         match (&$left, &$right) {{
             (left, right) => {{
-                {harness}::fair(left, right, "{crate}");
+                {harness}::fair(left, right, "{crate}", {by_name});
                 if {unlike} {{
                     if {harness}::speaking() {{ ::std::panic!($($said)+) }}
                     {harness}::fail("assertion `left {sign} right` failed")
@@ -43,19 +43,32 @@ macro_rules! {name} {{
     }};
 }}
 """
+_BY_NAME = """
+const {{
+    {harness}::is_path(::std::stringify!($left)) || {harness}::is_path(::std::stringify!($right))
+}}
+"""
 _ASSERTION = """
 macro_rules! assert {{
     ($condition:expr $(,)?) => {{
-        if !$condition {{ {harness}::fail(::std::concat!("assertion failed: ", ::std::stringify!($condition))) }}
+        match $condition {{
+            true => {{}}
+            _ if {harness}::speaking() => {{
+                {harness}::fail(::std::concat!("assertion failed: ", ::std::stringify!($condition)))
+            }}
+            _ => {harness}::fail("assertion failed")
+        }}
     }};
     ($condition:expr, $($said:tt)+) => {{
-        if !$condition {{
-            if {harness}::speaking() {{ ::std::panic!($($said)+) }}
-            {harness}::fail("assertion failed")
+        match $condition {{
+            true => {{}}
+            _ if {harness}::speaking() => ::std::panic!($($said)+),
+            _ => {harness}::fail("assertion failed")
         }}
     }};
 }}
 """
+"""By a pattern: `!` of a condition that is no `bool` would be the answer's word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +105,10 @@ def write_tests_file(task: RustTask, signature: Signature | None, names: Collect
 def _assertions(task: RustTask) -> str:
     """In one line, so that few lines of the task's text move."""
     harness = _harness(task)
+    known = {"crate": task.crate, "harness": harness, "by_name": _BY_NAME.format(harness=harness)}
     templates = [
-        _COMPARISON.format(name="assert_eq", sign="==", unlike="!(*left == *right)", crate=task.crate, harness=harness),
-        _COMPARISON.format(name="assert_ne", sign="!=", unlike="*left == *right", crate=task.crate, harness=harness),
+        _COMPARISON.format(name="assert_eq", sign="==", unlike="!(*left == *right)", **known),
+        _COMPARISON.format(name="assert_ne", sign="!=", unlike="*left == *right", **known),
     ]
     found = code(task.tests)
     # `const _: () = assert!(..)`: code that is computed by the compiler cannot call the harness.
@@ -131,13 +145,27 @@ def _with_safe_imports(task: RustTask, names: Collection[str], start: int) -> st
     text = task.tests
     out: list[str] = []
     position = start
-    for first, last in globs(text, task.crate):
+    plural = _has_other_globs(task)
+    for number, (first, last) in enumerate(globs(text, task.crate)):
         end = last.start + 1
         declaration = text[first.start : end]
         if is_plain(declaration, task.crate):
             declaration = f"use ::{task.crate}::{{{', '.join(sorted(names))}}};"
+            if plural:  # an import by name would win over what the other one brings
+                module = f"gradus_glob_{number}"
+                declaration = f"mod {module} {{ pub {declaration} }} use {module}::*;"
         else:
             declaration += f" use {_harness(task)}::prelude::*;"
         out += [text[position : first.start], declaration]
         position = end
     return "".join(out) + text[position:]
+
+
+def _has_other_globs(task: RustTask) -> bool:
+    """The tests import everything of something that is not the answer."""
+    words = [token.text for token in code(task.tests)]
+    for at in (at for at, word in enumerate(words) if word == "use"):
+        declared = words[at : words.index(";", at) if ";" in words[at:] else len(words)]
+        if declared[-1] == "*" and task.crate not in declared[:4] and "super" not in declared:
+            return True
+    return False
