@@ -41,6 +41,8 @@ _FOREIGN = ("--force-warn=missing-unsafe-on-extern",)
 """Names every foreign block, in editions that have no `unsafe extern`, which `-F unsafe-code` names."""
 _EQUALITY = tuple(f"--force-warn={lint}" for lint in own_equality.LINTS)
 FOREIGN_BLOCK = "missing_unsafe_on_extern"
+FORBIDDEN = frozenset({"unsafe_code", FOREIGN_BLOCK})
+"""Lints that name what an answer may not have."""
 _TRAIT_METHODS = re.compile(
     rb"""\{"\$message_type":"diagnostic","message":"missing trait method provided by default: `\w+`","""
     rb""""code":\{"code":"clippy::missing_trait_methods\""""
@@ -134,12 +136,14 @@ class Compiler:
             and compiled.errors
             and all(error.by_linter for error in compiled.errors)
         ):
-            # The answer made errors of lints: a matter of style, so compile it again with lints that are no errors.
-            # What is forbidden stays so: the first time, `-F` found no `unsafe`.
-            argv = [toolchain.clippy, "--cap-lints=allow", *lints, *flags, f"{_CRATE}/{answer.entry}"]
-            again, more_s = self._ask(server, argv, task, files)
+            # The answer made errors of lints: a matter of style, so compile it again with no lint more than a warning.
+            # That is true of `-F unsafe-code` too, whose warnings stand for errors here.
+            again, more_s = self._ask(server, [argv[0], "--cap-lints=warn", *argv[1:]], task, files)
+            named = (
+                remark for remark in again.remarks if remark.severity is Severity.ERROR or remark.code in FORBIDDEN
+            )
             warnings = tuple(replace(remark, severity=Severity.WARNING) for remark in compiled.remarks)
-            return replace(again, remarks=(*again.remarks, *warnings)), cpu_s + more_s
+            return replace(again, remarks=(*named, *warnings)), cpu_s + more_s
         return compiled, cpu_s
 
     def tests(self, tests: TestsFile, library: bytes, task: RustTask, slot: int) -> tuple[Compiled, float]:

@@ -6,6 +6,7 @@ Believes nothing that the answer's process says without the run's secret.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,12 +34,15 @@ from services.graders.rust.lexer import MAX_TOKENS, TooManyTokens, without_comme
 from services.graders.rust.rubric import RUBRICS, RustFacts
 from services.graders.rust.runner import NotStarted, Runner, RunResult
 from services.graders.rust.signature import Signature, parse_signature
+from services.graders.rust.task_check import signature_error, stub, task_error
 from services.graders.rust.tests_file import TestsFile, write_tests_file
 from services.graders.rust.toolchain import HARNESS_CRATE, RustToolchain
 from services.sandbox import Sandbox
 from services.sandbox.bubblewrap import Bubblewrap
 from services.sandbox.escape_probe import refuse_unless_safe
 
+_CHECKED_TASKS = 1000
+"""Tasks of which is kept whether their tests compile."""
 _TAKEN = frozenset({"std", "core", "alloc", "test", "proc_macro", "gradus_tests", HARNESS_CRATE})
 """Crates that tests use beside the answer's: one that was called so could not be told apart."""
 _SYNTAX = frozenset({None, "E0748", "E0758", "E0762", "E0763", "E0765", "E0766", "E0768"})
@@ -72,6 +76,8 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         self.crates = self.toolchain.crates(self.config.crates)
         self.compiler = Compiler(self.sandbox, self.toolchain, self.crates, self.config)
         self.runner = Runner(self.sandbox, self.toolchain, self.config)
+        self._checked_tasks: dict[bytes, str | None] = {}
+        """Digest of a task -> what is wrong with it, for tasks whose tests did not compile against some answer."""
         self.identify(
             self.config,
             config,
@@ -136,6 +142,31 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         except NotStarted as broken:
             raise SandboxFault(f"programs do not start in their box: {broken}") from None
 
+    def _refuse_broken_task(self, attempt: _GradingAttempt) -> None:
+        """The tests do not compile against an answer. Raises InternalFault if they do not against a stub, either."""
+        task = attempt.task
+        key = hashlib.sha256(task.model_dump_json().encode()).digest()
+        if key not in self._checked_tasks:
+            answer = read_answer(stub(task, attempt.signature), task.model_copy(update={"files": {}}), None)
+            library, cpu_s = self.compiler.answer(answer, task, attempt.slot)
+            attempt.cpu_s += cpu_s
+            bare = library.came is not CompileStatus.COMPILED
+            if bare:  # of a signature that is no Rust by itself nothing is known but names
+                library, cpu_s = self.compiler.answer(read_answer("#![allow()]", task, None), task, attempt.slot)
+                attempt.cpu_s += cpu_s
+            error = None
+            if library.came is CompileStatus.COMPILED:
+                tests = write_tests_file(task, attempt.signature)
+                compiled, cpu_s = self.compiler.tests(tests, library.product, task, attempt.slot)
+                attempt.cpu_s += cpu_s
+                error = task_error(task, attempt.signature, compiled, tests)
+                error = error or signature_error(attempt.signature, compiled, tests, bare=bare)
+            if len(self._checked_tasks) >= _CHECKED_TASKS:
+                self._checked_tasks.clear()
+            self._checked_tasks[key] = error
+        if error := self._checked_tasks[key]:
+            raise InternalFault(f"this task cannot be judged: {error}", retryable=False)
+
     def _tested(self, attempt: _GradingAttempt, facts: RustFacts, product: bytes) -> RustFacts:
         task = attempt.task
         if task.cases:
@@ -153,6 +184,8 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         if attempt.signature is None and (name := shadowed_std_method(task, attempt.answer, names)):
             why = f"a trait of the answer may stand in for the standard library's `{name}`, which the tests call"
             return replace(_remarked(facts, [why]), flags=(*facts.flags, "forbidden:hijack"))
+        if compiled.came is CompileStatus.REFUSED:
+            self._refuse_broken_task(attempt)
         if compiled.came is not CompileStatus.COMPILED:
             return _misfit(facts, attempt, compiled, tests)
         try:

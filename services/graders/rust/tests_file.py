@@ -77,6 +77,15 @@ class TestsFile:
     text: str
     pins: dict[int, TypePin]
     """Line -> what is pinned there."""
+    added_line: int
+    """The line that the task's text does not have."""
+    lines: int
+    """Lines of the task's text."""
+
+    def line_of_task(self, line: int) -> int | None:
+        """The line of the task's tests that stands at `line`; None for lines that are not theirs."""
+        found = line - (line > self.added_line)
+        return found if line != self.added_line and found <= self.lines else None
 
 
 def write_tests_file(task: RustTask, signature: Signature | None, names: Collection[str] = ()) -> TestsFile:
@@ -93,13 +102,14 @@ def write_tests_file(task: RustTask, signature: Signature | None, names: Collect
         + "\n"
         + _with_safe_imports(task, signature.names if signature else names, start)
     )
+    added_line, count = task.tests[:start].count("\n") + 1, task.tests.count("\n") + 1
     if signature is None:
-        return TestsFile(text, {})
+        return TestsFile(text, {}, added_line, count)
     names = ", ".join(signature.names)
     lines = [text, f"mod gradus_pins {{ use super::*; use ::{task.crate}::{{{names}}};"]
     first = sum(part.count("\n") + 1 for part in lines) + 1
     lines += [f"const _: () = {{ {pin.source} }};" for pin in signature.pins]
-    return TestsFile("\n".join([*lines, "}"]), dict(enumerate(signature.pins, first)))
+    return TestsFile("\n".join([*lines, "}"]), dict(enumerate(signature.pins, first)), added_line, count)
 
 
 def _assertions(task: RustTask) -> str:
