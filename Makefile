@@ -124,8 +124,9 @@ chaos: setup  ## 10,000 submissions while workers, APIs and Redis are killed, fr
 	$(BIN)/python -m tests.chaos.run --submissions 10000
 
 .PHONY: fuzz
-fuzz: setup  ## 20,000 mutated sources against the OCaml grader (3 minutes)
+fuzz: setup  ## 20,000 mutated sources against the OCaml grader, 100,000 texts against rustc's lexer (8 minutes)
 	$(BIN)/python -m tests.attack.fuzz_ocaml --number 20000
+	$(BIN)/python -m tests.attack.fuzz_rust --number 100000
 
 .PHONY: check
 check: $(VENV)/.done  ## Format, lint, types, and the direction of imports

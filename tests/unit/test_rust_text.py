@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+import time
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -14,10 +17,21 @@ from services.graders.rust.answer import read_answer
 from services.graders.rust.compile import CompilerMessage
 from services.graders.rust.glob_imports import names_missed, names_to_import, shadowed_std_method
 from services.graders.rust.grader import checked_share
-from services.graders.rust.lexer import Kind, code, items, source_text, tokens, without_comments
+from services.graders.rust.lexer import (
+    MAX_TOKENS,
+    Kind,
+    TooManyTokens,
+    code,
+    items,
+    source_text,
+    tokens,
+    without_comments,
+)
+from services.graders.rust.own_equality import Place, refused
 from services.graders.rust.signature import parse_signature
 from services.graders.rust.soundness_25860 import assumed_bounds
 from services.graders.rust.tests_file import write_tests_file
+from tests.attack.fuzz_rust import differences, first_line_differences
 
 PIECES = st.sampled_from(
     [
@@ -85,6 +99,65 @@ def test_tokens_have_the_kinds_that_rust_gives_them(text: str, kinds: list[Kind]
 )
 def test_items_are_cut_where_rust_ends_them(text: str, found: list[tuple[str, str]]) -> None:
     assert [(item.word, item.name) for item in items(code(text))] == found
+
+
+@pytest.mark.skipif(shutil.which("rustc") is None, reason="there is no rustc")
+def test_texts_have_the_tokens_that_rustc_sees() -> None:
+    assert list(differences(seed=3, number=2000)) == []
+    assert list(first_line_differences(seed=3, number=20)) == []
+
+
+@pytest.mark.parametrize("space", ["\u200e", "\u200f", "\x85", "\u2028", "\u2029", "\x0b", "\x0c"])
+def test_white_space_is_what_rust_takes_for_it(space: str) -> None:
+    assert [token.text for token in code(f"use{space}a")] == ["use", "a"]
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("#!/bin/sh unsafe\nfn", ["fn"]),
+        ("#![a] unsafe", ["a", "unsafe"]),
+        ("#! /* a */ // b\n [a] unsafe", ["a", "unsafe"]),
+        ("#!/**\nunsafe */[ ]", ["unsafe"]),
+        ("#!\u200e[a] unsafe", ["a", "unsafe"]),
+        ("\ufeff#!/// a\nunsafe", ["unsafe"]),
+        ('"a"r"\\" unsafe "', []),
+        ('"a"r#" unsafe "#', []),
+        ("r#unsafe", ["unsafe"]),
+        ("'r#unsafe", []),
+        ("e\u0301", ["é"]),
+    ],
+)
+def test_names_are_found_where_the_compiler_finds_them(text: str, names: list[str]) -> None:
+    assert [token.text for token in code(text) if token.kind is Kind.NAME] == names
+
+
+REPEATED = (
+    *("fn g<", "macro_rules!a{", "a ", "#", '"', "/*", "//\n", 'r#"', "'", "{", "}", "const A:u8={}", "#;", "'\\u{"),
+    *("{}", "# [", "pub (", "r###", "x;", "fn a<'a,'b>(x:&'a &'b u8,y:&'b u8)->&'a u8{y}", "<&'a &'b x as ", "|->'a"),
+    *("#[macro_export]macro_rules!a{fn $a<'a,'b", "impl PartialEq for A{", "é", "struct A(B);", "fn g<" * 130 + ";"),
+)
+
+
+@pytest.mark.parametrize("piece", REPEATED)
+def test_whatever_is_repeated_costs_little(piece: str) -> None:
+    """At most 0.3 s of CPU time on an idle machine; the bound leaves room for a busy one."""
+    task = RustTask(tests="use solution::*; #[test] fn a() {}")
+    for text in (piece * (1_000_000 // len(piece)), piece * (49_000 // max(1, len(code(piece))))):
+        started = time.thread_time()
+        with suppress(TooManyTokens):
+            answer = read_answer(text, task, None)
+            assert answer.forbidden is not None
+            assert names_to_import(task, answer) is not None
+            assert checked_share(answer, None, []) >= 0
+            places = [Place("src/lib.rs", 1, 1, by_macro=False)]
+            assert list(refused(places, answer.tokens, ())) is not None
+        assert time.thread_time() - started < 1.5
+
+
+def test_a_text_of_too_many_tokens_is_not_read() -> None:
+    with pytest.raises(TooManyTokens):
+        tokens("x " * MAX_TOKENS, limit=MAX_TOKENS)
 
 
 def test_comments_leave_lines_and_texts_alone() -> None:

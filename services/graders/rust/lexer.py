@@ -41,18 +41,24 @@ MAX_TOKENS = 50_000
 """Tokens of an answer that are looked at, white space and comments too. About 200 kB of everyday Rust."""
 _SPACE = "\t-\r \x85\u200e\u200f\u2028\u2029"
 """Unicode's Pattern_White_Space, which is what Rust takes for white space."""
+_START = "a-zA-Z_\x80-\x84\x86-\u200d\u2010-\u2027\u202a-\U0010ffff"
+_WORD = "0-9" + _START
+"""What names start with and go on with: what else is not ASCII is white space, or an error of the compiler."""
+_SUFFIX = f"[{_START}][{_WORD}]*+"
+"""A name right behind a text is a part of it."""
 _RUST_TOKEN = r"""
     (?P<space>[{space}]++)
   | (?P<comment>//[^\n]*+)
   | (?P<block>/\*)
   | (?P<raw>(?:{raw})(?P<hashes>\#*+)")
-  | (?P<text>(?:{marked})?"(?:[^"\\]|\\.)*+(?:"|\Z) | b?'(?:[^'\\\n\r\t]|\\(?:u\{[^}']*\}|x[^']{2}|.))')
+  | (?P<text>(?:{marked})?"(?:[^"\\]|\\.)*+(?:"{suffix}|\Z) | b?'(?:[^'\\\n\r\t]|\\(?:u\{[^}']*\}|x[^']{2}|.))'{suffix})
   | (?P<lifetime>'{marked_lifetime}[{word}]++)
   | (?P<number>[0-9](?:[{word}]|\.(?=[0-9]))*+)
-  | (?:r\#)?(?P<name>[^\W\d][{word}]*+)
+  | (?:r\#)?(?P<name>[{start}][{word}]*+)
   | (?P<sign>.)
     """
 _DOC_COMMENT = re.compile(r"//(?:!|/(?!/))|/\*(?:!|\*(?![*/]))")
+_RAW_SUFFIX = re.compile(_SUFFIX)
 _KINDS = {kind.value: kind for kind in Kind}
 _BLOCK_MARK = re.compile(r"/\*|\*/")
 
@@ -61,24 +67,15 @@ class TooManyTokens(Exception):
     """An answer has more tokens than the limit."""
 
 
-@lru_cache(maxsize=4)
-def _pattern(*, old: bool, ascii: bool) -> re.Pattern[str]:
-    """The tokens of an edition. `old`: before 2021, where `c"..."` is a name and a string, and no lifetime is `'r#a`.
-
-    `ascii`: for texts without other characters, which need no long list of what may continue a name.
-    """
-    word = "a-zA-Z0-9_" if ascii else r"\w" + "".join(c for c in map(chr, range(0x80, 0x110000)) if _continues(c))
+@lru_cache(maxsize=2)
+def _pattern(*, old: bool) -> re.Pattern[str]:
+    """The tokens of an edition. `old`: before 2021, where `c"a"` is a name and a string, and no lifetime is `'r#a`."""
     raw, marked, lifetime = ("br|r", "b", "") if old else ("br|cr|r", "b|c", r"(?:r\#)?")
-    given = {"{space}": _SPACE, "{raw}": raw, "{marked}": marked, "{marked_lifetime}": lifetime, "{word}": word}
+    given = {"{suffix}": f"(?:{_SUFFIX})?+", "{raw}": raw, "{marked}": marked, "{marked_lifetime}": lifetime}
     text = _RUST_TOKEN
-    for place, value in given.items():
+    for place, value in {**given, "{space}": _SPACE, "{word}": _WORD, "{start}": _START}.items():
         text = text.replace(place, value)
     return re.compile(text, re.VERBOSE | re.DOTALL)
-
-
-def _continues(char: str) -> bool:
-    """`char` may continue a name though Python's `\\w` does not match it: combining marks, for the most part."""
-    return not (char.isalnum() or char == "_") and ("a" + char).isidentifier()
 
 
 @lru_cache(maxsize=64)
@@ -94,7 +91,7 @@ def tokens(source: str, edition: str = "2021", limit: int | None = None) -> tupl
 
 
 def _tokens(source: str, edition: str) -> Iterator[Token]:
-    pattern = _pattern(old=edition in ("2015", "2018"), ascii=source.isascii())
+    pattern = _pattern(old=edition in ("2015", "2018"))
     start = _shebang(source, pattern)
     if start:
         yield Token(Kind.COMMENT, source[:start], 0, 1)
@@ -127,6 +124,7 @@ def _from(source: str, pattern: re.Pattern[str], position: int, line: int) -> It
         if match["raw"] is not None:
             closing = source.find('"' + match["hashes"], match.end())
             kind, end = Kind.TEXT, len(source) if closing < 0 else closing + 1 + len(match["hashes"])
+            end = suffix.end() if (suffix := _RAW_SUFFIX.match(source, end)) else end
         elif name == "block":
             kind, end, depth = Kind.COMMENT, match.end(), 1
             while depth and (mark := _BLOCK_MARK.search(source, end)):
@@ -135,7 +133,9 @@ def _from(source: str, pattern: re.Pattern[str], position: int, line: int) -> It
             end = len(source) if depth else end
         else:
             kind, end = _KINDS[name], match.end()
-        text = unicodedata.normalize("NFC", match["name"]) if kind is Kind.NAME else source[position:end]
+        text = match["name"] if kind is Kind.NAME else source[position:end]
+        if kind in (Kind.NAME, Kind.LIFETIME) and not text.isascii():
+            text = unicodedata.normalize("NFC", text)
         yield Token(kind, text, position, line)
         line += source.count("\n", position, end)
         position = end
