@@ -196,6 +196,8 @@ def test_a_task_that_makes_no_sense_is_misuse_that_names_the_field(what: str) ->
         ("use solution::f;\nuse itertools::Itertools;\n#[test] fn a() {}", None, "line 2 of its tests: .*itertools"),
         ("use solution::*;\n#[test] fn a() { assert_eq!(g(1), 2) }", INC["signature"], "line 2 of its tests: .*`g`"),
         ("use solution::f;\n#[test] fn a() { HashMap::new(); f(1); }", None, "line 2 of its tests: .*HashMap"),
+        ("#[test] fn a() {}", "pub unsafe fn f(x: i64) -> i64;", "declares something `unsafe`"),
+        ("#[test] fn a() {}", "pub fn f(x: i64) -> i64; m!{}", "nothing that can be declared"),
         ("#[test] fn a() {}", "pub fn f(x: Foo) -> i64;", "in its signature, of `f`: .*`Foo`"),
     ],
 )

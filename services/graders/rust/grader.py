@@ -101,6 +101,8 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
             why = f"no answer can be a crate {task.crate!r}"
         elif signature is not None and not (signature.names or signature.pins):
             why = "its signature declares nothing; write `pub fn f(x: i64) -> i64;` or the like"
+        elif signature is not None:
+            why = signature.refused
         if why:
             raise InternalFault(f"this task cannot be judged: {why}", retryable=False)
         answer = read_answer(submission.completion, task, signature)

@@ -20,6 +20,8 @@ from services.graders.rust.lexer import Item, Kind, Token, code, items
 
 _TYPES = frozenset({"struct", "enum", "union", "trait", "type"})
 _SELF_LIFETIME = "'gradus_self"
+_OWN_LIFETIME = "'gradus_own"
+"""`'_` in the head of an `impl`."""
 _IMPLEMENTOR = "GradusImplementor"
 """A type parameter in pins: anything that implements a declared trait."""
 
@@ -37,6 +39,8 @@ class Signature:
     names: tuple[str, ...]
     """Declared at the crate's root, in order."""
     pins: tuple[TypePin, ...]
+    refused: str | None = None
+    """Why no answer can meet it, if that is known."""
     own_equality: frozenset[str] = frozenset()
     """Types that are to say themselves when their values are equal: `impl PartialEq for T` is declared."""
 
@@ -46,7 +50,14 @@ def parse_signature(text: str, crate: str) -> Signature:
     declared = list(items(code(text)))
     names = tuple(dict.fromkeys(item.name for item in declared if item.name))
     pins = [pin for item in declared for pin in _pins(item, crate)]
-    return Signature(names, tuple(pins), frozenset(_own_equality(declared)))
+    refused = None
+    for item in declared:
+        if any(token.text == "unsafe" for token in item.body):
+            refused = "its signature declares something `unsafe`, which no answer may have"
+        elif item.word == "macro_rules" or [token.text for token in item.body[:2]][1:] == ["!"]:
+            begin = " ".join(token.text for token in item.body[:4])
+            refused = f"its signature has `{begin} ...`, which is nothing that can be declared"
+    return Signature(names, tuple(pins), refused, frozenset(_own_equality(declared)))
 
 
 def _own_equality(declared: Sequence[Item]) -> Iterator[str]:
@@ -84,6 +95,9 @@ def _pins(item: Item, crate: str) -> Iterator[TypePin]:
         generics, rest = _generics(body[1:])
         brace = next((at for at, token in enumerate(rest) if token.text == "{"), len(rest))
         owner, where = _split_where(rest[:brace])
+        if any(token.text == "'_" for token in owner):
+            owner = [_token(_OWN_LIFETIME, Kind.LIFETIME) if token.text == "'_" else token for token in owner]
+            generics = ((_token(_OWN_LIFETIME, Kind.LIFETIME),), *generics)
         of_trait = _split(owner, "for")
         implementor = of_trait[-1]
         trait: _Tokens = of_trait[0] if len(of_trait) > 1 else ()
@@ -163,17 +177,21 @@ def _place_pin(
     return TypePin(name, f"#[allow(warnings)] fn pin<{given}>(gradus_pinned: &{of_type}) {{ {checks} }}")
 
 
+def _lifetimes_first(generics: Sequence[_Tokens]) -> list[_Tokens]:
+    return sorted(generics, key=lambda part: part[0].kind is not Kind.LIFETIME)
+
+
 def _pin(function: Function, path: str, name: str) -> TypePin:
     lifetimes = [part for part in function.generics if part[0].kind is Kind.LIFETIME]
     others = [part for part in function.generics if part[0].kind is not Kind.LIFETIME]
-    given = ", ".join(_text(part) for part in others)
+    given = ", ".join(_text(part) for part in (*_lifetimes_first(function.outer), *others))
     where = f" where {_text(function.where)}" if function.where else ""
     takes = ", ".join(_text(part) for part in function.takes)
     gives = f" -> {_text(function.gives)}" if function.gives else ""
     if function.is_opaque:
         # Such a function has no pointer type that can be written: it is called.
         own = [[_token(_SELF_LIFETIME)]] if function.by_reference else []
-        all_given = ", ".join(_text(part) for part in (*own, *lifetimes, *others))
+        all_given = ", ".join(_text(part) for part in (*own, *_lifetimes_first((*function.outer, *function.generics))))
         names = [f"gradus_{number}" for number in range(len(function.takes))]
         taken = ", ".join(f"{one}: {_text(of)}" for one, of in zip(names, function.takes, strict=True))
         call = f"{path}({', '.join(names)})"
@@ -182,7 +200,7 @@ def _pin(function: Function, path: str, name: str) -> TypePin:
         inner = f"{asynchronous}fn call<{all_given}>({taken}){gives}{where} {{ {call} }}"
         return TypePin(name, f"#[allow(warnings)] fn pin() {{ {inner} }}")
     bound = ", ".join([*(_text(part[:1]) for part in lifetimes), *([_SELF_LIFETIME] if function.by_reference else [])])
-    pointer = f"{f'for<{bound}> ' if bound else ''}fn({takes}){gives}"
+    pointer = f"{f'for<{bound}> ' if bound else ''}{function.abi}fn({takes}){gives}"
     # Left to itself, a function with type parameters has no type: it may not have any that are not declared.
     alone = "" if function.has_types else f"let _ = {path}; "
     return TypePin(name, f"#[allow(warnings)] fn pin<{given}>(){where} {{ {alone}let _: {pointer} = {path}; }}")
@@ -204,6 +222,10 @@ class Function:
     by_reference: bool = False
     """It is a method that borrows its receiver, so that elided lifetimes of its result are the receiver's."""
     is_async: bool = False
+    abi: str = ""
+    """`extern "C" `, before its pointer type."""
+    outer: tuple[_Tokens, ...] = ()
+    """Parameters of the `impl` block that it is in."""
 
     @classmethod
     def read(cls, body: _Tokens) -> Function:
@@ -216,7 +238,9 @@ class Function:
         gives = gives[2:] if len(gives) > 1 and (gives[0].text, gives[1].text) == ("-", ">") else ()
         has_types = any(part[0].kind is not Kind.LIFETIME for part in generics)
         is_async = any(token.text == "async" for token in body[:after_name])
-        return cls(generics, tuple(parameters), gives, where, has_types, is_async=is_async)
+        before = [token.text for token in body[: after_name - 2]]
+        abi = " ".join(before[before.index("extern") :]) + " " if "extern" in before else ""
+        return cls(generics, tuple(parameters), gives, where, has_types, is_async=is_async, abi=abi)
 
     @property
     def is_opaque(self) -> bool:
@@ -235,7 +259,7 @@ class Function:
         both = (*self.where, *comma, *where)
         return replace(
             self,
-            generics=(*generics, *self.generics),
+            outer=generics,
             takes=tuple(own[:-1]),
             gives=own[-1],
             where=_with_receiver(both, receiver, trait),
@@ -345,5 +369,5 @@ def _text(body: _Tokens) -> str:
     return out
 
 
-def _token(text: str) -> Token:
-    return Token(Kind.SIGN, text, 0, 0)
+def _token(text: str, kind: Kind = Kind.SIGN) -> Token:
+    return Token(kind, text, 0, 0)
