@@ -82,7 +82,8 @@ def extract(
     if not blocks:
         return Answer(visible.strip(), flags=tuple(flags))
     named = [block for block in blocks if block.name and block.tag in tags] if layout and len(blocks) > 1 else []
-    rest = [block for block in blocks if block not in named]
+    starts_of_named = {block.start for block in named}
+    rest = [block for block in blocks if block.start not in starts_of_named]
     files = {layout.path_of(block.name or ""): block for block in named} if layout else {}
     if files.pop(None, None):
         flags.append("extract:ignored_file")

@@ -155,6 +155,16 @@ def test_whatever_is_repeated_costs_little(piece: str) -> None:
         assert time.thread_time() - started < 1.5
 
 
+def test_many_files_cost_little() -> None:
+    task = RustTask(tests="use solution::*; #[test] fn a() {}")
+    text = "".join(f"```rust src/a{n}.rs\na\n```\n" for n in range(5000))
+    started = time.thread_time()
+    answer = read_answer(f"{text}```rust\npub fn f() {{}}\n```", task, None)
+    assert len(answer.tokens) == 5001
+    assert answer.forbidden == ()
+    assert time.thread_time() - started < 1.5
+
+
 def test_a_text_of_too_many_tokens_is_not_read() -> None:
     with pytest.raises(TooManyTokens):
         tokens("x " * MAX_TOKENS, limit=MAX_TOKENS)

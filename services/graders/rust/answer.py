@@ -84,7 +84,7 @@ class RustAnswer:
     def empty(self) -> bool:
         return not any(self.tokens.values())
 
-    @property
+    @cached_property
     def has_exported_macros(self) -> bool:
         return any("macro_export" in text for text in self.written.values())
 
