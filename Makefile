@@ -124,9 +124,10 @@ chaos: setup  ## 10,000 submissions while workers, APIs and Redis are killed, fr
 	$(BIN)/python -m tests.chaos.run --submissions 10000
 
 .PHONY: fuzz
-fuzz: setup  ## 20,000 mutated sources against the OCaml grader, and 4,000 that re-export forbidden values (5 minutes)
+fuzz: setup  ## Mutated and re-exporting sources against the OCaml grader, 100,000 texts against rustc's lexer (12 minutes)
 	$(BIN)/python -m tests.attack.fuzz_ocaml --number 20000
 	$(BIN)/python -m tests.attack.fuzz_ocaml_bypasses --number 4000
+	$(BIN)/python -m tests.attack.fuzz_rust --number 100000
 
 .PHONY: check
 check: $(VENV)/.done  ## Format, lint, types, and the direction of imports

@@ -24,7 +24,7 @@ _INDICATORS = (
     "implement this",
     "implement the",
 )
-_FAILS = re.compile(r"failwith|assert false|todo!|unimplemented!")
+_FAILS = re.compile(r"failwith|assert false|\b(?:todo|unimplemented)\s*+!")
 _BRANCH = re.compile(r"\b(?:if|else)\b|=>|->(?!\s?[\w<>:&']{1,40}\s?\{)")
 """Not the arrow in front of a Rust function's type."""
 

@@ -24,6 +24,8 @@ class Limits:
     cpu_s: int | None = 5
     """None: no limit of the box's own. For persistent boxes, which set one for each of their children."""
     wall_s: float = 20.0
+    idle_s: float | None = None
+    """Seconds without progress of any thread in the box after which it is stopped. None: `wall_s` alone counts."""
     memory_mb: int = 512
     processes: int = 16
     """Processes and threads at one time."""
@@ -67,7 +69,7 @@ class ExitReason(StrEnum):
     """By itself, or by a signal that was not ours; `exit_code` is 128 + signal then. Never evidence of anything."""
     CPU_LIMIT = "cpu_limit"
     WALL_IDLE = "wall_idle"
-    """Wall limit, while it waited of its own will (asleep, deadlocked, reading): the program's doing."""
+    """Wall or idle limit, while it waited of its own will (asleep, deadlocked, reading): the program's doing."""
     WALL_STARVED = "wall_starved"
     """Wall limit, while it wanted a CPU and did not get one: the machine's doing."""
     OUTPUT_LIMIT = "output_limit"

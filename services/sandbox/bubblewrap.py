@@ -15,9 +15,8 @@ import signal
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import count
 from pathlib import Path
 
@@ -226,6 +225,36 @@ def _spawn(argv: list[str], targets: Sequence[int]) -> int:
             os.close(fd)
 
 
+_SAMPLE_S = 0.25
+_PROGRESS_S = 1e-4
+"""CPU time of all threads together by which a sample must grow to be progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Activity:
+    """What the scheduler has noted of the threads of a box, in seconds."""
+
+    ran_s: float
+    waited_s: float
+    """For a CPU."""
+
+    @classmethod
+    def of(cls, init: int) -> _Activity:
+        """All threads that there are of PID 1 of a box and its descendants. Raises OSError and ValueError."""
+        ran = waited = 0
+        processes = [init]
+        for process in processes:
+            for thread in os.listdir(f"/proc/{process}/task"):
+                with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+                    place = Path(f"/proc/{process}/task/{thread}")
+                    words = (place / "schedstat").read_text().split()
+                    ran, waited = ran + int(words[0]), waited + int(words[1])
+                    processes += map(int, (place / "children").read_text().split())  # not on every kernel
+        if not ran:
+            raise ValueError("the scheduler keeps no accounts")
+        return cls(ran / 1e9, waited / 1e9)
+
+
 class _Watch:
     """Reads a box until it is done or over a limit; kills it then. Its life is one run."""
 
@@ -234,6 +263,10 @@ class _Watch:
         self.pid = pid
         self.status_fd = status_fd
         self.started = started
+        self._init: int | None = None
+        self._progress = started
+        """When a thread of the box was last seen to make progress."""
+        self._last: _Activity | None = None
 
     def until_end(self, out_fd: int, err_fd: int, report_fd: int) -> Outcome:
         output, report = self.limits.output_kb << 10, self.limits.report_kb << 10
@@ -278,9 +311,12 @@ class _Watch:
             waiting = {gone, *open_fds}
             while waiting:
                 left_s = self.started + self.limits.wall_s - time.monotonic()
-                events = poll.poll(max(0, math.ceil(left_s * 1000)))
+                wait_s = left_s if self.limits.idle_s is None else min(left_s, _SAMPLE_S)
+                events = poll.poll(max(0, math.ceil(wait_s * 1000)))
                 if not events and left_s <= 0:
                     return self._kill(self._why_late())
+                if self.limits.idle_s is not None and not events and self._is_idle(self.limits.idle_s):
+                    return self._kill(ExitReason.WALL_IDLE)
                 if token and token.is_cancelled:
                     raise SandboxFault(CANCELLED)
                 for fd, _ in events:
@@ -305,14 +341,29 @@ class _Watch:
             os.kill(self.pid, signal.SIGKILL)  # not reaped yet, so the number is still ours
         return why
 
-    def _why_late(self) -> ExitReason:
-        """Idle or starved, by the time that the scheduler let the box wait for a CPU; starved when that is unknown."""
+    def _is_idle(self, idle_s: float) -> bool:
+        """No thread of the box has made progress for `idle_s`, and none waited for a CPU."""
+        now = time.monotonic()
         try:
-            waited_s = int(Path(f"/proc/{self._init_pid}/schedstat").read_text().split()[1]) / 1e9
-        except (OSError, IndexError, ValueError):
+            activity = _Activity.of(self._init_pid or 0)
+        except (OSError, ValueError, IndexError):
+            self._progress = now  # unknown: no box yet, or none any more
+            return False
+        last = self._last
+        if last is None or abs(activity.ran_s - last.ran_s) > _PROGRESS_S or activity.waited_s - last.waited_s > 0.02:
+            self._last, self._progress = activity, now
+        return now - self._progress >= idle_s
+
+    def _why_late(self) -> ExitReason:
+        """Idle or starved, by the time that the box's threads waited for a CPU; starved when that is unknown."""
+        try:
+            waited_s = _Activity.of(self._init_pid or 0).waited_s
+        except (OSError, ValueError, IndexError):
             return ExitReason.WALL_STARVED
         return ExitReason.WALL_IDLE if waited_s < 0.25 * self.limits.wall_s else ExitReason.WALL_STARVED
 
-    @cached_property
+    @property
     def _init_pid(self) -> int | None:
-        return pid_of_init(self.status_fd)
+        if self._init is None:
+            self._init = pid_of_init(self.status_fd)
+        return self._init

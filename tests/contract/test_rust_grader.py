@@ -184,9 +184,34 @@ def test_a_task_that_makes_no_sense_is_misuse_that_names_the_field(what: str) ->
         RustSubmission.model_validate({"id": "a", "completion": RIGHT, "task": task})
 
 
-def test_tests_that_no_answer_fits_are_no_fault_of_ours(rust_grader: RustGrader) -> None:
-    result = grade(rust_grader, RIGHT, {"tests": "this is no Rust"})
-    assert (result.stage, result.passed, result.tests) == (Stage.CLIPPY, False, None)
+@pytest.mark.parametrize(
+    ("tests", "signature", "why"),
+    [
+        ("this is no Rust", None, "line 1 of its tests: expected"),
+        (
+            "use solution::f;\n#[test] fn a() { assert_eq!(f(1), 2 }",
+            INC["signature"],
+            "line 2 of its tests: mismatched",
+        ),
+        ("use solution::f;\nuse itertools::Itertools;\n#[test] fn a() {}", None, "line 2 of its tests: .*itertools"),
+        ("use solution::*;\n#[test] fn a() { assert_eq!(g(1), 2) }", INC["signature"], "line 2 of its tests: .*`g`"),
+        ("use solution::f;\n#[test] fn a() { HashMap::new(); f(1); }", None, "line 2 of its tests: .*HashMap"),
+        ("#[test] fn a() {}", "pub unsafe fn f(x: i64) -> i64;", "declares something `unsafe`"),
+        ("#[test] fn a() {}", "pub fn f(x: i64) -> i64; m!{}", "nothing that can be declared"),
+        ("#[test] fn a() {}", "pub fn f(x: Foo) -> i64;", "in its signature, of `f`: .*`Foo`"),
+    ],
+)
+def test_tests_that_no_answer_fits_are_the_fault_of_the_task(
+    rust_grader: RustGrader, tests: str, signature: str | None, why: str
+) -> None:
+    with pytest.raises(InternalFault, match=why) as raised:
+        grade(rust_grader, RIGHT, {"tests": tests, "signature": signature})
+    assert not raised.value.retryable
+
+
+def test_what_an_answer_lacks_is_no_fault_of_the_task(rust_grader: RustGrader) -> None:
+    for task in (INC, {"tests": "use solution::*;\n#[test] fn a() { assert_eq!(f(1), 2) }"}):
+        assert not grade(rust_grader, "pub fn g() {}", task).passed
 
 
 @pytest.mark.parametrize("signature", ["pub fn", "fn f(", "pub fn f<", "pub fn f() -> ;"])

@@ -403,6 +403,24 @@ def test_a_program_that_waits_for_input_that_never_comes_is_idle_and_not_starved
     assert outcome.cpu_s < 1.5
 
 
+@pytest.mark.parametrize("then", ["os.read(os.pipe()[0], 1)", "[os.fork(), os.fork(), os.read(os.pipe()[0], 1)]"])
+def test_a_run_without_progress_ends_at_the_idle_limit(sandbox: Bubblewrap, then: str) -> None:
+    outcome = sandbox.run(python(f"import os; {then}", limits=replace(LIMITS, wall_s=60.0, idle_s=1.0)))
+    assert outcome.exit_reason is ExitReason.WALL_IDLE
+    assert outcome.wall_s < 30
+
+
+@pytest.mark.parametrize(
+    "start",
+    ["threading.Thread(target=work).start(); os.read(0, 1)", "os.fork() or (work(), os._exit(0)); os.wait()"],
+)
+def test_progress_of_any_thread_or_process_keeps_a_run(sandbox: Bubblewrap, start: str) -> None:
+    script = "import os, sys, threading, time\ndef work():\n  for _ in range(30): time.sleep(0.1); sum(range(20000))\n"
+    outcome = sandbox.run(python(script + start, limits=replace(LIMITS, wall_s=60.0, idle_s=1.5)))
+    assert outcome.exit_reason is ExitReason.EXITED
+    assert outcome.wall_s > 2.5
+
+
 @pytest.mark.parametrize("descriptor", [1, 2])
 def test_too_much_output_is_the_output_limit_and_the_beginning_is_kept(sandbox: Bubblewrap, descriptor: int) -> None:
     outcome = sandbox.run(python(f"import os\nwhile True: os.write({descriptor}, b'x' * 4096)"))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+import time
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -14,10 +17,21 @@ from services.graders.rust.answer import read_answer
 from services.graders.rust.compile import CompilerMessage
 from services.graders.rust.glob_imports import names_missed, names_to_import, shadowed_std_method
 from services.graders.rust.grader import checked_share
-from services.graders.rust.lexer import Kind, code, items, source_text, tokens, without_comments
+from services.graders.rust.lexer import (
+    MAX_TOKENS,
+    Kind,
+    TooManyTokens,
+    code,
+    items,
+    source_text,
+    tokens,
+    without_comments,
+)
+from services.graders.rust.own_equality import Place, refused
 from services.graders.rust.signature import parse_signature
 from services.graders.rust.soundness_25860 import assumed_bounds
 from services.graders.rust.tests_file import write_tests_file
+from tests.attack.fuzz_rust import differences, first_line_differences
 
 PIECES = st.sampled_from(
     [
@@ -85,6 +99,75 @@ def test_tokens_have_the_kinds_that_rust_gives_them(text: str, kinds: list[Kind]
 )
 def test_items_are_cut_where_rust_ends_them(text: str, found: list[tuple[str, str]]) -> None:
     assert [(item.word, item.name) for item in items(code(text))] == found
+
+
+@pytest.mark.skipif(shutil.which("rustc") is None, reason="there is no rustc")
+def test_texts_have_the_tokens_that_rustc_sees() -> None:
+    assert list(differences(seed=3, number=2000)) == []
+    assert list(first_line_differences(seed=3, number=20)) == []
+
+
+@pytest.mark.parametrize("space", ["\u200e", "\u200f", "\x85", "\u2028", "\u2029", "\x0b", "\x0c"])
+def test_white_space_is_what_rust_takes_for_it(space: str) -> None:
+    assert [token.text for token in code(f"use{space}a")] == ["use", "a"]
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("#!/bin/sh unsafe\nfn", ["fn"]),
+        ("#![a] unsafe", ["a", "unsafe"]),
+        ("#! /* a */ // b\n [a] unsafe", ["a", "unsafe"]),
+        ("#!/**\nunsafe */[ ]", ["unsafe"]),
+        ("#!\u200e[a] unsafe", ["a", "unsafe"]),
+        ("\ufeff#!/// a\nunsafe", ["unsafe"]),
+        ('"a"r"\\" unsafe "', []),
+        ('"a"r#" unsafe "#', []),
+        ("r#unsafe", ["unsafe"]),
+        ("'r#unsafe", []),
+        ("e\u0301", ["é"]),
+    ],
+)
+def test_names_are_found_where_the_compiler_finds_them(text: str, names: list[str]) -> None:
+    assert [token.text for token in code(text) if token.kind is Kind.NAME] == names
+
+
+REPEATED = (
+    *("fn g<", "macro_rules!a{", "a ", "#", '"', "/*", "//\n", 'r#"', "'", "{", "}", "const A:u8={}", "#;", "'\\u{"),
+    *("{}", "# [", "pub (", "r###", "x;", "fn a<'a,'b>(x:&'a &'b u8,y:&'b u8)->&'a u8{y}", "<&'a &'b x as ", "|->'a"),
+    *("#[macro_export]macro_rules!a{fn $a<'a,'b", "impl PartialEq for A{", "é", "struct A(B);", "fn g<" * 130 + ";"),
+)
+
+
+@pytest.mark.parametrize("piece", REPEATED)
+def test_whatever_is_repeated_costs_little(piece: str) -> None:
+    """At most 0.3 s of CPU time on an idle machine; the bound leaves room for a busy one."""
+    task = RustTask(tests="use solution::*; #[test] fn a() {}")
+    for text in (piece * (1_000_000 // len(piece)), piece * (49_000 // max(1, len(code(piece))))):
+        started = time.thread_time()
+        with suppress(TooManyTokens):
+            answer = read_answer(text, task, None)
+            assert answer.forbidden is not None
+            assert names_to_import(task, answer) is not None
+            assert checked_share(answer, None, []) >= 0
+            places = [Place("src/lib.rs", 1, 1, by_macro=False)]
+            assert list(refused(places, answer.tokens, ())) is not None
+        assert time.thread_time() - started < 1.5
+
+
+def test_many_files_cost_little() -> None:
+    task = RustTask(tests="use solution::*; #[test] fn a() {}")
+    text = "".join(f"```rust src/a{n}.rs\na\n```\n" for n in range(5000))
+    started = time.thread_time()
+    answer = read_answer(f"{text}```rust\npub fn f() {{}}\n```", task, None)
+    assert len(answer.tokens) == 5001
+    assert answer.forbidden == ()
+    assert time.thread_time() - started < 1.5
+
+
+def test_a_text_of_too_many_tokens_is_not_read() -> None:
+    with pytest.raises(TooManyTokens):
+        tokens("x " * MAX_TOKENS, limit=MAX_TOKENS)
 
 
 def test_comments_leave_lines_and_texts_alone() -> None:
@@ -229,9 +312,11 @@ def test_what_a_module_brings_is_not_known_so_any_trait_counts() -> None:
 
 def test_forbidden_names_are_found_in_bodies_of_macros_and_nowhere_else() -> None:
     task = RustTask(tests="x")
-    text = 'macro_rules! m { () => (unsafe {}) }\n// unsafe\nconst A: &str = "no_mangle";\n#[link_section = ""]'
-    found = [(diagnostic.line, diagnostic.code) for diagnostic in read_answer(text, task, None).forbidden]
-    assert found == [(1, "unsafe"), (4, "link_section")]
+    text = 'macro_rules! m { () => (unsafe {}) }\n// unsafe\nconst A: &str = "no_mangle";\nlet link_section = 1;'
+    exported = "#[macro_export]\n" + text
+    found = [(diagnostic.line, diagnostic.code) for diagnostic in read_answer(exported, task, None).forbidden]
+    assert found == [(2, "unsafe")]
+    assert read_answer(text, task, None).forbidden == ()  # the compiler finds it where the answer uses the macro
 
 
 @pytest.mark.parametrize(
@@ -273,7 +358,16 @@ def test_macros_that_could_define_tests_are_forbidden_and_tests_of_the_answer_ar
         ("fn t<'a, 'b: 'a, T>(_: &'a &'b (), v: &'b T) -> &'a T { v } fn e() { let f = t; }", []),
         ("fn t<'a, 'b>(_: &'a &'b (), v: &'b u8) -> &'a u8 where 'b: 'a { v } fn e() { let f = t; }", []),
         ("fn t<'a>(v: &'a u8) -> &'a u8 { v } fn e() { let f = t; }", []),
-        ("macro_rules! m { ($n:ident) => { fn $n<'a, 'b>() {} } }", ["fn"]),
+        ("macro_rules! m { ($n:ident) => { fn $n<'a, 'b>() {} } }", []),
+        ("macro_rules! m { ($n:ident, $t:ty) => { fn $n<'a, 'b>(x: $t, y: &'b u8) -> &'a u8 { y } } }", ["fn"]),
+        ("macro_rules! m { ($n:ident) => { fn $n<'a, 'b>(x: &'a &'b u8, y: &'b u8) -> &'a u8 { y } } }", ["fn"]),
+        (
+            "macro_rules! v { ($f:ident()) => { $f } } fn t<'a, 'b>(_: &'a &'b (), v: &'b u8) -> &'a u8 { v } v!(t())",
+            ["t"],
+        ),
+        ("fn p<'a, 'b>(a: &'a [&'b str]) -> &'a str { a[0] } fn e() { let f = p; }", []),
+        ("impl<'a, 'b> X<'a> for (&'b u8, <&'a &'b () as P>::A) {}", ["as"]),
+        ("fn f<'a, T>(s: &'a mut T) { let f = || -> &'a mut T { panic!() }; }", ["-"]),
         ("macro_rules! m { ($n:ident) => { fn $n() {} } } fn f<'a>(x: &'a u8) {}", []),
     ],
 )

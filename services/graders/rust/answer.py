@@ -1,48 +1,55 @@
 """A Rust answer as text: its files, what in it is forbidden, what it defines. Compiles nothing.
 
-Forbidden names are looked for among the tokens, in bodies of macros too: `-F unsafe-code` sees only what the answer's
-own crate expands, and a macro that tests call expands in theirs.
+The compiler sees to what is forbidden where it can. It sees only what the answer's own crate expands, and a macro that
+tests call expands in theirs: so forbidden names are looked for among the tokens of macros that other crates can call.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import PurePath
 
 from gradus.code_blocks import Layout, Syntax
 from gradus.contract import Diagnostic, Stage
 from gradus.extract import Answer, extract
 from gradus.tasks.rust import RustTask
-from services.graders.rust.lexer import Item, Kind, Token, code, items, macro_bodies
+from services.graders.rust.lexer import MAX_TOKENS, Item, Kind, Token, code, items, macro_bodies, tokens
 from services.graders.rust.signature import Signature
 from services.graders.rust.soundness_25860 import assumed_bounds
 
 _PATH = re.compile(r"src/(?:[a-z0-9_]{1,64}/){0,4}[a-z0-9_]{1,64}\.rs")
 FORBIDDEN: Mapping[str, str] = {
-    "unsafe": "an answer may not use `unsafe`",
-    "no_mangle": "an answer may not choose the names of its symbols",
-    "export_name": "an answer may not choose the names of its symbols",
-    "link_section": "an answer may not choose where its code is put",
-    "link_name": "an answer may not choose the names of its symbols",
-    "global_asm": "an answer may not hold assembly",
     "naked_asm": "an answer may not hold assembly",
+    "automatically_derived": "an answer may not say that the compiler derived what it wrote itself",
 }
+"""Words that no answer may have; the compiler sees to the rest, see `compile`."""
+_OWN_SYMBOLS = "an answer may not choose the names of its symbols"
 FORBIDDEN_IN_MACROS: Mapping[str, str] = {
+    "unsafe": "an answer may not use `unsafe`",
+    **dict.fromkeys(("no_mangle", "export_name", "link_name"), _OWN_SYMBOLS),
+    "link_section": "an answer may not choose where its code is put",
+    **dict.fromkeys(("global_asm", "asm"), "an answer may not hold assembly"),
+    "extern": "an answer may not declare or link what is not Rust",
     "test": "a macro of an answer may not say `test`: where the tests call it, it could define more of them",
     **dict.fromkeys(
         ("include", "include_str", "include_bytes"),
         "a macro of an answer may not include files: where the tests call it, it could include theirs",
     ),
+    "return": "a macro for tests may not say `return`: where they call it, the test would end early",
+    "impl": "a macro for tests may not implement anything: where they call it, it could say what equals what",
 }
+"""Words that macros for other crates may not have: tests expand them, where the compiler's bans do not hold."""
 _ASSUMED = (
     "an answer may not use a function as a value that takes for granted which of its lifetimes is longer: write the "
     "bound (`'b: 'a`); without it the compiler lets references outlive what they refer to"
 )
-_OWN_EQUALITY = (
+OWN_EQUALITY = (
     "an answer may only derive `PartialEq`: written by hand, it could say that anything is what tests expect. "
-    "A task that asks for one declares `impl PartialEq for ...` in its signature"
+    "A type that is private and part of no other may have its own; "
+    "a task that asks for one declares `impl PartialEq for ...` in its signature"
 )
 _NAMED = {_ASSUMED: "lifetimes"}
 """What is refused, where that is not the name of the token."""
@@ -82,17 +89,26 @@ class RustAnswer:
     written: Mapping[str, str]
     """Of these, the files of the answer."""
     edition: str = "2021"
-    own_equality: bool = False
-    """It may say itself when values of its types are equal: the task asks for that."""
+    own_equality: frozenset[str] = frozenset()
+    """Types that may say themselves when their values are equal: the task asks for that."""
 
     @cached_property
     def tokens(self) -> Mapping[str, tuple[Token, ...]]:
-        """Path -> the tokens of the files that the answer wrote."""
-        return {path: code(text, self.edition) for path, text in self.written.items()}
+        """Path -> the tokens of the files that the answer wrote. Raises TooManyTokens."""
+        left = MAX_TOKENS
+        found = {}
+        for path, text in self.written.items():
+            found[path] = code(text, self.edition, left)
+            left -= len(tokens(text, self.edition, left))
+        return found
 
     @property
     def empty(self) -> bool:
         return not any(self.tokens.values())
+
+    @cached_property
+    def has_exported_macros(self) -> bool:
+        return any("macro_export" in text for text in self.written.values())
 
     @cached_property
     def forbidden(self) -> tuple[Diagnostic, ...]:
@@ -104,19 +120,12 @@ class RustAnswer:
         return tuple(made)
 
     def _refused(self, found: Sequence[Token]) -> Iterator[tuple[Token, str]]:
-        for at, token in enumerate(found):
-            if token.kind is Kind.NAME and token.text in FORBIDDEN:
-                yield token, FORBIDDEN[token.text]
-            elif token.kind is Kind.NAME and token.text == "extern":
-                words = [one.text for one in found[at + 1 : at + 3] if one.kind is not Kind.TEXT]
-                if words[:1] not in (["crate"], ["fn"]):  # `extern crate`, `extern fn`, `extern "C" fn` declare nothing
-                    yield token, "an answer may not declare or link what is not Rust"
-        for body in macro_bodies(found):
-            named = (token for token in body if token.kind is Kind.NAME)
-            yield from ((token, why) for token in named if (why := FORBIDDEN_IN_MACROS.get(token.text)))
+        yield from ((token, why) for token in found if (why := FORBIDDEN.get(token.text)) and token.kind is Kind.NAME)
+        if self.has_exported_macros:
+            for body in macro_bodies(found):
+                named = (token for token in body if token.kind is Kind.NAME)
+                yield from ((token, why) for token in named if (why := FORBIDDEN_IN_MACROS.get(token.text)))
         yield from ((token, _ASSUMED) for token in assumed_bounds(found))
-        if not self.own_equality:
-            yield from ((token, _OWN_EQUALITY) for token in _own_equality(found))
 
     @cached_property
     def items(self) -> Mapping[str, tuple[Item, ...]]:
@@ -126,18 +135,6 @@ class RustAnswer:
     def located(self, path: str, message: str) -> str:
         """`message` about a place in `path`; the usual file need not be named."""
         return message if path == self.entry else f"{path}: {message}"
-
-
-def _own_equality(found: Sequence[Token]) -> Iterator[Token]:
-    """Where `PartialEq` may be implemented other than by `derive`: before `for` or `<`, renamed, or in a macro."""
-    in_macros = {id(token) for body in macro_bodies(found) for token in body}
-    for at, token in enumerate(found):
-        if token.text == "PartialEq" and token.kind is Kind.NAME:
-            before = [one.text for one in found[max(0, at - 2) : at]]
-            following = found[at + 1].text if at + 1 < len(found) else ""
-            bound = before[-1:] == ["+"] or (before[-1:] == [":"] and before != [":", ":"])
-            if id(token) in in_macros or before == ["!", "("] or (following in ("for", "<", "as") and not bound):
-                yield token
 
 
 def read_answer(completion: str, task: RustTask, signature: Signature | None) -> RustAnswer:
@@ -151,6 +148,14 @@ def read_answer(completion: str, task: RustTask, signature: Signature | None) ->
         return set(_WORD.findall(task.tests)) - definitions(task.tests)
 
     form = extract(completion, task.FENCES, _SYNTAX, needed, Layout(entry, _PATH, "src/"))
+    folders = {str(folder) for path in task.files for folder in PurePath(path).parents}
+    kept = {
+        path: text
+        for path, text in form.files.items()
+        if path not in folders and not any(str(folder) in task.files for folder in PurePath(path).parents)
+    }
+    if len(kept) < len(form.files):
+        form = replace(form, files=kept, flags=(*form.flags, "extract:ignored_file"))
     written = {entry: form.text, **form.files}
-    own_equality = "PartialEq" in (task.signature or "")
+    own_equality = signature.own_equality if signature else frozenset[str]()
     return RustAnswer(form, entry, {**task.files, **written}, written, task.edition, own_equality)

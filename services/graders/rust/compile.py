@@ -18,6 +18,7 @@ from typing import Any
 from gradus.contract import Diagnostic, Severity, Stage
 from gradus.errors import SandboxFault
 from gradus.tasks.rust import RustTask
+from services.graders.rust import own_equality
 from services.graders.rust.answer import RustAnswer
 from services.graders.rust.config import RustConfig
 from services.graders.rust.crates import Prebuilt
@@ -36,6 +37,16 @@ _LINTS = ("--force-warn=clippy::all", "--force-warn=unused", "--force-warn=nonst
 _CONDITIONS = ("--check-cfg=cfg(docsrs,test)", "--check-cfg=cfg(feature, values())")
 """What a crate without features may ask for with `cfg`, in cargo's words: anything else is a lint."""
 _SUMMARY = re.compile(r"aborting due to|\d+ warnings? emitted|For more information about")
+_FOREIGN = ("--force-warn=missing-unsafe-on-extern",)
+"""Names every foreign block, in editions that have no `unsafe extern`, which `-F unsafe-code` names."""
+_EQUALITY = tuple(f"--force-warn={lint}" for lint in own_equality.LINTS)
+FOREIGN_BLOCK = "missing_unsafe_on_extern"
+FORBIDDEN = frozenset({"unsafe_code", FOREIGN_BLOCK})
+"""Lints that name what an answer may not have."""
+_TRAIT_METHODS = re.compile(
+    rb"""\{"\$message_type":"diagnostic","message":"missing trait method provided by default: `\w+`","""
+    rb""""code":\{"code":"clippy::missing_trait_methods\""""
+)
 TOY = "pub fn toy() {}\n"
 """Compiles wherever anything compiles: tells an answer that breaks the compiler from a box that is broken."""
 
@@ -73,6 +84,8 @@ class Compiled:
     product: bytes
     """The library or the program, if it compiled."""
     remarks: tuple[CompilerMessage, ...]
+    comparisons: tuple[own_equality.Place, ...] = ()
+    """Where the answer implements `PartialEq` by hand; only of answers that compile."""
 
     @property
     def errors(self) -> list[CompilerMessage]:
@@ -82,7 +95,7 @@ class Compiled:
     def lints(self) -> dict[str, int]:
         """Warnings by name."""
         named = (remark.code for remark in self.remarks if remark.severity is Severity.WARNING)
-        return dict(sorted(Counter(code for code in named if code).items()))
+        return dict(sorted(Counter(code for code in named if code and code != FOREIGN_BLOCK).items()))
 
     def diagnostics(self, answer: RustAnswer) -> Iterator[Diagnostic]:
         for remark in self.remarks[:MAX_DIAGNOSTICS]:
@@ -113,18 +126,24 @@ class Compiler:
         # the compiler runs in the folder of the first
         ordered = {answer.entry: answer.files[answer.entry], **answer.files}
         files = {f"{_CRATE}/{path}": text.encode() for path, text in ordered.items()}
-        argv = [toolchain.clippy, *_LINTS, *_CONDITIONS, *flags, f"{_CRATE}/{answer.entry}"]
+        lints = [*_FOREIGN]
+        if not task.cases and own_equality.may_implement(answer.files.values()):
+            lints += _EQUALITY
+        argv = [toolchain.clippy, *_LINTS, *lints, *_CONDITIONS, *flags, f"{_CRATE}/{answer.entry}"]
         compiled, cpu_s = self._ask(server, argv, task, files)
         if (
             compiled.came is CompileStatus.REFUSED
             and compiled.errors
             and all(error.by_linter for error in compiled.errors)
         ):
-            # The answer made errors of lints: a matter of style, so compile it again without the linter.
-            without = [toolchain.clippy, "--rustc", "--cap-lints=allow", "--cfg=clippy"]  # the same code for `cfg`
-            again, more_s = self._ask(server, [*without, *flags, f"{_CRATE}/{answer.entry}"], task, files)
-            lints = tuple(replace(remark, severity=Severity.WARNING) for remark in compiled.remarks)
-            return replace(again, remarks=(*again.remarks, *lints)), cpu_s + more_s
+            # The answer made errors of lints: a matter of style, so compile it again with no lint more than a warning.
+            # That is true of `-F unsafe-code` too, whose warnings stand for errors here.
+            again, more_s = self._ask(server, [argv[0], "--cap-lints=warn", *argv[1:]], task, files)
+            named = (
+                remark for remark in again.remarks if remark.severity is Severity.ERROR or remark.code in FORBIDDEN
+            )
+            warnings = tuple(replace(remark, severity=Severity.WARNING) for remark in compiled.remarks)
+            return replace(again, remarks=(*named, *warnings)), cpu_s + more_s
         return compiled, cpu_s
 
     def tests(self, tests: TestsFile, library: bytes, task: RustTask, slot: int) -> tuple[Compiled, float]:
@@ -175,11 +194,13 @@ def _compiled(done: CompileResult, limits: Limits) -> Compiled:
     cpu_limit = limits.cpu_s is not None and done.cpu_s >= 0.5 * limits.cpu_s  # the kernel counts in whole ticks
     if done.ended is ServerExit.WALL and not cpu_limit:
         raise SandboxFault("the compiler got no CPU: this machine is overloaded")
-    remarks = tuple(_remarks(done.messages[:_MAX_MESSAGES]))
+    # The lint about methods of traits names more than is told: 75 methods of an `Iterator`.
+    messages = b"\n".join(line for line in done.messages.splitlines() if not _TRAIT_METHODS.match(line))
+    remarks = tuple(_remarks(messages[:_MAX_MESSAGES]))
     if (
         done.ended is ServerExit.WALL
         or (done.ended is ServerExit.SIGNAL and cpu_limit)
-        or len(done.messages) > 2 * _MAX_MESSAGES
+        or len(messages) > 2 * _MAX_MESSAGES
     ):
         came = CompileStatus.LIMIT
     elif done.ended is ServerExit.EXIT and done.code == 0 and done.product:
@@ -188,7 +209,9 @@ def _compiled(done: CompileResult, limits: Limits) -> Compiled:
         came = CompileStatus.REFUSED
     else:
         came = CompileStatus.BROKE
-    return Compiled(came, done.product if came is CompileStatus.COMPILED else b"", remarks)
+    if came is not CompileStatus.COMPILED:
+        return Compiled(came, b"", remarks)
+    return Compiled(came, done.product, remarks, tuple(own_equality.places(done.messages, _CRATE)))
 
 
 def _remarks(stderr: bytes) -> Iterator[CompilerMessage]:

@@ -1,8 +1,8 @@
 """What `use solution::*;` in tests brings in. With such an import the answer would choose what words mean there.
 
 It becomes a list of names: those that the task declares, or else those that the tests mention and the answer defines,
-but for words of the language, its prelude and its primitive types. Traits come in only if the tests do not compile
-without a method of theirs. Compiles nothing itself.
+but for words of the language, its prelude and its primitive types, and for constants, types and traits named like
+variables. Traits come in only if the tests do not compile without a method of theirs. Compiles nothing itself.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ RESERVED_MACROS = frozenset(name.removesuffix("!") for name in _RESERVED if name
 """An answer without macros may have functions of these names."""
 STD_METHODS = frozenset((Path(__file__).parent / "std_methods.txt").read_text().split())
 """Methods of the standard library that tests use to judge."""
+_CAPITALISED = frozenset({"const", "static", "struct", "enum", "union", "trait", "type"})
+_JUDGING = frozenset({"is_ok", "is_err", "is_some", "is_none", "unwrap", "unwrap_err", "expect_err"})
+"""Methods of the standard library by which tests judge a `Result` or an `Option`."""
 _QUOTED = re.compile(r"`(?:r#)?(\w+)!?`")
 
 
@@ -46,8 +49,13 @@ def is_plain(declaration: str, crate: str) -> bool:
 
 def names_to_import(task: RustTask, answer: RustAnswer) -> set[str]:
     """What tests mention and the answer defines at its root, as far as can be read; no traits but those named."""
-    defined = {item.name for item in answer.items[answer.entry] if item.name}
+    defined = {item.name for item in answer.items[answer.entry] if item.name and not _like_a_variable(item)}
     return defined & _mentioned(task, answer)
+
+
+def _like_a_variable(item: Item) -> bool:
+    """A constant, type or trait in small letters: patterns and variables of the tests may have its name."""
+    return item.word in _CAPITALISED and item.name[:1].islower()
 
 
 def names_missed(task: RustTask, answer: RustAnswer, complaints: Collection[str]) -> set[str]:
@@ -65,7 +73,21 @@ def shadowed_std_method(task: RustTask, answer: RustAnswer, imported: Collection
         own = [*_traits(answer)] and _all_names(answer)  # whatever that module holds is in scope
     else:
         own = {name for item in _traits(answer) if item.name in imported for name in _methods(item, answer)}
-    return min(called & set(own), default=None)
+    return min(called & set(own), default=None) or _judges_itself(task, answer)
+
+
+def _judges_itself(task: RustTask, answer: RustAnswer) -> str | None:
+    """A method by which tests judge a result, and that the answer defines for a type of its own."""
+    found = (token for tokens in answer.tokens.values() for token in _own_methods(tokens))
+    return min(_called(task) & _JUDGING & set(found), default=None)
+
+
+def _own_methods(found: Sequence[Token]) -> Iterator[str]:
+    """Names of public methods."""
+    for at, token in enumerate(found):
+        public = token.text == "fn" and any(one.text == "pub" for one in found[max(0, at - 2) : at])
+        if public and any(one.text == "self" for one in found[at + 2 : at + 12]):
+            yield found[at + 1].text
 
 
 def _mentioned(task: RustTask, answer: RustAnswer) -> set[str]:

@@ -6,6 +6,7 @@ Believes nothing that the answer's process says without the run's secret.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,24 +17,38 @@ from gradus.tasks.rust import RustTask
 from services.graders.base.code import with_form
 from services.graders.base.config_loader import read_settings
 from services.graders.base.grader import BaseGrader
-from services.graders.rust.answer import RustAnswer, read_answer
-from services.graders.rust.compile import TOY, Compiled, Compiler, CompilerMessage, CompileStatus
+from services.graders.rust import own_equality
+from services.graders.rust.answer import OWN_EQUALITY, RustAnswer, read_answer
+from services.graders.rust.compile import (
+    FOREIGN_BLOCK,
+    MAX_DIAGNOSTICS,
+    TOY,
+    Compiled,
+    Compiler,
+    CompilerMessage,
+    CompileStatus,
+)
 from services.graders.rust.config import RustConfig
 from services.graders.rust.glob_imports import globs, names_missed, names_to_import, shadowed_std_method
-from services.graders.rust.lexer import without_comments
+from services.graders.rust.lexer import MAX_TOKENS, TooManyTokens, without_comments
 from services.graders.rust.rubric import RUBRICS, RustFacts
 from services.graders.rust.runner import NotStarted, Runner, RunResult
 from services.graders.rust.signature import Signature, parse_signature
+from services.graders.rust.task_check import signature_error, stub, task_error
 from services.graders.rust.tests_file import TestsFile, write_tests_file
 from services.graders.rust.toolchain import HARNESS_CRATE, RustToolchain
 from services.sandbox import Sandbox
 from services.sandbox.bubblewrap import Bubblewrap
 from services.sandbox.escape_probe import refuse_unless_safe
 
+_CHECKED_TASKS = 1000
+"""Tasks of which is kept whether their tests compile."""
 _TAKEN = frozenset({"std", "core", "alloc", "test", "proc_macro", "gradus_tests", HARNESS_CRATE})
 """Crates that tests use beside the answer's: one that was called so could not be told apart."""
 _SYNTAX = frozenset({None, "E0748", "E0758", "E0762", "E0763", "E0765", "E0766", "E0768"})
 """Codes of errors of the lexer; errors of the parser and of macros have none."""
+_OF_UNSAFE = ("no_mangle", "export_name", "link_section", "global_asm")
+"""What the compiler's lint names beside `unsafe`."""
 _NO_CREDIT = frozenset({"use", "extern", ""})
 """Words of items that can be wrong and that no task asks for."""
 
@@ -61,6 +76,8 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         self.crates = self.toolchain.crates(self.config.crates)
         self.compiler = Compiler(self.sandbox, self.toolchain, self.crates, self.config)
         self.runner = Runner(self.sandbox, self.toolchain, self.config)
+        self._checked_tasks: dict[bytes, str | None] = {}
+        """Digest of a task -> what is wrong with it, for tasks whose tests did not compile against some answer."""
         self.identify(
             self.config,
             config,
@@ -84,11 +101,18 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
             why = f"no answer can be a crate {task.crate!r}"
         elif signature is not None and not (signature.names or signature.pins):
             why = "its signature declares nothing; write `pub fn f(x: i64) -> i64;` or the like"
+        elif signature is not None:
+            why = signature.refused
         if why:
             raise InternalFault(f"this task cannot be judged: {why}", retryable=False)
         answer = read_answer(submission.completion, task, signature)
         attempt = _GradingAttempt(task, signature, answer, slot)
-        return with_form(self._judged(attempt), answer.form, without_comments(answer.form.text)), attempt.cpu_s
+        try:
+            uncommented = without_comments(answer.form.text, task.edition, MAX_TOKENS)
+            return with_form(self._judged(attempt), answer.form, uncommented), attempt.cpu_s
+        except TooManyTokens:
+            facts = _only(Stage.CHECK, f"the answer has more than {MAX_TOKENS} tokens")
+            return replace(facts, flags=(*answer.form.flags, "limit:tokens")), attempt.cpu_s
 
     def _judged(self, attempt: _GradingAttempt) -> RustFacts:
         answer = attempt.answer
@@ -100,28 +124,57 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         compiled, cpu_s = self.compiler.answer(answer, attempt.task, attempt.slot)
         attempt.cpu_s += cpu_s
         if compiled.came is CompileStatus.BROKE:
-            self._refuse_broken_box(attempt.slot)
+            self._refuse_broken_box(attempt)
+        if forbidden := _forbidden(compiled, answer):
+            return forbidden
         facts = _facts_of(compiled, attempt)
         return self._tested(attempt, facts, compiled.product) if compiled.came is CompileStatus.COMPILED else facts
 
-    def _refuse_broken_box(self, slot: int) -> None:
+    def _refuse_broken_box(self, attempt: _GradingAttempt) -> None:
         """The compiler or the program said nothing. Was it this answer, or is the box broken? A toy answer tells."""
         task = RustTask(tests="#[test] fn toy() {}")
-        toy, _ = self.compiler.answer(read_answer(TOY, task, None), task, slot)
+        toy, cpu_s = self.compiler.answer(read_answer(TOY, task, None), task, attempt.slot)
+        attempt.cpu_s += cpu_s
         if toy.came is not CompileStatus.COMPILED:
             raise SandboxFault(f"the compiler does not run in its box: {toy.came}: {toy.remarks}")
-        tests, _ = self.compiler.tests(write_tests_file(task, None), toy.product, task, slot)
+        tests, cpu_s = self.compiler.tests(write_tests_file(task, None), toy.product, task, attempt.slot)
+        attempt.cpu_s += cpu_s
         try:
-            self.runner.tests(tests.product, task)
+            attempt.cpu_s += self.runner.tests(tests.product, task).cpu_s
         except NotStarted as broken:
             raise SandboxFault(f"programs do not start in their box: {broken}") from None
+
+    def _refuse_broken_task(self, attempt: _GradingAttempt) -> None:
+        """The tests do not compile against an answer. Raises InternalFault if they do not against a stub, either."""
+        task = attempt.task
+        key = hashlib.sha256(task.model_dump_json().encode()).digest()
+        if key not in self._checked_tasks:
+            answer = read_answer(stub(task, attempt.signature), task.model_copy(update={"files": {}}), None)
+            library, cpu_s = self.compiler.answer(answer, task, attempt.slot)
+            attempt.cpu_s += cpu_s
+            bare = library.came is not CompileStatus.COMPILED
+            if bare:  # of a signature that is no Rust by itself nothing is known but names
+                library, cpu_s = self.compiler.answer(read_answer("#![allow()]", task, None), task, attempt.slot)
+                attempt.cpu_s += cpu_s
+            error = None
+            if library.came is CompileStatus.COMPILED:
+                tests = write_tests_file(task, attempt.signature)
+                compiled, cpu_s = self.compiler.tests(tests, library.product, task, attempt.slot)
+                attempt.cpu_s += cpu_s
+                error = task_error(task, attempt.signature, compiled, tests)
+                error = error or signature_error(attempt.signature, compiled, tests, bare=bare)
+            if len(self._checked_tasks) >= _CHECKED_TASKS:
+                self._checked_tasks.clear()
+            self._checked_tasks[key] = error
+        if error := self._checked_tasks[key]:
+            raise InternalFault(f"this task cannot be judged: {error}", retryable=False)
 
     def _tested(self, attempt: _GradingAttempt, facts: RustFacts, product: bytes) -> RustFacts:
         task = attempt.task
         if task.cases:
             ran = self.runner.cases(product, task)
             if ran.doubtful:
-                self._refuse_broken_box(attempt.slot)
+                self._refuse_broken_box(attempt)
             return self._ran(attempt, facts, ran)
         names = set() if attempt.signature else names_to_import(task, attempt.answer)
         compiled, tests = self._tests(attempt, product, names)
@@ -133,12 +186,14 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         if attempt.signature is None and (name := shadowed_std_method(task, attempt.answer, names)):
             why = f"a trait of the answer may stand in for the standard library's `{name}`, which the tests call"
             return replace(_remarked(facts, [why]), flags=(*facts.flags, "forbidden:hijack"))
+        if compiled.came is CompileStatus.REFUSED:
+            self._refuse_broken_task(attempt)
         if compiled.came is not CompileStatus.COMPILED:
             return _misfit(facts, attempt, compiled, tests)
         try:
             ran = self.runner.tests(compiled.product, task)
         except NotStarted:
-            self._refuse_broken_box(attempt.slot)
+            self._refuse_broken_box(attempt)
             ran = RunResult(TestCount(passed=0, total=1), ("the program cannot be started",), None, 0.0)
         return self._ran(attempt, facts, ran)
 
@@ -147,7 +202,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         compiled, cpu_s = self.compiler.tests(tests, product, attempt.task, attempt.slot)
         attempt.cpu_s += cpu_s
         if compiled.came is CompileStatus.BROKE:
-            self._refuse_broken_box(attempt.slot)
+            self._refuse_broken_box(attempt)
         return compiled, tests
 
     def _ran(self, attempt: _GradingAttempt, facts: RustFacts, ran: RunResult) -> RustFacts:
@@ -166,15 +221,37 @@ def _only(stage: Stage, message: str) -> RustFacts:
     return RustFacts(stage, diagnostics=(Diagnostic(stage=stage, message=message),))
 
 
+def _forbidden(compiled: Compiled, answer: RustAnswer) -> RustFacts | None:
+    """The facts of an answer in which the compiler found what is forbidden."""
+    found = []
+    for remark in compiled.remarks:
+        if remark.code == "unsafe_code":
+            word = next((word for word in _OF_UNSAFE if word in remark.text), "unsafe")
+            found.append((word, remark.path, remark.line, remark.text))
+        elif remark.code == FOREIGN_BLOCK and remark.path in answer.written:
+            found.append(("extern", remark.path, remark.line, "an answer may not declare or link what is not Rust"))
+    own = [place for place in compiled.comparisons if place.by_macro or place.path in answer.written]
+    found += [
+        ("PartialEq", place.path, place.line, OWN_EQUALITY)
+        for place in own_equality.refused(own, answer.tokens, answer.own_equality)
+    ]
+    if not found:
+        return None
+    diagnostics = (
+        Diagnostic(stage=Stage.CHECK, line=line, code=code, message=answer.located(path, why))
+        for code, path, line, why in found[:MAX_DIAGNOSTICS]
+    )
+    flags = dict.fromkeys(f"forbidden:{code}" for code, *_ in found)
+    return RustFacts(Stage.CHECK, flags=tuple(flags), diagnostics=tuple(diagnostics))
+
+
 def _facts_of(compiled: Compiled, attempt: _GradingAttempt) -> RustFacts:
     """What the compiler and the linter said of the answer."""
     diagnostics = tuple(compiled.diagnostics(attempt.answer))
     if compiled.came in (CompileStatus.COMPILED, CompileStatus.REFUSED):
-        unsafe = any(error.code == "unsafe_code" for error in compiled.errors)
         return RustFacts(
             Stage.CLIPPY if compiled.came is CompileStatus.COMPILED else Stage.CHECK,
-            typed_share=0.0 if unsafe else checked_share(attempt.answer, attempt.signature, compiled.errors),
-            flags=("forbidden:unsafe",) if unsafe else (),
+            typed_share=checked_share(attempt.answer, attempt.signature, compiled.errors),
             diagnostics=diagnostics,
             lints=compiled.lints,
         )

@@ -7,10 +7,12 @@ answer has, no macro of it can bring forth.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum, auto
 from functools import lru_cache
+from itertools import islice
 
 
 class Kind(StrEnum):
@@ -35,47 +37,94 @@ class Token:
     """1-based."""
 
 
+MAX_TOKENS = 50_000
+"""Tokens of an answer that are looked at, white space and comments too. About 200 kB of everyday Rust."""
+_SPACE = "\t-\r \x85\u200e\u200f\u2028\u2029"
+"""Unicode's Pattern_White_Space, which is what Rust takes for white space."""
+_START = "a-zA-Z_\x80-\x84\x86-\u200d\u2010-\u2027\u202a-\U0010ffff"
+_WORD = "0-9" + _START
+"""What names start with and go on with: what else is not ASCII is white space, or an error of the compiler."""
+_SUFFIX = f"[{_START}][{_WORD}]*+"
+"""A name right behind a text is a part of it."""
 _RUST_TOKEN = r"""
-    (?P<space>\s++)
+    (?P<space>[{space}]++)
   | (?P<comment>//[^\n]*+)
   | (?P<block>/\*)
   | (?P<raw>(?:{raw})(?P<hashes>\#*+)")
-  | (?P<text>(?:{marked})?"(?:[^"\\]|\\.)*+(?:"|\Z) | b?'(?:[^'\\\n]|\\(?:u\{[^}']*\}|x[^']{2}|.))')
-  | (?P<lifetime>'[\w]++)
-  | (?P<number>[0-9](?:[\w]|\.(?=[0-9]))*+)
-  | (?:r\#)?(?P<name>[^\W\d]\w*+)
+  | (?P<text>(?:{marked})?"(?:[^"\\]|\\.)*+(?:"{suffix}|\Z) | b?'(?:[^'\\\n\r\t]|\\(?:u\{[^}']*\}|x[^']{2}|.))'{suffix})
+  | (?P<lifetime>'{marked_lifetime}[{word}]++)
+  | (?P<number>[0-9](?:[{word}]|\.(?=[0-9]))*+)
+  | (?:r\#)?(?P<name>[{start}][{word}]*+)
   | (?P<sign>.)
     """
-_FLAGS = re.VERBOSE | re.DOTALL
-_OLD = re.compile(_RUST_TOKEN.replace("{raw}", "br|r").replace("{marked}", "b"), _FLAGS)
-_NEW = re.compile(_RUST_TOKEN.replace("{raw}", "br|cr|r").replace("{marked}", "b|c"), _FLAGS)
-"""Strings for C, `c"..."`, exist from edition 2021 on; before, that is a name and a string."""
-_SHEBANG = re.compile(r"\ufeff?#!(?!\s*+(?:(?://[^\n]*+\n|/\*.*?\*/)\s*+)*+\[)[^\n]*+", re.DOTALL)
-"""A first line that is for a shell; the compiler leaves it out."""
+_DOC_COMMENT = re.compile(r"//(?:!|/(?!/))|/\*(?:!|\*(?![*/]))")
+_RAW_SUFFIX = re.compile(_SUFFIX)
 _KINDS = {kind.value: kind for kind in Kind}
 _BLOCK_MARK = re.compile(r"/\*|\*/")
 
 
+class TooManyTokens(Exception):
+    """An answer has more tokens than the limit."""
+
+
+@lru_cache(maxsize=2)
+def _pattern(*, old: bool) -> re.Pattern[str]:
+    """The tokens of an edition. `old`: before 2021, where `c"a"` is a name and a string, and no lifetime is `'r#a`."""
+    raw, marked, lifetime = ("br|r", "b", "") if old else ("br|cr|r", "b|c", r"(?:r\#)?")
+    given = {"{suffix}": f"(?:{_SUFFIX})?+", "{raw}": raw, "{marked}": marked, "{marked_lifetime}": lifetime}
+    text = _RUST_TOKEN
+    for place, value in {**given, "{space}": _SPACE, "{word}": _WORD, "{start}": _START}.items():
+        text = text.replace(place, value)
+    return re.compile(text, re.VERBOSE | re.DOTALL)
+
+
 @lru_cache(maxsize=64)
-def tokens(source: str, edition: str = "2021") -> tuple[Token, ...]:
-    """Every token of `source`, white space and comments too; never raises, whatever the text is.
+def tokens(source: str, edition: str = "2021", limit: int | None = None) -> tuple[Token, ...]:
+    """Every token of `source`, white space and comments too. Raises TooManyTokens beyond `limit`, and nothing else.
 
     Kept for a while: answers to one task share its tests, and an answer is looked at several times.
     """
-    return tuple(_tokens(source, edition))
+    found = tuple(islice(_tokens(source, edition), None if limit is None else limit + 1))
+    if limit is not None and len(found) > limit:
+        raise TooManyTokens
+    return found
 
 
 def _tokens(source: str, edition: str) -> Iterator[Token]:
-    pattern = _OLD if edition in ("2015", "2018") else _NEW
-    position, line = 0, 1
-    if shebang := _SHEBANG.match(source):
-        yield Token(Kind.COMMENT, shebang[0], 0, 1)
-        position = shebang.end()
+    pattern = _pattern(old=edition in ("2015", "2018"))
+    start = _shebang(source, pattern)
+    if start:
+        yield Token(Kind.COMMENT, source[:start], 0, 1)
+    yield from _from(source, pattern, start, 1)
+
+
+def _shebang(source: str, pattern: re.Pattern[str]) -> int:
+    """Length of a first line that is for a shell, a byte order mark before it included; 0 when there is none.
+
+    As in the compiler, `#!` is one unless `[` is the first token behind it; doc comments are tokens.
+    """
+    start = 1 if source.startswith("\ufeff") else 0
+    if not source.startswith("#!", start):
+        return start
+    behind = _from(source, pattern, start + 2, 1)
+    first = next((token for token in behind if token.kind is not Kind.SPACE and not _is_plain_comment(token)), None)
+    if first is not None and first.text == "[":
+        return start
+    end = source.find("\n", start)
+    return len(source) if end < 0 else end
+
+
+def _is_plain_comment(token: Token) -> bool:
+    return token.kind is Kind.COMMENT and not _DOC_COMMENT.match(token.text)
+
+
+def _from(source: str, pattern: re.Pattern[str], position: int, line: int) -> Iterator[Token]:
     while match := pattern.match(source, position):
         name = match.lastgroup or ""
         if match["raw"] is not None:
             closing = source.find('"' + match["hashes"], match.end())
             kind, end = Kind.TEXT, len(source) if closing < 0 else closing + 1 + len(match["hashes"])
+            end = suffix.end() if (suffix := _RAW_SUFFIX.match(source, end)) else end
         elif name == "block":
             kind, end, depth = Kind.COMMENT, match.end(), 1
             while depth and (mark := _BLOCK_MARK.search(source, end)):
@@ -85,20 +134,22 @@ def _tokens(source: str, edition: str) -> Iterator[Token]:
         else:
             kind, end = _KINDS[name], match.end()
         text = match["name"] if kind is Kind.NAME else source[position:end]
+        if kind in (Kind.NAME, Kind.LIFETIME) and not text.isascii():
+            text = unicodedata.normalize("NFC", text)
         yield Token(kind, text, position, line)
         line += source.count("\n", position, end)
         position = end
 
 
-def code(source: str, edition: str = "2021") -> tuple[Token, ...]:
-    """The tokens that a compiler sees: no white space, no comments."""
-    return tuple(token for token in tokens(source, edition) if token.kind not in (Kind.SPACE, Kind.COMMENT))
+def code(source: str, edition: str = "2021", limit: int | None = None) -> tuple[Token, ...]:
+    """The tokens that a compiler sees: no white space, no comments. Raises TooManyTokens beyond `limit`."""
+    return tuple(token for token in tokens(source, edition, limit) if token.kind not in (Kind.SPACE, Kind.COMMENT))
 
 
-def without_comments(source: str) -> str:
+def without_comments(source: str, edition: str = "2021", limit: int | None = None) -> str:
     return "".join(
         ("\n" * token.text.count("\n") or " ") if token.kind is Kind.COMMENT else source_text(source, token)
-        for token in tokens(source)
+        for token in tokens(source, edition, limit)
     )
 
 
@@ -130,65 +181,82 @@ class Item:
 
 def items(found: Sequence[Token]) -> Iterator[Item]:
     """Cut a list of items, such as a file without comments, into items."""
+    behind = ends_of_groups(found)
     start = position = 0
+    word = None
     while position < len(found):
-        end = after_group(found, position)
+        if word is None:
+            word = _word(found, behind, start)
+        end = behind[position]
         # `use a::{b};` and `const X: T = T {..};` end with a semicolon, not with the brace
-        needs_semicolon = _word(found[start:end]) in ("use", "const", "static", "let", "type")
+        needs_semicolon = word in ("use", "const", "static", "let", "type")
         ends = found[position].text in (";", "{") and (not needs_semicolon or found[end - 1].text == ";")
         position = end
         if ends or position == len(found):
-            yield _item(tuple(found[start:position]))
-            start = position
+            yield _item(tuple(found[start:position]), word)
+            start, word = position, None
 
 
 def macro_bodies(found: Sequence[Token]) -> Iterator[Sequence[Token]]:
-    """What stands inside of every `macro_rules!`, however deep it is."""
-    for at, token in enumerate(found):
-        if token.kind is Kind.NAME and token.text == "macro_rules":
+    """The insides of every `macro_rules!` that is not in another one."""
+    behind = ends_of_groups(found)
+    at = 0
+    while at < len(found):
+        opening = at
+        if found[at].kind is Kind.NAME and found[at].text == "macro_rules":
             opening = next((n for n in range(at, min(at + 4, len(found))) if found[n].text in _CLOSING), at)
-            yield found[opening : after_group(found, opening)]
+            yield found[opening : behind[opening]]
+        at = max(at + 1, behind[opening] if opening > at else 0)
+
+
+def ends_of_groups(found: Sequence[Token]) -> list[int]:
+    """For each position, the one behind the bracketed group that starts there, or behind the one token there.
+
+    Brackets of all kinds count alike; a group that is not closed ends with the text.
+    """
+    behind = list(range(1, len(found) + 1))
+    opened: list[int] = []
+    for at, token in enumerate(found):
+        if token.kind is Kind.SIGN and token.text in _CLOSING:
+            behind[at] = len(found)
+            opened.append(at)
+        elif token.kind is Kind.SIGN and token.text in _CLOSING.values() and opened:
+            behind[opened.pop()] = at + 1
+    return behind
 
 
 def after_group(found: Sequence[Token], position: int) -> int:
     """Behind the bracketed group that starts at `position`, or behind the one token there."""
-    depth = 0
-    for index in range(position, len(found)):
-        token = found[index]
-        if token.kind is Kind.SIGN and token.text in _CLOSING:
-            depth += 1
-        elif token.kind is Kind.SIGN and token.text in _CLOSING.values():
-            depth -= 1
-        if depth <= 0:
-            return index + 1
-    return len(found)
+    return position + ends_of_groups(found[position:])[0] if position < len(found) else len(found)
 
 
-def _word(body: Sequence[Token]) -> str:
-    """What kind of item starts with these tokens."""
-    position = 0
-    while position < len(body):
-        token, following = body[position], body[position + 1].text if position + 1 < len(body) else ""
+def _word(found: Sequence[Token], behind: Sequence[int], start: int) -> str:
+    """The kind of the item that starts at `start`."""
+    position = start
+    while position < len(found):
+        token, following = found[position], found[position + 1].text if position + 1 < len(found) else ""
         if token.text == "#":  # an attribute, inner or outer
-            position = after_group(body, position + (2 if following == "!" else 1))
+            opening = position + (2 if following == "!" else 1)
+            if opening >= len(found) or found[opening].text != "[":
+                return ""
+            position = behind[opening]
         elif (token.text, following) == ("pub", "("):
-            position = after_group(body, position + 1)
-        elif token.text == "pub" or token.kind is Kind.TEXT or _leads_to_function(body, position):  # TEXT: an ABI
+            position = behind[position + 1]
+        elif token.text == "pub" or token.kind is Kind.TEXT or _leads_to_function(found, position):  # TEXT: an ABI
             position += 1
         else:
             return token.text if token.kind is Kind.NAME else ""
     return ""
 
 
-def _leads_to_function(body: Sequence[Token], position: int) -> bool:
+def _leads_to_function(found: Sequence[Token], position: int) -> bool:
     """From here there are only words such as `const` or `extern "C"` before `fn`."""
-    words = [token.text for token in body[position : position + 5] if token.kind is not Kind.TEXT]
+    words = [token.text for token in found[position : position + 5] if token.kind is not Kind.TEXT]
     before = words[: words.index("fn")] if "fn" in words else []
     return bool(before) and all(word in _BEFORE_FUNCTION for word in before)
 
 
-def _item(body: tuple[Token, ...]) -> Item:
-    word = _word(body)
+def _item(body: tuple[Token, ...], word: str) -> Item:
     name = ""
     if word in _NAMED:
         names = [token.text for token in body if token.kind is Kind.NAME]

@@ -14,6 +14,8 @@ from services.graders.rust.toolchain import RustToolchain
 from services.sandbox import Command, ExitReason, Limits, Outcome, Sandbox
 
 _PROGRAM = "/box/program"
+_IDLE_S = 1.5
+"""A run in which no thread makes progress for so long is stopped: it sleeps, or waits for what cannot come."""
 _OF_THE_BOX = frozenset({1, 126, 127})
 """Exit codes of bubblewrap and of what starts the program when they fail; a program may have them too."""
 
@@ -77,7 +79,7 @@ class Runner:
         return RunResult(tests, tuple(reasons), limit, cpu_s, doubtful=doubtful)
 
     def _run(self, program: bytes, task: RustTask, stdin: str) -> tuple[Outcome, Limits]:
-        limits = replace(self._config.run_limits(task.limits), output_kb=1024)
+        limits = replace(self._config.run_limits(task.limits), output_kb=1024, idle_s=_IDLE_S)
         command = Command(
             argv=(_PROGRAM,),
             limits=limits,
@@ -102,7 +104,9 @@ def _limit_hit(outcome: Outcome, limits: Limits) -> tuple[str | None, tuple[str,
         case ExitReason.CPU_LIMIT:
             return "cpu", (f"the answer was stopped after {limits.cpu_s} s of CPU time",)
         case ExitReason.WALL_IDLE:
-            return "wall", (f"the answer was stopped: it slept for {limits.wall_s:.0f} s",)
+            return "wall", (
+                f"the answer was stopped: it slept, or waited for what did not come, after {outcome.wall_s:.1f} s",
+            )
         case ExitReason.OUTPUT_LIMIT:
             return "output", (f"the answer was stopped: it wrote more than {2 * limits.output_kb} kB",)
         case _:

@@ -25,7 +25,7 @@ macro_rules! {name} {{
     ($left:expr, $right:expr $(,)?) => {{
         match (&$left, &$right) {{
             (left, right) => {{
-                {harness}::fair(left, right, "{crate}");
+                {harness}::fair(left, right, "{crate}", {by_name});
                 if {unlike} {{ {harness}::fail("assertion `left {sign} right` failed") }}
             }}
         }}
@@ -33,7 +33,7 @@ macro_rules! {name} {{
     ($left:expr, $right:expr, $($said:tt)+) => {{
         match (&$left, &$right) {{
             (left, right) => {{
-                {harness}::fair(left, right, "{crate}");
+                {harness}::fair(left, right, "{crate}", {by_name});
                 if {unlike} {{
                     if {harness}::speaking() {{ ::std::panic!($($said)+) }}
                     {harness}::fail("assertion `left {sign} right` failed")
@@ -43,19 +43,32 @@ macro_rules! {name} {{
     }};
 }}
 """
+_BY_NAME = """
+const {{
+    {harness}::is_path(::std::stringify!($left)) || {harness}::is_path(::std::stringify!($right))
+}}
+"""
 _ASSERTION = """
 macro_rules! assert {{
     ($condition:expr $(,)?) => {{
-        if !$condition {{ {harness}::fail(::std::concat!("assertion failed: ", ::std::stringify!($condition))) }}
+        match $condition {{
+            true => {{}}
+            _ if {harness}::speaking() => {{
+                {harness}::fail(::std::concat!("assertion failed: ", ::std::stringify!($condition)))
+            }}
+            _ => {harness}::fail("assertion failed")
+        }}
     }};
     ($condition:expr, $($said:tt)+) => {{
-        if !$condition {{
-            if {harness}::speaking() {{ ::std::panic!($($said)+) }}
-            {harness}::fail("assertion failed")
+        match $condition {{
+            true => {{}}
+            _ if {harness}::speaking() => ::std::panic!($($said)+),
+            _ => {harness}::fail("assertion failed")
         }}
     }};
 }}
 """
+"""By a pattern: `!` of a condition that is no `bool` would be the answer's word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +77,15 @@ class TestsFile:
     text: str
     pins: dict[int, TypePin]
     """Line -> what is pinned there."""
+    added_line: int
+    """The line that the task's text does not have."""
+    lines: int
+    """Lines of the task's text."""
+
+    def line_of_task(self, line: int) -> int | None:
+        """The line of the task's tests that stands at `line`; None for lines that are not theirs."""
+        found = line - (line > self.added_line)
+        return found if line != self.added_line and found <= self.lines else None
 
 
 def write_tests_file(task: RustTask, signature: Signature | None, names: Collection[str] = ()) -> TestsFile:
@@ -80,21 +102,23 @@ def write_tests_file(task: RustTask, signature: Signature | None, names: Collect
         + "\n"
         + _with_safe_imports(task, signature.names if signature else names, start)
     )
+    added_line, count = task.tests[:start].count("\n") + 1, task.tests.count("\n") + 1
     if signature is None:
-        return TestsFile(text, {})
+        return TestsFile(text, {}, added_line, count)
     names = ", ".join(signature.names)
     lines = [text, f"mod gradus_pins {{ use super::*; use ::{task.crate}::{{{names}}};"]
     first = sum(part.count("\n") + 1 for part in lines) + 1
     lines += [f"const _: () = {{ {pin.source} }};" for pin in signature.pins]
-    return TestsFile("\n".join([*lines, "}"]), dict(enumerate(signature.pins, first)))
+    return TestsFile("\n".join([*lines, "}"]), dict(enumerate(signature.pins, first)), added_line, count)
 
 
 def _assertions(task: RustTask) -> str:
     """In one line, so that few lines of the task's text move."""
     harness = _harness(task)
+    known = {"crate": task.crate, "harness": harness, "by_name": _BY_NAME.format(harness=harness)}
     templates = [
-        _COMPARISON.format(name="assert_eq", sign="==", unlike="!(*left == *right)", crate=task.crate, harness=harness),
-        _COMPARISON.format(name="assert_ne", sign="!=", unlike="*left == *right", crate=task.crate, harness=harness),
+        _COMPARISON.format(name="assert_eq", sign="==", unlike="!(*left == *right)", **known),
+        _COMPARISON.format(name="assert_ne", sign="!=", unlike="*left == *right", **known),
     ]
     found = code(task.tests)
     # `const _: () = assert!(..)`: code that is computed by the compiler cannot call the harness.
@@ -131,13 +155,27 @@ def _with_safe_imports(task: RustTask, names: Collection[str], start: int) -> st
     text = task.tests
     out: list[str] = []
     position = start
-    for first, last in globs(text, task.crate):
+    plural = _has_other_globs(task)
+    for number, (first, last) in enumerate(globs(text, task.crate)):
         end = last.start + 1
         declaration = text[first.start : end]
         if is_plain(declaration, task.crate):
             declaration = f"use ::{task.crate}::{{{', '.join(sorted(names))}}};"
+            if plural:  # an import by name would win over what the other one brings
+                module = f"gradus_glob_{number}"
+                declaration = f"mod {module} {{ pub {declaration} }} use {module}::*;"
         else:
             declaration += f" use {_harness(task)}::prelude::*;"
         out += [text[position : first.start], declaration]
         position = end
     return "".join(out) + text[position:]
+
+
+def _has_other_globs(task: RustTask) -> bool:
+    """The tests import everything of something that is not the answer."""
+    words = [token.text for token in code(task.tests)]
+    for at in (at for at, word in enumerate(words) if word == "use"):
+        declared = words[at : words.index(";", at) if ";" in words[at:] else len(words)]
+        if declared[-1] == "*" and task.crate not in declared[:4] and "super" not in declared:
+            return True
+    return False

@@ -1,6 +1,4 @@
 // must not: lose the ban on unsafe code by having an error of the linter forgiven
-// flags: forbidden:unsafe
-// stage: check
 #![deny(clippy::unwrap_used)]
 
 #[cfg(not(clippy))]

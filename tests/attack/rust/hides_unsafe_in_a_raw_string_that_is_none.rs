@@ -1,7 +1,5 @@
 // must not: hide a forbidden word by what an old edition takes for code and a new one for text
 // edition: 2018
-// flags: forbidden:unsafe
-// stage: check
 #![deny(clippy::unwrap_used)]
 
 #[cfg(not(clippy))]

@@ -1,6 +1,6 @@
 // must not: choose names of symbols in the form that new editions want
 // edition: 2024
-// flags: forbidden:unsafe
+// flags: forbidden:no_mangle
 // stage: check
 #[unsafe(no_mangle)]
 pub extern "C" fn exit(_: i32) -> ! {

@@ -119,19 +119,58 @@ fn message(payload: &(dyn Any + Send)) -> &str {
     text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("")
 }
 
-/// Panics when a type of the answer is compared with one that is not the answer's: equality would be the answer's word.
-pub fn fair<L: Debug + ?Sized, R: Debug + ?Sized>(_: &L, _: &R, answer: &str) {
-    let (left, right) = (type_name::<L>(), type_name::<R>());
-    if names(left, answer) != names(right, answer) {
+/// Panics when a comparison is equality in the answer's words: its types are not the same on both sides, or they are
+/// without any value. One without a value may be named, as errors are: `by_name`, either side is a path.
+pub fn fair<L: Debug + ?Sized, R: Debug + ?Sized>(left: &L, right: &R, answer: &str, by_name: bool) {
+    let (of_left, of_right) = (paths(type_name::<L>(), answer), paths(type_name::<R>(), answer));
+    if of_left != of_right {
         fail("a value of the answer's own type stands in for one of another type");
+    }
+    let empty = std::mem::size_of_val(left) == 0 && std::mem::size_of_val(right) == 0;
+    if empty && !by_name && is_own(type_name::<L>(), answer) {
+        fail("a type of the answer without any value is equal to itself whatever the answer does");
     }
 }
 
-/// Does the type's name have a path that starts with the crate `answer`?
-fn names(of_type: &str, answer: &str) -> bool {
+/// The type is the answer's own, or a reference to one.
+fn is_own(of_type: &str, answer: &str) -> bool {
+    let of_type = of_type.trim_start_matches(['&', ' ']).trim_start_matches("mut ");
+    of_type.strip_prefix(answer).is_some_and(|rest| rest.starts_with("::"))
+}
+
+/// The expression, as its text says, is a path, as `Error::Empty` is.
+pub const fn is_path(expression: &str) -> bool {
+    let bytes = expression.as_bytes();
+    let mut at = 0;
+    while at < bytes.len() {
+        let one = bytes[at];
+        if !(one.is_ascii_alphanumeric() || one == b'_' || one == b':' || one == b'&' || one == b' ') {
+            return false;
+        }
+        at += 1;
+    }
+    at > 0 && !bytes[0].is_ascii_lowercase() || contains(bytes, b"::")
+}
+
+const fn contains(text: &[u8], two: &[u8; 2]) -> bool {
+    let mut at = 1;
+    while at < text.len() {
+        if text[at - 1] == two[0] && text[at] == two[1] {
+            return true;
+        }
+        at += 1;
+    }
+    false
+}
+
+/// The types of the crate `answer` that the type's name holds, sorted, each once.
+fn paths<'a>(of_type: &'a str, answer: &str) -> Vec<&'a str> {
     let inside = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
-    let mut paths = of_type.split(|c: char| !inside(c));
-    paths.any(|path| path.strip_prefix(answer).is_some_and(|rest| rest.starts_with("::")))
+    let of_answer = |path: &&str| path.strip_prefix(answer).is_some_and(|rest| rest.starts_with("::"));
+    let mut found: Vec<&str> = of_type.split(|c: char| !inside(c)).filter(of_answer).collect();
+    found.sort_unstable();
+    found.dedup();
+    found
 }
 
 /// What every program sees without an import, but for the comparisons above. Imported beside everything of an answer,

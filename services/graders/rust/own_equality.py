@@ -1,0 +1,195 @@
+"""`PartialEq` written by hand, which could call anything equal to what tests expect. The compiler says where it stands.
+
+Two lints of clippy name every hand-written implementation, whatever its text looks like: `missing_trait_methods` those
+without `ne`, `partialeq_ne_impl` those with it. Derived ones have neither. An implementation may stay if the task's
+signature declares it, or if tests can never compare what it compares: its type is private and part of no other type.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from services.graders.rust.lexer import Kind, Token, ends_of_groups
+
+LINTS = ("clippy::missing_trait_methods", "clippy::partialeq_ne_impl")
+_TELLING = (b"`ne`", b"PartialEq::ne", b"`__iterator_get_unchecked`")
+"""Methods by which messages of the first lint are told apart."""
+_COMPARING = frozenset({"PartialEq", "Eq", "PartialOrd", "Ord"})
+_TYPES = frozenset({"struct", "enum", "union"})
+_ITEMS = _TYPES | {"trait", "type", "use", "fn", "const", "static", "mod", "impl"}
+_KEYWORDS = frozenset({"if", "while", "match", "return", "in", "break", "else", "fn", "let"})
+"""Words before a `!` that means `not`."""
+_EXPRESSION_MACROS = frozenset(
+    (
+        *("assert", "assert_eq", "assert_ne", "dbg", "debug_assert", "debug_assert_eq", "debug_assert_ne", "eprint"),
+        *("eprintln", "format", "matches", "panic", "print", "println", "todo", "unimplemented", "unreachable", "vec"),
+        *("write", "writeln"),
+    )
+)
+_CANDIDATES = 8
+"""Types of one answer that are looked at for whether they are private; an answer with more is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an implementation starts."""
+
+    path: str
+    line: int
+    column: int
+    """In characters, 1-based."""
+    by_macro: bool
+
+
+def may_implement(texts: Collection[str]) -> bool:
+    """The crate may implement `PartialEq`: it names the trait, or it includes files that may."""
+    return any(word in text for text in texts for word in ("PartialEq", "include", "path"))
+
+
+def places(messages: bytes, crate: str) -> list[Place]:
+    """The implementations that the lints name in `messages`, the compiler's JSON. `crate`: the crate's folder."""
+    found: Counter[Place] = Counter()
+    iterators: Counter[Place] = Counter()
+    for line in messages.splitlines():
+        if not any(lint.encode() in line for lint in LINTS) or not any(method in line for method in _TELLING):
+            continue
+        said = json.loads(line)
+        if (said.get("code") or {}).get("code") not in LINTS or not said["spans"]:
+            continue
+        span = next(span for span in said["spans"] if span["is_primary"])
+        if any(one["file_name"].startswith(crate) for child in said["children"] for one in child["spans"]):
+            continue  # a trait of the answer's own that has a method of this name
+        by_macro = span["expansion"] is not None or not span["file_name"].startswith(crate)
+        path = span["file_name"].removeprefix(f"{crate}/")
+        place = Place(path, span["line_start"], span["column_start"], by_macro)
+        (iterators if "`__iterator" in said["message"] else found)[place] += 1
+    # `Iterator` has a method `ne`, too, and one that no answer can write
+    return [place for place, times in found.items() if place.by_macro or times > iterators[place]]
+
+
+def refused(
+    places: Collection[Place], tokens: Mapping[str, Sequence[Token]], declared: Collection[str]
+) -> Iterator[Place]:
+    """The implementations that an answer may not have. `declared`: types whose equality the task asks for."""
+    private: dict[str, bool] = {}
+    for place in places:
+        name = None if place.by_macro else _type_compared_with_itself(tokens.get(place.path, ()), place)
+        if name is None:
+            yield place
+        elif name not in declared:
+            if name not in private:
+                private[name] = len(private) < _CANDIDATES and all(
+                    _keeps_private(found, name) for found in tokens.values()
+                )
+            if not private[name]:
+                yield place
+
+
+def _type_compared_with_itself(found: Sequence[Token], place: Place) -> str | None:
+    """`T` of `impl PartialEq for T` at `place`; None if anything else stands there."""
+    at = next((n for n, token in enumerate(found) if token.line == place.line and token.text == "impl"), None)
+    if at is None or sum(token.line == place.line and token.text == "impl" for token in found) > 1:
+        return None
+    end = next((n for n in range(at, len(found)) if found[n].text in ("{", ";")), len(found))
+    words = [token.text for token in found[at:end]]
+    if "for" not in words:
+        return None
+    middle = len(words) - 1 - words[::-1].index("for")
+    trait, own = words[1:middle], words[middle + 1 :]
+    if "PartialEq" not in trait or not own:
+        return None
+    behind = trait[trait.index("PartialEq") + 1 :]
+    own = own[: own.index("where")] if "where" in own else own
+    return own[0] if behind in ([], ["<", "Self", ">"], ["<", *own, ">"]) and own[0].isidentifier() else None
+
+
+def _keeps_private(found: Sequence[Token], name: str) -> bool:
+    """The type `name` is private, and no other type, alias, trait, import, macro or public function names it.
+
+    `found` is a file that the compiler accepts. What is not understood is not private.
+    """
+    behind = ends_of_groups(found)
+    own_impl_until = at = 0
+    while at < len(found):
+        token, following = found[at], found[at + 1] if at + 1 < len(found) else None
+        if token.kind is not Kind.NAME or following is None:
+            at += 1
+        elif following.text == "!" and token.text not in _KEYWORDS:
+            opening = next((n for n in range(at, min(at + 4, len(found))) if behind[n] > n + 1), at + 1)
+            words = {one.text for one in found[opening : behind[opening]]}
+            if name in words and (token.text not in _EXPRESSION_MACROS or words & _ITEMS):
+                return False
+            at = behind[opening]
+        elif token.text in _ITEMS and following.kind is not Kind.SIGN or token.text == "impl":
+            head = found[at : _end_of_head(found, behind, at)]
+            public = any(one.text == "pub" for one in found[max(0, at - 5) : at])
+            if not _head_keeps_private(head, name, public and at >= own_impl_until):
+                return False
+            if token.text in _TYPES and following.text != name:
+                end = at + len(head)
+                body = found[end : behind[end]] if end < len(found) else ()
+                if _names(body, name):
+                    return False
+            if token.text == "trait" and _names(found[at : behind[min(at + len(head), len(found) - 1)]], name):
+                return False
+            if token.text == "impl" and _self_type(head) == name and at + len(head) < len(found):
+                own_impl_until = max(own_impl_until, behind[at + len(head)])
+            at += 1
+        else:
+            at += 1
+    return True
+
+
+def _head_keeps_private(head: Sequence[Token], name: str, public: bool) -> bool:
+    """As for a file, for the head of one item, up to its braces or its semicolon."""
+    words = [token.text for token in head]
+    match words[0]:
+        case "struct" | "enum" | "union":
+            return not public if words[1] == name else name not in words
+        case "trait":
+            return name not in words and not _COMPARING.intersection(words)
+        case "type":
+            return name not in words
+        case "use":
+            return name not in words or not (public or "as" in words)
+        case "impl":
+            return name not in words or _self_type(head) == name or (_self_type(head) != "" and name not in _own(words))
+        case "fn" | "const" | "static" | "mod":
+            arrow = next((n for n in range(len(words) - 1) if words[n : n + 2] == ["-", ">"]), len(words))
+            gives = set(words[arrow:])
+            opaque = gives & {"impl", "dyn"} and gives & _COMPARING
+            return not opaque and not (public and name in words)
+    return True
+
+
+def _own(words: Sequence[str]) -> Sequence[str]:
+    """The type of an `impl`'s head, or all of one that is not understood."""
+    return words[len(words) - words[::-1].index("for") :] if "for" in words else words
+
+
+def _self_type(head: Sequence[Token]) -> str:
+    """`T` of `impl<A> T<A>` and of `impl<A> Trait for T<A>`."""
+    words = [token.text for token in head]
+    if "for" in words:
+        own = _own(words)
+        return own[0] if own else ""
+    depth = 0
+    for word in words[1:]:
+        depth += {"<": 1, ">": -1}.get(word, 0)
+        if depth == 0 and word.isidentifier():
+            return word
+    return ""
+
+
+def _end_of_head(found: Sequence[Token], behind: Sequence[int], at: int) -> int:
+    """Where the head of the item that starts at `at` ends: before its braces or its semicolon."""
+    while at < len(found) and found[at].text not in ("{", ";", "}"):
+        at = behind[at]
+    return min(at, len(found))
+
+
+def _names(part: Sequence[Token], name: str) -> bool:
+    return any(token.kind is Kind.NAME and token.text == name for token in part)
