@@ -26,7 +26,7 @@ FRONT_UNITS = (
     *("wire", "diagnostic", "forbidden", "typing", "tests", "request", "confine", "emit"),
     *("cold", "warm", "main"),
 )
-HARNESS_UNITS = ("gradus_harness", "oUnit2", "gradus_start")
+HARNESS_UNITS = ("gradus_referee", "gradus_harness", "oUnit2", "gradus_start")
 EXECUTABLES = ("front", "runner")
 SEAL = "dllgradus.so"
 """What programs of their own load: closes the file system to them before the answer runs."""

@@ -113,7 +113,7 @@ let tests r =
   let env = start_compiler r in
   Compiler.set_unit "Gradus_tests"; (* to which the answer is another unit *)
   let parsed = parsed_tests r in
-  let structure, total = rewritten_tests r env parsed in
+  let structure, total, sheet = rewritten_tests r env parsed in
   Location.input_name := "tests.ml";
   Pparse.write_ast Structure (Filename.concat work "gradus_tests.ml") (Tests.hiding structure);
   let lent () = if r.declared then None else lent r env structure in
@@ -131,7 +131,7 @@ let tests r =
     let harness = Wire.lines (Wire.get r.sections "harness") in
     let units = archives @ harness @ support @ [ r.answer ^ ".cmo"; "gradus_tests.cmo" ] in
     match ocamlc { r with ppx = [] } ("-o" :: "program" :: units) with
-    | Fine -> [ plan total; "out/program", read_file "program" ]
+    | Fine -> [ plan total; "out/program", read_file "program"; "sheet", sheet ]
     | Failed log when mentions (Printf.sprintf "(required by `%s')" (module_name r)) log ->
       [ plan total ~mismatch:"the answer needs a module that is not linked to it: only the packages of the task are" ]
     | Failed log -> raise (Broken ("the program of answer and tests does not link: " ^ log))

@@ -81,6 +81,20 @@ let counted w e =
   w.total <- id + 1;
   apply w.harness "check" [ number id; thunk e ]
 
+(* Tests that fail, mixed among the others when they run (harness/gradus_referee.ml), and their random numbers. *)
+let decoys harness =
+  Random.self_init ();
+  let body () =
+    let n = Random.bits () in
+    let left = apply harness "same" [ number n ] in
+    Ast_helper.Exp.assert_ ~loc (Ast_helper.Exp.apply ~loc (ident (Ldot (Lident "Stdlib", "="))) [ Nolabel, left; Nolabel, number (n + 1 + Random.int 9) ]) in
+  let decoy _ =
+    let hex () = Printf.sprintf "%06x" (Random.bits () land 0xffffff) in
+    let name = hex () ^ hex () in
+    name, Ast_helper.Exp.tuple ~loc [ Ast_helper.Exp.constant ~loc (Ast_helper.Const.string name); thunk (body ()) ] in
+  let names, bodies = List.split (List.init 32 decoy) in
+  String.concat "" names, Ast_helper.Str.eval ~loc (apply harness "pool" [ Ast_helper.Exp.array ~loc bodies ])
+
 (* around tests: what ends them early leaves them without a result *)
 let guarded w e = apply w.harness "guard" [ thunk e ]
 
@@ -492,4 +506,6 @@ let rewrite ~framework ~answer ~secret ~declared ~library items =
     else if opened then open_answer_first ~answer ~secret ~known:library.known (random @ rewritten)
     else random @ rewritten
   in
-  (module_alias harness "Gradus_harness" :: visible) @ [ finish harness steps ], total
+  let numbers, pool = decoys harness in
+  let sheet = Printf.sprintf "%b %d\n%s" (framework = Ounit2) total numbers in
+  (module_alias harness "Gradus_harness" :: pool :: visible) @ [ finish harness steps ], total, sheet
