@@ -12,7 +12,7 @@ from services.graders.base.harness_report import parse_test_report
 from services.graders.ocaml.grader import OcamlGrader
 from services.graders.ocaml.toolchain import SEAL
 
-SHEET = "false 1\n" + "".join(f"{number:012x}" for number in range(32))
+SHEET = "false 1 0\n" + "".join(f"{number:012x}" for number in range(32))
 DECOYS = """
 let decoy number = Printf.sprintf "%012x" number, fun _ -> assert (Gradus_harness.same number < 0)
 let () = Gradus_harness.pool (Array.init 32 decoy)
@@ -34,7 +34,7 @@ def run(grader: OcamlGrader, folder: Path, program: str, expected: int) -> tuple
     toolchain = grader.toolchain
     (folder / "program.ml").write_text(DECOYS + program)
     build = str(toolchain.build)
-    units = [f"gradus_{unit}.cmo" for unit in ("referee", "harness", "start")]
+    units = [f"gradus_{unit}.cmo" for unit in ("value", "referee", "harness", "start")]
     compile_ = [toolchain.ocamlc, "-w", "-a", "-I", build, "-dllib", SEAL, "-dllpath", build, "-o", "program"]
     subprocess.run([*compile_, *units, "program.ml"], cwd=folder, check=True, timeout=60)
     with (folder / "report").open("wb") as report:

@@ -27,7 +27,7 @@ from services.graders.ocaml.attempt import (
     read,
 )
 from services.graders.ocaml.config import OcamlConfig
-from services.graders.ocaml.toolchain import MOUNT, SEAL, OcamlToolchain
+from services.graders.ocaml.toolchain import HARNESS_UNITS, MOUNT, SEAL, OcamlToolchain
 from services.sandbox import Command, ExitReason, Limits, Outcome, Sandbox
 
 _VIEW = f"{MOUNT}/view".encode()
@@ -96,12 +96,7 @@ class ColdPath:
     def _request(self, attempt: GradingAttempt) -> Sections:
         toolchain = self._toolchain
         packages = toolchain.packages(attempt.task.packages)
-        harness = [
-            "gradus_referee",
-            "gradus_harness",
-            "gradus_start",
-            *(["oUnit2"] if attempt.framework == "ounit2" else []),
-        ]
+        harness = [unit for unit in HARNESS_UNITS if unit != "oUnit2" or attempt.framework == "ounit2"]
         request = {
             "ocamlc": toolchain.ocamlc,
             "includes": "\n".join(packages.includes),

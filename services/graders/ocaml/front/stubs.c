@@ -17,7 +17,6 @@
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <poll.h>
 #include <signal.h>
 #include <stddef.h>
 #include <string.h>
@@ -240,20 +239,37 @@ CAMLprim value gradus_write(value fd, value bytes, value from, value length)
     return Val_true;
 }
 
-/* Whether there is something to read, or its end. Not once a process has used no CPU for 3 seconds: then it waits for what
-   does not come. One that is merely starved gets some in that time. */
-CAMLprim value gradus_await(value fd, value pid)
+static void interrupted(int signal)
 {
-    struct pollfd readable = {Int_val(fd), POLLIN, 0};
+    (void)signal;
+}
+
+/* From now on [gradus_read_from] looks after its process every tenth of a second. */
+CAMLprim value gradus_watch(value on)
+{
+    struct itimerval every = {{0, 100000 * Bool_val(on)}, {0, 100000 * Bool_val(on)}};
+    struct sigaction action = {.sa_handler = interrupted};
+    sigaction(SIGALRM, &action, NULL);
+    setitimer(ITIMER_REAL, &every, NULL);
+    return Val_unit;
+}
+
+/* As [gradus_read]. The end, too, once a process has used no CPU for 3 seconds: then it waits for what does not come. One
+   that is merely starved gets some in that time. */
+CAMLprim value gradus_read_from(value pid, value fd, value bytes)
+{
     struct timespec used, before = {-1, 0};
     clockid_t clock;
     for (int idle = 0; idle < 30;) {
-        if (poll(&readable, 1, 100) > 0 || clock_getcpuclockid(Int_val(pid), &clock) || clock_gettime(clock, &used))
-            return Val_true;
+        ssize_t n = read(Int_val(fd), Bytes_val(bytes), caml_string_length(bytes));
+        if (n >= 0 || errno != EINTR)
+            return Val_long(n < 0 ? 0 : n);
+        if (clock_getcpuclockid(Int_val(pid), &clock) || clock_gettime(clock, &used))
+            continue;
         idle = used.tv_sec == before.tv_sec && used.tv_nsec == before.tv_nsec ? idle + 1 : 0;
         before = used;
     }
-    return Val_false;
+    return Val_long(0);
 }
 
 /* A child without standard input and report: (0, what it is told, where it speaks); for the parent its process, what it
