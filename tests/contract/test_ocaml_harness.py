@@ -10,7 +10,13 @@ import pytest
 
 from services.graders.base.harness_report import parse_test_report
 from services.graders.ocaml.grader import OcamlGrader
+from services.graders.ocaml.toolchain import SEAL
 
+SHEET = "false 1 0\n" + "".join(f"{number:012x}" for number in range(32))
+DECOYS = """
+let decoy number = Printf.sprintf "%012x" number, fun _ -> assert (Gradus_harness.same number < 0)
+let () = Gradus_harness.pool (Array.init 32 decoy)
+"""
 SECRET = "5f" * 16
 INTERRUPTS = """
 let armed = ref false
@@ -26,15 +32,18 @@ let () = Gc.Memprof.start ~sampling_rate:1.0 ~callstack_size:0 tracker
 def run(grader: OcamlGrader, folder: Path, program: str, expected: int) -> tuple[int, int]:
     """Tests passed and counted of a program that the harness is linked to, without a box."""
     toolchain = grader.toolchain
-    (folder / "program.ml").write_text(program)
-    compile_ = [toolchain.ocamlc, "-w", "-a", "-I", str(toolchain.build), "-o", "program"]
-    subprocess.run([*compile_, "gradus_harness.cmo", "program.ml"], cwd=folder, check=True, timeout=60)
+    (folder / "program.ml").write_text(DECOYS + program)
+    build = str(toolchain.build)
+    units = [f"gradus_{unit}.cmo" for unit in ("value", "referee", "harness", "start")]
+    compile_ = [toolchain.ocamlc, "-w", "-a", "-I", build, "-dllib", SEAL, "-dllpath", build, "-o", "program"]
+    subprocess.run([*compile_, *units, "program.ml"], cwd=folder, check=True, timeout=60)
     with (folder / "report").open("wb") as report:
         subprocess.run(
             [toolchain.ocamlrun, "program"],
             cwd=folder,
             check=False,
             timeout=60,
+            input=f"60000 false\n{SECRET}\n{SHEET}".encode(),
             stderr=subprocess.DEVNULL,
             pass_fds=(3,),
             preexec_fn=lambda: os.dup2(report.fileno(), 3),
@@ -55,7 +64,6 @@ def test_a_failing_step_cannot_be_silenced(
     ocaml_grader: OcamlGrader, interrupts: str, tmp_path: Path, number: int
 ) -> None:
     program = f"""{interrupts % number}
-let () = Gradus_harness.start "{SECRET}"
 let () = Gradus_harness.guard (fun _ -> Gradus_harness.step 0 (fun _ -> armed := true; failwith "wrong"))
 let () = Gradus_harness.guard (fun _ -> Gradus_harness.check 0 (fun _ -> ()))
 let () = Gradus_harness.finish 1
@@ -69,7 +77,6 @@ def test_a_test_that_fails_when_it_runs_again_cannot_be_silenced(
     ocaml_grader: OcamlGrader, interrupts: str, tmp_path: Path, number: int
 ) -> None:
     program = f"""{interrupts % number}
-let () = Gradus_harness.start "{SECRET}"
 let () = for i = 1 to 2 do
   Gradus_harness.guard (fun _ -> Gradus_harness.check 0 (fun _ -> if i = 2 then (armed := true; assert false)))
 done
@@ -80,8 +87,7 @@ let () = Gradus_harness.finish 0
 
 
 def test_what_nothing_interrupts_passes(ocaml_grader: OcamlGrader, tmp_path: Path) -> None:
-    program = f"""
-let () = Gradus_harness.start "{SECRET}"
+    program = """
 let () = for _ = 1 to 2 do Gradus_harness.step 0 (fun _ -> ()); Gradus_harness.check 0 (fun _ -> ()) done
 let () = Gradus_harness.finish 1
 """
@@ -89,8 +95,7 @@ let () = Gradus_harness.finish 1
 
 
 def test_a_step_that_never_ran_has_not_passed(ocaml_grader: OcamlGrader, tmp_path: Path) -> None:
-    program = f"""
-let () = Gradus_harness.start "{SECRET}"
+    program = """
 let () = Gradus_harness.check 0 (fun _ -> ())
 let () = Gradus_harness.finish 1
 """

@@ -31,6 +31,8 @@ class HarnessReport:
     """How the tests that did not pass ended, in numbers; nothing of their text."""
     too_long: bool = False
     """The harness stopped reporting because the report would have become longer than it may be."""
+    forged: bool = False
+    """The answer's process reported what the harness could not have."""
     passed: tuple[str, ...] = ()
     """Names of the tests that passed, where the harness says `name <number> <name>`."""
 
@@ -75,5 +77,6 @@ def parse_test_report(report: bytes, secret: str, expected: int) -> HarnessRepor
         tests=TestCount(passed=counted.count("ok"), total=len(counted)),
         reasons=tuple(f"{number} of {len(counted)} tests {_BAD[word]}" for word, number in wrong.items()),
         too_long="limit" in words_seen,
+        forged="forged" in words_seen,
         passed=tuple(name for number, name in names if verdicts.get(number) == "ok"),
     )

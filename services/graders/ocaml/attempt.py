@@ -119,6 +119,10 @@ def facts_of_run(facts: CodeFacts, proof: HarnessReport, limit: str | None, reas
     tests = proof.tests if proof.tests.total else TestCount(passed=0, total=1)
     if proof.too_long and limit is None:
         limit, reason, tests = "report", REPORT_TOO_LONG, TestCount(passed=0, total=tests.total)
+    if proof.forged:
+        why = Diagnostic(stage=Stage.TESTS, message="the report of the tests was forged")
+        tests = TestCount(passed=0, total=tests.total)
+        return CodeFacts(Stage.TESTS, tests=tests, flags=(*facts.flags, "forged:report"), diagnostics=(why,))
     reasons = (reason, *proof.reasons) if reason else proof.reasons
     return replace(
         facts,

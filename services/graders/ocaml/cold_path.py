@@ -14,7 +14,6 @@ from gradus.errors import InternalFault, SandboxFault
 from services.graders.base.code import CodeFacts
 from services.graders.base.harness_report import parse_test_report
 from services.graders.ocaml.attempt import (
-    REPORT_TOO_LONG,
     TOY,
     GradingAttempt,
     Sections,
@@ -28,7 +27,7 @@ from services.graders.ocaml.attempt import (
     read,
 )
 from services.graders.ocaml.config import OcamlConfig
-from services.graders.ocaml.toolchain import MOUNT, SEAL, OcamlToolchain
+from services.graders.ocaml.toolchain import HARNESS_UNITS, MOUNT, SEAL, OcamlToolchain
 from services.sandbox import Command, ExitReason, Limits, Outcome, Sandbox
 
 _VIEW = f"{MOUNT}/view".encode()
@@ -73,17 +72,17 @@ class ColdPath:
         plan = read(reply, "plan")
         if plan["mismatch"]:
             return facts_tests_do_not_compile(facts, plan)
-        return self._ran(attempt, facts, reply["out/program"], plan["total"])
+        return self._ran(attempt, facts, reply, plan["total"])
 
-    def _ran(self, attempt: GradingAttempt, facts: CodeFacts, program: bytes, expected: int) -> CodeFacts:
+    def _ran(self, attempt: GradingAttempt, facts: CodeFacts, reply: Sections, expected: int) -> CodeFacts:
         limits = self._config.run_limits(attempt.task.limits)
         cpu_ms = self._config.run_cpu_ms(attempt.task.limits)
         packages = "false" if is_warm_eligible(attempt.task) else "true"
         command = Command(
             argv=(self._toolchain.ocamlrun, "/box/program"),
             limits=limits,
-            stdin=f"{attempt.secret} {cpu_ms} {packages}\n".encode(),
-            files={"/box/program": program},
+            stdin=f"{cpu_ms} {packages}\n{attempt.secret}\n".encode() + reply["sheet"],
+            files={"/box/program": reply["out/program"]},
             binds=self._toolchain.run_binds,
             mounts={str(self._toolchain.build / SEAL): f"{MOUNT}/{SEAL}"},
         )
@@ -92,14 +91,12 @@ class ColdPath:
         proof = parse_test_report(outcome.report, attempt.secret, expected)
         if not proof.started and outcome.exit_reason is ExitReason.EXITED:
             raise SandboxFault(f"the program did not start: {_said(outcome)}")
-        if outcome.exit_reason is ExitReason.OUTPUT_LIMIT and len(outcome.report) >= limits.report_kb << 10:
-            return facts_of_run(facts, parse_test_report(b"", attempt.secret, expected), "report", REPORT_TOO_LONG)
         return facts_of_run(facts, proof, *_limit_hit(outcome, cpu_ms, limits))
 
     def _request(self, attempt: GradingAttempt) -> Sections:
         toolchain = self._toolchain
         packages = toolchain.packages(attempt.task.packages)
-        harness = ["gradus_harness", "gradus_start", *(["oUnit2"] if attempt.framework == "ounit2" else [])]
+        harness = [unit for unit in HARNESS_UNITS if unit != "oUnit2" or attempt.framework == "ounit2"]
         request = {
             "ocamlc": toolchain.ocamlc,
             "includes": "\n".join(packages.includes),

@@ -14,7 +14,6 @@ from gradus.errors import SandboxFault
 from services.graders.base.code import CodeFacts
 from services.graders.base.harness_report import parse_test_report
 from services.graders.ocaml.attempt import (
-    REPORT_TOO_LONG,
     TOY,
     GradingAttempt,
     decode_sections,
@@ -27,7 +26,7 @@ from services.graders.ocaml.attempt import (
 )
 from services.graders.ocaml.config import OcamlConfig
 from services.graders.ocaml.toolchain import MOUNT, OcamlToolchain
-from services.sandbox import Command, Limits, ReportTooLong, Sandbox
+from services.sandbox import Command, Limits, Sandbox
 from services.sandbox.restarting_box import RestartingBox
 
 _COMPILER, _RUNNER = "the compile server", "the runner"
@@ -124,11 +123,8 @@ class WarmPath:
     def _run(self, attempt: GradingAttempt, facts: CodeFacts, answer: bytes, tests: CompiledTests) -> CodeFacts:
         limits = self._config.run_limits(attempt.task.limits)
         cpu_ms = self._config.run_cpu_ms(attempt.task.limits)
-        head = f"{cpu_ms} {limits.memory_mb} {attempt.secret} {len(answer)} {len(tests.code)}\n"
-        try:
-            done = self._ask(attempt, _RUNNER, head, answer + tests.code, limits.wall_s)
-        except ReportTooLong:
-            return facts_of_run(facts, parse_test_report(b"", attempt.secret, tests.total), "report", REPORT_TOO_LONG)
+        body = answer + f"{attempt.secret} {len(tests.code)}\n".encode() + tests.code
+        done = self._ask(attempt, _RUNNER, f"{cpu_ms} {limits.memory_mb} {len(answer)}\n", body, limits.wall_s)
         proof = parse_test_report(done.report, attempt.secret, tests.total)
         if not proof.started:
             raise SandboxFault(f"the program did not start ({done.ended} {done.code})")

@@ -102,9 +102,9 @@ let line_of log =
 
 let mentions text log = match Str.search_forward (Str.regexp_string text) log 0 with _ -> true | exception Not_found -> false
 
-let lent r env structure =
+let typed env structure =
   match Compiler.type_structure env (Pparse.apply_rewriters_str ~tool_name:"ocamlc" structure) with
-  | tree, _, _, _ -> lent_name r env tree
+  | tree, _, _, _ -> Some tree
   | exception _ -> None
 
 let tests r =
@@ -113,10 +113,12 @@ let tests r =
   let env = start_compiler r in
   Compiler.set_unit "Gradus_tests"; (* to which the answer is another unit *)
   let parsed = parsed_tests r in
-  let structure, total = rewritten_tests r env parsed in
+  let structure, total, sheet = rewritten_tests r env parsed in
   Location.input_name := "tests.ml";
+  let tree = typed env structure in
+  let known = Option.fold ~none:[] ~some:Split.known tree in
+  let structure = if known = [] then structure else Split.taken_out_as_written ~harness:(Tests.harness_name (Wire.get r.sections "alias")) known structure in
   Pparse.write_ast Structure (Filename.concat work "gradus_tests.ml") (Tests.hiding structure);
-  let lent () = if r.declared then None else lent r env structure in
   match ocamlc r [ "-c"; "gradus_tests.ml" ] with
   | Failed log when r.declared ->
     raise (Broken ("the tests do not type against the task's signature" ^ line_of log ^ ": " ^ needed log))
@@ -124,14 +126,14 @@ let tests r =
     let names = needed_names r env (Pparse.apply_rewriters_str ~tool_name:"ocamlc" parsed) in
     [ plan total ~mismatch:(needed log) ~types:(share_of_needed r env names) ]
   | Fine ->
-    match lent () with
+    match if r.declared then None else Option.bind tree (lent_name r env) with
     | Some name -> [ plan total ~mismatch:(lending name) ]
     | None ->
     let archives = Wire.lines (Wire.get r.sections "archives") in
     let harness = Wire.lines (Wire.get r.sections "harness") in
     let units = archives @ harness @ support @ [ r.answer ^ ".cmo"; "gradus_tests.cmo" ] in
     match ocamlc { r with ppx = [] } ("-o" :: "program" :: units) with
-    | Fine -> [ plan total; "out/program", read_file "program" ]
+    | Fine -> [ plan total; "out/program", read_file "program"; "sheet", sheet known ]
     | Failed log when mentions (Printf.sprintf "(required by `%s')" (module_name r)) log ->
       [ plan total ~mismatch:"the answer needs a module that is not linked to it: only the packages of the task are" ]
     | Failed log -> raise (Broken ("the program of answer and tests does not link: " ^ log))

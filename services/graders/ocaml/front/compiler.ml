@@ -136,6 +136,23 @@ let text_of (message : Location.msg) = Format.asprintf "%a" Format_doc.Doc.forma
 let text_of (message : Location.msg) = Format.asprintf "%t" message.txt
 #endif
 
+(* The variable that a pattern is, and the one parameter and the body of a function. *)
+#if VERSION >= 502
+let variable (p : _ Typedtree.general_pattern) =
+  match (p.pat_desc : _ Typedtree.pattern_desc) with Tpat_var (id, _, _) -> Some id | _ -> None
+
+let typed_parameter (_ : Typedtree.expression) : (Ident.t * Typedtree.expression) option = None
+#else
+let variable (type k) (p : k Typedtree.general_pattern) =
+  match p.pat_desc with Typedtree.Tpat_var (id, _) -> Some id | _ -> None
+
+let typed_parameter (e : Typedtree.expression) =
+  match e.exp_desc with
+  | Texp_function { cases = [ { c_lhs; c_guard = None; c_rhs } ]; _ } ->
+    Option.map (fun id -> id, c_rhs) (variable c_lhs)
+  | _ -> None
+#endif
+
 (* ------------------------------------------------------------------------------------------------------ bytecode *)
 
 (* bytecode, and the places in it that only the symbol table of the program that loads it can fill *)

@@ -74,7 +74,7 @@ let parsed_tests r =
     raise (Broken (Printf.sprintf "the tests do not parse%s: %s" line d.message))
   | structure -> structure
 
-(* the tests, rewritten, and how many they are; [env] is what they see without the answer *)
+(* the tests, rewritten, how many they are, and what the referee is told of them; [env] is what they see without the answer *)
 let rewritten_tests r env structure =
   Tests.rewrite ~framework:(framework r) ~answer:(module_name r) ~secret:(Wire.get r.sections "alias")
     ~declared:r.declared ~library:(library_of env) structure

@@ -17,6 +17,7 @@
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <signal.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -24,6 +25,8 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #if defined(__x86_64__)
@@ -209,6 +212,99 @@ CAMLprim value gradus_seal(value cpu_ms, value packages)
     }
     close(errors);
     return Val_unit;
+}
+
+/* ---------------------------------------------------------------------------------------------- beside the referee */
+
+/* Straight from and to the memory that is named: what passes through a buffer would stay there for the next child. */
+CAMLprim value gradus_read(value fd, value bytes, value from, value length)
+{
+    ssize_t n;
+    do
+        n = read(Int_val(fd), Bytes_val(bytes) + Long_val(from), Long_val(length));
+    while (n < 0 && errno == EINTR);
+    return Val_long(n < 0 ? 0 : n);
+}
+
+/* Whether all was written. */
+CAMLprim value gradus_write(value fd, value bytes, value from, value length)
+{
+    const char *next = (const char *)Bytes_val(bytes) + Long_val(from);
+    for (ssize_t n, left = Long_val(length); left > 0; next += n, left -= n)
+        if ((n = write(Int_val(fd), next, left)) < 0) {
+            if (errno != EINTR)
+                return Val_false;
+            n = 0;
+        }
+    return Val_true;
+}
+
+static void interrupted(int signal)
+{
+    (void)signal;
+}
+
+/* From now on [gradus_read_from] looks after its process every tenth of a second. */
+CAMLprim value gradus_watch(value on)
+{
+    struct itimerval every = {{0, 100000 * Bool_val(on)}, {0, 100000 * Bool_val(on)}};
+    struct sigaction action = {.sa_handler = interrupted};
+    sigaction(SIGALRM, &action, NULL);
+    setitimer(ITIMER_REAL, &every, NULL);
+    return Val_unit;
+}
+
+/* As [gradus_read]. The end, too, once a process has used no CPU for 3 seconds: then it waits for what does not come. One
+   that is merely starved gets some in that time. */
+CAMLprim value gradus_read_from(value pid, value fd, value bytes)
+{
+    struct timespec used, before = {-1, 0};
+    clockid_t clock;
+    for (int idle = 0; idle < 30;) {
+        ssize_t n = read(Int_val(fd), Bytes_val(bytes), caml_string_length(bytes));
+        if (n >= 0 || errno != EINTR)
+            return Val_long(n < 0 ? 0 : n);
+        if (clock_getcpuclockid(Int_val(pid), &clock) || clock_gettime(clock, &used))
+            continue;
+        idle = used.tv_sec == before.tv_sec && used.tv_nsec == before.tv_nsec ? idle + 1 : 0;
+        before = used;
+    }
+    return Val_long(0);
+}
+
+/* A child without standard input and report: (0, what it is told, where it speaks); for the parent its process, what it
+   says, where it listens. */
+CAMLprim value gradus_part(value unit)
+{
+    int up[2], down[2];
+    if (pipe(up) || pipe(down))
+        caml_failwith("there are no pipes");
+    pid_t pid = fork();
+    if (pid < 0)
+        caml_failwith("there is no second process");
+    signal(SIGPIPE, SIG_IGN);
+    close(pid ? up[1] : up[0]);
+    close(pid ? down[0] : down[1]);
+    if (pid == 0) {
+        close(0);
+        close(3);
+    }
+    value parted = caml_alloc_small(3, 0);
+    Field(parted, 0) = Val_int(pid);
+    Field(parted, 1) = Val_int(pid ? up[0] : down[0]);
+    Field(parted, 2) = Val_int(pid ? down[1] : up[1]);
+    return parted;
+}
+
+/* Ends as the child ended. */
+CAMLprim value gradus_end_as(value pid, value stop)
+{
+    int status = 0;
+    if (Bool_val(stop))
+        kill(Int_val(pid), SIGKILL);
+    while (waitpid(Int_val(pid), &status, 0) < 0 && errno == EINTR)
+        ;
+    _exit(WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status));
 }
 
 /* Address space that holds no memory: OCaml 5 sets aside a minor heap for each of the 128 domains that there could be. */

@@ -71,7 +71,7 @@ let unit_call e =
        [ (Nolabel, { pexp_desc = Pexp_construct ({ txt = Lident "()"; _ }, None); _ }) ]) -> Some name
   | _ -> None
 
-type walk = { harness : string; mutable total : int; mutable steps : int; mutable suites : Names.t }
+type walk = { harness : string; marks : Split.marks; mutable total : int; mutable steps : int; mutable suites : Names.t }
 (* suites: functions [let f () = ...] that are called as statements, whose own statements are the tests *)
 
 let number n = Ast_helper.Exp.constant ~loc (Ast_helper.Const.int n)
@@ -79,7 +79,21 @@ let number n = Ast_helper.Exp.constant ~loc (Ast_helper.Const.int n)
 let counted w e =
   let id = w.total in
   w.total <- id + 1;
-  apply w.harness "check" [ number id; thunk e ]
+  apply w.harness "check" [ number id; thunk (Split.mark w.marks id e) ]
+
+(* Tests that fail, mixed among the others when they run (harness/gradus_referee.ml), and their random numbers. *)
+let decoys harness =
+  Random.self_init ();
+  let body () =
+    let n = Random.bits () in
+    let left = apply harness "same" [ number n ] in
+    Ast_helper.Exp.assert_ ~loc (Ast_helper.Exp.apply ~loc (ident (Ldot (Lident "Stdlib", "="))) [ Nolabel, left; Nolabel, number (n + 1 + Random.int 9) ]) in
+  let decoy _ =
+    let hex () = Printf.sprintf "%06x" (Random.bits () land 0xffffff) in
+    let name = hex () ^ hex () in
+    name, Ast_helper.Exp.tuple ~loc [ Ast_helper.Exp.constant ~loc (Ast_helper.Const.string name); thunk (body ()) ] in
+  let names, bodies = List.split (List.init 32 decoy) in
+  String.concat "" names, Ast_helper.Str.eval ~loc (apply harness "pool" [ Ast_helper.Exp.array ~loc bodies ])
 
 (* around tests: what ends them early leaves them without a result *)
 let guarded w e = apply w.harness "guard" [ thunk e ]
@@ -137,6 +151,7 @@ let rec replace_body e body =
   | _ -> e
 
 let binding w names called b =
+  let b = Split.helper w.marks b in
   if is_discard b.pvb_pat then
     let unit_ = Ast_helper.Pat.any ~loc () in
     Compiler.rebound b unit_ (guarded w (statement w names (Compiler.bound_expression b)))
@@ -163,8 +178,8 @@ and structure w called names items =
   let names, items = List.fold_left (item w called) (names, []) items in
   names, List.rev items
 
-let count_asserts harness items =
-  let w = { harness; total = 0; steps = 0; suites = Names.empty } in
+let count_asserts harness marks items =
+  let w = { harness; marks; total = 0; steps = 0; suites = Names.empty } in
   let _, items = structure w (calls_of items) Names.empty items in
   if w.total = 0 then raise (Broken "the tests assert nothing");
   items, w.total, w.steps
@@ -172,7 +187,7 @@ let count_asserts harness items =
 (* ------------------------------------------------------------------------------------------------ OUnit2 cases *)
 
 (* [name >:: f x] becomes [name >:: fun c -> f x c]: what the answer raises belongs to its own case, not to the suite. *)
-let delay_cases items =
+let delay_cases (marks : Split.marks) items =
   let cases = ref 0 in
   let context = "gradus_context" in
   let delayed f =
@@ -180,18 +195,23 @@ let delay_cases items =
     Compiler.fun_ ~loc Nolabel None (Ast_helper.Pat.var ~loc (lid context))
       (Ast_helper.Exp.apply ~loc f [ Nolabel, pass ])
   in
+  let op_is name op = Split.ident_of op = Some (Longident.Lident name) in
+  let value_binding self b = Split.helper marks (Ast_mapper.default_mapper.value_binding self b) in
   let expr self e =
     let e = Ast_mapper.default_mapper.expr self e in
     match e.pexp_desc with
     | Pexp_apply (({ pexp_desc = Pexp_ident { txt = Lident (">::" | ">:"); _ }; _ } as op), [ name; label, f ]) ->
+      let case = !cases in
       incr cases;
+      let f = if op_is ">::" op then Split.mark_case marks case f else f in
+      let e = { e with pexp_desc = Pexp_apply (op, [ name; label, f ]) } in
       (match op.pexp_desc with
        | Pexp_ident { txt = Lident ">:"; _ } -> e
        | _ when Compiler.is_function f -> e
        | _ -> { e with pexp_desc = Pexp_apply (op, [ name; label, delayed f ]) })
     | _ -> e
   in
-  let mapper = { Ast_mapper.default_mapper with expr } in
+  let mapper = { Ast_mapper.default_mapper with expr; value_binding } in
   let items = mapper.structure mapper items in
   items, max 1 !cases, 0
 
@@ -478,18 +498,30 @@ let hiding structure =
 
 type framework = Assert | Ounit2
 
+let harness_name secret = "Gradus_" ^ secret
+
 (* [declared]: the task has a signature, so the answer's interface holds nothing but what was asked for. *)
 let rewrite ~framework ~answer ~secret ~declared ~library items =
   let opened = framework = Assert || opens (names_of_answer answer items) items in
   if opened && not declared then refuse_what_judges_the_library ~answer ~library items;
-  let harness = Printf.sprintf "Gradus_%s" secret in
+  let harness = harness_name secret in
   let random, items = own_random harness items in
+  let m = mentions items in
+  let of_answer n = not (Names.mem n m.own || library.standard n || Names.mem n kept) in
+  let judged = if framework = Ounit2 then [ "assert_equal" ] else [ "="; "&&"; "not" ] in
+  (* a suite that skips cases does not say what it compares; what tests define anew they do not compare by *)
+  let whole = not (List.exists (fun n -> Names.mem n m.names) [ "skip_if"; "todo" ] || List.exists (fun n -> Names.mem n m.own) judged) in
+  let marks = { Split.suite = framework = Ounit2; whole; of_answer; groups = []; data = Split.Names.empty; helpers = Split.Names.empty } in
   let rewritten, total, steps =
-    match framework with Assert -> count_asserts harness items | Ounit2 -> delay_cases items
+    match framework with Assert -> count_asserts harness marks items | Ounit2 -> delay_cases marks items
   in
   let visible =
     if declared then random @ if framework = Assert then open_module answer :: rewritten else rewritten
     else if opened then open_answer_first ~answer ~secret ~known:library.known (random @ rewritten)
     else random @ rewritten
   in
-  (module_alias harness "Gradus_harness" :: visible) @ [ finish harness steps ], total
+  let numbers, pool = decoys harness in
+  let sheet known =
+    let values = Split.told marks known in
+    Printf.sprintf "%b %d %d\n%s%s" (framework = Ounit2) total (List.length values) (String.concat "" values) numbers in
+  (module_alias harness "Gradus_harness" :: pool :: visible) @ [ finish harness steps ], total, sheet

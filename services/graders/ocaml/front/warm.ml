@@ -55,14 +55,17 @@ let compile_tests r env seen =
   Compiler.look_in (Wire.get r.sections "harness");
   let tests = parsed_tests r in
   let names = needed_names r env tests in
-  let structure, total = rewritten_tests r env tests in
+  let structure, total, sheet = rewritten_tests r env tests in
   let env = Env.add_module (Emit.unit_id r.answer) Mp_present (Mty_signature seen) env in
   Compiler.set_unit "Gradus_tests";
   match typed env structure with
   | tree, _, _, _ ->
     (match if r.declared then None else lent_name r env tree with
      | Some name -> [ plan total ~mismatch:(lending name) ]
-     | None -> [ plan total; "code/tests", Emit.code_of "gradus_tests" tree Tcoerce_none ])
+     | None ->
+       let known = Split.known tree in
+       let tree = if known = [] then tree else Split.taken_out env known tree in
+       [ plan total; "code/tests", sheet known ^ Emit.code_of "gradus_tests" tree Tcoerce_none ])
   | exception exn when not r.declared ->
     [ plan total ~mismatch:(needed (Diagnostic.of_exn ~stage:"tests" exn).message) ~types:(share_of_needed r env names) ]
   | exception _ -> raise Cold

@@ -1,16 +1,36 @@
-(* Linked right after the harness in programs of their own: the first line of standard input says the secret, the limit and
-   whether the program has packages. It is read through a channel that answers cannot name and that is closed before they
-   start; by then the program cannot open a file any more, its own least of all. *)
+(* Linked right after the harness in programs of their own. The first line of standard input says the limit and whether the
+   program has packages. Then the referee parts from the process that runs the answer, and reads what only it may know: the
+   secret and the sheet of the tests. The answer starts when its process cannot open a file any more, its own program, which
+   holds the tests, least of all. *)
 
-external open_descriptor_in : int -> in_channel = "caml_ml_open_descriptor_in"
 external seal : int -> bool -> unit = "gradus_seal"
+external part : unit -> int * int * int = "gradus_part"
+external end_as : int -> bool -> unit = "gradus_end_as"
+
+let read_byte () =
+  let byte = Bytes.create 1 in
+  if Gradus_referee.read 0 byte 0 1 = 0 then failwith "the program was started without a secret";
+  Bytes.get byte 0
+
+let rec read_line read = match read () with '\n' -> "" | c -> String.make 1 c ^ read_line read
+
+let rec read_rest () =
+  let bytes = Bytes.create 65536 in
+  match Gradus_referee.read 0 bytes 0 65536 with
+  | 0 -> Bytes.empty
+  | n -> Bytes.cat (Bytes.sub bytes 0 n) (read_rest ())
 
 let () =
-  let channel = open_descriptor_in 0 in
-  let said = try input_line channel with End_of_file -> "" in
-  close_in channel;
-  match String.split_on_char ' ' said with
-  | [ secret; cpu_ms; packages ] ->
-    seal (int_of_string cpu_ms) (bool_of_string packages);
-    Gradus_harness.start secret
-  | _ -> failwith "the program was started without a secret"
+  match String.split_on_char ' ' (read_line read_byte) with
+  | [ cpu_ms; packages ] ->
+    (match part () with
+     | 0, told, said ->
+       seal (int_of_string cpu_ms) (bool_of_string packages);
+       Gradus_harness.holds_tests := true;
+       Gradus_harness.start ~told ~said
+     | pid, said, told ->
+       let secret = read_line read_byte in
+       let report = Gradus_referee.report ~secret ~at_once:true in
+       Gradus_referee.referee report (Gradus_referee.sheet_of (read_rest ())) { pid = 0; said; told } ~code:false;
+       end_as pid (report.forged || report.too_long))
+  | _ -> failwith "the program was started without a limit"

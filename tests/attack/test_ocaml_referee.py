@@ -1,0 +1,306 @@
+"""Answers that may use everything (`external`, `Obj`, raw memory), against the referee alone: the list of what
+answers may not use is switched off here."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradus.contract import Graded, OcamlSubmission
+from gradus.tasks.ocaml import OcamlTask
+from services.graders.ocaml import toolchain
+from services.graders.ocaml.attempt import GradingAttempt, decode_sections, is_warm_eligible
+from services.graders.ocaml.grader import OcamlGrader
+from tests.verdict_cases import OnlyCold
+
+SHIPPED = Path(__file__).parents[2] / "configs/tasks/ocaml.jsonl"
+RUBRIC = "ocaml/graduated@1"
+ALLOW_ALL = "\nlet as_typed ~unit:_ _ = []\nlet externals _ = []\nlet mentioned ~own:_ _ = []\n"
+SIGNATURE = "val double : int -> int"
+ASSERTS = """
+let () = assert (double 2 = 4)
+let () = assert (double 5 = 10)
+let () = assert (abs (double (-3)) = 6)
+"""
+SUITE = """
+open OUnit2
+open Solution
+let tests = "double" >::: [
+  "two" >:: (fun _ -> assert_equal 4 (double 2));
+  "five" >:: (fun _ -> assert_equal 10 (double 5));
+  "minus three" >:: (fun _ -> assert_bool "six" (abs (double (-3)) = 6)) ]
+let () = run_test_tt_main tests
+"""
+# The harness's own pipes, found by trying all descriptors.
+PIPES = """
+external open_in_of : int -> in_channel = "caml_ml_open_descriptor_in"
+external write_to : int -> string -> int -> int -> bool = "gradus_write"
+let numbers = List.init 30 Fun.id
+let say_to fd line = ignore (write_to fd (line ^ "\\n") 0 (String.length line + 1))
+let is_pipe fd = try ignore (in_channel_length (open_in_of fd)); false with Sys_error e -> e = "Illegal seek"
+let up, down = match List.filter is_pipe numbers with [ up; down ] -> up, open_in_of down | _ -> exit 3
+let say = say_to up
+"""
+# Plays the harness: asks for every test, and tells the first of the tokens of whatever is released.
+PLAYS_THE_HARNESS = """
+let play ~code () =
+  say "ready";
+  if code then ignore (really_input_string down (int_of_string (input_line down)));
+  let rec answer until =
+    let release = input_line down in
+    if String.length release = 32 then begin
+      say (String.sub release 12 10);
+      answer until end in
+  for id = 0 to 2 do say ("at " ^ string_of_int id); answer 1 done;
+  say "done";
+  exit 0
+"""
+BLIND = [
+    ("writes to all descriptors", 'let () = List.iter (fun fd -> say_to fd "ok 0"; say_to fd "done") numbers'),
+    ("asks before the tests are there", 'let () = say "at 0"'),
+    ("says what it was not asked", 'let () = say "ready"; say "done"'),
+    ("ends before anything ran", 'let () = say "ready"; say "end"; say "done"'),
+    ("says a line without end", "let () = say (String.make 100000 'a')"),
+    ("repeats what it hears", 'let double x = say "at 0"; while true do say (input_line down) done; 0'),
+]
+
+
+@pytest.fixture(scope="module")
+def graders(tmp_path_factory: pytest.TempPathFactory, ocaml_grader: OcamlGrader) -> Iterator[dict[str, Any]]:
+    """By way: graders whose front forbids nothing and hides no module."""
+    sources = tmp_path_factory.mktemp("undefended") / "ocaml"
+    shutil.copytree(toolchain.HERE, sources, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    forbidden = sources / "front/forbidden.ml"
+    forbidden.write_text(forbidden.read_text() + ALLOW_ALL)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(toolchain, "HERE", sources)
+        patch.setattr(toolchain, "_HIDDEN", frozenset())
+        made = {"warm": OcamlGrader(sandbox=ocaml_grader.sandbox), "cold": OnlyCold(sandbox=ocaml_grader.sandbox)}
+    yield made
+    made["warm"].warm.close()
+
+
+def graded(grader: Any, code: str, tests: str = ASSERTS, signature: str | None = SIGNATURE) -> Graded:
+    task = {"tests": tests, "signature": signature}
+    submission = {"id": "a", "prompt": "", "completion": f"```ocaml\n{code}\n```", "task": task}
+    result: Graded = grader.grade(OcamlSubmission.model_validate(submission), RUBRIC, 0)
+    return result
+
+
+TESTS = pytest.mark.parametrize("tests", [ASSERTS, SUITE], ids=["assert", "ounit2"])
+WAYS = pytest.mark.parametrize("way", ["warm", "cold"])
+
+
+@TESTS
+@WAYS
+def test_an_honest_answer_passes(graders: dict[str, Any], way: str, tests: str) -> None:
+    result = graded(graders[way], f"{PIPES}let double x = 2 * x", tests)
+    assert (result.reward, result.passed, result.flags) == (1.0, True, ())
+
+
+@TESTS
+@WAYS
+@pytest.mark.parametrize("words", [words for _, words in BLIND], ids=[name for name, _ in BLIND])
+def test_words_that_were_not_due_are_a_forged_report(graders: dict[str, Any], way: str, words: str, tests: str) -> None:
+    result = graded(graders[way], f"{PIPES}let double x = 2 * x\n{words}", tests)
+    assert (result.reward, result.passed, result.flags) == (0.0, False, ("forged:report",))
+
+
+@TESTS
+@WAYS
+def test_an_answer_that_plays_the_harness_passes_decoys(graders: dict[str, Any], way: str, tests: str) -> None:
+    code = str(way == "warm").lower()
+    for when in (
+        f"let () = play ~code:{code} ()\nlet double _ = 0",
+        'let double x = say "at 0"; play ~code:false (); x',
+    ):
+        result = graded(graders[way], f"{PIPES}{PLAYS_THE_HARNESS}{when}", tests)
+        assert (result.reward, result.flags) == (0.0, ("forged:report",)), when
+
+
+def test_an_answer_that_waits_for_what_does_not_come_is_ended(graders: dict[str, Any]) -> None:
+    code = f"{PIPES}let double _ = input_line down |> String.length"
+    result = graded(graders["warm"], code)
+    assert not result.passed
+    assert result.wall_ms < 8000
+
+
+def sheet(grader: OcamlGrader, task: OcamlTask, code: str) -> tuple[int, set[bytes], bytes]:
+    """Of compiled tests: how many there are, the groups with values that are taken out, decoys and code."""
+    attempt = GradingAttempt(task, code, 0)
+    sections = {**attempt.sections(), "answer": code.encode(), "harness": toolchain.MOUNT.encode()}
+    reply = decode_sections(grader.warm._compile(attempt, {**sections, "tests": task.tests.encode()}).payload)
+    assert reply is not None
+    head, _, rest = reply["code/tests"].partition(b"\n")
+    _, total, values = head.split()
+    at = int(values) * 36
+    return int(total), {rest[i : i + 4] for i in range(0, at, 36)} - {b"ffff"}, rest[at:]
+
+
+@TESTS
+def test_decoys_are_32_and_compiled_anew(graders: dict[str, Any], tests: str) -> None:
+    """Two compilations of the same tests have no number of a decoy in common."""
+    seen: list[set[bytes]] = []
+    for _ in range(2):
+        task = OcamlTask(tests=tests, signature=SIGNATURE)
+        numbers = sheet(graders["warm"], task, "let double x = 2 * x")[2][: 32 * 12]
+        seen.append({numbers[at : at + 12] for at in range(0, len(numbers), 12)})
+        assert len(seen[-1]) == 32
+    assert not seen[0] & seen[1]
+
+
+# ------------------------------------------------------------------------------------------------ expected values
+
+# All strings that the process holds: of the answer, the harness and the tests, from the table of globals.
+STRINGS = """
+external globals : unit -> Obj.t = "caml_get_global_data"
+let strings () =
+  let left = Queue.create () and found = ref [] and seen = ref 0 in
+  Queue.add (globals ()) left;
+  while not (Queue.is_empty left) && !seen < 200000 do
+    incr seen;
+    let v = Queue.pop left in
+    if Obj.is_block v then
+      if Obj.tag v = Obj.string_tag then found := (Obj.obj v : string) :: !found
+      else if Obj.tag v < Obj.lazy_tag then for i = 0 to Obj.size v - 1 do Queue.add (Obj.field v i) left done
+  done;
+  !found
+"""
+READS = (
+    STRINGS
+    + """
+let secret _ = match List.find_opt (fun s -> String.length s > 6 && String.sub s 0 6 = "zebra-") (strings ()) with
+  | Some s -> s
+  | None -> ""
+"""
+)
+EXPECTED = {
+    "assert": "let () = assert (secret 1 = {})",
+    "assert by a helper": "let check n expected = assert (secret n = expected)\nlet () = check 1 {}",
+    "ounit2": 'open OUnit2\nlet () = run_test_tt_main ("a" >:: fun _ -> assert_equal {} (Solution.secret 1))',
+    "ounit2 by a helper": """open OUnit2
+let ae expected got _ = assert_equal ~printer:Fun.id expected got
+let () = run_test_tt_main ("a" >::: ["b" >:: ae {} (Solution.secret 1)])""",
+    "ounit2 by a name": """open OUnit2
+let () = run_test_tt_main ("a" >:: fun _ -> let expected = {} in assert_equal expected (Solution.secret 1))""",
+}
+
+
+def patient(grader: Any, code: str, tests: str, signature: str | None) -> Graded:
+    task = {"tests": tests, "signature": signature, "limits": {"cpu_s": 10}}
+    submission = {"id": "a", "prompt": "", "completion": f"```ocaml\n{code}\n```", "task": task}
+    result: Graded = grader.grade(OcamlSubmission.model_validate(submission), RUBRIC, 0)
+    return result
+
+
+@WAYS
+@pytest.mark.parametrize("form", list(EXPECTED))
+@pytest.mark.parametrize("signature", ["val secret : int -> string", None], ids=["declared", "undeclared"])
+def test_an_answer_that_reads_all_memory_does_not_find_what_is_expected(
+    graders: dict[str, Any], way: str, form: str, signature: str | None
+) -> None:
+    tests = EXPECTED[form].replace("{}", '"zebra-8231"')
+    assert not patient(graders[way], READS, tests, signature).passed
+    assert patient(graders[way], 'let secret _ = "zebra-8231"', tests, signature).passed
+
+
+def test_the_reader_finds_what_is_not_taken_out(graders: dict[str, Any]) -> None:
+    tests = 'let () = assert (String.equal (secret 1) "zebra-8231")'
+    assert patient(graders["warm"], READS, tests, "val secret : int -> string").passed
+
+
+# Knows the sources: tells decoys from tests by the table of the harness, and says that every test passed.
+KNOWS_THE_SOURCES = f"""{PIPES}{STRINGS}
+let is_hex c = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f')
+let all_hex s = Seq.fold_left (fun all c -> all && is_hex c) true (String.to_seq s)
+let numbers = lazy (List.filter (fun s -> String.length s = 12 && all_hex s) (strings ()))
+let rec answer how =
+  let release = input_line down in
+  if String.length release = 32 then
+    if List.mem (String.sub release 0 12) (Lazy.force numbers) then begin
+      say (String.sub release 22 10 ^ " fail");
+      answer how end
+    else how (String.sub release 12 10) (String.sub release 22 10)
+let play how =
+  for id = 0 to 2 do say ("at " ^ string_of_int id); answer how done;
+  say "end"; answer how; say "done"; exit 0
+"""
+
+
+@WAYS
+def test_an_answer_that_knows_the_sources_passes_no_test_whose_value_is_taken_out(
+    graders: dict[str, Any], way: str
+) -> None:
+    # the test that it is called from goes first: nothing else can be asked for before its end
+    code = f"""{KNOWS_THE_SOURCES}
+let double _ = play (fun passed _ -> say passed)"""
+    result = patient(graders[way], code, ASSERTS, SIGNATURE)
+    assert result.tests is not None
+    assert (result.tests.passed, result.tests.total) in ((0, 3), (1, 3)), result  # the third is not split
+    assert not result.passed
+
+
+@WAYS
+@pytest.mark.parametrize("plan", [None, 1])
+def test_a_suite_cannot_skip_or_leave_out_cases_whose_value_is_taken_out(
+    graders: dict[str, Any], way: str, plan: int | None
+) -> None:
+    lie = f'say "plan {plan}";' if plan else ""
+    code = f"""{KNOWS_THE_SOURCES}
+let first = ref true
+let double _ = {lie} play (fun passed failed ->
+  if !first then (first := false; say passed) else say (failed ^ " skip"))"""
+    result = patient(graders[way], code, SUITE, SIGNATURE)
+    assert not result.passed, result
+
+
+def test_most_of_the_shipped_tests_are_taken_out(graders: dict[str, Any]) -> None:
+    total = taken = 0
+    for line in SHIPPED.read_text().splitlines():
+        row = json.loads(line)
+        task = OcamlTask(tests=row["tests"], signature=row["signature"])
+        if is_warm_eligible(task):
+            number, groups, _ = sheet(graders["warm"], task, row["solution"])
+            total, taken = total + number, taken + len(groups)
+    assert taken / total > 0.87
+
+
+# tests, a right answer, a wrong one, and how many tests there are and pass
+COMPARED = [
+    ("let x = [| 1 |]\nlet () = x.(0) <- 2\nlet () = assert (f 1 = x)", "let f _ = [| 2 |]", "let f _ = [| 1 |]", 1, 0),
+    ("let () = assert (f 1 = 0.)", "let f _ = -0.", "let f _ = nan", 1, 0),
+    ("let () = assert (f 1 = (Some 'a', `B 2l))", "let f _ = Some 'a', `B 2l", "let f _ = Some 'a', `B 3l", 1, 0),
+    ("let () = assert (f 1 = [1.; 2.] && f 2 = [])", "let f n = if n = 1 then [1.; 2.] else []", "let f _ = []", 1, 0),
+    ("let (=) a b = a <> b\nlet () = assert (f 1 = 3)", "let f _ = 2", "let f _ = 3", 1, 0),
+    (
+        "let () = let open Float in assert (equal (f 1) 3.); assert (f 2 = 3.)",
+        "let f _ = 3.",
+        "let f n = float n",
+        2,
+        0,
+    ),
+    ("let () = assert (f 1 = 3 || f 2 = 4)", "let f _ = 4", "let f _ = 0", 1, 0),
+    ("let x = 3\nlet () = let x = 4 in assert (f 1 = x)", "let f _ = 4", "let f _ = 3", 1, 0),
+    ("let g n = n + 1\nlet g n = g (n * 2)\nlet () = assert (f 1 = g 3)", "let f _ = 7", "let f _ = 6", 1, 0),
+    ("let c e g = assert (e = g)\nlet () = c 3 (f 1); c 4 (f 2)", "let f n = n + 2", "let f _ = 3", 2, 1),
+    ("let c ~e g = assert (g = e)\nlet () = c (f 1) ~e:3; c ~e:4 (f 2)", "let f n = n + 2", "let f _ = 3", 2, 1),
+    ("let () = assert (f 1); assert (not (f 2))", "let f n = n = 1", "let f _ = true", 2, 1),
+    ("let () = for _ = 1 to 2 do assert (f 1 = 3) done", "let f _ = 3", "let f _ = 4", 1, 0),
+    ("let t () = assert (f 1 = 3); assert (f 2 = 4)\nlet () = t (); t ()", "let f n = n + 2", "let f _ = 3", 2, 1),
+]
+
+
+@WAYS
+@pytest.mark.parametrize(("tests", "right", "wrong", "total", "passed"), COMPARED)
+def test_what_is_taken_out_is_compared_as_before(
+    graders: dict[str, Any], way: str, tests: str, right: str, wrong: str, total: int, passed: int
+) -> None:
+    honest, mistaken = (patient(graders[way], code, tests, None) for code in (right, wrong))
+    assert honest.passed, honest
+    assert mistaken.tests is not None
+    assert (mistaken.tests.passed, mistaken.tests.total) == (passed, total)
