@@ -16,11 +16,11 @@ from gradus.resources import configs
 from gradus.row_reader import read_rows
 from trainer.config.run import PromptConfig
 from trainer.evaluate.breakdowns import details_of
-from trainer.evaluate.languages import DECLINE_INSTRUCTION
 from trainer.evaluate.openai_client import Server
 from trainer.evaluate.refusal_eval import Declines, asks_in, main
 from trainer.evaluate.setup import SamplingOptions
 from trainer.evaluate.verdicts import PHRASES, answered, is_declined
+from trainer.languages import DECLINE_INSTRUCTION
 from trainer.rewards.judge import Record
 
 ASKS = configs() / "tasks" / "declines.jsonl"

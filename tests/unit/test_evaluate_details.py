@@ -13,9 +13,9 @@ from gradus.contract import Diagnostic, Faulted, Graded, Severity, Stage, TestCo
 from trainer.evaluate.breakdowns import details_of, histogram
 from trainer.evaluate.exports import junit_of, table_of
 from trainer.evaluate.intervals import quantiles
-from trainer.evaluate.languages.ocaml import is_imperative
 from trainer.evaluate.results import Evaluation, measurement_of
 from trainer.evaluate.verdicts import cause_of, code_of, typical_of
+from trainer.languages.ocaml import is_imperative
 from trainer.rewards.judge import Record
 
 

@@ -25,7 +25,6 @@ from trainer.evaluate.intervals import (
     ratio_over_tasks,
     share_over_tasks,
 )
-from trainer.evaluate.languages import language_of
 from trainer.evaluate.verdicts import (
     PASSED,
     Record,
@@ -41,6 +40,7 @@ from trainer.evaluate.verdicts import (
     is_passed,
     rate_test,
 )
+from trainer.languages import language_of
 
 SCORE_BINS = 10
 LENGTH_BINS = 12

@@ -20,11 +20,11 @@ from gradus.row_reader import Row
 from trainer.config.run import PromptConfig
 from trainer.data.prompts import render_text
 from trainer.evaluate.intervals import Rate, share_over_tasks
-from trainer.evaluate.languages import DECLINE_INSTRUCTION
 from trainer.evaluate.plan import EvalPlan, Problem
 from trainer.evaluate.setup import SamplingOptions, config_of, prompt_config, with_model
 from trainer.evaluate.single_sample_runs import UngradedFigures, asked_for, named_rows, told_on_terminal
 from trainer.evaluate.verdicts import answered
+from trainer.languages import DECLINE_INSTRUCTION
 from trainer.rewards.judge import Record
 
 

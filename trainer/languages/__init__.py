@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from trainer.evaluate.languages import ocaml, rust
+from trainer.languages import ocaml, rust
 
 __all__ = ["DECLINE_INSTRUCTION", "LANGUAGES", "Language", "language_of"]
 
