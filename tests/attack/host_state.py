@@ -6,6 +6,7 @@ import os
 import secrets
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -61,9 +62,10 @@ def watched(tmp_path: Path) -> Iterator[Host]:
     assert host.places_of_the_marker() == []
 
 
-def descendants() -> int:
-    """Processes that descend from this one."""
-    parents = {}
+def boxed_processes() -> Counter[str]:
+    """Programs that run in boxes of this process, by name: each bubblewrap and what descends from it."""
+    parents: dict[int, int] = {}
+    names: dict[int, str] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
@@ -73,17 +75,21 @@ def descendants() -> int:
             state, parent = stat.rpartition(")")[2].split()[:2]
             if state != "Z":
                 parents[int(entry.name)] = int(parent)
+                names[int(entry.name)] = stat.partition("(")[2].rpartition(")")[0]
     ours = {os.getpid()}
     while more := {pid for pid, parent in parents.items() if parent in ours} - ours:
         ours |= more
-    return len(ours) - 1
+    boxed = {pid for pid in ours if names.get(pid) == "bwrap"}
+    while more := {pid for pid in ours if parents[pid] in boxed} - boxed:
+        boxed |= more
+    return Counter(names[pid] for pid in boxed)
 
 
 class Batch:
     """Attacks that are graded in several slots at once. `attempts` holds, by name and variant, functions of a slot."""
 
     def __init__(self, attempts: Mapping[tuple[str, str], Callable[[int], None]]) -> None:
-        self._processes = descendants()
+        self._processes = boxed_processes()
         self._slots: SimpleQueue[int] = SimpleQueue()
         for slot in range(SLOTS):
             self._slots.put(slot)
@@ -105,8 +111,8 @@ class Batch:
         """Waits for all attempts. To find the attack that left a process, run the tests with `-k` and a few names."""
         wait(self._futures.values())
         give_up_at = time.monotonic() + 20  # processes end a moment after their box
-        while (now := descendants()) > self._processes:
-            assert time.monotonic() < give_up_at, f"{now} processes, {self._processes} before"
+        while left := boxed_processes() - self._processes:
+            assert time.monotonic() < give_up_at, f"left: {left}; there were {self._processes}"
             time.sleep(0.05)
 
     def close(self) -> None:
