@@ -138,7 +138,7 @@ class Rl(Stage[TrainConfig, Tasks]):
             folder.metrics = run.folder.sft_metrics
             checkpoint = checkpoint_to_resume(folder.path, "auto", run.say)
             if is_leader():
-                folder.path.mkdir(exist_ok=True)
+                folder.path.mkdir(parents=True, exist_ok=True)
                 folder.forget_after(step_of(checkpoint))
             wait_for_all()
             run.say(f"warm start: supervised training from {start}")
