@@ -236,7 +236,7 @@ class _Activity:
 
     ran_s: float
     waited_s: float
-    """For a CPU."""
+    """Time in which threads were ready to run and had no CPU."""
 
     @classmethod
     def of(cls, init: int) -> _Activity:

@@ -175,7 +175,7 @@ def _read(path: Path) -> dict[Key, Record]:
 
 
 STATUSES = frozenset({"written", "graded", "faulted", "generation_error"})
-"""Of a completion: not judged yet, judged, not judged for a fault of ours, or never written."""
+"""States of a completion: not judged yet, judged, not judged because of a fault, or never written."""
 
 
 # ------------------------------------------------------------------------------------------------------- whole files

@@ -42,7 +42,7 @@ def _write(out: Path, folders: Sequence[Path], comparisons: Any) -> None:
 
 
 def _comparisons(before: Path, after: Path, first: Comparison | None = None) -> list[dict[str, Any]]:
-    """Of each way of sampling that both evaluations have, `first` before others. Empty for what cannot be compared."""
+    """Comparisons by each way of sampling that both evaluations have, `first` before others; empty if incomparable."""
     found = [first] if first is not None else []
     found += [one for one in _compared(before, after) if first is None or one.mode != first.mode]
     return [one.model_dump(mode="json", by_alias=True, exclude=COMPLETIONS) for one in found]
