@@ -277,7 +277,7 @@ class _Watch:
         }
         try:
             exit_reason = self._read(dict(captures))
-        except BaseException:
+        except BaseException:  # also an interrupt: no box may outlive the call that waits for it
             self._kill(ExitReason.EXITED)
             os.waitpid(self.pid, 0)
             raise

@@ -248,7 +248,7 @@ class Function:
         return self.is_async or any(part and part[0].text == "impl" for part in (*self.takes, self.gives))
 
     def of(self, receiver: _Tokens, generics: tuple[_Tokens, ...], where: _Tokens, *trait: Token) -> Function:
-        """This function outside of its `impl` block, with `receiver` for `self` and `Self`; `trait` is that of the block."""
+        """This function outside of its `impl` block, with `receiver` for `self` and `Self`; the block is of `trait`."""
         takes = list(self.takes)
         by_reference = bool(takes) and takes[0][0].text == "&" and takes[0][-1].text == "self"
         if takes and takes[0][-1].text in ("self", "Self"):
