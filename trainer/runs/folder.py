@@ -39,6 +39,8 @@ class RunFolder:
         """One line per sampled completion."""
         self.evaluations = path / "eval"
         """Measurements on the held-out tasks, `trainer.evaluate`'s."""
+        self.comparison = path / "comparison.json"
+        """What changed from the first measurement to the last, for the dashboard."""
         self.sft_metrics = path / "sft_metrics.jsonl"
         self.train_tasks = path / "tasks.train.jsonl"
         self.held_out_tasks = path / "tasks.held_out.jsonl"
