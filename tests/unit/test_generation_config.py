@@ -155,6 +155,8 @@ def test_nccl_without_cuda_is_refused(backend: Any) -> None:
 def test_trls_own_class_is_back_when_the_run_is_over(backend: Any, tmp_path: Path) -> None:
     from trl.trainer import grpo_trainer, rloo_trainer
 
+    from trainer.generation.vllm_generation import PreciseVllmGeneration
+
     own = grpo_trainer.VLLMGeneration
     stale = RunFolder(tmp_path).weights
     stale.mkdir()
@@ -166,7 +168,8 @@ def test_trls_own_class_is_back_when_the_run_is_over(backend: Any, tmp_path: Pat
     for other in (GenerationConfig(), GenerationConfig(backend="vllm", sync="nccl")):
         with backend.generating(other, RunFolder(tmp_path), print) as served:
             assert served is None
-            assert grpo_trainer.VLLMGeneration is own
+            assert grpo_trainer.VLLMGeneration is PreciseVllmGeneration
+        assert grpo_trainer.VLLMGeneration is own
 
 
 def test_the_demo_with_vllm_learns_the_same_in_the_same_way() -> None:

@@ -21,7 +21,7 @@ from gradus.errors import Misuse
 from trainer.config.device import Device
 from trainer.config.run import GenerationConfig
 from trainer.generation.client import GenerationState
-from trainer.generation.vllm_generation import HttpVllmGeneration
+from trainer.generation.vllm_generation import HttpVllmGeneration, PreciseVllmGeneration
 from trainer.generation.weights import WeightsFolder
 from trainer.runs.distributed import is_leader
 from trainer.runs.folder import RunFolder
@@ -97,19 +97,21 @@ def generating(
 
     What was written for the server is gone after the block.
     """
-    if config.backend == "in_process" or config.sync == "nccl":
-        yield None
-        return
-    run = f"gradus-{time.strftime('%Y%m%dT%H%M%S')}-{secrets.token_hex(3)}"
-    if is_leader() and config.folder is None:
-        shutil.rmtree(folder.weights, ignore_errors=True)  # a run that was killed left its own
-    served = GenerationState(config, WeightsFolder(config.folder or folder.weights, run), run, say)
+    served = None
+    ours: Callable[..., Any] = PreciseVllmGeneration
+    if config.backend == "vllm" and config.sync != "nccl":
+        run = f"gradus-{time.strftime('%Y%m%dT%H%M%S')}-{secrets.token_hex(3)}"
+        if is_leader() and config.folder is None:
+            shutil.rmtree(folder.weights, ignore_errors=True)  # a run that was killed left its own
+        served = GenerationState(config, WeightsFolder(config.folder or folder.weights, run), run, say)
+        ours = partial(HttpVllmGeneration, served=served)
     # TRL has no other way to be given a backend of one's own that keeps its importance-sampling correction. Each of its
     # trainers that generate has a name of its own for what talks to vLLM.
-    own, ours = grpo_trainer.VLLMGeneration, partial(HttpVllmGeneration, served=served)
+    own = grpo_trainer.VLLMGeneration
     grpo_trainer.VLLMGeneration = rloo_trainer.VLLMGeneration = ours
     try:
         yield served
     finally:
         grpo_trainer.VLLMGeneration = rloo_trainer.VLLMGeneration = own
-        served.close()
+        if served is not None:
+            served.close()

@@ -17,11 +17,29 @@ from trl.generation.vllm_generation import VLLMGeneration
 
 from gradus.errors import GradusError, Misuse
 from trainer.generation.client import Client, GenerationState, How
+from trainer.models.adapters import merged_parameters
 
 Result = TypeVar("Result")
 
 
-class HttpVllmGeneration(VLLMGeneration):  # type: ignore[misc]
+class PreciseVllmGeneration(VLLMGeneration):  # type: ignore[misc]
+    """TRL's class, with adapters merged as `merged_parameters` does where every process holds the whole model."""
+
+    def _iter_named_params(self) -> Iterator[tuple[str, torch.Tensor]]:
+        model = self.accelerator.unwrap_model(self.model)
+        if not is_peft_model(model) or self._is_sharded:
+            yield from super()._iter_named_params()
+            return
+        for name, tensor in merged_parameters(model):
+            yield self._fix_param_name_to_vllm(name), tensor
+
+    @property
+    def _is_sharded(self) -> bool:
+        """Whether no process holds all of the weights."""
+        return bool(self._dist.is_zero3 or self._dist.is_fsdp)
+
+
+class HttpVllmGeneration(PreciseVllmGeneration):
     """TRL's class with our client in it. Only the main process talks to the server; all of them learn how it went."""
 
     def __init__(self, *, served: GenerationState, **options: Any) -> None:
@@ -53,11 +71,6 @@ class HttpVllmGeneration(VLLMGeneration):  # type: ignore[misc]
                 "no FSDP); use file, http or auto"
             )
         return plain and sync in ("auto", "lora")
-
-    @property
-    def _is_sharded(self) -> bool:
-        """Whether no process holds all of the weights."""
-        return bool(self._dist.is_zero3 or self._dist.is_fsdp)
 
     def sync_weights(self) -> None:
         """Give the server the weights of this step. Every process walks through them: gathering is done together."""
