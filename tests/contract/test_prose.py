@@ -41,7 +41,7 @@ ALLOWED: dict[str, int] = {
     "trainer/config/run.py": 9,
     "trainer/config/stages.py": 1,
     "trainer/data/demo_sprints.py": 3,
-    "trainer/data/demo_tasks.py": 2,
+    "trainer/data/demo_tasks.py": 1,
     "trainer/data/prompts.py": 1,
     "trainer/data/rows.py": 2,
     "trainer/data/tasks.py": 2,

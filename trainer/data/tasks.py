@@ -237,7 +237,7 @@ def read_rows(dataset: str, split: str = "train") -> Iterator[Row]:
     if dataset.startswith("demo:"):
         from trainer.data.demo_tasks import demo_rows
 
-        yield from (Row(f"{dataset} row {n}", values) for n, values in enumerate(demo_rows(dataset, split), start=1))
+        yield from (Row(f"{dataset} row {n}", values) for n, values in enumerate(demo_rows(dataset), start=1))
     elif Path(dataset).suffix in SUFFIXES:
         yield from (row.checked() for row in read_file(dataset))
     else:
