@@ -25,7 +25,8 @@ from trainer.pipeline.plan import EMBEDDED, Pipeline, load_pipeline
 from trainer.pipeline.service import GRADUS, Embedded
 from trainer.pipeline.stages import CommandStage, GateStage, TrainStage
 from trainer.pipeline.state import Entry, PipelineFolder, Status, write_json
-from trainer.pipeline.subprocesses import Child, Signals, Stopped
+from trainer.pipeline.subprocesses import Child, Signals
+from trainer.runs.signals import StopRequested
 
 EXIT_DONE, EXIT_REFUSED, EXIT_MISUSE, EXIT_FAULTED, EXIT_FAILED = 0, 1, 2, 3, 4
 """Failed: a stage's program ended in a way that is neither misuse nor a fault. A signal: 128 + its number."""
@@ -76,7 +77,7 @@ def main(
     if dry_run:
         Run(pipeline, path, start, screen, signals, folder).describe(check_command)
         return EXIT_DONE
-    with signals.heard(), folder.locked(screen.say) as lock:
+    with signals.listening(), folder.locked(screen.say) as lock:
         run = Run(pipeline, path, start, screen, signals, folder)
         try:
             with Embedded(folder.log("service"), lock, pipeline.graders, pipeline.slots) as service:
@@ -89,7 +90,7 @@ def main(
         except StageEnded as ended:
             screen.say(str(ended))
             return ended.exit_status
-        except Stopped as stopped:
+        except StopRequested as stopped:
             screen.say(f"{stopped}. The same command goes on from here.")
             return stopped.exit_status
     screen.say(f"all {len(pipeline.stages)} stages are done; everything is in {pipeline.folder}")
@@ -122,7 +123,7 @@ class Run:
         """Each stage and what is to be done, when it is asked for: what earlier stages have left counts."""
         anew = False
         for name, stage in self.ready.items():
-            self.signals.raise_if_any()
+            self.signals.raise_if_made()
             written, entry = self.pipeline.stages[name], self.state.stages.get(name)
             inputs = self.digests.inputs(written, stage, self.pipeline.places())
             anew = anew or name == self.start
@@ -157,7 +158,7 @@ class Run:
     # ------------------------------------------------------------------------------------------------------- one stage
 
     def stage(self, name: str, todo: Todo, inputs: Inputs, service: Embedded, lock: int) -> None:
-        """Run a stage, and keep what came of it. Raises StageEnded unless it is done, Stopped after a signal."""
+        """Run a stage, and keep what came of it. Raises StageEnded unless it is done, StopRequested after a signal."""
         stage, folder, log = self.ready[name], self.folder.of(name), self.folder.log(name)
         if todo is Todo.RUN:
             self.folder.set_aside(name)

@@ -45,7 +45,7 @@ class Embedded:
         child = self._child = Child(command, self._log, self._holding, without_settings(os.environ))
         give_up_at = time.monotonic() + READY_S
         while (found := _SERVING.search(child.said())) is None:
-            signals.raise_if_any()
+            signals.raise_if_made()
             trouble = ""
             if child.process.poll() is not None:
                 trouble = f"ended with status {child.process.returncode}"

@@ -10,12 +10,11 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 
-from trainer.runs.signals import handled_by
+from trainer.runs.signals import StopWish
 
 LOOK_EVERY_S = 0.25
 STOP_S = 10.0
@@ -24,43 +23,21 @@ TAIL_BYTES = 65536
 COLUMNS = "120"
 """Of tables that programs draw into a log."""
 _PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
-_ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _libc = ctypes.CDLL(None)
 """Loaded once, before there is a child that would have to."""
 
 
-class Stopped(Exception):
-    """The pipeline ends because of a signal; what was running has ended."""
+class Signals(StopWish):
+    """The signals that ask the pipeline to end."""
 
-    def __init__(self, number: int) -> None:
-        self.exit_status = 128 + number
-        super().__init__(f"stopped by {signal.Signals(number).name}")
+    NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    SAYS = "stopping; what runs may still save. Once more kills it"
+    kills = False
+    """What runs is killed, without a chance to save."""
 
-
-class Signals:
-    """Counts the signals that ask the pipeline to end."""
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
-        self.number: int | None = None
-        self.times = 0
-
-    @contextmanager
-    def heard(self) -> Iterator[None]:
-        """Take the signals over in the block, in the main thread."""
-        with handled_by(self._note, _ENDS):
-            yield
-
-    def raise_if_any(self) -> None:
-        if self.number is not None:
-            raise Stopped(self.number)
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        self.times += 1
-        if self.number is None:
-            self.number = number
-            self._say(f"{signal.Signals(number).name}: stopping; what runs may still save. Once more kills it")
+    def stop_at_once(self) -> None:
+        self.kills = True
 
 
 class Child:
@@ -90,22 +67,22 @@ class Child:
             )
 
     def wait(self, signals: Signals, on_line: Callable[[str], None]) -> int:
-        """Its exit status; `on_line` gets the last line of its log from time to time. Raises Stopped after a signal."""
+        """Its exit status; `on_line` gets the last line of its log now and then. Raises StopRequested after a signal."""
         passed_on = False
         try:
             while self.process.poll() is None:
-                if signals.number is not None and not passed_on:
+                if signals.signal_number is not None and not passed_on:
                     self._send(signal.SIGTERM)
                     passed_on = True
-                if signals.times > 1:
+                if signals.kills:
                     break
                 on_line(self.last_line())
                 with suppress(subprocess.TimeoutExpired):
                     self.process.wait(LOOK_EVERY_S)
         finally:
             self.kill()
-        if signals.number is not None and self.process.returncode != 0:
-            raise Stopped(signals.number)
+        if self.process.returncode != 0:
+            signals.raise_if_made()
         return self.process.returncode
 
     def end(self) -> None:
