@@ -67,7 +67,7 @@ class Child:
             )
 
     def wait(self, signals: Signals, on_line: Callable[[str], None]) -> int:
-        """Its exit status; `on_line` gets the last line of its log now and then. Raises StopRequested after a signal."""
+        """Its exit status; `on_line` gets its last line of log now and then. Raises StopRequested after a signal."""
         passed_on = False
         try:
             while self.process.poll() is None:
