@@ -29,11 +29,6 @@ PLACES = (("model", "name"), ("data", "dataset"), ("data", "eval_dataset"), ("wa
 """Where names of files may stand."""
 
 
-def load_config(path: Path, overrides: Sequence[str] = ()) -> TrainConfig:
-    """The config of a run on rewards, GRPO or RLOO. Raises Misuse as `load` does."""
-    return load(path, overrides, TrainConfig)
-
-
 def load(path: Path, overrides: Sequence[str], kind: type[C]) -> C:
     """The config in a YAML file with command-line overrides on top, checked down to TRL's option names and types.
 

@@ -10,6 +10,7 @@ import json
 import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -97,26 +98,22 @@ def main(
     return EXIT_DONE
 
 
+@dataclass
 class Run:
-    """One run of a pipeline, with all that its steps share; `start` is the stage that runs anew, with all after it."""
+    """One run of a pipeline, with all that its steps share."""
 
-    def __init__(
-        self,
-        pipeline: Pipeline,
-        source: Path,
-        start: str | None,
-        screen: Screen,
-        signals: Signals,
-        folder: PipelineFolder,
-    ) -> None:
-        self.pipeline = pipeline
-        self.source = source
-        self.start = start
-        self.screen = screen
-        self.signals = signals
-        self.folder = folder
-        self.ready = pipeline.ready()
-        self.state = folder.read(pipeline.name)
+    pipeline: Pipeline
+    source: Path
+    """The pipeline's file."""
+    start: str | None
+    """The stage that runs anew, with all after it."""
+    screen: Screen
+    signals: Signals
+    folder: PipelineFolder
+
+    def __post_init__(self) -> None:
+        self.ready = self.pipeline.ready()
+        self.state = self.folder.read(self.pipeline.name)
         self.digests = Digests(self.state.digests)
 
     def todo(self) -> Iterator[tuple[str, Todo, Inputs]]:
