@@ -34,8 +34,7 @@ from trainer.evaluate.comparison import MODES, Comparison, compare
 from trainer.evaluate.report import write_report
 from trainer.evaluate.results import Evaluation, read_evaluation
 from trainer.pipeline.console import duration
-from trainer.pipeline.service import GRADUS, without_settings
-from trainer.pipeline.subprocesses import Child
+from trainer.pipeline.subprocesses import GRADUS, Child, without_settings
 from trainer.runs.folder import RunFolder, free_name, read_lines
 from trainer.runs.signals import handled_by, held_back
 

@@ -23,10 +23,9 @@ from trainer.pipeline.console import Screen
 from trainer.pipeline.digests import Digests, Inputs, fingerprint, sha256_of_json
 from trainer.pipeline.paths import mistakes_in
 from trainer.pipeline.plan import EMBEDDED, Pipeline, load_pipeline
-from trainer.pipeline.service import GRADUS, Embedded
 from trainer.pipeline.stages import CommandStage, GateStage, TrainStage
 from trainer.pipeline.state import Entry, PipelineFolder, Status, write_json
-from trainer.pipeline.subprocesses import Child, Signals
+from trainer.pipeline.subprocesses import GRADUS, Child, Embedded, Signals
 from trainer.runs.signals import StopRequested
 
 EXIT_DONE, EXIT_REFUSED, EXIT_MISUSE, EXIT_FAULTED, EXIT_FAILED = 0, 1, 2, 3, 4
