@@ -93,33 +93,31 @@ async def replay(folder: Path, grader: str | None, judge_of: Callable[[str], Jud
     await judge.known(name)
     info = await judge.info()
     work, unjudged, without_task = _completions(folder, tasks)
-    changed: list[Change] = []
-    done = faulted = 0
+    results: dict[int, Graded | Faulted] = {}
     # Each rubric is asked for by itself.
     for rubric in dict.fromkeys(one.record["rubric"] for one in work):
-        alike = [one for one in work if one.record["rubric"] == rubric]
+        alike = [place for place, one in enumerate(work) if one.record["rubric"] == rubric]
         for start in range(0, len(alike), HANDFUL):
             handful = alike[start : start + HANDFUL]
-            texts = [clean(with_opening(opening, text_of(one.record["completion"]))) for one in handful]
+            texts = [clean(with_opening(opening, text_of(work[place].record["completion"]))) for place in handful]
             submissions = [
-                {"id": str(place), "completion": text, "task": one.task}
-                for place, (one, text) in enumerate(zip(handful, texts, strict=True))
+                {"id": str(place), "completion": text, "task": work[place].task}
+                for place, text in zip(handful, texts, strict=True)
             ]
-            for one, result in zip(handful, await judge.grade(submissions, rubric), strict=True):
-                faulted += isinstance(result, Faulted)
-                if isinstance(result, Graded) and abs(result.reward - one.record["reward"]) > ROUNDING:
-                    changed.append(_change(one, result))
-            done += len(handful)
-            on_progress("graded again", done, len(work))
-    order = {(one.file, one.line): place for place, one in enumerate(work)}
-    changed.sort(key=lambda change: order[change.file, change.line])
+            results |= zip(handful, await judge.grade(submissions, rubric), strict=True)
+            on_progress("graded again", len(results), len(work))
+    changed = [
+        _change(one, result)
+        for place, one in enumerate(work)
+        if isinstance(result := results[place], Graded) and abs(result.reward - one.record["reward"]) > ROUNDING
+    ]
     return Replay(
         grader=info.grader,
         old_graders=tuple(sorted({str(one.record["grader"]) for one in work})),
         completions=len(work),
         unjudged_before=unjudged,
         without_task=without_task,
-        faulted_now=faulted,
+        faulted_now=sum(isinstance(result, Faulted) for result in results.values()),
         by_reason=dict(Counter(change.because for change in changed).most_common()),
         changed=tuple(changed),
     )
