@@ -21,9 +21,11 @@ import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from gradus.errors import Misuse
+from gradus.validation import explain
 from trainer.config.run import RunConfig, Section, TrainConfig, nearest
 
 C = TypeVar("C", bound=RunConfig)
+S = TypeVar("S", bound=Section)
 STAGE = "stage"
 PLACES = (("model", "name"), ("data", "dataset"), ("data", "eval_dataset"), ("warm_start", "dataset"))
 """Where names of files may stand."""
@@ -68,6 +70,17 @@ def load(path: Path, overrides: Sequence[str], kind: type[C]) -> C:
             found = [beside(name, path) for name in named] if isinstance(named, list) else beside(named, path)
             config = _with_inside(config, place, found)
     return config
+
+
+def read_section(kind: type[S], path: Path) -> S:
+    """The settings in a YAML file that takes no overrides, checked. Raises Misuse with one line per mistake."""
+    tree = read_mapping(path)
+    if mistakes := [*_unknown_keys(tree, str(path), kind)]:
+        raise Misuse("\n".join(mistakes))
+    try:
+        return kind.model_validate(tree)
+    except ValidationError as error:
+        raise Misuse(f"{path}: {explain(error)}") from None
 
 
 def stage_of(path: Path, overrides: Sequence[str] = ()) -> str | None:

@@ -24,14 +24,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from pydantic import ValidationError
-
 from gradus.errors import Misuse
 from gradus.row_reader import Row, read_rows
-from gradus.validation import explain
 from trainer.evaluate.plan import EvalPlan, Key, Problem
 from trainer.rewards.judge import Record
-from trainer.runs.folder import finite
+from trainer.runs.folder import finite, read_as
 
 
 class EvalFolder:
@@ -135,10 +132,7 @@ def _agree(beside: Path, plan: EvalPlan, path: Path) -> None:
         return
     if not beside.exists():
         raise Misuse(f"{path}: is there without {beside.name}; use --fresh, or another --out")
-    try:
-        earlier = EvalPlan.model_validate_json(beside.read_bytes())
-    except ValidationError as error:
-        raise Misuse(f"{beside}: is no plan that this version can read ({explain(error)}); use --fresh") from None
+    earlier = read_as(EvalPlan, beside, "plan", "; use --fresh")
     changed = []
     for name in EvalPlan.model_fields:
         was, now = getattr(earlier, name), getattr(plan, name)

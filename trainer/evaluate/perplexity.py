@@ -92,7 +92,13 @@ def main(model: str, data: Path, out: Path, window: int | None = None) -> int:
         for number, document in enumerate(documents, start=1):
             sums.append(sums_of(loaded, document, size, size // 2))
             on_progress("read", number, len(documents))
-    told = {"model": model, "data": data.name, "data_sha256": digest, "window": size, "stride": size // 2}
+    told: dict[str, Any] = {
+        "model": model,
+        "data": data.name,
+        "data_sha256": digest,
+        "window": size,
+        "stride": size // 2,
+    }
     found = perplexity_of(sums, **told, duration_s=round(time.monotonic() - started, 3))
     path = out / "perplexity.json"
     write_text(path, found.model_dump_json(by_alias=True, indent=1) + "\n")
@@ -207,7 +213,7 @@ def _of_chat(messages: Sequence[Mapping[str, Any]], tokenizer: Any, where: str) 
     if not answers:
         raise Misuse(f"{where}: messages: the assistant says nothing in it")
     for place, asks in ((place, asks) for place in answers for asks in (True, False)):
-        said = list(messages[: place if asks else place + 1])
+        said: Any = list(messages[: place if asks else place + 1])
         try:
             longer = token_ids(tokenizer, said, is_answer_due=asks) if said else []
         except (TemplateError, ValueError) as error:

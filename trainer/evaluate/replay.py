@@ -30,7 +30,7 @@ from trainer.evaluate.intervals import Part
 from trainer.evaluate.plan import EvalPlan
 from trainer.evaluate.verdicts import cause_of
 from trainer.rewards.judge import Record, clean, outcome_of, text_of, with_opening
-from trainer.runs.folder import RunFolder
+from trainer.runs.folder import RunFolder, read_as
 
 ROUNDING = 1e-6
 """Rewards are rounded to this many places on the wire."""
@@ -160,15 +160,12 @@ def _settings(path: Path, grader: str | None) -> tuple[str, str]:
     named, opening = None, ""
     if not path.is_dir():
         raise Misuse(f"{path}: there is no such folder")
-    try:
-        if folder.plan.exists():
-            plan = EvalPlan.model_validate_json(folder.plan.read_bytes())
-            named, opening = plan.grader, plan.opening
-        elif run.resolved_config.exists():
-            config = TrainConfig.model_validate_json(run.resolved_config.read_bytes())
-            named, opening = config.reward.grader or None, config.prompt.opening
-    except ValidationError as error:
-        raise Misuse(f"{path}: its settings cannot be read by this version: {explain(error)}") from None
+    if folder.plan.exists():
+        plan = read_as(EvalPlan, folder.plan, "plan")
+        named, opening = plan.grader, plan.opening
+    elif run.resolved_config.exists():
+        config = read_as(TrainConfig, run.resolved_config, "configuration of a run on rewards")
+        named, opening = config.reward.grader or None, config.prompt.opening
     if grader is None and named is None:
         raise Misuse(f"{path}: holds neither plan.json nor config.resolved.json with a grader; name it by --grader")
     if grader is not None and named is not None and grader != named:

@@ -11,11 +11,10 @@ import math
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from gradus.errors import Misuse
-from gradus.validation import explain
-from trainer.config.files import beside, read_mapping
+from trainer.config.files import beside, read_section
 from trainer.config.run import Count, FreshModel, ModelConfig, Section, nearest
 from trainer.models.fresh import train_tokenizer, untrained
 from trainer.runs.folder import written_whole
@@ -56,13 +55,7 @@ def read_architecture(path: Path) -> Architecture:
     """The file, checked. Raises Misuse naming file and key."""
     from transformers import CONFIG_MAPPING
 
-    tree, keys = read_mapping(path), list(Architecture.model_fields)
-    if strangers := [f"{path}: {key}: unknown key{nearest(str(key), keys)}" for key in tree if key not in keys]:
-        raise Misuse("\n".join(strangers))
-    try:
-        asked = Architecture.model_validate(tree)
-    except ValidationError as error:
-        raise Misuse(f"{path}: {explain(error)}") from None
+    asked = read_section(Architecture, path)
     if asked.architecture not in CONFIG_MAPPING:
         hint = nearest(asked.architecture, list(CONFIG_MAPPING))
         raise Misuse(f"{path}: architecture: transformers has no {asked.architecture}{hint}")

@@ -19,11 +19,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from gradus.errors import Misuse
-from gradus.validation import explain
-from trainer.runs.folder import free_name
+from trainer.runs.folder import free_name, read_as
 
 SCHEMA: Literal["gradus/pipeline@1"] = "gradus/pipeline@1"
 LEFTOVER_S = 60.0
@@ -94,17 +93,9 @@ class PipelineFolder:
 
     def read(self, name: str) -> State:
         """The state, an empty one where there is none. Raises Misuse for a damaged one."""
-        try:
-            return State.model_validate_json(self.state.read_bytes())
-        except FileNotFoundError:
+        if not self.state.exists():
             return State(name=name)
-        except OSError as error:
-            raise Misuse(f"{self.state}: cannot be read: {error.strerror}") from None
-        except ValidationError as error:
-            raise Misuse(
-                f"{self.state}: is no state that this version can read: {explain(error)}. "
-                "Remove it to run every stage anew"
-            ) from None
+        return read_as(State, self.state, "state", ". Remove it to run every stage anew")
 
     def write(self, state: State) -> None:
         write_json(self.state, state.model_dump(mode="json", by_alias=True))
