@@ -185,7 +185,9 @@ def _members(
             yield _place_pin(generics, "", f"&{path}", places, f"{name}::{inner.name}", where=where)
         elif inner.word == "type":
             words = [token.text for token in inner.body]
-            same = inner.body[words.index("=") + 1 : -1] if "=" in words and "<" not in words[: words.index("=")] else ()
+            same = (
+                inner.body[words.index("=") + 1 : -1] if "=" in words and "<" not in words[: words.index("=")] else ()
+            )
             places = [("*gradus_pinned", _with_receiver(same, receiver, trait))] if same else []
             if "<" not in words[:3]:
                 yield _place_pin(generics, path, "", places, f"{name}::{inner.name}", where=where)
