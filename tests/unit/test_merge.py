@@ -31,12 +31,11 @@ def adapter_on(base: Path, folder: Path, scores: bool = False, targets: Any = "a
 
     from trainer.config.run import LoraSettings, ModelConfig
     from trainer.models.adapters import lora_config
-    from trainer.models.loading import Head, load_model, load_tokenizer
+    from trainer.models.loading import load_model, load_tokenizer
 
     settings = ModelConfig(name=str(base))
-    head = Head.SCORE if scores else Head.TOKENS
-    model = load_model(str(base), settings, "float32", head)
-    model = get_peft_model(model, lora_config(LoraSettings(r=4, targets=targets), model, head))
+    model = load_model(str(base), settings, "float32", scores)
+    model = get_peft_model(model, lora_config(LoraSettings(r=4, targets=targets), model, scores))
     torch.manual_seed(1)
     with torch.no_grad():
         for name, weight in model.named_parameters():
