@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from trainer.commands import evaluation, training
-from trainer.commands.pipeline import gate, pipeline_app
+from trainer.commands.training import gate, pipeline_app
 
 COMMANDS = (
     *(training.merge, training.model, training.report),
