@@ -224,13 +224,8 @@ def compare(
 
 
 def _side(evaluation: Evaluation, found: Measurement) -> Side:
-    same = ("name", "model", "created", "tasks", "tasks_sha256", "graders", "rubrics")
-    sampling = ("temperature", "samples", "graded", "faulted")
-    return Side(
-        **{name: getattr(evaluation, name) for name in same},
-        **{name: getattr(found, name) for name in sampling},
-        not_written=found.unwritten,
-    )
+    known = {**dict(evaluation), **dict(found), "not_written": found.unwritten}
+    return Side(**{name: known[name] for name in Side.model_fields})
 
 
 def _differences(changes: Sequence[Change], seed: int) -> dict[str, Difference]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -181,7 +182,7 @@ class Run:
             entry.took_s = round(entry.took_s + time.monotonic() - began, 3)
             self.save()
         if isinstance(stage, GateStage):
-            self.screen.show(child.said())
+            print(child.said().rstrip(), file=sys.stderr)
         if refused:
             raise StageEnded(f"{name} refused; what was measured is in {folder}", EXIT_REFUSED)
         if status == 0 and not done:
