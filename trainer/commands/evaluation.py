@@ -199,7 +199,7 @@ def compare(
 
     Refuses, with exit status 2, what was measured on other tasks, by another revision of the grader or another rubric.
     """
-    from trainer.evaluate.comparison import main
+    from trainer.evaluate.report import main
 
     raise typer.Exit(main(before, after, mode, html, as_json, anyway=anyway, seed=seed))
 

@@ -1,4 +1,4 @@
-"""`gradus compare`: two evaluations of the same tasks against each other, task by task.
+"""Two evaluations of the same tasks against each other, task by task.
 
 What changed, how surely, and where answers stop.
 Only tasks that were judged both times are compared. With one completion per task a task passes or does not; with many
@@ -8,24 +8,18 @@ it has a share, and its stage is the one of its middle completion.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
 from pydantic import Field
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from gradus.console import visible
 from gradus.errors import Misuse
 from trainer.evaluate.breakdowns import group_columns
-from trainer.evaluate.completion_store import write_text
 from trainer.evaluate.intervals import Part, Rate, by_task, mcnemar, paired_difference, sign_flip
 from trainer.evaluate.plan import Mode
-from trainer.evaluate.results import Evaluation, Measurement, ProblemFigures, incomparable, read_evaluation
+from trainer.evaluate.results import Evaluation, Measurement, ProblemFigures, incomparable
 from trainer.evaluate.verdicts import PASSED, code_of, rank_of, typical_of
 from trainer.languages import language_of
 
@@ -33,8 +27,6 @@ MODES: tuple[Mode, ...] = ("sampled", "greedy")
 FROZEN_BELOW = 0.05
 """A task that failed both times at the same stage is frozen when its reward moved by less."""
 ROUNDING = 1e-9
-MOST_CHANGES = 15
-"""Tasks that are listed on a terminal, at most, of each kind of change."""
 
 Record = Mapping[str, Any]
 
@@ -315,79 +307,3 @@ def _shift(
     return Shift(
         both=counts[True, True], gained=counts[False, True], lost=counts[True, False], neither=counts[False, False]
     )
-
-
-# ------------------------------------------------------------------------------------------------------- the command
-
-
-def main(
-    before: Path, after: Path, mode: str | None, html: Path | None, as_json: Path | None, *, anyway: bool, seed: int
-) -> int:
-    """Compare two evaluations; the path of the JSON file, if one is wanted, is printed last. Raises Misuse."""
-    if mode not in (None, *MODES):
-        raise Misuse(f"mode {mode!r}: there are sampled and greedy")
-    first, last = read_evaluation(before), read_evaluation(after)
-    found = compare(
-        first.evaluation,
-        last.evaluation,
-        mode=mode,
-        anyway=anyway,
-        records=(first.records(), last.records()),
-        seed=seed,
-    )
-    from trainer.evaluate.report import write_comparison_report  # which needs this module
-
-    console = Console()
-    for part in _printed(found):
-        console.print(part, highlight=False, markup=False)
-    if html is not None:
-        write_comparison_report(found, before, after, html)
-        console.print(f"page: {html}", highlight=False, markup=False, soft_wrap=True)
-    if as_json is not None:
-        write_text(as_json, found.model_dump_json(by_alias=True, indent=1) + "\n")
-        print(as_json)
-    return 0
-
-
-def _printed(found: Comparison) -> Iterator[Table | str]:
-    for warning in found.warnings:
-        yield f"Careful: measured with {warning}."
-    how = "greedy" if found.mode == "greedy" else f"T={found.after.temperature:g}, {found.after.samples} each"
-    names = (_plain(found.before.name), _plain(found.after.name))
-    table = Table("", *names, "change", "95% interval", title=f"{found.tasks} tasks, {how}")
-    table.add_row("pass rate", *_cells(found.pass_rate, ".1%"))
-    table.add_row("reward", *_cells(found.reward, ".3f"))
-    test = found.test
-    counted = f", {test.gained} gained, {test.lost} lost" if test.gained is not None else ""
-    fallbacks = {one.change.fallback for one in (found.pass_rate, found.reward) if one.change.fallback}
-    table.caption = "\n".join([f"{test.method}: p = {test.p_value:.4g}{counted}", *sorted(fallbacks)])
-    yield table
-    table = Table(*found.turns, "net", "frozen")
-    table.add_row(*(str(count) for count in found.turns.values()), f"{found.net:+d}", str(len(found.frozen)))
-    yield table
-    table = Table("stage: before / after", *map(_plain, found.migration))
-    for stage, later in found.migration.items():
-        table.add_row(_plain(stage), *(str(count) if count else "." for count in later.values()))
-    yield table
-    for column, groups in found.groups.items():
-        if len(groups) > 1:
-            table = Table(column, "tasks", "before", "after", "change", "95% interval")
-            for name, group in groups.items():
-                table.add_row(_plain(name), str(group.tasks), *_cells(group.pass_rate, ".1%"))
-            yield table
-    for turn, step in ((Turn.IMPROVED, 1), (Turn.REGRESSED, -1)):
-        changed = [change.id for change in found.problems if change.turn is turn][::step]
-        more = f" and {len(changed) - MOST_CHANGES} more" if len(changed) > MOST_CHANGES else ""
-        if changed:
-            yield f"{turn.value}: {visible(', '.join(changed[:MOST_CHANGES]))}{more}"
-
-
-def _cells(found: Difference, form: str) -> tuple[str, ...]:
-    change = found.change
-    interval = f"{change.low:+{form}} to {change.high:+{form}}"
-    return format(found.before, form), format(found.after, form), format(change.value, "+" + form), interval
-
-
-def _plain(text: str) -> str:
-    """The text as it is: no markup of the terminal's, and nothing that steers it."""
-    return escape(visible(text))
