@@ -16,12 +16,12 @@ from typing import Any, Literal
 from pydantic import Field
 
 from gradus.errors import Misuse
+from gradus.languages import language_of
 from trainer.evaluate.breakdowns import group_columns
 from trainer.evaluate.intervals import Part, Rate, by_task, mcnemar, paired_difference, sign_flip
 from trainer.evaluate.plan import Mode
 from trainer.evaluate.results import Evaluation, Measurement, ProblemFigures, incomparable
 from trainer.evaluate.verdicts import PASSED, code_of, rank_of, typical_of
-from trainer.languages import language_of
 
 MODES: tuple[Mode, ...] = ("sampled", "greedy")
 FROZEN_BELOW = 0.05

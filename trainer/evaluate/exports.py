@@ -13,9 +13,9 @@ from typing import Any
 from xml.etree import ElementTree
 
 from gradus.descriptions import description_of
+from gradus.languages import language_of
 from trainer.evaluate.results import Evaluation
 from trainer.evaluate.verdicts import Record, cause_of, code_of, grader_of, is_judged
-from trainer.languages import language_of
 
 AS_STORED = ("kind", "difficulty", "mode", "sample", "status", "passed", "reward", "stage")
 AS_MADE = ("finish_reason", "prompt_tokens", "completion_tokens")

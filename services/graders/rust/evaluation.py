@@ -5,11 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-DECLINE_INSTRUCTION = (
-    "You are asked for Rust code: edition 2021, the standard library only, no `unsafe`. If what is asked can be done "
-    "exactly as it stands, answer with one fenced block of code. If it cannot, answer with one line that begins with "
-    "`CANNOT:` and says why, and with no code."
-)
+from gradus.languages import Language
 
 _NAME = r"`(?P<name>[^`]+)`"
 _NOT_FOUND = re.compile(rf"cannot find (?:[a-z ,]+ )?{_NAME} in (?:(?:[a-z ]+ )?`(?P<owner>[^`]+)`)?")
@@ -42,3 +38,6 @@ def missing_name(message: str, code: str | None) -> str | None:
         return None
     owner = match.groupdict().get("owner")
     return f"{owner}::{match['name']}" if owner else match["name"]
+
+
+LANGUAGE = Language("check", missing_name)
