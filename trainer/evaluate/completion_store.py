@@ -67,7 +67,7 @@ class Completions:
         """Add records, or newer ones of the same keys."""
         found = list(records)
         if self._handle is not None:
-            self._handle.write(b"".join(_line(record) for record in found))
+            self._handle.write("".join(map(_line, found)).encode("utf-8", "backslashreplace"))
             self._handle.flush()
             os.fsync(self._handle.fileno())
         self._records |= {key_of(record): record for record in found}
@@ -107,19 +107,11 @@ def opened(path: Path, plan: EvalPlan, *, fresh: bool = False) -> Iterator[Compl
 
 def write_lines(path: Path, records: Iterable[Record]) -> None:
     """Write a whole file of JSON lines, at once or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("wb") as handle:
-        for record in records:
-            handle.write(_line(record))
-        handle.flush()
-        os.fsync(handle.fileno())
-    os.replace(partial, path)
+    write_text(path, "".join(map(_line, records)))
 
 
-def _line(record: Record) -> bytes:
-    text = json.dumps(finite(record), ensure_ascii=False, allow_nan=False) + "\n"
-    return text.encode("utf-8", "backslashreplace")
+def _line(record: Record) -> str:
+    return json.dumps(finite(record), ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _agree(beside: Path, plan: EvalPlan, path: Path) -> None:
@@ -220,9 +212,12 @@ def write_tasks(path: Path, problems: Iterable[Problem]) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file at once or not at all."""
+    """Write a file at once or not at all, so that a crash leaves the earlier one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     # Half a surrogate pair can come from a record; it must not cost the reader the file.
-    partial.write_text(text, encoding="utf-8", errors="replace")
+    with partial.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as handle:
+        handle.write(text)
+        handle.flush()
+        os.fsync(handle.fileno())
     os.replace(partial, path)

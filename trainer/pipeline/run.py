@@ -11,6 +11,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -81,7 +82,7 @@ def main(
     with signals.listening(), folder.locked(screen.say) as lock:
         run = Run(pipeline, path, start, screen, signals, folder)
         try:
-            with Embedded(folder.log("service"), lock, pipeline.graders, pipeline.slots) as service:
+            with closing(Embedded(folder.log("service"), lock, pipeline.graders, pipeline.slots)) as service:
                 run.check(overrides, check_command, lock)
                 for name, todo, inputs in run.todo():
                     if todo is Todo.NOTHING:

@@ -22,6 +22,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from gradus.errors import Misuse
+from trainer.evaluate.completion_store import write_text
 from trainer.runs.folder import free_name, read_as
 
 SCHEMA: Literal["gradus/pipeline@1"] = "gradus/pipeline@1"
@@ -146,11 +147,4 @@ def _is_alive(pid: str) -> bool:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a file at once or not at all, so that a crash leaves the earlier one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("w", encoding="utf-8", errors="backslashreplace") as handle:
-        handle.write(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
-        handle.flush()
-        os.fsync(handle.fileno())
-    os.replace(partial, path)
+    write_text(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")

@@ -135,7 +135,7 @@ def _end_with_parent() -> None:
 
 
 class Embedded:
-    """A service of the pipeline's own; leaving the block ends it."""
+    """A service of the pipeline's own."""
 
     def __init__(self, log: Path, holding: int, graders: Sequence[str], slots: int | None) -> None:
         self._log = log
@@ -145,10 +145,7 @@ class Embedded:
         self._child: Child | None = None
         self._url = ""
 
-    def __enter__(self) -> Embedded:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
+    def close(self) -> None:
         if self._child is not None:
             self._child.end()
 
