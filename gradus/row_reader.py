@@ -54,6 +54,27 @@ def read_rows(path: str | Path) -> Iterator[Row]:
     return readers[suffix](name, text)
 
 
+def stored_rows(file: Path) -> Iterator[Row]:
+    """The rows of a file of JSON lines that a program wrote; one that a crash tore off at the end is left out.
+
+    Raises Misuse naming the line of any other that cannot be read.
+    """
+    rows = list(read_rows(file))
+    if rows and rows[-1].problem is not None and not file.read_bytes().endswith(b"\n"):
+        rows.pop()
+    for row in rows:
+        yield row.checked()
+
+
+def non_empty_rows(file: Path) -> Iterator[Row]:
+    """The rows of a file, checked. Raises Misuse for one that cannot be read, and where there is none."""
+    row = None
+    for row in read_rows(file):
+        yield row.checked()
+    if row is None:
+        raise Misuse(f"{file}: holds no rows")
+
+
 def _jsonl_rows(name: str, text: str) -> Iterator[Row]:
     # Not splitlines(): it also cuts at U+2028 and its kin, which JSON allows inside texts.
     for number, line in enumerate(text.split("\n"), start=1):

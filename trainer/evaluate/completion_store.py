@@ -25,7 +25,6 @@ from typing import Any, BinaryIO
 
 from gradus.errors import Misuse
 from gradus.folder_lock import locked
-from gradus.row_reader import Row, read_rows
 from trainer.evaluate.plan import EvalPlan, Key, Problem
 from trainer.rewards.judge import Record
 from trainer.runs.folder import finite, read_as
@@ -162,27 +161,6 @@ STATUSES = frozenset({"written", "graded", "faulted", "generation_error"})
 
 
 # ------------------------------------------------------------------------------------------------------- whole files
-
-
-def stored_rows(file: Path) -> Iterator[Row]:
-    """The rows of a file of JSON lines that a program wrote; one that a crash tore off at the end is left out.
-
-    Raises Misuse naming the line of any other that cannot be read.
-    """
-    rows = list(read_rows(file))
-    if rows and rows[-1].problem is not None and not file.read_bytes().endswith(b"\n"):
-        rows.pop()
-    for row in rows:
-        yield row.checked()
-
-
-def non_empty_rows(file: Path) -> Iterator[Row]:
-    """The rows of a file, checked. Raises Misuse for one that cannot be read, and where there is none."""
-    row = None
-    for row in read_rows(file):
-        yield row.checked()
-    if row is None:
-        raise Misuse(f"{file}: holds no rows")
 
 
 def is_chat(value: Any, roles: Collection[str] | None = None) -> bool:

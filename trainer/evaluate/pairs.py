@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gradus.errors import Misuse
-from trainer.evaluate.completion_store import is_chat, stored_rows, write_lines
+from gradus.row_reader import stored_rows
+from trainer.evaluate.completion_store import is_chat, write_lines
 from trainer.rewards.judge import text_of
 
 Form = Literal["as asked", "text", "chat"]

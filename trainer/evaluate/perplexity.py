@@ -19,8 +19,9 @@ from pydantic import Field
 from rich.console import Console
 
 from gradus.errors import Misuse
+from gradus.row_reader import non_empty_rows
 from trainer.data.prompts import token_ids
-from trainer.evaluate.completion_store import is_chat, non_empty_rows, write_text
+from trainer.evaluate.completion_store import is_chat, write_text
 from trainer.evaluate.intervals import Part, bootstrap, ratio
 
 DEFAULT_WINDOW = 2048
