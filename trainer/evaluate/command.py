@@ -14,10 +14,11 @@ from rich.table import Table
 
 from gradus.descriptions import GraderDescription, description_of
 from gradus.tasks import TASKS
+from gradus.whole_file import write_text
 from gradus.wings import write_page
 from trainer.config.run import TrainConfig
 from trainer.evaluate.collect import collect, collect_turns, progress_bar, refuse_turns, say_troubles
-from trainer.evaluate.completion_store import EvalFolder, opened, write_tasks, write_text
+from trainer.evaluate.completion_store import EvalFolder, opened, write_tasks
 from trainer.evaluate.exports import junit_of, table_of
 from trainer.evaluate.grader_backend import Judge
 from trainer.evaluate.plan import asks_of, problems_of

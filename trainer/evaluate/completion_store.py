@@ -25,6 +25,7 @@ from typing import Any, BinaryIO
 
 from gradus.errors import Misuse
 from gradus.folder_lock import locked
+from gradus.whole_file import write_text
 from trainer.evaluate.plan import EvalPlan, Key, Problem
 from trainer.rewards.judge import Record
 from trainer.runs.folder import finite, read_as
@@ -187,15 +188,3 @@ def write_tasks(path: Path, problems: Iterable[Problem]) -> None:
         for problem in problems
     ]
     write_lines(path, rows)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file at once or not at all, so that a crash leaves the earlier one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    # Half a surrogate pair can come from a record; it must not cost the reader the file.
-    with partial.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as handle:
-        handle.write(text)
-        handle.flush()
-        os.fsync(handle.fileno())
-    os.replace(partial, path)

@@ -20,8 +20,9 @@ from rich.console import Console
 
 from gradus.errors import Misuse
 from gradus.row_reader import non_empty_rows
+from gradus.whole_file import write_text
 from trainer.data.prompts import token_ids
-from trainer.evaluate.completion_store import is_chat, write_text
+from trainer.evaluate.completion_store import is_chat
 from trainer.evaluate.intervals import Part, bootstrap, ratio
 
 DEFAULT_WINDOW = 2048

@@ -22,9 +22,10 @@ from gradus.row_reader import read_rows, stored_rows
 from gradus.tasks import task_class
 from gradus.tasks.base import Task
 from gradus.validation import explain
+from gradus.whole_file import write_text
 from trainer.config.run import TrainConfig
 from trainer.evaluate.collect import OnProgress, progress_bar
-from trainer.evaluate.completion_store import EvalFolder, write_text
+from trainer.evaluate.completion_store import EvalFolder
 from trainer.evaluate.grader_backend import Judge
 from trainer.evaluate.intervals import Part
 from trainer.evaluate.plan import EvalPlan

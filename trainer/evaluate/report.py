@@ -17,9 +17,9 @@ from rich.table import Table
 
 from gradus.console import visible
 from gradus.errors import Misuse
+from gradus.whole_file import write_text
 from gradus.wings import write_page
 from trainer.evaluate.comparison import MODES, Comparison, Difference, Turn, compare
-from trainer.evaluate.completion_store import write_text
 from trainer.evaluate.results import read_evaluation
 
 MOST_CHANGES = 15

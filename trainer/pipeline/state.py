@@ -22,7 +22,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from gradus.errors import Misuse
-from trainer.evaluate.completion_store import write_text
+from gradus.whole_file import write_text
 from trainer.runs.folder import free_name, read_as
 
 SCHEMA: Literal["gradus/pipeline@1"] = "gradus/pipeline@1"

@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import os
 import re
 import shutil
 import zipfile
@@ -22,6 +21,7 @@ from pydantic import BaseModel, ValidationError
 from gradus.errors import Misuse
 from gradus.folder_lock import locked
 from gradus.validation import explain
+from gradus.whole_file import write_text
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -194,10 +194,7 @@ def keep_lines_until(file: Path, step: int) -> None:
         return
     lines = file.read_text(encoding="utf-8", errors="replace").split("\n")
     kept = [line for line in lines if (record := record_of(line)) is not None and record.get("step", 0) <= step]
-    text = "".join(line + "\n" for line in kept)
-    beside = file.with_name(file.name + ".partial")
-    beside.write_text(text, encoding="utf-8")
-    os.replace(beside, file)
+    write_text(file, "".join(line + "\n" for line in kept))
 
 
 def record_of(line: str) -> dict[str, Any] | None:
