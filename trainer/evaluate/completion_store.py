@@ -25,10 +25,11 @@ from typing import Any, BinaryIO
 
 from gradus.errors import Misuse
 from gradus.folder_lock import locked
+from gradus.validation import read_as
 from gradus.whole_file import write_text
 from trainer.evaluate.plan import EvalPlan, Key, Problem
 from trainer.rewards.judge import Record
-from trainer.runs.folder import finite, read_as
+from trainer.runs.folder import finite
 
 
 class EvalFolder:

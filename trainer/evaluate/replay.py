@@ -21,7 +21,7 @@ from gradus.errors import Misuse
 from gradus.row_reader import read_rows, stored_rows
 from gradus.tasks import task_class
 from gradus.tasks.base import Task
-from gradus.validation import explain
+from gradus.validation import explain, read_as
 from gradus.whole_file import write_text
 from trainer.config.run import TrainConfig
 from trainer.evaluate.collect import OnProgress, progress_bar
@@ -31,7 +31,7 @@ from trainer.evaluate.intervals import Part
 from trainer.evaluate.plan import EvalPlan
 from trainer.evaluate.verdicts import cause_of
 from trainer.rewards.judge import Record, clean, outcome_of, text_of, with_opening
-from trainer.runs.folder import RunFolder, read_as
+from trainer.runs.folder import RunFolder
 
 ROUNDING = 1e-6
 """Rewards are rounded to this many places on the wire."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -52,17 +53,12 @@ def write_comparisons(before: Path, after: Path, out: Path) -> None:
 def comparisons(before: Path, after: Path, first: Comparison | None = None) -> list[dict[str, Any]]:
     """Comparisons by each way of sampling that both evaluations have, `first` before others; empty if incomparable."""
     found = [first] if first is not None else []
-    found += [one for one in _compared(before, after) if first is None or one.mode != first.mode]
-    return [one.model_dump(mode="json", by_alias=True, exclude=COMPLETIONS) for one in found]
-
-
-def _compared(before: Path, after: Path) -> Iterator[Comparison]:
     for mode in MODES:
-        try:
-            sides = [read_evaluation(path).evaluation for path in (before, after)]
-            yield compare(sides[0], sides[1], mode=mode, anyway=True)
-        except Misuse:  # no such way of sampling, no task judged both times, or a file of another version
-            continue
+        if first is None or mode != first.mode:
+            with suppress(Misuse):  # no such way of sampling, no task judged both times, or a file of another version
+                sides = [read_evaluation(path).evaluation for path in (before, after)]
+                found.append(compare(sides[0], sides[1], mode=mode, anyway=True))
+    return [one.model_dump(mode="json", by_alias=True, exclude=COMPLETIONS) for one in found]
 
 
 # ----------------------------------------------------------------------------------------------------- `gradus compare`

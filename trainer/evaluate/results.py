@@ -21,6 +21,7 @@ from pydantic import Field
 
 from gradus.descriptions import GraderDescription, description_of
 from gradus.row_reader import stored_rows
+from gradus.validation import read_as
 from gradus.whole_file import write_text
 from trainer.evaluate.breakdowns import Details, Turns, details_of, turns_of
 from trainer.evaluate.completion_store import write_lines
@@ -28,7 +29,6 @@ from trainer.evaluate.intervals import Part, Rate, by_task, mean_with_interval, 
 from trainer.evaluate.plan import EvalPlan, Mode
 from trainer.evaluate.verdicts import cause_of, grader_of, is_judged, outcome_stage, typical_of
 from trainer.rewards.judge import Record
-from trainer.runs.folder import read_as
 
 
 class ProblemFigures(Part):

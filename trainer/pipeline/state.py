@@ -22,8 +22,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from gradus.errors import Misuse
+from gradus.validation import read_as
 from gradus.whole_file import write_text
-from trainer.runs.folder import free_name, read_as
+from trainer.runs.folder import free_name
 
 SCHEMA: Literal["gradus/pipeline@1"] = "gradus/pipeline@1"
 LEFTOVER_S = 60.0

@@ -14,16 +14,11 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
-
-from pydantic import BaseModel, ValidationError
+from typing import Any
 
 from gradus.errors import Misuse
 from gradus.folder_lock import locked
-from gradus.validation import explain
 from gradus.whole_file import write_text
-
-M = TypeVar("M", bound=BaseModel)
 
 Say = Callable[[str], None]
 
@@ -204,16 +199,6 @@ def record_of(line: str) -> dict[str, Any] | None:
     except ValueError:
         return None
     return value if isinstance(value, dict) else None
-
-
-def read_as(kind: type[M], path: Path, what: str, hint: str = "") -> M:
-    """The `what` that a JSON file holds. Raises Misuse, with the hint, where this version cannot read it."""
-    try:
-        return kind.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise Misuse(f"{path}: cannot be read: {error.strerror}") from None
-    except ValidationError as error:
-        raise Misuse(f"{path}: is no {what} that this version can read: {explain(error)}{hint}") from None
 
 
 def finite(value: Any) -> Any:
