@@ -91,9 +91,6 @@ def report(
     print(target)
 
 
-# -------------------------------------------------------------------------------------------------- several in a row
-
-
 pipeline_app = typer.Typer(help="Run several commands in a row, with gates between them.", no_args_is_help=True)
 
 

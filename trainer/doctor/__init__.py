@@ -45,9 +45,6 @@ def signs(redis: str | None) -> Iterator[Check]:
         yield Check(package, found is not None, text, False, {"version": found})
 
 
-# ------------------------------------------------------------------------------------------------------------ device
-
-
 def accelerator() -> Check:
     """The device that training would choose, with what it can do."""
     try:
@@ -108,9 +105,6 @@ def chosen_dtypes() -> str:
     return (
         f"trained weights {trained}, frozen ones under LoRA {frozen}, {arithmetic} (model.dtype, bf16, fp16 change it)"
     )
-
-
-# ---------------------------------------------------------------------------------------------------------- packages
 
 
 def vllm_pair() -> Check:

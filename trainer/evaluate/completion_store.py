@@ -162,9 +162,6 @@ STATUSES = frozenset({"written", "graded", "faulted", "generation_error"})
 """States of a completion: not judged yet, judged, not judged because of a fault, or never written."""
 
 
-# ------------------------------------------------------------------------------------------------------- whole files
-
-
 def is_chat(value: Any, roles: Collection[str] | None = None) -> bool:
     """Whether a stored value is messages, each with a content and a role: one of `roles`, where these are given."""
     return isinstance(value, list) and all(

@@ -112,9 +112,6 @@ def _row(best: Answer, worst: Answer, form: Form) -> dict[str, Any]:
     }
 
 
-# ----------------------------------------------------------------------------------------------------------- reading
-
-
 def read_answers(paths: Sequence[Path], counts: Counts) -> Iterator[Answer]:
     """The graded completions of evaluations' folders, run folders and files of completions.
 
@@ -138,9 +135,6 @@ def read_answers(paths: Sequence[Path], counts: Counts) -> Iterator[Answer]:
                 raise Misuse(f"{row.where}: reward: is no number")
             prompt_id, is_passed = str(record.get("prompt_id") or ""), record.get("passed") is True
             yield Answer(prompt_id, prompt, completion, float(reward), is_passed)
-
-
-# ------------------------------------------------------------------------------------------------- the command's part
 
 
 def main(paths: Sequence[Path], out: Path, choice: PairingRules) -> int:

@@ -61,9 +61,6 @@ def comparisons(before: Path, after: Path, first: Comparison | None = None) -> l
     return [one.model_dump(mode="json", by_alias=True, exclude=COMPLETIONS) for one in found]
 
 
-# ----------------------------------------------------------------------------------------------------- `gradus compare`
-
-
 def main(
     before: Path, after: Path, mode: str | None, html: Path | None, as_json: Path | None, *, anyway: bool, seed: int
 ) -> int:

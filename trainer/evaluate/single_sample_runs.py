@@ -109,9 +109,6 @@ def named_rows(data: Path, limit: int | None) -> Iterator[tuple[str, Row]]:
         yield name, row
 
 
-# --------------------------------------------------------------------------------------------------- `gradus sample`
-
-
 def main(asked: SamplingOptions, prompts: Path, out: Path) -> int:
     """Write completions of the prompts of a file to `out`; its path is printed last.
 

@@ -126,9 +126,6 @@ def _finite(text: str) -> float:
     return value
 
 
-# -------------------------------------------------------------------------------------------------- what is declared
-
-
 def declared(tools: Any) -> dict[str, jsonschema_rs.Validator]:
     """The schemas in a list of tools as chat templates take it. Raises ValueError saying what is wrong with it."""
     if not isinstance(tools, list) or not tools:

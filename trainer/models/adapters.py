@@ -91,9 +91,6 @@ def _refuse_what_would_not_train(model: Any, settings: LoraSettings) -> None:
         raise Misuse(_about_frozen(frozen, model))
 
 
-# -------------------------------------------------------------------------------------------------------- experts
-
-
 def _experts(model: Any) -> set[str]:
     """Where the model has experts, such as `model.layers.0.mlp.experts`; one entry for all of a layer."""
     return {place for name, weight in model.named_parameters() if _dimensions(weight) > 1 and (place := _place(name))}

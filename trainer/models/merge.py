@@ -119,9 +119,6 @@ def _dtype_of(base: str) -> str:
     return found if found in TOLERANCES else "float32"
 
 
-# -------------------------------------------------------------------------------------------------------------- GGUF
-
-
 def converter_of_llama_cpp() -> list[str]:
     """The command that converts. Raises Misuse, saying how to get one."""
     for name in CONVERTERS:

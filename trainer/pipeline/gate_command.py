@@ -87,9 +87,6 @@ def _evidence(file: Path, digests: Digests) -> dict[str, Any]:
     return {"file": str(file), "sha256": digests.of(file) if file.exists() else None, **told}
 
 
-# ------------------------------------------------------------------------------------- what every promotion has to keep
-
-
 def implied(asked: GatesFile) -> Iterator[Judged]:
     """Gates that nobody has to write: one revision of each grader behind all figures, and figures of this model."""
     trees = [_tree(Path(file)) for gate in asked.gates for file in (gate.of, gate.against) if file is not None]
@@ -120,9 +117,6 @@ def _tree(file: Path) -> dict[str, Any]:
     except NoFigure:
         return {}
     return tree if isinstance(tree, dict) else {}
-
-
-# ---------------------------------------------------------------------------------------------------------- on a screen
 
 
 def table_of(judged: Sequence[Judged]) -> Table:

@@ -108,9 +108,6 @@ def judge(gates: Sequence[Gate], significance: float) -> list[Judged]:
     ]
 
 
-# -------------------------------------------------------------------------------------------------------- thresholds
-
-
 def _threshold(gate: Gate) -> Judged:
     try:
         figure = read_figure(Path(gate.of), gate.metric, gate.interval, gate.take)
@@ -129,9 +126,6 @@ def _threshold(gate: Gate) -> Judged:
     which = "" if gate.bound == "value" else "lower end " if low is not None else "upper end "
     said = f"{which}{held:g}" if baseline is None else f"{which}less the baseline {held:+g}"
     return _judged(gate, passed, said, figure, baseline=baseline)
-
-
-# ------------------------------------------------------------------------------------------------------ significance
 
 
 def _tested(gate: Gate) -> tuple[Figure, float] | str:

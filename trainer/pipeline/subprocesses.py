@@ -131,9 +131,6 @@ def _end_with_parent() -> None:
     _libc.prctl(_PARENT_DEATH_SIGNAL, signal.SIGTERM)
 
 
-# ----------------------------------------------------------------------------------------------- the grading service
-
-
 class Embedded:
     """A service of the pipeline's own."""
 

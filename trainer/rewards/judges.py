@@ -115,9 +115,6 @@ def preference_of(prompt: Prompt, completion: str, submission_id: str) -> Submis
     return PreferenceSubmission.model_validate({**given, "task": {"messages": messages}})
 
 
-# ------------------------------------------------------------------------------------------------------ reward models
-
-
 def refuse_headless(models: Sequence[RewardModelConfig]) -> None:
     """Raises Misuse for a folder whose model or adapter has no trained head; looks at names, and loads nothing."""
     for folder in (Path(model.path) for model in models):

@@ -109,9 +109,6 @@ class GradusRlooTrainer(OnRewards, RLOOTrainer):  # type: ignore[misc]
 TRAINERS: dict[str, Any] = {"grpo": GradusTrainer, "rloo": GradusRlooTrainer}
 
 
-# ----------------------------------------------------------------------------------------------------- early grading
-
-
 Send = Callable[[list[tuple[str, str]]], None]
 """Takes (prompt id, completion) pairs that have just ended."""
 
