@@ -23,7 +23,6 @@ from trainer.config.run import RunConfig, Section, TrainConfig, nearest
 
 C = TypeVar("C", bound=RunConfig)
 S = TypeVar("S", bound=Section)
-STAGE = "stage"
 PLACES = (("model", "name"), ("data", "dataset"), ("data", "eval_dataset"), ("warm_start", "dataset"))
 """Where names of files may stand."""
 
@@ -36,7 +35,7 @@ def load(path: Path, overrides: Sequence[str], kind: type[C]) -> C:
     """
     path = Path(path)
     tree = read_mapping(path)
-    given = parse_overrides(overrides, kind, str(tree.get(STAGE, "")))
+    given = parse_overrides(overrides, kind, str(tree.get("stage", "")))
     if isinstance(tree.get("model"), str):
         tree["model"] = {"name": tree["model"]}
     mistakes = [*_unknown_keys(tree, str(path), kind), *_unknown_keys(given, "command line", kind)]
@@ -78,15 +77,6 @@ def read_section(kind: type[S], path: Path) -> S:
         return kind.model_validate(tree)
     except ValidationError as error:
         raise Misuse(f"{path}: {explain(error)}") from None
-
-
-def stage_of(path: Path, overrides: Sequence[str] = ()) -> str | None:
-    """The `stage` that the file or the command line names; None when neither does. Raises Misuse."""
-    given = [text for name, text in _pairs(overrides) if name == STAGE]
-    stage = given[-1] if given else read_mapping(Path(path)).get(STAGE)
-    if stage is not None and not isinstance(stage, str):
-        raise Misuse(f"{path}: stage: {stage!r} is no name of a stage")
-    return stage
 
 
 def beside(name: str, path: Path) -> str:
@@ -152,8 +142,8 @@ def parse_overrides(arguments: Sequence[str], kind: type[RunConfig] = TrainConfi
 
     Bare names belong to the section that holds the options of TRL, of `stage` where there are several.
     """
-    pairs = list(_pairs(arguments))
-    stage = next((text for name, text in pairs if name == STAGE), stage)
+    pairs = list(override_pairs(arguments))
+    stage = next((text for name, text in pairs if name == "stage"), stage)
     sections = [section for section, *inner in kind.TRL_CLASSES if not inner]
     tree: dict[str, Any] = {}
     for flag, text in pairs:
@@ -173,7 +163,8 @@ def parse_overrides(arguments: Sequence[str], kind: type[RunConfig] = TrainConfi
     return tree
 
 
-def _pairs(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
+def override_pairs(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Names and values of `--name value`, `--name=value` and `--name`, which is true. Raises Misuse."""
     waiting = list(arguments)
     while waiting:
         flag = waiting.pop(0)
