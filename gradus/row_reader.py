@@ -8,11 +8,12 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from gradus.errors import Misuse
 
@@ -81,7 +82,7 @@ def _jsonl_rows(name: str, text: str) -> Iterator[Row]:
         if line.strip():
             where = f"{name}:{number}"
             try:
-                row = _record(where, _parse(line))
+                row = _record(where, strict_json(line))
             except (ValueError, RecursionError) as error:
                 row = Row(where, {}, f"is not JSON: {error}")
             yield row
@@ -89,7 +90,7 @@ def _jsonl_rows(name: str, text: str) -> Iterator[Row]:
 
 def _json_rows(name: str, text: str) -> Iterator[Row]:
     try:
-        records = _parse(text)
+        records = strict_json(text)
     except (ValueError, RecursionError) as error:
         raise Misuse(f"{name}: is not JSON: {error}") from None
     if not isinstance(records, list):
@@ -98,12 +99,16 @@ def _json_rows(name: str, text: str) -> Iterator[Row]:
         yield _record(f"{name}: record {number}", record)
 
 
-def _parse(text: str) -> Any:
-    return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_twins)
+def strict_json(text: str) -> Any:
+    """The value of a JSON text. Raises ValueError where it is none, has a number that is not finite, or a key twice."""
+    return json.loads(text, parse_constant=_finite, parse_float=_finite, object_pairs_hook=_refuse_twins)
 
 
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a finite number")
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is not a finite number")
+    return value
 
 
 def _refuse_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
