@@ -382,10 +382,11 @@ def test_a_program_that_ends_at_once_with_status_1_is_a_verdict(rust_grader: Rus
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("rubric: [", "not YAML"),
+        ("rubric: [", "expected the node content"),
+        ("rubric: rust/graduated@1\nrubric: rust/binary@1", "key .rubric. is given twice"),
         ("rubric: rust/graduated@1", "compile"),
         ("colour: red", "colour"),
-        ("", "valid"),
+        ("", "holds nothing"),
     ],
 )
 def test_a_configuration_that_makes_no_sense_is_misuse_that_names_it(tmp_path: Path, text: str, says: str) -> None:

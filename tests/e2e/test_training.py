@@ -22,8 +22,8 @@ from gradus.errors import Misuse
 from gradus.resources import configs
 from services.broker.jobs import JobPayload
 from tests.fake_grader import EchoWorker, Service
-from trainer.config.files import load_config
 from trainer.config.run import ModelConfig
+from trainer.config.stages import load_stage
 
 pytestmark = pytest.mark.training
 
@@ -293,7 +293,7 @@ def test_the_qwen_config_trains_an_adapter_on_chat_prompts(
     assert sample["reward"] is not None
     assert {path.name for path in (run / "eval").glob("*.json")} == {"before.json", "after.json"}
     assert json.loads((run / "comparison.json").read_text())["comparisons"]
-    assert load_config(run / "config.resolved.json").grpo["beta"] == 0.01
+    assert load_stage(run / "config.resolved.json").grpo["beta"] == 0.01
 
     from trainer.evaluate.local import draw
     from trainer.models.loading import load_trained

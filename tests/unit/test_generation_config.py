@@ -14,8 +14,8 @@ from gradus.errors import Misuse
 from gradus.resources import configs
 from services.generation.serve import VllmServerOptions, command_of, environment_of, serve
 from trainer.config.device import Device
-from trainer.config.files import load_config
 from trainer.config.run import GenerationConfig
+from trainer.config.stages import load_stage
 from trainer.runs.folder import RunFolder
 
 
@@ -155,7 +155,7 @@ def test_nccl_without_cuda_is_refused(backend: Any) -> None:
 def test_trls_own_class_is_back_when_the_run_is_over(backend: Any, tmp_path: Path) -> None:
     from trl.trainer import grpo_trainer, rloo_trainer
 
-    from trainer.generation.vllm_generation import PreciseVllmGeneration
+    from trainer.generation.backend import PreciseVllmGeneration
 
     own = grpo_trainer.VLLMGeneration
     stale = RunFolder(tmp_path).weights
@@ -173,8 +173,8 @@ def test_trls_own_class_is_back_when_the_run_is_over(backend: Any, tmp_path: Pat
 
 
 def test_the_demo_with_vllm_learns_the_same_in_the_same_way() -> None:
-    plain = load_config(configs() / "train" / "demo_ocaml.yaml").model_dump()
-    served = load_config(configs() / "train" / "demo_ocaml_vllm.yaml").model_dump()
+    plain = load_stage(configs() / "train" / "demo_ocaml.yaml").model_dump()
+    served = load_stage(configs() / "train" / "demo_ocaml_vllm.yaml").model_dump()
     differing = {name for name in plain if plain[name] != served[name]}
     assert differing == {"generation", "output_dir"}
     assert plain["reward"]["early"]

@@ -12,8 +12,8 @@ import pytest
 
 from gradus.errors import Misuse
 from tests.tiny_models import make_model, run_of, trainer_of
-from trainer.config.files import load_config
 from trainer.config.run import LoraSettings, ModelConfig
+from trainer.config.stages import load_stage
 
 pytestmark = [
     pytest.mark.training,
@@ -201,7 +201,7 @@ def test_what_a_warm_start_learned_on_quantized_weights_is_in_the_whole_model_th
     rows = [{"id": f"t{n}", "tests": f"assert (f 1 = {n + 1})", **row} for n, row in enumerate(worked)]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "run.yaml").write_text(WARM_START.format(model=model("qwen2"), folder=tmp_path))
-    config = load_config(tmp_path / "run.yaml")
+    config = load_stage(tmp_path / "run.yaml")
     left = Path(Rl(config).warm_start(run_of(config), str(model("qwen2"))))
     before = load_file(model("qwen2") / "model.safetensors")
     after = load_file(left / "model.safetensors")

@@ -100,9 +100,6 @@ def written_batch(
     return found
 
 
-# ----------------------------------------------------------------------------------------------------------- drawing
-
-
 @dataclass(frozen=True, slots=True)
 class SampledCompletion:
     """One completion and what it took."""
