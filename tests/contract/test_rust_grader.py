@@ -214,11 +214,6 @@ def test_what_an_answer_lacks_is_no_fault_of_the_task(rust_grader: RustGrader) -
         assert not grade(rust_grader, "pub fn g() {}", task).passed
 
 
-@pytest.mark.parametrize("signature", ["pub fn", "fn f(", "pub fn f<", "pub fn f() -> ;"])
-def test_a_signature_that_is_wrong_gives_no_credit_and_no_crash(rust_grader: RustGrader, signature: str) -> None:
-    assert not grade(rust_grader, RIGHT, {**INC, "signature": signature}).passed
-
-
 @pytest.mark.parametrize("signature", ["impl", "impl X {", "}}}", "::", "// nothing", "use std::fmt;"])
 def test_a_signature_that_declares_nothing_makes_a_task_that_cannot_be_judged(
     rust_grader: RustGrader, signature: str

@@ -34,7 +34,7 @@ from services.graders.rust.lexer import MAX_TOKENS, TooManyTokens, without_comme
 from services.graders.rust.rubric import RUBRICS, RustFacts
 from services.graders.rust.runner import NotStarted, Runner, RunResult
 from services.graders.rust.signature import Signature, parse_signature
-from services.graders.rust.task_check import signature_error, stub, task_error
+from services.graders.rust.task_check import declaration_error, signature_error, stub, task_error
 from services.graders.rust.tests_file import TestsFile, write_tests_file
 from services.graders.rust.toolchain import HARNESS_CRATE, RustToolchain
 from services.sandbox import Sandbox
@@ -43,6 +43,8 @@ from services.sandbox.escape_probe import refuse_unless_safe
 
 _CHECKED_TASKS = 1000
 """Tasks of which is kept whether their tests compile."""
+_STUBS = 3
+"""Attempts to leave out of a stub what cannot be compiled."""
 _TAKEN = frozenset({"std", "core", "alloc", "test", "proc_macro", "gradus_tests", HARNESS_CRATE})
 """Crates that tests use beside the answer's: one that was called so could not be told apart."""
 _SYNTAX = frozenset({None, "E0748", "E0758", "E0762", "E0763", "E0765", "E0766", "E0768"})
@@ -149,25 +151,40 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         task = attempt.task
         key = hashlib.sha256(task.model_dump_json().encode()).digest()
         if key not in self._checked_tasks:
-            answer = read_answer(stub(task, attempt.signature), task.model_copy(update={"files": {}}), None)
-            library, cpu_s = self.compiler.answer(answer, task, attempt.slot)
+            error, cpu_s = self._task_error(task, attempt.slot)
             attempt.cpu_s += cpu_s
-            bare = library.came is not CompileStatus.COMPILED
-            if bare:  # of a signature that is no Rust by itself nothing is known but names
-                library, cpu_s = self.compiler.answer(read_answer("#![allow()]", task, None), task, attempt.slot)
-                attempt.cpu_s += cpu_s
-            error = None
-            if library.came is CompileStatus.COMPILED:
-                tests = write_tests_file(task, attempt.signature)
-                compiled, cpu_s = self.compiler.tests(tests, library.product, task, attempt.slot)
-                attempt.cpu_s += cpu_s
-                error = task_error(task, attempt.signature, compiled, tests)
-                error = error or signature_error(attempt.signature, compiled, tests, bare=bare)
             if len(self._checked_tasks) >= _CHECKED_TASKS:
                 self._checked_tasks.clear()
             self._checked_tasks[key] = error
         if error := self._checked_tasks[key]:
             raise InternalFault(f"this task cannot be judged: {error}", retryable=False)
+
+    def _task_error(self, task: RustTask, slot: int) -> tuple[str | None, float]:
+        """What no answer can mend in the task, with its line, and CPU seconds."""
+        signature = parse_signature(task.signature, task.crate) if task.signature else None
+        without: set[int] = set()
+        library, cpu_s = self.compiler.answer(stub(task, signature), task, slot)
+        for _ in range(_STUBS):
+            if library.came is CompileStatus.COMPILED or signature is None or task.signature is None:
+                break
+            error, more = declaration_error(task.signature, library)
+            if error:
+                return error, cpu_s
+            if more <= without:
+                break
+            without |= more
+            library, more_s = self.compiler.answer(stub(task, signature, without), task, slot)
+            cpu_s += more_s
+        whole = library.came is CompileStatus.COMPILED and not without
+        if library.came is not CompileStatus.COMPILED:  # nothing is known but names
+            library, more_s = self.compiler.answer(stub(task, None), task, slot)
+            cpu_s += more_s
+        if library.came is not CompileStatus.COMPILED:
+            return None, cpu_s
+        tests = write_tests_file(task, signature)
+        compiled, more_s = self.compiler.tests(tests, library.product, task, slot)
+        error = task_error(task, signature, compiled, tests, whole=whole)
+        return error or signature_error(signature, compiled, tests, whole=whole), cpu_s + more_s
 
     def _tested(self, attempt: _GradingAttempt, facts: RustFacts, product: bytes) -> RustFacts:
         task = attempt.task
