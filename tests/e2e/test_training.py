@@ -292,6 +292,7 @@ def test_the_qwen_config_trains_an_adapter_on_chat_prompts(
     assert [message["role"] for message in sample["prompt"]] == ["system", "user"]
     assert sample["reward"] is not None
     assert {path.name for path in (run / "eval").glob("*.json")} == {"before.json", "after.json"}
+    assert json.loads((run / "comparison.json").read_text())["comparisons"]
     assert load_config(run / "config.resolved.json").grpo["beta"] == 0.01
 
     from trainer.evaluate.local import draw

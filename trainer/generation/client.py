@@ -52,7 +52,7 @@ class GenerationState:
 
 
 def way_of_weights(server: VllmServer, config: GenerationConfig, wants_adapter: bool) -> How:
-    """How weights will travel to a server that answers. Raises GenerationStopped when it cannot be kept in step."""
+    """How weights will travel to a server that answers. Raises GenerationStopped when it cannot take them."""
     refuse_untested(server.version(), allowed=config.allow_untested_versions)
     settings = server.settings()
     mode = (settings.get("model_config") or {}).get("logprobs_mode")

@@ -23,6 +23,8 @@ from trainer.config.stages import SftStage, TrainingRows
 from trainer.data.prompts import render, token_ids
 from trainer.data.tasks import Example, Tasks, load_tasks
 from trainer.evaluate.held_out import AFTER, BEFORE, HeldOutEvalCallback
+from trainer.evaluate.report import write_comparisons
+from trainer.evaluate.results import figures_path
 from trainer.generation.backend import generating, refuse_without_vllm, vllm_options
 from trainer.generation.client import GenerationState
 from trainer.models.loading import load_trained
@@ -237,6 +239,9 @@ class Rl(Stage[TrainConfig, Tasks]):
 
     def after_steps(self, run: RlRun, trainer: Any) -> None:
         self._held_out.measure(trainer.model, AFTER)
+        if is_leader():
+            before, after = (figures_path(run.folder.path, name) for name in (BEFORE, AFTER))
+            write_comparisons(before, after, run.folder.comparison)
 
     def _fitting(self, run: RlRun, tokenizer: Any) -> Sequence[Example]:
         """The tasks whose prompts are short enough. Raises Misuse if none is."""

@@ -339,7 +339,7 @@ class Function:
         return self.is_async or any(token.text == "impl" for part in (*self.takes, self.gives) for token in part)
 
     def of(self, receiver: _Tokens, generics: tuple[_Tokens, ...], where: _Tokens, *trait: Token) -> Function:
-        """The same as a function of an `impl` block, of `trait` if there is one."""
+        """This function outside of its `impl` block, with `receiver` for `self` and `Self`; the block is of `trait`."""
         takes = list(self.takes)
         by_reference = bool(takes) and takes[0][0].text == "&" and takes[0][-1].text in ("self", "Self")
         if takes and takes[0][-1].text in ("self", "Self"):
@@ -402,7 +402,7 @@ def _borrowed(gives: _Tokens) -> _Tokens:
 
 
 def _type_of(parameter: _Tokens) -> _Tokens:
-    """Of `mut x: T` the type, of `&mut self` all of it."""
+    """The type `T` of a parameter `mut x: T`; the whole parameter for `&mut self`."""
     for at, token in enumerate(parameter):
         beside = [parameter[n].text for n in (at - 1, at + 1) if 0 <= n < len(parameter)]
         if token.text == ":" and ":" not in beside:

@@ -69,6 +69,11 @@ def stub(task: RustTask, signature: Signature | None, without: Collection[int] =
             text += task.signature[position : edit.start] + edit.text
             position = max(position, edit.end)
         text += task.signature[position:] + "\n"
+    return library(task, text)
+
+
+def library(task: RustTask, text: str) -> RustAnswer:
+    """`text` as the root of the task's crate, whatever fences it holds."""
     entry = "src/lib.rs"
     return RustAnswer(Answer(text), entry, {**task.files, entry: text}, {entry: text}, task.edition)
 
