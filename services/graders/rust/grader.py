@@ -167,7 +167,13 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         attempt = _GradingAttempt(task, signature, library(task, solution), slot)
         compiled, _ = self.compiler.answer(attempt.answer, task, slot)
         if compiled.came is CompileStatus.COMPILED:
-            compiled, tests, _ = self._tests(attempt, compiled.product)
+            product = compiled.product
+            compiled, _, _ = self._tests(attempt, product)
+            if compiled.came is CompileStatus.COMPILED:
+                return None
+            # an import of everything brings no more here than can be read, so that the error is at what lacks
+            tests = write_tests_file(task, signature, () if signature else names_to_import(task, attempt.answer))
+            compiled, _ = self.compiler.tests(tests, product, task, slot)
             for found in compiled.errors:
                 if line := tests.line_of_task(found.outer_line):
                     return f"line {line} of its tests, with the reference answer: {found.text}"
