@@ -6,6 +6,7 @@ fields and the methods that the tests name; enums have all their variants. Bodie
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from corpus.drafts import Unusable
@@ -39,6 +40,10 @@ def derived_signature(solution: str, tests: str) -> str:
             break
         needed |= more
     body = "\n".join(declared.values())
+    for item in found:  # a public function may have the type of a private alias
+        of_alias = [token.text for token in item.body]
+        if item.word == "type" and item.name not in public and of_alias[of_alias.index(item.name) + 1] == "=":
+            body = re.sub(rf"\b{item.name}\b", _source(solution, item.body[of_alias.index("=") + 1 : -1]), body)
     return imports(solution, body) + body + "\n"
 
 
