@@ -49,7 +49,7 @@ class RustToolchain:
         "LD_LIBRARY_PATH": f"{ROOT}/toolchain/lib",
         "MALLOC_CONF": "dirty_decay_ms:-1,muzzy_decay_ms:-1,narenas:1",
     }
-    """Of the compilers. Without /proc they cannot tell where they are; memory is not given back before they end."""
+    """Variables of the compilers: they find no libraries without /proc, and free memory only when they end."""
     code_flags = (f"--sysroot={ROOT}/toolchain", *_CODE)
     harness_flags = (
         "-Zallow-features=custom_test_frameworks",
