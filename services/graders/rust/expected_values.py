@@ -8,6 +8,7 @@ compared once in its test: a statement of the test itself, in a function that no
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -163,7 +164,7 @@ class _Test:
     def _comparison(
         self, left: tuple[int, int], right: tuple[int, int], edits: list[_Edit], opening: int, *, simple: bool = False
     ) -> tuple[list[_Edit], str] | None:
-        """`simple`: what is told must be certain to be a side of `==`."""
+        """Edits and text as for an assertion. `simple`: what is no data must be certain to be a side of `==`."""
         of_left, of_right = (self._value(self._found[first:last]) for first, last in (left, right))
         if (of_left is None) == (of_right is None):
             return None
@@ -174,9 +175,9 @@ class _Test:
         return [*edits, (opening, opening, f"{side} "), *moved], value.text
 
     def _is_equality(self, at: int) -> bool:
-        one, two, before = self._found[at], self._found[at + 1], self._found[at - 1]
-        adjacent = two.start == one.start + 1 and before.start + 1 != one.start
-        return (one.text, two.text) == ("=", "=") and (adjacent or before.text not in "!<>=")
+        before, one, two = self._found[at - 1 : at + 2]
+        part_of_another = before.text in "!<>=" and before.start + 1 == one.start
+        return one.text == two.text == "=" and two.start == one.start + 1 and not part_of_another
 
     def _is_simple(self, first: int, last: int) -> bool:
         """No operator that binds less than `==` is in there: none at all but arithmetic, and `&` in front."""
@@ -185,23 +186,27 @@ class _Test:
         return bool(tokens) and not set(signs) & set("<>=|!^;") and "&" not in [token.text for token in tokens[1:]]
 
     def _moved(self, data: Sequence[Token]) -> list[_Edit] | None:
-        """The edits that put data with a name where the name stands; None if it is named elsewhere and would stay."""
-        if len(data) != 1 or data[0].text not in self._bound:
+        """Edits that put data with a name where the name stands; None if that is all of `data` and has to stay."""
+        edits: list[_Edit] = []
+        for token in data:
+            if token.text in self._bound:
+                moved = self._moved_name(token)
+                if not moved and len(data) == 1:
+                    return None
+                edits += moved
+        return edits
+
+    def _moved_name(self, token: Token) -> list[_Edit]:
+        """No edits if anything else names it, or its statement does not fit in a line."""
+        name, (start, end) = token.text, self._bound[token.text]
+        uses = sum(name == one.text or (one.kind is Kind.TEXT and f"{{{name}" in one.text) for one in self._found)
+        first, behind = self._found[start].start, self._found[end].start + 1
+        statement = self._text[first:behind]
+        if uses != 2 or re.search("//|/[*]", statement) or any("\n" in one.text for one in self._found[start:end]):
             return []
-        name = data[0].text
-        if sum(token.text == name for token in self._found) != 2:
-            return None
-        start, end = self._bound[name]
-        first, last = self._found[start].start, self._found[end].start + 1
-        statement = self._text[first:last]
-        if "\n" in statement and any("\n" in token.text for token in self._found[start:end]):
-            return None
-        if "//" in statement or "/*" in statement:
-            return None
-        lines = "\n" * statement.count("\n")
-        place = data[0].start
-        use = f"{{ {statement.replace(chr(10), ' ')} {name} }}"
-        return [(first, last, lines), (place, place + len(source_text(self._text, data[0])), use)]
+        in_its_place = f"{{ {' '.join(statement.splitlines())} {name} }}"
+        here = (token.start, token.start + len(source_text(self._text, token)), in_its_place)
+        return [(first, behind, "\n" * statement.count("\n")), here]
 
     def _arguments(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """First and last position of each part between commas."""
