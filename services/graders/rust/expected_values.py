@@ -9,6 +9,7 @@ compared once in its test: a statement of the test itself, in a function that no
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -37,7 +38,7 @@ def split(task: RustTask, declared: Collection[str]) -> Split:
     found = code(text, task.edition)
     own = _own_names(found) | set(declared)
     # With crates of others, what a value is compared with may be equal in the words of their types.
-    if task.dependencies or own & {"assert", "assert_eq", TOLD}:
+    if task.dependencies or own & {"assert", "assert_eq", TOLD} or not unicodedata.is_normalized("NFC", text):
         return Split(text)
     if {"macro_rules", "return"} <= {token.text for token in found}:
         return Split(text)  # a macro may end a test early
@@ -76,7 +77,7 @@ def _tests(found: Sequence[Item], path: str) -> Iterator[tuple[str, Item]]:
     """The functions that are tests and run to their end or fail, and their names in the report."""
     for item in found:
         if item.word == "mod" and item.body[-1].text == "}":
-            opening = next(n for n, token in enumerate(item.body) if token.text == "{")
+            opening = next((n for n, token in enumerate(item.body) if token.text == "{"), 0)
             yield from _tests(tuple(items(item.body[opening + 1 : -1])), f"{path}{item.name}::")
         elif item.word == "fn":
             head = [token.text for token in item.body[: next(n for n, one in enumerate(item.body) if one.text == "fn")]]
@@ -113,8 +114,9 @@ class _Test:
                 continue
             if starts and token.text in ("assert", "assert_eq") and found[at + 1].text == "!":
                 end = behind[at + 2]
-                last = found[end].text == ";" or end == len(found) - 1
-                if last and (taken := self._assertion(at, end)):
+                whole = found[at + 2].text + found[end - 1].text in ("()", "[]", "{}")
+                following = [token.text for token in found[end : end + 2]]
+                if whole and (following == ["}"] or following[:1] == [";"]) and (taken := self._assertion(at, end)):
                     yield taken
             starts = found[behind[at] - 1].text in (";", "}")
             at = behind[at]
