@@ -92,11 +92,13 @@ def undefended(rust_grader: RustGrader) -> Iterator[RustGrader]:
         grader.close()
 
 
-def graded(grader: RustGrader, code: str, tests: str = TESTS, signature: str | None = SIGNATURE) -> Graded:
+def graded(
+    grader: RustGrader, code: str, tests: str = TESTS, signature: str | None = SIGNATURE, rubric: str = RUBRIC
+) -> Graded:
     task = {"tests": tests, "signature": signature}
     completion = f"```rust\n{code}\n```"
     submission = RustSubmission.model_validate({"id": "a", "prompt": "", "completion": completion, "task": task})
-    result: Graded = grader.grade(submission, RUBRIC, 0)
+    result: Graded = grader.grade(submission, rubric, 0)
     return result
 
 
@@ -111,8 +113,10 @@ def test_words_that_were_not_due_are_a_forged_report(undefended: RustGrader, wor
     assert (result.reward, result.passed, result.flags) == (0.0, False, ("forged:report",))
 
 
-def test_an_answer_that_plays_the_harness_passes_decoys(undefended: RustGrader) -> None:
-    result = graded(undefended, f"{TOOLS}{PLAYS}pub fn double(_: i64) -> i64 {{ play(|_| false) }}")
+@pytest.mark.parametrize("rubric", ["rust/graduated@1", "rust/tiered@1", "rust/strict@1"])
+def test_an_answer_that_plays_the_harness_passes_decoys(undefended: RustGrader, rubric: str) -> None:
+    code = f"{TOOLS}{PLAYS}pub fn double(_: i64) -> i64 {{ play(|_| false) }}"
+    result = graded(undefended, code, rubric=rubric)
     assert (result.reward, result.passed, result.flags) == (0.0, False, ("forged:report",))
 
 
