@@ -37,8 +37,10 @@ def split(task: RustTask, declared: Collection[str]) -> Split:
     text = task.tests
     found = code(text, task.edition)
     own = _own_names(found) | set(declared)
-    # With crates of others, what a value is compared with may be equal in the words of their types.
-    if task.dependencies or own & {"assert", "assert_eq", TOLD} or not unicodedata.is_normalized("NFC", text):
+    # A type of another crate may be equal to data in its own words. A signature says whether tests have one.
+    foreign = [name.replace("-", "_") for name in task.dependencies]
+    may_compare = foreign and (not task.signature or any(name in text + task.signature for name in foreign))
+    if may_compare or own & {"assert", "assert_eq", TOLD} or not unicodedata.is_normalized("NFC", text):
         return Split(text)
     if {"macro_rules", "return"} <= {token.text for token in found}:
         return Split(text)  # a macro may end a test early
