@@ -222,7 +222,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         if compiled.came is not CompileStatus.COMPILED:
             return _misfit(facts, attempt, compiled, tests)
         try:
-            ran = self.runner.tests(compiled.product, task)
+            ran = self.runner.tests(compiled.product, task, tests.expected)
         except NotStarted:
             self._refuse_broken_box(attempt)
             ran = RunResult(TestCount(passed=0, total=1), ("the program cannot be started",), None, 0.0)
