@@ -1,6 +1,6 @@
 (* The process beside the one that runs an answer. It alone holds the secret and the report: the answer's process, however
    much of its own memory an answer controls, can only say over a pipe what this one asked for.
-     child:   start | ready | at <id> | value <n> <digest> | end | <token> [fail|raise|stack|skip] | plan <n> | step | done
+     child:   start | ready | at <id> | value <n> <text> | end | <token> [fail|raise|stack|skip] | plan <n> | step | done
      referee: <release>, one for each test and at [end]; a release names the test to run and its two tokens, passed and failed
    A release is 32 digits: the number of a test (12), and the tokens (10 each). Numbers of the sheet are decoys, which fail
    when they are run as all tests are; any other number is the test that the child stands at. Decoys come before tests at
@@ -11,13 +11,14 @@ external write : int -> Bytes.t -> int -> int -> bool = "gradus_write"
 external read_from : int -> int -> Bytes.t -> int = "gradus_read_from"
 external watch : bool -> unit = "gradus_watch"
 
-(* What the front says of compiled tests: "<suite> <total> <values>\n", of each value the group and the digest, the numbers
-   of the decoys, and after that the code. [suite]: tests are numbered while they run, and groups are the cases as written;
+(* What the front says of compiled tests: "<suite> <total> <values> <pairs>\n", of each value the group and what it is compared
+   with, of each pair of a test and its twin the test, the numbers of the decoys, and after that the code. [suite]: tests are numbered while they run, and groups are the cases as written;
    otherwise groups are tests. *)
-type sheet = { bytes : Bytes.t; suite : bool; total : int; groups : int array; values_at : int; decoys_at : int; code_at : int }
+type sheet = { bytes : Bytes.t; suite : bool; total : int; groups : int array; pairs : (int * bool) array; values_at : int; decoys_at : int; code_at : int }
 
 let no_group = 0xffff
-let length_of_value = 36
+let length_of_value = 37
+let length_of_pair = 5
 
 let decoys = 32
 let digits = 12 (* of the number of a test *)
@@ -25,19 +26,36 @@ let digits = 12 (* of the number of a test *)
 let sheet_of bytes =
   let line_end = Bytes.index bytes '\n' in
   match String.split_on_char ' ' (Bytes.sub_string bytes 0 line_end) with
-  | [ suite; total; values ] ->
-    let values = int_of_string values and values_at = line_end + 1 in
+  | [ suite; total; values; pairs ] ->
+    let values = int_of_string values and pairs = int_of_string pairs and values_at = line_end + 1 in
     let group i = int_of_string ("0x" ^ Bytes.sub_string bytes (values_at + (i * length_of_value)) 4) in
-    let decoys_at = values_at + (values * length_of_value) in
-    { bytes; suite = bool_of_string suite; total = int_of_string total; groups = Array.init values group; values_at; decoys_at;
+    let pairs_at = values_at + (values * length_of_value) in
+    let pair i =
+      let at = pairs_at + (i * length_of_pair) in
+      int_of_string ("0x" ^ Bytes.sub_string bytes at 4), Bytes.get bytes (at + 4) = '!' in
+    let decoys_at = pairs_at + (pairs * length_of_pair) in
+    { bytes; suite = bool_of_string suite; total = int_of_string total; groups = Array.init values group;
+      pairs = Array.init pairs pair; values_at; decoys_at;
       code_at = decoys_at + (decoys * digits) }
   | _ -> failwith "there is no sheet of the tests"
 
-(* in place: no part of it is left anywhere else *)
-let is_value sheet n digest =
-  let at = sheet.values_at + (n * length_of_value) + 4 in
-  let rec same i = i = 32 || (Bytes.get sheet.bytes (at + i) = digest.[i] && same (i + 1)) in
-  String.length digest = 32 && same 0
+(* In place: no part of it is left anywhere else. Floats are compared with those of the sheet, as it says how. *)
+let is_value sheet n text =
+  let at = sheet.values_at + (n * length_of_value) + 5 in
+  let float_of hex = Option.map Int64.float_of_bits (Int64.of_string_opt ("0x" ^ hex)) in
+  let float at = Option.get (float_of (Bytes.sub_string sheet.bytes at 16)) in
+  let within allowed =
+    match float_of text with
+    | Some got when String.length text = 16 -> allowed got (float at) (float (at + 16))
+    | _ -> false in
+  match Bytes.get sheet.bytes (at - 1) with
+  | '=' ->
+    let rec same i = i = 32 || (Bytes.get sheet.bytes (at + i) = text.[i] && same (i + 1)) in
+    String.length text = 32 && same 0
+  | '<' -> within (fun a b epsilon -> abs_float (a -. b) < epsilon)
+  | '[' -> within (fun a b epsilon -> abs_float (a -. b) <= epsilon)
+  | '~' -> within (fun a b epsilon -> Gradus_value.in_proportion ~epsilon a b)
+  | _ -> false
 
 type child = { pid : int (* 0: it may wait *); said : int; told : int (* descriptors *) }
 
@@ -106,6 +124,7 @@ let next_line l =
 
 type turn = {
   id : int; (* -1: a decoy *)
+  twin : bool; (* of the test [id] *)
   passed : string;
   failed : string;
   mutable right : int list; (* values *)
@@ -133,7 +152,7 @@ let referee report sheet child ~code =
   let turns = ref [] and ready = ref false and ended = ref false in
   let over = "over" in
   let send text = if not (write child.told (Bytes.unsafe_of_string text) 0 (String.length text)) then raise Silent in
-  let release id =
+  let release (id, twin) =
     let drawn = draw () in
     let number, id =
       if !due > 0 then begin
@@ -143,27 +162,36 @@ let referee report sheet child ~code =
       end
       else String.sub drawn 0 digits, id
     in
-    turns := { id; passed = String.sub drawn digits 10; failed = String.sub drawn (digits + 10) 10; right = []; wrong = false } :: !turns;
+    turns := { id; twin; passed = String.sub drawn digits 10; failed = String.sub drawn (digits + 10) 10; right = []; wrong = false } :: !turns;
     send (number ^ String.sub drawn digits 20 ^ "\n")
   in
   let pending = ref [] in (* what the child stands at: innermost first *)
   let next () =
     match !pending with
-    | -1 :: _ when !due = 0 -> pending := List.tl !pending; ended := true; send (over ^ "\n")
+    | (-1, _) :: _ when !due = 0 -> pending := List.tl !pending; ended := true; send (over ^ "\n")
     | id :: _ -> release id
     | [] -> raise Forged
   in
-  let stand id count =
+  let stand place count =
     (match !turns with { id = -1; _ } :: _ -> raise Forged | _ -> ());
     if !ended || not !ready then raise Forged;
     due := count;
-    pending := id :: !pending;
+    pending := place :: !pending;
     next ()
   in
-  let verdict id why =
-    match !pending with
-    | _ :: outer -> pending := outer; sign report [ why; string_of_int id ]
-    | [] -> raise Forged
+  (* what passed and what ran, of tests that have a twin: no pure answer passes both, and both run *)
+  let twins = Hashtbl.create 8 in
+  Array.iteri (fun i (id, changed) ->
+      Hashtbl.replace twins (Gradus_value.first_twin + i) (id, not changed);
+      if changed then Hashtbl.replace twins id (id, true)) sheet.pairs;
+  let seen = Hashtbl.create 8 in
+  let verdict { id; twin; _ } why =
+    (match !pending with
+     | _ :: outer -> pending := outer; if not twin then sign report [ why; string_of_int id ]
+     | [] -> raise Forged);
+    if why = "ok" && Hashtbl.mem seen (id, not twin, "ok") then raise Forged;
+    if why = "ok" then Hashtbl.replace seen (id, twin, "ok") ();
+    Hashtbl.replace seen (id, twin, "ran") ()
   in
   let number text =
     match int_of_string_opt text with Some n when n >= 0 && n < 1_000_000_000 -> n | _ -> raise Forged in
@@ -193,12 +221,16 @@ let referee report sheet child ~code =
       end
     | [ "at"; id ], _ ->
       let id = number id and here = min !slot sheet.total in
+      let id, twin = Option.value (Hashtbl.find_opt twins id) ~default:(id, false) in
       if id >= sheet.total && not sheet.suite then raise Forged;
       incr slot;
       let count = before.(here) in
       before.(here) <- 0;
-      stand id count
-    | [ "end" ], [] -> stand (-1) (decoys - !released)
+      stand (id, twin) count
+    | [ "end" ], [] ->
+      let unmatched (id, _) = Hashtbl.mem seen (id, false, "ok") && not (Hashtbl.mem seen (id, true, "ran")) in
+      if Array.exists unmatched sheet.pairs then raise Forged;
+      stand (-1, false) (decoys - !released)
     | [ "plan"; n ], _ when sheet.suite ->
       planned := max (number n) (List.length (Lazy.force groups));
       sign report [ "plan"; string_of_int !planned ];
@@ -212,15 +244,15 @@ let referee report sheet child ~code =
     | [ token; why ], { id = -1; failed; _ } :: outer when token = failed && why = "fail" -> turns := outer; next ()
     | [ token ], ({ id; _ } as turn) :: outer when token = turn.passed && id >= 0 ->
       turns := outer;
-      if holds turn then (passed := id :: !passed; verdict id "ok") else verdict id (if sheet.suite then "raise" else "fail")
-    | [ token; "skip" ], { id; failed; _ } :: outer when token = failed && id >= 0 && sheet.suite ->
+      if holds turn then (passed := id :: !passed; verdict turn "ok") else verdict turn (if sheet.suite then "raise" else "fail")
+    | [ token; "skip" ], ({ id; failed; _ } as turn) :: outer when token = failed && id >= 0 && sheet.suite ->
       turns := outer;
       incr skipped;
-      verdict id (if !skipped > !planned - List.length (Lazy.force groups) then "fail" else "skip")
-    | [ token; why ], { id; failed; _ } :: outer
+      verdict turn (if !skipped > !planned - List.length (Lazy.force groups) then "fail" else "skip")
+    | [ token; why ], ({ id; failed; _ } as turn) :: outer
       when token = failed && id >= 0 && List.mem why outcomes ->
       turns := outer;
-      verdict id why
+      verdict turn why
     | _ -> raise Forged
   in
   if child.pid > 0 then watch true;
