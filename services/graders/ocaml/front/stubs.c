@@ -22,6 +22,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -254,14 +255,33 @@ CAMLprim value gradus_watch(value on)
     return Val_unit;
 }
 
-/* As [gradus_read]. The end, too, once a process has used no CPU for 3 seconds: then it waits for what does not come. One
+/* Hexadecimal digits for [bytes], which nobody can foresee. */
+CAMLprim value gradus_draw(value bytes)
+{
+    unsigned char drawn[256], *to = Bytes_val(bytes);
+    for (size_t at = 0, length = caml_string_length(bytes); at < length; at++) {
+        if (at % 512 == 0 && getrandom(drawn, sizeof drawn, 0) != sizeof drawn)
+            caml_failwith("there are no random numbers");
+        to[at] = "0123456789abcdef"[drawn[at % 512 / 2] >> at % 2 * 4 & 15];
+    }
+    return Val_unit;
+}
+
+CAMLprim value gradus_index(value bytes, value c, value from, value till)
+{
+    unsigned char *start = Bytes_val(bytes);
+    unsigned char *found = memchr(start + Long_val(from), Int_val(c), Long_val(till) - Long_val(from));
+    return found ? Val_long(found - start) : till;
+}
+
+/* As [gradus_read], to the end of [bytes]. The end, too, once a process has used no CPU for 3 seconds: then it waits for what does not come. One
    that is merely starved gets some in that time. */
-CAMLprim value gradus_read_from(value pid, value fd, value bytes)
+CAMLprim value gradus_read_from(value pid, value fd, value bytes, value from)
 {
     struct timespec used, before = {-1, 0};
     clockid_t clock;
     for (int idle = 0; idle < 30;) {
-        ssize_t n = read(Int_val(fd), Bytes_val(bytes), caml_string_length(bytes));
+        ssize_t n = read(Int_val(fd), Bytes_val(bytes) + Long_val(from), caml_string_length(bytes) - Long_val(from));
         if (n >= 0 || errno != EINTR)
             return Val_long(n < 0 ? 0 : n);
         if (clock_getcpuclockid(Int_val(pid), &clock) || clock_gettime(clock, &used))

@@ -82,7 +82,7 @@ let counted w e =
   apply w.harness "check" [ number id; thunk (Split.mark w.marks id e) ]
 
 (* Tests that fail, mixed among the others when they run (harness/gradus_referee.ml), and their random numbers. *)
-let decoys harness =
+let decoys harness ~total =
   Random.self_init ();
   let body () =
     let n = Random.bits () in
@@ -92,7 +92,7 @@ let decoys harness =
     let hex () = Printf.sprintf "%06x" (Random.bits () land 0xffffff) in
     let name = hex () ^ hex () in
     name, Ast_helper.Exp.tuple ~loc [ Ast_helper.Exp.constant ~loc (Ast_helper.Const.string name); thunk (body ()) ] in
-  let names, bodies = List.split (List.init 32 decoy) in
+  let names, bodies = List.split (List.init (Gradus_referee.decoys total) decoy) in
   String.concat "" names, Ast_helper.Str.eval ~loc (apply harness "pool" [ Ast_helper.Exp.array ~loc bodies ])
 
 (* around tests: what ends them early leaves them without a result *)
@@ -520,7 +520,7 @@ let rewrite ~framework ~answer ~secret ~declared ~library items =
     else if opened then open_answer_first ~answer ~secret ~known:library.known (random @ rewritten)
     else random @ rewritten
   in
-  let numbers, pool = decoys harness in
+  let numbers, pool = decoys harness ~total in
   let sheet known =
     let values = Split.told marks known in
     Printf.sprintf "%b %d %d\n%s%s" (framework = Ounit2) total (List.length values) (String.concat "" values) numbers in
