@@ -34,8 +34,6 @@ _PROGRAMS = {_COMPILER: (f"{MOUNT}/front", "serve", f"{MOUNT}/view"), _RUNNER: (
 _CACHED_TASKS = 512
 _HEAD = 48
 """Length of the runner's heads."""
-# Huge pages and no collection in children: page faults are most of what a fork costs.
-_ENVIRONMENT = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 
 
 class ChildResult(NamedTuple):
@@ -73,7 +71,7 @@ class WarmPath:
             limits=Limits(cpu_s=None, memory_mb=memory_mb, processes=8, scratch_mb=0, file_mb=1),
             binds=toolchain.run_binds,
             mounts={str(toolchain.build): MOUNT},
-            environment={**_ENVIRONMENT, **toolchain.environment},
+            environment=toolchain.environment,
         )
         self._boxes: dict[tuple[int, str], RestartingBox] = {}
         self._tests: dict[tuple[str | None, ...], CompiledTests] = {}

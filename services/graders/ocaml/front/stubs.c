@@ -4,6 +4,7 @@
 
 #define _GNU_SOURCE
 #define CAML_INTERNALS
+#define CAML_NAME_SPACE
 #include <caml/version.h>
 #include <caml/address_class.h>
 #include <caml/alloc.h>
@@ -12,6 +13,8 @@
 #include <caml/mlvalues.h>
 #include <caml/fail.h>
 #include <caml/prims.h>
+#include <caml/minor_gc.h>
+#include <caml/domain.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/audit.h>
@@ -325,6 +328,14 @@ CAMLprim value gradus_end_as(value pid, value stop)
     while (waitpid(Int_val(pid), &status, 0) < 0 && errno == EINTR)
         ;
     _exit(WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status));
+}
+
+/* One fault of a page where there were hundreds: they are most of what a short child costs. */
+CAMLprim value gradus_huge_pages(value unit)
+{
+    uintptr_t page = 4095, from = ((uintptr_t)Caml_state_field(young_start) + page) & ~page;
+    madvise((void *)from, (uintptr_t)Caml_state_field(young_end) - from, MADV_HUGEPAGE);
+    return unit;
 }
 
 /* Address space that holds no memory: OCaml 5 sets aside a minor heap for each of the 128 domains that there could be. */
