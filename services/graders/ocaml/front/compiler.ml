@@ -110,17 +110,11 @@ let is_cast t =
 let home (vd : Types.value_description) =
   match vd.val_uid with Types.Uid.Item { comp_unit; _ } -> Some comp_unit | _ -> None
 #else
-let homes = Types.Uid.Tbl.create 512
+(* 4.13 hides what it is made of, and formatting it costs more than all other checks *)
+type uid = Compilation_unit of string | Item of { comp_unit : string; id : int } | Internal | Predef of string
 
 let home (vd : Types.value_description) =
-  match Types.Uid.Tbl.find_opt homes vd.val_uid with
-  | Some home -> home
-  | None ->
-    (* 4.13 prints these only: "Stdlib__List.42" *)
-    let text = Format.asprintf "%a" Types.Uid.print vd.val_uid in
-    let home = Option.map (String.sub text 0) (String.rindex_opt text '.') in
-    Types.Uid.Tbl.add homes vd.val_uid home;
-    home
+  match (Obj.magic vd.val_uid : uid) with Item { comp_unit; _ } -> Some comp_unit | _ -> None
 #endif
 
 let constructors (d : Types.type_declaration) =

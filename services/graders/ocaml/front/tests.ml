@@ -98,18 +98,24 @@ let counted w e =
     let test = check first marked and twin = check second twin in
     if Random.bool () then Ast_helper.Exp.sequence ~loc test twin else Ast_helper.Exp.sequence ~loc twin test
 
-(* Tests that fail, mixed among the others when they run (harness/gradus_referee.ml), and their random numbers. *)
-let decoys harness =
-  let body () =
-    let n = Random.bits () in
-    let left = apply harness "same" [ number n ] in
-    Ast_helper.Exp.assert_ ~loc (Ast_helper.Exp.apply ~loc (ident (Ldot (Lident "Stdlib", "="))) [ Nolabel, left; Nolabel, number (n + 1 + Random.int 9) ]) in
+(* Tests that fail, mixed among the others when they run (harness/gradus_referee.ml), and their random numbers. They share
+   one [assert]: each place that names something else costs the runner more than to run what is there. *)
+let decoys harness ~total =
+  let fails = "gradus_fails" in
+  let var name = ident (Longident.Lident name) in
+  let call f arguments = Ast_helper.Exp.apply ~loc f (List.map (fun a -> Asttypes.Nolabel, a) arguments) in
+  let parameter name body = Compiler.fun_ ~loc Nolabel None (Ast_helper.Pat.var ~loc (lid name)) body in
+  let equal = call (ident (Ldot (Lident "Stdlib", "="))) [ apply harness "same" [ var "a" ]; var "b" ] in
+  let failing = parameter "a" (parameter "b" (Ast_helper.Exp.assert_ ~loc equal)) in
   let decoy _ =
     let hex () = Printf.sprintf "%06x" (Random.bits () land 0xffffff) in
-    let name = hex () ^ hex () in
-    name, Ast_helper.Exp.tuple ~loc [ Ast_helper.Exp.constant ~loc (Ast_helper.Const.string name); thunk (body ()) ] in
-  let names, bodies = List.split (List.init 32 decoy) in
-  String.concat "" names, Ast_helper.Str.eval ~loc (apply harness "pool" [ Ast_helper.Exp.array ~loc bodies ])
+    let name = hex () ^ hex () and n = Random.bits () in
+    let body = call (var fails) [ number n; number (n + 1 + Random.int 9) ] in
+    name, Ast_helper.Exp.tuple ~loc [ Ast_helper.Exp.constant ~loc (Ast_helper.Const.string name); thunk body ] in
+  let names, bodies = List.split (List.init (Gradus_referee.decoys total) decoy) in
+  let binding = Ast_helper.Vb.mk ~loc (Ast_helper.Pat.var ~loc (lid fails)) failing in
+  let bodies = Ast_helper.Exp.let_ ~loc Nonrecursive [ binding ] (Ast_helper.Exp.array ~loc bodies) in
+  String.concat "" names, Ast_helper.Str.eval ~loc (apply harness "pool" [ bodies ])
 
 (* around tests: what ends them early leaves them without a result *)
 let guarded w e = apply w.harness "guard" [ thunk e ]
@@ -559,7 +565,7 @@ let rewrite ~framework ~answer ~secret ~declared ~library items =
     else if opened then open_answer_first ~answer ~secret ~known:library.known (random @ rewritten)
     else random @ rewritten
   in
-  let numbers, pool = decoys harness in
+  let numbers, pool = decoys harness ~total:(total + List.length pairs) in
   let sheet known =
     let values = Split.told marks known in
     let pair (id, changed) = Printf.sprintf "%04x%c" id (if changed then '!' else '=') in

@@ -155,6 +155,7 @@ let serve ~view =
   Gc.compact ();
   (* no collection then runs in a child, which would copy the heap that it shares with us *)
   Gc.set { (Gc.get ()) with Gc.minor_heap_size = 1048576 };
+  Confine.huge_pages ();
   print_string "0 ready 0 0\n";
   flush stdout;
   try while true do handle env done with End_of_file -> ()
