@@ -486,7 +486,7 @@ let lent ~unit ~framework ~known structure =
     (match e.exp_desc with
      | Texp_ident (_, { txt = Lident name; _ }, vd)
        when (Names.mem name deciding || framework name) && Compiler.home vd = Some unit -> found := Some name
-     | Texp_ident (_, { txt = Ldot (path, _); _ }, vd) when of_library path && Compiler.home vd = Some unit ->
+     | Texp_ident (_, { txt = Ldot (path, _); _ }, vd) when Compiler.home vd = Some unit && of_library path ->
        found := Some (root path)
      | _ -> ());
     Tast_iterator.default_iterator.expr self e in
