@@ -23,8 +23,8 @@ STUBS = "stubs.c"
 COMPILER = "compiler.ml"
 """The one source of the front that depends on the version of OCaml. The C preprocessor reads it and the harness."""
 FRONT_UNITS = (
-    *("gradus_value", "wire", "diagnostic", "forbidden", "typing", "split", "tests", "request", "confine", "emit"),
-    *("cold", "warm", "main"),
+    *("gradus_value", "gradus_referee", "wire", "diagnostic", "forbidden", "typing", "data", "split", "tests"),
+    *("request", "confine", "emit", "cold", "warm", "main"),
 )
 HARNESS_UNITS = ("gradus_value", "gradus_referee", "gradus_harness", "oUnit2", "gradus_start")
 EXECUTABLES = ("front", "runner")
@@ -139,7 +139,8 @@ def _said(command: list[str]) -> str:
 
 
 def _sources() -> list[Path]:
-    front = [HERE / "front" / name for name in (STUBS, COMPILER, *(f"{unit}.ml" for unit in FRONT_UNITS[1:]))]
+    own = [f"{unit}.ml" for unit in FRONT_UNITS if unit not in HARNESS_UNITS]
+    front = [HERE / "front" / name for name in (STUBS, COMPILER, *own)]
     harness = [HERE / "harness" / f"{unit}.ml" for unit in HARNESS_UNITS]
     return [*front, *harness, HERE / "runner" / "runner.ml"]
 

@@ -133,7 +133,9 @@ let tests r =
     let harness = Wire.lines (Wire.get r.sections "harness") in
     let units = archives @ harness @ support @ [ r.answer ^ ".cmo"; "gradus_tests.cmo" ] in
     match ocamlc { r with ppx = [] } ("-o" :: "program" :: units) with
-    | Fine -> [ plan total; "out/program", read_file "program"; "sheet", sheet known ]
+    | Fine ->
+      let sheet, outside = sheet known in
+      [ plan total ~outside; "out/program", read_file "program"; "sheet", sheet ]
     | Failed log when mentions (Printf.sprintf "(required by `%s')" (module_name r)) log ->
       [ plan total ~mismatch:"the answer needs a module that is not linked to it: only the packages of the task are" ]
     | Failed log -> raise (Broken ("the program of answer and tests does not link: " ^ log))
