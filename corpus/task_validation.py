@@ -19,8 +19,10 @@ from gradus.contract import Faulted, Graded, GraderName, StorySubmission, Submis
 from gradus.row_reader import Row
 from gradus.sprint_datasets import as_task_row, sprint_columns
 from gradus.tasks import TASKS
+from gradus.tasks.ocaml import OcamlTask
 from gradus.validation import explain
 from services.graders.base import Grader
+from services.graders.ocaml.grader import OcamlGrader
 from services.local_grading import grade_in_order
 
 DESCRIBING = frozenset(
@@ -89,6 +91,17 @@ def validate(
     while current is not None:
         yield current
         current = next(waiting, None)
+
+
+def compared_outside(grader: OcamlGrader, rows: Iterable[Row]) -> tuple[int, int]:
+    """Tests of usable OCaml tasks whose expected values stay outside the answer's process, and all tests."""
+    outside = total = 0
+    for row in rows:
+        values = as_task_row(row.values, "ocaml")
+        fields = {key: value for key, value in values.items() if key in OcamlTask.model_fields and value}
+        found = grader.compared_outside(OcamlTask.model_validate(values.get("task") or fields), values["solution"])
+        outside, total = outside + found[0], total + found[1]
+    return outside, total
 
 
 def _read(row: Row, name: GraderName, seen: dict[str, str], rules: ValidationRules) -> tuple[Finding, list[_Attempt]]:

@@ -35,12 +35,13 @@ def validate_tasks(
     Fields and duplicates; tests parse and type-check; the reference answer gets full marks; the stub and an empty
     answer do not. For stories: the references, given as the answer, earn 0.9, a solution 0.5, stub and empty answer
     less; no reference stands in the prompt. Prints one line per problem. Exit status 0 when all are usable, 1 when
-    some are not.
+    some are not. For usable OCaml tasks it also prints how many tests compare outside the process that runs the answer.
     """
-    from corpus.task_validation import validate
+    from corpus.task_validation import compared_outside, validate
     from gradus.descriptions import grader_named
     from gradus.row_reader import read_rows
     from services.graders.base import load
+    from services.graders.ocaml.grader import OcamlGrader
 
     name = grader_named(grader)
     if name == "preference":
@@ -60,6 +61,9 @@ def validate_tasks(
     print(f"{len(rows) - bad} of {len(rows)} tasks are usable")
     if bad:
         raise typer.Exit(1)
+    if isinstance(loaded, OcamlGrader):
+        outside, tests = compared_outside(loaded, rows)
+        print(f"{outside} of {tests} tests ({outside / tests:.1%}) compare with values that no answer's process holds")
 
 
 @tasks_app.command("mutate")

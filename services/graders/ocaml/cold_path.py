@@ -74,6 +74,7 @@ class ColdPath:
         plan = read(reply, "plan")
         if plan["mismatch"]:
             return facts_tests_do_not_compile(facts, plan)
+        attempt.outside = plan["outside"], plan["total"]
         return self._ran(attempt, facts, reply, plan["total"])
 
     def _ran(self, attempt: GradingAttempt, facts: CodeFacts, reply: Sections, expected: int) -> CodeFacts:

@@ -23,8 +23,8 @@ STUBS = "stubs.c"
 COMPILER = "compiler.ml"
 """The one source of the front that depends on the version of OCaml. The C preprocessor reads it and the harness."""
 FRONT_UNITS = (
-    *("gradus_value", "gradus_referee", "wire", "diagnostic", "forbidden", "typing", "split", "tests", "request"),
-    *("confine", "emit", "cold", "warm", "main"),
+    *("gradus_value", "gradus_referee", "wire", "diagnostic", "forbidden", "typing", "data", "split", "tests"),
+    *("request", "confine", "emit", "cold", "warm", "main"),
 )
 HARNESS_UNITS = ("gradus_value", "gradus_referee", "gradus_harness", "oUnit2", "gradus_start", "gradus_load")
 EXECUTABLES = ("front", "runner")

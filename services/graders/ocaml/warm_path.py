@@ -48,6 +48,7 @@ class ChildResult(NamedTuple):
 
 class CompiledTests(NamedTuple):
     total: int
+    outside: int
     code: bytes
 
 
@@ -106,12 +107,13 @@ class WarmPath:
             plan = read(reply, "plan")
             if plan["mismatch"]:
                 return facts_tests_do_not_compile(facts, plan)
-            tests = CompiledTests(plan["total"], reply["code/tests"])
+            tests = CompiledTests(plan["total"], plan["outside"], reply["code/tests"])
             if task.signature is not None:
                 with self._lock:
                     self._tests[key] = tests
                     if len(self._tests) > _CACHED_TASKS:
                         del self._tests[next(iter(self._tests))]
+        attempt.outside = tests.outside, tests.total
         return self._run(attempt, facts, reply["code/answer"], tests)
 
     def _compile(self, attempt: GradingAttempt, sections: Mapping[str, bytes]) -> ChildResult:

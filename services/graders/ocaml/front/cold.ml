@@ -180,7 +180,8 @@ let tests r =
     match ocamlc { r with ppx = [] } ("-o" :: "program" :: units) with
     | Fine ->
       let program, tests = cut (read_file "program") in
-      [ plan total; "out/program", program; "sheet", sheet known ^ tests ]
+      let sheet, outside = sheet known in
+      [ plan total ~outside; "out/program", program; "sheet", sheet ^ tests ]
     | Failed log when mentions (Printf.sprintf "(required by `%s')" (module_name r)) log ->
       [ plan total ~mismatch:"the answer needs a module that is not linked to it: only the packages of the task are" ]
     | Failed log -> raise (Broken ("the program of answer and tests does not link: " ^ log))

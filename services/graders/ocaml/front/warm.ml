@@ -65,7 +65,8 @@ let compile_tests r env seen =
      | None ->
        let known = Split.known tree in
        let tree = if known = [] then tree else Split.taken_out env known tree in
-       [ plan total; "code/tests", sheet known ^ Emit.code_of "gradus_tests" tree Tcoerce_none ])
+       let sheet, outside = sheet known in
+       [ plan total ~outside; "code/tests", sheet ^ Emit.code_of "gradus_tests" tree Tcoerce_none ])
   | exception exn when not r.declared ->
     [ plan total ~mismatch:(needed (Diagnostic.of_exn ~stage:"tests" exn).message) ~types:(share_of_needed r env names) ]
   | exception _ -> raise Cold

@@ -1,6 +1,6 @@
 (* The process beside the one that runs an answer. It alone holds the secret and the report: the answer's process, however
    much of its own memory an answer controls, can only say over a pipe what this one asked for.
-     child:   start | ready | at <id> | value <n> <digest> | end | <token> [fail|raise|stack|skip] | plan <n> | step | done
+     child:   start | ready | at <id> | value <n> <text> | end | <token> [fail|raise|stack|skip] | plan <n> | step | done
      referee: a line for each test and at [end], which releases tests: names them, and two tokens of each, passed and failed
    A release is 32 digits: the number of a test (12), and the tokens (10 each). Numbers of the sheet are decoys, which fail
    when they are run as all tests are; any other number is the test that the child stands at. Each test is released among
@@ -14,13 +14,24 @@ external watch : bool -> unit = "gradus_watch"
 external draw : Bytes.t -> unit = "gradus_draw" (* hexadecimal digits, at random *)
 external index : Bytes.t -> char -> int -> int -> int = "gradus_index" (* from, till; [till] where there is none *)
 
-(* What the front says of compiled tests: "<suite> <total> <values>\n", of each value the group and the digest, the numbers
-   of the decoys, and after that the code. [suite]: tests are numbered while they run, and groups are the cases as written;
-   otherwise groups are tests. *)
-type sheet = { bytes : Bytes.t; suite : bool; total : int; groups : int array; values_at : int; decoys : int; decoys_at : int; code_at : int }
+(* What the front says of compiled tests: "<suite> <total> <values> <pairs>\n", of each value the group and what it is compared
+   with, of each pair of a test and its twin the test, the numbers of the decoys, and after that the code. [suite]: tests are
+   numbered while they run, and groups are the cases as written; otherwise groups are tests. *)
+type sheet = {
+  bytes : Bytes.t;
+  suite : bool;
+  total : int;
+  groups : int array;
+  pairs : (int * bool) array;
+  values_at : int;
+  decoys : int;
+  decoys_at : int;
+  code_at : int;
+}
 
 let no_group = 0xffff
-let length_of_value = 36
+let length_of_value = 37
+let length_of_pair = 5
 
 (* so many that each of so many tests is released with one, and one is left for the end *)
 let decoys total = max 32 (total + 1)
@@ -31,19 +42,36 @@ let length_of_release = digits + (2 * length_of_token)
 let sheet_of bytes =
   let line_end = Bytes.index bytes '\n' in
   match String.split_on_char ' ' (Bytes.sub_string bytes 0 line_end) with
-  | [ suite; total; values ] ->
-    let total = int_of_string total and values = int_of_string values and values_at = line_end + 1 in
+  | [ suite; total; values; pairs ] ->
+    let total = int_of_string total and values = int_of_string values and pairs = int_of_string pairs in
+    let values_at = line_end + 1 in
     let group i = int_of_string ("0x" ^ Bytes.sub_string bytes (values_at + (i * length_of_value)) 4) in
-    let decoys_at = values_at + (values * length_of_value) in
-    { bytes; suite = bool_of_string suite; total; groups = Array.init values group; values_at; decoys = decoys total; decoys_at;
-      code_at = decoys_at + (decoys total * digits) }
+    let pairs_at = values_at + (values * length_of_value) in
+    let pair i =
+      let at = pairs_at + (i * length_of_pair) in
+      int_of_string ("0x" ^ Bytes.sub_string bytes at 4), Bytes.get bytes (at + 4) = '!' in
+    let decoys = decoys (total + pairs) and decoys_at = pairs_at + (pairs * length_of_pair) in
+    { bytes; suite = bool_of_string suite; total; groups = Array.init values group; pairs = Array.init pairs pair; values_at; decoys;
+      decoys_at; code_at = decoys_at + (decoys * digits) }
   | _ -> failwith "there is no sheet of the tests"
 
-(* in place: no part of it is left anywhere else *)
-let is_value sheet n digest =
-  let at = sheet.values_at + (n * length_of_value) + 4 in
-  let rec same i = i = 32 || (Bytes.get sheet.bytes (at + i) = digest.[i] && same (i + 1)) in
-  String.length digest = 32 && same 0
+(* In place: no part of it is left anywhere else. Floats are compared with those of the sheet, as it says how. *)
+let is_value sheet n text =
+  let at = sheet.values_at + (n * length_of_value) + 5 in
+  let float_of hex = Option.map Int64.float_of_bits (Int64.of_string_opt ("0x" ^ hex)) in
+  let float at = Option.get (float_of (Bytes.sub_string sheet.bytes at 16)) in
+  let within allowed =
+    match float_of text with
+    | Some got when String.length text = 16 -> allowed got (float at) (float (at + 16))
+    | _ -> false in
+  match Bytes.get sheet.bytes (at - 1) with
+  | '=' ->
+    let rec same i = i = 32 || (Bytes.get sheet.bytes (at + i) = text.[i] && same (i + 1)) in
+    String.length text = 32 && same 0
+  | '<' -> within (fun a b epsilon -> abs_float (a -. b) < epsilon)
+  | '[' -> within (fun a b epsilon -> abs_float (a -. b) <= epsilon)
+  | '~' -> within (fun a b epsilon -> Gradus_value.in_proportion ~epsilon a b)
+  | _ -> false
 
 type child = { pid : int (* 0: it may wait *); said : int; told : int (* descriptors *) }
 
@@ -111,6 +139,7 @@ let rec next_line l =
 
 type turn = {
   id : int; (* -1: a decoy *)
+  twin : bool; (* of the test [id] *)
   passed : string;
   failed : string;
   mutable right : int list; (* values *)
@@ -132,7 +161,7 @@ let referee report sheet child =
   done;
   let released = ref 0 and slot = ref 0 in
   let turns = ref [] and ready = ref false and ended = ref false in (* turns: what was released and has not ended, next first *)
-  let release ids =
+  let release ?(twin = false) ids =
     let line = Bytes.create ((List.length ids * length_of_release) + 1) in
     draw line;
     let turn i id =
@@ -142,13 +171,24 @@ let referee report sheet child =
         incr released
       end;
       let token n = Bytes.sub_string line (at + digits + (n * length_of_token)) length_of_token in
-      { id; passed = token 0; failed = token 1; right = []; wrong = false }
+      { id; twin; passed = token 0; failed = token 1; right = []; wrong = false }
     in
     turns := List.mapi turn ids @ !turns;
     Bytes.set line (Bytes.length line - 1) '\n';
     if not (write child.told line 0 (Bytes.length line)) then raise Silent
   in
-  let verdict id why = sign report [ why; string_of_int id ] in
+  (* what passed and what ran, of tests that have a twin: no pure answer passes both, and both run *)
+  let twins = Hashtbl.create 8 in
+  Array.iteri (fun i (id, changed) ->
+      Hashtbl.replace twins (Gradus_value.first_twin + i) (id, not changed);
+      if changed then Hashtbl.replace twins id (id, true)) sheet.pairs;
+  let seen = Hashtbl.create 8 in
+  let verdict { id; twin; _ } why =
+    if not twin then sign report [ why; string_of_int id ];
+    if why = "ok" && Hashtbl.mem seen (id, not twin, "ok") then raise Forged;
+    if why = "ok" then Hashtbl.replace seen (id, twin, "ok") ();
+    Hashtbl.replace seen (id, twin, "ran") ()
+  in
   let number text =
     match int_of_string_opt text with Some n when n >= 0 && n < 1_000_000_000 -> n | _ -> raise Forged in
   (* Of a suite it is not known which test is which case: cases that were never right leave no room for as many that pass. *)
@@ -175,12 +215,16 @@ let referee report sheet child =
       if not (write child.told head 0 (Bytes.length head) && write child.told sheet.bytes sheet.code_at length) then raise Silent
     | [ "at"; id ], _ when !ready && not !ended ->
       let id = number id in
+      let id, twin = Option.value (Hashtbl.find_opt twins id) ~default:(id, false) in
       if id >= sheet.total && not sheet.suite then raise Forged;
       incr slot;
-      let beside = if !slot > sheet.total then 0 else sheet.decoys / (sheet.total + 1) in
+      let places = sheet.total + Array.length sheet.pairs in
+      let beside = if !slot > places then 0 else sheet.decoys / (places + 1) in
       let place = below (beside + 1) in
-      release (List.init (beside + 1) (fun i -> if i = place then id else -1))
+      release ~twin (List.init (beside + 1) (fun i -> if i = place then id else -1))
     | [ "end" ], [] when !ready && not !ended ->
+      let unmatched (id, _) = Hashtbl.mem seen (id, false, "ok") && not (Hashtbl.mem seen (id, true, "ran")) in
+      if Array.exists unmatched sheet.pairs then raise Forged;
       ended := true;
       release (List.init (sheet.decoys - !released) (fun _ -> -1))
     | [ "plan"; n ], _ when sheet.suite ->
@@ -195,15 +239,15 @@ let referee report sheet child =
     | [ "done" ], [] when !ended -> sign report [ "done" ]
     | [ token ], ({ id; _ } as turn) :: outer when token = turn.passed && id >= 0 ->
       turns := outer;
-      if holds turn then (passed := id :: !passed; verdict id "ok") else verdict id (if sheet.suite then "raise" else "fail")
-    | [ token; "skip" ], { id; failed; _ } :: outer when token = failed && id >= 0 && sheet.suite ->
+      if holds turn then (passed := id :: !passed; verdict turn "ok") else verdict turn (if sheet.suite then "raise" else "fail")
+    | [ token; "skip" ], ({ id; failed; _ } as turn) :: outer when token = failed && id >= 0 && sheet.suite ->
       turns := outer;
       incr skipped;
-      verdict id (if !skipped > !planned - List.length (Lazy.force groups) then "fail" else "skip")
-    | [ token; why ], { id; failed; _ } :: outer
+      verdict turn (if !skipped > !planned - List.length (Lazy.force groups) then "fail" else "skip")
+    | [ token; why ], ({ id; failed; _ } as turn) :: outer
       when token = failed && id >= 0 && List.mem why outcomes ->
       turns := outer;
-      verdict id why
+      verdict turn why
     | _ -> raise Forged
   in
   if child.pid > 0 then watch true;
