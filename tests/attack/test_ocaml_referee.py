@@ -351,6 +351,21 @@ COMPARED = [
     ("let () = assert (f 1); assert (not (f 2))", "let f n = n = 1", "let f _ = true", 2, 1),
     ("let () = for _ = 1 to 2 do assert (f 1 = 3) done", "let f _ = 3", "let f _ = 4", 1, 0),
     ("let t () = assert (f 1 = 3); assert (f 2 = 4)\nlet () = t (); t ()", "let f n = n + 2", "let f _ = 3", 2, 1),
+    (
+        "let same a b = a = b\nlet () = let same a b = a <> b in assert (same (f 1) 3)",
+        "let f _ = 2",
+        "let f _ = 3",
+        1,
+        0,
+    ),
+    (
+        "let same a b = a = b\nlet differs same b = same (f 1) b\n"
+        "let () = assert (differs (fun a b -> a <> b) 3); assert (same (f 1) 2)",
+        "let f _ = 2",
+        "let f _ = 3",
+        2,
+        0,
+    ),
     ("let two = 2\nlet () = assert (two = 2 && f 1 = two)", "let f _ = 2", "let f _ = 3", 1, 0),
     (f"{CLOSE} < 0.5\n{CLOSE_TESTS}", "let f n = Float.of_int n +. 2.2", "let f _ = nan", 3, 1),
     (f"{CLOSE} < 0.5\n{CLOSE_TESTS}", "let f n = Float.of_int n +. 2.2", "let f n = 3.6", 3, 2),

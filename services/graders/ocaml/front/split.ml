@@ -36,6 +36,7 @@ type marks = {
   whole : bool; (* false: nothing is taken out *)
   harness : string;
   of_answer : Longident.t -> bool; (* a name is the answer's *)
+  once : string -> bool; (* the tests give this name once at most, wherever *)
   mutable values : (int * way) list; (* which test or case they belong to; latest first *)
   mutable data : unit Names.t; (* names that stand for it *)
   mutable checks : (Asttypes.arg_label * way option) list Names.t; (* functions of the tests: the parameters they only compare *)
@@ -329,7 +330,7 @@ let twin m e =
 let helper m b =
   note_data m b;
   match b.pvb_pat.ppat_desc, parameters b.pvb_expr with
-  | Ppat_var { txt = name; _ }, (_ :: _ as ps, body) ->
+  | Ppat_var { txt = name; _ }, (_ :: _ as ps, body) when m.once name ->
     let only walk (label, p) =
       match p.ppat_desc with
       | Ppat_var { txt; _ } | Ppat_constraint ({ ppat_desc = Ppat_var { txt; _ }; _ }, _) -> label, only_compares m walk txt body

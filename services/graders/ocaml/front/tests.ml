@@ -372,12 +372,13 @@ let kept =
 type mentions = {
   mutable names : Names.t; (* values and constructors, unqualified *)
   mutable own : Names.t; (* whatever the tests give a name themselves, wherever *)
+  mutable again : Names.t; (* variables of these that they give more than once *)
   mutable structures : Names.t; (* modules that they write out *)
   mutable opened : Longident.t list;
 }
 
 let mentions items =
-  let m = { names = Names.empty; own = Names.empty; structures = Names.empty; opened = [] } in
+  let m = { names = Names.empty; own = Names.empty; again = Names.empty; structures = Names.empty; opened = [] } in
   let name = function Longident.Lident n -> m.names <- Names.add n m.names | _ -> () in
   let own (n : string Location.loc) = m.own <- Names.add n.txt m.own in
   let default = Ast_iterator.default_iterator in
@@ -389,7 +390,7 @@ let mentions items =
     default.expr self e in
   let pat self p =
     (match p.ppat_desc with
-     | Ppat_var n | Ppat_alias (_, n) -> own n
+     | Ppat_var n | Ppat_alias (_, n) -> if Names.mem n.txt m.own then m.again <- Names.add n.txt m.again; own n
      | Ppat_unpack { txt = Some n; loc } -> own (Location.mkloc n loc)
      | Ppat_construct (l, _) -> name l.txt
      | _ -> ());
@@ -486,7 +487,7 @@ let lent ~unit ~framework ~known structure =
     (match e.exp_desc with
      | Texp_ident (_, { txt = Lident name; _ }, vd)
        when (Names.mem name deciding || framework name) && Compiler.home vd = Some unit -> found := Some name
-     | Texp_ident (_, { txt = Ldot (path, _); _ }, vd) when of_library path && Compiler.home vd = Some unit ->
+     | Texp_ident (_, { txt = Ldot (path, _); _ }, vd) when Compiler.home vd = Some unit && of_library path ->
        found := Some (root path)
      | _ -> ());
     Tast_iterator.default_iterator.expr self e in
@@ -554,7 +555,7 @@ let rewrite ~framework ~answer ~secret ~declared ~library items =
   let judged = if framework = Ounit2 then "assert_equal" :: "assert_bool" :: "assert_raises" :: "cmp_float" :: judged else judged in
   let whole = not (List.exists (fun n -> Names.mem n m.names) [ "skip_if"; "todo" ] || List.exists theirs judged) in
   let marks =
-    { Split.suite = framework = Ounit2; whole; harness; of_answer; values = []; data = Split.Names.empty; checks = Split.Names.empty;
+    { Split.suite = framework = Ounit2; whole; harness; of_answer; once = (fun n -> not (Names.mem n m.again)); values = []; data = Split.Names.empty; checks = Split.Names.empty;
       conditions = Split.Names.empty; asking = Split.Names.empty } in
   Random.self_init ();
   let rewritten, total, steps, pairs =
