@@ -114,9 +114,8 @@ def test_words_that_were_not_due_are_a_forged_report(graders: dict[str, Any], wa
 @TESTS
 @WAYS
 def test_an_answer_that_plays_the_harness_passes_decoys(graders: dict[str, Any], way: str, tests: str) -> None:
-    code = str(way == "warm").lower()
     for when in (
-        f"let () = play ~code:{code} ()\nlet double _ = 0",
+        "let () = play ~code:true ()\nlet double _ = 0",
         'let double x = say "at 0"; play ~code:false (); x',
     ):
         result = graded(graders[way], f"{PIPES}{PLAYS_THE_HARNESS}{when}", tests)
@@ -215,9 +214,16 @@ def test_an_answer_that_reads_all_memory_does_not_find_what_is_expected(
     assert patient(graders[way], 'let secret _ = "zebra-8231"', tests, signature).passed
 
 
-def test_the_reader_finds_what_is_not_taken_out(graders: dict[str, Any]) -> None:
+@WAYS
+@pytest.mark.parametrize("signature", ["val secret : int -> string", None], ids=["declared", "undeclared"])
+def test_the_tests_arrive_when_the_answer_is_initialised(
+    graders: dict[str, Any], way: str, signature: str | None
+) -> None:
+    """The reader above finds a constant that is not taken out, but not when it looks before the first test."""
     tests = 'let () = assert (String.equal (secret 1) "zebra-8231")'
-    assert patient(graders["warm"], READS, tests, "val secret : int -> string").passed
+    early = f"{READS}let found = secret ()\nlet secret (_ : int) = found"
+    assert not patient(graders[way], early, tests, signature).passed
+    assert patient(graders[way], READS, tests, signature).passed
 
 
 # Reads the constant that its caller compares with, from the caller's bytecode just before the call.

@@ -26,7 +26,7 @@ FRONT_UNITS = (
     *("gradus_value", "gradus_referee", "wire", "diagnostic", "forbidden", "typing", "data", "split", "tests"),
     *("request", "confine", "emit", "cold", "warm", "main"),
 )
-HARNESS_UNITS = ("gradus_value", "gradus_referee", "gradus_harness", "oUnit2", "gradus_start")
+HARNESS_UNITS = ("gradus_value", "gradus_referee", "gradus_harness", "oUnit2", "gradus_start", "gradus_load")
 EXECUTABLES = ("front", "runner")
 SEAL = "dllgradus.so"
 """What programs of their own load: closes the file system to them before the answer runs."""
@@ -178,7 +178,7 @@ def _build(toolchain: OcamlToolchain) -> Path:
 def _compile(toolchain: OcamlToolchain, folder: Path) -> None:
     front = [f"{unit}.ml" for unit in FRONT_UNITS]
     harness = [f"{unit}.ml" for unit in HARNESS_UNITS]
-    linked = [f"{unit}.cmo" for unit in HARNESS_UNITS if unit != "gradus_start"]
+    linked = [f"{unit}.cmo" for unit in HARNESS_UNITS if unit not in ("gradus_start", "gradus_load")]
     preprocessed = ["-pp", f"gcc -E -undef -nostdinc -traditional-cpp -x c -DVERSION={toolchain.number}"]
     # from 5.0 on these libraries have folders of their own
     flags = ["-w", "-a", *(part for name in ("unix", "str", "compiler-libs") for part in ("-I", f"+{name}"))]

@@ -58,7 +58,7 @@ static const int looking[] = {
 #endif
 };
 
-/* what a program with packages has no need of once it runs: its own file, where the tests' constants are, and any other */
+/* what a program with packages has no need of once it runs */
 static const int opening[] = {
     __NR_openat, __NR_execve, __NR_execveat, 437 /* openat2 */,
 #if defined(__x86_64__)

@@ -146,8 +146,8 @@ type turn = {
   mutable wrong : bool;
 }
 
-(* [code]: whether the child waits for the tests. Ends when the child has nothing to say any more, or may not. *)
-let referee report sheet child ~code =
+(* Ends when the child has nothing to say any more, or may not. *)
+let referee report sheet child =
   let lines = { child; from = 0; till = 0 } in
   let below n =
     let drawn = Bytes.create 8 in
@@ -210,11 +210,9 @@ let referee report sheet child ~code =
     | [ "start" ], _ -> sign report [ "start" ]
     | [ "ready" ], _ when not !ready ->
       ready := true;
-      if code then begin
-        let length = Bytes.length sheet.bytes - sheet.code_at in
-        let head = Bytes.of_string (string_of_int length ^ "\n") in
-        if not (write child.told head 0 (Bytes.length head) && write child.told sheet.bytes sheet.code_at length) then raise Silent
-      end
+      let length = Bytes.length sheet.bytes - sheet.code_at in
+      let head = Bytes.of_string (string_of_int length ^ "\n") in
+      if not (write child.told head 0 (Bytes.length head) && write child.told sheet.bytes sheet.code_at length) then raise Silent
     | [ "at"; id ], _ when !ready && not !ended ->
       let id = number id in
       let id, twin = Option.value (Hashtbl.find_opt twins id) ~default:(id, false) in
