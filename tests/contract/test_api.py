@@ -617,6 +617,36 @@ async def test_a_broker_that_goes_away_while_somebody_waits(route: str) -> None:
         assert json.loads(response.content)["fault"]["kind"] == "queue"
 
 
+@pytest.mark.parametrize("route", [GRADE, f"{GRADE}/stream"])
+async def test_a_broker_that_comes_back_before_the_deadline_is_waited_for(route: str) -> None:
+    broker = AwayBroker()
+    async with service(broker) as (client, echo):
+        asking = asyncio.create_task(client.post(route, json=body(submission("a", "hold"))))
+        await echo.holding.wait()
+        broker.away = True
+        await asyncio.sleep(1.5)  # longer than the pause between looks at the workers
+        broker.away = False
+        echo.letting_go.set()
+        response = await asking
+    (result,) = response.json()["results"] if route == GRADE else [json.loads(response.content)]
+    assert result["status"] == "graded"
+
+
+@pytest.mark.parametrize("route", [GRADE, f"{GRADE}/stream"])
+async def test_a_broker_that_stays_away_is_waited_for_until_the_deadline(route: str) -> None:
+    broker = AwayBroker()
+    async with service(broker) as (client, echo):
+        asking = asyncio.create_task(client.post(route, json=body(submission("a", "hold"), deadline_s=2)))
+        await echo.holding.wait()
+        broker.away = True
+        response = await asking
+        echo.letting_go.set()
+    if route == GRADE:
+        is_problem(response, 503)
+    else:
+        assert json.loads(response.content)["fault"]["kind"] == "queue"
+
+
 async def test_a_defect_is_a_500_without_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
     class BrokenBroker(MemoryBroker):
         async def queue_stats(self, grader: str) -> QueueStats:

@@ -31,6 +31,7 @@ from trainer.models.loading import load_trained
 from trainer.rewards.completion_log import CompletionsFile
 from trainer.rewards.judge import GradingStopped, start_hint
 from trainer.rewards.judges import Judges, client_of, open_reward_model, refuse_headless, weights_of
+from trainer.runs.checkpoints import SaveAtRoundEnd
 from trainer.runs.context import RunContext
 from trainer.runs.distributed import is_leader, wait_for_all
 from trainer.runs.folder import RunFolder, append_lines, checkpoint_to_resume, step_of, written_whole
@@ -43,8 +44,9 @@ RlRun = RunContext[TrainConfig, Tasks]
 
 
 class Rl(Stage[TrainConfig, Tasks]):
-    DEFAULTS = {"logging_steps": 1, "save_steps": 50, "report_to": "none"}
-    """Steps are slow, so each is logged and saving comes often."""
+    DEFAULTS = {"logging_steps": 1, "save_steps": 50, "report_to": "none", "disable_dropout": True}
+    """Steps are slow, so each is logged and saving comes often. With dropout, the policy that samples is another than
+    the one that learns: on the first update of a round, the ratio of their probabilities must be 1."""
     SUMMARY = staticmethod(grpo_summary)
     DATA = "tasks"
 
@@ -223,6 +225,7 @@ class Rl(Stage[TrainConfig, Tasks]):
         trainer.asked_early = judges[:graders] if config.reward.early else ()
         trainer.completions_file = file
         trainer.served = self._served
+        trainer.add_callback(SaveAtRoundEnd(trainer.steps_in_round()))
         self._held_out = HeldOutEvalCallback(run, tokenizer, trainer)
         trainer.add_callback(self._held_out)
         return trainer

@@ -207,6 +207,10 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
 
     def _ran(self, attempt: _GradingAttempt, facts: RustFacts, ran: RunResult) -> RustFacts:
         attempt.cpu_s += ran.cpu_s
+        if ran.forged:
+            forged = TestCount(passed=0, total=ran.tests.total)
+            why = Diagnostic(stage=Stage.TESTS, message="the report of the tests was forged")
+            return RustFacts(Stage.TESTS, tests=forged, flags=(*facts.flags, "forged:report"), diagnostics=(why,))
         return replace(
             _remarked(facts, ran.reasons),
             stage=Stage.TESTS,
