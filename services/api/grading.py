@@ -29,9 +29,10 @@ async def queue_request(grader: str, request: Request) -> Batch:
     key: ApiKey = request.state.key
     known = await api.registry.find_known(grader)
     check_scope(key, grader)
-    asked = await read_request(request, known, api.settings)
+    asked, body = await read_request(request, known, api.settings, api.in_flight)
     request.state.log_fields |= {"grader": grader, "n_submissions": len(asked.submissions)}
-    return await api.dispatcher.begin(known.description, asked, parse_fair_share(request.headers, key.name))
+    fair_share = parse_fair_share(request.headers, key.name)
+    return await api.dispatcher.begin(known.description, asked, fair_share, body)
 
 
 async def run_while_connected(

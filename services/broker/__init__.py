@@ -91,7 +91,8 @@ class Broker(Protocol):
         """Queue those of `jobs` (of one grader) that are neither queued, running nor answered.
 
         Returns the cached results, by job id. A job that another run queued already moves up if this fair share's next
-        turn is sooner. Raises QueueFull when the queue would pass its bound; then nothing was queued.
+        turn is sooner. Raises QueueFull when the queue would pass its bound, or its store has little memory left; then
+        nothing was queued.
         """
 
     def wait(self, job_ids: Iterable[str], timeout_s: float) -> AsyncIterator[tuple[str, str]]:
@@ -145,6 +146,9 @@ class Broker(Protocol):
         """Jobs queued or running."""
 
     async def queue_stats(self, grader: str) -> QueueStats: ...
+
+    async def memory_fill(self) -> float:
+        """The used share of the memory that the store may use, at most a few seconds old; 0 without a limit."""
 
     async def dead_letters(self, grader: str) -> list[DeadLetter]:
         """The newest `max_dead_letters` dead letters, oldest first."""

@@ -298,6 +298,9 @@ class MemoryBroker:
         restarted = sum(entry.starts > 1 for entry in running)
         return QueueStats(len(queue.queued.entries), len(running), restarted, len(queue.dead_letters))
 
+    async def memory_fill(self) -> float:
+        return 0.0
+
     # ------------------------------------------------------------------------------------------------- consumer
 
     async def claim(self, grader: str, worker: str, limit: int, wait_s: float) -> list[Claim]:

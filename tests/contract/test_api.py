@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -316,7 +317,7 @@ def test_a_client_that_leaves_gives_its_queued_jobs_up(route: str) -> None:
 # ------------------------------------------------------------------------------------------------------------ jobs
 
 
-async def with_device_defaults(client: httpx.AsyncClient, location: str) -> dict[str, Any]:
+async def done(client: httpx.AsyncClient, location: str) -> dict[str, Any]:
     while True:
         status: dict[str, Any] = (await client.get(location)).json()
         if status["status"] == "done":
@@ -334,7 +335,7 @@ async def test_a_job_is_accepted_at_once_and_has_its_results_in_order_later() ->
         status = (await client.get(accepted.headers["location"])).json()
         assert (status["total"], status["results"]) == (2, None)
         echo.letting_go.set()
-        status = await with_device_defaults(client, accepted.headers["location"])
+        status = await done(client, accepted.headers["location"])
     assert [result["id"] for result in status["results"]] == ["a", "b"]
     assert [result["status"] for result in status["results"]] == ["graded", "faulted"]
 
@@ -343,7 +344,7 @@ async def test_any_api_process_answers_for_a_job() -> None:
     broker = MemoryBroker()
     async with service(broker) as (first, _), service(broker, worker=False) as (second, _):
         accepted = await first.post("/v1/jobs/ocaml", json=body(submission("a")))
-        status = await with_device_defaults(second, accepted.headers["location"])
+        status = await done(second, accepted.headers["location"])
     assert status["results"][0]["reward"] == 1.0
 
 
@@ -355,14 +356,14 @@ async def test_a_job_of_a_process_that_died_still_gets_its_verdicts() -> None:
             await echo.holding.wait()
         echo.letting_go.set()
         async with service(broker, worker=False) as (other, _):
-            status = await with_device_defaults(other, accepted.headers["location"])
+            status = await done(other, accepted.headers["location"])
     assert status["results"][0]["status"] == "graded"
 
 
 async def test_an_empty_job_is_done() -> None:
     async with service() as (client, _):
         accepted = await client.post("/v1/jobs/ocaml", json={"submissions": []})
-        status = await with_device_defaults(client, accepted.headers["location"])
+        status = await done(client, accepted.headers["location"])
     assert (status["results"], status["total"]) == ([], 0)
 
 
@@ -402,6 +403,11 @@ BAD_BODIES: dict[str, tuple[int, bytes, str]] = {
     "lone surrogate": (400, raw(completion="\ud800"), "JSON"),
     "nested too deeply": (400, DEEP, "recursion"),
     "nan in team_context": (400, with_context(a=float("nan")), "NaN"),
+    "a name twice": (400, GOOD.replace(b'"id"', b'"id": "b", "id"'), "twice"),
+    "a name twice in team_context": (400, with_context(a=1, b=2).replace(b'"b"', b'"a"'), "twice"),
+    "overflowing in team_context": (422, with_context(a=7).replace(b"7", b"1e400"), "out of range"),
+    "deadline true": (422, json.dumps(body(deadline_s=True)).encode(), "deadline_s"),
+    "deadline a text": (422, json.dumps(body(deadline_s="5")).encode(), "deadline_s"),
     "an array": (422, b"[]", "object"),
     "null": (422, b"null", "object"),
     "no submissions": (422, b"{}", "submissions"),
@@ -456,7 +462,7 @@ async def test_bad_input_is_a_problem_that_says_where_and_nothing_is_queued(case
     grader = "story" if "team_context" in case else "ocaml"
     routes = (f"/v1/grade/{grader}", f"/v1/grade/{grader}/stream", f"/v1/jobs/{grader}")
     async with service(broker, worker=False, max_body_bytes=4_000_000) as (client, _):
-        await broker.heartbeat("busy", INFO, 600)
+        await broker.heartbeat("busy", INFO.model_copy(update={"name": grader}), 600)
         for route in routes if case in ON_EVERY_ROUTE else routes[:1]:
             response = await client.post(route, content=content, headers={"content-type": "application/json"})
             problem = is_problem(response, status)
@@ -561,6 +567,24 @@ async def test_a_full_queue_is_a_429_with_retry_after_and_nothing_is_queued() ->
     assert response.headers["retry-after"] == "7"
 
 
+async def test_large_requests_are_bounded_together_and_do_not_hold_up_others() -> None:
+    large = body(*(submission(f"s{i}", f"reward 1 {i} " + "x" * 4000) for i in range(1000)))
+    async with service(max_bytes_in_flight=10 * 2**20) as (client, _):
+        app = client._transport.app  # type: ignore[attr-defined]
+        responses = await asyncio.gather(*(client.post(GRADE, json=large) for _ in range(6)))
+        assert Counter(response.status_code for response in responses) == {200: 2, 429: 4}
+        assert {response.headers["retry-after"] for response in responses if response.status_code == 429} == {"5"}
+        del responses
+        assert (await client.post(GRADE, json=large)).status_code == 200
+        await asyncio.sleep(0)
+        assert app.state.api.in_flight.held == 0, "bytes of answered requests still count"
+        accepted = await client.post("/v1/jobs/ocaml", json=large)
+        assert app.state.api.in_flight.held > 4_000_000, "an asynchronous job holds its bytes until it is done"
+        await done(client, accepted.headers["location"])
+        await asyncio.sleep(0)
+        assert app.state.api.in_flight.held == 0
+
+
 async def test_a_broker_that_is_away_is_a_503_with_retry_after() -> None:
     broker = AwayBroker()
     async with service(broker, worker=False) as (client, _):
@@ -635,10 +659,9 @@ async def test_a_broker_that_stays_away_is_waited_for_until_the_deadline(route: 
         broker.away = True
         response = await asking
         echo.letting_go.set()
-    if route == GRADE:
-        is_problem(response, 503)
-    else:
-        assert json.loads(response.content)["fault"]["kind"] == "queue"
+    (result,) = response.json()["results"] if route == GRADE else [json.loads(response.content)]
+    assert result["fault"]["kind"] == "queue"
+    assert "at the deadline" in result["fault"]["message"]
 
 
 async def test_a_defect_is_a_500_without_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
@@ -857,7 +880,7 @@ async def test_a_service_whose_queue_stands_still_is_not_ready_until_results_com
         await asyncio.sleep(0.1)
         assert "from: ocaml" in is_problem(await client.get("/readyz"), 503)["detail"]
         echo.letting_go.set()
-        await with_device_defaults(client, accepted.headers["location"])
+        await done(client, accepted.headers["location"])
         assert (await client.get("/readyz")).status_code == 200
 
 

@@ -893,6 +893,46 @@ async def _blocked(redis: Redis) -> bool:
     return bool((await redis.info("clients"))["blocked_clients"])
 
 
+async def test_at_the_memory_limit_new_work_is_refused_and_accepted_work_is_answered(
+    redis_server: Callable[..., Any],
+) -> None:
+    server = redis_server(options=["--maxmemory", "32mb", "--maxmemory-policy", "noeviction"])
+    asking, grading = (StreamsBroker(server.url, BrokerSettings(lease_s=5)) for _ in range(2))
+    accepted: list[Job] = []
+    async with Redis.from_url(server.url) as redis:
+        for n in range(10_000):
+            batch = [Job(f"large-{n}-{i}", "ocaml", json.dumps("x" * 20_000)) for i in range(20)]
+            try:
+                await asking.submit(batch)
+            except QueueFull:
+                break
+            accepted += batch
+        assert (await redis.info("memory"))["used_memory"] < 33 * 2**20
+        await redis.config_set("maxmemory", "16mb")  # far past the limit
+        with pytest.raises(QueueFull):
+            await asking.submit(jobs(1, "refused"))
+        await grading.heartbeat("w", OCAML, 60)
+        waiting = await answering(asking, ids(accepted))
+        async with working(grading):
+            answered = await waiting
+        assert sorted(job_id for job_id, _ in answered) == sorted(ids(accepted))
+        assert await redis.pttl(f"gradus:result:{accepted[-1].id}") <= 60_000, "the cache did not shrink"
+        assert await asking.depth("ocaml") == 0
+        await redis.flushall()
+        await wait_until(lambda: _accepts(asking))
+    await asking.close()
+    await grading.close()
+    server.stop()
+
+
+async def _accepts(broker: Broker) -> bool:
+    try:
+        await broker.submit(jobs(1, "afterwards"))
+    except QueueFull:
+        return False
+    return True
+
+
 async def test_a_busy_redis_is_asked_again(redis_server: Callable[..., Any]) -> None:
     server = redis_server()
     broker = StreamsBroker(server.url, patience_s=SOON_S)

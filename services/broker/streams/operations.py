@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from gradus.descriptions import GraderInfo
 from services.broker import DeadLetter, Job, QueueStats
 from services.broker.streams import layout
+from services.broker.streams.memory import RedisMemory
 from services.broker.streams.redis_client import RetryingRedis, chunks, fields, ms
 from services.broker.streams.scripts import DEPTH, HEARTBEAT, STATS
 from services.broker.workers import summarize_workers
@@ -19,6 +20,7 @@ log = logging.getLogger(__name__)
 
 class StreamOperations:
     _redis: RetryingRedis
+    memory: RedisMemory
 
     async def results(self, job_ids: Sequence[str]) -> dict[str, str]:
         found: dict[str, str] = {}
@@ -60,6 +62,10 @@ class StreamOperations:
     async def queue_stats(self, grader: str) -> QueueStats:
         keys = self._redis.keys(("queue", "jobs", "dead"), grader)
         return QueueStats(*await self._redis.run(STATS, keys, layout.GROUP))
+
+    async def memory_fill(self) -> float:
+        await self.memory.is_full()
+        return self.memory.fill
 
     async def dead_letters(self, grader: str) -> list[DeadLetter]:
         entries = await self._redis.call("XRANGE", self._redis.key("dead", grader), "-", "+")
