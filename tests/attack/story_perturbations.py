@@ -6,6 +6,7 @@ the scorer: they are what a policy could find that knows what the stories are ab
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -26,8 +27,12 @@ class Parts(NamedTuple):
     benefit: str
 
     @property
+    def said(self) -> str:
+        return f"{self.who} {self.verb}{self.to} {self.want}"
+
+    @property
     def text(self) -> str:
-        return f"{self.role}, {self.who} {self.verb}{self.to} {self.want}, so that {self.benefit}."
+        return f"{self.role}, {self.said}, so that {self.benefit}."
 
 
 def parts_of(story: str) -> Parts:
@@ -145,7 +150,6 @@ ATTACKS: Mapping[str, Twist] = {
     "one epic": lambda g: (
         f"{g.stories[0].role}, I want to {' and to '.join(s.want for s in g.stories)}, so that all is well."
     ),
-    "packed in one line": lambda g: " ".join(s.text for s in g.stories),
     "one story again and again": lambda g: "\n".join([g.stories[0].text] * len(g.stories)),
     "zero width": lambda g: _each(g, lambda _, s: "\u200b".join(s.text)),
     "homoglyphs": lambda g: _each(g, lambda _, s: s._replace(want=s.want.translate(HOMOGLYPHS)).text),
@@ -162,7 +166,6 @@ ATTACKS: Mapping[str, Twist] = {
     "wants about wants": _with_wants(lambda g, want: f"have a user story about how to {want}"),
     "as requirements": lambda g: _each(g, lambda _, s: f"The system shall allow to {s.want}."),
     "as questions": lambda g: _each(g, lambda _, s: f"{s.role}, why would I want{s.to} {s.want}?"),
-    "as JSON": lambda g: _each(g, lambda _, s: f'{{"role": "{s.role}", "want": "{s.want}", "why": "{s.benefit}"}},'),
 }
 
 LAYOUTS: Mapping[str, Twist] = {
@@ -187,5 +190,18 @@ LAYOUTS: Mapping[str, Twist] = {
     "reordered": lambda g: "\n".join(s.text for s in reversed(g.stories)),
     "one clause per line": lambda g: _each(
         g, lambda _, s: f"{s.role},\n{s.who} {s.verb}{s.to} {s.want},\nso that {s.benefit}.\n"
+    ),
+    "in one paragraph": lambda g: " ".join(s.text for s in g.stories),
+    "JSON objects": lambda g: json.dumps([{"role": s.role, "want": s.said, "benefit": s.benefit} for s in g.stories]),
+    "JSON texts": lambda g: "```json\n" + json.dumps({"stories": [s.text for s in g.stories]}, indent=2) + "\n```",
+    "table": lambda g: (
+        "| Role | Want | Benefit |\n|---|---|---|\n" + _each(g, lambda _, s: f"| {s.role} | {s.said} | {s.benefit} |")
+    ),
+    "answer tags": lambda g: f"<answer>\n{_each(g, lambda _, s: s.text)}\n</answer>",
+    "HTML list": lambda g: f"<ul>{_each(g, lambda _, s: f'<li>{s.text}</li>')}</ul>",
+    "byte order mark": lambda g: "\ufeff" + _each(g, lambda _, s: s.text),
+    "bold titles": lambda g: _each(g, lambda n, s: f"**Story {n + 1}: {s.want.split()[0]}**\n\n{s.text}\n"),
+    "acceptance criteria": lambda g: _each(
+        g, lambda _, s: f"{s.text}\n\nAcceptance criteria:\n- It works on a phone.\n- Errors are shown.\n"
     ),
 }

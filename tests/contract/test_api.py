@@ -116,6 +116,12 @@ async def test_a_fault_is_an_item_and_leaves_its_batch_mates_unharmed() -> None:
     }
 
 
+async def test_a_completion_with_nul_is_judged_and_leaves_its_batch_mates_unharmed() -> None:
+    async with service() as (client, _):
+        answer = await client.post(GRADE, json=body(submission("a", "reward 1"), submission("b", "reward 0.5 \0")))
+    assert [result["reward"] for result in answer.json()["results"]] == [1.0, 0.5]
+
+
 async def test_identical_submissions_of_one_request_are_worked_on_once() -> None:
     async with service() as (client, echo):
         response = await client.post(GRADE, json=body(*(submission(f"s{index}") for index in range(5))))
@@ -428,7 +434,7 @@ BAD_BODIES: dict[str, tuple[int, bytes, str]] = {
     "id a number": (422, json.dumps(body(submission(7))).encode(), "submissions.0.id"),  # type: ignore[arg-type]
     "completion a list": (422, raw(completion=["x"]), "submissions.0.completion"),
     "completion null": (422, raw(completion=None), "submissions.0.completion"),
-    "nul in completion": (422, raw(completion="a\0b"), "submissions.0.completion"),
+    "nul in prompt": (422, raw(prompt="a\0b"), "submissions.0.prompt"),
     "nul in tests": (422, with_task(tests="a\0b"), "submissions.0.task.tests"),
     "nul in id": (422, json.dumps(body(submission("a\0b"))).encode(), "submissions.0.id"),
     "module a path": (422, with_task(module="../../etc/passwd"), "submissions.0.task.module"),

@@ -424,7 +424,7 @@ BAD_CALLS: dict[str, tuple[str, list[Any], dict[str, Any], str]] = {
     "another grader's": ("story", [submission("a")], {}, "submissions.0: task.references"),
     "duplicate id": ("ocaml", [submission("a"), submission("a", "reward 0")], {}, "'a' occurs twice"),
     "lone surrogate": ("ocaml", [submission("a", "\ud800")], {}, "submissions.0: completion"),
-    "nul": ("ocaml", [submission("a", "\0")], {}, "NUL"),
+    "nul in a task": ("ocaml", [submission("a") | {"task": {"tests": "\0"}}], {}, "NUL"),
     "deadline": ("ocaml", [submission("a")], {"deadline_s": float("nan")}, "deadline_s"),
     "no json": (
         "story",

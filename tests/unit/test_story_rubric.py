@@ -53,7 +53,7 @@ def story_facts(draw: st.DrawFn) -> StoryFacts:
         boilerplate=draw(st.floats(0, 0.99)),
         senses=Senses(*(draw(SHARE) for _ in range(4))),
         scrum=ScrumFacts(*(draw(SHARE) for _ in range(5)), *(draw(AT_MOST_0) for _ in range(2))),
-        flags=draw(st.sampled_from([(), ("story:markup",), ("think:twice",)])),
+        flags=draw(st.sampled_from([(), ("story:message_to_judge",), ("think:twice",)])),
     )
 
 
@@ -109,7 +109,7 @@ def test_no_charge_ever_raises_a_reward() -> None:
         replace(FULL, fitting_length=0.5),
         replace(FULL, senses=Senses(coherence=0.5)),
         replace(FULL, senses=Senses(role=0.5)),
-        replace(FULL, flags=("story:markup",)),
+        replace(FULL, flags=("story:message_to_judge",)),
     ]
     assert all(score(facts, WEIGHTED).reward < 1.0 for facts in worse)
 

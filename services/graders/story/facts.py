@@ -37,8 +37,8 @@ class Senses:
     """Roles are somebody who can want something."""
 
 
-STORY_TAMPERED = frozenset({"story:hidden_characters", "story:mixed_scripts", "story:markup", "story:code_block"})
-"""Flags of a text that is not what it seems, or not what was asked for."""
+STORY_TAMPERED = frozenset({"story:hidden_characters", "story:mixed_scripts", "story:message_to_judge"})
+"""Flags of a text that is not what it seems, or that is written for a judge."""
 
 
 @dataclass(frozen=True, slots=True)

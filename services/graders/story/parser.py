@@ -8,29 +8,50 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from services.graders.story.frames import comments, unframed, without_tags
 from services.graders.story.lexicon import tokens, word_list
 
 MAX_STORY_WORDS = 120
 MAX_ROLE_WORDS = 15
 MAX_FRAME_WORDS = 12
+FRAME_LINES = 12
+"""Lines per story that titles, acceptance criteria and labels may have before they count as lines."""
 
 THINK_UNCLOSED, THINK_NESTED, TOO_LONG = "think:unclosed", "think:nested", "story:too_long"
-HIDDEN, MIXED, MARKUP, FENCE = "story:hidden_characters", "story:mixed_scripts", "story:markup", "story:code_block"
+HIDDEN, MIXED, TO_JUDGE = "story:hidden_characters", "story:mixed_scripts", "story:message_to_judge"
 VOID = frozenset({THINK_UNCLOSED, THINK_NESTED, TOO_LONG})
 """Flags of a completion that has no answer."""
 
 # Quantifiers are possessive or bounded: no text makes these patterns slow.
 _THINK = re.compile(r"<\s{0,3}(/?)\s{0,3}think(?:ing)?\s{0,3}>", re.IGNORECASE)
-_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
-_TAG = re.compile(r"</?[a-z][^<>\n]{0,300}>|\[[^\[\]\n]{1,200}\]\([^()\n]{1,300}\)", re.IGNORECASE)
-_FENCE = re.compile(r"^\s{0,8}(?:```|~~~)[^\n]{0,40}$", re.MULTILINE)
 _JOINED_SYMBOL = re.compile("[\ufe0e\ufe0f]|(?<=[\u2190-\u2bff\U0001f000-\U0001faff])\u200d")
 _BULLET = re.compile(r"(?:[-*+•‣◦–—>#]{1,6}\s+|\(?\d{1,4}[.):]\s*+|\(?[a-z][.)]\s+|\[[ x]\]\s+)", re.IGNORECASE)
 _EMPHASIS = re.compile(r"\*{1,3}|(?<!\w)_{1,3}(?=[^\W_])|(?<=[^\W_])_{1,3}(?!\w)|`{1,2}")
 _RULE = re.compile(r"[-=*_\s|]{3,}+")
+_BOLD_LINE = re.compile(r"\W{0,8}(\*\*|__)[^*_\n]{1,120}\1\W{0,3}")
+_DETAILS = re.compile(
+    r"(?:acceptance criteri(?:a|on)|criteria|ac|conditions? of (?:satisfaction|acceptance)|definition of done|notes?|"
+    r"details?|scenarios?|examples?|(?:sub-?)?tasks?|assumptions?|dependencies)\b[ \d]{0,4}(?::|$)",
+    re.IGNORECASE,
+)
+"""Opens the lines below a story that belong to it and are none."""
+_LABELLED = re.compile(
+    r"(?:(?:given|when|then)\b(?=.)|ac ?\d{1,3}\b|(?:story|title|name|id|epic|theme|feature|priority|estimate|"
+    r"(?:story )?points?|effort|size|status|labels?|tags?|component|moscow)\s{0,2}[:=#])",
+    re.IGNORECASE,
+)
+_JUDGE = r"(?:grader|judge|evaluator|scorer|reviewer|rater|language model|ai)"
+_TO_JUDGE = re.compile(
+    rf"\b(?:ignore|disregard|forget|override)\b[^\n.]{{0,40}}\b(?:instructions?|prompts?|rules|rubric)\b|"
+    r"\b(?:dear|hey|hello|note to|message (?:to|for)|instructions? (?:to|for)|you are|as)(?: an?| the| your)? "
+    rf"{_JUDGE}\b|"
+    r"\b(?:full|maximum|highest|top|perfect)\s+(?:marks?|scores?|rewards?|grades?|points|rating)\b|"
+    r"^\W{0,3}(?:system|reward|score|grade|verdict|passed|coverage)\W{0,3}[:=]",
+    re.IGNORECASE | re.MULTILINE,
+)
 
 _LABEL = r"(?:[^\n]{0,60}?[:\]).|–—-]\s{0,3}|\W{0,3})"
 _ROLE_OPENING = re.compile(rf"^{_LABEL}as\b:?\s{{0,3}}(?:(?:an?|the|as)\b:?\s{{0,3}}){{0,2}}", re.IGNORECASE)
@@ -56,7 +77,8 @@ _BENEFIT = re.compile(
     r"(?:^|,?\s{1,3}|\b)(?:so(?:,? ?so)? that\b(?: so that\b| that\b)?|so as to\b|in order(?: that| to|:)?\b|"
     r"such that\b|"
     r"because\b|so\b,?(?=\s{1,3}(?:i|we|they|it|he|she|you)\b)|"
-    r"so\b(?=(?:\s{1,3}[\w'-]{1,30}){1,4}\s{1,3}(?:can|could|will|may|do|don't)\b))"
+    r"(?<=,\s)so\b(?!\s{1,3}(?:far|on|many|much|long|called)\b)|"
+    r"so\b(?=(?:\s{1,3}[\w'-]{1,30}){1,4}\s{1,3}(?:can|could|will|may|do|don't|does|is|are|has|have|get|gets|stays?)\b))"
     r"[,:]?\s{0,3}",
     re.IGNORECASE,
 )
@@ -70,7 +92,10 @@ _SPOKEN = re.compile(r"\b(?:i|we)\b", re.IGNORECASE)
 _WHOLE_STORY = re.compile(
     r"\bas (?:an?|the) (?:(?!\bso\b)[^.,;:!?]){1,60}?,?\s{1,3}i\s{1,3}(?:want|need|would like|can)\b", re.IGNORECASE
 )
-_SECOND_WISH = re.compile(r"\bi (?:want|need|would like) to\b|\bas an? [^.,;]{1,60}, i\b", re.IGNORECASE)
+_SECOND_WISH = re.compile(
+    r"(?:\b(?:and|but)|[,;.:])\s{1,3}(?:also\s{1,3})?i (?:want|need|would like) to\b|\bas an? [^.,;]{1,60}, i\b",
+    re.IGNORECASE,
+)
 _PLACEHOLDER = re.compile(r"^\W*(?:[\[<{(][^\]>})]{0,60}[\]>})]|_{2,}|\.{3,}|…)\W*$")
 _QUOTES = str.maketrans({"‘": "'", "’": "'", "‛": "'", "`": "`", "“": '"', "”": '"', "„": '"', "´": "'"})
 _SCRIPTS = frozenset({"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "GEORGIAN", "HEBREW"})
@@ -104,7 +129,8 @@ class StoryList:
     stories: tuple[Story, ...]
     rejected: tuple[Rejected, ...]
     lines: int
-    """Stories and what stood beside them, one each; a heading for each story and one more are not counted."""
+    """Stories and what stood beside them, one each; of titles, acceptance criteria and the like only those beyond
+    FRAME_LINES a story and one more."""
     flags: tuple[str, ...]
 
 
@@ -116,7 +142,8 @@ def read(completion: str, characters: int, most_lines: int) -> StoryList:
     text, flags = visible(completion, characters)
     if VOID & set(flags):
         return StoryList((), (), 0, tuple(flags))
-    groups, frames = _grouped(text.splitlines(), most_lines)
+    beside = [comments(text)]
+    groups, frames = _grouped(unframed(text).splitlines(), most_lines)
     stories: list[Story] = []
     rejected: list[Rejected] = []
     for line, part in groups[:most_lines]:
@@ -125,12 +152,15 @@ def read(completion: str, characters: int, most_lines: int) -> StoryList:
             stories.append(found)
         else:
             rejected.append(found)
-    lines = len(groups) + max(0, frames - len(stories) - 1)
+            beside.append(part)
+    if _TO_JUDGE.search("\n".join(beside)):
+        flags.append(TO_JUDGE)
+    lines = len(groups) + max(0, frames - FRAME_LINES * len(stories) - 1)
     return StoryList(tuple(stories), tuple(rejected), lines, tuple(flags))
 
 
 def visible(completion: str, characters: int) -> tuple[str, list[str]]:
-    """What stands behind the last `</think>`, cleaned, and flags for what was taken out of it."""
+    """What stands behind the last `</think>`, in normal form, and flags for what was taken out of it."""
     depth = end = opened = closings = 0
     for tag in _THINK.finditer(completion):
         if tag[1]:
@@ -147,13 +177,12 @@ def visible(completion: str, characters: int) -> tuple[str, list[str]]:
     text, hidden = _plain(completion[end:])
     if _THINK.search(text):
         return "", [*flags, *hidden, THINK_NESTED]
-    text, marked = _unmarked(text)
-    return text, [*flags, *hidden, *marked]
+    return text, [*flags, *hidden]
 
 
 def _plain(text: str) -> tuple[str, list[str]]:
     """`text` in one normal form without what does not show, and flags that say what there was."""
-    text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\\'", "'")
+    text = text.lstrip("\ufeff").replace("\r\n", "\n").replace("\r", "\n").replace("\\'", "'")
     if text.isascii():
         return text, []
     flags = []
@@ -173,45 +202,48 @@ def _plain(text: str) -> tuple[str, list[str]]:
     return shown, flags
 
 
-def _unmarked(text: str) -> tuple[str, list[str]]:
-    """`text` without comments, tags, links and fences, and flags for those."""
-    flags = []
-    untagged = _TAG.sub(" ", _COMMENT.sub(" ", text)) if "<" in text or "[" in text else text
-    if untagged != text:
-        flags.append(MARKUP)
-    if ("```" in untagged or "~~~" in untagged) and _FENCE.search(untagged):
-        flags.append(FENCE)
-        untagged = _FENCE.sub("", untagged)
-    return untagged, flags
-
-
 def tidied(text: str) -> str:
     """One item on one line: in normal form, without bullets, emphasis, markup and what does not show."""
     plain, _ = _plain(text)
-    return _bare(" ".join(_unmarked(plain)[0].split()))[0]
+    return _bare(" ".join(without_tags(plain).split()))[0]
 
 
-def _grouped(lines: Iterable[str], most: int) -> tuple[list[tuple[int, str]], int]:
-    """Line number and text of what may be a story each, clauses on lines of their own joined; and how many headings."""
+def _grouped(lines: Sequence[str], most: int) -> tuple[list[tuple[int, str]], int]:
+    """Line number and text of what may be a story each, clauses on lines of their own joined; and how many lines are
+    titles, acceptance criteria and the like."""
     groups: list[tuple[int, str]] = []
     frames = 0
-    open_ended = False
+    open_ended = in_details = False
     for number, raw in enumerate(lines, 1):
         line, bulleted = (raw.strip(), False) if len(groups) > most else _bare(raw)
         if not line or _RULE.fullmatch(line):
             open_ended = open_ended and not line and not bulleted
+        elif _ROLE_OPENING.match(line):
+            groups.append((number, line))
+            open_ended, in_details = True, False
         elif open_ended and groups and _continues(line, bulleted, groups[-1][1]):
             groups[-1] = (groups[-1][0], f"{groups[-1][1]} {line}")
-        elif (
-            (raw.lstrip().startswith("#") or line.endswith(":"))
-            and len(line.split()) <= MAX_FRAME_WORDS
-            and not _ROLE_OPENING.match(line)
+        elif groups and (
+            _DETAILS.match(line) or _LABELLED.match(line) or (in_details and (bulleted or raw[:1].isspace()))
         ):
-            frames, open_ended = frames + 1, False
+            frames, open_ended, in_details = frames + 1, False, in_details or _DETAILS.match(line) is not None
+        elif len(line.split()) <= MAX_FRAME_WORDS and (
+            raw.lstrip().startswith("#")
+            or line.endswith(":")
+            or _BOLD_LINE.fullmatch(raw.strip())
+            or _is_title(lines, number - 1, line)
+        ):
+            frames, open_ended, in_details = frames + 1, False, False
         else:
             groups.append((number, line))
-            open_ended = True
+            open_ended, in_details = True, False
     return groups, frames
+
+
+def _is_title(lines: Sequence[str], at: int, line: str) -> bool:
+    """`line`, bare, at `at` opens a paragraph, ends no sentence, and the line below begins a story."""
+    opens = (at == 0 or not lines[at - 1].strip()) and line[-1] not in ".!?"
+    return opens and at + 1 < len(lines) and _ROLE_OPENING.match(_bare(lines[at + 1])[0]) is not None
 
 
 def _bare(raw: str) -> tuple[str, bool]:
@@ -225,7 +257,7 @@ def _bare(raw: str) -> tuple[str, bool]:
 
 
 def _continues(line: str, bulleted: bool, before: str) -> bool:
-    if len(before) > 2000 or _ROLE_OPENING.match(line):
+    if len(before) > 2000:
         return False
     clause = _STARTS_CLAUSE.match(line)
     if clause and not (_SPOKEN if clause[1] else _BENEFIT).search(before):
