@@ -24,7 +24,7 @@ from pydantic import ValidationError
 
 from gradus.contract import Faulted, Graded, Submission, faulted, job_id_of
 from gradus.errors import Fault, FaultKind, GradusError, InternalFault, QueueFault
-from services.broker import MAX_DELIVERIES, Broker, Claim
+from services.broker import MAX_DELIVERIES, RENEW_S, Broker, Claim
 from services.broker.jobs import JobPayload
 from services.broker.workers import registered
 from services.graders.base import Grader
@@ -40,8 +40,6 @@ log = logging.getLogger("gradus.worker")
 MAX_ATTEMPTS = 3
 """Attempts on this worker before a retryable fault is reported."""
 RETRY_PAUSE_S = 0.2
-RENEW_S = 1.0
-"""Longest interval of renewals, which report the jobs that are unwanted."""
 CLAIM_WAIT_S = 2.0
 """Longest wait for a job, and so the time in which an idle worker stops."""
 FINISH_ATTEMPTS = 60

@@ -16,9 +16,11 @@ from gradus.descriptions import GraderInfo
 from services.broker.jobs import DEFAULT_FAIR_SHARE, Claim, FairShare, Job, Priority, QueueFull
 
 __all__ = [
+    "DEAD_AFTER_S",
     "DEFAULT_FAIR_SHARE",
     "MAX_DELIVERIES",
     "MAX_FAIR_SHARES",
+    "RENEW_S",
     "Broker",
     "BrokerSettings",
     "Claim",
@@ -37,6 +39,14 @@ Finish a claim with more `deliveries` at once, with a fault and `dead_letter=Tru
 by itself, by a worker that holds nothing else: that tells the killer from jobs that only shared its workers.
 """
 
+
+RENEW_S = 1.0
+"""Seconds between renewals of a worker's leases, a quarter of the lease if that is less: its heartbeat."""
+DEAD_AFTER_S = 2.5
+"""Seconds without a renewal after which a worker counts as dead, and others claim its jobs before their leases lapse.
+
+Only where Redis and some worker were up all the while: after an outage the whole lease counts.
+"""
 
 MAX_FAIR_SHARES = 1000
 """Fair shares of one queue whose virtual times are kept; beyond it those without queued jobs are forgotten."""
@@ -85,7 +95,7 @@ class Broker(Protocol):
 
     @property
     def lease_s(self) -> float:
-        """Seconds after which an unrenewed claim can be claimed by another worker. Renew at a quarter of it."""
+        """Seconds after which an unrenewed claim can be claimed by another worker. Renew as `RENEW_S` says."""
 
     async def submit(self, jobs: Sequence[Job], fair_share: FairShare = DEFAULT_FAIR_SHARE) -> dict[str, str]:
         """Queue those of `jobs` (of one grader) that are neither queued, running nor answered.

@@ -116,6 +116,7 @@ def worker(
     name: Annotated[str | None, typer.Option(help="Name among the workers [default: host and process]")] = None,
     metrics_port: Annotated[int | None, typer.Option(min=0, max=65535, help="Serve /metrics for Prometheus")] = None,
     metrics_host: Annotated[str, typer.Option(help="With --metrics-port: the address to serve on")] = "127.0.0.1",
+    supervised: Annotated[bool, typer.Option("--supervise", help="Start the worker again when it dies")] = False,
 ) -> None:
     """Grade what is queued in Redis. Start any number of these on any number of machines.
 
@@ -132,6 +133,12 @@ def worker(
     from services.worker import Worker
     from services.worker_metrics import WorkerMetrics
 
+    if supervised:
+        from services.supervisor import supervise
+
+        with json_lines():
+            words = [word for word in sys.argv[1:] if word != "--supervise"]
+            raise typer.Exit(supervise([sys.executable, "-m", "gradus", *words]))
     if redis is None:
         raise Misuse("a worker needs the queue: --redis redis://host:6379/0 (or GRADUS_REDIS_URL)")
     require_container_hardening()  # every Worker does; here before a grader is made, which may load a model for minutes

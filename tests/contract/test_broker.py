@@ -23,6 +23,7 @@ from redis.asyncio import Redis
 from gradus.descriptions import GraderInfo
 from gradus.errors import Misuse, QueueFault
 from services.broker import (
+    DEAD_AFTER_S,
     MAX_DELIVERIES,
     MAX_FAIR_SHARES,
     Broker,
@@ -355,6 +356,28 @@ async def test_a_dead_workers_job_is_with_another_within_twice_the_lease(on_redi
     await alive.submit(jobs(1))
     await take_one(dead, "dead")
     assert ids_of(await alive.claim("ocaml", "alive", 1, 2 * broker_settings.lease_s)) == ["job-0"]
+
+
+async def test_a_worker_that_renews_nothing_is_dead_long_before_its_lease_ends(on_redis: Place) -> None:
+    broker = on_redis.open(BrokerSettings(lease_s=600))
+    await broker.submit(jobs(2))
+    dead, alive = await take_one(broker, "dead"), await take_one(broker, "alive")
+    found: list[Claim] = []
+    async with asyncio.timeout(SOON_S):
+        while not found:
+            found = await broker.claim("ocaml", "another", 2, 0.5)
+            await broker.renew([alive])
+    assert ids_of(found) == [dead.job.id]
+
+
+async def test_after_an_outage_a_silent_worker_is_not_dead_at_once(on_redis: Place) -> None:
+    broker = on_redis.open(BrokerSettings(lease_s=600))
+    await broker.submit(jobs(1))
+    claim = await take_one(broker, "frozen with Redis")
+    await asyncio.sleep(DEAD_AFTER_S + 1)  # no worker looked
+    assert await broker.claim("ocaml", "another", 1, 0.1) == []
+    await broker.renew([claim])
+    assert await broker.claim("ocaml", "another", 1, 1.5) == []
 
 
 async def test_a_dead_letter_tells_who_had_the_job_and_how_it_ended(place: Place) -> None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gradus.errors import QueueFault
-from services.broker import MAX_DELIVERIES, MAX_FAIR_SHARES, BrokerSettings
+from services.broker import DEAD_AFTER_S, MAX_DELIVERIES, MAX_FAIR_SHARES, RENEW_S, BrokerSettings
 from services.broker.jobs import DEFAULT_FAIR_SHARE, Claim, FairShare, Job, Priority, QueueFull, grader_of
 from services.broker.streams import layout, scripts
 from services.broker.streams.memory import MIN_TTL_S, RedisMemory, share_key
@@ -270,10 +270,11 @@ class StreamsBroker(StreamOperations):
             if now >= consumer.reclaim_at or (consumer.suspect_waits and not held):
                 # A sweep looks at every worker: at every call, a thousand workers would use a tenth of Redis' CPU.
                 sweeps = now >= consumer.sweep_at
-                consumer.reclaim_at = now + self.lease_s / 4
+                consumer.reclaim_at = now + min(self.lease_s / 4, RENEW_S)
                 args = (ms(self.lease_s), limit, MAX_DELIVERIES, int(not held), layout.JOB_TTL_MS)
                 bounds = (layout.IDLE_CONSUMER_MS if sweeps else 0, layout.N_JOB_FIELDS, layout.MAX_REPAIRS)
-                waits, lapsed = await self._run(scripts.RECLAIM, consumer, *args, *bounds)
+                looks = (self._redis.key("looks", consumer.grader), ms(DEAD_AFTER_S), ms(2 * RENEW_S))
+                waits, lapsed = await self._run(scripts.RECLAIM, consumer, *args, *bounds, *looks)
                 consumer.suspect_waits = bool(waits)
                 if sweeps:
                     consumer.sweep_at = now + layout.IDLE_CONSUMER_MS / 1000

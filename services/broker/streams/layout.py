@@ -11,6 +11,7 @@ All keys share one prefix, so that one Redis can be shared and one ACL pattern c
     uncached:<id>     string   the result of a finished job, for the clients that wait already
     inbox:<producer>  stream   results on their way to one broker instance: id, result
     note:<key>        string   a text of `put_note`
+    looks:<grader>    string   times of the last look for lapsed leases and of the first since an interruption
     dead:<grader>     stream   dead letters: id, payload, history
     share             string   share of their time to live for which results are kept, while memory is short
     workers           zset     live workers by the time at which their registration ends
