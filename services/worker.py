@@ -26,6 +26,7 @@ from gradus.contract import Faulted, Graded, Submission, faulted, job_id_of
 from gradus.errors import Fault, FaultKind, GradusError, InternalFault, QueueFault
 from services.broker import MAX_DELIVERIES, RENEW_S, Broker, Claim
 from services.broker.jobs import JobPayload
+from services.broker.signing import signed
 from services.broker.workers import registered
 from services.graders.base import Grader
 from services.sandbox.cancellation import CancelToken, cancellable
@@ -85,7 +86,10 @@ class _Work:
 
 
 class Worker:
-    """One grader, its slots and their jobs. `self_tested`: `grader.self_test()` was called already."""
+    """One grader, its slots and their jobs. `self_tested`: `grader.self_test()` was called already.
+
+    `secret`: the grader's, to sign results with.
+    """
 
     def __init__(
         self,
@@ -97,6 +101,7 @@ class Worker:
         self_tested: bool = False,
         metrics: WorkerMetrics | None = None,
         spans: Spans | None = None,
+        secret: bytes | None = None,
     ) -> None:
         self.grader = grader
         self.broker = broker
@@ -104,6 +109,7 @@ class Worker:
         self.self_tested = self_tested
         self._metrics = metrics
         self._spans = spans
+        self._secret = secret
         self._info = grader.info().model_copy(update={"slots": slots})
         self._description = grader.description()
         self.name = name or f"{socket.gethostname()}-{os.getpid()}-{self._info.name}"
@@ -153,6 +159,8 @@ class Worker:
                     self._metrics.dropped()
                 return
             text = result.model_dump_json()
+            if self._secret:
+                text = signed(text, claim.job.id, self._secret)
             await _retry(lambda: self.broker.finish(claim, text, cache=cache, dead_letter=dead_letter), FINISH_ATTEMPTS)
             if self._metrics:
                 self._metrics.answered(result, time.monotonic() - started_at, dead_letter=dead_letter)

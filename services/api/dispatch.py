@@ -26,6 +26,7 @@ from services.api.request_body import Body, outside_loop
 from services.api.unanswered import Unanswered
 from services.broker import Broker, FairShare, Job, QueueFull
 from services.broker.jobs import JobPayload
+from services.broker.signing import Secrets, verified
 from services.tracing import TRACEPARENT
 
 Deliver = Callable[[Graded | Faulted], None]
@@ -81,19 +82,20 @@ class Batch:
                 payload = JobPayload(submission=submission, rubric=rubric, **more)
                 self.jobs[job_id] = Job(job_id, self.grader, payload.encode())
 
-    def take_cached(self, texts: dict[str, str]) -> None:
+    def take_cached(self, texts: dict[str, str], secrets: Secrets | None) -> None:
         for job_id, text in texts.items():
             # A stored fault is no verdict: submitting the job again asks for a better result.
-            if isinstance(result := result_of(text, job_id), Graded):
+            if isinstance(result := result_of(text, job_id, secrets), Graded):
                 self.cached[job_id] = result.model_copy(update={"cached": True})
                 del self.jobs[job_id]
 
 
 class GradingDispatcher:
-    def __init__(self, broker: Broker, registry: GraderRegistry, metrics: Metrics) -> None:
+    def __init__(self, broker: Broker, registry: GraderRegistry, metrics: Metrics, secrets: Secrets | None) -> None:
         self._broker = broker
         self._registry = registry
         self._metrics = metrics
+        self.secrets = secrets
         self.batches: WeakSet[Batch] = WeakSet()
         """Batches that may have jobs without a result."""
         self._unanswered = Unanswered(broker, registry)
@@ -116,9 +118,9 @@ class GradingDispatcher:
         reads_prompt = grader.reads_prompt
         await outside_loop(body.n_bytes, batch.add, request.submissions, info.grader, rubric, reads_prompt, more)
         if len(batch.jobs) > ASK_FIRST:
-            batch.take_cached(await self._broker.results(list(batch.jobs)))
+            batch.take_cached(await self._broker.results(list(batch.jobs)), self.secrets)
         self.batches.add(batch)
-        batch.take_cached(await self._broker.submit(list(batch.jobs.values()), fair_share))
+        batch.take_cached(await self._broker.submit(list(batch.jobs.values()), fair_share), self.secrets)
         return batch
 
     async def settle(self, batch: Batch, deliver: Deliver) -> None:
@@ -151,7 +153,7 @@ class GradingDispatcher:
         """`deliver` the results of the next `LOOK_S` seconds; ends with the last one."""
         # `deliver` does not await: this generator is run to its end or cancelled inside, never left.
         async for job_id, text in self._broker.wait(list(batch.jobs), min(LOOK_S, batch.remaining_s())):
-            result = result_of(text, job_id)
+            result = result_of(text, job_id, self.secrets)
             is_late = isinstance(result, Faulted) and result.fault.kind is FaultKind.DEADLINE
             if is_late and job_id not in batch.renewed and batch.remaining_s():
                 # A shared job ends with the deadline of the request that queued it; this one may have more time.
@@ -192,9 +194,10 @@ class GradingDispatcher:
         batch.unqueued, batch.jobs = [], {}
 
 
-def result_of(text: str, job_id: str) -> Graded | Faulted:
-    """The result that a worker sent; a text that is none is a fault."""
+def result_of(text: str, job_id: str, secrets: Secrets | None) -> Graded | Faulted:
+    """The result that a worker sent; a text that is none, or that the job's grader did not sign, is a fault."""
     try:
-        return RESULT.validate_json(text)
+        return RESULT.validate_json(verified(text, job_id, secrets) or "")
     except ValidationError:
-        return faulted(job_id, FaultKind.INTERNAL, "the worker's answer is no result", retryable=False)
+        message = "the worker's answer is no result, or is not signed with its grader's secret"
+        return faulted(job_id, FaultKind.INTERNAL, message, retryable=False)

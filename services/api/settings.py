@@ -42,6 +42,8 @@ class ApiSettings(BaseSettings):
     """Keys as lines of `services.api.api_keys`, or with semicolons between."""
     keys_file: Path | None = None
     """A file with such lines, read at start. No key in any of the three: none is required."""
+    grader_secrets_file: Path | None = None
+    """A file of `services.broker.signing`. With it, results without the signature of their grader are faults."""
     allow_anonymous: bool = False
     """Serve without keys on an address that others can reach: only inside a network that is closed already."""
     max_body_bytes: Annotated[int, Field(gt=0)] = 64 * 2**20

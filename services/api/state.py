@@ -9,6 +9,7 @@ from services.api.metrics import Metrics
 from services.api.request_body import BytesInFlight
 from services.api.settings import ApiSettings
 from services.broker import Broker
+from services.broker.signing import secrets_in
 from services.tracing import spans
 
 
@@ -21,5 +22,7 @@ class Api:
         self.metrics = Metrics()
         self.in_flight = BytesInFlight(settings.max_bytes_in_flight, settings.retry_after_s)
         self.registry = GraderRegistry(broker, settings.registry_ttl_s, settings.worker_grace_s)
-        self.dispatcher = GradingDispatcher(broker, self.registry, self.metrics)
+        self.dispatcher = GradingDispatcher(
+            broker, self.registry, self.metrics, secrets_in(settings.grader_secrets_file)
+        )
         self.jobs = Jobs(broker, self.dispatcher, settings.job_ttl_s)

@@ -27,6 +27,8 @@ from services.api.server import refuse_open_service
 from services.api.settings import ApiSettings
 from services.broker import Broker, BrokerSettings, QueueStats
 from services.broker.memory import MemoryBroker
+from services.broker.signing import signed
+from tests.chaos.worker import verdict
 from tests.fake_grader import HIDDEN, INFO, PROMPT, SETTINGS, EchoWorker, Service, submission
 
 GRADE = "/v1/grade/ocaml"
@@ -207,6 +209,32 @@ async def test_an_answer_that_is_no_result_becomes_a_fault() -> None:
     async with service() as (client, _):
         response = await client.post(GRADE, json=body(submission("a", "nonsense")))
     assert response.json()["results"][0]["fault"]["kind"] == "internal"
+
+
+@pytest.mark.parametrize("signer", ["its grader", "another grader", "nobody", "its grader, for another job"])
+async def test_only_a_result_that_its_grader_signed_is_given_out(signer: str, tmp_path: Path) -> None:
+    ours, theirs = b"o" * 32, b"t" * 32
+    secrets = tmp_path / "secrets"
+    secrets.write_text(f"ocaml {ours.decode()}\nrust {theirs.decode()}\n")
+    broker = MemoryBroker()
+    async with service(broker, worker=False, grader_secrets_file=secrets) as (client, _):
+        await broker.heartbeat("w", INFO, 600)
+        asking = asyncio.create_task(client.post(GRADE, json=body(submission("a"))))
+        [claim] = await broker.claim("ocaml", "w", 1, 20)
+        text, job_id = verdict("a", "x").model_dump_json(), claim.job.id
+        results = {
+            "its grader": signed(text, job_id, ours),
+            "another grader": signed(text, job_id, theirs),
+            "nobody": text,
+            "its grader, for another job": signed(text, "ocaml:other", ours),
+        }
+        await broker.finish(claim, results[signer], cache=True)
+        (result,) = (await asking).json()["results"]
+    if signer == "its grader":
+        assert result["status"] == "graded"
+    else:
+        assert (result["status"], result["fault"]["kind"]) == ("faulted", "internal")
+        assert "not signed" in result["fault"]["message"]
 
 
 async def test_at_the_deadline_what_is_missing_becomes_a_fault_that_names_it_and_is_given_up() -> None:

@@ -15,7 +15,7 @@ All keys share one prefix, so that one Redis can be shared and one ACL pattern c
     dead:<grader>     stream   dead letters: id, payload, history
     share             string   share of their time to live for which results are kept, while memory is short
     workers           zset     live workers by the time at which their registration ends
-    worker:<name>     string   registration of that worker
+    worker:<name>     string   registration of that worker; the name begins with its grader's and `:`
 
 Every key has a time to live, which use renews, so an abandoned Redis empties itself.
 """

@@ -38,6 +38,7 @@ class StreamOperations:
         return text
 
     async def heartbeat(self, worker: str, info: GraderInfo, ttl_s: float) -> None:
+        worker = f"{info.name}:{worker}"  # so that a Redis user can be kept from registering other graders
         keys = [f"{self._redis.prefix}workers", self._redis.key("worker", worker)]
         ttl_ms = ms(ttl_s) if ttl_s > 0 else 0
         await self._redis.run(HEARTBEAT, keys, worker, info.model_dump_json(), ttl_ms, layout.JOB_TTL_MS)
@@ -51,7 +52,9 @@ class StreamOperations:
         for worker, text in zip(workers, texts, strict=True):
             if text is not None:
                 try:
-                    registered.append((worker, GraderInfo.model_validate_json(text)))
+                    info = GraderInfo.model_validate_json(text)
+                    if worker.startswith(f"{info.name}:"):
+                        registered.append((worker, info))
                 except ValidationError as error:  # a worker of another release: the others still count
                     log.warning("cannot read the registration of worker %s: %s", worker, error)
         return summarize_workers(registered)

@@ -9,6 +9,7 @@ can swallow a cancellation, so that a cancelled task runs on for ever.
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
@@ -44,6 +45,8 @@ class RetryingRedis:
         """`prefix` of every key. Raises ValueError when `url` cannot be read. Connects when first used."""
         self.prefix = prefix
         self.patience_s = patience_s
+        self.functions = os.environ.get("GRADUS_REDIS_FUNCTIONS", "") not in ("", "0")
+        """Whether scripts are called as functions, which an administrator has loaded (`scripts.library`)."""
         self._shown = redacted(url)
         self._new_connection, self._sentinels = connector(url, patience_s)
         self._slots = asyncio.Semaphore(COMMAND_CONNECTIONS)
@@ -66,6 +69,8 @@ class RetryingRedis:
         rest = (len(keys), *keys, *args)
 
         async def attempt() -> Any:
+            if self.functions:
+                return await self._attempt(self._slots, self.patience_s, ("FCALL", script.function, *rest))
             try:
                 return await self._attempt(self._slots, self.patience_s, ("EVALSHA", script.sha, *rest))
             except redis_errors.NoScriptError:
