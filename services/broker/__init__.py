@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
 from gradus.descriptions import GraderInfo
@@ -29,6 +30,7 @@ __all__ = [
     "Job",
     "Priority",
     "QueueFull",
+    "QueueState",
     "QueueStats",
 ]
 
@@ -76,6 +78,16 @@ class DeadLetter:
     job: Job
     history: tuple[str, ...]
     """Ends of the starts before the last: `<unix seconds> <worker> let its lease lapse`, or `... gave it back`."""
+
+
+class QueueState(StrEnum):
+    """What an operator wants of one grader's queue; it lasts for a week."""
+
+    OPEN = "open"
+    PAUSED = "paused"
+    """Queued jobs are not started; running ones end, and new ones are accepted."""
+    DRAINING = "draining"
+    """New jobs are refused as if the queue were full; queued and running ones end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,5 +174,12 @@ class Broker(Protocol):
 
     async def dead_letters(self, grader: str) -> list[DeadLetter]:
         """The newest `max_dead_letters` dead letters, oldest first."""
+
+    async def remove_dead_letters(self, grader: str, job_ids: Iterable[str]) -> None:
+        """Forget the dead letters of these jobs."""
+
+    async def queue_state(self, grader: str) -> QueueState: ...
+
+    async def set_queue_state(self, grader: str, state: QueueState) -> None: ...
 
     async def close(self) -> None: ...

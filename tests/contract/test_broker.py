@@ -33,6 +33,7 @@ from services.broker import (
     Job,
     Priority,
     QueueFull,
+    QueueState,
     QueueStats,
 )
 from services.broker.from_url import open_broker
@@ -472,6 +473,37 @@ async def test_two_workers_never_get_the_same_job(place: Place) -> None:
         await asking.submit(batch)
         assert len(await answers(asking, ids(batch))) == 300
     assert sorted(job_id for claims in seen for job_id in ids_of(claims)) == sorted(ids(batch))
+
+
+async def test_a_paused_queue_starts_nothing_until_it_is_resumed(place: Place) -> None:
+    broker = place.open()
+    await broker.set_queue_state("ocaml", QueueState.PAUSED)
+    await broker.submit(jobs(2))
+    assert await nothing_to_take(broker)
+    assert await broker.queue_state("ocaml") is QueueState.PAUSED
+    await broker.set_queue_state("ocaml", QueueState.OPEN)
+    assert ids_of(await take(broker, 2)) == ["job-0", "job-1"]
+
+
+@pytest.mark.parametrize("n_jobs", [1, 300])
+async def test_a_draining_queue_takes_no_new_work_and_ends_what_it_has(place: Place, n_jobs: int) -> None:
+    broker = place.open()
+    await broker.submit(jobs(2))
+    await broker.set_queue_state("ocaml", QueueState.DRAINING)
+    with pytest.raises(QueueFull):
+        await broker.submit(jobs(n_jobs, "new"))
+    await broker.submit(jobs(2))
+    assert ids_of(await take(broker, 2)) == ["job-0", "job-1"]
+    assert await broker.depth("ocaml") == 2
+
+
+async def test_dead_letters_can_be_removed(place: Place) -> None:
+    broker = place.open()
+    await broker.submit(jobs(3))
+    for claim in await take(broker, 3):
+        await broker.finish(claim, "{}", cache=False, dead_letter=True)
+    await broker.remove_dead_letters("ocaml", ["job-0", "job-2", "unknown"])
+    assert [letter.job.id for letter in await broker.dead_letters("ocaml")] == ["job-1"]
 
 
 async def test_the_census_says_how_many_jobs_are_where(place: Place) -> None:
@@ -1220,7 +1252,7 @@ async def test_an_announcement_of_another_release_does_not_hide_the_others(on_re
     broker = on_redis.open()
     await broker.heartbeat("old", OCAML, 60)
     await broker.heartbeat("new", OCAML, 60)
-    await redis.set(f"{on_redis.prefix}worker:new", '{"name": "cobol"}', ex=60)
+    await redis.set(f"{on_redis.prefix}worker:ocaml:new", '{"name": "cobol"}', ex=60)
     assert [info.workers for info in await broker.graders()] == [1]
 
 

@@ -14,6 +14,7 @@ All keys share one prefix, so that one Redis can be shared and one ACL pattern c
     looks:<grader>    string   times of the last look for lapsed leases and of the first since an interruption
     dead:<grader>     stream   dead letters: id, payload, history
     share             string   share of their time to live for which results are kept, while memory is short
+    state:<grader>    string   `QueueState` that an operator has set
     workers           zset     live workers by the time at which their registration ends
     worker:<name>     string   registration of that worker; the name begins with its grader's and `:`
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pydantic import ValidationError
 
 from gradus.descriptions import GraderInfo
-from services.broker import DeadLetter, Job, QueueStats
+from services.broker import DeadLetter, Job, QueueState, QueueStats
 from services.broker.streams import layout
 from services.broker.streams.memory import RedisMemory
 from services.broker.streams.redis_client import RetryingRedis, chunks, fields, ms
@@ -77,3 +77,19 @@ class StreamOperations:
             DeadLetter(Job(letter["id"], grader, letter["payload"]), tuple(letter["history"].splitlines()))
             for letter in letters
         ]
+
+    async def remove_dead_letters(self, grader: str, job_ids: Iterable[str]) -> None:
+        key, unwanted = self._redis.key("dead", grader), set(job_ids)
+        entries = [
+            entry
+            for entry, letter in await self._redis.call("XRANGE", key, "-", "+")
+            if fields(letter)["id"] in unwanted
+        ]
+        if entries:
+            await self._redis.call("XDEL", key, *entries)
+
+    async def queue_state(self, grader: str) -> QueueState:
+        return QueueState(await self._redis.call("GET", self._redis.key("state", grader)) or QueueState.OPEN)
+
+    async def set_queue_state(self, grader: str, state: QueueState) -> None:
+        await self._redis.call("SET", self._redis.key("state", grader), state.value, "PX", layout.DEAD_TTL_MS)
