@@ -41,7 +41,10 @@ class ApiSettings(BaseSettings):
     keys: str = ""
     """Keys as lines of `services.api.api_keys`, or with semicolons between."""
     keys_file: Path | None = None
-    """A file with such lines, read at start. No key in any of the three: none is required."""
+    """A file with such lines, read again when it changes. No key in any of the three: none is required."""
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = ()
+    """Names that may stand in the header `Host`, without port, with commas between. Empty: on a loopback address
+    without keys only names of this machine, else any."""
     grader_secrets_file: Path | None = None
     """A file of `services.broker.signing`. With it, results without the signature of their grader are faults."""
     allow_anonymous: bool = False
@@ -74,7 +77,7 @@ class ApiSettings(BaseSettings):
     shutdown_grace_s: Annotated[int, Field(ge=1)] = 30
     """Seconds in which requests under way may finish after SIGTERM."""
 
-    @field_validator("key_hashes", "required_graders", mode="before")
+    @field_validator("key_hashes", "required_graders", "allowed_hosts", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
         return [part.strip().lower() for part in value.split(",") if part.strip()] if isinstance(value, str) else value

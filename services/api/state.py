@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from services.api.api_keys import Quotas, WatchedKeys
 from services.api.dispatch import GradingDispatcher
 from services.api.grader_registry import GraderRegistry
 from services.api.jobs import Jobs
@@ -18,7 +21,12 @@ class Api:
         self.spans = spans("gradus-api")
         self.broker = broker
         self.settings = settings
-        self.keys = settings.key_ring()
+        self.keys = WatchedKeys(settings.key_ring, settings.keys_file)
+        self.quotas = Quotas()
+        self.allowed_hosts: Callable[[str], bool] | None = None
+        """Whether a name may stand in `Host`; None: any name may."""
+        if settings.allowed_hosts:
+            self.allowed_hosts = frozenset(settings.allowed_hosts).__contains__
         self.metrics = Metrics()
         self.in_flight = BytesInFlight(settings.max_bytes_in_flight, settings.retry_after_s)
         self.registry = GraderRegistry(broker, settings.registry_ttl_s, settings.worker_grace_s)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -19,11 +20,11 @@ from gradus.descriptions import GraderDescription, GraderList
 from gradus.errors import Misuse, QueueFault
 from gradus.rest import GradeResponse, JobStatus, Problem
 from gradus.tasks.base import MAX_TEXT_CHARS
-from services.api.api_keys import hash_of, new_key
+from services.api.api_keys import hash_of, keys_in, new_key
 from services.api.app import create_app
 from services.api.dispatch import ASK_FIRST
 from services.api.schema import Accepted
-from services.api.server import refuse_open_service
+from services.api.server import refuse_open_service, serve
 from services.api.settings import ApiSettings
 from services.broker import Broker, BrokerSettings, QueueStats
 from services.broker.memory import MemoryBroker
@@ -759,6 +760,79 @@ async def test_keys_come_from_a_file_and_the_log_names_who_asked(
     logged = str([record.__dict__ for record in caplog.records])
     assert "'key': 'trainer-1'" in logged
     assert secret not in logged + file.read_text()
+
+
+def keyed(secret: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {secret}"}
+
+
+async def test_a_key_that_is_added_or_revoked_counts_without_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.api.api_keys.RELOAD_S", 0.0)
+    monkeypatch.setattr("services.api.routing.REFUSAL_S", 0.0)
+    file, (first, one), (second, other) = tmp_path / "keys", new_key("one", []), new_key("other", [])
+    file.write_text(one.line())
+    async with service(keys_file=file) as (client, _):
+
+        async def statuses() -> list[int]:
+            os.utime(file, ns=(0, len(file.read_bytes())))  # a change within the clock's tick counts, too
+            return [(await client.get("/v1/graders", headers=keyed(secret))).status_code for secret in (first, second)]
+
+        assert await statuses() == [200, 401]
+        file.write_text(f"{one.line()}\n{other.line()}\n")
+        assert await statuses() == [200, 200]
+        file.write_text(f"{other.line()} # alone now")
+        assert await statuses() == [401, 200]
+        file.write_text("")
+        assert await statuses() == [401, 200], "an empty file must not open the service"
+
+
+async def test_the_limits_of_a_key_are_held(tmp_path: Path) -> None:
+    made = {name: new_key(name, []) for name in ("old", "few", "trains")}
+    limits = {"old": "expires=2020-01-31", "few": "per_minute=3", "trains": "priority=training expires=2999-01-01"}
+    file = tmp_path / "keys"
+    file.write_text("".join(f"{key.line()} {limits[name]}\n" for name, (_, key) in made.items()))
+    assert [key.line() for key in keys_in(file.read_text(), "keys")] == [
+        f"{made['old'][1].line()} expires=2020-01-31",
+        f"{made['few'][1].line()} per_minute=3",
+        f"{made['trains'][1].line()} expires=2999-01-01 priority=training",
+    ]
+    async with service(keys_file=file) as (client, _):
+
+        async def post(name: str, n_submissions: int = 1, **headers: str) -> httpx.Response:
+            sent = body(*(submission(f"s{n}") for n in range(n_submissions)))
+            return await client.post(GRADE, json=sent, headers=keyed(made[name][0]) | headers)
+
+        assert "expired" in is_problem(await post("old"), 401)["detail"]
+        assert (await post("few", 2)).status_code == 200
+        refused = await post("few", 2)
+        is_problem(refused, 429)
+        assert 1 <= int(refused.headers["retry-after"]) <= 20
+        assert (await post("few")).status_code == 200
+        assert (await post("trains")).status_code == 200
+        is_problem(await post("trains", **{"gradus-priority": "evaluation"}), 403)
+
+
+async def test_only_allowed_names_reach_the_service() -> None:
+    async with service(allowed_hosts=("grade.example", "127.0.0.1")) as (client, _):
+        for host, status in (
+            ("grade.example", 200), ("GRADE.example:8000", 200), ("127.0.0.1:8000", 200),
+            ("attacker.example", 403), ("", 403), ("grade.example.attacker.example", 403),
+        ):  # fmt: skip
+            assert (await client.get("/healthz", headers={"host": host})).status_code == status
+
+
+async def test_a_local_service_without_keys_answers_under_this_machines_names_only() -> None:
+    stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
+    serving = asyncio.create_task(serve(MemoryBroker(), "127.0.0.1", 0, stop=stop, on_ready=ready.set_result))
+    url = await ready
+    async with httpx.AsyncClient(base_url=url) as client:
+        assert (await client.get("/healthz")).status_code == 200
+        assert (await client.get("/healthz", headers={"host": "localhost:1"})).status_code == 200
+        is_problem(await client.get("/v1/graders", headers={"host": "rebound.example"}), 403)
+    stop.set()
+    await serving
 
 
 @pytest.mark.parametrize(
