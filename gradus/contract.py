@@ -66,7 +66,7 @@ class GradeRequest(Wire):
 
     rubric: RubricName | None = None
     """None: the grader's default."""
-    deadline_s: Annotated[float, Field(gt=0, le=MAX_DEADLINE_S, allow_inf_nan=False)] = DEFAULT_DEADLINE_S
+    deadline_s: Annotated[float, Field(gt=0, le=MAX_DEADLINE_S, allow_inf_nan=False, strict=True)] = DEFAULT_DEADLINE_S
     submissions: Annotated[tuple[RawSubmission, ...], Field(max_length=MAX_BATCH)]
 
     @model_validator(mode="after")
@@ -177,17 +177,17 @@ RESULT: TypeAdapter[Graded | Faulted] = TypeAdapter(Result)
 
 
 def job_id_of(grader: str, rubric: str, submission: Submission, *, reads_prompt: bool = False) -> str:
-    """The content hash under which identical work is done once, 40 hex digits. `grader` is name@revision.
+    """The id under which identical work is done once: the grader's name, `:` and a content hash of 40 hex digits.
 
-    The submission's id does not count. Its prompt counts only where the grader reads it: by `reads_prompt`, or by the
-    task's class.
+    `grader` is name@revision. The submission's id does not count. Its prompt counts only where the grader reads it: by
+    `reads_prompt`, or by the task's class. Raises ValueError for a number that is infinite or NaN.
     """
     task = submission.task
     asked = [grader, rubric, task if isinstance(task, dict) else task.model_dump(mode="json"), submission.completion]
     if reads_prompt or getattr(task, "READS_PROMPT", False):
         asked.append(submission.prompt)
-    text = json.dumps(asked, sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:40]
+    text = json.dumps(asked, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    return f"{grader.partition('@')[0]}:{hashlib.sha256(text.encode()).hexdigest()[:40]}"
 
 
 def faulted(submission_id: str, kind: FaultKind, message: str, *, retryable: bool) -> Faulted:

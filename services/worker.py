@@ -24,8 +24,9 @@ from pydantic import ValidationError
 
 from gradus.contract import Faulted, Graded, Submission, faulted, job_id_of
 from gradus.errors import Fault, FaultKind, GradusError, InternalFault, QueueFault
-from services.broker import MAX_DELIVERIES, Broker, Claim
+from services.broker import MAX_DELIVERIES, RENEW_S, Broker, Claim
 from services.broker.jobs import JobPayload
+from services.broker.signing import signed
 from services.broker.workers import registered
 from services.graders.base import Grader
 from services.sandbox.cancellation import CancelToken, cancellable
@@ -40,8 +41,6 @@ log = logging.getLogger("gradus.worker")
 MAX_ATTEMPTS = 3
 """Attempts on this worker before a retryable fault is reported."""
 RETRY_PAUSE_S = 0.2
-RENEW_S = 1.0
-"""Longest interval of renewals, which report the jobs that are unwanted."""
 CLAIM_WAIT_S = 2.0
 """Longest wait for a job, and so the time in which an idle worker stops."""
 FINISH_ATTEMPTS = 60
@@ -87,7 +86,10 @@ class _Work:
 
 
 class Worker:
-    """One grader, its slots and their jobs. `self_tested`: `grader.self_test()` was called already."""
+    """One grader, its slots and their jobs. `self_tested`: `grader.self_test()` was called already.
+
+    `secret`: the grader's, to sign results with.
+    """
 
     def __init__(
         self,
@@ -99,6 +101,7 @@ class Worker:
         self_tested: bool = False,
         metrics: WorkerMetrics | None = None,
         spans: Spans | None = None,
+        secret: bytes | None = None,
     ) -> None:
         self.grader = grader
         self.broker = broker
@@ -106,6 +109,7 @@ class Worker:
         self.self_tested = self_tested
         self._metrics = metrics
         self._spans = spans
+        self._secret = secret
         self._info = grader.info().model_copy(update={"slots": slots})
         self._description = grader.description()
         self.name = name or f"{socket.gethostname()}-{os.getpid()}-{self._info.name}"
@@ -155,6 +159,8 @@ class Worker:
                     self._metrics.dropped()
                 return
             text = result.model_dump_json()
+            if self._secret:
+                text = signed(text, claim.job.id, self._secret)
             await _retry(lambda: self.broker.finish(claim, text, cache=cache, dead_letter=dead_letter), FINISH_ATTEMPTS)
             if self._metrics:
                 self._metrics.answered(result, time.monotonic() - started_at, dead_letter=dead_letter)

@@ -164,13 +164,13 @@ class RedisServer:
 
 @pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., RedisServer]]:
-    """Starts a server of the test's own: `redis_server(append_only=True)`."""
+    """Starts a server of the test's own: `redis_server(append_only=True)`; `options` of its command line."""
     if shutil.which("redis-server") is None:
         pytest.skip("redis-server is not installed (Debian: apt-get install redis-server)")
     servers: list[RedisServer] = []
 
-    def started(*, append_only: bool = False) -> RedisServer:
-        server = RedisServer(tmp_path_factory.mktemp("redis"), append_only=append_only)
+    def started(*, append_only: bool = False, options: Sequence[str] = ()) -> RedisServer:
+        server = RedisServer(tmp_path_factory.mktemp("redis"), append_only=append_only, options=options)
         servers.append(server)
         server.start()
         return server

@@ -16,3 +16,9 @@ for role in api worker metrics scaler; do
     hash=$(printf %s "$password" | sha256sum | cut -d ' ' -f 1)
     echo "user $role on #$hash resetchannels $(cat "$here/$role.acl")"
 done
+# one user per grader, in place of `worker`: GRADUS_REDIS_WORKER_OCAML=... makes the user worker-ocaml
+for name in $(env | sed -n 's/^GRADUS_REDIS_WORKER_\([A-Z0-9_]*\)=.*/\1/p' | sort); do
+    grader=$(echo "$name" | tr A-Z a-z)
+    hash=$(printenv "GRADUS_REDIS_WORKER_$name" | tr -d '\n' | sha256sum | cut -d ' ' -f 1)
+    echo "user worker-$grader on #$hash resetchannels $(sed "s/GRADER/$grader/g" "$here/grader.acl")"
+done

@@ -1,23 +1,34 @@
-"""API keys as configured: a name, the hash of the key, the graders it may use. No key is kept in the clear.
+"""API keys as configured: a name, the hash of the key, the graders it may use, its limits. No key is kept in the clear.
 
-One line per key, `NAME sha256:HEX GRADERS`, with commas between graders or `*` for all; `#` starts a comment. Keys are
-made here, long and random, so that a plain SHA-256 is enough: there is no word list to try.
+One line per key, `NAME sha256:HEX GRADERS [LIMIT ...]`, with commas between graders or `*` for all; `#` starts a
+comment. Limits are `expires=2027-01-31` (the end of that day, UTC), `per_minute=600` (submissions, in each API process)
+and `priority=training` (no evaluation). Keys are made here, long and random, so that a plain SHA-256 is enough: there
+is no word list to try.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import re
 import secrets
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 from gradus.contract import GRADER_NAME
 from gradus.errors import Misuse
 
-_LINE = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9_.\-]{0,63})\s+sha256:(?P<hash>[0-9a-fA-F]{64})\s+(?P<graders>\S+)")
+_LINE = re.compile(
+    r"(?P<name>[A-Za-z0-9][A-Za-z0-9_.\-]{0,63})\s+sha256:(?P<hash>[0-9a-fA-F]{64})\s+(?P<graders>\S+)"
+    r"(\s+expires=(?P<expires>\d{4}-\d\d-\d\d)|\s+per_minute=(?P<per_minute>[1-9]\d{0,8})|\s+priority=(?P<priority>training))*"
+)
+RELOAD_S = 1.0
+"""Seconds between looks whether the file of keys has changed."""
+log = logging.getLogger("gradus.api")
 
 
 def hash_of(key: str) -> str:
@@ -30,13 +41,24 @@ class ApiKey:
     key_hash: str
     graders: frozenset[str] | None = None
     """None: all."""
+    expires: date | None = None
+    """Last day, UTC, on which it works."""
+    per_minute: int | None = None
+    """Submissions a minute in each API process, on average; a burst of one minute's worth is allowed."""
+    training_only: bool = False
+
+    @property
+    def has_expired(self) -> bool:
+        return self.expires is not None and datetime.now(UTC).date() > self.expires
 
     def may_use(self, grader: str) -> bool:
         return self.graders is None or grader in self.graders
 
     def line(self) -> str:
         graders = "*" if self.graders is None else ",".join(sorted(self.graders))
-        return f"{self.name} sha256:{self.key_hash} {graders}"
+        limits = f" expires={self.expires}" if self.expires else ""
+        limits += f" per_minute={self.per_minute}" if self.per_minute else ""
+        return f"{self.name} sha256:{self.key_hash} {graders}{limits}" + (" priority=training" * self.training_only)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +87,19 @@ def key_of(line: str, where: str) -> ApiKey:
     if found is None:
         raise Misuse(
             f"{where}: a key is `NAME sha256:HEX GRADERS`, a name of letters, digits, `_`, `.` and `-`, 64 hex digits, "
-            "and graders with commas between or `*`; `gradus keys new NAME` prints one"
+            "and graders with commas between or `*`, then limits such as `expires=2027-01-31`, `per_minute=600` and "
+            "`priority=training`; `gradus keys new NAME` prints one"
         )
     graders = None if found["graders"] == "*" else frozenset(found["graders"].split(","))
     for grader in graders or ():
         if not re.fullmatch(GRADER_NAME, grader):
             raise Misuse(f"{where}: key {found['name']}: {grader!r} cannot be the name of a grader")
-    return ApiKey(found["name"], found["hash"].lower(), graders)
+    try:
+        expires = date.fromisoformat(found["expires"]) if found["expires"] else None
+    except ValueError:
+        raise Misuse(f"{where}: key {found['name']}: {found['expires']} is no date") from None
+    per_minute = int(found["per_minute"]) if found["per_minute"] else None
+    return ApiKey(found["name"], found["hash"].lower(), graders, expires, per_minute, bool(found["priority"]))
 
 
 def keys_in(text: str, where: str) -> list[ApiKey]:
@@ -101,3 +129,57 @@ def key_ring(key_hashes: Iterable[str], keys: str, keys_file: Path | None) -> Ke
             raise Misuse(f"{where} holds no key; `gradus keys new NAME` prints one")
         ring += found
     return KeyRing(tuple(ring))
+
+
+class WatchedKeys:
+    """The keys of the settings; those of the file are read again when it changes.
+
+    A file that cannot be used any more changes nothing: the last keys stay, and the log says so.
+    """
+
+    def __init__(self, read: Callable[[], KeyRing], file: Path | None) -> None:
+        self._read = read
+        self._file = file
+        self._ring = read()
+        self._changed_at = self._stamp()
+        self._next_look = time.monotonic() + RELOAD_S
+
+    def _stamp(self) -> int:
+        try:
+            return self._file.stat().st_mtime_ns if self._file else 0
+        except OSError:
+            return -1
+
+    def ring(self) -> KeyRing:
+        if self._file and time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + RELOAD_S
+            if (changed_at := self._stamp()) != self._changed_at:
+                self._changed_at = changed_at
+                try:
+                    self._ring = self._read()
+                    log.info("keys read again", extra={"fields": {"n_keys": len(self._ring.keys)}})
+                except Misuse as misuse:
+                    log.warning("the file of keys cannot be used, the last keys stay: %s", misuse)
+        return self._ring
+
+
+class Quotas:
+    """Submissions that keys have left, in this process: a bucket per key that fills by `per_minute` in a minute."""
+
+    def __init__(self) -> None:
+        self._buckets: dict[str, tuple[float, float]] = {}
+        """(submissions left, time of `time.monotonic`) by name of the key."""
+
+    def wait_s(self, key: ApiKey, n_submissions: int) -> float:
+        """0 when the key may send so many now, and takes them; else the seconds after which it may.
+
+        A request of more than a minute's worth may go when the bucket is full, and leaves a debt.
+        """
+        if key.per_minute is None:
+            return 0.0
+        now = time.monotonic()
+        left, at = self._buckets.get(key.name, (float(key.per_minute), now))
+        left = min(left + (now - at) * key.per_minute / 60, key.per_minute)
+        missing = min(n_submissions, key.per_minute) - left
+        self._buckets[key.name] = (left if missing > 0 else left - n_submissions, now)
+        return max(missing * 60 / key.per_minute, 0.0)

@@ -8,20 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 from weakref import WeakSet
 
 from pydantic import ValidationError
 
-from gradus.contract import RESULT, Faulted, Graded, GradeRequest, faulted, job_id_of, with_id
+from gradus.contract import RESULT, Faulted, Graded, GradeRequest, RawSubmission, faulted, job_id_of, with_id
 from gradus.descriptions import GraderDescription
 from gradus.errors import FaultKind, QueueFault
 from services.api.grader_registry import GraderRegistry
 from services.api.metrics import Metrics
+from services.api.problems import Refused
+from services.api.request_body import Body, outside_loop
+from services.api.unanswered import Unanswered
 from services.broker import Broker, FairShare, Job, QueueFull
 from services.broker.jobs import JobPayload
+from services.broker.signing import Secrets, verified
 from services.tracing import TRACEPARENT
 
 Deliver = Callable[[Graded | Faulted], None]
@@ -30,8 +35,6 @@ ASK_FIRST = 16
 """A batch of more jobs asks which have a verdict before it sends their texts; for fewer the question costs more."""
 LOOK_S = 1.0
 """Seconds between looks whether the grader of a waiting batch is still alive."""
-LAST_WORD_S = 1.0
-"""Seconds after the deadline in which the broker must say why there is no verdict."""
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -43,6 +46,8 @@ class Batch:
     fair_share: FairShare
     submission_ids: list[str]
     """In the order of the request."""
+    body: Body
+    """Counts as in flight as long as this batch exists."""
     began_at: float = field(default_factory=time.monotonic)
     asking: dict[str, list[str]] = field(default_factory=dict)
     """Job id -> ids of its submissions."""
@@ -58,55 +63,71 @@ class Batch:
     def remaining_s(self) -> float:
         return max(self.began_at + self.deadline_s - time.monotonic(), 0.0)
 
-    def take_cached(self, texts: dict[str, str]) -> None:
+    def add(
+        self,
+        submissions: Iterable[RawSubmission],
+        revision: str,
+        rubric: str,
+        reads_prompt: bool,
+        more: Mapping[str, Any],
+    ) -> None:
+        """Make the jobs. `more`: the other fields of their payloads. Raises Refused (422) for numbers out of range."""
+        for submission in submissions:
+            try:
+                job_id = job_id_of(revision, rubric, submission, reads_prompt=reads_prompt)
+            except ValueError:
+                raise Refused(422, f"submission {submission.id!r}: a number is out of range") from None
+            self.asking.setdefault(job_id, []).append(submission.id)
+            if job_id not in self.jobs:
+                payload = JobPayload(submission=submission, rubric=rubric, **more)
+                self.jobs[job_id] = Job(job_id, self.grader, payload.encode())
+
+    def take_cached(self, texts: dict[str, str], secrets: Secrets | None) -> None:
         for job_id, text in texts.items():
             # A stored fault is no verdict: submitting the job again asks for a better result.
-            if isinstance(result := result_of(text, job_id), Graded):
+            if isinstance(result := result_of(text, job_id, secrets), Graded):
                 self.cached[job_id] = result.model_copy(update={"cached": True})
                 del self.jobs[job_id]
 
 
 class GradingDispatcher:
-    def __init__(self, broker: Broker, registry: GraderRegistry, metrics: Metrics) -> None:
+    def __init__(self, broker: Broker, registry: GraderRegistry, metrics: Metrics, secrets: Secrets | None) -> None:
         self._broker = broker
         self._registry = registry
         self._metrics = metrics
+        self.secrets = secrets
         self.batches: WeakSet[Batch] = WeakSet()
         """Batches that may have jobs without a result."""
+        self._unanswered = Unanswered(broker, registry)
         self.last_result_at: dict[str, float] = {}
         """Time of the last result by grader, of `time.monotonic`."""
 
-    async def begin(self, grader: GraderDescription, request: GradeRequest, fair_share: FairShare) -> Batch:
+    async def begin(self, grader: GraderDescription, request: GradeRequest, fair_share: FairShare, body: Body) -> Batch:
         """Queue what has no cached verdict. Raises Misuse for the rubric, QueueFull, QueueFault: then nothing is.
 
         Without a live grader, after a grace period, nothing is queued either and `settle` gives faults.
         """
         name, ids = grader.name, [submission.id for submission in request.submissions]
-        batch = Batch(name, request.deadline_s, fair_share, ids)
+        batch = Batch(name, request.deadline_s, fair_share, ids, body)
         info = await self._registry.find(name, request.rubric, request.deadline_s) if ids else None
         if info is None:
             batch.unqueued = ids
             return batch
         rubric = request.rubric or info.rubrics[0]
-        deadline = time.time() + request.deadline_s
-        traceparent = TRACEPARENT.get()
-        for submission in request.submissions:
-            job_id = job_id_of(info.grader, rubric, submission, reads_prompt=grader.reads_prompt)
-            batch.asking.setdefault(job_id, []).append(submission.id)
-            if job_id not in batch.jobs:
-                payload = JobPayload(submission=submission, rubric=rubric, deadline=deadline, traceparent=traceparent)
-                batch.jobs[job_id] = Job(job_id, name, payload.encode())
+        more = {"deadline": time.time() + request.deadline_s, "traceparent": TRACEPARENT.get()}
+        reads_prompt = grader.reads_prompt
+        await outside_loop(body.n_bytes, batch.add, request.submissions, info.grader, rubric, reads_prompt, more)
         if len(batch.jobs) > ASK_FIRST:
-            batch.take_cached(await self._broker.results(list(batch.jobs)))
+            batch.take_cached(await self._broker.results(list(batch.jobs)), self.secrets)
         self.batches.add(batch)
-        batch.take_cached(await self._broker.submit(list(batch.jobs.values()), fair_share))
+        batch.take_cached(await self._broker.submit(list(batch.jobs.values()), fair_share), self.secrets)
         return batch
 
     async def settle(self, batch: Batch, deliver: Deliver) -> None:
         """`deliver` one result for every submission, in order of completion; the deadline's faults last.
 
-        While the broker is away, it is waited for. Raises QueueFault when it is away at the deadline, or closed: what
-        was delivered stands, the rest is waiting still.
+        While the broker is away, it is waited for. Raises QueueFault when it is closed: what was delivered stands, the
+        rest is waiting still.
         """
         for job_id, verdict in batch.cached.items():
             self._give(batch, job_id, verdict, deliver)
@@ -124,25 +145,15 @@ class GradingDispatcher:
                 await asyncio.sleep(min(LOOK_S, batch.remaining_s()))
         if not batch.jobs and not batch.unqueued:
             return
-        try:
-            async with asyncio.timeout(LAST_WORD_S):
-                await self.cancel(batch)
-                absent, depth = await self._registry.is_absent(batch.grader), await self._broker.depth(batch.grader)
-        except TimeoutError:
-            raise QueueFault(f"the queue does not answer, {batch.deadline_s:g} s after the request") from None
-        if absent:
-            command = f"gradus worker {batch.grader} --redis redis://..."
-            kind, message = FaultKind.QUEUE, f"no {batch.grader} grader is running: start one with `{command}`"
-        else:
-            seen = f"no verdict within {batch.deadline_s:g} s; the queue holds {depth} jobs"
-            kind, message = FaultKind.DEADLINE, f"{seen}: allow more time or add workers"
-        self._fail(batch, kind, message, deliver)
+        await self.cancel(batch)
+        kind, message = await self._unanswered.reason(batch.grader, batch.deadline_s)
+        await self._fail(batch, kind, message, deliver)
 
     async def _collect(self, batch: Batch, deliver: Deliver) -> None:
         """`deliver` the results of the next `LOOK_S` seconds; ends with the last one."""
         # `deliver` does not await: this generator is run to its end or cancelled inside, never left.
         async for job_id, text in self._broker.wait(list(batch.jobs), min(LOOK_S, batch.remaining_s())):
-            result = result_of(text, job_id)
+            result = result_of(text, job_id, self.secrets)
             is_late = isinstance(result, Faulted) and result.fault.kind is FaultKind.DEADLINE
             if is_late and job_id not in batch.renewed and batch.remaining_s():
                 # A shared job ends with the deadline of the request that queued it; this one may have more time.
@@ -158,13 +169,12 @@ class GradingDispatcher:
         try:
             await self.settle(batch, deliver)
         except QueueFault as fault:
-            self._fail(batch, fault.kind, fault.message, deliver)
+            await self._fail(batch, fault.kind, fault.message, deliver)
 
     async def cancel(self, batch: Batch) -> None:
         """Withdraw the jobs without a result, if there are any."""
         if batch.jobs:
-            with suppress(QueueFault):
-                await self._broker.cancel(batch.grader, list(batch.jobs))
+            await self._unanswered.withdraw(batch.grader, list(batch.jobs))
 
     def _give(self, batch: Batch, job_id: str, result: Graded | Faulted, deliver: Deliver) -> None:
         self.last_result_at[batch.grader] = time.monotonic()
@@ -172,19 +182,22 @@ class GradingDispatcher:
             self._metrics.result(batch.grader, result)
             deliver(result if result.id == one else with_id(result, one))  # copying is what costs here
 
-    def _fail(self, batch: Batch, kind: FaultKind, message: str, deliver: Deliver) -> None:
+    async def _fail(self, batch: Batch, kind: FaultKind, message: str, deliver: Deliver) -> None:
         """`deliver` a fault for every submission without a result; afterwards none waits."""
         self.last_result_at[batch.grader] = time.monotonic()
-        for one in batch.unqueued + [one for job_id in batch.jobs for one in batch.asking[job_id]]:
+        for n, one in enumerate(batch.unqueued + [one for job_id in batch.jobs for one in batch.asking[job_id]], 1):
+            if n % 256 == 0:
+                await asyncio.sleep(0)  # many large batches may end at one moment
             fault = faulted(one, kind, f"{batch.grader} submission {one!r}: {message}", retryable=True)
             self._metrics.result(batch.grader, fault)
             deliver(fault)
         batch.unqueued, batch.jobs = [], {}
 
 
-def result_of(text: str, job_id: str) -> Graded | Faulted:
-    """The result that a worker sent; a text that is none is a fault."""
+def result_of(text: str, job_id: str, secrets: Secrets | None) -> Graded | Faulted:
+    """The result that a worker sent; a text that is none, or that the job's grader did not sign, is a fault."""
     try:
-        return RESULT.validate_json(text)
+        return RESULT.validate_json(verified(text, job_id, secrets) or "")
     except ValidationError:
-        return faulted(job_id, FaultKind.INTERNAL, "the worker's answer is no result", retryable=False)
+        message = "the worker's answer is no result, or is not signed with its grader's secret"
+        return faulted(job_id, FaultKind.INTERNAL, message, retryable=False)

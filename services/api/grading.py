@@ -17,7 +17,7 @@ from services.api.api_keys import ApiKey
 from services.api.dispatch import Batch, GradingDispatcher
 from services.api.grade_request import parse_fair_share, read_request
 from services.api.problems import client_closed_request
-from services.api.routing import KeyedRoute, check_scope
+from services.api.routing import KeyedRoute, check_limits, check_scope
 from services.api.state import Api
 
 GraderPath = Annotated[str, Path(pattern=GRADER_NAME)]
@@ -29,9 +29,11 @@ async def queue_request(grader: str, request: Request) -> Batch:
     key: ApiKey = request.state.key
     known = await api.registry.find_known(grader)
     check_scope(key, grader)
-    asked = await read_request(request, known, api.settings)
+    asked, body = await read_request(request, known, api.settings, api.in_flight)
     request.state.log_fields |= {"grader": grader, "n_submissions": len(asked.submissions)}
-    return await api.dispatcher.begin(known.description, asked, parse_fair_share(request.headers, key.name))
+    fair_share = parse_fair_share(request.headers, key.name)
+    check_limits(api, key, fair_share, len(asked.submissions))
+    return await api.dispatcher.begin(known.description, asked, fair_share, body)
 
 
 async def run_while_connected(

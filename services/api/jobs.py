@@ -83,7 +83,7 @@ class Jobs:
             unwatched = time.time() > group.deadline + WATCH_SLACK_S
             for one, job_id in group.items:
                 if job_id in texts:
-                    found.append(with_id(result_of(texts[job_id], job_id), one))
+                    found.append(with_id(result_of(texts[job_id], job_id, self._dispatcher.secrets), one))
                 elif unwatched:
                     message = f"submission {one!r}: no verdict before the deadline"
                     found.append(faulted(one, FaultKind.DEADLINE, message, retryable=True))

@@ -65,6 +65,7 @@ class Metrics:
         self._stalled = gauge("api_stalled_seconds", "Something waits and no result came", "grader")
         self._workers = gauge("workers", "Live workers", "grader")
         self._broker_up = gauge("broker_up", "1 if the broker answers")
+        self._memory_fill = gauge("broker_memory_fill", "Used share of the broker's memory limit")
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
         method = method if method in METHODS else "other"
@@ -110,6 +111,7 @@ class Metrics:
                     self._jobs.labels(grader, state).set(getattr(queue_stats, state))
                 self._jobs.labels(grader, "buried").set(queue_stats.dead_letters)
                 self._workers.labels(grader).set(sum(info.workers for info in live if info.name == grader))
+            self._memory_fill.set(await broker.memory_fill())
             self._broker_up.set(1)
         except QueueFault:
             self._broker_up.set(0)

@@ -29,10 +29,20 @@ CLIENT_CLOSED_REQUEST = 499
 class Refused(Misuse):
     """A misuse with an HTTP status of its own. `errors`: its mistakes, each with the field it is in."""
 
-    def __init__(self, status: int, detail: str, errors: list[dict[str, str]] | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        errors: list[dict[str, str]] | None = None,
+        *,
+        retry_after_s: float | None = None,
+    ) -> None:
         super().__init__(detail)
         self.answer_status = status
         self.errors = errors
+        self.headers = {"www-authenticate": "Bearer"} if status == 401 else {}
+        if retry_after_s is not None:
+            self.headers["retry-after"] = str(max(math.ceil(retry_after_s), 1))
 
 
 def refused_fields(status: int, mistakes: Sequence[tuple[tuple[int | str, ...], str]]) -> Refused:
@@ -78,10 +88,9 @@ def install(app: FastAPI, retry_after_s: int) -> None:
 
     @app.exception_handler(Misuse)
     async def misuse(request: Request, error: Misuse) -> Response:
-        status = error.answer_status if isinstance(error, Refused) else error.status
-        errors = error.errors if isinstance(error, Refused) else None
-        headers = {"www-authenticate": "Bearer"} if status == 401 else None
-        return problem(status, str(error), errors=errors, headers=headers)
+        if isinstance(error, Refused):
+            return problem(error.answer_status, str(error), errors=error.errors, headers=error.headers)
+        return problem(error.status, str(error))
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:

@@ -1,22 +1,62 @@
-"""Bodies of requests: media type, size and time limits, and texts that need a closer look."""
+"""Bodies of requests: media type, size and time limits, the bound of all bodies together, strict JSON."""
 
 from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
+import jiter
 from fastapi import Request
 
 from gradus.errors import TooLarge
 from gradus.tasks.base import MAX_TEXT_CHARS
-from services.api.problems import Refused
+from services.api.problems import Refused, refused_fields
 from services.api.settings import ApiSettings
 
+LARGE_BYTES = 256 * 1024
+"""Size from which on a body is parsed and hashed outside the event loop, which meanwhile serves other requests."""
 _END_OF_TEXT = re.compile(rb'(?<!\\)"')
+_PARSER = ThreadPoolExecutor(1, thread_name_prefix="parse")
+T = TypeVar("T")
 
 
-async def read_body(request: Request, settings: ApiSettings) -> bytes:
-    """The body of a JSON request. Raises a Misuse: 408, 413, 415."""
+class BytesInFlight:
+    """Bytes of the requests that this process reads or has not answered yet, at most `limit`."""
+
+    def __init__(self, limit: int, retry_after_s: float) -> None:
+        self.held = 0
+        self._limit = limit
+        self._retry_after_s = retry_after_s
+
+    def hold(self, n_bytes: int) -> None:
+        """Raises Refused (429) when the bound would be passed."""
+        if self.held + n_bytes > self._limit:
+            message = f"requests of more than {self._limit} bytes are in flight; try again later"
+            raise Refused(429, message, retry_after_s=self._retry_after_s)
+        self.held += n_bytes
+
+
+class Body:
+    """The body of one request; its bytes count as in flight until it is deleted, with the batch that was made of it."""
+
+    def __init__(self, in_flight: BytesInFlight) -> None:
+        self.data = b""
+        self.n_bytes = 0
+        self._in_flight = in_flight
+
+    def grow(self, n_bytes: int) -> None:
+        self._in_flight.hold(n_bytes)
+        self.n_bytes += n_bytes
+
+    def __del__(self) -> None:
+        self._in_flight.held -= self.n_bytes
+
+
+async def read_body(request: Request, settings: ApiSettings, in_flight: BytesInFlight) -> Body:
+    """The body of a JSON request. Raises a Misuse: 408, 413, 415, 429."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise Refused(415, "send the request as `Content-Type: application/json`")
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
@@ -25,7 +65,7 @@ async def read_body(request: Request, settings: ApiSettings) -> bytes:
     too_large = TooLarge(f"the body is larger than {limit} bytes; send the submissions in several requests")
     if told.isdecimal() and int(told) > limit:
         raise too_large
-    chunks = bytearray()
+    body, chunks = Body(in_flight), bytearray()
     try:
         async with asyncio.timeout(settings.body_timeout_s):
             # Counted while it comes: a chunked body tells no length, and a told length may be a lie.
@@ -33,9 +73,28 @@ async def read_body(request: Request, settings: ApiSettings) -> bytes:
                 chunks += chunk
                 if len(chunks) > limit:
                     raise too_large
+                body.grow(len(chunk))
     except TimeoutError:
         raise Refused(408, f"the body had not arrived after {settings.body_timeout_s:g} s") from None
-    return bytes(chunks)
+    body.data = bytes(chunks)
+    return body
+
+
+async def outside_loop(n_bytes: int, work: Callable[..., T], *args: Any) -> T:
+    """`work(*args)`; for a large body in the one thread for that, where large bodies wait for each other."""
+    if n_bytes < LARGE_BYTES:
+        return work(*args)
+    return await asyncio.get_running_loop().run_in_executor(_PARSER, work, *args)
+
+
+def refuse_lax_json(data: bytes) -> None:
+    """Raises Refused (400) for duplicate names in an object, NaN and Infinity, which other parsers read differently."""
+    try:
+        jiter.from_json(data, allow_inf_nan=False, catch_duplicate_keys=True)
+    except ValueError as error:
+        duplicate = "duplicate key" in str(error)
+        message = "an object has the same name twice" if duplicate else "NaN and Infinity are no JSON numbers"
+        raise refused_fields(400, [((), message)]) from None
 
 
 def may_hold_bad_text(body: bytes) -> bool:

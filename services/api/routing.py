@@ -7,6 +7,8 @@ CPU (540 us) and 12 % of the latency (520 us): 65 paired rounds of 200 requests,
 
 from __future__ import annotations
 
+import asyncio
+
 from fastapi import Request
 from fastapi.routing import APIRoute
 from starlette.responses import Response
@@ -15,8 +17,10 @@ from starlette.types import Receive, Scope, Send
 from services.api.api_keys import ApiKey
 from services.api.problems import Refused
 from services.api.state import Api
-from services.broker import DEFAULT_FAIR_SHARE
+from services.broker import DEFAULT_FAIR_SHARE, FairShare, Priority
 
+REFUSAL_S = 0.2
+"""Seconds before a wrong key is answered, so that one connection tries few."""
 ANONYMOUS = ApiKey(DEFAULT_FAIR_SHARE.run, "")
 """The key of every request to a service without keys."""
 
@@ -28,7 +32,9 @@ class LeanRoute(APIRoute):
         if scope["method"] not in (self.methods or ()):
             await super().handle(scope, receive, send)  # 405
             return
-        response = await self.answer(Request(scope, receive, send), scope["path_params"])
+        request = Request(scope, receive, send)
+        check_host(request)
+        response = await self.answer(request, scope["path_params"])
         await response(scope, receive, send)
 
     async def answer(self, request: Request, path_params: dict[str, str]) -> Response:
@@ -42,14 +48,35 @@ class KeyedRoute(LeanRoute):
     async def answer(self, request: Request, path_params: dict[str, str]) -> Response:
         api: Api = request.app.state.api
         key, log_fields = ANONYMOUS, {}
-        if api.keys.keys:
+        if (ring := api.keys.ring()).keys:
             scheme, _, given = request.headers.get("authorization", "").partition(" ")
-            found = api.keys.find(given.strip())
-            if scheme.lower() != "bearer" or found is None:
-                raise Refused(401, "send a known API key in the header `Authorization: Bearer <key>`")
+            found = ring.find(given.strip())
+            if scheme.lower() != "bearer" or found is None or found.has_expired:
+                await asyncio.sleep(REFUSAL_S)
+                why = "this API key has expired" if found else "send a known API key in the header"
+                raise Refused(401, f"{why}: `Authorization: Bearer <key>`")
             key, log_fields = found, {"key": found.name}
         request.state.key, request.state.log_fields = key, log_fields
         return await super().answer(request, path_params)
+
+
+def check_host(request: Request) -> None:
+    """Raises Refused (403) for a name in `Host` under which this service is not reached."""
+    api: Api = request.app.state.api
+    if api.allowed_hosts is not None:
+        host = request.headers.get("host", "")
+        name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+        if not api.allowed_hosts(name.lower()):
+            raise Refused(403, "this service is not reached by that name in `Host`: set GRADUS_API_ALLOWED_HOSTS")
+
+
+def check_limits(api: Api, key: ApiKey, fair_share: FairShare, n_submissions: int) -> None:
+    """Raises Refused: 403 for an evaluation that the key may not ask for, 429 when its submissions are used up."""
+    if key.training_only and fair_share.priority is Priority.EVALUATION:
+        raise Refused(403, "this API key may not use `Gradus-Priority: evaluation`")
+    if wait_s := api.quotas.wait_s(key, n_submissions):
+        message = f"this API key may send {key.per_minute} submissions a minute; try again in {wait_s:.0f} s"
+        raise Refused(429, message, retry_after_s=wait_s)
 
 
 def check_scope(key: ApiKey, grader: str) -> None:

@@ -13,6 +13,7 @@ from gradus.errors import Misuse
 from services.api.app import create_app
 from services.api.connection_timeouts import HeaderTimeoutProtocol, set_send_timeout
 from services.api.settings import ApiSettings
+from services.api.state import Api
 from services.broker import Broker
 from services.broker.from_url import open_broker
 from services.http_server import is_loopback, listener, serve_on, url_of
@@ -45,10 +46,14 @@ async def serve(
         if on_ready is not None:
             on_ready(url_of(found))
         app = create_app(used, settings)
+        api: Api = app.state.api
+        if api.allowed_hosts is None and is_loopback(host) and not api.keys.ring().keys:
+            # A page that a browser here loaded under another name could send requests (DNS rebinding).
+            api.allowed_hosts = is_loopback
         protocol = partial(
             HeaderTimeoutProtocol,
             header_timeout_s=settings.header_timeout_s,
-            connections_open=app.state.api.metrics.connections,
+            connections_open=api.metrics.connections,
         )
         config = uvicorn.Config(
             app,

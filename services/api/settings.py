@@ -41,10 +41,17 @@ class ApiSettings(BaseSettings):
     keys: str = ""
     """Keys as lines of `services.api.api_keys`, or with semicolons between."""
     keys_file: Path | None = None
-    """A file with such lines, read at start. No key in any of the three: none is required."""
+    """A file with such lines, read again when it changes. No key in any of the three: none is required."""
+    allowed_hosts: Annotated[tuple[str, ...], NoDecode] = ()
+    """Names that may stand in the header `Host`, without port, with commas between. Empty: on a loopback address
+    without keys only names of this machine, else any."""
+    grader_secrets_file: Path | None = None
+    """A file of `services.broker.signing`. With it, results without the signature of their grader are faults."""
     allow_anonymous: bool = False
     """Serve without keys on an address that others can reach: only inside a network that is closed already."""
     max_body_bytes: Annotated[int, Field(gt=0)] = 64 * 2**20
+    max_bytes_in_flight: Annotated[int, Field(gt=0)] = 256 * 2**20
+    """Bytes of all requests that are read or unanswered; past it 429. The process needs about twice as much."""
     body_timeout_s: Annotated[float, Field(gt=0)] = 60.0
     """Seconds in which the body of a request must arrive."""
     header_timeout_s: Annotated[float, Field(gt=0)] = 10.0
@@ -70,7 +77,7 @@ class ApiSettings(BaseSettings):
     shutdown_grace_s: Annotated[int, Field(ge=1)] = 30
     """Seconds in which requests under way may finish after SIGTERM."""
 
-    @field_validator("key_hashes", "required_graders", mode="before")
+    @field_validator("key_hashes", "required_graders", "allowed_hosts", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
         return [part.strip().lower() for part in value.split(",") if part.strip()] if isinstance(value, str) else value

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from services.api.api_keys import Quotas, WatchedKeys
 from services.api.dispatch import GradingDispatcher
 from services.api.grader_registry import GraderRegistry
 from services.api.jobs import Jobs
 from services.api.metrics import Metrics
+from services.api.request_body import BytesInFlight
 from services.api.settings import ApiSettings
 from services.broker import Broker
+from services.broker.signing import secrets_in
 from services.tracing import spans
 
 
@@ -16,8 +21,16 @@ class Api:
         self.spans = spans("gradus-api")
         self.broker = broker
         self.settings = settings
-        self.keys = settings.key_ring()
+        self.keys = WatchedKeys(settings.key_ring, settings.keys_file)
+        self.quotas = Quotas()
+        self.allowed_hosts: Callable[[str], bool] | None = None
+        """Whether a name may stand in `Host`; None: any name may."""
+        if settings.allowed_hosts:
+            self.allowed_hosts = frozenset(settings.allowed_hosts).__contains__
         self.metrics = Metrics()
+        self.in_flight = BytesInFlight(settings.max_bytes_in_flight, settings.retry_after_s)
         self.registry = GraderRegistry(broker, settings.registry_ttl_s, settings.worker_grace_s)
-        self.dispatcher = GradingDispatcher(broker, self.registry, self.metrics)
+        self.dispatcher = GradingDispatcher(
+            broker, self.registry, self.metrics, secrets_in(settings.grader_secrets_file)
+        )
         self.jobs = Jobs(broker, self.dispatcher, settings.job_ttl_s)

@@ -10,15 +10,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
 from gradus.descriptions import GraderInfo
 from services.broker.jobs import DEFAULT_FAIR_SHARE, Claim, FairShare, Job, Priority, QueueFull
 
 __all__ = [
+    "DEAD_AFTER_S",
     "DEFAULT_FAIR_SHARE",
     "MAX_DELIVERIES",
     "MAX_FAIR_SHARES",
+    "RENEW_S",
     "Broker",
     "BrokerSettings",
     "Claim",
@@ -27,6 +30,7 @@ __all__ = [
     "Job",
     "Priority",
     "QueueFull",
+    "QueueState",
     "QueueStats",
 ]
 
@@ -37,6 +41,14 @@ Finish a claim with more `deliveries` at once, with a fault and `dead_letter=Tru
 by itself, by a worker that holds nothing else: that tells the killer from jobs that only shared its workers.
 """
 
+
+RENEW_S = 1.0
+"""Seconds between renewals of a worker's leases, a quarter of the lease if that is less: its heartbeat."""
+DEAD_AFTER_S = 2.5
+"""Seconds without a renewal after which a worker counts as dead, and others claim its jobs before their leases lapse.
+
+Only where Redis and some worker were up all the while: after an outage the whole lease counts.
+"""
 
 MAX_FAIR_SHARES = 1000
 """Fair shares of one queue whose virtual times are kept; beyond it those without queued jobs are forgotten."""
@@ -68,6 +80,16 @@ class DeadLetter:
     """Ends of the starts before the last: `<unix seconds> <worker> let its lease lapse`, or `... gave it back`."""
 
 
+class QueueState(StrEnum):
+    """What an operator wants of one grader's queue; it lasts for a week."""
+
+    OPEN = "open"
+    PAUSED = "paused"
+    """Queued jobs are not started; running ones end, and new ones are accepted."""
+    DRAINING = "draining"
+    """New jobs are refused as if the queue were full; queued and running ones end."""
+
+
 @dataclass(frozen=True, slots=True)
 class QueueStats:
     """Job counts of one grader's queue, by state."""
@@ -85,13 +107,14 @@ class Broker(Protocol):
 
     @property
     def lease_s(self) -> float:
-        """Seconds after which an unrenewed claim can be claimed by another worker. Renew at a quarter of it."""
+        """Seconds after which an unrenewed claim can be claimed by another worker. Renew as `RENEW_S` says."""
 
     async def submit(self, jobs: Sequence[Job], fair_share: FairShare = DEFAULT_FAIR_SHARE) -> dict[str, str]:
         """Queue those of `jobs` (of one grader) that are neither queued, running nor answered.
 
         Returns the cached results, by job id. A job that another run queued already moves up if this fair share's next
-        turn is sooner. Raises QueueFull when the queue would pass its bound; then nothing was queued.
+        turn is sooner. Raises QueueFull when the queue would pass its bound, or its store has little memory left; then
+        nothing was queued.
         """
 
     def wait(self, job_ids: Iterable[str], timeout_s: float) -> AsyncIterator[tuple[str, str]]:
@@ -146,7 +169,17 @@ class Broker(Protocol):
 
     async def queue_stats(self, grader: str) -> QueueStats: ...
 
+    async def memory_fill(self) -> float:
+        """The used share of the memory that the store may use, at most a few seconds old; 0 without a limit."""
+
     async def dead_letters(self, grader: str) -> list[DeadLetter]:
         """The newest `max_dead_letters` dead letters, oldest first."""
+
+    async def remove_dead_letters(self, grader: str, job_ids: Iterable[str]) -> None:
+        """Forget the dead letters of these jobs."""
+
+    async def queue_state(self, grader: str) -> QueueState: ...
+
+    async def set_queue_state(self, grader: str, state: QueueState) -> None: ...
 
     async def close(self) -> None: ...

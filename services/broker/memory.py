@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import count, islice
 
 from gradus.descriptions import GraderInfo
-from services.broker import MAX_DELIVERIES, MAX_FAIR_SHARES, BrokerSettings, DeadLetter, QueueStats
+from services.broker import MAX_DELIVERIES, MAX_FAIR_SHARES, BrokerSettings, DeadLetter, QueueState, QueueStats
 from services.broker.jobs import DEFAULT_FAIR_SHARE, Claim, FairShare, Job, Priority, QueueFull, grader_of
 from services.broker.waiters import ResultWaiters
 from services.broker.workers import summarize_workers
@@ -122,6 +122,7 @@ class _Queue:
     leases: dict[str, _Entry] = field(default_factory=dict)
     """In order of expiry: every lease is equally long, and renewing moves it to the end."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+    state: QueueState = QueueState.OPEN
 
     def __len__(self) -> int:
         return len(self.queued.entries) + len(self.returned) + len(self.leases)
@@ -135,7 +136,8 @@ class _Queue:
         if alone is not None:
             return [] if held else [self._hand_out(alone, worker)]
         entries = list(islice(self.returned.values(), limit))
-        entries += self.queued.take(limit - len(entries))
+        if self.state is not QueueState.PAUSED:
+            entries += self.queued.take(limit - len(entries))
         return [self._hand_out(entry, worker) for entry in entries]
 
     def _sweep(self) -> None:
@@ -245,7 +247,8 @@ class MemoryBroker:
         wanted = {job.id: job for job in jobs if job.id not in answered}
         new = [job for job in wanted.values() if job.id not in self._entries]
         queue = self._queue(grader := grader_of(jobs))
-        if new and len(queue) + len(new) > self._settings.max_depth:
+        is_closed = queue.state is QueueState.DRAINING
+        if new and (is_closed or len(queue) + len(new) > self._settings.max_depth):
             raise QueueFull(grader, self._settings.retry_after_s)
         queue.queued.reset_if_empty()
         for job_id in [job_id for job_id in wanted if job_id in self._entries]:
@@ -298,6 +301,9 @@ class MemoryBroker:
         restarted = sum(entry.starts > 1 for entry in running)
         return QueueStats(len(queue.queued.entries), len(running), restarted, len(queue.dead_letters))
 
+    async def memory_fill(self) -> float:
+        return 0.0
+
     # ------------------------------------------------------------------------------------------------- consumer
 
     async def claim(self, grader: str, worker: str, limit: int, wait_s: float) -> list[Claim]:
@@ -345,6 +351,20 @@ class MemoryBroker:
 
     async def dead_letters(self, grader: str) -> list[DeadLetter]:
         return list(self._queue(grader).dead_letters)
+
+    async def remove_dead_letters(self, grader: str, job_ids: Iterable[str]) -> None:
+        letters, unwanted = self._queue(grader).dead_letters, set(job_ids)
+        kept = [letter for letter in letters if letter.job.id not in unwanted]
+        letters.clear()
+        letters.extend(kept)
+
+    async def queue_state(self, grader: str) -> QueueState:
+        return self._queue(grader).state
+
+    async def set_queue_state(self, grader: str, state: QueueState) -> None:
+        queue = self._queue(grader)
+        queue.state = state
+        queue.changed.set()
 
     async def heartbeat(self, worker: str, info: GraderInfo, ttl_s: float) -> None:
         self._workers[worker] = (info, time.monotonic() + ttl_s)

@@ -6,6 +6,7 @@ import typer
 
 from services.commands.dashboard import dashboard
 from services.commands.grading import attack, grade
+from services.commands.queue import queue_app
 from services.commands.serving import keys_app, serve, vllm, worker
 
 
@@ -17,3 +18,4 @@ def register(app: typer.Typer) -> None:
     app.command()(grade)
     app.command()(attack)
     app.add_typer(keys_app, name="keys")
+    app.add_typer(queue_app, name="queue")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -116,6 +117,11 @@ def worker(
     name: Annotated[str | None, typer.Option(help="Name among the workers [default: host and process]")] = None,
     metrics_port: Annotated[int | None, typer.Option(min=0, max=65535, help="Serve /metrics for Prometheus")] = None,
     metrics_host: Annotated[str, typer.Option(help="With --metrics-port: the address to serve on")] = "127.0.0.1",
+    secrets_file: Annotated[
+        Path | None,
+        typer.Option(envvar="GRADUS_GRADER_SECRETS_FILE", help="File with a line NAME SECRET; signs results"),
+    ] = None,
+    supervised: Annotated[bool, typer.Option("--supervise", help="Start the worker again when it dies")] = False,
 ) -> None:
     """Grade what is queued in Redis. Start any number of these on any number of machines.
 
@@ -124,6 +130,7 @@ def worker(
     import asyncio
 
     from services.broker.from_url import open_broker
+    from services.broker.signing import secrets_in
     from services.event_loop import stop_on_signals
     from services.graders.base import default_slots, load
     from services.json_logging import json_lines
@@ -132,8 +139,17 @@ def worker(
     from services.worker import Worker
     from services.worker_metrics import WorkerMetrics
 
+    if supervised:
+        from services.supervisor import supervise
+
+        with json_lines():
+            words = [word for word in sys.argv[1:] if word != "--supervise"]
+            raise typer.Exit(supervise([sys.executable, "-m", "gradus", *words]))
     if redis is None:
         raise Misuse("a worker needs the queue: --redis redis://host:6379/0 (or GRADUS_REDIS_URL)")
+    secrets = secrets_in(secrets_file)
+    if secrets is not None and grader not in secrets:
+        raise Misuse(f"{secrets_file} has no secret of the grader {grader}")
     require_container_hardening()  # every Worker does; here before a grader is made, which may load a model for minutes
 
     async def run() -> None:
@@ -147,7 +163,10 @@ def worker(
         try:
             loaded = load(grader, config=config)
             number = slots or default_slots(loaded)
-            await Worker(loaded, broker, slots=number, name=name, metrics=metrics, spans=traced).run(stop)
+            secret = secrets[loaded.info().name] if secrets else None
+            await Worker(loaded, broker, slots=number, name=name, metrics=metrics, spans=traced, secret=secret).run(
+                stop
+            )
         finally:
             await broker.close()
             if traced:

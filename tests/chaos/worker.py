@@ -12,6 +12,7 @@ import asyncio
 import hashlib
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from gradus.descriptions import GraderDescription, GraderInfo
 from services.broker import BrokerSettings
 from services.broker.from_url import open_broker
 from services.event_loop import stop_on_signals
+from services.supervisor import supervise
 from tests.graders import described
 
 RUBRIC = "ocaml/graduated@1"
@@ -102,7 +104,12 @@ def main() -> None:
     parser.add_argument("--slots", type=int, default=4)
     parser.add_argument("--name")
     parser.add_argument("--journal", type=Path)
-    asyncio.run(run(parser.parse_args()))
+    parser.add_argument("--supervised", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.supervised:
+        words = [word for word in sys.argv[1:] if word != "--supervised"]
+        sys.exit(supervise([sys.executable, "-m", "tests.chaos.worker", *words]))
+    asyncio.run(run(arguments))
 
 
 if __name__ == "__main__":

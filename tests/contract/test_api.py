@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -18,14 +20,16 @@ from gradus.descriptions import GraderDescription, GraderList
 from gradus.errors import Misuse, QueueFault
 from gradus.rest import GradeResponse, JobStatus, Problem
 from gradus.tasks.base import MAX_TEXT_CHARS
-from services.api.api_keys import hash_of, new_key
+from services.api.api_keys import hash_of, keys_in, new_key
 from services.api.app import create_app
 from services.api.dispatch import ASK_FIRST
 from services.api.schema import Accepted
-from services.api.server import refuse_open_service
+from services.api.server import refuse_open_service, serve
 from services.api.settings import ApiSettings
 from services.broker import Broker, BrokerSettings, QueueStats
 from services.broker.memory import MemoryBroker
+from services.broker.signing import signed
+from tests.chaos.worker import verdict
 from tests.fake_grader import HIDDEN, INFO, PROMPT, SETTINGS, EchoWorker, Service, submission
 
 GRADE = "/v1/grade/ocaml"
@@ -208,6 +212,32 @@ async def test_an_answer_that_is_no_result_becomes_a_fault() -> None:
     assert response.json()["results"][0]["fault"]["kind"] == "internal"
 
 
+@pytest.mark.parametrize("signer", ["its grader", "another grader", "nobody", "its grader, for another job"])
+async def test_only_a_result_that_its_grader_signed_is_given_out(signer: str, tmp_path: Path) -> None:
+    ours, theirs = b"o" * 32, b"t" * 32
+    secrets = tmp_path / "secrets"
+    secrets.write_text(f"ocaml {ours.decode()}\nrust {theirs.decode()}\n")
+    broker = MemoryBroker()
+    async with service(broker, worker=False, grader_secrets_file=secrets) as (client, _):
+        await broker.heartbeat("w", INFO, 600)
+        asking = asyncio.create_task(client.post(GRADE, json=body(submission("a"))))
+        [claim] = await broker.claim("ocaml", "w", 1, 20)
+        text, job_id = verdict("a", "x").model_dump_json(), claim.job.id
+        results = {
+            "its grader": signed(text, job_id, ours),
+            "another grader": signed(text, job_id, theirs),
+            "nobody": text,
+            "its grader, for another job": signed(text, "ocaml:other", ours),
+        }
+        await broker.finish(claim, results[signer], cache=True)
+        (result,) = (await asking).json()["results"]
+    if signer == "its grader":
+        assert result["status"] == "graded"
+    else:
+        assert (result["status"], result["fault"]["kind"]) == ("faulted", "internal")
+        assert "not signed" in result["fault"]["message"]
+
+
 async def test_at_the_deadline_what_is_missing_becomes_a_fault_that_names_it_and_is_given_up() -> None:
     broker = MemoryBroker()
     async with service(broker) as (client, echo):
@@ -322,7 +352,7 @@ def test_a_client_that_leaves_gives_its_queued_jobs_up(route: str) -> None:
 # ------------------------------------------------------------------------------------------------------------ jobs
 
 
-async def with_device_defaults(client: httpx.AsyncClient, location: str) -> dict[str, Any]:
+async def done(client: httpx.AsyncClient, location: str) -> dict[str, Any]:
     while True:
         status: dict[str, Any] = (await client.get(location)).json()
         if status["status"] == "done":
@@ -340,7 +370,7 @@ async def test_a_job_is_accepted_at_once_and_has_its_results_in_order_later() ->
         status = (await client.get(accepted.headers["location"])).json()
         assert (status["total"], status["results"]) == (2, None)
         echo.letting_go.set()
-        status = await with_device_defaults(client, accepted.headers["location"])
+        status = await done(client, accepted.headers["location"])
     assert [result["id"] for result in status["results"]] == ["a", "b"]
     assert [result["status"] for result in status["results"]] == ["graded", "faulted"]
 
@@ -349,7 +379,7 @@ async def test_any_api_process_answers_for_a_job() -> None:
     broker = MemoryBroker()
     async with service(broker) as (first, _), service(broker, worker=False) as (second, _):
         accepted = await first.post("/v1/jobs/ocaml", json=body(submission("a")))
-        status = await with_device_defaults(second, accepted.headers["location"])
+        status = await done(second, accepted.headers["location"])
     assert status["results"][0]["reward"] == 1.0
 
 
@@ -361,14 +391,14 @@ async def test_a_job_of_a_process_that_died_still_gets_its_verdicts() -> None:
             await echo.holding.wait()
         echo.letting_go.set()
         async with service(broker, worker=False) as (other, _):
-            status = await with_device_defaults(other, accepted.headers["location"])
+            status = await done(other, accepted.headers["location"])
     assert status["results"][0]["status"] == "graded"
 
 
 async def test_an_empty_job_is_done() -> None:
     async with service() as (client, _):
         accepted = await client.post("/v1/jobs/ocaml", json={"submissions": []})
-        status = await with_device_defaults(client, accepted.headers["location"])
+        status = await done(client, accepted.headers["location"])
     assert (status["results"], status["total"]) == ([], 0)
 
 
@@ -408,6 +438,11 @@ BAD_BODIES: dict[str, tuple[int, bytes, str]] = {
     "lone surrogate": (400, raw(completion="\ud800"), "JSON"),
     "nested too deeply": (400, DEEP, "recursion"),
     "nan in team_context": (400, with_context(a=float("nan")), "NaN"),
+    "a name twice": (400, GOOD.replace(b'"id"', b'"id": "b", "id"'), "twice"),
+    "a name twice in team_context": (400, with_context(a=1, b=2).replace(b'"b"', b'"a"'), "twice"),
+    "overflowing in team_context": (422, with_context(a=7).replace(b"7", b"1e400"), "out of range"),
+    "deadline true": (422, json.dumps(body(deadline_s=True)).encode(), "deadline_s"),
+    "deadline a text": (422, json.dumps(body(deadline_s="5")).encode(), "deadline_s"),
     "an array": (422, b"[]", "object"),
     "null": (422, b"null", "object"),
     "no submissions": (422, b"{}", "submissions"),
@@ -462,7 +497,7 @@ async def test_bad_input_is_a_problem_that_says_where_and_nothing_is_queued(case
     grader = "story" if "team_context" in case else "ocaml"
     routes = (f"/v1/grade/{grader}", f"/v1/grade/{grader}/stream", f"/v1/jobs/{grader}")
     async with service(broker, worker=False, max_body_bytes=4_000_000) as (client, _):
-        await broker.heartbeat("busy", INFO, 600)
+        await broker.heartbeat("busy", INFO.model_copy(update={"name": grader}), 600)
         for route in routes if case in ON_EVERY_ROUTE else routes[:1]:
             response = await client.post(route, content=content, headers={"content-type": "application/json"})
             problem = is_problem(response, status)
@@ -567,6 +602,24 @@ async def test_a_full_queue_is_a_429_with_retry_after_and_nothing_is_queued() ->
     assert response.headers["retry-after"] == "7"
 
 
+async def test_large_requests_are_bounded_together_and_do_not_hold_up_others() -> None:
+    large = body(*(submission(f"s{i}", f"reward 1 {i} " + "x" * 4000) for i in range(1000)))
+    async with service(max_bytes_in_flight=10 * 2**20) as (client, _):
+        app = client._transport.app  # type: ignore[attr-defined]
+        responses = await asyncio.gather(*(client.post(GRADE, json=large) for _ in range(6)))
+        assert Counter(response.status_code for response in responses) == {200: 2, 429: 4}
+        assert {response.headers["retry-after"] for response in responses if response.status_code == 429} == {"5"}
+        del responses
+        assert (await client.post(GRADE, json=large)).status_code == 200
+        await asyncio.sleep(0)
+        assert app.state.api.in_flight.held == 0, "bytes of answered requests still count"
+        accepted = await client.post("/v1/jobs/ocaml", json=large)
+        assert app.state.api.in_flight.held > 4_000_000, "an asynchronous job holds its bytes until it is done"
+        await done(client, accepted.headers["location"])
+        await asyncio.sleep(0)
+        assert app.state.api.in_flight.held == 0
+
+
 async def test_a_broker_that_is_away_is_a_503_with_retry_after() -> None:
     broker = AwayBroker()
     async with service(broker, worker=False) as (client, _):
@@ -641,10 +694,9 @@ async def test_a_broker_that_stays_away_is_waited_for_until_the_deadline(route: 
         broker.away = True
         response = await asking
         echo.letting_go.set()
-    if route == GRADE:
-        is_problem(response, 503)
-    else:
-        assert json.loads(response.content)["fault"]["kind"] == "queue"
+    (result,) = response.json()["results"] if route == GRADE else [json.loads(response.content)]
+    assert result["fault"]["kind"] == "queue"
+    assert "at the deadline" in result["fault"]["message"]
 
 
 async def test_a_defect_is_a_500_without_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
@@ -708,6 +760,79 @@ async def test_keys_come_from_a_file_and_the_log_names_who_asked(
     logged = str([record.__dict__ for record in caplog.records])
     assert "'key': 'trainer-1'" in logged
     assert secret not in logged + file.read_text()
+
+
+def keyed(secret: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {secret}"}
+
+
+async def test_a_key_that_is_added_or_revoked_counts_without_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.api.api_keys.RELOAD_S", 0.0)
+    monkeypatch.setattr("services.api.routing.REFUSAL_S", 0.0)
+    file, (first, one), (second, other) = tmp_path / "keys", new_key("one", []), new_key("other", [])
+    file.write_text(one.line())
+    async with service(keys_file=file) as (client, _):
+
+        async def statuses() -> list[int]:
+            os.utime(file, ns=(0, len(file.read_bytes())))  # a change within the clock's tick counts, too
+            return [(await client.get("/v1/graders", headers=keyed(secret))).status_code for secret in (first, second)]
+
+        assert await statuses() == [200, 401]
+        file.write_text(f"{one.line()}\n{other.line()}\n")
+        assert await statuses() == [200, 200]
+        file.write_text(f"{other.line()} # alone now")
+        assert await statuses() == [401, 200]
+        file.write_text("")
+        assert await statuses() == [401, 200], "an empty file must not open the service"
+
+
+async def test_the_limits_of_a_key_are_held(tmp_path: Path) -> None:
+    made = {name: new_key(name, []) for name in ("old", "few", "trains")}
+    limits = {"old": "expires=2020-01-31", "few": "per_minute=3", "trains": "priority=training expires=2999-01-01"}
+    file = tmp_path / "keys"
+    file.write_text("".join(f"{key.line()} {limits[name]}\n" for name, (_, key) in made.items()))
+    assert [key.line() for key in keys_in(file.read_text(), "keys")] == [
+        f"{made['old'][1].line()} expires=2020-01-31",
+        f"{made['few'][1].line()} per_minute=3",
+        f"{made['trains'][1].line()} expires=2999-01-01 priority=training",
+    ]
+    async with service(keys_file=file) as (client, _):
+
+        async def post(name: str, n_submissions: int = 1, **headers: str) -> httpx.Response:
+            sent = body(*(submission(f"s{n}") for n in range(n_submissions)))
+            return await client.post(GRADE, json=sent, headers=keyed(made[name][0]) | headers)
+
+        assert "expired" in is_problem(await post("old"), 401)["detail"]
+        assert (await post("few", 2)).status_code == 200
+        refused = await post("few", 2)
+        is_problem(refused, 429)
+        assert 1 <= int(refused.headers["retry-after"]) <= 20
+        assert (await post("few")).status_code == 200
+        assert (await post("trains")).status_code == 200
+        is_problem(await post("trains", **{"gradus-priority": "evaluation"}), 403)
+
+
+async def test_only_allowed_names_reach_the_service() -> None:
+    async with service(allowed_hosts=("grade.example", "127.0.0.1")) as (client, _):
+        for host, status in (
+            ("grade.example", 200), ("GRADE.example:8000", 200), ("127.0.0.1:8000", 200),
+            ("attacker.example", 403), ("", 403), ("grade.example.attacker.example", 403),
+        ):  # fmt: skip
+            assert (await client.get("/healthz", headers={"host": host})).status_code == status
+
+
+async def test_a_local_service_without_keys_answers_under_this_machines_names_only() -> None:
+    stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
+    serving = asyncio.create_task(serve(MemoryBroker(), "127.0.0.1", 0, stop=stop, on_ready=ready.set_result))
+    url = await ready
+    async with httpx.AsyncClient(base_url=url) as client:
+        assert (await client.get("/healthz")).status_code == 200
+        assert (await client.get("/healthz", headers={"host": "localhost:1"})).status_code == 200
+        is_problem(await client.get("/v1/graders", headers={"host": "rebound.example"}), 403)
+    stop.set()
+    await serving
 
 
 @pytest.mark.parametrize(
@@ -863,7 +988,7 @@ async def test_a_service_whose_queue_stands_still_is_not_ready_until_results_com
         await asyncio.sleep(0.1)
         assert "from: ocaml" in is_problem(await client.get("/readyz"), 503)["detail"]
         echo.letting_go.set()
-        await with_device_defaults(client, accepted.headers["location"])
+        await done(client, accepted.headers["location"])
         assert (await client.get("/readyz")).status_code == 200
 
 

@@ -23,6 +23,7 @@ from redis.asyncio import Redis
 from gradus.descriptions import GraderInfo
 from gradus.errors import Misuse, QueueFault
 from services.broker import (
+    DEAD_AFTER_S,
     MAX_DELIVERIES,
     MAX_FAIR_SHARES,
     Broker,
@@ -32,6 +33,7 @@ from services.broker import (
     Job,
     Priority,
     QueueFull,
+    QueueState,
     QueueStats,
 )
 from services.broker.from_url import open_broker
@@ -357,6 +359,28 @@ async def test_a_dead_workers_job_is_with_another_within_twice_the_lease(on_redi
     assert ids_of(await alive.claim("ocaml", "alive", 1, 2 * broker_settings.lease_s)) == ["job-0"]
 
 
+async def test_a_worker_that_renews_nothing_is_dead_long_before_its_lease_ends(on_redis: Place) -> None:
+    broker = on_redis.open(BrokerSettings(lease_s=600))
+    await broker.submit(jobs(2))
+    dead, alive = await take_one(broker, "dead"), await take_one(broker, "alive")
+    found: list[Claim] = []
+    async with asyncio.timeout(SOON_S):
+        while not found:
+            found = await broker.claim("ocaml", "another", 2, 0.5)
+            await broker.renew([alive])
+    assert ids_of(found) == [dead.job.id]
+
+
+async def test_after_an_outage_a_silent_worker_is_not_dead_at_once(on_redis: Place) -> None:
+    broker = on_redis.open(BrokerSettings(lease_s=600))
+    await broker.submit(jobs(1))
+    claim = await take_one(broker, "frozen with Redis")
+    await asyncio.sleep(DEAD_AFTER_S + 1)  # no worker looked
+    assert await broker.claim("ocaml", "another", 1, 0.1) == []
+    await broker.renew([claim])
+    assert await broker.claim("ocaml", "another", 1, 1.5) == []
+
+
 async def test_a_dead_letter_tells_who_had_the_job_and_how_it_ended(place: Place) -> None:
     broker = place.open(SHORT_LEASE)
     await broker.submit(jobs(1))
@@ -449,6 +473,37 @@ async def test_two_workers_never_get_the_same_job(place: Place) -> None:
         await asking.submit(batch)
         assert len(await answers(asking, ids(batch))) == 300
     assert sorted(job_id for claims in seen for job_id in ids_of(claims)) == sorted(ids(batch))
+
+
+async def test_a_paused_queue_starts_nothing_until_it_is_resumed(place: Place) -> None:
+    broker = place.open()
+    await broker.set_queue_state("ocaml", QueueState.PAUSED)
+    await broker.submit(jobs(2))
+    assert await nothing_to_take(broker)
+    assert await broker.queue_state("ocaml") is QueueState.PAUSED
+    await broker.set_queue_state("ocaml", QueueState.OPEN)
+    assert ids_of(await take(broker, 2)) == ["job-0", "job-1"]
+
+
+@pytest.mark.parametrize("n_jobs", [1, 300])
+async def test_a_draining_queue_takes_no_new_work_and_ends_what_it_has(place: Place, n_jobs: int) -> None:
+    broker = place.open()
+    await broker.submit(jobs(2))
+    await broker.set_queue_state("ocaml", QueueState.DRAINING)
+    with pytest.raises(QueueFull):
+        await broker.submit(jobs(n_jobs, "new"))
+    await broker.submit(jobs(2))
+    assert ids_of(await take(broker, 2)) == ["job-0", "job-1"]
+    assert await broker.depth("ocaml") == 2
+
+
+async def test_dead_letters_can_be_removed(place: Place) -> None:
+    broker = place.open()
+    await broker.submit(jobs(3))
+    for claim in await take(broker, 3):
+        await broker.finish(claim, "{}", cache=False, dead_letter=True)
+    await broker.remove_dead_letters("ocaml", ["job-0", "job-2", "unknown"])
+    assert [letter.job.id for letter in await broker.dead_letters("ocaml")] == ["job-1"]
 
 
 async def test_the_census_says_how_many_jobs_are_where(place: Place) -> None:
@@ -893,6 +948,46 @@ async def _blocked(redis: Redis) -> bool:
     return bool((await redis.info("clients"))["blocked_clients"])
 
 
+async def test_at_the_memory_limit_new_work_is_refused_and_accepted_work_is_answered(
+    redis_server: Callable[..., Any],
+) -> None:
+    server = redis_server(options=["--maxmemory", "32mb", "--maxmemory-policy", "noeviction"])
+    asking, grading = (StreamsBroker(server.url, BrokerSettings(lease_s=5)) for _ in range(2))
+    accepted: list[Job] = []
+    async with Redis.from_url(server.url) as redis:
+        for n in range(10_000):
+            batch = [Job(f"large-{n}-{i}", "ocaml", json.dumps("x" * 20_000)) for i in range(20)]
+            try:
+                await asking.submit(batch)
+            except QueueFull:
+                break
+            accepted += batch
+        assert (await redis.info("memory"))["used_memory"] < 33 * 2**20
+        await redis.config_set("maxmemory", "16mb")  # far past the limit
+        with pytest.raises(QueueFull):
+            await asking.submit(jobs(1, "refused"))
+        await grading.heartbeat("w", OCAML, 60)
+        waiting = await answering(asking, ids(accepted))
+        async with working(grading):
+            answered = await waiting
+        assert sorted(job_id for job_id, _ in answered) == sorted(ids(accepted))
+        assert await redis.pttl(f"gradus:result:{accepted[-1].id}") <= 60_000, "the cache did not shrink"
+        assert await asking.depth("ocaml") == 0
+        await redis.flushall()
+        await wait_until(lambda: _accepts(asking))
+    await asking.close()
+    await grading.close()
+    server.stop()
+
+
+async def _accepts(broker: Broker) -> bool:
+    try:
+        await broker.submit(jobs(1, "afterwards"))
+    except QueueFull:
+        return False
+    return True
+
+
 async def test_a_busy_redis_is_asked_again(redis_server: Callable[..., Any]) -> None:
     server = redis_server()
     broker = StreamsBroker(server.url, patience_s=SOON_S)
@@ -1157,7 +1252,7 @@ async def test_an_announcement_of_another_release_does_not_hide_the_others(on_re
     broker = on_redis.open()
     await broker.heartbeat("old", OCAML, 60)
     await broker.heartbeat("new", OCAML, 60)
-    await redis.set(f"{on_redis.prefix}worker:new", '{"name": "cobol"}', ex=60)
+    await redis.set(f"{on_redis.prefix}worker:ocaml:new", '{"name": "cobol"}', ex=60)
     assert [info.workers for info in await broker.graders()] == [1]
 
 

@@ -15,9 +15,19 @@ from redis.asyncio import Redis
 from redis.exceptions import NoPermissionError, RedisError
 
 from gradus.errors import Misuse, QueueFault
-from services.broker import DEFAULT_FAIR_SHARE, MAX_DELIVERIES, MAX_FAIR_SHARES, Broker, BrokerSettings, FairShare, Job
+from services.broker import (
+    DEFAULT_FAIR_SHARE,
+    MAX_DELIVERIES,
+    MAX_FAIR_SHARES,
+    Broker,
+    BrokerSettings,
+    Claim,
+    FairShare,
+    Job,
+)
 from services.broker.from_url import open_broker
 from services.broker.streams import StreamsBroker
+from services.broker.streams.scripts import library
 from tests.conftest import free_port
 from tests.fake_grader import INFO
 
@@ -92,7 +102,7 @@ SCALERS_SCRIPT = "return redis.call(redis.call('type', KEYS[1]).ok == 'zset' and
 @pytest.fixture
 def address(start: Start, tmp_path: Path) -> str:
     """A Redis with the shipped users, whose passwords are their names, and one more for the test."""
-    environment = {**os.environ, **{f"GRADUS_REDIS_{role.upper()}": role for role in ROLES}}
+    environment = {**os.environ, **{f"GRADUS_REDIS_{role.upper()}": role for role in (*ROLES, "worker_ocaml")}}
     users = subprocess.run([REDIS_FILES / "users.sh"], env=environment, check=True, capture_output=True, text=True)
     file = tmp_path / "users.acl"
     file.write_text(users.stdout + "user admin on >admin ~* &* +@all\n")
@@ -191,6 +201,64 @@ async def test_metrics_sees_how_long_queues_are(address: str) -> None:
         async with Redis.from_url(f"redis://metrics:metrics@{address}/0", decode_responses=True) as redis:
             assert (await redis.zcard("gradus:queue:ocaml"), await redis.xlen("gradus:jobs:ocaml")) == (3, 0)
             assert (await redis.info("memory"))["used_memory"] > 0
+
+
+@pytest.fixture
+async def functions(address: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """`address`, once an administrator has loaded the functions that workers call."""
+    async with opened(f"redis://api:api@{address}/0"), Redis.from_url(f"redis://admin:admin@{address}/0") as admin:
+        await admin.function_load(library(), replace=True)
+    monkeypatch.setenv("GRADUS_REDIS_FUNCTIONS", "1")
+    return f"redis://worker-ocaml:worker_ocaml@{address}/0"
+
+
+async def test_the_user_of_a_grader_can_do_its_work_without_scripts(address: str, functions: str) -> None:
+    async with opened(f"redis://admin:admin@{address}/0", functions) as (asking, working):
+        work = [Job(f"ocaml:{n}", "ocaml", "{}") for n in range(50)]
+        await working.heartbeat("w", INFO, 60)
+        await working.put_note(f"grader:{INFO.grader}", "{}", 60)
+        assert [info.grader for info in await asking.graders()] == [INFO.grader]
+        await graded(asking, working, work)
+        await asking.submit([Job("ocaml:again", "ocaml", "{}")])
+        [claim] = await working.claim("ocaml", "w", 1, SOON_S)
+        await working.release(claim)
+        [claim] = await working.claim("ocaml", "w", 1, SOON_S)
+        assert await working.finish(claim, "{}", cache=False, dead_letter=True)
+    async with Redis.from_url(f"redis://admin:admin@{address}/0", decode_responses=True) as admin:
+        assert await admin.acl_log() == []
+
+
+async def test_the_user_of_a_grader_can_neither_run_scripts_nor_touch_another_grader(
+    address: str, functions: str
+) -> None:
+    async with opened(f"redis://admin:admin@{address}/0", functions) as (asking, working):
+        await asking.submit([Job("rust:1", "rust", "{}")])
+        with pytest.raises(QueueFault, match="no permissions"):
+            await working.claim("rust", "w", 1, 0)
+        with pytest.raises(QueueFault, match="no permissions"):
+            await working.heartbeat("w", INFO.model_copy(update={"name": "rust", "slots": 10**6}), 60)
+        stolen = Claim(Job("rust:1", "rust", "{}"), "1-1 1 w", 1)
+        with pytest.raises(QueueFault, match="no permissions"):
+            await working.finish(stolen, "{}", cache=True)
+    async with Redis.from_url(functions) as redis:
+        for command in (
+            ("EVAL", "while true do end", 0),
+            ("FUNCTION", "LOAD", "REPLACE", library()),
+            ("SET", "gradus:result:rust:1", "{}"),
+            ("SET", "gradus:worker:rust:w", "{}"),
+            ("HGETALL", "gradus:job:rust:1"),
+        ):
+            with pytest.raises(NoPermissionError):
+                await redis.execute_command(*command)
+
+
+async def test_a_worker_that_registers_under_another_graders_name_is_not_listed(address: str) -> None:
+    async with opened(f"redis://admin:admin@{address}/0") as [broker]:
+        await broker.heartbeat("w", INFO, 60)
+        async with Redis.from_url(f"redis://admin:admin@{address}/0") as admin:
+            forged = INFO.model_copy(update={"name": "rust", "slots": 10**6})
+            await admin.set("gradus:worker:ocaml:w", forged.model_dump_json(), ex=60)
+        assert await broker.graders() == []
 
 
 async def test_the_scaler_counts_what_is_queued_and_what_runs(address: str) -> None:

@@ -3,7 +3,7 @@
 -- KEYS: 1 stream of running jobs  2 result or uncached result  3 dead letters  4 job record
 -- ARGV: 1 consumer group  2 stream entry  3 job id  4 result  5 its time to live in ms  6 results that an inbox holds
 --       7 dead letters kept, 0 if this job is none  8 payload for the dead letter  9 its time to live in ms
---       10 how keys of inboxes begin
+--       10 how keys of inboxes begin  11 key of shorten.lua  12 shortest time to live in ms of a result
 -- Reply: 1, or 0 if the claim had lapsed and the job was finished by another; then nothing was changed
 
 local stream, stored, dead, job = unpack(KEYS)
@@ -15,6 +15,8 @@ if ARGV[7] ~= '0' then
   redis.call('PEXPIRE', dead, ARGV[9])
 end
 redis.call('XDEL', stream, entry)
+local share = redis.pcall('GET', ARGV[11])  -- users of earlier releases may not read it
+if type(share) == 'string' then ttl = math.max(math.floor(ttl * share), math.min(ttl, ARGV[12])) end
 redis.call('SET', stored, result, 'PX', ttl)
 for _, inbox in ipairs(redis.call('HKEYS', job)) do
   if string.find(inbox, ARGV[10], 1, true) == 1 then

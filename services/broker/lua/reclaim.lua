@@ -1,4 +1,4 @@
--- Claim jobs whose lease lapsed; a job on its last permitted start only by itself, for a worker that holds nothing.
+-- Claim jobs whose lease lapsed or whose worker is silent; a job on its last permitted start only by itself, for a worker that holds nothing.
 -- On the way, repair the oldest stream entries that a Redis that lost its last writes left without a lease.
 -- Uses `note` of history.lua.
 --
@@ -7,6 +7,8 @@
 --       7 '1' if the worker holds nothing  8 time to live in ms
 --       9 ms after which idle consumers without a lease are removed, 0 to remove none
 --       10 number of fields of a job record without inboxes  11 most entries to repair
+--       12 key of the looks  13 ms without a renewal after which a worker is dead
+--       14 longest ms between looks in which workers were surely able to renew
 -- Reply: {1 if a job waits to be run alone, jobs as take.lua replies}
 -- Error: NOGROUP
 
@@ -47,6 +49,16 @@ for _ = 1, max_repairs do
   repair(oldest[1])
   oldest = redis.call('XRANGE', stream, '-', '+', 'COUNT', 1)
 end
+
+-- A worker renews its leases every second: one that did not for a while is dead, unless no worker could. So the looks are
+-- kept, as `<time of the last> <time of the first after an interruption>` in ms. Users of earlier releases may not: pcall.
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local looks = redis.pcall('GET', ARGV[12])
+local last, first = string.match(type(looks) == 'string' and looks or '', '^(%d+) (%d+)$')
+if not last or now - last > tonumber(ARGV[14]) then first = now end
+redis.pcall('SET', ARGV[12], string.format('%.0f %.0f', now, first), 'PX', ttl)
+if now - first >= tonumber(ARGV[13]) then lease = math.min(lease, ARGV[13]) end
 
 local idle = redis.call('XPENDING', stream, group, 'IDLE', lease, '-', '+', limit)
 redis.call('PEXPIRE', stream, ttl)

@@ -35,6 +35,8 @@ for i = 10, #ARGV, 2 do
   elseif is_known(ARGV[i]) then known[#known + 1] = i
   else new[#new + 1] = i end
 end
+-- Users of earlier releases may not read the state: pcall.
+if bound >= 0 and redis.pcall('GET', prefix..'state:'..grader) == 'draining' then bound = 0 end
 if bound >= 0 and #new > 0 and n_queued + n_running + #new > bound then return 'full' end
 
 if n_queued == 0 then redis.call('DEL', times) end

@@ -13,6 +13,8 @@ if n_queued == 0 and redis.call('XLEN', stream) == 0 then  -- the usual case of 
   if ARGV[6] == '1' then redis.call('DEL', wakeup) end
   return {}
 end
+-- Users of earlier releases may not read the state: pcall.
+if redis.pcall('GET', prefix..'state:'..string.sub(queue, #prefix + 7)) == 'paused' then return {} end
 local taken = {}
 
 local function read(count)

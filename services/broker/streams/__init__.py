@@ -21,11 +21,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gradus.errors import QueueFault
-from services.broker import MAX_DELIVERIES, MAX_FAIR_SHARES, BrokerSettings
+from services.broker import DEAD_AFTER_S, MAX_DELIVERIES, MAX_FAIR_SHARES, RENEW_S, BrokerSettings
 from services.broker.jobs import DEFAULT_FAIR_SHARE, Claim, FairShare, Job, Priority, QueueFull, grader_of
 from services.broker.streams import layout, scripts
+from services.broker.streams.memory import MIN_TTL_S, RedisMemory, share_key
 from services.broker.streams.operations import StreamOperations
-from services.broker.streams.redis_client import LAST_PAUSE_S, Argument, NoGroup, RetryingRedis, chunks, fields, ms
+from services.broker.streams.redis_client import LAST_PAUSE_S, Argument, RetryingRedis, chunks, fields, ms
+from services.broker.streams.redis_faults import NoGroup, NoMemory
 from services.broker.waiters import ResultWaiters
 
 READ_RESULTS = 512
@@ -90,6 +92,8 @@ class StreamsBroker(StreamOperations):
         self._settings = settings or BrokerSettings()
         self.lease_s = self._settings.lease_s
         self._redis = RetryingRedis(url, prefix=prefix, patience_s=patience_s)
+        self.memory = RedisMemory(self._redis)
+        self._shorten = (share_key(self._redis), ms(MIN_TTL_S))
         self._inbox = self._redis.key("inbox", uuid.uuid4().hex[:16])
         self._last_id = "0-0"
         self._pending: dict[str, _Pending] = {}
@@ -112,7 +116,7 @@ class StreamsBroker(StreamOperations):
         """
         if not jobs:
             return {}
-        grader, bound = grader_of(jobs), self._settings.max_depth
+        grader, bound = grader_of(jobs), 0 if await self.memory.is_full() else self._settings.max_depth
         wanted = {job.id: job for job in jobs}
         parts = list(chunks(wanted.values()))
         await self._open()
@@ -130,7 +134,10 @@ class StreamsBroker(StreamOperations):
                 answered.update(await self._queue(part, fair_share, bound))
                 for pending in filter(None, (self._pending.get(job.id) for job in part)):
                     pending.queued = True
-        except (QueueFault, QueueFull, asyncio.CancelledError):
+        except QueueFull:
+            await self.cancel(grader, wanted)
+            raise
+        except (QueueFault, asyncio.CancelledError):
             self._withdraw(wanted)
             raise
         self._withdraw(answered)
@@ -144,7 +151,10 @@ class StreamsBroker(StreamOperations):
         args = (self._redis.prefix, bound, layout.JOB_TTL_MS, grader, fair_share.run, *limits)
         pairs = [text for job in jobs for text in (job.id, job.payload)]
         keys = [*self._redis.keys(layout.QUEUE, grader), self._inbox]
-        answered = await self._redis.run(scripts.SUBMIT, keys, *args, *pairs)
+        try:
+            answered = await self._redis.run(scripts.SUBMIT, keys, *args, *pairs)
+        except NoMemory:
+            answered, self.memory.next_look = "full", 0.0
         if answered == "full":
             raise QueueFull(grader, self._settings.retry_after_s)
         return fields(answered)
@@ -260,10 +270,11 @@ class StreamsBroker(StreamOperations):
             if now >= consumer.reclaim_at or (consumer.suspect_waits and not held):
                 # A sweep looks at every worker: at every call, a thousand workers would use a tenth of Redis' CPU.
                 sweeps = now >= consumer.sweep_at
-                consumer.reclaim_at = now + self.lease_s / 4
+                consumer.reclaim_at = now + min(self.lease_s / 4, RENEW_S)
                 args = (ms(self.lease_s), limit, MAX_DELIVERIES, int(not held), layout.JOB_TTL_MS)
                 bounds = (layout.IDLE_CONSUMER_MS if sweeps else 0, layout.N_JOB_FIELDS, layout.MAX_REPAIRS)
-                waits, lapsed = await self._run(scripts.RECLAIM, consumer, *args, *bounds)
+                looks = (self._redis.key("looks", consumer.grader), ms(DEAD_AFTER_S), ms(2 * RENEW_S))
+                waits, lapsed = await self._run(scripts.RECLAIM, consumer, *args, *bounds, *looks)
                 consumer.suspect_waits = bool(waits)
                 if sweeps:
                     consumer.sweep_at = now + layout.IDLE_CONSUMER_MS / 1000
@@ -329,7 +340,7 @@ class StreamsBroker(StreamOperations):
         keys = [key("jobs", job.grader), key(stored, job.id), key("dead", job.grader), key("job", job.id)]
         letter = (settings.max_dead_letters if dead_letter else 0, job.payload if dead_letter else "")
         args = (claim.token.split(" ")[0], job.id, result, ms(ttl_s), layout.MAX_INBOX, *letter, layout.DEAD_TTL_MS)
-        is_first = await self._redis.run(scripts.FINISH, keys, layout.GROUP, *args, key("inbox", ""))
+        is_first = await self._redis.run(scripts.FINISH, keys, layout.GROUP, *args, key("inbox", ""), *self._shorten)
         self._drop(claim)
         return bool(is_first)
 

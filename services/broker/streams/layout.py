@@ -11,9 +11,12 @@ All keys share one prefix, so that one Redis can be shared and one ACL pattern c
     uncached:<id>     string   the result of a finished job, for the clients that wait already
     inbox:<producer>  stream   results on their way to one broker instance: id, result
     note:<key>        string   a text of `put_note`
+    looks:<grader>    string   times of the last look for lapsed leases and of the first since an interruption
     dead:<grader>     stream   dead letters: id, payload, history
+    share             string   share of their time to live for which results are kept, while memory is short
+    state:<grader>    string   `QueueState` that an operator has set
     workers           zset     live workers by the time at which their registration ends
-    worker:<name>     string   registration of that worker
+    worker:<name>     string   registration of that worker; the name begins with its grader's and `:`
 
 Every key has a time to live, which use renews, so an abandoned Redis empties itself.
 """

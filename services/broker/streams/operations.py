@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pydantic import ValidationError
 
 from gradus.descriptions import GraderInfo
-from services.broker import DeadLetter, Job, QueueStats
+from services.broker import DeadLetter, Job, QueueState, QueueStats
 from services.broker.streams import layout
+from services.broker.streams.memory import RedisMemory
 from services.broker.streams.redis_client import RetryingRedis, chunks, fields, ms
 from services.broker.streams.scripts import DEPTH, HEARTBEAT, STATS
 from services.broker.workers import summarize_workers
@@ -19,6 +20,7 @@ log = logging.getLogger(__name__)
 
 class StreamOperations:
     _redis: RetryingRedis
+    memory: RedisMemory
 
     async def results(self, job_ids: Sequence[str]) -> dict[str, str]:
         found: dict[str, str] = {}
@@ -36,6 +38,7 @@ class StreamOperations:
         return text
 
     async def heartbeat(self, worker: str, info: GraderInfo, ttl_s: float) -> None:
+        worker = f"{info.name}:{worker}"  # so that a Redis user can be kept from registering other graders
         keys = [f"{self._redis.prefix}workers", self._redis.key("worker", worker)]
         ttl_ms = ms(ttl_s) if ttl_s > 0 else 0
         await self._redis.run(HEARTBEAT, keys, worker, info.model_dump_json(), ttl_ms, layout.JOB_TTL_MS)
@@ -49,7 +52,9 @@ class StreamOperations:
         for worker, text in zip(workers, texts, strict=True):
             if text is not None:
                 try:
-                    registered.append((worker, GraderInfo.model_validate_json(text)))
+                    info = GraderInfo.model_validate_json(text)
+                    if worker.startswith(f"{info.name}:"):
+                        registered.append((worker, info))
                 except ValidationError as error:  # a worker of another release: the others still count
                     log.warning("cannot read the registration of worker %s: %s", worker, error)
         return summarize_workers(registered)
@@ -61,6 +66,10 @@ class StreamOperations:
         keys = self._redis.keys(("queue", "jobs", "dead"), grader)
         return QueueStats(*await self._redis.run(STATS, keys, layout.GROUP))
 
+    async def memory_fill(self) -> float:
+        await self.memory.is_full()
+        return self.memory.fill
+
     async def dead_letters(self, grader: str) -> list[DeadLetter]:
         entries = await self._redis.call("XRANGE", self._redis.key("dead", grader), "-", "+")
         letters = [fields(entry) for _, entry in entries]
@@ -68,3 +77,19 @@ class StreamOperations:
             DeadLetter(Job(letter["id"], grader, letter["payload"]), tuple(letter["history"].splitlines()))
             for letter in letters
         ]
+
+    async def remove_dead_letters(self, grader: str, job_ids: Iterable[str]) -> None:
+        key, unwanted = self._redis.key("dead", grader), set(job_ids)
+        entries = [
+            entry
+            for entry, letter in await self._redis.call("XRANGE", key, "-", "+")
+            if fields(letter)["id"] in unwanted
+        ]
+        if entries:
+            await self._redis.call("XDEL", key, *entries)
+
+    async def queue_state(self, grader: str) -> QueueState:
+        return QueueState(await self._redis.call("GET", self._redis.key("state", grader)) or QueueState.OPEN)
+
+    async def set_queue_state(self, grader: str, state: QueueState) -> None:
+        await self._redis.call("SET", self._redis.key("state", grader), state.value, "PX", layout.DEAD_TTL_MS)

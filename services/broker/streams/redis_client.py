@@ -9,6 +9,7 @@ can swallow a cancellation, so that a cancelled task runs on for ever.
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
@@ -18,8 +19,8 @@ from typing import Any, TypeVar
 from redis import exceptions as redis_errors
 from redis.asyncio.connection import AbstractConnection
 
-from gradus.errors import QueueFault
 from services.broker.jobs import Job
+from services.broker.streams.redis_faults import RedisUnavailable, fault_of
 from services.broker.streams.redis_url import connector, redacted
 from services.broker.streams.scripts import Script
 
@@ -37,18 +38,6 @@ Slots = AbstractAsyncContextManager[None]
 Item = TypeVar("Item", str, Job)
 
 
-class RedisUnavailable(QueueFault):
-    """Redis cannot be reached; the next attempt may succeed."""
-
-
-class NoGroup(QueueFault):
-    """The stream or its consumer group does not exist."""
-
-
-PASSING = ("UNBLOCKED", "NOREPLICAS", "BUSY ")
-"""First words of errors that a failover or a long script causes, and that end with it."""
-
-
 class RetryingRedis:
     """Commands over pooled connections, retried for `patience_s` while Redis is unreachable."""
 
@@ -56,6 +45,8 @@ class RetryingRedis:
         """`prefix` of every key. Raises ValueError when `url` cannot be read. Connects when first used."""
         self.prefix = prefix
         self.patience_s = patience_s
+        self.functions = os.environ.get("GRADUS_REDIS_FUNCTIONS", "") not in ("", "0")
+        """Whether scripts are called as functions, which an administrator has loaded (`scripts.library`)."""
         self._shown = redacted(url)
         self._new_connection, self._sentinels = connector(url, patience_s)
         self._slots = asyncio.Semaphore(COMMAND_CONNECTIONS)
@@ -78,6 +69,8 @@ class RetryingRedis:
         rest = (len(keys), *keys, *args)
 
         async def attempt() -> Any:
+            if self.functions:
+                return await self._attempt(self._slots, self.patience_s, ("FCALL", script.function, *rest))
             try:
                 return await self._attempt(self._slots, self.patience_s, ("EVALSHA", script.sha, *rest))
             except redis_errors.NoScriptError:
@@ -117,25 +110,12 @@ class RetryingRedis:
         except redis_errors.NoScriptError:
             raise
         except (redis_errors.RedisError, OSError, EOFError) as error:  # redis-py lets some of the system's through
-            if isinstance(error, redis_errors.ResponseError) and str(error).startswith("NOGROUP"):
-                raise NoGroup(f"Redis at {self._shown} has no such consumer group") from error
-            why = f"no reply within {timeout_s:.1f} s" if isinstance(error, TimeoutError) else str(error)
-            is_login = isinstance(error, redis_errors.AuthenticationError)
-            is_lost = isinstance(error, redis_errors.ConnectionError | redis_errors.TimeoutError | OSError | EOFError)
-            is_replica = isinstance(error, redis_errors.ReadOnlyError | redis_errors.MasterDownError)
-            passes = is_replica or str(error).startswith(PASSING)
-            if is_login or not (is_lost or passes):
-                raise QueueFault(
-                    f"Redis at {self._shown} refuses a command ({why}): check its user, password, memory and version",
-                    retryable=not is_login,
-                ) from error
-            # The master may be elsewhere now, and the idle connections lead to the old one or to one that hangs.
-            for connection in list(self._idle):
-                await connection.disconnect(nowait=True)
-            raise RedisUnavailable(
-                f"cannot reach Redis at {self._shown} ({why or type(error).__name__}): "
-                "check that it runs and that the URL is right, then try again"
-            ) from error
+            fault = fault_of(error, self._shown, timeout_s)
+            if isinstance(fault, RedisUnavailable):
+                # The master may be elsewhere now, and the idle connections lead to the old one or to one that hangs.
+                for connection in list(self._idle):
+                    await connection.disconnect(nowait=True)
+            raise fault from error
 
     async def _exchange(self, command: Sequence[Argument]) -> Any:
         connection = self._idle.pop() if self._idle else self._new_connection()

@@ -1,0 +1,51 @@
+"""Signatures of results: with the secrets of graders, an API accepts a result only from a worker of its grader.
+
+Secrets are lines `NAME SECRET` in a file: the API has all of them, a worker its own. A signed result is the signature
+in hex, a space and the result's JSON; the signature covers the job's id, so that no result serves for another job.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+from pathlib import Path
+
+from gradus.errors import Misuse
+
+MIN_CHARS = 32
+"""Shortest secret, in characters."""
+
+Secrets = Mapping[str, bytes]
+"""The secrets by the name of their grader."""
+
+
+def secrets_in(file: Path | None) -> Secrets | None:
+    """The secrets in `file`; None without a file. Raises Misuse, which repeats no secret."""
+    if file is None:
+        return None
+    try:
+        lines = [line.split() for line in file.read_text().splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise Misuse(f"the file with the secrets of graders, {file}, cannot be read: {type(error).__name__}") from None
+    if any(len(line) != 2 or len(line[1]) < MIN_CHARS for line in lines):
+        raise Misuse(f"{file}: a line is `NAME SECRET`, with a secret of at least {MIN_CHARS} characters")
+    return {name: secret.encode() for name, secret in lines}
+
+
+def signed(result: str, job_id: str, secret: bytes) -> str:
+    return f"{_signature(result, job_id, secret)} {result}"
+
+
+def verified(text: str, job_id: str, secrets: Secrets | None) -> str | None:
+    """The result in `text`; None where `secrets` are in use and it has no signature of the job's grader."""
+    signature, _, result = text.partition(" ") if not text.startswith("{") else ("", "", text)
+    if secrets is None:
+        return result
+    secret = secrets.get(job_id.partition(":")[0])
+    if secret is None or not hmac.compare_digest(signature.encode(), _signature(result, job_id, secret).encode()):
+        return None
+    return result
+
+
+def _signature(result: str, job_id: str, secret: bytes) -> str:
+    return hmac.digest(secret, f"{job_id} {result}".encode(), "sha256").hex()

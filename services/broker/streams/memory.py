@@ -1,0 +1,57 @@
+"""Memory of the Redis server: before it is full, results are kept for less time, and then new work is refused.
+
+Work that was accepted is always finished: its results may take Redis past `maxmemory` (scripts.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from gradus.errors import QueueFault
+from services.broker.streams.redis_client import RetryingRedis, ms
+from services.broker.streams.scripts import SHORTEN
+
+REFUSE_AT = 0.9
+"""Share of `maxmemory` from which on new jobs are refused."""
+SHORTEN_FROM = 0.5
+"""Share of `maxmemory` from which on results are kept for less time: linearly less, to nothing at `REFUSE_AT`."""
+MIN_TTL_S = 60.0
+"""Shortest time to live of a result, so that waiting clients can still read it."""
+CHECK_S = 1.0
+"""Seconds between looks at the memory."""
+
+
+class RedisMemory:
+    def __init__(self, redis: RetryingRedis) -> None:
+        self._redis = redis
+        self.next_look = 0.0
+        self.fill = 0.0
+        """Used share of `maxmemory` at the last look; 0 without a `maxmemory`."""
+
+    async def is_full(self) -> bool:
+        """Whether new jobs are to be refused; looks at most once in `CHECK_S` seconds, and shortens the cache."""
+        if time.monotonic() >= self.next_look:
+            self.next_look = time.monotonic() + CHECK_S
+            await self._look()
+        return self.fill >= REFUSE_AT
+
+    async def _look(self) -> None:
+        try:
+            async with asyncio.timeout(CHECK_S):
+                lines = (await self._redis.call("INFO", "memory")).splitlines()
+        except (
+            QueueFault,
+            TimeoutError,
+        ):  # away, or a user without the right: the next command says so, or Redis refuses at 100 %
+            return
+        values = dict(line.split(":", 1) for line in lines if ":" in line)
+        limit = int(values.get("maxmemory", 0))
+        self.fill = int(values["used_memory"]) / limit if limit else 0.0
+        if self.fill > SHORTEN_FROM:
+            share = max((REFUSE_AT - self.fill) / (REFUSE_AT - SHORTEN_FROM), 0.001)
+            await self._redis.run(SHORTEN, [share_key(self._redis)], f"{share:.3f}", ms(10 * CHECK_S))
+
+
+def share_key(redis: RetryingRedis) -> str:
+    return f"{redis.prefix}share"

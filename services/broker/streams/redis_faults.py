@@ -1,0 +1,41 @@
+"""Errors of Redis and its connections as queue faults: which pass by themselves, and which are refusals."""
+
+from __future__ import annotations
+
+from redis import exceptions as redis_errors
+
+from gradus.errors import QueueFault
+
+PASSING = ("UNBLOCKED", "NOREPLICAS", "BUSY ")
+"""First words of errors that a failover or a long script causes, and that end with it."""
+
+
+class RedisUnavailable(QueueFault):
+    """Redis cannot be reached; the next attempt may succeed."""
+
+
+class NoGroup(QueueFault):
+    """The stream or its consumer group does not exist."""
+
+
+class NoMemory(QueueFault):
+    """Redis is at its `maxmemory` and refused a command that would need more."""
+
+
+def fault_of(error: Exception, shown: str, timeout_s: float) -> QueueFault:
+    """The fault that `error`, of a command to the Redis at `shown`, means; `timeout_s` is what the command had."""
+    if isinstance(error, redis_errors.ResponseError) and str(error).startswith("NOGROUP"):
+        return NoGroup(f"Redis at {shown} has no such consumer group")
+    if isinstance(error, redis_errors.OutOfMemoryError):
+        return NoMemory(f"Redis at {shown} is at its `maxmemory`: raise it, or try again later")
+    why = f"no reply within {timeout_s:.1f} s" if isinstance(error, TimeoutError) else str(error)
+    is_login = isinstance(error, redis_errors.AuthenticationError)
+    is_lost = isinstance(error, redis_errors.ConnectionError | redis_errors.TimeoutError | OSError | EOFError)
+    is_replica = isinstance(error, redis_errors.ReadOnlyError | redis_errors.MasterDownError)
+    if is_login or not (is_lost or is_replica or str(error).startswith(PASSING)):
+        message = f"Redis at {shown} refuses a command ({why}): check its user, password, memory and version"
+        return QueueFault(message, retryable=not is_login)
+    return RedisUnavailable(
+        f"cannot reach Redis at {shown} ({why or type(error).__name__}): "
+        "check that it runs and that the URL is right, then try again"
+    )

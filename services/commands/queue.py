@@ -1,0 +1,158 @@
+"""Commands for operators of a queue: look at it, pause and drain it, and handle dead letters."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from gradus.console import Grader, Redis, log_line
+from gradus.errors import Misuse
+
+if TYPE_CHECKING:
+    from services.broker import Broker, DeadLetter
+
+T = TypeVar("T")
+REQUEUED_FOR_S = 3600.0
+"""Deadline of a dead letter that is queued again, in seconds from then."""
+
+queue_app = typer.Typer(help="Inspect and control the queue in Redis.", no_args_is_help=True)
+letters_app = typer.Typer(help="Handle submissions that killed their workers.", no_args_is_help=True)
+queue_app.add_typer(letters_app, name="dead-letters")
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON")]
+JobId = Annotated[str, typer.Argument(help="Id of the job, as `list` prints it", metavar="JOB")]
+
+
+def on_broker(redis: str | None, act: Callable[[Broker], Awaitable[T]]) -> T:
+    """What `act` returns for the broker at `redis`. Raises Misuse without a URL."""
+    from services.broker.from_url import open_broker
+
+    if redis is None:
+        raise Misuse("these commands need the queue: --redis redis://host:6379/0 (or GRADUS_REDIS_URL)")
+
+    async def run() -> T:
+        broker = open_broker(redis)
+        try:
+            return await act(broker)
+        finally:
+            await broker.close()
+
+    return asyncio.run(run())
+
+
+@queue_app.command()
+def show(redis: Redis = None, as_json: Json = False) -> None:
+    """Show each grader's queue: live workers, slots, queued and running jobs, dead letters, state."""
+    from gradus.tasks import TASKS
+
+    async def look(broker: Broker) -> dict[str, dict[str, Any]]:
+        live = await broker.graders()
+        found: dict[str, dict[str, Any]] = {}
+        for name in sorted({*TASKS, *(info.name for info in live)}):
+            own = [info for info in live if info.name == name]
+            counts = {"workers": sum(info.workers for info in own), "slots": sum(info.slots for info in own)}
+            stats = asdict(await broker.queue_stats(name))
+            found[name] = counts | stats | {"state": (await broker.queue_state(name)).value}
+        return found
+
+    rows = on_broker(redis, look)
+    if as_json:
+        print(json.dumps(rows))
+        return
+    columns = list(next(iter(rows.values())))
+    print(f"{'grader':<16}" + "".join(f"{column:>14}" for column in columns))
+    for name, row in rows.items():
+        print(f"{name:<16}" + "".join(f"{row[column]!s:>14}" for column in columns))
+
+
+def _set_state(grader: str, redis: str | None, state: str) -> None:
+    from services.broker import QueueState
+
+    on_broker(redis, lambda broker: broker.set_queue_state(grader, QueueState(state)))
+    log_line(f"gradus: the queue of {grader} is {state}")
+
+
+@queue_app.command()
+def pause(grader: Grader, redis: Redis = None) -> None:
+    """Start no more queued jobs of GRADER. Running jobs end; new jobs are accepted and wait."""
+    _set_state(grader, redis, "paused")
+
+
+@queue_app.command()
+def drain(grader: Grader, redis: Redis = None) -> None:
+    """Accept no more jobs of GRADER (clients get 429). Queued and running jobs end."""
+    _set_state(grader, redis, "draining")
+
+
+@queue_app.command()
+def resume(grader: Grader, redis: Redis = None) -> None:
+    """Accept and start jobs of GRADER again."""
+    _set_state(grader, redis, "open")
+
+
+@queue_app.command()
+def functions() -> None:
+    """Print the scripts of this release as a library for `FUNCTION LOAD REPLACE`."""
+    from services.broker.streams.scripts import library
+
+    print(library(), end="")
+
+
+@letters_app.command("list")
+def list_letters(grader: Grader, redis: Redis = None, as_json: Json = False) -> None:
+    """List the dead letters of GRADER, oldest first: job and end of its last start but one."""
+    letters = on_broker(redis, lambda broker: broker.dead_letters(grader))
+    if as_json:
+        print(json.dumps([{"job": letter.job.id, "history": letter.history} for letter in letters]))
+        return
+    for letter in letters:
+        print(letter.job.id, letter.history[-1] if letter.history else "")
+
+
+@letters_app.command("show")
+def show_letter(grader: Grader, job: JobId, redis: Redis = None) -> None:
+    """Print one dead letter as JSON: the submission, its rubric, and how its starts ended."""
+    letter = _letter(on_broker(redis, lambda broker: broker.dead_letters(grader)), job)
+    print(json.dumps({"job": job, "history": letter.history, "payload": letter.job.payload}))
+
+
+def _letter(letters: list[DeadLetter], job: str) -> DeadLetter:
+    for letter in letters:
+        if letter.job.id == job:
+            return letter
+    raise Misuse(f"there is no dead letter {job!r}; `gradus queue dead-letters list` prints those there are")
+
+
+@letters_app.command()
+def requeue(grader: Grader, job: JobId, redis: Redis = None) -> None:
+    """Queue a dead letter again, for an hour. Its verdict is cached for clients that send the submission again."""
+    from services.broker import Job
+    from services.broker.jobs import JobPayload
+
+    async def again(broker: Broker) -> None:
+        letter = _letter(await broker.dead_letters(grader), job)
+        payload = JobPayload.model_validate_json(letter.job.payload)
+        payload = payload.model_copy(update={"deadline": time.time() + REQUEUED_FOR_S})
+        await broker.submit([Job(job, grader, payload.encode())])
+        await broker.remove_dead_letters(grader, [job])
+
+    on_broker(redis, again)
+    log_line(f"gradus: {job} is queued again")
+
+
+@letters_app.command()
+def purge(grader: Grader, redis: Redis = None) -> None:
+    """Delete all dead letters of GRADER."""
+
+    async def delete(broker: Broker) -> int:
+        jobs = [letter.job.id for letter in await broker.dead_letters(grader)]
+        await broker.remove_dead_letters(grader, jobs)
+        return len(jobs)
+
+    log_line(f"gradus: {on_broker(redis, delete)} dead letters deleted")
