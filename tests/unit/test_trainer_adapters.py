@@ -231,7 +231,8 @@ def test_a_merged_copy_in_bfloat16_holds_the_whole_change_and_the_model_stays_as
     from peft import get_peft_model
     from transformers import AutoModelForCausalLM
 
-    from trainer.models.adapters import lora_config, merged_parameters
+    from trainer.generation.weights import merged_parameters
+    from trainer.models.adapters import lora_config
 
     base = AutoModelForCausalLM.from_pretrained(model("qwen2"), dtype=torch.bfloat16)
     names = {name for name, _ in base.named_parameters()}

@@ -27,8 +27,7 @@ from gradus.errors import GradusError, Misuse
 from trainer.config.device import Device
 from trainer.config.run import GenerationConfig
 from trainer.generation.client import Client, GenerationState, How
-from trainer.generation.weights import WeightsFolder
-from trainer.models.adapters import merged_parameters
+from trainer.generation.weights import WeightsFolder, merged_parameters
 from trainer.runs.distributed import is_leader
 from trainer.runs.folder import RunFolder
 
