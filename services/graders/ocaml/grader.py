@@ -72,8 +72,7 @@ class OcamlGrader(BaseGrader[OcamlTask, CodeFacts]):
 
     def compared_outside(self, task: OcamlTask, code: str) -> tuple[int, int]:
         """Tests of a task, as written, whose expected values stay outside the answer's process; all. `code` passes."""
-        attempt = GradingAttempt(task, code, slot=0)
-        self._judged(attempt)
+        self._judged(attempt := GradingAttempt(task, code, slot=0))
         return attempt.outside
 
     def _judged(self, attempt: GradingAttempt) -> CodeFacts:
