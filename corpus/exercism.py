@@ -105,15 +105,14 @@ class _Exercise:
         files = self.config.get("files")
         named = files.get(kind) if isinstance(files, dict) else None
         if named is None:
-            named = [self._filled(pattern) for pattern in _texts(self.patterns.get(kind))]
+            slug = self.folder.name
+            parts = {"%{snake_slug}": slug.replace("-", "_"), "%{kebab_slug}": slug, "%{slug}": slug}
+            named = _texts(self.patterns.get(kind))
+            for part, value in parts.items():
+                named = [pattern.replace(part, value) for pattern in named]
         if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
             raise Unusable(f".meta/config.json: files.{kind}: is no list of names")
         return named
-
-    def _filled(self, pattern: str) -> str:
-        slug = self.folder.name
-        snake = slug.replace("-", "_")
-        return pattern.replace("%{snake_slug}", snake).replace("%{kebab_slug}", slug).replace("%{slug}", slug)
 
     def one(self, kind: str, suffix: str) -> str:
         """The one file of that kind and ending. Raises Unusable when there are none or several."""

@@ -60,11 +60,8 @@ def refuse_existing(paths: Sequence[Path], *, force: bool, sources: Sequence[str
 def _line(row: Mapping[str, Any]) -> str:
     """One line of JSON. Half characters, which JSON can name and UTF-8 cannot hold, stay named."""
     line = json.dumps(row, ensure_ascii=False, allow_nan=False)
-    return line if line.isascii() or _is_whole(line) else json.dumps(row, allow_nan=False)
-
-
-def _is_whole(text: str) -> bool:
-    return not any("\ud800" <= character <= "\udfff" for character in text)
+    halved = not line.isascii() and any("\ud800" <= character <= "\udfff" for character in line)
+    return json.dumps(row, allow_nan=False) if halved else line
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:

@@ -72,16 +72,12 @@ def _draft(row: Row, language: GraderName, named: str, make: Callable[[_Values],
         said = _said(row.values)
         if said is not None and LANGUAGES.get(said, language if "language" not in row.values else None) is not language:
             raise Unusable(f"language: is {said}, not {language}")
-        group = group_of(name) or _group(str(row.values[named]))
+        numbered = re.fullmatch(r"\w+/(\d+)", str(row.values[named]))
+        group = group_of(name) or (f"humaneval/{int(numbered[1])}" if numbered else None)
         extra = {"group": group} if group else {}
         return Draft(row.where, name, {"id": name, **make(row.values), **passthrough_columns(row.values), **extra})
     except Unusable as problem:
         return Draft(row.where, name, problem=str(problem))
-
-
-def _group(task_id: str) -> str | None:
-    found = re.fullmatch(r"\w+/(\d+)", task_id)
-    return f"humaneval/{int(found[1])}" if found else None
 
 
 # ---------------------------------------------------------------------------------------------------------- OCaml

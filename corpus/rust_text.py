@@ -108,8 +108,11 @@ def integration_tests(tests: str, crate: str = "solution") -> str:
     """`tests` as a file that names the crate. Raises Unusable when there is no test in them."""
     found = list(items(code(tests)))
     module = next((item for item in found if item.word == "mod" and "test" in _texts(item.body)), None)
-    text = _inside(tests, module) if module else tests
-    if not any(_texts(item.body)[:4] == ["#", "[", "test", "]"] or _is_test(item) for item in items(code(text))):
+    text = tests
+    if module:
+        opening = next(token for token in module.body if token.text == "{")
+        text = tests[opening.start + 1 : module.body[-1].start]
+    if not any(_is_test(item) for item in items(code(text))):
         raise Unusable("tests: hold no #[test] function")
     text = text.replace("super::", f"{crate}::")
     if crate not in _texts(code(text)):
@@ -119,12 +122,8 @@ def integration_tests(tests: str, crate: str = "solution") -> str:
 
 def _is_test(item: Item) -> bool:
     words = _texts(item.body)
-    return item.word == "fn" and any(words[at : at + 3] == ["[", "test", "]"] for at in range(len(words)))
-
-
-def _inside(tests: str, module: Item) -> str:
-    opening = next(token for token in module.body if token.text == "{")
-    return tests[opening.start + 1 : module.body[-1].start]
+    within = item.word == "fn" and any(words[at : at + 3] == ["[", "test", "]"] for at in range(len(words)))
+    return within or words[:4] == ["#", "[", "test", "]"]
 
 
 def assertions_of_main(tests: str, uses: str, crate: str = "solution") -> str:

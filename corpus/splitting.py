@@ -32,7 +32,8 @@ def split(rows: Sequence[Row], share: float, seed: int, column: str = "group", n
     common (1: none of that). Raises Misuse when one side would be empty.
     """
     problems = _problems(rows, column, near)
-    drawn = sorted(problems, key=lambda one: min(digest(f"{seed} {_content(rows[at])}") for at in one))
+    contents = ["\0".join(f"{what} {content}" for what, content in traits(row.values)) for row in rows]
+    drawn = sorted(problems, key=lambda one: min(digest(f"{seed} {contents[at]}") for at in one))
     wanted = round(share * len(rows))
     chosen: set[int] = set()
     for one in drawn:
@@ -46,10 +47,6 @@ def split(rows: Sequence[Row], share: float, seed: int, column: str = "group", n
         )
     train = [row for at, row in enumerate(rows) if at not in chosen]
     return Split(train, [rows[at] for at in sorted(chosen)], len(problems))
-
-
-def _content(row: Row) -> str:
-    return "\0".join(f"{what} {content}" for what, content in traits(row.values))
 
 
 def _problems(rows: Sequence[Row], column: str, near: float) -> list[list[int]]:

@@ -1,8 +1,8 @@
 """`RewardClient` sends submissions to grading services and returns verdicts and faults, in order, within a deadline.
 
 It never makes up a reward and never raises for a failure of ours: a submission that was not judged in time comes back
-as `Faulted`, which names the service and what to start. Only misuse raises. A fault that a service reports is final:
-workers have already retried it.
+as `Faulted`, which names the service and what to start. Only misuse raises. A fault that a service reports is final,
+because workers have already retried it; only a `queue` fault is asked about again, up to `MAX_DEFECTS` times.
 """
 
 from __future__ import annotations
@@ -301,6 +301,7 @@ class _Call:
         options = json.dumps({"deadline_s": deadline_s} | ({"rubric": self.rubric} if self.rubric else {}))
         body = options[:-1].encode() + b', "submissions": [' + b",".join(i.body for i in waiting.values()) + b"]}"
         path, headers = f"{url}/v1/grade/{self.grader}/stream", {"content-type": "application/json"}
+        outage = ""
         try:
             async with self.here.http.stream("POST", path, content=body, headers=headers) as response:
                 if response.status_code != 200:
@@ -308,13 +309,17 @@ class _Call:
                     return self.client._failed(url, response)
                 async for line in _lines(response.aiter_bytes()):
                     result = RESULT.validate_json(line)
-                    if (item := waiting.pop(result.id, None)) is not None:
+                    if isinstance(result, Faulted) and result.fault.kind is FaultKind.QUEUE and result.fault.retryable:
+                        outage = f"{url}: {result.fault.message}"
+                    elif (item := waiting.pop(result.id, None)) is not None:
                         # A deadline is the asker's own: a call that shares with more time left must not inherit it.
                         own = isinstance(result, Faulted) and result.fault.kind is FaultKind.DEADLINE
                         self.here.in_flight[item.key].set_result(None if own else result)
                         self._deliver(item.key, partial(with_id, result))
         except (ValidationError, httpx.RequestError) as error:
             return self.client._failed(url, error)
+        if waiting and outage:
+            return RequestFailure(FaultKind.QUEUE, outage, defect=True)
         self.client._failed_at.pop(url, None)
         if waiting:
             return RequestFailure(FaultKind.QUEUE, f"{url} stopped answering before all results were there")

@@ -18,7 +18,7 @@ from pydantic import AfterValidator, Field, TypeAdapter, create_model, model_val
 
 from gradus.errors import FaultKind
 from gradus.tasks import TASKS
-from gradus.tasks.base import AnyTask, Task, Text, Wire, clean
+from gradus.tasks.base import AnyTask, Completion, Task, Text, Wire, clean
 
 MAX_BATCH = 4096
 """Submissions in one request."""
@@ -37,8 +37,8 @@ TaskT = TypeVar("TaskT", bound=Task)
 class _Submission(Wire):
     id: SubmissionId
     prompt: Text = ""
-    completion: Text
-    """The raw text that the model wrote; the grader extracts the answer."""
+    completion: Completion
+    """The raw text that the model wrote, but for NUL; the grader extracts the answer."""
 
 
 class RawSubmission(_Submission):

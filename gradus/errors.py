@@ -87,7 +87,7 @@ class InternalFault(Fault):
 def boundary(fault: type[Fault], what: str) -> Iterator[None]:
     """Enter foreign code: a plain exception becomes `fault` with `what` in front, once; ours pass through.
 
-    This and the worker's per-job wrapper are the only places that catch `Exception`.
+    Other places that catch every exception say beside it why: they release what they hold, or must go on.
     """
     try:
         yield

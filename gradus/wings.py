@@ -6,6 +6,7 @@
 | `gradus.menu` | tuple of `gradus.interactive.MenuItem` |
 | `gradus.doctor` | `signs(redis)`: iterator of `gradus.doctor.Check` |
 | `gradus.reports` | `write_report(out, folders, compare)`: the page of a run, evaluation or comparison as a file |
+| `gradus.comparisons` | `comparisons(before, after)`: what changed between two files of figures, as the page takes it |
 | `gradus.local` | `open_local(grader, config, slots)`: a `gradus.local.LocalGrader` |
 """
 

@@ -124,12 +124,12 @@ class RedisServer:
         self._directory = directory
         self._options = options
         self._append_only = append_only
-        self._port = free_port()
+        self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
-        self.url = f"redis://127.0.0.1:{self._port}/0"
+        self.url = f"redis://127.0.0.1:{self.port}/0"
 
     def start(self) -> None:
-        command = ["redis-server", "--bind", "127.0.0.1", "--port", str(self._port), "--dir", str(self._directory)]
+        command = ["redis-server", "--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(self._directory)]
         command += ["--save", "", "--appendonly", "yes" if self._append_only else "no", "--appendfsync", "everysec"]
         command += self._options
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -146,7 +146,7 @@ class RedisServer:
 
     def _answers(self) -> bool:
         try:
-            with socket.create_connection(("127.0.0.1", self._port), timeout=1) as connection:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
                 connection.sendall(b"PING\r\n")
                 return connection.recv(5) == b"+PONG"
         except OSError:

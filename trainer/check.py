@@ -8,8 +8,9 @@ from typing import Any
 
 from gradus.errors import Misuse, QueueFault
 from trainer.config.device import choose_device
-from trainer.config.run import GenerationConfig, RewardModelConfig, RunConfig, TrainConfig
-from trainer.generation.responses import GenerationStopped, TransientServerError, refuse_untested
+from trainer.config.run import RewardModelConfig, RunConfig, TrainConfig
+from trainer.generation.client import way_of_weights
+from trainer.generation.responses import GenerationStopped, TransientServerError
 from trainer.generation.server import VllmServer
 from trainer.models.adapters import validate_lora_targets
 from trainer.rewards.judges import refuse_headless
@@ -35,7 +36,7 @@ def findings(config: RunConfig) -> Iterator[Finding]:
 def _judges_and_server(config: TrainConfig) -> Iterator[Finding]:
     reward = config.reward
     if config.generation.backend == "vllm":
-        yield _checked("vLLM server", lambda: _vllm(config.generation))
+        yield _checked("vLLM server", lambda: _vllm(config))
     if reward.grader is not None:
         yield _checked("graders", lambda: ready_grader(reward, timeout_s=0))
     for service in reward.services:
@@ -78,12 +79,14 @@ def _options(config: RunConfig, stage: Stage[Any, Any]) -> str:
     return "; ".join([stage.check(stage.read(), options, device), *notes])
 
 
-def _vllm(config: GenerationConfig) -> str:
-    server = VllmServer(config)
+def _vllm(config: TrainConfig) -> str:
+    generation, lora = config.generation, config.lora
+    server = VllmServer(generation)
     server.await_ready(0, say=lambda text: None)
-    if config.sync != "nccl":
-        refuse_untested(server.version(), allowed=config.allow_untested_versions)
-    return f"{server.model()} at {server.url}, vLLM {server.version()}"
+    adapter = lora is not None and not lora.modules_to_save and generation.sync in ("auto", "lora")
+    how = {"lora": "LoRA adapters", "weights": generation.sync if generation.sync != "auto" else "file"}
+    sent = how[way_of_weights(server, generation, adapter)]
+    return f"{server.model()} at {server.url}, vLLM {server.version()}, weights by {sent}"
 
 
 def _reward_models(models: Sequence[RewardModelConfig]) -> str:

@@ -29,6 +29,8 @@ def clean(text: str) -> str:
 
 Text = Annotated[str, AfterValidator(clean)]
 """A text without NUL and lone surrogates, at most `MAX_TEXT_CHARS` long."""
+Completion = Annotated[str, AfterValidator(lambda text: clean(text.replace("\0", "\N{REPLACEMENT CHARACTER}")))]
+"""A `Text` in which NUL becomes U+FFFD: a model may write NUL, and its neighbours in a batch must not suffer."""
 
 
 class Wire(BaseModel):

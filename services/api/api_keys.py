@@ -53,7 +53,7 @@ class KeyRing:
 
 
 def new_key(name: str, graders: Iterable[str]) -> tuple[str, ApiKey]:
-    """A key, which nothing remembers, and what the service is told of it. Raises Misuse for a name or a grader."""
+    """A new secret, which is stored nowhere, and its key without it. Raises Misuse for a wrong name or grader."""
     secret = f"gradus_{secrets.token_urlsafe(32)}"
     asked = ",".join(graders) or "*"
     return secret, key_of(f"{name} sha256:{hash_of(secret)} {asked}", "the new key")

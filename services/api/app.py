@@ -114,7 +114,7 @@ async def readyz(request: Request) -> Response:
 
 @keyless.get("/metrics", response_class=Response, responses={200: schema.EXPOSITION})
 async def metrics(request: Request) -> Response:
-    """For Prometheus."""
+    """Counters and gauges of the API and the queue in the Prometheus text format."""
     api: Api = request.app.state.api
     text = await api.metrics.exposition(api.broker, api.registry, _waits(api))
     return Response(text, media_type=CONTENT_TYPE_LATEST)

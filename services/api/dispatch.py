@@ -6,6 +6,7 @@ cached already is not queued again.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -29,6 +30,8 @@ ASK_FIRST = 16
 """A batch of more jobs asks which have a verdict before it sends their texts; for fewer the question costs more."""
 LOOK_S = 1.0
 """Seconds between looks whether the grader of a waiting batch is still alive."""
+LAST_WORD_S = 1.0
+"""Seconds after the deadline in which the broker must say why there is no verdict."""
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -102,36 +105,53 @@ class GradingDispatcher:
     async def settle(self, batch: Batch, deliver: Deliver) -> None:
         """`deliver` one result for every submission, in order of completion; the deadline's faults last.
 
-        Raises QueueFault when the broker goes away: what was delivered stands, the rest is waiting still.
+        While the broker is away, it is waited for. Raises QueueFault when it is away at the deadline, or closed: what
+        was delivered stands, the rest is waiting still.
         """
         for job_id, verdict in batch.cached.items():
             self._give(batch, job_id, verdict, deliver)
         lost = bool(batch.unqueued)
         while batch.jobs and batch.remaining_s() and not lost:
-            # `deliver` does not await: this generator is run to its end or cancelled inside, never left.
-            async for job_id, text in self._broker.wait(list(batch.jobs), min(LOOK_S, batch.remaining_s())):
-                result = result_of(text, job_id)
-                is_late = isinstance(result, Faulted) and result.fault.kind is FaultKind.DEADLINE
-                if is_late and job_id not in batch.renewed and batch.remaining_s():
-                    # A shared job ends with the deadline of the request that queued it; this one may have more time.
-                    batch.renewed.add(job_id)
-                    with suppress(QueueFull):
-                        await self._broker.submit([batch.jobs[job_id]], batch.fair_share)
-                        continue
-                del batch.jobs[job_id]
-                self._give(batch, job_id, result, deliver)
-            lost = bool(batch.jobs) and await self._registry.is_absent(batch.grader, self._registry.grace_s)
+            try:
+                async with asyncio.timeout(batch.remaining_s()):
+                    await self._collect(batch, deliver)
+                    lost = bool(batch.jobs) and await self._registry.is_absent(batch.grader, self._registry.grace_s)
+            except TimeoutError:
+                break
+            except QueueFault as fault:
+                if not fault.retryable:
+                    raise
+                await asyncio.sleep(min(LOOK_S, batch.remaining_s()))
         if not batch.jobs and not batch.unqueued:
             return
-        await self.cancel(batch)
-        if await self._registry.is_absent(batch.grader):
+        try:
+            async with asyncio.timeout(LAST_WORD_S):
+                await self.cancel(batch)
+                absent, depth = await self._registry.is_absent(batch.grader), await self._broker.depth(batch.grader)
+        except TimeoutError:
+            raise QueueFault(f"the queue does not answer, {batch.deadline_s:g} s after the request") from None
+        if absent:
             command = f"gradus worker {batch.grader} --redis redis://..."
             kind, message = FaultKind.QUEUE, f"no {batch.grader} grader is running: start one with `{command}`"
         else:
-            depth = await self._broker.depth(batch.grader)
             seen = f"no verdict within {batch.deadline_s:g} s; the queue holds {depth} jobs"
             kind, message = FaultKind.DEADLINE, f"{seen}: allow more time or add workers"
         self._fail(batch, kind, message, deliver)
+
+    async def _collect(self, batch: Batch, deliver: Deliver) -> None:
+        """`deliver` the results of the next `LOOK_S` seconds; ends with the last one."""
+        # `deliver` does not await: this generator is run to its end or cancelled inside, never left.
+        async for job_id, text in self._broker.wait(list(batch.jobs), min(LOOK_S, batch.remaining_s())):
+            result = result_of(text, job_id)
+            is_late = isinstance(result, Faulted) and result.fault.kind is FaultKind.DEADLINE
+            if is_late and job_id not in batch.renewed and batch.remaining_s():
+                # A shared job ends with the deadline of the request that queued it; this one may have more time.
+                batch.renewed.add(job_id)
+                with suppress(QueueFull):
+                    await self._broker.submit([batch.jobs[job_id]], batch.fair_share)
+                    continue
+            del batch.jobs[job_id]
+            self._give(batch, job_id, result, deliver)
 
     async def settle_or_fail(self, batch: Batch, deliver: Deliver) -> None:
         """`settle`; when the broker goes away, `deliver` its fault for every submission that waits."""

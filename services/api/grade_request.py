@@ -1,8 +1,7 @@
-"""Reads and validates a grading request: media type, size, time, JSON, tasks, and the headers of its fair share."""
+"""Reads and validates a grading request: JSON, tasks, and the headers of its fair share."""
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Mapping
 
@@ -11,45 +10,26 @@ from fastapi import Request
 from pydantic import ValidationError
 
 from gradus.contract import GradeRequest
-from gradus.errors import Misuse, TooLarge
-from gradus.tasks.base import MAX_TEXT_CHARS
+from gradus.errors import Misuse
 from services.api.known_grader import KnownGrader
-from services.api.problems import Refused, refused_fields, refused_model
+from services.api.problems import refused_fields, refused_model
+from services.api.request_body import may_hold_bad_text, read_body
 from services.api.settings import ApiSettings
 from services.broker import DEFAULT_FAIR_SHARE, FairShare, Priority
 
 RUN_NAME = r"[A-Za-z0-9][A-Za-z0-9_.:/@+\-]{0,63}"
 PRIORITIES = [priority.value for priority in Priority]
-_END_OF_TEXT = re.compile(rb'(?<!\\)"')
 
 
 async def read_request(request: Request, grader: KnownGrader, settings: ApiSettings) -> GradeRequest:
     """The request in the body, its tasks valid for `grader`. Raises a Misuse: 400, 408, 413, 415, 422."""
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise Refused(415, "send the request as `Content-Type: application/json`")
-    if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
-        raise Refused(415, "send the request without Content-Encoding")
-    limit, told = settings.max_body_bytes, request.headers.get("content-length", "")
-    too_large = TooLarge(f"the body is larger than {limit} bytes; send the submissions in several requests")
-    if told.isdecimal() and int(told) > limit:
-        raise too_large
-    chunks = bytearray()
-    try:
-        async with asyncio.timeout(settings.body_timeout_s):
-            # Counted while it comes: a chunked body tells no length, and a told length may be a lie.
-            async for chunk in request.stream():
-                chunks += chunk
-                if len(chunks) > limit:
-                    raise too_large
-    except TimeoutError:
-        raise Refused(408, f"the body had not arrived after {settings.body_timeout_s:g} s") from None
-    body = bytes(chunks)
+    body = await read_body(request, settings)
     try:
         asked = GradeRequest.model_validate_json(body)
     except ValidationError as error:
         raise refused_model(error) from None
     tasks = [submission.task for submission in asked.submissions]
-    if _may_hold_bad_text(body) or not all(map(grader.is_valid_task, tasks)):
+    if may_hold_bad_text(body) or not all(map(grader.is_valid_task, tasks)):
         grader.refuse_mistakes(tasks)
     if b"NaN" in body or b"Infinity" in body:
         # They are no JSON; where the task's schema takes any value they would get through.
@@ -58,16 +38,6 @@ async def read_request(request: Request, grader: KnownGrader, settings: ApiSetti
         except ValueError:
             raise refused_fields(400, [((), "NaN and Infinity are no JSON numbers")]) from None
     return asked
-
-
-def _may_hold_bad_text(body: bytes) -> bool:
-    """Whether a text in `body` may hold NUL or more than `MAX_TEXT_CHARS` characters; False is certain.
-
-    A longer text covers one of these blocks, and in a text every quote has a backslash before it.
-    """
-    block = MAX_TEXT_CHARS // 2
-    whole_blocks = range(0, len(body) - block + 1, block)
-    return b"\\u0000" in body or not all(_END_OF_TEXT.search(body, start, start + block) for start in whole_blocks)
 
 
 def parse_fair_share(headers: Mapping[str, str], owner: str = DEFAULT_FAIR_SHARE.run) -> FairShare:

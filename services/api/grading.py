@@ -133,6 +133,6 @@ async def grade(grader: GraderPath, request: Request) -> Response:
     openapi_extra=schema.GRADE_BODY,
 )
 async def stream(grader: GraderPath, request: Request) -> Response:
-    """The same results as NDJSON, each as soon as it is there, in order of completion."""
+    """Stream the results as NDJSON: one line per submission as soon as it is finished, in order of completion."""
     api: Api = request.app.state.api
     return NdjsonStream(api.dispatcher, await queue_request(grader, request), api.settings.heartbeat_s)

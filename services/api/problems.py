@@ -23,7 +23,7 @@ MAX_ERRORS = 20
 MAX_NAME_CHARS = 64
 """A field's name is the caller's text: no more of it than this is repeated."""
 CLIENT_CLOSED_REQUEST = 499
-"""For the log: the client left before its answer was there (nginx's number)."""
+"""Status in the log of a request whose client left before the response; nginx has the same number."""
 
 
 class Refused(Misuse):

@@ -53,7 +53,7 @@ class ResultWaiters:
             inbox.put_nowait((job_id, result))
 
     def fail(self, message: str) -> None:
-        """End every wait with a QueueFault."""
+        """End every wait with a QueueFault that is not retryable: this process will deliver nothing any more."""
         for inbox in {inbox for inboxes in self._by_job.values() for inbox in inboxes}:
-            inbox.put_nowait(QueueFault(message))
+            inbox.put_nowait(QueueFault(message, retryable=False))
         self._by_job.clear()

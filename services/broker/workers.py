@@ -16,6 +16,8 @@ from services.broker import Broker
 log = logging.getLogger("gradus.worker")
 
 HEARTBEAT_TTL_S = 15.0
+RETRY_S = 0.5
+"""Seconds until a heartbeat that failed is sent again."""
 LEAVE_S = 1.0
 """Longest time to remove a registration; where that fails, it lapses."""
 
@@ -28,12 +30,14 @@ async def registered(
 
     async def keep_alive() -> None:
         while True:
+            pause_s = HEARTBEAT_TTL_S / 3
             try:
                 await broker.heartbeat(worker, info, HEARTBEAT_TTL_S)
                 await broker.put_note(f"grader:{info.grader}", description.model_dump_json(), 2 * HEARTBEAT_TTL_S)
             except QueueFault as fault:
                 log.warning("cannot send a heartbeat, trying again: %s", fault.message)
-            await asyncio.sleep(HEARTBEAT_TTL_S / 3)
+                pause_s = RETRY_S  # the registration may be over when the queue is back
+            await asyncio.sleep(pause_s)
 
     heartbeats = asyncio.create_task(keep_alive())
     try:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from gradus.console import log_line
+from gradus.wings import loaded_from
 
 
 def dashboard(
@@ -42,7 +44,18 @@ def dashboard(
         host,
         port,
         token=token,
+        compare=_installed_compare,
         allow_anonymous=os.environ.get(OPEN_VARIABLE, "").lower() in ("1", "true", "yes"),
         on_ready=lambda url: log_line(f"gradus: the dashboard is at {url}"),
     )
     run(serving)
+
+
+def _installed_compare(before: Path, after: Path) -> Sequence[dict[str, Any]]:
+    """Comparisons by the installed wing for them; empty without it or without the packages that it needs."""
+    try:
+        found = loaded_from("gradus.comparisons")
+    except ImportError as error:
+        log_line(f"gradus: evaluations are shown without a comparison: {error}")
+        return []
+    return found[0](before, after) if found else []

@@ -77,7 +77,7 @@ def vllm(
     dtype: Annotated[str, typer.Option(help="Of the weights [default: float32 on a CPU, else the model's]")] = "auto",
     max_model_len: Annotated[int | None, typer.Option(min=1, help="Tokens of prompt and completion")] = None,
     lora_rank: Annotated[int | None, typer.Option(min=1, help="Serve LoRA adapters up to this rank")] = None,
-    sync: Annotated[str, typer.Option(help="How it takes new weights: auto, file or nccl")] = "auto",
+    sync: Annotated[str, typer.Option(help="How it takes new weights: file, or nccl between CUDA cards")] = "file",
     exposed: Annotated[bool, typer.Option(help="Others are kept away from its port by something else")] = False,
     start_timeout: Annotated[float, typer.Option(min=1, help="Seconds until it must be healthy")] = 600.0,
 ) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -30,6 +31,7 @@ from services.dashboard.auth import (
 )
 from services.dashboard.document import escaped_json, live_page, page_file, script
 from services.dashboard.prometheus import exposition
+from services.dashboard.report import Compare, changes_of
 from services.dashboard.run import FollowedRun
 from services.dashboard.runs import Runs
 from services.dashboard.views import detail_of, examples_of, group_of, summary_of, wanted_group
@@ -49,19 +51,20 @@ async def serve(
     *,
     token: str | None = None,
     allow_anonymous: bool = False,
+    compare: Compare | None = None,
     stop: asyncio.Event | None = None,
     on_ready: Callable[[str], None] | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT; with `stop`, until that is set, and signals are the caller's.
 
-    Readers need `token`. `on_ready` is called with the URL once it is listening. Raises Misuse for an open
-    address without a token, and when it cannot listen.
+    Readers need `token`. `compare` computes what changed between two evaluations. `on_ready` is called with the URL
+    once it is listening. Raises Misuse for an open address without a token, and when it cannot listen.
     """
     refuse_open_page(host, token, allow_anonymous=allow_anonymous)
     watch = Runs(runs)
     found = listener(host, port)
     config = uvicorn.Config(
-        create_app(watch, token, only_this_machine=is_loopback(host)),
+        create_app(watch, token, compare, only_this_machine=is_loopback(host)),
         ws="none",
         log_config=None,
         access_log=False,
@@ -76,10 +79,12 @@ async def serve(
         await serve_on(config, found, stop, watch.end_streams)
 
 
-def create_app(watch: Runs, token: str | None = None, *, only_this_machine: bool = True) -> Starlette:
+def create_app(
+    watch: Runs, token: str | None = None, compare: Compare | None = None, *, only_this_machine: bool = True
+) -> Starlette:
     """The page over what `watch` sees. `only_this_machine`: it listens on the loopback address."""
     verifier = TokenVerifier(token)
-    dashboard = _Dashboard(watch, verifier)
+    dashboard = _Dashboard(watch, verifier, compare)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -103,6 +108,7 @@ def create_app(watch: Runs, token: str | None = None, *, only_this_machine: bool
         Route("/api/run", dashboard.run),
         Route("/api/group", dashboard.group),
         Route("/api/samples", dashboard.samples),
+        Route("/api/changes", dashboard.changes),
         Route("/events", dashboard.events),
         Route("/metrics", dashboard.metrics),
     ]
@@ -118,9 +124,12 @@ class _AsciiJson(JSONResponse):
 
 
 class _Dashboard:
-    def __init__(self, watch: Runs, verifier: TokenVerifier) -> None:
+    def __init__(self, watch: Runs, verifier: TokenVerifier, compare: Compare | None) -> None:
         self.watch = watch
         self.verifier = verifier
+        self.compare = compare
+        self.comparing = asyncio.Lock()
+        """One comparison at a time: each takes a second of CPU."""
 
     async def enter(self, request: Request) -> Response:
         trouble, status = "", 200
@@ -148,6 +157,14 @@ class _Dashboard:
     async def samples(self, request: Request) -> Response:
         return _AsciiJson(examples_of(self._run_in(request)))
 
+    async def changes(self, request: Request) -> Response:
+        runs = [self._run_in(request, name) for name in ("before", "after")]
+        sides = [replace(one[-1], name=run.id) for run in runs if (one := run.evaluations.in_order())]
+        if len(sides) < len(runs):
+            raise HTTPException(404, "there is nothing measured to compare")
+        async with self.comparing:
+            return _AsciiJson(await asyncio.to_thread(changes_of, self.watch.confined, sides, self.compare))
+
     async def group(self, request: Request) -> Response:
         run = self._run_in(request)
         given = [request.query_params.get(name) for name in ("number", "step")]
@@ -160,8 +177,8 @@ class _Dashboard:
             raise HTTPException(404, "there is no such group of completions")
         return _AsciiJson(group_of(self.watch.confined, run, group, with_signal=with_signal))
 
-    def _run_in(self, request: Request) -> FollowedRun:
-        run = self.watch.get(request.query_params.get("id", ""))
+    def _run_in(self, request: Request, name: str = "id") -> FollowedRun:
+        run = self.watch.get(request.query_params.get(name, ""))
         if run is None:
             raise HTTPException(404, "there is no such run")
         return run

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gradus.errors import Misuse
 from services.dashboard.document import answer_key, escaped_json, standalone_page
-from services.dashboard.evaluations import MAX_FILE_BYTES, MODES, evaluation_of
+from services.dashboard.evaluations import MAX_FILE_BYTES, MODES, Evaluation, evaluation_of
 from services.dashboard.files import ConfinedDirectory, Json, parsed
 from services.dashboard.run import COMPARISONS, FollowedRun
 from services.dashboard.samples import samples_of
@@ -72,16 +72,19 @@ def _comparison(paths: Sequence[Path], compare: Compare | None) -> Json:
     if names[0] == names[1]:
         names = [f"{names[0]} (before)", f"{names[1]} (after)"]
         sides = [replace(one, name=name) for one, name in zip(sides, names, strict=True)]
+    confined = ConfinedDirectory(Path(os.path.commonpath([one.file.parent for one in sides if one.file is not None])))
+    title = f"{names[0]} and {names[1]}"
+    answers = {"/api/changes": changes_of(confined, sides, compare)}
+    return {"start": ["changes", title], "title": f"{title}: comparison", "answers": answers}
+
+
+def changes_of(confined: ConfinedDirectory, sides: Sequence[Evaluation], compare: Compare | None) -> Json:
+    """Two evaluations that were read from files, what changed between them, and completions of both."""
     files = [one.file for one in sides if one.file is not None]
     comparisons = list(compare(files[0], files[1])) if compare is not None else []
     modes = [str(one["mode"]) for one in comparisons] or MODES[::-1]
-    samples = samples_of(
-        ConfinedDirectory(Path(os.path.commonpath([file.resolve().parent for file in files]))), sides, modes
-    )
     measured = [{**one.given, "name": one.name} for one in sides]
-    answers = {"/api/changes": {"measured": measured, "comparisons": comparisons, **samples}}
-    title = f"{names[0]} and {names[1]}"
-    return {"start": ["changes", title], "title": f"{title}: comparison", "answers": answers}
+    return {"measured": measured, "comparisons": comparisons, **samples_of(confined, sides, modes)}
 
 
 def write_whole(out: Path, text: str) -> None:

@@ -10,6 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from gradus.folder_lock import is_abandoned
 from services.dashboard.evaluations import Evaluations, bounded
 from services.dashboard.files import ConfinedDirectory, Json, JsonlTail, parsed
 from services.dashboard.groups import Groups
@@ -29,6 +30,10 @@ SMALL_FILES = ("config.resolved.json", "environment.json", PLAN, COMPARISONS, "t
 STALLED_AFTER_S = 300.0
 """Without a new line for so long, or for so many times the time of a step, a run is said to be stalled."""
 STALLED_AFTER_STEPS = 10
+LOCKS = (".lock", ".completions.jsonl.lock")
+"""Held by `gradus train` and by `gradus eval` while they write."""
+ENDED_AFTER_S = 10.0
+"""Seconds without a new line before a lock that is not held counts: results are written after the lock is released."""
 MAX_CONFIG_BYTES = 2 << 20
 LOG_BYTES = 8 << 10
 LOG_LINES = 20
@@ -40,12 +45,13 @@ class State(StrEnum):
     RUNNING = "running"
     FINISHED = "finished"
     STOPPED = "stopped"
-    """It said itself that it stopped, and why."""
+    """It stopped early and said why, or it is an evaluation that can be continued."""
     REFUSED = "refused"
     """Its configuration, tasks or model could not be used."""
     CRASHED = "crashed"
-    """It ended with an error."""
+    """It ended with an error, or its process is gone without a word."""
     STALLED = "stalled"
+    """Its process writes nothing, or cannot be seen from here."""
 
 
 class FollowedRun:
@@ -208,10 +214,23 @@ class FollowedRun:
             return State.STOPPED, last[:300]
         if not self.changed_at:
             return State.FINISHED, "it holds evaluations only"
+        silent_s = now - self.changed_at
+        if silent_s > ENDED_AFTER_S and self._is_abandoned():
+            if self.is_evaluation:
+                return State.STOPPED, "its process ended; the same command goes on from here"
+            return State.CRASHED, "its process ended without a word, as after SIGKILL or when memory runs out"
         step_s = self.metrics.latest.get("step_time", 0.0)
-        if now - self.changed_at > max(STALLED_AFTER_S, STALLED_AFTER_STEPS * step_s):
+        if silent_s > max(STALLED_AFTER_S, STALLED_AFTER_STEPS * step_s):
             return State.STALLED, "it has written nothing for a long time"
         return State.RUNNING, ""
+
+    def _is_abandoned(self) -> bool:
+        """Whether the process that wrote here is known to have ended."""
+        for file in (self.confined.open(self.path / name) for name in LOCKS):
+            if file is not None:
+                with file:
+                    return is_abandoned(file)
+        return self.is_set_aside
 
     def missing(self) -> list[str]:
         """What is not there, and what is therefore unknown, in sentences."""

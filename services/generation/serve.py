@@ -26,7 +26,7 @@ import httpx
 from gradus.errors import InternalFault, Misuse, QueueFault
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
-DEVICES, SYNCS = ("auto", "cuda", "cpu"), ("auto", "file", "nccl")
+DEVICES, SYNCS = ("auto", "cuda", "cpu"), ("file", "nccl")
 POLL_S = 0.5
 PR_SET_PDEATHSIG = 1
 STOP_S = 30.0
@@ -56,8 +56,8 @@ class VllmServerOptions:
     max_model_len: int | None = None
     lora_rank: int | None = None
     """The largest rank of adapters; None: no adapters."""
-    sync: str = "auto"
-    """How it takes new weights: `file`, `nccl`; auto: file on a CPU, nccl on CUDA."""
+    sync: str = "file"
+    """How the server takes new weights: `file`, which every run can send, or `nccl` between CUDA cards."""
     exposed: bool = False
     """Other hosts are kept off its port by other means."""
     start_s: float = 600.0
@@ -72,12 +72,11 @@ class VllmServerOptions:
 
 def command_of(options: VllmServerOptions, device: str) -> list[str]:
     """How vLLM is started. Its module and not its script: the script looks for a package that its CPU build lacks."""
-    sync = ("nccl" if device == "cuda" else "file") if options.sync == "auto" else options.sync
     dtype = "float32" if options.dtype == "auto" and device == "cpu" else options.dtype
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", options.model]
     command += ["--host", options.host, "--port", str(options.port), "--dtype", dtype]
     command += ["--logprobs-mode", "processed_logprobs", "--max-logprobs", "-1"]
-    command += ["--weight-transfer-config", json.dumps({"backend": sync})]
+    command += ["--weight-transfer-config", json.dumps({"backend": options.sync})]
     if options.max_model_len is not None:
         command += ["--max-model-len", str(options.max_model_len)]
     if options.lora_rank is not None:

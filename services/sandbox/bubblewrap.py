@@ -236,7 +236,7 @@ class _Activity:
 
     ran_s: float
     waited_s: float
-    """For a CPU."""
+    """Time in which threads were ready to run and had no CPU."""
 
     @classmethod
     def of(cls, init: int) -> _Activity:
@@ -277,7 +277,7 @@ class _Watch:
         }
         try:
             exit_reason = self._read(dict(captures))
-        except BaseException:
+        except BaseException:  # also an interrupt: no box may outlive the call that waits for it
             self._kill(ExitReason.EXITED)
             os.waitpid(self.pid, 0)
             raise

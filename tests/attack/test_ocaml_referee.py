@@ -131,7 +131,7 @@ def test_an_answer_that_waits_for_what_does_not_come_is_ended(graders: dict[str,
 
 
 def sheet(grader: OcamlGrader, task: OcamlTask, code: str) -> tuple[int, set[bytes], bytes]:
-    """Of compiled tests: how many there are, the groups with values that are taken out, decoys and code."""
+    """The sheet of compiled tests: their number, the groups whose values are taken out, and decoys with the code."""
     attempt = GradingAttempt(task, code, 0)
     sections = {**attempt.sections(), "answer": code.encode(), "harness": toolchain.MOUNT.encode()}
     reply = decode_sections(grader.warm._compile(attempt, {**sections, "tests": task.tests.encode()}).payload)

@@ -13,10 +13,12 @@ import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import httpx
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
 
 from services.broker.workers import HEARTBEAT_TTL_S
 from tests.chaos.network_namespace import NetworkNamespace
@@ -68,7 +70,8 @@ class ClusterProcess:
 class Cluster:
     """`apis` and `workers` of each kind on one Redis; with `namespace`, one worker more, inside it.
 
-    Redis forgets a worker `announcement_s` after it announced itself last; it does so every third of that.
+    Redis forgets a worker `announcement_s` after it announced itself last; it does so every third of that. With
+    `sentinel`, Redis has a replica, and both are found by a Sentinel.
     """
 
     def __init__(
@@ -82,6 +85,7 @@ class Cluster:
         announcement_s: float = HEARTBEAT_TTL_S,
         namespace: NetworkNamespace | None = None,
         journal: bool = True,
+        sentinel: bool = False,
     ) -> None:
         self._folder = folder
         self.lease_s = lease_s
@@ -89,6 +93,17 @@ class Cluster:
         self.namespace = namespace
         near = ["--bind", "127.0.0.1", namespace.mainland, "--protected-mode", "no"] if namespace else []
         self.redis = RedisServer(folder, append_only=True, options=near)
+        self.redis_url = self.redis.url
+        self.replicas: list[RedisServer] = []
+        self._sentinel: subprocess.Popen[bytes] | None = None
+        if sentinel:
+            (folder / "replica").mkdir()
+            master = str(self.redis.port)
+            self.replicas = [
+                RedisServer(folder / "replica", append_only=True, options=["--replicaof", "127.0.0.1", master])
+            ]
+            self._sentinel_port = free_port()
+            self.redis_url = f"redis+sentinel://127.0.0.1:{self._sentinel_port}/ours/0"
         self.journal = folder / "journal"
         self._has_journal = journal
         self._slots = slots
@@ -105,10 +120,10 @@ class Cluster:
         return ClusterProcess(name, command, self._folder / f"{name}.log")
 
     def _api(self, port: int) -> list[str]:
-        return [sys.executable, "-m", "gradus", "serve", "--redis", self.redis.url, "--port", str(port)]
+        return [sys.executable, "-m", "gradus", "serve", "--redis", self.redis_url, "--port", str(port)]
 
     def _worker(self, name: str, redis: str | None = None) -> list[str]:
-        options = {"redis": redis or self.redis.url, "name": name, "lease": self.lease_s, "slots": self._slots}
+        options = {"redis": redis or self.redis_url, "name": name, "lease": self.lease_s, "slots": self._slots}
         options["announcement"] = self._announcement_s
         command = [sys.executable, "-m", "tests.chaos.worker"]
         command += ["--journal", str(self.journal)] if self._has_journal else []
@@ -126,7 +141,10 @@ class Cluster:
     @contextmanager
     def standing(self) -> Iterator[Cluster]:
         try:
-            self.redis.start()
+            for server in (self.redis, *self.replicas):
+                server.start()
+            if self.replicas:
+                self._start_sentinel()
             for resident in self.residents:
                 resident.start()
             self.wait_until_whole()
@@ -134,7 +152,37 @@ class Cluster:
         finally:
             for resident in self.residents:
                 resident.end()
-            self.redis.stop()
+            if self._sentinel is not None:
+                self._sentinel.kill()
+                self._sentinel.wait()
+            for server in (self.redis, *self.replicas):
+                server.stop()
+
+    def _start_sentinel(self) -> None:
+        file = self._folder / "sentinel.conf"
+        file.write_text(
+            f"bind 127.0.0.1\ndir {self._folder}\nport {self._sentinel_port}\n"
+            f"sentinel monitor ours 127.0.0.1 {self.redis.port} 1\n"
+            "sentinel down-after-milliseconds ours 2000\nsentinel failover-timeout ours 6000\n"
+        )
+        with (self._folder / "sentinel.log").open("ab") as log:
+            self._sentinel = subprocess.Popen(["redis-sentinel", str(file)], stdout=log, stderr=log)
+
+    async def fail_over(self) -> None:
+        """`SENTINEL FAILOVER`; returns when another Redis is the master."""
+        async with Redis.from_url(f"redis://127.0.0.1:{self._sentinel_port}/0", decode_responses=True) as sentinel:
+
+            async def master() -> str:
+                return str((await sentinel.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "ours"))[1])
+
+            before, is_told = await master(), False
+            async with asyncio.timeout(SOON_S):
+                while await master() == before:
+                    if not is_told:
+                        with suppress(RedisError):  # NOGOODSLAVE: the replica is not connected yet
+                            await sentinel.execute_command("SENTINEL", "FAILOVER", "ours")
+                            is_told = True
+                    await asyncio.sleep(0.1)
 
     def wait_until_whole(self, without: int | None = None) -> None:
         """Every API answers and knows every worker, and the process of this number has a successor."""

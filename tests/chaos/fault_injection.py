@@ -6,11 +6,15 @@ A cluster that is kept starts its dead again by itself.
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import signal
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from types import MappingProxyType
+
+from redis.asyncio import Redis
 
 from tests.chaos.cluster import Cluster, ClusterProcess
 
@@ -51,6 +55,31 @@ async def kill_redis(cluster: Cluster, rng: random.Random) -> None:
         await asyncio.to_thread(cluster.redis.start)
 
 
+async def restart_redis(cluster: Cluster, rng: random.Random) -> None:
+    """SIGTERM, and a start on the append-only file that it left."""
+    await asyncio.to_thread(cluster.redis.stop, signal.SIGTERM)
+    await asyncio.to_thread(cluster.redis.start)
+
+
+async def freeze_redis(cluster: Cluster, seconds: float) -> None:
+    """Redis answers nothing for so long, with every connection open."""
+    os.kill(cluster.redis.pid, signal.SIGSTOP)
+    try:
+        await asyncio.sleep(seconds)
+    finally:
+        os.kill(cluster.redis.pid, signal.SIGCONT)
+
+
+async def demote_redis(cluster: Cluster, rng: random.Random) -> None:
+    """The master becomes the replica of a server that is not there, and the master again."""
+    async with Redis.from_url(cluster.redis.url) as redis:
+        await redis.execute_command("REPLICAOF", "127.0.0.1", "1")
+        try:
+            await asyncio.sleep(rng.uniform(0.5, 2))
+        finally:
+            await redis.execute_command("REPLICAOF", "NO", "ONE")
+
+
 async def lose_power(cluster: Cluster, n_bytes: int) -> None:
     """Redis dies and forgets the last writes that it had confirmed."""
     await asyncio.to_thread(cluster.redis.stop, signal.SIGKILL)
@@ -70,6 +99,13 @@ async def cut_the_cable(cluster: Cluster, rng: random.Random) -> None:
         cluster.namespace.mend()
 
 
+async def cut_one_side(cluster: Cluster, rng: random.Random) -> None:
+    """The islander's requests reach Redis and the replies do not reach the islander, or the requests do not."""
+    assert cluster.namespace is not None
+    with cluster.namespace.deaf() if rng.random() < 0.5 else cluster.namespace.mute():
+        await asyncio.sleep(cluster.lease_s * rng.uniform(1.25, 2))
+
+
 async def one_after_the_other(cluster: Cluster, residents: list[ClusterProcess]) -> None:
     """A rolling restart: the next one is told to stop once the one before has a successor at work."""
     for resident in residents:
@@ -85,18 +121,35 @@ EVERYTHING: dict[str, Disturbance] = {
     "an API killed (SIGKILL)": kill_api,
     "an API restarted (SIGTERM)": stop_api,
     "Redis killed (SIGKILL) and restarted": kill_redis,
+    "Redis restarted (SIGTERM)": restart_redis,
+    "Redis frozen for 3 s (SIGSTOP)": lambda cluster, _: freeze_redis(cluster, 3),
+    "Redis demoted to a replica and promoted": demote_redis,
 }
-A_CUT = {"a worker cut off from the network past its lease": cut_the_cable}
+LONG_FREEZES: dict[str, Disturbance] = {
+    "Redis frozen for 8 s (SIGSTOP)": lambda cluster, _: freeze_redis(cluster, 8),
+    "Redis frozen for 25 s (SIGSTOP)": lambda cluster, _: freeze_redis(cluster, 25),
+}
+A_CUT: dict[str, Disturbance] = {
+    "a worker cut off from the network past its lease": cut_the_cable,
+    "a worker's network cut in one direction past its lease": cut_one_side,
+}
 
 
 class Chaos:
     """One disturbance after the other, drawn by chance, each begun a pause after the last one began to end."""
 
-    def __init__(self, cluster: Cluster, rng: random.Random, pause_s: tuple[float, float] = (0.3, 1.5)) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        rng: random.Random,
+        pause_s: tuple[float, float] = (0.3, 1.5),
+        more: Mapping[str, Disturbance] = MappingProxyType({}),
+    ) -> None:
+        """`more`: disturbances beside `EVERYTHING`."""
         self._cluster = cluster
         self._random = rng
         self._pause_s = pause_s
-        self._possible = EVERYTHING | (A_CUT if cluster.namespace else {})
+        self._possible = EVERYTHING | dict(more) | (A_CUT if cluster.namespace else {})
         self.done: Counter[str] = Counter({name: 0 for name in self._possible})
 
     @asynccontextmanager

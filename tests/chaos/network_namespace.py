@@ -50,11 +50,33 @@ class NetworkNamespace:
         """`command`, to be started on the island; the process keeps its number."""
         return ["ip", "netns", "exec", self._name, *command]
 
+    @contextmanager
+    def deaf(self) -> Iterator[None]:
+        """What this machine sends to the island is dropped; what the island sends arrives."""
+        with _changed(["route", "{}", "blackhole", f"{self._address}/32"]):
+            yield
+
+    @contextmanager
+    def mute(self) -> Iterator[None]:
+        """What the island sends is dropped; what this machine sends arrives."""
+        with _changed(["-n", self._name, "route", "{}", "blackhole", f"{self.mainland}/32"]):
+            yield
+
     def cut(self) -> None:
         _ip("link", "set", self._cable, "down")
 
     def mend(self) -> None:
         _ip("link", "set", self._cable, "up")
+
+
+@contextmanager
+def _changed(command: list[str]) -> Iterator[None]:
+    """`command` with `add` for `{}`, and in the end with `del`."""
+    _ip(*(word.format("add") for word in command))
+    try:
+        yield
+    finally:
+        _ip(*(word.format("del") for word in command))
 
 
 def _ip(*arguments: str) -> None:

@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tests.chaos.cluster import Cluster
-from tests.chaos.fault_injection import Chaos
+from tests.chaos.fault_injection import LONG_FREEZES, Chaos
 from tests.chaos.history_checker import Asker, History, poison, works
 from tests.chaos.network_namespace import NetworkNamespace, NoNetworkNamespace
 
@@ -33,8 +33,9 @@ def load(submissions: int, burn_ms: float, rng: random.Random) -> list[str]:
 
 async def disturbed(cluster: Cluster, arguments: argparse.Namespace) -> tuple[History, Chaos, float]:
     rng = random.Random(arguments.seed)
-    history, chaos = History(), Chaos(cluster, rng)
-    asker = Asker(history, cluster.urls, at_once=arguments.at_once, leaving=0.15, patience_s=600, seed=arguments.seed)
+    history, chaos = History(), Chaos(cluster, rng, more=LONG_FREEZES)
+    more = {"leaving": 0.15, "patience_s": 600, "deadline_s": 60, "seed": arguments.seed}
+    asker = Asker(history, cluster.urls, at_once=arguments.at_once, **more)
     started = time.monotonic()
     async with cluster.kept(), chaos.raging():
         telling = asyncio.create_task(tell(history, arguments.submissions))

@@ -11,6 +11,7 @@ import shutil
 import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager, suppress
+from pathlib import Path
 
 import pytest
 
@@ -18,7 +19,17 @@ from services.broker import MAX_DELIVERIES, Job
 from services.broker.from_url import open_broker
 from services.broker.jobs import JobPayload
 from tests.chaos.cluster import SOON_S, Cluster
-from tests.chaos.fault_injection import Chaos, cut_the_cable, freeze_worker, kill_redis, lose_power, one_after_the_other
+from tests.chaos.fault_injection import (
+    Chaos,
+    cut_the_cable,
+    demote_redis,
+    freeze_redis,
+    freeze_worker,
+    kill_redis,
+    lose_power,
+    one_after_the_other,
+    restart_redis,
+)
 from tests.chaos.history_checker import ANOTHER_RUN, Asker, History, poison, works
 from tests.chaos.network_namespace import NetworkNamespace, NoNetworkNamespace
 from tests.chaos.worker import verdict
@@ -66,7 +77,7 @@ async def asking(
 
 
 async def nothing_is_left_behind(cluster: Cluster) -> None:
-    broker = open_broker(cluster.redis.url)
+    broker = open_broker(cluster.redis_url)
     async with asyncio.timeout(SOON_S):
         while await broker.depth("ocaml"):  # noqa: ASYNC110  (it happens in Redis)
             await asyncio.sleep(0.05)
@@ -156,6 +167,42 @@ async def test_redis_that_is_killed_and_started_again_loses_nothing(cluster: Clu
             await kill_redis(cluster, random.Random(number))
 
 
+async def test_redis_that_is_stopped_and_started_again_on_its_file_loses_nothing(cluster: Cluster) -> None:
+    async with asking(cluster, works(150, ms=50), redis_dies=True) as history:
+        for number in (30, 90):
+            await some_are_settled(history, number)
+            await restart_redis(cluster, random.Random(number))
+    assert not [name for name in history.counts if name.startswith("fault")]
+
+
+async def test_a_master_that_is_demoted_for_a_while_ends_no_worker_and_no_request(cluster: Cluster) -> None:
+    deaths = [one.deaths for one in cluster.residents]
+    async with asking(cluster, works(150, ms=50), redis_dies=True) as history:
+        for number in (30, 90):
+            await some_are_settled(history, number)
+            await demote_redis(cluster, random.Random(number))
+    assert [one.deaths for one in cluster.residents] == deaths
+    assert not [name for name in history.counts if name.startswith("fault")]
+
+
+@pytest.mark.parametrize("seconds", [3, 8, 25])
+async def test_requests_wait_for_a_frozen_redis_until_their_deadline(cluster: Cluster, seconds: float) -> None:
+    async with asking(cluster, works(150, ms=50), redis_dies=True, deadline_s=90) as history:
+        await some_are_settled(history, 30)
+        await freeze_redis(cluster, seconds)
+    assert not [name for name in history.counts if name.startswith("fault")]
+
+
+async def test_a_failover_by_sentinel_ends_no_worker_and_no_request(tmp_path: Path) -> None:
+    with Cluster(tmp_path, workers=2, announcement_s=6, sentinel=True).standing() as cluster:
+        async with asking(cluster, works(200, ms=50), redis_dies=True, deadline_s=60) as history:
+            for number in (30, 90):
+                await some_are_settled(history, number)
+                await cluster.fail_over()
+        assert [one.deaths for one in cluster.residents] == [0, 0, 0, 0]
+        assert not [name for name in history.counts if name.startswith("fault")]
+
+
 async def test_what_redis_forgot_of_its_last_second_is_submitted_or_graded_again(cluster: Cluster) -> None:
     completions = works(200, ms=50)
     async with asking(cluster, completions, redis_dies=True) as history:
@@ -177,6 +224,18 @@ async def test_a_worker_that_was_cut_off_past_its_lease_answers_nothing_twice(cl
     async with asking(cluster, works(120, ms=100)) as history:
         await some_are_settled(history, 20)
         await cut_the_cable(cluster, random.Random(1))
+
+
+@pytest.mark.parametrize("side", ["deaf", "mute"])
+async def test_a_worker_whose_network_is_cut_in_one_direction_answers_nothing_twice(
+    cluster: Cluster, side: str
+) -> None:
+    if cluster.namespace is None:
+        pytest.skip("this machine makes no network namespaces for us: they need root and the `ip` command")
+    async with asking(cluster, works(120, ms=100)) as history:
+        await some_are_settled(history, 20)
+        with getattr(cluster.namespace, side)():
+            await asyncio.sleep(2 * cluster.lease_s)
 
 
 async def test_poison_is_buried_after_three_workers_and_takes_nobody_along(cluster: Cluster) -> None:

@@ -115,6 +115,12 @@ async def test_a_fault_is_an_item_and_leaves_its_batch_mates_unharmed() -> None:
     }
 
 
+async def test_a_completion_with_nul_is_judged_and_leaves_its_batch_mates_unharmed() -> None:
+    async with service() as (client, _):
+        answer = await client.post(GRADE, json=body(submission("a", "reward 1"), submission("b", "reward 0.5 \0")))
+    assert [result["reward"] for result in answer.json()["results"]] == [1.0, 0.5]
+
+
 async def test_identical_submissions_of_one_request_are_worked_on_once() -> None:
     async with service() as (client, echo):
         response = await client.post(GRADE, json=body(*(submission(f"s{index}") for index in range(5))))
@@ -422,7 +428,7 @@ BAD_BODIES: dict[str, tuple[int, bytes, str]] = {
     "id a number": (422, json.dumps(body(submission(7))).encode(), "submissions.0.id"),  # type: ignore[arg-type]
     "completion a list": (422, raw(completion=["x"]), "submissions.0.completion"),
     "completion null": (422, raw(completion=None), "submissions.0.completion"),
-    "nul in completion": (422, raw(completion="a\0b"), "submissions.0.completion"),
+    "nul in prompt": (422, raw(prompt="a\0b"), "submissions.0.prompt"),
     "nul in tests": (422, with_task(tests="a\0b"), "submissions.0.task.tests"),
     "nul in id": (422, json.dumps(body(submission("a\0b"))).encode(), "submissions.0.id"),
     "module a path": (422, with_task(module="../../etc/passwd"), "submissions.0.task.module"),
@@ -603,6 +609,36 @@ async def test_a_broker_that_goes_away_while_somebody_waits(route: str) -> None:
         asking = asyncio.create_task(client.post(route, json=body(submission("a", "hold"))))
         await echo.holding.wait()
         await broker.close()
+        response = await asking
+        echo.letting_go.set()
+    if route == GRADE:
+        is_problem(response, 503)
+    else:
+        assert json.loads(response.content)["fault"]["kind"] == "queue"
+
+
+@pytest.mark.parametrize("route", [GRADE, f"{GRADE}/stream"])
+async def test_a_broker_that_comes_back_before_the_deadline_is_waited_for(route: str) -> None:
+    broker = AwayBroker()
+    async with service(broker) as (client, echo):
+        asking = asyncio.create_task(client.post(route, json=body(submission("a", "hold"))))
+        await echo.holding.wait()
+        broker.away = True
+        await asyncio.sleep(1.5)  # longer than the pause between looks at the workers
+        broker.away = False
+        echo.letting_go.set()
+        response = await asking
+    (result,) = response.json()["results"] if route == GRADE else [json.loads(response.content)]
+    assert result["status"] == "graded"
+
+
+@pytest.mark.parametrize("route", [GRADE, f"{GRADE}/stream"])
+async def test_a_broker_that_stays_away_is_waited_for_until_the_deadline(route: str) -> None:
+    broker = AwayBroker()
+    async with service(broker) as (client, echo):
+        asking = asyncio.create_task(client.post(route, json=body(submission("a", "hold"), deadline_s=2)))
+        await echo.holding.wait()
+        broker.away = True
         response = await asking
         echo.letting_go.set()
     if route == GRADE:

@@ -834,14 +834,14 @@ async def test_what_an_emptied_redis_forgot_is_submitted_again(redis_server: Cal
     server.stop()
 
 
-async def test_redis_that_stays_away_ends_calls_and_waits_with_a_fault(redis_server: Callable[..., Any]) -> None:
+async def test_redis_that_stays_away_ends_calls_with_a_fault_and_waits_at_their_timeout(
+    redis_server: Callable[..., Any],
+) -> None:
     server = redis_server()
-    broker = StreamsBroker(server.url, patience_s=0.2, wait_patience_s=0.2)
+    broker = StreamsBroker(server.url, patience_s=0.2)
     await broker.submit(jobs(1))
-    waiting = await answering(broker, ["job-0"])
     server.stop()
-    with pytest.raises(QueueFault, match="cannot reach Redis"):
-        await waiting
+    assert await answers(broker, ["job-0"], timeout_s=1.0) == []
     for call in (broker.submit(jobs(1, "other")), broker.claim("ocaml", "w", 1, 0), broker.depth("ocaml")):
         with pytest.raises(QueueFault, match="cannot reach Redis"):
             await cast("Awaitable[object]", call)
@@ -858,6 +858,56 @@ async def test_a_frozen_redis_ends_calls_with_a_fault(redis_server: Callable[...
             await cast("Awaitable[object]", call)
     server.stop()
     await broker.close()
+
+
+async def test_a_demoted_master_ends_neither_claims_nor_waits(redis_server: Callable[..., Any]) -> None:
+    server = redis_server()
+    asking, grading = (StreamsBroker(server.url, patience_s=SOON_S) for _ in range(2))
+    await asking.submit(jobs(1, "first"))
+    await grading.finish(await take_one(grading), "{}", cache=True)
+    claiming = asyncio.create_task(take(grading, 3))
+    await asking.submit(jobs(3))  # one is claimed at once
+    waiting = await answering(asking, ids(jobs(3)))
+    async with Redis.from_url(server.url) as redis:
+        await wait_until(lambda: _blocked(redis))
+        await redis.execute_command("REPLICAOF", "127.0.0.1", "1")
+        await asyncio.sleep(0.1)
+        await redis.execute_command("REPLICAOF", "NO", "ONE")
+    for claim in await claiming:
+        await grading.finish(claim, "{}", cache=True)
+    assert sorted(job_id for job_id, _ in await waiting) == ids(jobs(3))
+    idle = asyncio.create_task(grading.claim("ocaml", "w", 1, SOON_S))
+    async with Redis.from_url(server.url) as redis:
+        await wait_until(lambda: _blocked(redis))
+        await redis.execute_command("REPLICAOF", "127.0.0.1", "1")
+        await redis.execute_command("REPLICAOF", "NO", "ONE")
+    await asking.submit(jobs(1, "last"))
+    assert ids_of(await idle) == ["last-0"]
+    await asking.close()
+    await grading.close()
+    server.stop()
+
+
+async def _blocked(redis: Redis) -> bool:
+    """Whether a client waits inside Redis; the inbox's listener is one."""
+    return bool((await redis.info("clients"))["blocked_clients"])
+
+
+async def test_a_busy_redis_is_asked_again(redis_server: Callable[..., Any]) -> None:
+    server = redis_server()
+    broker = StreamsBroker(server.url, patience_s=SOON_S)
+    async with Redis.from_url(server.url) as redis, Redis.from_url(server.url) as other:
+        await redis.config_set("busy-reply-threshold", 50)
+        busy = asyncio.create_task(redis.eval("while true do end", 0))
+        await asyncio.sleep(0.2)
+        asked = asyncio.create_task(broker.depth("ocaml"))
+        await asyncio.sleep(0.2)
+        await other.script_kill()
+        assert await asked == 0
+        with pytest.raises(Exception, match="killed"):
+            await busy
+    await broker.close()
+    server.stop()
 
 
 RESET = struct.pack("ii", 1, 0)
@@ -910,7 +960,7 @@ def serving(reply: bytes, n_replies: int, option: bytes | None) -> Iterator[str]
 
 async def no_faults(url: str) -> list[object]:
     """What calls at `url` end with, other than a queue fault."""
-    broker = StreamsBroker(url, patience_s=0.05, wait_patience_s=0.05)
+    broker = StreamsBroker(url, patience_s=0.05)
     try:
         calls: list[Awaitable[object]] = [
             broker.submit(jobs(1)),

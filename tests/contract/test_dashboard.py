@@ -9,7 +9,9 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -23,6 +25,7 @@ from gradus.errors import Misuse
 from services.dashboard.auth import checked_token, refuse_open_page
 from services.dashboard.document import MODULES
 from tests.conftest import Cli
+from trainer.evaluate.report import comparisons
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "correct-horse-battery-staple"
@@ -139,6 +142,17 @@ def test_only_runs_that_were_found_can_be_asked_for(page: httpx.Client, run_id: 
         assert page.get(path, params={"id": run_id}).status_code == 404
 
 
+@pytest.mark.parametrize("pair", [("rich", "nowhere"), ("../rich", "rich"), ("", "")])
+def test_only_evaluations_that_were_found_can_be_compared(page: httpx.Client, pair: tuple[str, str]) -> None:
+    assert page.get("/api/changes", params={"before": pair[0], "after": pair[1]}).status_code == 404
+
+
+def test_the_dashboard_compares_by_the_wing_that_computes() -> None:
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
+    module, _, name = groups["gradus.comparisons"]["trainer"].partition(":")
+    assert getattr(import_module(module), name) is comparisons
+
+
 @pytest.mark.parametrize(
     "name", ["nothing.js", "..%2fapp.py", "%2e%2e/app.py", "__init__.py", "", "app.js%00", "a" * 5000]
 )
@@ -153,7 +167,12 @@ def test_nothing_can_be_changed(page: httpx.Client, method: str) -> None:
 
 
 def test_what_models_wrote_is_never_html(page: httpx.Client) -> None:
-    for path in ("/api/run?id=hostile", "/api/group?id=hostile", "/api/samples?id=hostile"):
+    for path in (
+        "/api/run?id=hostile",
+        "/api/group?id=hostile",
+        "/api/samples?id=hostile",
+        "/api/changes?before=hostile&after=hostile",
+    ):
         answer = page.get(path)
         assert answer.status_code == 200
         assert answer.headers["content-type"] == "application/json"
@@ -255,7 +274,16 @@ def test_a_long_history_is_read_while_it_answers(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.parametrize(
     "path",
-    ["/api/runs", "/api/run?id=rich", "/api/group?id=rich", "/metrics", "/events", "/page.js", "/api/samples?id=rich"],
+    [
+        "/api/runs",
+        "/api/run?id=rich",
+        "/api/group?id=rich",
+        "/metrics",
+        "/events",
+        "/page.js",
+        "/api/samples?id=rich",
+        "/api/changes?before=rich&after=rich",
+    ],
 )
 def test_with_a_token_nothing_is_told_without_it(locked: httpx.Client, path: str) -> None:
     answer = locked.get(path)

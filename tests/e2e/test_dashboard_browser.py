@@ -18,6 +18,8 @@ from dashboard_server import LivePage, append, metric, quick_looks, sample
 from report_runs import hostile_run, rich_run
 from sample_evaluations import rich_evaluation, stored
 
+from trainer.evaluate.report import comparisons
+
 pytestmark = NEEDS_BROWSER
 
 BAD_STEP = {
@@ -270,7 +272,7 @@ def test_evaluations_have_a_list_and_pages_of_their_own(browser: Any, tmp_path: 
     append(tmp_path / "a" / "metrics.jsonl", [metric(1)])
     for name, level in (("base", 0.4), ("trained", 0.6)):
         stored(tmp_path / "eval" / name, *rich_evaluation(name, level))
-    with LivePage(tmp_path).running() as live:
+    with LivePage(tmp_path, compare=comparisons).running() as live:
         at(browser, live.url, "#/")
         names = "return [...document.querySelectorAll('[aria-label=Evaluations] tbody th')].map((e) => e.textContent)"
         assert set(wait(browser, f"const found = (() => {{ {names} }})(); return found.length && found")) == {
@@ -280,7 +282,14 @@ def test_evaluations_have_a_list_and_pages_of_their_own(browser: Any, tmp_path: 
         for name in ("base", "trained"):
             one(browser, f"input[aria-label='compare eval/{name}']").click()
         one(browser, "a.button").click()
+        wait_for_text(browser, "The pass rate on 40 tasks rose from")
+        wait_for_text(browser, "sign flips over tasks, p")
+        wait_for_text(browser, "Wrong before, right after")
+        assert "Settings that differ" not in text(browser)
+    with LivePage(tmp_path).running() as live:
+        at(browser, live.url, "#/compare?id=eval%2Fbase&id=eval%2Ftrained")
         wait_for_text(browser, "Settings that differ")
+        wait_for_text(browser, "gradus report and gradus compare say how sure a difference is.")
         wait(browser, "return document.querySelectorAll('.panel').length === 2")
         at(browser, live.url, "#/run?id=eval%2Fbase")
         wait_for_text(browser, "of 40 tasks.")

@@ -227,6 +227,18 @@ def test_a_lone_evaluation_has_its_own_interval(browser: Any, tmp_path: Path) ->
     assert text.count("75.0%") == 2, "in the headline, and in the funnel, which counts completions"
 
 
+def test_intervals_by_a_fallback_name_the_method_and_the_reason(browser: Any, tmp_path: Path) -> None:
+    evaluation(tmp_path, "before", {"a": (WRONG, WRONG), "b": (WRONG, WRONG)})
+    evaluation(tmp_path, "after", {"a": (RIGHT, RIGHT), "b": (RIGHT, RIGHT)})
+    page = written(browser, tmp_path)
+    alike = "wilson: all tasks came out alike, which leaves a bootstrap no width"
+    assert f"pass@1 of before, pass@2 of before, pass@1 of after, pass@2 of after – {alike}" in page
+    assert "change of pass@1, change of the reward – newcombe: all tasks changed alike" in page
+    evaluation(tmp_path / "lone", "after", {"a": (RIGHT, WRONG)})
+    page = written(browser, tmp_path / "lone")
+    assert "Intervals by a fallback: pass@1, mean reward – no interval: a bootstrap needs two tasks" in page
+
+
 def test_what_was_not_measured_is_said(browser: Any, tmp_path: Path) -> None:
     for name in ("before", "after"):
         evaluation(tmp_path, name, {"a": (STUCK, STUCK)})

@@ -147,8 +147,9 @@ def once(condition: Callable[[], bool], act: Callable[[], object]) -> Iterator[N
 COMPARED = ("step", "loss", "grad_norm", "learning_rate", "reward", "entropy", "completions/mean_length", "num_tokens")
 
 
-def curve(run: Path) -> list[list[Any]]:
-    return [[pytest.approx(line[name], rel=1e-5) for name in COMPARED] for line in lines(run / "metrics.jsonl")]
+def curve(run: Path) -> list[Any]:
+    """What is compared of each step; one that learns from completions of an earlier step has no reward of its own."""
+    return [{name: line[name] for name in COMPARED if name in line} for line in lines(run / "metrics.jsonl")]
 
 
 def groups_of(samples: list[dict[str, Any]], size: int) -> list[list[dict[str, Any]]]:
@@ -185,7 +186,7 @@ def test_a_killed_run_goes_on_as_if_it_had_never_stopped(config: Path, tmp_path:
     assert len(lines(run / "metrics.jsonl")) == 7
     assert train(config, "--max_steps", "8") == 0
     assert train(config, "--max_steps", "8", "--output_dir", str(reference)) == 0
-    assert [[line[name] for name in COMPARED] for line in lines(run / "metrics.jsonl")] == curve(reference)
+    assert curve(run) == [pytest.approx(step, rel=1e-5) for step in curve(reference)]
     assert [line["completion"] for line in lines(run / "completions.jsonl")] == [
         line["completion"] for line in lines(reference / "completions.jsonl")
     ]
@@ -193,6 +194,41 @@ def test_a_killed_run_goes_on_as_if_it_had_never_stopped(config: Path, tmp_path:
     assert train(config, "--max_steps", "1", resume="never") == 0
     assert [line["step"] for line in lines(run / "metrics.jsonl")] == [1]
     assert len(lines(run / "previous-1" / "metrics.jsonl")) == 8
+
+
+def test_a_run_stopped_within_a_round_of_several_updates_is_the_same_run(config: Path, tmp_path: Path) -> None:
+    run, reference = tmp_path / "run", tmp_path / "reference"
+    rounds = ("--num_iterations", "2", "--save_steps", "3", "--max_steps", "6")
+    assert train(config, *rounds, "--output_dir", str(reference)) == 0
+    assert {path.name for path in reference.glob("checkpoint-*")} == {"checkpoint-4", "checkpoint-6"}
+
+    with once(lambda: len(lines(run / "metrics.jsonl")) == 3, lambda: os.kill(os.getpid(), signal.SIGTERM)):
+        assert train(config, *rounds) in {0, 128 + signal.SIGTERM}
+    shutil.rmtree(run / "checkpoint-6", ignore_errors=True)
+    shutil.rmtree(run / "final", ignore_errors=True)
+    assert train(config, *rounds) == 0
+    assert curve(run) == [pytest.approx(step, rel=1e-5) for step in curve(reference)]
+    assert [line["completion"] for line in lines(run / "completions.jsonl")] == [
+        line["completion"] for line in lines(reference / "completions.jsonl")
+    ]
+
+
+def test_dropout_is_off_while_rewards_train(config: Path) -> None:
+    import torch
+    from trl import GRPOTrainer
+
+    seen: list[float] = []
+    loss = GRPOTrainer.compute_loss
+
+    def recorded(self: Any, model: Any, *arguments: Any, **named: Any) -> Any:
+        seen.extend(module.p for module in model.modules() if isinstance(module, torch.nn.Dropout))
+        return loss(self, model, *arguments, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(GRPOTrainer, "compute_loss", recorded)
+        assert train(config, "--max_steps", "1", "--lora.r", "4", "--lora.dropout", "0.5") == 0
+    assert seen
+    assert set(seen) == {0}
 
 
 def test_sigterm_finishes_the_step_and_saves_it(config: Path, tmp_path: Path) -> None:
@@ -256,6 +292,7 @@ def test_the_qwen_config_trains_an_adapter_on_chat_prompts(
     assert [message["role"] for message in sample["prompt"]] == ["system", "user"]
     assert sample["reward"] is not None
     assert {path.name for path in (run / "eval").glob("*.json")} == {"before.json", "after.json"}
+    assert json.loads((run / "comparison.json").read_text())["comparisons"]
     assert load_config(run / "config.resolved.json").grpo["beta"] == 0.01
 
     from trainer.evaluate.local import draw

@@ -239,6 +239,30 @@ async def test_troubles_that_pass_are_ridden_out_until_the_deadline() -> None:
     assert len(asked) == 37
 
 
+def queue_faults(handler: BaseHTTPRequestHandler, body: dict[str, Any]) -> None:
+    handler.send_response(200)
+    handler.end_headers()
+    for one in body["submissions"]:
+        report = {"kind": "queue", "message": "the queue does not answer", "retryable": True}
+        line = json.dumps({"id": one["id"], "status": "faulted", "fault": report})
+        handler.wfile.write(line.encode() + b"\n")
+
+
+async def test_a_queue_fault_that_comes_as_a_result_is_asked_about_again() -> None:
+    with scripted(*[queue_faults] * (MAX_DEFECTS - 1), verdicts()) as (url, asked):
+        assert rewards_of(await quick(url).grade("ocaml", [submission("a")])) == [1.0]
+    assert len(asked) == MAX_DEFECTS
+
+
+async def test_a_queue_fault_that_stays_is_the_result_long_before_the_deadline() -> None:
+    with scripted(queue_faults) as (url, asked):
+        (result,) = await quick(url).grade("ocaml", [submission("a")], deadline_s=600)
+    assert len(asked) == MAX_DEFECTS
+    kind, message = fault_of(result)
+    assert kind is FaultKind.QUEUE
+    assert "the queue does not answer" in message
+
+
 async def test_after_a_broken_stream_only_what_is_missing_is_asked_for_again() -> None:
     with scripted(verdicts(2), verdicts()) as (url, asked):
         results = await quick(url).grade("ocaml", [submission(f"s{i}", f"reward {i}") for i in range(5)])
@@ -400,7 +424,7 @@ BAD_CALLS: dict[str, tuple[str, list[Any], dict[str, Any], str]] = {
     "another grader's": ("story", [submission("a")], {}, "submissions.0: task.references"),
     "duplicate id": ("ocaml", [submission("a"), submission("a", "reward 0")], {}, "'a' occurs twice"),
     "lone surrogate": ("ocaml", [submission("a", "\ud800")], {}, "submissions.0: completion"),
-    "nul": ("ocaml", [submission("a", "\0")], {}, "NUL"),
+    "nul in a task": ("ocaml", [submission("a") | {"task": {"tests": "\0"}}], {}, "NUL"),
     "deadline": ("ocaml", [submission("a")], {"deadline_s": float("nan")}, "deadline_s"),
     "no json": (
         "story",

@@ -6,7 +6,11 @@ import asyncio
 import json
 import os
 import re
+import subprocess
+import sys
+import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +21,7 @@ from report_runs import hostile_run, rich_run, tiny_run
 from sample_evaluations import rich_evaluation, stored
 
 from gradus.contract import Stage
+from gradus.folder_lock import is_abandoned, locked
 from services.dashboard import runs as runs_module
 from services.dashboard.evaluations import evaluation_of, step_of
 from services.dashboard.prometheus import FAMILIES, LABELLED, OF_ANY_STEP, PLAIN, exposition
@@ -176,6 +181,80 @@ def test_a_run_that_is_silent_for_long_is_stalled(run_folder: Path) -> None:
     run = only(run_folder.parent)
     assert run.state(time.time() + 290)[0] is State.RUNNING
     assert run.state(time.time() + 310)[0] is State.STALLED
+
+
+@pytest.fixture
+def writer() -> Iterator[Callable[[Path], subprocess.Popen[bytes]]]:
+    """Starts processes that hold a lock as `gradus train` and `gradus eval` do, and are killed by SIGKILL."""
+    code = (
+        "import sys, pathlib\nfrom gradus.folder_lock import locked\n"
+        "with locked(pathlib.Path(sys.argv[1]), 'taken'):\n    print(flush=True)\n    sys.stdin.read()"
+    )
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(lock: Path) -> subprocess.Popen[bytes]:
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        process = subprocess.Popen([sys.executable, "-c", code, str(lock)], **pipes)
+        started.append(process)
+        assert process.stdout is not None
+        process.stdout.readline()
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def test_a_run_whose_process_was_killed_is_crashed_and_one_that_lives_is_stalled(
+    run_folder: Path, writer: Callable[[Path], subprocess.Popen[bytes]]
+) -> None:
+    run = only(run_folder.parent)
+    process = writer(run_folder / ".lock")
+    assert run.state(time.time() + 20) == (State.RUNNING, "")
+    assert run.state(time.time() + 310)[0] is State.STALLED
+    process.kill()
+    process.wait()
+    state, why = run.state(time.time() + 20)
+    assert (state, "SIGKILL" in why) == (State.CRASHED, True)
+    (run_folder / ".lock").write_text("00000000-0000-0000-0000-000000000000")  # another machine's, or before a restart
+    assert run.state(time.time() + 20)[0] is State.RUNNING
+    writer(run_folder / ".lock")
+    assert run.state(time.time() + 20)[0] is State.RUNNING
+
+
+def test_an_evaluation_whose_process_was_killed_is_stopped(
+    tmp_path: Path, writer: Callable[[Path], subprocess.Popen[bytes]]
+) -> None:
+    append(tmp_path / "base" / "plan.json", [{"model": "m"}])
+    append(tmp_path / "base" / "completions.jsonl", [{"mode": "greedy", "prompt_id": "t", "reward": 1.0}])
+    process = writer(tmp_path / "base" / ".completions.jsonl.lock")
+    run = only(tmp_path)
+    assert run.state(time.time() + 20)[0] is State.RUNNING
+    process.kill()
+    process.wait()
+    assert run.state(time.time() + 20)[0] is State.STOPPED
+
+
+def test_a_run_that_was_set_aside_does_not_go_on(tmp_path: Path) -> None:
+    append(tmp_path / "a" / "previous-1" / "metrics.jsonl", [metric(1)])
+    assert only(tmp_path).state(time.time() + 20)[0] is State.CRASHED
+
+
+def test_looking_at_a_lock_keeps_no_run_out(
+    run_folder: Path, writer: Callable[[Path], subprocess.Popen[bytes]]
+) -> None:
+    process = writer(run_folder / ".lock")
+    process.kill()
+    process.wait()
+    with (run_folder / ".lock").open("rb") as probe:
+        assert is_abandoned(probe)
+        timer = threading.Timer(0.15, probe.close)
+        timer.start()
+        with locked(run_folder / ".lock", "taken"):
+            timer.join()
+    with (run_folder / ".lock").open("rb") as probe:
+        assert is_abandoned(probe)
 
 
 def test_slow_steps_are_given_more_time(run_folder: Path) -> None:

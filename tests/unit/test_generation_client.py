@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -222,7 +223,13 @@ def test_adapters_are_refused_on_a_base_that_was_changed(like: VllmLike, start: 
         ("model_config", {"logprobs_mode": "raw_logprobs"}, False, {}, "processed_logprobs"),
         ("model_config", {}, False, {}, "logprobs-mode None"),
         ("model_config", None, False, {}, "logprobs-mode None"),
-        ("weight_transfer_config", {"backend": "nccl"}, False, {}, "takes weights by nccl, not by files"),
+        (
+            "weight_transfer_config",
+            {"backend": "nccl"},
+            False,
+            {},
+            "takes weights by nccl.*sends them by file",
+        ),
         ("weight_transfer_config", None, False, {}, "takes weights by nothing"),
         ("lora_config", None, True, {"sync": "lora"}, "without --enable-lora"),
     ],
@@ -404,3 +411,44 @@ def test_a_disk_that_takes_no_weights_stops_the_run(like: VllmLike, tmp_path: Pa
     with pytest.raises(GenerationStopped, match="could not be written"):
         run.client.new_version()
     run.client.close()
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("rank", [None, 16])
+def test_a_server_as_documented_suits_a_trainer_as_documented(like: VllmLike, device: str, rank: int | None) -> None:
+    from services.generation.serve import VllmServerOptions, command_of
+    from trainer.generation.client import way_of_weights
+    from trainer.generation.server import VllmServer
+
+    command = command_of(VllmServerOptions("m", lora_rank=rank), device)
+    like.settings["weight_transfer_config"] = json.loads(command[command.index("--weight-transfer-config") + 1])
+    like.settings["lora_config"] = {"max_lora_rank": rank} if rank else None
+    config = GenerationConfig(backend="vllm", url=like.url)
+    for wants_adapter in (False, True):
+        way = way_of_weights(VllmServer(config), config, wants_adapter)
+        assert way == ("lora" if rank and wants_adapter else "weights")
+
+
+def test_the_dry_run_refuses_a_server_that_takes_weights_otherwise(like: VllmLike) -> None:
+    from trainer.check import findings
+    from trainer.config.run import TrainConfig
+
+    def found(**generation: Any) -> tuple[str | None, str]:
+        config = TrainConfig(
+            model={"name": "tests/none"},
+            reward={"grader": "ocaml", "urls": ["http://127.0.0.1:9"]},
+            generation={"backend": "vllm", "url": like.url, **generation},
+            data={"dataset": "demo:ocaml"},
+            output_dir=Path("unused"),
+        )
+        ((_, kind, text),) = [one for one in findings(config) if one[0] == "vLLM server"]
+        return kind, text
+
+    kind, text = found()
+    assert kind is None
+    assert text.endswith("weights by file")
+    like.settings["weight_transfer_config"] = {"backend": "nccl"}
+    kind, text = found()
+    assert kind == "fault"
+    assert "gradus vllm MODEL --sync file" in text
+    assert found(sync="nccl")[0] is None

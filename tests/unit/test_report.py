@@ -18,8 +18,13 @@ from sample_evaluations import hostile_evaluation, stored
 
 from gradus.contract import Graded
 from gradus.errors import Misuse
+from services.dashboard.files import ConfinedDirectory
+from services.dashboard.run import FollowedRun
+from services.dashboard.views import detail_of
 from trainer.evaluate.comparison import compare
-from trainer.evaluate.report import write_comparison_report, write_report
+from trainer.evaluate.report import write_comparison_report, write_comparisons, write_report
+from trainer.evaluate.results import figures_path
+from trainer.runs.folder import RunFolder
 
 Json = dict[str, Any]
 
@@ -64,6 +69,17 @@ def samples(run: Path) -> Json:
 @pytest.fixture
 def tiny(tmp_path: Path) -> Path:
     return tiny_run(tmp_path / "tiny")
+
+
+def test_the_comparison_that_a_run_leaves_at_its_end_is_that_of_its_report(tiny: Path) -> None:
+    folder = RunFolder(tiny)
+    before, after = (figures_path(tiny, name) for name in ("before", "after"))
+    write_comparisons(before, tiny / "eval" / "missing.json", folder.comparison)
+    assert not folder.comparison.exists()
+    write_comparisons(before, after, folder.comparison)
+    run = FollowedRun(ConfinedDirectory(tiny), tiny, "tiny")
+    run.look()
+    assert detail_of(run, 0.0)["comparisons"] == told(tiny)["comparisons"] != []
 
 
 # ------------------------------------------------------------------------------------------------------ exact figures

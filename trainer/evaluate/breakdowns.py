@@ -51,11 +51,11 @@ class Speed(Part):
     """What writing took. None where the source did not say."""
 
     latency_s: Quantiles | None
-    """Of a request; in this process, of the batch that a completion was in."""
+    """Time of each completion's request; in this process, time of the batch that it was in."""
     tokens_per_s: float | None
     """All completion tokens by the time in which anything was being written."""
     tokens_per_s_each: Quantiles | None
-    """Of each completion by itself."""
+    """Rates of single completions, by their own time."""
     prompt_tokens: int | None
     completion_tokens: int | None
     retried: int
@@ -117,7 +117,7 @@ class Details(Part):
     causes: dict[str, int]
     """What stopped the completions that did not pass, most frequent first."""
     truncated: Truncated | None
-    """None where nobody said how completions ended."""
+    """None where the source did not report how completions ended."""
     generation_errors: dict[str, int]
     """By kind."""
     speed: Speed
@@ -217,7 +217,7 @@ def _share(verdicts: Sequence[Record], test: Test, seed: int) -> Rate | None:
 
 
 def group_columns(rows: Sequence[Record]) -> list[str]:
-    """Of `difficulty` and `kind` those that rows have; a kind that only repeats the difficulty is none."""
+    """Columns that rows have, of `difficulty` and `kind`; a kind that only repeats the difficulty is left out."""
     given = [name for name in ("difficulty", "kind") if any(row.get(name) is not None for row in rows)]
     same = all(row.get("kind") == row.get("difficulty") for row in rows)
     return given[:1] if same else given
@@ -310,7 +310,7 @@ class Turns(Part):
     refused: int
     """Chains that ended since their server, or the model's window, takes no prompt so long: counted as not green."""
     completion_tokens_per_green: float | None
-    """Of all turns of all chains, by the number of chains that got green; None where tokens are not known."""
+    """Tokens of all turns of all chains, divided by the chains that got green; None where tokens are not known."""
     prompt_tokens_per_green: float | None
     seconds_per_green: float | None
     """The time in which anything was being written, by the number of chains that got green."""

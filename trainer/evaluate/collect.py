@@ -72,7 +72,7 @@ async def gather(
     store: Completions,
     on_progress: OnProgress,
 ) -> None:
-    """The same for some asks of the plan; what comes is in `store`, which is not finished."""
+    """Write and judge some asks of the plan into `store`, which stays open."""
     missing = {ask.key for ask in asks if _is_unwritten(ask, store.get(ask.key))}
     stored = [(ask, record) for ask in asks if ask.key not in missing and (record := store.get(ask.key))]
     grader = (await judge.info()).grader if judge is not None and stored else None
@@ -248,7 +248,7 @@ def continued(prompt: Prompt, completion: str, message: str) -> Prompt:
 
 @contextmanager
 def progress_bar(console: Console) -> Iterator[OnProgress]:
-    """A bar for what is written and one for what is graded, where somebody is there to see them."""
+    """Progress bars of written and of graded completions; hidden where the console is no terminal."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         bars: dict[str, Any] = {}

@@ -15,7 +15,6 @@ leaves one line for each, in the plan's order. Every append is on the disk when 
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -27,6 +26,7 @@ from typing import Any, BinaryIO
 from pydantic import ValidationError
 
 from gradus.errors import Misuse
+from gradus.folder_lock import locked
 from gradus.row_reader import Row, read_rows
 from gradus.validation import explain
 from trainer.evaluate.plan import EvalPlan, Key, Problem
@@ -92,11 +92,8 @@ def opened(path: Path, plan: EvalPlan, *, fresh: bool = False) -> Iterator[Compl
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name("plan.json" if path.name == "completions.jsonl" else path.name + ".plan.json")
-    with path.with_name(f".{path.name}.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise Misuse(f"{path}: another process is writing here; choose another --out") from None
+    refusal = f"{path}: another process is writing here; choose another --out"
+    with locked(path.with_name(f".{path.name}.lock"), refusal):
         if fresh:
             for number in count(1):
                 aside = [(file, file.with_name(f"{file.name}.previous-{number}")) for file in (path, beside)]
@@ -175,7 +172,7 @@ def _read(path: Path) -> dict[Key, Record]:
 
 
 STATUSES = frozenset({"written", "graded", "faulted", "generation_error"})
-"""Of a completion: not judged yet, judged, not judged for a fault of ours, or never written."""
+"""States of a completion: not judged yet, judged, not judged because of a fault, or never written."""
 
 
 # ------------------------------------------------------------------------------------------------------- whole files

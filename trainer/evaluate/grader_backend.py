@@ -26,7 +26,7 @@ READY_TIMEOUT_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class ServiceJudge:
-    """A running service. `info` raises a fault when nobody is there; `grade` raises Misuse for what it refuses."""
+    """A running service. `info` raises a fault if it cannot be reached; `grade` raises Misuse for what it refuses."""
 
     client: RewardClient
     grader: str

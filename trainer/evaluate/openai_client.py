@@ -58,7 +58,7 @@ class Server:
     api_key: str | None = None
     concurrency: int = 16
     timeout_s: float = 300.0
-    """For one completion, from the request to the last byte."""
+    """Seconds for one completion, from the request to the last byte."""
     attempts: int = 5
     first_pause_s: float = FIRST_PAUSE_S
 

@@ -58,7 +58,7 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """Of one document."""
+    """Sums over the tokens of one document."""
 
     nats: float
     tokens: int

@@ -149,7 +149,7 @@ class CompletionRequest:
     sample: int
     temperature: float
     seed: int
-    """Of this completion alone, so that it does not depend on what else is asked for."""
+    """Seed of this completion alone, so that it does not depend on the other requests."""
     turn: int = 1
     said: Prompt | None = None
     """What the model reads in later turns: the prompt and all that was said since."""
@@ -173,7 +173,7 @@ class GeneratedCompletion:
     prompt_tokens: int | None
     completion_tokens: int | None
     latency_s: float
-    """Of the request that brought it; in this process, of the batch that it was in."""
+    """Time of the request that brought it; in this process, time of the batch that it was in."""
     attempts: int = 1
     tool_calls: tuple[Mapping[str, str | None], ...] = ()
     """What a server has taken out of the text as calls: names, and arguments as texts, None where they are none."""

@@ -37,9 +37,9 @@ class Declines(UngradedFigures):
     accuracy: Rate | None
     """Share of the answers that decline what cannot be done and have code for what can."""
     declined_when_due: Rate | None
-    """Of what cannot be done, the share that is declined."""
+    """Share of the impossible requests that are declined."""
     answered_when_due: Rate | None
-    """Of what can be done, the share for which there is code; whether the code is right is not asked."""
+    """Share of the possible requests that are answered with code, right or wrong."""
     by_kind: dict[str, Rate]
     """The accuracy by kind of ask."""
     neither: int

@@ -66,7 +66,7 @@ class Replay(Part):
     unjudged_before: int
     """Stored without a verdict, for a fault or a generation error; left alone."""
     without_task: int
-    """Of tasks that the folder does not hold; left alone."""
+    """Completions of tasks that the folder does not hold; left alone."""
     faulted_now: int
     by_reason: dict[str, int]
     changed: tuple[Change, ...]

@@ -5,6 +5,7 @@ The page reads the folders itself. Computed here is only what it needs of statis
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 from gradus.errors import Misuse
 from gradus.wings import loaded_from
 from trainer.evaluate.comparison import MODES, Comparison, compare
+from trainer.evaluate.completion_store import write_text
 from trainer.evaluate.results import read_evaluation
 
 COMPLETIONS = {"problems": {"__all__": {"before": {"completion"}, "after": {"completion"}}}}
@@ -24,25 +26,31 @@ def write_report(folder: Path, out: Path) -> Path:
 
     Raises Misuse when there is no such folder, and where nothing that writes pages is installed.
     """
-    _write(out, [folder], _comparisons)
+    _write(out, [folder], comparisons)
     return out
 
 
 def write_comparison_report(found: Comparison, before: Path, after: Path, out: Path) -> Path:
     """Write the page of a comparison; the other way of sampling is compared too, where both evaluations have it."""
-    _write(out, [before, after], partial(_comparisons, first=found))
+    _write(out, [before, after], partial(comparisons, first=found))
     return out
 
 
-def _write(out: Path, folders: Sequence[Path], comparisons: Any) -> None:
+def _write(out: Path, folders: Sequence[Path], compared: Any) -> None:
     writers = loaded_from("gradus.reports")
     if not writers:
         raise Misuse("nothing that writes reports is installed: install Gradus with its services")
-    writers[0](out, folders, comparisons)
+    writers[0](out, folders, compared)
 
 
-def _comparisons(before: Path, after: Path, first: Comparison | None = None) -> list[dict[str, Any]]:
-    """Of each way of sampling that both evaluations have, `first` before others. Empty for what cannot be compared."""
+def write_comparisons(before: Path, after: Path, out: Path) -> None:
+    """Write to `out` what the page shows of two measurements of one run, unless one of them is missing."""
+    if before.is_file() and after.is_file():
+        write_text(out, json.dumps({"comparisons": comparisons(before, after)}) + "\n")
+
+
+def comparisons(before: Path, after: Path, first: Comparison | None = None) -> list[dict[str, Any]]:
+    """Comparisons by each way of sampling that both evaluations have, `first` before others; empty if incomparable."""
     found = [first] if first is not None else []
     found += [one for one in _compared(before, after) if first is None or one.mode != first.mode]
     return [one.model_dump(mode="json", by_alias=True, exclude=COMPLETIONS) for one in found]

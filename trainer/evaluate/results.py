@@ -95,7 +95,7 @@ class Evaluation(Part):
     model: str
     tasks: str
     tasks_sha256: str
-    """Of the tasks as they were asked, prompts and tests."""
+    """Hash of the tasks as they were asked: ids, prompts and tests."""
     grader: str
     graders: tuple[str, ...]
     """Names and revisions that judged; more than one means that a worker was replaced on the way."""
@@ -282,7 +282,7 @@ class Read:
     """An evaluation that was read again."""
 
     path: Path
-    """Of its figures."""
+    """Path of the figures."""
     evaluation: Evaluation
     completions: Path
     """May be missing: figures can be compared without."""

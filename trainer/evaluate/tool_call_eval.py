@@ -46,7 +46,7 @@ class Calls(UngradedFigures):
     selection: Rate | None
     """Share of the turns whose first call is of the tool that the trajectory calls there, or which call none, as it."""
     selection_by: dict[str, Rate]
-    """The same by the tool that is due, `none` where none is."""
+    """The selection by the tool that is due, `none` where none is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from typing import Any
 import jsonschema_rs
 
 MAX_CALLS = 64
-"""Of one completion; what comes after them is not read."""
+"""Calls that are read of one completion; further ones are ignored."""
 MAX_ARGUMENTS_CHARS = 1_000_000
 
 

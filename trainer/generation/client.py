@@ -51,6 +51,43 @@ class GenerationState:
             self.client.close()
 
 
+def way_of_weights(server: VllmServer, config: GenerationConfig, wants_adapter: bool) -> How:
+    """How weights will travel to a server that answers. Raises GenerationStopped when it cannot take them."""
+    refuse_untested(server.version(), allowed=config.allow_untested_versions)
+    settings = server.settings()
+    mode = (settings.get("model_config") or {}).get("logprobs_mode")
+    if mode != "processed_logprobs":
+        raise GenerationStopped(
+            f"the vLLM server at {server.url} runs with --logprobs-mode {mode}: its log-probabilities are not those of "
+            "what it samples. Start it with `gradus vllm MODEL`, or that option = processed_logprobs."
+        )
+    if wants_adapter and settings.get("lora_config"):
+        refuse_changed_base(server)
+        return "lora"
+    if wants_adapter and config.sync == "lora":
+        raise GenerationStopped(
+            f"the vLLM server at {server.url} was started without --enable-lora; `gradus vllm MODEL --lora-rank R` "
+            "serves adapters"
+        )
+    wanted = "nccl" if config.sync == "nccl" else "file"
+    backend = (settings.get("weight_transfer_config") or {}).get("backend")
+    if backend != wanted:
+        raise GenerationStopped(
+            f"the vLLM server at {server.url} takes weights by {backend or 'nothing'}, and this run sends them by "
+            f"{wanted}: start it with `gradus vllm MODEL --sync {wanted}`"
+        )
+    return "weights"
+
+
+def refuse_changed_base(server: VllmServer) -> None:
+    """Raises GenerationStopped when the server's base model was replaced: an adapter goes with the model as read."""
+    if (held := server.weight_version()) is not None:
+        raise GenerationStopped(
+            f"the vLLM server at {server.url} no longer holds its base model but weights {held!r}; an adapter on them "
+            "would be wrong without an error. Start the server again."
+        )
+
+
 class Client:
     def __init__(self, served: GenerationState, write: Write, compare: Compare, vocab_size: int) -> None:
         self._served = served
@@ -72,11 +109,8 @@ class Client:
         """How weights will travel. Raises GenerationStopped when the server is not one that we can keep in step."""
         self._server.await_ready(self._config.restart_wait_s, self._served.say)
         try:
-            refuse_untested(self._server.version(), allowed=self._config.allow_untested_versions)
-            settings = self._server.settings()
             self._base = self._server.model()
-            self._how = "lora" if wants_adapter and settings.get("lora_config") else "weights"
-            self._refuse_unfit(settings, wants_adapter)
+            self._how = way_of_weights(self._server, self._config, wants_adapter)
         except TransientServerError as trouble:
             raise GenerationStopped(str(trouble)) from None
         if self._how == "weights" and self._config.sync == "http":
@@ -84,35 +118,6 @@ class Client:
         how = {"lora": "LoRA adapters", "weights": "files of all weights"}[self._how]
         self._served.say(f"completions by vLLM at {self._server.url}, kept in step by {how}")
         return self._how
-
-    def _refuse_unfit(self, settings: Mapping[str, Any], wants_adapter: bool) -> None:
-        mode = (settings.get("model_config") or {}).get("logprobs_mode")
-        if mode != "processed_logprobs":
-            raise GenerationStopped(
-                f"the vLLM server at {self._server.url} runs with --logprobs-mode {mode}: its log-probabilities are "
-                "not those of what it samples. Start it with `gradus vllm MODEL`, or that option = processed_logprobs."
-            )
-        if self._how == "lora":
-            self._refuse_changed_base()
-            return
-        if wants_adapter and self._config.sync == "lora":
-            raise GenerationStopped(
-                f"the vLLM server at {self._server.url} was started without --enable-lora; `gradus vllm MODEL "
-                "--lora-rank R` serves adapters"
-            )
-        backend = (settings.get("weight_transfer_config") or {}).get("backend")
-        if backend != "file":
-            raise GenerationStopped(
-                f"the vLLM server at {self._server.url} takes weights by {backend or 'nothing'}, not by files: start "
-                'it with `gradus vllm MODEL`, or with our plugin and --weight-transfer-config \'{"backend":"file"}\'.'
-            )
-
-    def _refuse_changed_base(self) -> None:
-        if (held := self._server.weight_version()) is not None:
-            raise GenerationStopped(
-                f"the vLLM server at {self._server.url} no longer holds its base model but weights {held!r}; an "
-                "adapter on them would be wrong without an error. Start the server again."
-            )
 
     def get_server_info(self) -> Any:
         return self._server.settings()
@@ -171,7 +176,7 @@ class Client:
     def _is_current(self) -> bool:
         """Whether the server holds the weights of now. Raises GenerationStopped when an adapter's base has changed."""
         if self._how == "lora":
-            self._refuse_changed_base()
+            refuse_changed_base(self._server)
             return self._name in self._own_adapters()
         return self._server.weight_version() == self._name
 

@@ -179,9 +179,8 @@ def with_opening(opening: str, completion: str) -> str:
 
 
 def clean(completion: str) -> str:
-    """The completion as the contract takes it: a model may write NUL, half a surrogate pair, or without end."""
-    text = completion[:MAX_TEXT_CHARS].replace("\0", "\N{REPLACEMENT CHARACTER}")
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    """The completion as the contract takes it: a model may write half a surrogate pair, or without end."""
+    return completion[:MAX_TEXT_CHARS].encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def task_submissions(config: RewardConfig, examples: Mapping[str, Example], opening: str = "") -> MakeSubmission:

@@ -46,6 +46,26 @@ class StopAtStepEnd(TrainerCallback):  # type: ignore[misc]
             control.should_log = control.should_save = control.should_training_stop = True
 
 
+class SaveAtRoundEnd(TrainerCallback):  # type: ignore[misc]
+    """Puts off checkpoints and orderly stops to the end of a round of `steps` updates on one batch of completions.
+
+    TRL 1.16 keeps a round's completions in memory alone: a run resumed within a round would be another run.
+    """
+
+    def __init__(self, steps: int) -> None:
+        self._steps = steps
+        self._to_save = self._to_stop = False
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._to_save |= control.should_save
+        self._to_stop |= control.should_training_stop
+        at_end = state.global_step % self._steps == 0 or state.global_step >= state.max_steps
+        control.should_save = self._to_save and at_end
+        control.should_training_stop = self._to_stop and at_end
+        if at_end:
+            self._to_save = False
+
+
 def is_done(trainer: Any, checkpoint: Path | None, say: Callable[[str], None]) -> bool:
     """True if the checkpoint is the end, and then its weights are loaded: transformers would do one step more."""
     if checkpoint is None or step_of(checkpoint) < trainer.steps_in_all():

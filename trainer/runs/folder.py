@@ -5,7 +5,6 @@ Writes no checkpoint itself: transformers does. A killed run may leave one half-
 
 from __future__ import annotations
 
-import fcntl
 import itertools
 import json
 import math
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from gradus.errors import Misuse
+from gradus.folder_lock import locked
 
 Say = Callable[[str], None]
 
@@ -39,6 +39,8 @@ class RunFolder:
         """One line per sampled completion."""
         self.evaluations = path / "eval"
         """Measurements on the held-out tasks, `trainer.evaluate`'s."""
+        self.comparison = path / "comparison.json"
+        """What changed from the first measurement to the last, for the dashboard."""
         self.sft_metrics = path / "sft_metrics.jsonl"
         self.train_tasks = path / "tasks.train.jsonl"
         self.held_out_tasks = path / "tasks.held_out.jsonl"
@@ -52,11 +54,7 @@ class RunFolder:
     def locked(self) -> Iterator[None]:
         """Keep other runs out of this folder. Raises Misuse if one is in it."""
         self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / ".lock").open("w") as handle:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise Misuse(f"{self.path}: another run is writing here; choose another output_dir") from None
+        with locked(self.path / ".lock", f"{self.path}: another run is writing here; choose another output_dir"):
             yield
 
     def set_aside(self) -> Path | None:

@@ -1,8 +1,8 @@
 """Memory runs out: a run goes on with fewer samples at a time and as many more accumulated for each update.
 
 An update sees as many samples as before, in the same order. What transformers has for this (`auto_find_batch_size`)
-makes updates smaller and begins anew, so it is only used where somebody asks for it. One process only: of several, the
-others would wait for the one that ran out.
+makes updates smaller and begins anew, so it is only used where the configuration sets it. One process only: of several,
+the others would wait for the one that ran out.
 """
 
 from __future__ import annotations

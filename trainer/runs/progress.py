@@ -172,12 +172,12 @@ _ACCURACY = ("accuracy {:.3f}", "rewards/accuracies", "accuracy")
 _MARGIN = ("margin {:.3f}", "rewards/margins", "margin")
 sft_summary = _in_words(_LOSS, ("token accuracy {:.3f}", "mean_token_accuracy"), _RATE)
 pair_summary = _in_words(_LOSS, _ACCURACY, _MARGIN, _RATE)
-"""Of preferences and reward models: how often the better answer is put first, and by how much."""
+"""Summary of preferences and reward models: how often the better answer ranks first, and by what margin."""
 token_summary = _in_words(_LOSS, _LENGTH, _RATE)
 
 
 def measured_summary(logs: Mapping[str, Any]) -> str:
-    """Of one evaluation, without how long it took."""
+    """Figures of one evaluation of the loss, without its speed."""
     named = {name: value for name, value in logs.items() if name.startswith("eval_")}
     slow = ("_runtime", "_per_second", "_num_tokens")
     return "  ".join(_number(name + " {:.4f}", value) for name, value in named.items() if not name.endswith(slow))

@@ -25,7 +25,7 @@ _HELD_BACK = tuple(one for one in signal.Signals if one in _ENDS or one.name == 
 
 
 class StopRequested(Exception):
-    """The run ends early because of a signal; whoever raises it has saved what there is to save."""
+    """The run ends early because of a signal. It is raised after everything that can be saved was saved."""
 
     def __init__(self, signal_number: int) -> None:
         self.exit_status = EXIT_STATUS_BASE + signal_number
@@ -66,7 +66,7 @@ class StopWish:
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """Imports are safe in the block: a signal comes after it, to whoever would have had it; a second one ends all.
+    """Imports are safe in the block: a signal is delivered after it, to its earlier handler; a second one exits.
 
     An import may swallow what a signal's handler raises in it, or leave a module half made.
     """

@@ -6,6 +6,7 @@ judge could not judge no reward at all, whatever the others say of it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,11 @@ class OnRewards(AdvantageLoggingMixin, Resumable):
     """Where completions go as they end; empty: all are graded together."""
     served: GenerationState | None = None
     """The vLLM server that writes completions; None: this process does, or TRL talks to vLLM by itself."""
+
+    def steps_in_round(self) -> int:
+        """How many optimizer steps one batch of completions serves; 1 where each step has a batch of its own."""
+        micro_steps, accumulated = self.args.steps_per_generation, self.args.gradient_accumulation_steps
+        return math.lcm(micro_steps * self.args.num_iterations, accumulated) // int(accumulated)
 
     def resume_from(self, checkpoint: Path) -> None:
         self.passes_done = epochs_of(checkpoint)

@@ -23,12 +23,15 @@ from trainer.config.stages import SftStage, TrainingRows
 from trainer.data.prompts import render, token_ids
 from trainer.data.tasks import Example, Tasks, load_tasks
 from trainer.evaluate.held_out import AFTER, BEFORE, HeldOutEvalCallback
+from trainer.evaluate.report import write_comparisons
+from trainer.evaluate.results import figures_path
 from trainer.generation.backend import generating, refuse_without_vllm, vllm_options
 from trainer.generation.client import GenerationState
 from trainer.models.loading import load_trained
 from trainer.rewards.completion_log import CompletionsFile
 from trainer.rewards.judge import GradingStopped, start_hint
 from trainer.rewards.judges import Judges, client_of, open_reward_model, refuse_headless, weights_of
+from trainer.runs.checkpoints import SaveAtRoundEnd
 from trainer.runs.context import RunContext
 from trainer.runs.distributed import is_leader, wait_for_all
 from trainer.runs.folder import RunFolder, append_lines, checkpoint_to_resume, step_of, written_whole
@@ -41,8 +44,9 @@ RlRun = RunContext[TrainConfig, Tasks]
 
 
 class Rl(Stage[TrainConfig, Tasks]):
-    DEFAULTS = {"logging_steps": 1, "save_steps": 50, "report_to": "none"}
-    """Steps are slow, so each is logged and saving comes often."""
+    DEFAULTS = {"logging_steps": 1, "save_steps": 50, "report_to": "none", "disable_dropout": True}
+    """Steps are slow, so each is logged and saving comes often. With dropout, the policy that samples is another than
+    the one that learns: on the first update of a round, the ratio of their probabilities must be 1."""
     SUMMARY = staticmethod(grpo_summary)
     DATA = "tasks"
 
@@ -221,6 +225,7 @@ class Rl(Stage[TrainConfig, Tasks]):
         trainer.asked_early = judges[:graders] if config.reward.early else ()
         trainer.completions_file = file
         trainer.served = self._served
+        trainer.add_callback(SaveAtRoundEnd(trainer.steps_in_round()))
         self._held_out = HeldOutEvalCallback(run, tokenizer, trainer)
         trainer.add_callback(self._held_out)
         return trainer
@@ -234,6 +239,9 @@ class Rl(Stage[TrainConfig, Tasks]):
 
     def after_steps(self, run: RlRun, trainer: Any) -> None:
         self._held_out.measure(trainer.model, AFTER)
+        if is_leader():
+            before, after = (figures_path(run.folder.path, name) for name in (BEFORE, AFTER))
+            write_comparisons(before, after, run.folder.comparison)
 
     def _fitting(self, run: RlRun, tokenizer: Any) -> Sequence[Example]:
         """The tasks whose prompts are short enough. Raises Misuse if none is."""

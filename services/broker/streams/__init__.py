@@ -82,16 +82,14 @@ class StreamsBroker(StreamOperations):
         *,
         prefix: str = "gradus:",
         patience_s: float = 5.0,
-        wait_patience_s: float = 30.0,
     ) -> None:
-        """While Redis is unreachable, a call retries for `patience_s` seconds, a wait for `wait_patience_s`.
+        """While Redis is unreachable, a call retries for `patience_s` seconds and a wait until its own timeout.
 
         Raises ValueError when `url` is no Redis URL.
         """
         self._settings = settings or BrokerSettings()
         self.lease_s = self._settings.lease_s
         self._redis = RetryingRedis(url, prefix=prefix, patience_s=patience_s)
-        self._wait_patience_s = wait_patience_s
         self._inbox = self._redis.key("inbox", uuid.uuid4().hex[:16])
         self._last_id = "0-0"
         self._pending: dict[str, _Pending] = {}
@@ -130,12 +128,12 @@ class StreamsBroker(StreamOperations):
                 bound = -1
             for part in parts:
                 answered.update(await self._queue(part, fair_share, bound))
+                for pending in filter(None, (self._pending.get(job.id) for job in part)):
+                    pending.queued = True
         except (QueueFault, QueueFull, asyncio.CancelledError):
             self._withdraw(wanted)
             raise
         self._withdraw(answered)
-        for pending in filter(None, map(self._pending.get, wanted)):
-            pending.queued = True
         return answered
 
     async def _queue(self, jobs: Sequence[Job], fair_share: FairShare, bound: int) -> dict[str, str]:
@@ -181,13 +179,12 @@ class StreamsBroker(StreamOperations):
                 self._listener = asyncio.create_task(self._listen(), name="gradus-inbox")
 
     async def _listen(self) -> None:
-        lost_at: float | None = None
         sweep_at, n_read = 0.0, 0
         while True:
             try:
                 if time.monotonic() >= sweep_at:
                     await self._refresh()
-                    lost_at, sweep_at = None, time.monotonic() + SWEEP_S
+                    sweep_at = time.monotonic() + SWEEP_S
                 block_s = min(max(0.0, sweep_at - time.monotonic()), LISTEN_S)
                 command = ("XREAD", "COUNT", READ_RESULTS, "BLOCK", ms(block_s), "STREAMS", self._inbox, self._last_id)
                 for _, entries in await self._redis.read(block_s, *command) or ():
@@ -199,10 +196,8 @@ class StreamsBroker(StreamOperations):
                 if n_read >= READ_RESULTS:
                     await self._redis.call("XTRIM", self._inbox, "MINID", "~", self._last_id)
                     n_read = 0
-            except QueueFault as fault:
-                lost_at, sweep_at = lost_at or time.monotonic(), 0.0
-                if time.monotonic() - lost_at > self._wait_patience_s:
-                    self._waiters.fail(fault.message)
+            except QueueFault:  # every wait ends at its own timeout, however long Redis stays away
+                sweep_at = 0.0
                 await asyncio.sleep(LAST_PAUSE_S)
             except Exception as error:  # noqa: BLE001 - no wait may outlive the listener; `_open` starts another
                 self._waiters.fail(f"reading results from Redis failed: {type(error).__name__}: {error}")

@@ -41,8 +41,12 @@ class RedisUnavailable(QueueFault):
     """Redis cannot be reached; the next attempt may succeed."""
 
 
-class NoGroup(Exception):
+class NoGroup(QueueFault):
     """The stream or its consumer group does not exist."""
+
+
+PASSING = ("UNBLOCKED", "NOREPLICAS", "BUSY ")
+"""First words of errors that a failover or a long script causes, and that end with it."""
 
 
 class RetryingRedis:
@@ -113,20 +117,21 @@ class RetryingRedis:
         except redis_errors.NoScriptError:
             raise
         except (redis_errors.RedisError, OSError, EOFError) as error:  # redis-py lets some of the system's through
-            if isinstance(error, redis_errors.ResponseError) and str(error).startswith(("NOGROUP", "UNBLOCKED")):
-                raise NoGroup from error
+            if isinstance(error, redis_errors.ResponseError) and str(error).startswith("NOGROUP"):
+                raise NoGroup(f"Redis at {self._shown} has no such consumer group") from error
             why = f"no reply within {timeout_s:.1f} s" if isinstance(error, TimeoutError) else str(error)
             is_login = isinstance(error, redis_errors.AuthenticationError)
             is_lost = isinstance(error, redis_errors.ConnectionError | redis_errors.TimeoutError | OSError | EOFError)
-            if isinstance(error, redis_errors.ReadOnlyError):
-                # This Redis was the master once: idle connections to it must go where the master is now.
-                for connection in list(self._idle):
-                    await connection.disconnect(nowait=True)
-            elif is_login or not is_lost:
+            is_replica = isinstance(error, redis_errors.ReadOnlyError | redis_errors.MasterDownError)
+            passes = is_replica or str(error).startswith(PASSING)
+            if is_login or not (is_lost or passes):
                 raise QueueFault(
                     f"Redis at {self._shown} refuses a command ({why}): check its user, password, memory and version",
                     retryable=not is_login,
                 ) from error
+            # The master may be elsewhere now, and the idle connections lead to the old one or to one that hangs.
+            for connection in list(self._idle):
+                await connection.disconnect(nowait=True)
             raise RedisUnavailable(
                 f"cannot reach Redis at {self._shown} ({why or type(error).__name__}): "
                 "check that it runs and that the URL is right, then try again"

@@ -1,7 +1,7 @@
 // Chosen runs in the same charts, chosen evaluations beside each other, and what changed between two evaluations.
 import { el, list, Place, section, table } from "./dom.js";
 import { Gallery } from "./chart.js";
-import { CHOICE, comparisonSections, evaluationCard, examples, hero, reading } from "./figures.js";
+import { CHOICE, comparisonSections, evaluationCard, examples, reading } from "./figures.js";
 import { link } from "./runs.js";
 import { anything, COMPARED, DASHES, PARTS, some } from "./series.js";
 import { ask, store, View } from "./store.js";
@@ -19,7 +19,8 @@ export class CompareView extends View {
     this.trouble = new Place(el("p.empty", { role: "status" }), (text) => text);
     this.summary = new Place(el("div"), summaryTable);
     this.settings = new Place(el("div"), differences);
-    this.top = new Place(el("div"), (measured) => measured.length === 2 && hero(measured, []));
+    this.differ = section("differ", "Settings that differ", this.settings.node);
+    this.changes = new Place(el("div"), changes);
     const key = (n) => el("span", { class: "key line " + PARTS[n], "aria-hidden": "true" });
     const legend = ids.map((id, n) => [key(n), link("run", id)]);
     this.node = el(
@@ -27,8 +28,8 @@ export class CompareView extends View {
       el("p.kicker", el("a", { href: "#/" }, "Runs"), " / "),
       el("h2", "Comparison"),
       list("ul.legend.compared", legend),
-      [this.trouble, this.top, this.summary, this.gallery].map((one) => one.node),
-      section("differ", "Settings that differ", this.settings.node),
+      [this.trouble, this.changes, this.summary, this.gallery].map((one) => one.node),
+      this.differ,
     );
     this.read();
   }
@@ -44,6 +45,20 @@ export class CompareView extends View {
         missing.push(`${id}: ${error.message}`);
       }
     }
+    const measured = this.ids.map((id) => this.runs.get(id)).filter((run) => run && isMeasured(run));
+    const versions = measured.map((run) => run.version).join();
+    if (this.ids.length === 2 && measured.length === 2 && versions !== this.compared) {
+      const [before, after] = this.ids;
+      try {
+        const found = await ask("/api/changes", { before, after });
+        this.compared = versions;
+        this.changes.show(found);
+        // What was compared, and how it differs, is then a part of what changed.
+        for (const one of [this.summary.node, this.differ]) one.hidden = found.comparisons.length > 0;
+      } catch (error) {
+        missing.push(error.message);
+      }
+    }
     this.trouble.show(missing.join("; "));
     this.draw();
   }
@@ -53,8 +68,7 @@ export class CompareView extends View {
     this.summary.show(
       runs.map((run) => [run.id, run.state, run.step, run.newest.reward ?? null, run.step_time ?? null, run.held_out]),
     );
-    const evaluated = runs.filter((run) => run.kind === "evaluation" && run.measured.length > 0);
-    this.top.show(evaluated.map((run) => ({ ...run.measured[0], name: run.id })));
+    const evaluated = runs.filter(isMeasured);
     const cards = (run) => evaluationCard(run.measured[0]).map(([name, value]) => [name, String(value || NOTHING)]);
     this.settings.show(runs.map((run) => [run.id, evaluated.includes(run) ? cards(run) : run.settings]));
     for (const [key, title, show, more, size] of COMPARED) {
@@ -69,6 +83,10 @@ export class CompareView extends View {
     }
   }
 }
+
+const isMeasured = (run) => run.kind === "evaluation" && run.measured.length > 0;
+const changes = (found) =>
+  [comparisonSections(found.measured, found.comparisons), examples(found, CHOICE), reading()].flat(2).filter(Boolean);
 
 // The steps of other runs between two of this one's own are no gap: they are filled along a straight line.
 function joined(x, at) {
@@ -105,7 +123,7 @@ function differences(runs) {
   return table("Settings that are not the same in all of them", ["setting", ...runs.map(([id]) => id)], rows);
 }
 
-// A comparison of two evaluations, which only a file has: it was made by gradus compare.
+// A comparison of two evaluations as a file, which gradus compare made.
 export class ChangesView {
   constructor(parameters) {
     this.title = parameters.get("id") ?? "Comparison";
@@ -115,7 +133,6 @@ export class ChangesView {
 
   async read() {
     const found = await ask("/api/changes");
-    const parts = [comparisonSections(found.measured, found.comparisons), examples(found, CHOICE), reading()];
-    this.node.replaceChildren(el("p.kicker", this.title), ...parts.flat(2).filter(Boolean));
+    this.node.replaceChildren(el("p.kicker", this.title), ...changes(found));
   }
 }

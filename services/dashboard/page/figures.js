@@ -113,6 +113,11 @@ function panel(measured, comparisons, mode, isTold) {
         el("span.note", `95% interval ${points(change.low)} to ${points(change.high)}, on tasks judged both times`),
       ),
     furtherRates(shown, title),
+    fallbacks([
+      ...shown.flatMap(([one, m]) => ratesOf(m).map(([label, rate]) => [shown.length > 1 ? `${label} of ${one.name}` : label, rate])),
+      ["change of pass@1", change],
+      ["change of the reward", found?.reward.change],
+    ]),
     finite(gained) &&
       el(
         "p.note",
@@ -140,6 +145,22 @@ function rateBar(name, m, style, isTold) {
   );
 }
 
+const ratesOf = (m) => [
+  ...entries(m.pass_at).map(([k, rate]) => [`pass@${k}`, rate]),
+  ["mean reward", m.mean_reward],
+];
+
+// The methods of intervals that are fallbacks, with their reasons. `rates` are [label, rate].
+function fallbacks(rates) {
+  const labels = new Map();
+  for (const [label, rate] of rates) {
+    const method = String(rate?.method ?? "");
+    if (method.includes(":")) labels.set(method, [...(labels.get(method) ?? []), label]);
+  }
+  const texts = [...labels].map(([method, of]) => `${[...new Set(of)].join(", ")} – ${method}`);
+  return texts.length > 0 && el("p.note", `Intervals by a fallback: ${texts.join("; ")}.`);
+}
+
 // Resampling values that are all alike shows no spread, and says nothing about how sure one can be.
 function rewardText(rate) {
   if (!rate) return NOTHING;
@@ -162,12 +183,15 @@ function furtherRates(shown, title) {
 
 // --------------------------------------------------------------------------------------------------------- tables
 
-// Rows are [label, cell of a column]; a row without any value, and one of nothing but zeros, is left out.
+// Rows are [label, cell of a column: a text or a rate]; a row without any value, and one of nothing but zeros, is left out.
 function matrix(caption, columns, rows) {
   const made = rows.map(([label, cell]) => [label, ...columns.map(cell)]);
-  const kept = made.filter(([, ...cells]) => cells.some((one) => one !== NOTHING && one !== "0"));
-  return kept.length > 0 && table(caption, ["", ...columns.map((one) => one.name)], kept);
+  const texts = made.map(([label, ...cells]) => [label, ...cells.map((one) => (isText(one) ? one : rateText(one)))]);
+  const kept = texts.filter(([, ...cells]) => cells.some((one) => one !== NOTHING && one !== "0"));
+  const rates = made.flatMap(([label, ...cells]) => cells.map((one) => [label, one]));
+  return kept.length > 0 && [table(caption, ["", ...columns.map((one) => one.name)], kept), fallbacks(rates)];
 }
+const isText = (value) => typeof value === "string";
 
 export function levels(caption, first, columns, rows) {
   const shares = (cell) => columns.map((column) => ({ style: column.style, ...cell(column) }));
@@ -196,9 +220,9 @@ export function funnel(columns) {
   return levels("Completions that came so far", "level", columns, rows);
 }
 
-// The cell of a row: the value at a path in a measurement, in words.
+// The cell of a row: the value at a path in a measurement, a rate or what `show` makes of it.
 const at =
-  (path, show = rateText) =>
+  (path, show = (rate) => rate) =>
   ({ m }) =>
     show(path.split(".").reduce((value, name) => value?.[name], m) ?? null);
 
@@ -208,7 +232,7 @@ function rates(columns) {
   const names = keys(columns, ({ m }) => m.details?.rates).filter((name) => rules[name] !== "passed");
   const cut = (found) => (found ? `${count(found.completions)}, ${count(found.passed)} of them passed` : NOTHING);
   return matrix("Shares of the verdicts, with 95% intervals over tasks", columns, [
-    ...names.map((name) => [RATE_WORDS[name] ?? name, ({ m }) => rateText(m.details?.rates?.[name])]),
+    ...names.map((name) => [RATE_WORDS[name] ?? name, ({ m }) => m.details?.rates?.[name] ?? null]),
     ["tests that pass, on average", at("details.partial_tests")],
     ["cut off at the limit", at("details.truncated", cut)],
     ["answers with names that do not exist", at("details.invented.answers")],
@@ -245,7 +269,8 @@ export function groups(columns) {
     };
     const tasks = (name) => Math.max(...columns.map((one) => of(one)?.[name]?.tasks ?? 0));
     const rows = names.map((name) => [name, cell(name), counted(tasks(name), "task")]);
-    return levels(`Tasks that pass, by ${column}`, column, columns, rows);
+    const found = names.flatMap((name) => columns.map((one) => [name, of(one)?.[name]?.rate]));
+    return [levels(`Tasks that pass, by ${column}`, column, columns, rows), fallbacks(found)];
   });
 }
 
@@ -458,7 +483,10 @@ export function comparisonSections(measured, comparisons) {
   };
   const kindHead = ["tasks", "before", "after", "change, points", "change of the reward"];
   const several = entries(found.groups).filter(([, given]) => entries(given).length > 1);
-  const kindTable = (name, rows) => table(`pass@1 by ${name}`, [name, ...kindHead], rows.map(kindRow));
+  const kindTable = (name, rows) => [
+    table(`pass@1 by ${name}`, [name, ...kindHead], rows.map(kindRow)),
+    fallbacks(rows.flatMap(([kind, one]) => [[kind, one.pass_rate.change], [`reward of ${kind}`, one.reward.change]])),
+  ];
   const kinds = several.map(([column, given]) => kindTable(column, entries(given)));
   const doubts = found.warnings.map((text) => `Measured with ${text}: a difference may come from that.`);
   const afters = Object.keys(found.migration).map((stage) => "after: " + stage);

@@ -43,7 +43,7 @@ class GradingAttempt:
     cpu_s: float = 0.0
     """Used in boxes so far."""
     secret: str = field(default_factory=lambda: secrets.token_hex(16))
-    """Known to the harness of this one run, and to nobody else."""
+    """Secret that only the harness of this one run receives."""
 
     @property
     def framework(self) -> Framework:

@@ -87,7 +87,7 @@ class RustAnswer:
     files: Mapping[str, str]
     """Path -> text of the whole crate, the task's files included."""
     written: Mapping[str, str]
-    """Of these, the files of the answer."""
+    """The subset of these paths that are files of the answer."""
     edition: str = "2021"
     own_equality: frozenset[str] = frozenset()
     """Types that may say themselves when their values are equal: the task asks for that."""

@@ -194,7 +194,7 @@ def _compiled(done: CompileResult, limits: Limits) -> Compiled:
     cpu_limit = limits.cpu_s is not None and done.cpu_s >= 0.5 * limits.cpu_s  # the kernel counts in whole ticks
     if done.ended is ServerExit.WALL and not cpu_limit:
         raise SandboxFault("the compiler got no CPU: this machine is overloaded")
-    # The lint about methods of traits names more than is told: 75 methods of an `Iterator`.
+    # The lint about trait methods lists them all, 75 for an `Iterator`: more text than is kept of all messages.
     messages = b"\n".join(line for line in done.messages.splitlines() if not _TRAIT_METHODS.match(line))
     remarks = tuple(_remarks(messages[:_MAX_MESSAGES]))
     if (

@@ -207,6 +207,10 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
 
     def _ran(self, attempt: _GradingAttempt, facts: RustFacts, ran: RunResult) -> RustFacts:
         attempt.cpu_s += ran.cpu_s
+        if ran.forged:
+            forged = TestCount(passed=0, total=ran.tests.total)
+            why = Diagnostic(stage=Stage.TESTS, message="the report of the tests was forged")
+            return RustFacts(Stage.TESTS, tests=forged, flags=(*facts.flags, "forged:report"), diagnostics=(why,))
         return replace(
             _remarked(facts, ran.reasons),
             stage=Stage.TESTS,
@@ -265,7 +269,7 @@ def checked_share(
 ) -> float:
     """Share of an answer's items without an error, in [0, 1]; with a signature only declared items count as sound.
 
-    rustc goes on after errors of names and types, so it has an opinion on every item; it stops at a syntax error.
+    rustc checks every item even after errors of names and types; it stops at a syntax error, so the share is then 0.
 
     `unfit`: declared names that are not what they were declared to be.
     """

@@ -11,6 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from services.graders.rust.lexer import Kind, Token, ends_of_groups
 
@@ -20,6 +21,7 @@ _TELLING = (b"`ne`", b"PartialEq::ne", b"`__iterator_get_unchecked`")
 _COMPARING = frozenset({"PartialEq", "Eq", "PartialOrd", "Ord"})
 _TYPES = frozenset({"struct", "enum", "union"})
 _ITEMS = _TYPES | {"trait", "type", "use", "fn", "const", "static", "mod", "impl"}
+_BEFORE_FUNCTION = frozenset({"const", "async", "unsafe", "extern"})
 _KEYWORDS = frozenset({"if", "while", "match", "return", "in", "break", "else", "fn", "let"})
 """Words before a `!` that means `not`."""
 _EXPRESSION_MACROS = frozenset(
@@ -74,18 +76,11 @@ def refused(
     places: Collection[Place], tokens: Mapping[str, Sequence[Token]], declared: Collection[str]
 ) -> Iterator[Place]:
     """The implementations that an answer may not have. `declared`: types whose equality the task asks for."""
-    private: dict[str, bool] = {}
+    privacy = _Privacy([*tokens.values()])
     for place in places:
         name = None if place.by_macro else _type_compared_with_itself(tokens.get(place.path, ()), place)
-        if name is None:
+        if name is None or (name not in declared and not privacy.is_private(name)):
             yield place
-        elif name not in declared:
-            if name not in private:
-                private[name] = len(private) < _CANDIDATES and all(
-                    _keeps_private(found, name) for found in tokens.values()
-                )
-            if not private[name]:
-                yield place
 
 
 def _type_compared_with_itself(found: Sequence[Token], place: Place) -> str | None:
@@ -106,41 +101,95 @@ def _type_compared_with_itself(found: Sequence[Token], place: Place) -> str | No
     return own[0] if behind in ([], ["<", "Self", ">"], ["<", *own, ">"]) and own[0].isidentifier() else None
 
 
-def _keeps_private(found: Sequence[Token], name: str) -> bool:
-    """The type `name` is private, and no other type, alias, trait, import, macro or public function names it.
+class _Privacy:
+    """Which types of an answer no test can come to compare. `files`: its tokens, which the compiler accepts."""
 
-    `found` is a file that the compiler accepts. What is not understood is not private.
-    """
-    behind = ends_of_groups(found)
-    own_impl_until = at = 0
-    while at < len(found):
-        token, following = found[at], found[at + 1] if at + 1 < len(found) else None
-        if token.kind is not Kind.NAME or following is None:
-            at += 1
-        elif following.text == "!" and token.text not in _KEYWORDS:
-            opening = next((n for n in range(at, min(at + 4, len(found))) if behind[n] > n + 1), at + 1)
-            words = {one.text for one in found[opening : behind[opening]]}
-            if name in words and (token.text not in _EXPRESSION_MACROS or words & _ITEMS):
-                return False
-            at = behind[opening]
-        elif token.text in _ITEMS and following.kind is not Kind.SIGN or token.text == "impl":
-            head = found[at : _end_of_head(found, behind, at)]
-            public = any(one.text == "pub" for one in found[max(0, at - 5) : at])
-            if not _head_keeps_private(head, name, public and at >= own_impl_until):
-                return False
-            if token.text in _TYPES and following.text != name:
-                end = at + len(head)
-                body = found[end : behind[end]] if end < len(found) else ()
-                if _names(body, name):
+    def __init__(self, files: Sequence[Sequence[Token]]) -> None:
+        self._files = [(found, ends_of_groups(found)) for found in files]
+        words = ((one.text, two.text) for found, _ in self._files for one, two in pairwise(found))
+        self._reexports = ("pub", "use") in words
+        self._renamed = any(_renames_a_comparison(found) for found in files)
+        self._known: dict[str, bool] = {}
+
+    def is_private(self, name: str) -> bool:
+        """The type `name` is private, and no other type, alias, trait, import, macro or public function names it,
+        but for types that are private themselves, and private fields of types that are not compared.
+
+        What is not understood is not private.
+        """
+        if name not in self._known:
+            self._known[name] = len(self._known) < _CANDIDATES  # a type may name itself by way of others
+            self._known[name] = self._known[name] and all(self._keeps_private(*file, name) for file in self._files)
+        return self._known[name]
+
+    def _keeps_private(self, found: Sequence[Token], behind: Sequence[int], name: str) -> bool:
+        own_impl_until = private_until = depth = at = 0
+        while at < len(found):
+            token, following = found[at], found[at + 1] if at + 1 < len(found) else None
+            depth += (token.text == "{") - (token.text == "}") if token.kind is Kind.SIGN else 0
+            if token.kind is not Kind.NAME or following is None:
+                at += 1
+            elif following.text == "!" and token.text not in _KEYWORDS:
+                opening = next((n for n in range(at, min(at + 4, len(found))) if behind[n] > n + 1), at + 1)
+                words = {one.text for one in found[opening : behind[opening]]}
+                if name in words and (token.text not in _EXPRESSION_MACROS or words & _ITEMS):
                     return False
-            if token.text == "trait" and _names(found[at : behind[min(at + len(head), len(found) - 1)]], name):
-                return False
-            if token.text == "impl" and _self_type(head) == name and at + len(head) < len(found):
-                own_impl_until = max(own_impl_until, behind[at + len(head)])
-            at += 1
-        else:
-            at += 1
-    return True
+                at = behind[opening]
+            elif token.text in _ITEMS and following.kind is not Kind.SIGN or token.text == "impl":
+                end = _end_of_head(found, behind, at)
+                head = found[at:end]
+                public = _is_public(found, at) and at >= private_until
+                if token.text == "type" and not depth and not public and following.text != name:
+                    if _names(head, name) and not self.is_private(following.text):
+                        return False
+                elif token.text in _TYPES and following.text != name:
+                    whole = found[at : behind[end]] if end < len(found) else head
+                    hidden = token.text == "struct" and not any(one.text == "pub" for one in whole)
+                    hidden = hidden and not self._renamed and _COMPARING.isdisjoint(_attributes_before(found, at))
+                    if _names(whole, name) and not hidden and not self.is_private(following.text):
+                        return False
+                elif not _head_keeps_private(head, name, public and at >= own_impl_until):
+                    return False
+                if token.text == "trait" and _names(found[at : behind[min(end, len(found) - 1)]], name):
+                    return False
+                if token.text == "impl" and _self_type(head) == name and end < len(found):
+                    own_impl_until = max(own_impl_until, behind[end])
+                if token.text == "mod" and not public and not self._reexports and end < len(found):
+                    private_until = max(private_until, behind[end])
+                at += 1
+            else:
+                at += 1
+        return True
+
+
+def _renames_a_comparison(found: Sequence[Token]) -> bool:
+    """An import gives `PartialEq` or the like, and so its derive, another name."""
+    imported: set[str] | None = None
+    for token in found:
+        if token.text == "use":
+            imported = set()
+        elif token.text == ";" and imported is not None:
+            if "as" in imported and imported & _COMPARING:
+                return True
+            imported = None
+        elif imported is not None:
+            imported.add(token.text)
+    return False
+
+
+def _is_public(found: Sequence[Token], at: int) -> bool:
+    """The item whose word stands at `at` is `pub`, and not `pub(crate)` or the like."""
+    while at and (found[at - 1].text in _BEFORE_FUNCTION or found[at - 1].kind is Kind.TEXT):
+        at -= 1
+    return at > 0 and found[at - 1].text == "pub"
+
+
+def _attributes_before(found: Sequence[Token], at: int) -> set[str]:
+    """The words between the item before and the one at `at`."""
+    start = at
+    while start and found[start - 1].text not in (";", "{", "}"):
+        start -= 1
+    return {token.text for token in found[start:at]}
 
 
 def _head_keeps_private(head: Sequence[Token], name: str, public: bool) -> bool:
@@ -152,7 +201,7 @@ def _head_keeps_private(head: Sequence[Token], name: str, public: bool) -> bool:
         case "trait":
             return name not in words and not _COMPARING.intersection(words)
         case "type":
-            return name not in words
+            return not public if words[1] == name else name not in words
         case "use":
             return name not in words or not (public or "as" in words)
         case "impl":

@@ -21,8 +21,9 @@ class RustFacts(CodeFacts):
 
 
 def _tiered(facts: RustFacts) -> Components:
-    """No code -1, does not compile -0.3, tests fail 0.1, tests pass 0.7, and without a warning 1; as (tier + 1) / 2.
+    """Tiers from -1 to 1, as (tier + 1) / 2.
 
+    No code or a forged report -1, does not compile -0.3, tests fail 0.1, tests pass 0.7, and without a warning 1.
     The tiers are those that trainers of Rust know; shifting all of them by one line keeps every advantage in GRPO.
     """
     if facts.passed:
@@ -30,7 +31,7 @@ def _tiered(facts: RustFacts) -> Components:
     elif facts.compiled:
         tier = 0.1
     else:
-        tier = -1.0 if facts.stage is Stage.EXTRACT else -0.3
+        tier = -1.0 if facts.stage is Stage.EXTRACT or "forged:report" in facts.flags else -0.3
     return {"tier": (tier + 1) / 2}
 
 

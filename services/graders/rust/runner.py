@@ -32,6 +32,8 @@ class RunResult:
     """Names of the tests that passed."""
     doubtful: bool = False
     """Nothing shows that the program was started: the box may be broken."""
+    forged: bool = False
+    """The answer's process reported what the harness could not have."""
 
 
 class NotStarted(Exception):
@@ -55,7 +57,7 @@ class Runner:
         limit, why = _limit_hit(outcome, limits)
         # A suite that came to nothing proves nothing: it counts as one test that did not pass.
         tests = proof.tests if proof.tests.total else TestCount(passed=0, total=1)
-        return RunResult(tests, (*why, *proof.reasons), limit, outcome.cpu_s, proof.passed)
+        return RunResult(tests, (*why, *proof.reasons), limit, outcome.cpu_s, proof.passed, forged=proof.forged)
 
     def cases(self, program: bytes, task: RustTask) -> RunResult:
         """Run the program once per case, until all are done or one run hits a limit."""

@@ -7,7 +7,8 @@
 A declared function becomes a *pin*, `let _: for<'a> fn(&'a str, &'a str) -> &'a str = solution::longest;`: a function
 item turns into a function pointer of its own type only, so nothing else that behaves like the declared types will do,
 nor a generic function that is something else for the types of the tests.
-Does not check the declarations themselves: one that is wrong fails with every answer, and the task is not admitted.
+Modules are declared with what is in them; `use` brings names that the declarations need. What cannot be declared is
+refused here, declarations that are no Rust are found by `task_check`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from functools import lru_cache
 
 from services.graders.rust.lexer import Item, Kind, Token, code, items
 
-_TYPES = frozenset({"struct", "enum", "union", "trait", "type"})
+_DECLARED = frozenset({"fn", "struct", "enum", "trait", "type", "const", "static", "impl", "mod", "use"})
 _SELF_LIFETIME = "'gradus_self"
 _OWN_LIFETIME = "'gradus_own"
 """`'_` in the head of an `impl`."""
@@ -43,21 +44,59 @@ class Signature:
     """Why no answer can meet it, if that is known."""
     own_equality: frozenset[str] = frozenset()
     """Types that are to say themselves when their values are equal: `impl PartialEq for T` is declared."""
+    imports: str = ""
+    """The `use` items, in one line."""
 
 
 @lru_cache(maxsize=256)
 def parse_signature(text: str, crate: str) -> Signature:
     declared = list(items(code(text)))
-    names = tuple(dict.fromkeys(item.name for item in declared if item.name))
-    pins = [pin for item in declared for pin in _pins(item, crate)]
-    refused = None
+    return Signature(
+        _names(declared),
+        tuple(_pins_of(declared, f"::{crate}")),
+        next(_refused(declared), None),
+        frozenset(_own_equality(declared)),
+        " ".join(_text(item.body) for item in declared if item.word == "use"),
+    )
+
+
+def _names(declared: Sequence[Item]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(item.name for item in declared if item.name))
+
+
+def _pins_of(declared: Sequence[Item], path: str) -> Iterator[TypePin]:
     for item in declared:
-        if any(token.text == "unsafe" for token in item.body):
-            refused = "its signature declares something `unsafe`, which no answer may have"
-        elif item.word == "macro_rules" or [token.text for token in item.body[:2]][1:] == ["!"]:
-            begin = " ".join(token.text for token in item.body[:4])
-            refused = f"its signature has `{begin} ...`, which is nothing that can be declared"
-    return Signature(names, tuple(pins), refused, frozenset(_own_equality(declared)))
+        if item.word == "mod":
+            inner = _inside(item)
+            scope = f"use super::*; use {path}::{item.name}::{{{', '.join(_names(inner))}}};"
+            for pin in _pins_of(inner, f"{path}::{item.name}"):
+                source = f"mod gradus_inner {{ {scope} const _: () = {{ {pin.source} }}; }}"
+                yield TypePin(f"{item.name}::{pin.name}", source)
+        else:
+            yield from _pins(item, path)
+
+
+def _inside(item: Item) -> list[Item]:
+    """The items of a module, a trait or an `impl`; none where it has no braces."""
+    opening = next((at for at, token in enumerate(item.body) if token.text == "{"), len(item.body))
+    return list(items(item.body[opening + 1 : -1]))
+
+
+def _refused(declared: Sequence[Item]) -> Iterator[str]:
+    """What of the declarations no answer can meet."""
+    for item in declared:
+        words = [token.text for token in item.body]
+        where = f"line {item.first_line} of its signature"
+        if "unsafe" in words:
+            yield f"{where} declares something `unsafe`, which no answer may have"
+        elif item.word == "union":
+            yield f"{where} declares a `union`, whose fields only `unsafe` code can read"
+        elif item.word == "static" and "mut" in words[:4]:
+            yield f"{where} declares a `static mut`, which only `unsafe` code can use"
+        elif item.word not in _DECLARED or words[1:2] == ["!"]:
+            yield f"{where} has `{' '.join(words[:4])} ...`, which is nothing that can be declared"
+        elif item.word == "mod":
+            yield from _refused(_inside(item))
 
 
 def _own_equality(declared: Sequence[Item]) -> Iterator[str]:
@@ -67,45 +106,91 @@ def _own_equality(declared: Sequence[Item]) -> Iterator[str]:
             yield words[words.index("for") + 1]
 
 
-def _pins(item: Item, crate: str) -> Iterator[TypePin]:
+def _pins(item: Item, root: str) -> Iterator[TypePin]:
+    """`root`: the path of the module that the item is in."""
     start = next((at for at, token in enumerate(item.body) if token.text == item.word), 0)
     body = item.body[start:]
-    path = f"::{crate}::{item.name}"
+    path = f"{root}::{item.name}"
     if item.word == "fn":
         yield _pin(Function.read(item.body), path, item.name)
     elif item.word in ("struct", "enum"):
         generics, rest = _generics(body[2:])
         yield from _type_pins(item, generics, rest, path)
-    elif item.word in ("const", "static") and ":" in (words := [token.text for token in body]):
-        end = next((at for at, text in enumerate(words) if text in ("=", ";")), len(words))
-        yield _place_pin((), "", f"&{path}", [("*gradus_pinned", body[words.index(":") + 1 : end])], item.name)
+    elif item.word in ("const", "static"):
+        if type_ := _declared_type(body):
+            yield _place_pin((), "", f"&{path}", [("*gradus_pinned", type_)], item.name)
     elif item.word == "type" and len(body) > 3 and body[2].text == "=":
         yield _place_pin((), path, "", [("*gradus_pinned", _before_body(body[3:]))], item.name)
     elif item.word == "trait":
         generics, rest = _generics(body[2:])
-        if not generics:
-            brace = next((at for at, token in enumerate(rest) if token.text == "{"), len(rest))
-            receiver = (_token(_IMPLEMENTOR),)
-            bound = (*receiver, _token(":"), _token(path))
-            for inner in items(rest[brace + 1 : -1]):
-                if inner.word == "fn":
-                    function = Function.read(inner.body).of(receiver, (bound,), (), _token(path))
-                    yield _pin(function, f"<{_IMPLEMENTOR} as {path}>::{inner.name}", f"{item.name}::{inner.name}")
+        head, where = _split_where(rest[: _brace(rest)])
+        generics = tuple(_split(part, "=")[0] for part in generics)
+        trait: _Tokens = (_token(path), *_arguments(generics))
+        receiver = (_token(_IMPLEMENTOR),)
+        outer = (*generics, (*receiver, _token(":"), *trait))
+        yield from _members(item, receiver, trait, outer, where, item.name)
+        if len(head) > 1 and head[0].text == ":" and not generics:
+            bound = f"fn has<T: ?Sized + {_text(head[1:])}>() {{}}"
+            pinned = f"fn pin<{_text(outer[0])}>() {{ {bound} has::<{_IMPLEMENTOR}>(); }}"
+            yield TypePin(item.name, f"#[allow(warnings)] {pinned}")
     elif item.word == "impl":
         generics, rest = _generics(body[1:])
-        brace = next((at for at, token in enumerate(rest) if token.text == "{"), len(rest))
-        owner, where = _split_where(rest[:brace])
+        owner, where = _split_where(rest[: _brace(rest)])
+        owner = [token for token in owner if token.text != ";"]
         if any(token.text == "'_" for token in owner):
             owner = [_token(_OWN_LIFETIME, Kind.LIFETIME) if token.text == "'_" else token for token in owner]
             generics = ((_token(_OWN_LIFETIME, Kind.LIFETIME),), *generics)
         of_trait = _split(owner, "for")
         implementor = of_trait[-1]
-        trait: _Tokens = of_trait[0] if len(of_trait) > 1 else ()
-        for inner in items(rest[brace + 1 : -1]):
-            if inner.word == "fn":
-                function = Function.read(inner.body).of(implementor, generics, where, *trait)
-                called = f"<{_text(implementor)}{' as ' + _text(trait) if trait else ''}>::{inner.name}"
-                yield _pin(function, called, f"{implementor[0].text}::{inner.name}")
+        trait = of_trait[0] if len(of_trait) > 1 else ()
+        if not implementor:
+            return
+        yield from _members(item, implementor, trait, generics, where, implementor[0].text)
+        if trait and not generics:
+            bound = f"fn has<T: ?Sized + {_text(trait)}>() {{}} has::<{_text(implementor)}>();"
+            yield TypePin(implementor[0].text, f"#[allow(warnings)] fn pin() {{ {bound} }}")
+
+
+def _brace(rest: _Tokens) -> int:
+    return next((at for at, token in enumerate(rest) if token.text == "{"), len(rest))
+
+
+def _arguments(generics: Sequence[_Tokens]) -> _Tokens:
+    """`<'a, T, N>` of `'a: 'b, T: Clone, const N: usize`."""
+    if not generics:
+        return ()
+    given = [part[1] if part[0].text == "const" else part[0] for part in generics]
+    return [_token("<"), *(token for one in given for token in (one, _token(","))), _token(">")]
+
+
+def _declared_type(body: _Tokens) -> _Tokens:
+    """`T` of `const N: T = 1;`."""
+    words = [token.text for token in body]
+    end = next((at for at, text in enumerate(words) if text == "="), len(words) - (words[-1] == ";"))
+    return body[words.index(":") + 1 : end] if ":" in words[:end] else ()
+
+
+def _members(
+    item: Item, receiver: _Tokens, trait: _Tokens, generics: tuple[_Tokens, ...], where: _Tokens, name: str
+) -> Iterator[TypePin]:
+    """Functions, constants and types of a trait or an `impl`. `trait`: empty for an `impl` of the type's own."""
+    owner = f"<{_text(receiver)}{' as ' + _text(trait) if trait else ''}>"
+    for inner in _inside(item):
+        path = f"{owner}::{inner.name}"
+        if inner.word == "fn":
+            yield _pin(Function.read(inner.body).of(receiver, generics, where, *trait), path, f"{name}::{inner.name}")
+        elif inner.word == "const" and (type_ := _declared_type(inner.body)):
+            type_ = _with_receiver(type_, receiver, trait)
+            places = [("*gradus_pinned", type_)]
+            yield _place_pin(generics, "", f"&{path}", places, f"{name}::{inner.name}", where=where)
+        elif inner.word == "type":
+            words = [token.text for token in inner.body]
+            same = (
+                inner.body[words.index("=") + 1 : -1] if "=" in words and "<" not in words[: words.index("=")] else ()
+            )
+            places = [("*gradus_pinned", _with_receiver(same, receiver, trait))] if same else []
+            if "<" not in words[:3]:
+                yield _place_pin(generics, path, "", places, f"{name}::{inner.name}", where=where)
 
 
 def _type_pins(item: Item, generics: tuple[_Tokens, ...], rest: _Tokens, path: str) -> Iterator[TypePin]:
@@ -113,6 +198,10 @@ def _type_pins(item: Item, generics: tuple[_Tokens, ...], rest: _Tokens, path: s
     generics = tuple(_split(part, "=")[0] for part in generics)  # without defaults, which functions cannot have
     given = ", ".join(_text(_split(part, ":")[0][-1:]) for part in generics)
     of_type = f"{path}<{given}>" if given else path
+    before, where = _split_where(rest[: _brace(rest)])
+    if where:
+        rest = [*before, *rest[_brace(rest) :]]
+        where = where[: -1 if where[-1].text == ";" else None]
     brace = next((at for at, token in enumerate(rest) if token.text in ("{", "(")), None)
     if brace is None:
         return
@@ -129,11 +218,12 @@ def _type_pins(item: Item, generics: tuple[_Tokens, ...], rest: _Tokens, path: s
                 fields = ", ".join(pairs if opening == "{" else names)
                 pattern = f"{path}::{name}" + {"(": f"({fields})", "{": f" {{ {fields} }}"}.get(opening, "")
                 places = [(f"*{bound}", one[1]) for bound, one in zip(names, declared, strict=True)]
-                yield _place_pin(generics, of_type, "", places, f"{item.name}::{name}", pattern)
+                yield _place_pin(generics, of_type, "", places, f"{item.name}::{name}", pattern, where)
     else:
         public = [(name, of) for name, of, is_public in _fields(inside, rest[brace].text) if is_public]
         if public:
-            yield _place_pin(generics, of_type, "", [(f"gradus_pinned.{name}", of) for name, of in public], item.name)
+            fields = [(f"gradus_pinned.{name}", of) for name, of in public]
+            yield _place_pin(generics, of_type, "", fields, item.name, where=where)
 
 
 def _fields(inside: _Tokens, opening: str) -> list[tuple[str, _Tokens, bool]]:
@@ -166,15 +256,17 @@ def _place_pin(
     places: Sequence[tuple[str, _Tokens]],
     name: str,
     pattern: str = "",
+    where: _Tokens = (),
 ) -> TypePin:
     """Raw pointers to places are of exactly the declared types: nothing is converted on the way."""
-    given = ", ".join(_text(part) for part in generics)
+    given = ", ".join(_text(part) for part in _lifetimes_first(generics))
+    holds = f" where {_text(where)}" if where else ""
     checks = " ".join(f"let _: *const {_text(of)} = ::std::ptr::addr_of!({place});" for place, of in places)
     if value:
-        return TypePin(name, f"#[allow(warnings)] fn pin() {{ let gradus_pinned = {value}; {checks} }}")
+        return TypePin(name, f"#[allow(warnings)] fn pin<{given}>(){holds} {{ let gradus_pinned = {value}; {checks} }}")
     if pattern:
         checks = f"if let {pattern} = gradus_pinned {{ {checks} }}"
-    return TypePin(name, f"#[allow(warnings)] fn pin<{given}>(gradus_pinned: &{of_type}) {{ {checks} }}")
+    return TypePin(name, f"#[allow(warnings)] fn pin<{given}>(gradus_pinned: &{of_type}){holds} {{ {checks} }}")
 
 
 def _lifetimes_first(generics: Sequence[_Tokens]) -> list[_Tokens]:
@@ -245,12 +337,12 @@ class Function:
     @property
     def is_opaque(self) -> bool:
         """It is asynchronous, or takes or gives an `impl Trait`."""
-        return self.is_async or any(part and part[0].text == "impl" for part in (*self.takes, self.gives))
+        return self.is_async or any(token.text == "impl" for part in (*self.takes, self.gives) for token in part)
 
     def of(self, receiver: _Tokens, generics: tuple[_Tokens, ...], where: _Tokens, *trait: Token) -> Function:
-        """The same as a function of an `impl` block, of `trait` if there is one."""
+        """This function outside of its `impl` block, with `receiver` for `self` and `Self`; the block is of `trait`."""
         takes = list(self.takes)
-        by_reference = bool(takes) and takes[0][0].text == "&" and takes[0][-1].text == "self"
+        by_reference = bool(takes) and takes[0][0].text == "&" and takes[0][-1].text in ("self", "Self")
         if takes and takes[0][-1].text in ("self", "Self"):
             takes[0] = _self_type(takes[0], receiver)
         gives = _borrowed(self.gives) if by_reference else self.gives
@@ -311,7 +403,7 @@ def _borrowed(gives: _Tokens) -> _Tokens:
 
 
 def _type_of(parameter: _Tokens) -> _Tokens:
-    """Of `mut x: T` the type, of `&mut self` all of it."""
+    """The type `T` of a parameter `mut x: T`; the whole parameter for `&mut self`."""
     for at, token in enumerate(parameter):
         beside = [parameter[n].text for n in (at - 1, at + 1) if 0 <= n < len(parameter)]
         if token.text == ":" and ":" not in beside:

@@ -19,6 +19,10 @@ from services.graders.rust.signature import Function
 
 _LONGEST_HEAD = 400
 """Tokens of a function's head that are looked at. A longer one counts as taking a bound for granted."""
+_MOST_LIFETIMES = 8
+"""Lifetimes of a function that are looked at. One with more counts as taking a bound for granted."""
+_CALLED = frozenset({"fn", "Fn", "FnMut", "FnOnce", "dyn", "impl"})
+"""Words of types that may take arguments."""
 _FREE = frozenset({"'static", "'_"})
 """Lifetimes that are no parameters."""
 
@@ -58,18 +62,63 @@ def _end_of_head(found: Sequence[Token], behind: Sequence[int], at: int) -> int:
 
 
 def _takes_for_granted(function: Function) -> bool:
+    """Parts of the head imply a bound `long: short`, and something with `long` may end up where `short` is due.
+
+    That is the result, or what a parameter refers to or holds. Lifetimes with a bound of their own are checked by
+    the compiler wherever the function is used.
+    """
     lifetimes = {part[0].text for part in function.generics if part[0].kind is Kind.LIFETIME and len(part) == 1}
-    bounded = {token.text for token in function.where if token.kind is Kind.LIFETIME}
-    free = lifetimes - bounded
-    given = _lifetimes(function.gives) & free
-    if not any(len(_lifetimes(part) & free) > 1 for part in (*function.takes, function.gives)):
-        return False
-    # A reference that itself lives as long as the result holds nothing that does not.
+    bounds = [part for part in function.generics if len(part) > 1]
+    free = lifetimes.difference(_lifetimes(function.where), *map(_lifetimes, bounds))
+    if len(free) > _MOST_LIFETIMES:
+        return True
+    inside = [part[2:] if part[:1] and part[0].text == "&" else part for part in function.takes]
+    due = set().union(_lifetimes(function.gives), *map(_lifetimes, inside))
+    of_result = _implied_bounds(function.gives, free)
+    takes_more = any(token.text in _CALLED for token in function.gives)
+    implied = of_result.union(*(_implied_bounds(part, free) for part in function.takes))
     return any(
-        _lifetimes(part) & free - {out} and [one.text for one in part[:2]] != ["&", out]
-        for out in given
-        for part in function.takes
+        short in due
+        and (
+            (takes_more and long in _lifetimes(function.gives))
+            or {(short, long), (long, short)} <= of_result
+            or any(
+                long in _lifetimes(part) and [one.text for one in part[:2]] != ["&", short] for part in function.takes
+            )
+        )
+        for short, long in implied
     )
+
+
+def _implied_bounds(part: Sequence[Token], free: set[str]) -> set[tuple[str, str]]:
+    """`(short, long)` for each bound `long: short` that the type may need: `&'short Some<'long>`, and between the
+    lifetimes of one path, `Some<'a, 'b>`, in both directions."""
+    found: set[tuple[str, str]] = set()
+    around: list[set[str]] = [set()]
+    """By depth of brackets: lifetimes of the references to what comes next."""
+    own: list[tuple[set[str], set[str]]] = [(set(), set())]
+    """By depth: lifetimes that are arguments themselves, and all."""
+    for at, token in enumerate(part):
+        before = part[at - 1].text if at else ""
+        if token.text in ("<", "(", "["):
+            around.append({*around[-1]})
+            own.append((set(), set()))
+        elif token.text in (")", "]") or (token.text == ">" and before not in ("-", "=")):
+            if len(own) > 1:
+                around.pop()
+                arguments, every = own.pop()
+                found |= {pair for one in arguments for two in every for pair in ((one, two), (two, one))}
+                own[-1][1].update(every)
+        elif token.text == ",":
+            around[-1] = {*around[-2]} if len(around) > 1 else set()
+        elif token.text in free:
+            found |= {(one, token.text) for one in around[-1]}
+            own[-1][1].add(token.text)
+            if before == "&":
+                around[-1].add(token.text)
+            elif before in ("<", ","):
+                own[-1][0].add(token.text)
+    return {(short, long) for short, long in found if short != long}
 
 
 def _made_by_a_macro(body: Sequence[Token]) -> Iterator[Token]:

@@ -106,7 +106,7 @@ def write_tests_file(task: RustTask, signature: Signature | None, names: Collect
     if signature is None:
         return TestsFile(text, {}, added_line, count)
     names = ", ".join(signature.names)
-    lines = [text, f"mod gradus_pins {{ use super::*; use ::{task.crate}::{{{names}}};"]
+    lines = [text, f"mod gradus_pins {{ use super::*; use ::{task.crate}::{{{names}}}; {signature.imports}"]
     first = sum(part.count("\n") + 1 for part in lines) + 1
     lines += [f"const _: () = {{ {pin.source} }};" for pin in signature.pins]
     return TestsFile("\n".join([*lines, "}"]), dict(enumerate(signature.pins, first)), added_line, count)

@@ -49,7 +49,7 @@ class RustToolchain:
         "LD_LIBRARY_PATH": f"{ROOT}/toolchain/lib",
         "MALLOC_CONF": "dirty_decay_ms:-1,muzzy_decay_ms:-1,narenas:1",
     }
-    """Of the compilers. Without /proc they cannot tell where they are; memory is not given back before they end."""
+    """Variables of the compilers: they find no libraries without /proc, and free memory only when they end."""
     code_flags = (f"--sysroot={ROOT}/toolchain", *_CODE)
     harness_flags = (
         "-Zallow-features=custom_test_frameworks",
@@ -168,8 +168,9 @@ def _c_file(name: str) -> str:
 
 
 def _built(toolchain: RustToolchain, source: Path, name: str, command: list[str]) -> Path:
-    """What `command` makes of our `source`, kept in the cache under a name that holds the compiler and the source."""
-    sources = hashlib.sha256(source.read_bytes() + toolchain.commit.encode()).hexdigest()[:16]
+    """What `command` makes of our `source` and the files beside it, kept in the cache under a hash of these."""
+    texts = [path.read_bytes() for path in sorted(source.parent.glob(f"*{source.suffix}"))]
+    sources = hashlib.sha256(b"".join([*texts, toolchain.commit.encode()])).hexdigest()[:16]
     target = cache() / f"rust-{toolchain.version}-{sources}" / name
     if target.exists():
         return target

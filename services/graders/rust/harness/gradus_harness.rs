@@ -1,69 +1,89 @@
-//! Runs the tests of one answer and reports each of them on descriptor 3, in lines that start with a secret which is
-//! read from standard input before the first of them. Does not decide what counts: whoever holds the secret does.
+//! Runs the tests of one answer. The process that runs them holds no secret and no report: a referee beside it (`referee.rs`)
+//! says what runs next and by which of two tokens to tell how that ended. Judges nothing itself.
 //!
 //! Every test has a thread of its own, as under `cargo test`, so that stacks are as deep as there. It has no name, and
 //! assertions say no values: what a test is called and what it expects is nothing that the answer should learn.
 #![feature(test)]
 extern crate test;
 
+mod referee;
+
 use std::any::{type_name, Any};
 use std::fmt::Debug;
 use std::fs::File;
-use std::io::{Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::io::{pipe, BufRead, BufReader, PipeReader, PipeWriter, Write};
+use std::os::fd::AsRawFd;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use test::{ShouldPanic, TestDescAndFn, TestFn};
 
-/// What the compiler's `--test` mode calls in place of libtest.
-pub fn run(tests: &[&TestDescAndFn]) {
-    let mut report = Report::open();
-    let mut tests: Vec<&TestDescAndFn> = tests.iter().copied().collect();
-    tests.sort_by(|a, b| a.desc.name.as_slice().cmp(b.desc.name.as_slice()));
-    for (number, test) in tests.iter().enumerate() {
-        report.line(&format!("name {number} {}", test.desc.name));
-    }
-    report.line(&format!("plan {}", tests.len()));
-    report.line("start");
-    for (number, test) in tests.iter().enumerate() {
-        report.line(&format!("{} {number}", outcome(test)));
-    }
-    report.line("done");
-    std::process::exit(0);
-}
+use referee::{hex, random, referee, Child, NUMBER, PASSED};
 
-struct Report {
-    secret: String,
-    to: File,
-}
-
-extern "C" {
+unsafe extern "C" {
+    fn fork() -> i32;
     fn dup2(old: i32, new: i32) -> i32;
 }
 
-impl Report {
-    /// Takes the secret and leaves nothing behind that it could be read from again, nor a report that a process which
-    /// the answer starts would have: standard input is empty from here on, the report closes on exec.
-    fn open() -> Report {
-        // SAFETY: descriptors 0 and 3 are given to this process for this, and nothing else in it has them yet.
-        let (mut given, report) = unsafe { (File::from_raw_fd(0), File::from_raw_fd(3)) };
-        let mut secret = String::new();
-        given.read_to_string(&mut secret).expect("the secret is text");
-        let to = report.try_clone().expect("the report can be moved");
-        let nothing = File::open("/dev/null").expect("there is nothing to read");
-        // SAFETY: both are open, and 0 is replaced at once: no other file can take its place.
-        let replaced = unsafe { dup2(nothing.as_raw_fd(), 0) };
-        assert!(replaced == 0, "standard input could not be replaced");
-        std::mem::forget(given);
-        Report { secret: secret.trim_end().to_string(), to }
-    }
+type Body = fn() -> Result<(), String>;
 
-    fn line(&mut self, text: &str) {
-        let line = format!("{} {text}\n", self.secret);
-        if self.to.write_all(line.as_bytes()).is_err() {
-            std::process::exit(1);
+/// Tests that fail, each in one of the ways in which tests do.
+const WAYS_TO_FAIL: [(ShouldPanic, Body); 4] = [
+    (ShouldPanic::No, || fail("assertion failed")),
+    (ShouldPanic::No, || panic!("assertion failed")),
+    (ShouldPanic::No, || Err(String::new())),
+    (ShouldPanic::Yes, || Ok(())),
+];
+const DECOYS: usize = 32;
+
+/// What the compiler's `--test` mode calls in place of libtest.
+pub fn run(tests: &[&TestDescAndFn]) {
+    let mut tests: Vec<&TestDescAndFn> = tests.to_vec();
+    tests.sort_by(|a, b| a.desc.name.as_slice().cmp(b.desc.name.as_slice()));
+    let mut source = File::open("/dev/urandom").expect("there are random numbers");
+    let decoys: Vec<String> = (0..DECOYS).map(|_| hex(&random::<{ NUMBER / 2 }>(&mut source))).collect();
+    let (hears, told) = pipe().expect("there are pipes");
+    let (said, says) = pipe().expect("there are pipes");
+    // SAFETY: this process has no other thread.
+    match unsafe { fork() } {
+        -1 => panic!("there is no second process"),
+        0 => {
+            drop((told, said));
+            serve(hears, says, &tests, &decoys)
+        }
+        pid => {
+            drop((hears, says));
+            let names: Vec<&str> = tests.iter().map(|test| test.desc.name.as_slice()).collect();
+            referee(Child { pid, told, said: BufReader::new(said) }, &names, &decoys, &mut source)
         }
     }
+}
+
+/// Runs what is released, in the process that has neither the secret nor the report.
+fn serve(hears: PipeReader, mut says: PipeWriter, tests: &[&TestDescAndFn], decoys: &[String]) -> ! {
+    let nothing = File::open("/dev/null").expect("there is nothing to read");
+    for descriptor in [0, 3] {
+        // SAFETY: they are replaced at once: no other file can take their place.
+        let replaced = unsafe { dup2(nothing.as_raw_fd(), descriptor) };
+        assert!(replaced == descriptor, "a descriptor could not be replaced");
+    }
+    let mut tests = tests.iter();
+    for release in BufReader::new(hears).lines().map_while(Result::ok) {
+        let passed = match decoys.iter().position(|number| *number == release[..NUMBER]) {
+            Some(decoy) => {
+                let (should_panic, body) = WAYS_TO_FAIL[decoy % WAYS_TO_FAIL.len()];
+                passes(should_panic, body)
+            }
+            None => tests.next().is_some_and(|test| match test.testfn {
+                TestFn::StaticTestFn(body) => passes(test.desc.should_panic, body),
+                _ => false,
+            }),
+        };
+        let token = if passed { &release[NUMBER..PASSED] } else { &release[PASSED..] };
+        if says.write_all(format!("{token}\n").as_bytes()).is_err() {
+            break;
+        }
+    }
+    std::process::exit(0)
 }
 
 /// An assertion of the running test failed, even if somebody caught what it raised.
@@ -71,9 +91,7 @@ static FAILED: AtomicBool = AtomicBool::new(false);
 /// The running test should panic with a certain message, so assertions say theirs.
 static SPEAKING: AtomicBool = AtomicBool::new(false);
 
-fn outcome(test: &TestDescAndFn) -> &'static str {
-    let TestFn::StaticTestFn(body) = test.testfn else { return "fail" };
-    let should_panic = test.desc.should_panic;
+fn passes(should_panic: ShouldPanic, body: Body) -> bool {
     FAILED.store(false, SeqCst);
     SPEAKING.store(matches!(should_panic, ShouldPanic::YesWithMessage(_)), SeqCst);
     // The result is caught inside of the thread and only a bool leaves it: panics may carry values whose Drop is code.
@@ -84,12 +102,12 @@ fn outcome(test: &TestDescAndFn) -> &'static str {
         passed
     });
     match judged.map(|handle| handle.join()) {
-        Ok(Ok(true)) => "ok",
+        Ok(Ok(passed)) => passed,
         Ok(Err(payload)) => {
             std::mem::forget(payload);
-            "fail"
+            false
         }
-        _ => "fail",
+        Err(_) => false,
     }
 }
 

@@ -1,0 +1,26 @@
+// must not: be equal to everything by an alias of a type of a module of its own
+// signature: pub struct Clock; impl Clock { pub fn at(hours: i64) -> Self; }
+// tests: use solution::Clock; #[test] fn a() { assert_eq!(Clock::at(1), Clock::at(25)); } #[test] fn b() { assert_eq!(Clock::at(-1), Clock::at(23)); } #[test] fn c() { assert_eq!(Clock::at(0), Clock::at(24)); }
+// suite: #[test] fn a() { assert_eq!(Clock::at(1), Clock::at(25)); } #[test] fn b() { assert_eq!(Clock::at(-1), Clock::at(23)); } #[test] fn c() { assert_eq!(Clock::at(0), Clock::at(24)); }
+// stage: check
+// flags: forbidden:PartialEq
+mod hours {
+    #[derive(Debug)]
+    pub struct Hours(pub i64);
+
+    impl PartialEq for Hours {
+        fn eq(&self, other: &Self) -> bool {
+            self.0.min(other.0) < i64::MAX
+        }
+    }
+
+    pub type Clock = Hours;
+
+    impl Hours {
+        pub fn at(hours: i64) -> Self {
+            Hours(hours)
+        }
+    }
+}
+
+pub use hours::*;
