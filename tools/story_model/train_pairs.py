@@ -32,7 +32,7 @@ RANK = 16
 BATCH = 32
 RATE, HEAD_RATE = 8e-4, 2e-3
 HELD_OUT_EVERY = 5
-"""Of the shipped tasks, in their order, each so many-th from the third on is left out, for measuring."""
+"""Step from one shipped task that is left out, for measuring, to the next; the third is the first."""
 MOST_TOKENS = 96
 
 
@@ -88,7 +88,7 @@ class PairReader(nn.Module):
 
 
 def _batches(known: list[Pair], chance: random.Random) -> Iterator[list[Pair]]:
-    """Of pairs of like length, in a random order."""
+    """Batches of pairs of like length, in a random order."""
     block = 16 * BATCH
     for start in range(0, len(known), block):
         part = sorted(known[start : start + block], key=lambda pair: len(pair.first) + len(pair.second))

@@ -59,13 +59,13 @@ DENIED = (0.4, 0.8)
 """Chance that a want contradicts its reference, of this and of `the same`: up to the first all of the similarity
 stays, from the second on nothing."""
 CONTRADICTS = 0.6
-"""The same chance, from which an answer does not pass."""
+"""Chance of a contradiction from which an answer does not pass."""
 STRANGE, STRANGE_COST = (0.35, 0.95), 0.3
 """Chance that a want says something else than its reference: from which it costs, to where it costs STRANGE_COST."""
 HARMS = (0.5, 0.95)
 """Chance that a benefit contradicts its want: from which it costs, to where it is worth nothing."""
 FOREIGN = (0.4, 0.9)
-"""Chance that a role is somebody who would not want it: the same."""
+"""Chance that no holder of a role would want it: from which it costs, to where the role is worth nothing."""
 
 
 class Embedder(Protocol):
