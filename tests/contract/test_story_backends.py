@@ -340,7 +340,7 @@ def test_the_default_model_is_exported_once_and_then_needs_neither_weights_nor_o
     assert not empty_cache.exists()
     made = open_model()
     assert made.folder.parent == empty_cache
-    assert whereabouts() == f"{DEFAULT_MODEL}, fp32, exported in {made.folder}"
+    assert whereabouts() == f"{DEFAULT_MODEL}, fp32, pairs-fp32, exported in {made.folder}"
     assert str(made.folder) in whereabouts(str(made.folder / "model-fp32.onnx"))
     onnx.checker.check_model(str(made.folder / "model-fp32.onnx"))
     monkeypatch.setitem(sys.modules, "onnx", None)
@@ -430,7 +430,8 @@ def test_the_command_makes_a_graph_of_each_precision_and_tells_faults_from_misus
     model: ExportedModel, empty_cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = {path.name for path in model.folder.iterdir()}
-    assert made == {ABOUT, "model-fp32.onnx", "model-int8.onnx", "tokenizer.json"}
+    graphs = {f"model-{kind}{precision}.onnx" for kind in ("", "pairs-") for precision in ("fp32", "int8")}
+    assert made == {ABOUT, *graphs, "tokenizer.json"}
     assert export.main([str(tmp_path)]) == 3
     assert export.main(["no such model"]) == 2
     assert "gradus: " in capsys.readouterr().err

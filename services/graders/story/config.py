@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from services.graders.base.config_loader import GraderConfig, Positive, Section
 from services.graders.story.matching import Gate
-from services.graders.story.model import DEFAULT_MODEL
+from services.graders.story.model import DEFAULT_MODEL, SHIPPED
 
 Cosine = Annotated[float, Field(ge=-1, le=1, allow_inf_nan=False)]
 
@@ -41,6 +41,8 @@ class StoryConfig(GraderConfig):
     model: str = DEFAULT_MODEL
     backend: str
     precision: str
+    pairs: str = SHIPPED
+    """Pair model: `shipped`, `none`, a folder, or a name on the hub."""
     threads: Positive = 1
     gate: GateConfig
     limits: StoryLimits

@@ -21,6 +21,7 @@ from gradus.errors import GradusError, InternalFault, boundary
 from gradus.resources import cache
 from services.graders.story.model import (
     ABOUT,
+    ADAPTER,
     DEFAULT_MODEL,
     TOKENIZER,
     About,
@@ -164,13 +165,17 @@ def _write(model: str, source: Path, weights: str, folder: Path, precisions: Seq
 
     from services.graders.story import graph
 
-    exact, rounded = folder / "model-fp32.onnx", folder / "model-int8.onnx"
-    onnx.save(graph.build(source), exact)
-    if "int8" in precisions:
-        from onnxruntime.quantization import QuantType, quantize_dynamic
+    graphs = {"": graph.build(source)}
+    if weights == PUBLISHED[DEFAULT_MODEL]:  # the weights that the pair model was made of
+        graphs["pairs-"] = graph.build_pairs(source, ADAPTER)
+    for kind, made in graphs.items():
+        onnx.save(made, exact := folder / f"model-{kind}fp32.onnx")
+        if "int8" in precisions:
+            from onnxruntime.quantization import QuantType, quantize_dynamic
 
-        with boundary(InternalFault, "the graph cannot be rounded to int8"):
-            quantize_dynamic(exact, rounded, per_channel=True, weight_type=QuantType.QInt8)
+            with boundary(InternalFault, "the graph cannot be rounded to int8"):
+                rounded = folder / f"model-{kind}int8.onnx"
+                quantize_dynamic(exact, rounded, per_channel=True, weight_type=QuantType.QInt8)
     config = json.loads((source / "config.json").read_text())
     longest = [config["max_position_embeddings"]]  # texts are cut as sentence-transformers would
     if (own := source / "sentence_bert_config.json").exists():

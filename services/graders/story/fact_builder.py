@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gradus.contract import Diagnostic, Severity, Stage
 from gradus.tasks.story import StoryTask
@@ -19,15 +18,18 @@ from services.graders.story.facts import Senses, StoryFacts
 from services.graders.story.lexicon import content, tokens
 from services.graders.story.matching import (
     ANSWERED,
+    TIE,
     Floats,
     Gate,
     Matching,
+    Pair,
     Vectors,
     connected,
     match,
     repeats,
     similarities,
 )
+from services.graders.story.pairs import CONTRADICTED, SAME
 from services.graders.story.parser import Rejected, Story, StoryList, read_story, tidied
 
 FEWEST_WORDS, MOST_WORDS, LONGEST = 8, 45, 80
@@ -37,6 +39,8 @@ SAME_BENEFIT = 0.5
 """Shared words, of all words of two benefits, from which they are one."""
 OTHERS_ROLE = 0.1
 """What a role is worth that is not its reference's but another one's."""
+HEDGED = 0.4
+"""What a want is worth that says `maybe` where the task does not."""
 META = 0.3
 """What a want is worth that speaks of stories where the task does not."""
 EXPLAINED = 0.25
@@ -51,15 +55,31 @@ OF_PLACE = 0.1
 """What the places of stories and references count for, all together, beside one role that is the same."""
 
 
+DENIED = (0.4, 0.8)
+"""Chance that a want contradicts its reference, of this and of `the same`: up to the first all of the similarity
+stays, from the second on nothing."""
+CONTRADICTS = 0.6
+"""Chance of a contradiction from which an answer does not pass."""
+STRANGE, STRANGE_COST = (0.35, 0.95), 0.3
+"""Chance that a want says something else than its reference: from which it costs, to where it costs STRANGE_COST."""
+HARMS = (0.5, 0.95)
+"""Chance that a benefit contradicts its want: from which it costs, to where it is worth nothing."""
+FOREIGN = (0.4, 0.9)
+"""Chance that no holder of a role would want it: from which it costs, to where the role is worth nothing."""
+
+
 class Embedder(Protocol):
     def embed(self, texts: Sequence[str]) -> Embeddings: ...
+
+
+class PairReader(Protocol):
+    def chances(self, pairs: Sequence[tuple[str, str]]) -> tuple[Floats, float]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
     want: str
     """Of a story its want, of a bare title the title."""
-    parsed_want: semantic_checks.ParsedWant
     role: frozenset[str]
     """Stems; empty of a bare title."""
     has_benefit: bool
@@ -87,7 +107,6 @@ class _Matched(NamedTuple):
     """A story beside the reference that it answers."""
 
     story: Story
-    parsed_want: semantic_checks.ParsedWant
     reference: Reference
     vector: Vectors
     """(width,), of the want."""
@@ -140,11 +159,11 @@ def _reference(text: str) -> Reference:
     found = read_story(text)
     if isinstance(found, Story):
         role = frozenset(content(found.role))
-        return Reference(found.want, semantic_checks.parse_want(found.want), role, found.benefit is not None)
+        return Reference(found.want, role, found.benefit is not None)
     title = text  # a bare one, without `[Design]` or `(Internal)` in front, unless that is all there is
     while title[:1] in "[(" and (end := title.find("])"["[(".index(title[0])])) > 0 and title[end + 1 :].strip():
         title = title[end + 1 :].strip()
-    return Reference(title, semantic_checks.parse_want(title), frozenset(), has_benefit=False)
+    return Reference(title, frozenset(), has_benefit=False)
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -156,8 +175,22 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(part)
 
 
-def judged(answer: StoryList, asked: TaskSpec, gate: Gate, encoder: Embedder) -> StoryMeasurement:
-    """The facts of `answer`. Raises Fault when the encoder fails."""
+class _Read(NamedTuple):
+    """What the pair model says of matched stories, each in [0, 1] and in their order; 1 for all without one."""
+
+    agreement: list[float]
+    """What is left of the similarity of want and reference."""
+    contradicted: int
+    """Number of wants that contradict their references."""
+    benefit: list[float]
+    role: list[float]
+    cpu_s: float
+
+
+def judged(
+    answer: StoryList, asked: TaskSpec, gate: Gate, encoder: Embedder, reader: PairReader | None = None
+) -> StoryMeasurement:
+    """The facts of `answer`. `reader`: None where nothing looks for contradictions. Raises Fault when a model fails."""
     stories = tuple(sorted(answer.stories, key=lambda story: (story.want, story.text)))
     if not stories or not asked.references:
         nothing = StoryFacts(
@@ -170,30 +203,67 @@ def judged(answer: StoryList, asked: TaskSpec, gate: Gate, encoder: Embedder) ->
         return StoryMeasurement(nothing, 0.0)
     embedded = encoder.embed([story.want for story in stories] + [one.want for one in asked.references])
     own, others = embedded.vectors[: len(stories)], embedded.vectors[len(stories) :]
-    parsed_wants = [semantic_checks.parse_want(story.want) for story in stories]
+    hedged = [semantic_checks.is_hedged(story.want, asked.known) for story in stories]
     cosines = similarities(own, others)
-    matching = match(
-        _agreeing(gate(cosines), parsed_wants, asked), cosines, others, _telling_twins_apart(stories, asked)
-    )
+    gated = gate(cosines) * np.array([[HEDGED if is_hedged else 1.0] for is_hedged in hedged])
+    matching = match(gated, cosines, others, _telling_twins_apart(stories, asked))
     fluency = semantic_checks.probe("fluency")(embedded.inner)
+    read = _read(stories, asked, matching.pairs, reader)
+    pairs = tuple(
+        pair._replace(gated=pair.gated * agreement)
+        for pair, agreement in zip(matching.pairs, read.agreement, strict=True)
+    )
+    matching = replace(matching, pairs=pairs)
     matched = [
         _Matched(
             stories[pair.story],
-            parsed_wants[pair.story],
             asked.references[pair.reference],
             own[pair.story],
             1.0 - max(0.0, float(fluency[len(stories) + pair.reference] - fluency[pair.story])),
             pair.gated,
         )
-        for pair in matching.pairs
+        for pair in pairs
     ]
-    senses, more_cpu_s = _senses_of(matched, asked, others, encoder)
-    repeated = repeats(own, others, matching.pairs)
-    return StoryMeasurement(_facts(answer, stories, asked, matching, repeated, senses), embedded.cpu_s + more_cpu_s)
+    senses, more_cpu_s = _senses_of(matched, read, asked, others, encoder)
+    repeated = repeats(own, others, pairs)
+    facts = _facts(answer, stories, asked, matching, repeated, senses, read.contradicted)
+    return StoryMeasurement(facts, embedded.cpu_s + read.cpu_s + more_cpu_s)
+
+
+def _read(stories: Sequence[Story], asked: TaskSpec, pairs: Sequence[Pair], reader: PairReader | None) -> _Read:
+    """One call of `reader` for all that is to be read: want and reference in both directions, want and benefit, role
+    and want."""
+    ones = [1.0] * len(pairs)
+    if reader is None or not pairs:
+        return _Read(ones, 0, ones, ones, 0.0)
+    texts: list[tuple[str, str]] = []
+    for pair in pairs:
+        story, wanted = stories[pair.story], asked.references[pair.reference].want
+        texts += [(wanted, story.want), (story.want, wanted), (f"as {story.role}", story.want)]
+    with_benefit = [at for at, pair in enumerate(pairs) if stories[pair.story].benefit is not None]
+    texts += [(stories[pairs[at].story].want, f"so that {stories[pairs[at].story].benefit}") for at in with_benefit]
+    chances, cpu_s = reader.chances(texts)
+    number = len(pairs)
+    by_story = chances[: 3 * number].reshape(number, 3, 3)
+    wants, roles, benefits = by_story[:, :2].mean(1), by_story[:, 2], chances[3 * number :]
+    denied = wants[:, CONTRADICTED] / (wants[:, SAME] + wants[:, CONTRADICTED])
+    other = 1 - wants[:, SAME] - wants[:, CONTRADICTED]
+    ramps = semantic_checks.ramps
+    agreement = (1 - ramps(denied, *DENIED)) * (1 - STRANGE_COST * ramps(other, *STRANGE))
+    harmless = np.ones(number)
+    harmless[with_benefit] = 1 - ramps(benefits[:, CONTRADICTED], *HARMS)
+    fitting = 1 - ramps(roles[:, CONTRADICTED], *FOREIGN)
+    return _Read(agreement.tolist(), int((denied >= CONTRADICTS).sum()), harmless.tolist(), fitting.tolist(), cpu_s)
 
 
 def _facts(
-    answer: StoryList, stories: Sequence[Story], asked: TaskSpec, matching: Matching, repeated: float, senses: Senses
+    answer: StoryList,
+    stories: Sequence[Story],
+    asked: TaskSpec,
+    matching: Matching,
+    repeated: float,
+    senses: Senses,
+    contradicted: int,
 ) -> StoryFacts:
     own_flags = dict.fromkeys(flag for story in answer.stories for flag in story.flags)
     doubts = (f"meaning:{name}" for name in ("fluency", "focus", "coherence", "role") if getattr(senses, name) < 0.5)
@@ -213,7 +283,8 @@ def _facts(
         boilerplate=_boilerplate(stories),
         repeats=repeated,
         senses=senses,
-        flags=(*answer.flags, *own_flags, *doubts),
+        contradicted=contradicted,
+        flags=(*answer.flags, *own_flags, *doubts, *(["meaning:contradicts"] if contradicted else [])),
         diagnostics=tuple(_diagnostics(answer, stories, matching)),
     )
 
@@ -230,18 +301,8 @@ def _telling_twins_apart(stories: Sequence[Story], asked: TaskSpec) -> Floats | 
     return told
 
 
-def _agreeing(gated: Floats, parsed_wants: Sequence[semantic_checks.ParsedWant], asked: TaskSpec) -> Floats:
-    """`gated`, less where a story wants what its reference denies."""
-    made = gated.copy()
-    for story, reference in zip(*map(NDArray.tolist, gated.nonzero()), strict=True):
-        agreement = semantic_checks.agreement(parsed_wants[story], asked.references[reference].parsed_want)
-        if agreement != 1.0:
-            made[story, reference] *= agreement
-    return made
-
-
 def _senses_of(
-    pairs: Sequence[_Matched], asked: TaskSpec, references: Vectors, encoder: Embedder
+    pairs: Sequence[_Matched], read: _Read, asked: TaskSpec, references: Vectors, encoder: Embedder
 ) -> tuple[Senses, float]:
     """How much sense the matched stories make, and the CPU seconds of the model for what had to be looked at again."""
     if not pairs:
@@ -252,12 +313,12 @@ def _senses_of(
         (
             one.fluency,
             _focus(one, doubt, asked, again, references),
-            _coherence(one, doubt, again, references),
-            _role(one, doubt, asked, again),
+            min(harmless, _coherence(one, doubt, again, references)),
+            min(fitting, _role(one, doubt, asked, again)),
         )
-        for one, doubt in zip(pairs, doubts, strict=True)
+        for one, doubt, harmless, fitting in zip(pairs, doubts, read.benefit, read.role, strict=True)
     ]
-    weights = np.array([one.gated for one in pairs])
+    weights = np.array([one.gated for one in pairs]) + TIE
     means = weights @ np.array(scores) / weights.sum()
     return Senses(*(round(float(mean), 6) for mean in means)), again.cpu_s
 
@@ -266,7 +327,7 @@ def _pending_checks(one: _Matched, asked: TaskSpec) -> _PendingChecks:
     """What the words alone do not clear."""
     story, known = one.story, asked.known
     benefit = story.benefit
-    if benefit is not None and semantic_checks.explained(benefit, known, one.parsed_want.stems) >= EXPLAINED:
+    if benefit is not None and semantic_checks.explained(benefit, known, content(story.want)) >= EXPLAINED:
         benefit = None
     return _PendingChecks(
         role=None if semantic_checks.is_actor(story.role, known) else story.role,

@@ -66,6 +66,8 @@ class StoryFacts:
     boilerplate: float = 0.0
     """Share of the benefits that are another story's, in [0, 1)."""
     senses: Senses = Senses()
+    contradicted: int = 0
+    """Stories that contradict what they answer; 0 where no pair model reads."""
     scrum: ScrumFacts | None = None
     """None unless asked for: it costs vectors of its own."""
     flags: tuple[str, ...] = ()
@@ -83,8 +85,9 @@ class StoryFacts:
 
     @property
     def passed(self) -> bool:
-        """Every line is a story that makes sense, every reference is answered by one, and none repeats another."""
+        """Every line is a story that makes sense, every reference is answered by one,
+        none contradicts its reference, and none repeats another."""
         senses = self.senses
         sensible = min(senses.fluency, senses.focus, senses.coherence, senses.role) >= 0.5
         complete = self.lines == self.stories > 0 and self.answered >= self.references and self.repeats < 0.5
-        return complete and sensible and not self.tampered
+        return complete and sensible and not self.contradicted and not self.tampered

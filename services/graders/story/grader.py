@@ -20,6 +20,7 @@ from services.graders.story.encoder import Encoder
 from services.graders.story.export import open_model
 from services.graders.story.fact_builder import asked_by, judged
 from services.graders.story.facts import StoryFacts
+from services.graders.story.pairs import open_pairs
 from services.graders.story.parser import read
 from services.graders.story.rubric import RUBRICS
 from services.graders.story.scrum import scrum_facts, scrum_texts
@@ -38,11 +39,15 @@ class StoryGrader(BaseGrader[StoryTask, StoryFacts]):
         model = open_model(self.config.model)
         backend = open_backend(self.config.backend, self.config.precision, model, self.config.threads)
         self.encoder = Encoder(backend, model.tokenizer(), cache_mb=self.config.cache_mb)
+        self.pairs = open_pairs(
+            self.config.pairs, model, self.config.precision, self.config.threads, self.config.cache_mb
+        )
+        read_by = self.pairs.name if self.pairs else "no pair model"
         self.identify(
             self.config,
             config,
-            toolchain=f"{model.about.model} {model.revision} on {backend.name}",
-            versions=(model.revision, backend.name),
+            toolchain=f"{model.about.model} {model.revision} on {backend.name}, {read_by}",
+            versions=(model.revision, backend.name, read_by),
         )
 
     def facts(self, submission: TaskSubmission[StoryTask], slot: int = 0, rubric: str = "") -> tuple[StoryFacts, float]:
@@ -51,7 +56,7 @@ class StoryGrader(BaseGrader[StoryTask, StoryFacts]):
             message = f"it has {len(task.references)} references, and limits.references is {limits.references}"
             raise InternalFault(f"this task cannot be judged: {message}", retryable=False)
         answer = read(submission.completion, limits.characters, limits.lines)
-        seen = judged(answer, asked_by(task), self.config.gate.gate, self.encoder)
+        seen = judged(answer, asked_by(task), self.config.gate.gate, self.encoder, self.pairs)
         if rubric != SCRUM:
             return seen.facts, seen.cpu_s
         # The facts of both rubrics: `passed` and the flags mean the same under each.

@@ -1,15 +1,16 @@
 """A BERT encoder's weights as an ONNX graph with pooling inside, built node by node: needs the packages onnx and
 safetensors, and no torch.
 
-The graph takes `ids` and `mask`, int64 (n, longest), and gives `vectors`, unit rows, the mean over a text's tokens of
-the last layer, as sentence-transformers pools; and `inner`, the same mean of layer INNER_LAYER, not scaled. Only the
+The graph of `build` takes `ids` and `mask`, int64 (n, longest), and gives `vectors`, unit rows, the mean over a text's
+tokens of the last layer, as sentence-transformers pools; and `inner`, the same mean of layer INNER_LAYER, not scaled.
+That of `build_pairs` reads two texts in one pass, with the inputs and the output that models on the hub have. Only the
 architecture that MiniLM has is known.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,19 @@ class Shape:
 
 def build(folder: Path) -> onnx.ModelProto:
     """The graph of the model in `folder` (config.json, model.safetensors). Raises Misuse for another architecture."""
+    return _writer(folder, {}).model()
+
+
+def build_pairs(folder: Path, adapter: Path) -> onnx.ModelProto:
+    """The graph of the pair model that `tools.story_model.train_pairs` made of the model in `folder`.
+
+    Takes `input_ids`, `attention_mask` and `token_type_ids`, int64 (n, longest); gives `logits`, (n, 3): the same,
+    contradicted, other.
+    """
+    return _writer(folder, {name: array.astype(np.float32) for name, array in load_file(adapter).items()}).pair_model()
+
+
+def _writer(folder: Path, adapter: Weights) -> _Writer:
     config = json.loads((folder / "config.json").read_text())
     _refuse_unless_known(folder, config)
     shape = Shape(
@@ -54,7 +68,10 @@ def build(folder: Path) -> onnx.ModelProto:
     )
     loaded = load_file(folder / "model.safetensors")
     weights = {name.removeprefix("bert."): array.astype(np.float32, copy=False) for name, array in loaded.items()}
-    return _Writer(weights, shape).model()
+    for name in [name for name in adapter if name.endswith(".a")]:  # a product of two small matrices on top of a layer
+        layer = f"{name.removesuffix('.a')}.weight"
+        weights[layer] = weights[layer] + adapter[f"{name.removesuffix('.a')}.b"] @ adapter[name]
+    return _Writer({**weights, **adapter}, shape)
 
 
 def _refuse_unless_known(folder: Path, config: Mapping[str, Any]) -> None:
@@ -78,8 +95,11 @@ class _Writer:
         self._constants: dict[str, onnx.TensorProto] = {}
 
     def model(self) -> onnx.ModelProto:
-        added, column = self._masks()
-        hidden = self._embeddings()
+        added, column = self._masks("mask")
+        # one sentence has one type: its row is added to every position once and for all
+        types = self._weights["embeddings.token_type_embeddings.weight"][0]
+        table = self._weights["embeddings.position_embeddings.weight"] + types
+        hidden = self._norm(self._words("ids", table), "embeddings.LayerNorm")
         inner = ""
         for number in range(1, self._shape.layers + 1):
             hidden = self._layer(hidden, added, f"encoder.layer.{number - 1}")
@@ -87,12 +107,31 @@ class _Writer:
                 inner = self._mean(hidden, column)
         self._op("Identity", inner, to="inner")
         self._op("LpNormalization", self._mean(hidden, column), to="vectors", axis=1, p=2)
-        return self._closed()
+        return self._closed(("ids", "mask"), {"vectors": self._shape.width, "inner": self._shape.width})
 
-    def _closed(self) -> onnx.ModelProto:
-        taken = [helper.make_tensor_value_info(name, TensorProto.INT64, ["n", "t"]) for name in ("ids", "mask")]
-        width = self._shape.width
-        given = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", width]) for name in ("vectors", "inner")]
+    def pair_model(self) -> onnx.ModelProto:
+        inputs = ("input_ids", "attention_mask", "token_type_ids")
+        added, column = self._masks("attention_mask")
+        words = self._words("input_ids", self._weights["embeddings.position_embeddings.weight"])
+        typed = self._op("Add", words, self._op("Gather", self._weight("types"), "token_type_ids"))
+        hidden = self._norm(typed, "embeddings.LayerNorm")
+        for number in range(self._shape.layers):
+            hidden = self._layer(hidden, added, f"encoder.layer.{number}")
+        axis = self._ints("axes_column", [2])
+        types = self._op("Unsqueeze", self._op("Cast", "token_type_ids", to_type=TensorProto.FLOAT), axis)
+        second = self._op("Mul", column, types)
+        one, other = (self._mean(hidden, side) for side in (self._op("Sub", column, second), second))
+        apart = self._op("Abs", self._op("Sub", one, other))
+        joined = self._op("Concat", one, other, apart, self._op("Mul", one, other), axis=1)
+        self._op("Identity", self._dense(joined, "head"), to="logits")
+        return self._closed(inputs, {"logits": 3})
+
+    def _closed(self, inputs: Sequence[str], outputs: Mapping[str, int]) -> onnx.ModelProto:
+        """The model with what it takes, and the names and widths of what it gives."""
+        taken = [helper.make_tensor_value_info(name, TensorProto.INT64, ["n", "t"]) for name in inputs]
+        given = [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", width]) for name, width in outputs.items()
+        ]
         graph = helper.make_graph(self._nodes, "sentences", taken, given, list(self._constants.values()))
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=9)
         onnx.checker.check_model(model)
@@ -100,23 +139,21 @@ class _Writer:
 
     # ----------------------------------------------------------------------------------------------------- the model
 
-    def _masks(self) -> tuple[str, str]:
+    def _masks(self, name: str) -> tuple[str, str]:
         """What is added to attention, (n, 1, 1, t), and the mask as a column, (n, t, 1)."""
-        mask = self._op("Cast", "mask", to_type=TensorProto.FLOAT)
+        mask = self._op("Cast", name, to_type=TensorProto.FLOAT)
         wide = self._op("Unsqueeze", mask, self._ints("axes_attention", [1, 2]))
         away = self._op("Sub", self._floats("one", [1.0]), wide)
         added = self._op("Mul", away, self._floats("masked", [_MASKED]))
         return added, self._op("Unsqueeze", mask, self._ints("axes_column", [2]))
 
-    def _embeddings(self) -> str:
-        words = self._op("Gather", self._weight("embeddings.word_embeddings.weight"), "ids")
-        # one sentence has one type: its row is added to every position once and for all
-        types = self._weights["embeddings.token_type_embeddings.weight"][0]
-        table = self._weights["embeddings.position_embeddings.weight"] + types
-        length = self._op("Gather", self._op("Shape", "ids"), self._ints("second", [1]))
+    def _words(self, ids: str, table: NDArray[np.float32]) -> str:
+        """Embeddings of words, and of their places by `table`, added up."""
+        words = self._op("Gather", self._weight("embeddings.word_embeddings.weight"), ids)
+        length = self._op("Gather", self._op("Shape", ids), self._ints("second", [1]))
         rows = [self._ints("zero", [0]), length, self._ints("axis_rows", [0])]
         positions = self._op("Slice", self._constant("positions", table), *rows)
-        return self._norm(self._op("Add", words, positions), "embeddings.LayerNorm")
+        return self._op("Add", words, positions)
 
     def _layer(self, hidden: str, added: str, name: str) -> str:
         attended = self._dense(

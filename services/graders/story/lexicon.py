@@ -22,18 +22,6 @@ def word_list(name: str) -> frozenset[str]:
     return frozenset(_entries(name))
 
 
-@cache
-def opposites() -> dict[str, frozenset[str]]:
-    """Stem -> stems of verbs that undo it, of `opposites.txt` (two groups of words on a line, `|` between them)."""
-    found: dict[str, set[str]] = {}
-    for entry in _entries("opposites"):
-        left, right = ([stem(word) for word in side.split()] for side in entry.split("|"))
-        for one, others in ((left, right), (right, left)):
-            for word in one:
-                found.setdefault(word, set()).update(others)
-    return {word: frozenset(others) for word, others in found.items()}
-
-
 def _entries(name: str) -> list[str]:
     lines = (Path(__file__).parent / f"{name}.txt").read_text().splitlines()
     return [entry for line in lines if (entry := line.partition("#")[0].strip().lower())]

@@ -26,8 +26,12 @@ from gradus.errors import InternalFault, Misuse, boundary
 from gradus.resources import cache
 
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
+SHIPPED, NONE = "shipped", "none"
+"""Pair models beside those that are named by a folder or a name on the hub."""
 ABOUT = "about.json"
 TOKENIZER = "tokenizer.json"
+ADAPTER = Path(__file__).with_name("pairs.safetensors")
+"""What makes a pair model of the default model; made by `tools.story_model.train_pairs`."""
 MAX_CHARS = 20_000
 """What is behind them is not looked at: no text of 256 tokens is that long, unless it is mostly white space."""
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
@@ -56,7 +60,7 @@ class About(BaseModel):
     width: Annotated[int, Field(ge=1, le=100_000)]
     inner_layer: int
     graphs: dict[str, Annotated[str, Field(pattern=_HASH)]]
-    """Precision -> hash of `model-<precision>.onnx`."""
+    """Precision, behind `pairs-` that of the pair model -> hash of `model-<precision>.onnx`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +158,9 @@ def slug(model: str) -> str:
 
 
 def exporter_hash() -> str:
-    """Of the code that builds graphs: a graph of another version is not used."""
-    return file_sha256(Path(__file__).with_name("graph.py"))[:12]
+    """Of the code that builds graphs, and of the adapter: a graph of another version is not used."""
+    made_of = file_sha256(Path(__file__).with_name("graph.py")) + file_sha256(ADAPTER)
+    return hashlib.sha256(made_of.encode()).hexdigest()[:12]
 
 
 def file_sha256(path: Path) -> str:

@@ -74,7 +74,7 @@ _WANT = re.compile(
     re.IGNORECASE,
 )
 _BENEFIT = re.compile(
-    r"(?:^|,?\s{1,3}|\b)(?:so(?:,? ?so)? that\b(?: so that\b| that\b)?|so as to\b|in order(?: that| to|:)?\b|"
+    r"(?:^|,?\s{1,3}|\b)(?:so(?:,? ?so)? that\b(?: so that\b| that\b)?|so as to\b|in order(?: that| to| for|:)(?!\w)|"
     r"such that\b|"
     r"because\b|so\b,?(?=\s{1,3}(?:i|we|they|it|he|she|you)\b)|"
     r"(?<=,\s)so\b(?!\s{1,3}(?:far|on|many|much|long|called)\b)|"

@@ -1,8 +1,8 @@
-"""Does a story mean what its similarity promises? Polarity, fluency, focus, coherence, role; each a number in [0, 1].
+"""Does a story mean what its similarity promises? Fluency, focus, coherence, role; each a number in [0, 1].
 
-A sentence vector hardly tells `upload files` from `never upload files` or from the same words shuffled: these checks
-do. Most read words only; the probes are linear functions of what the model gave for the same text anyway. Knows no
-model.
+A sentence vector hardly tells a want from the same words shuffled or padded: these checks do. Contradictions are the
+pair model's (`pairs.py`). Most read words only; the probes are linear functions of what the model gave for the same
+text anyway. Knows no model.
 """
 
 from __future__ import annotations
@@ -12,22 +12,16 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
-from itertools import takewhile
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from services.graders.story.lexicon import content, opposites, stem, tokens, word_list
+from services.graders.story.lexicon import content, stem, tokens, word_list
 from services.graders.story.matching import clipped
 
 Vectors = NDArray[np.float32]
 
-HEAD_REACH = 6
-"""Words from the start of a want that say whether it is wanted at all."""
-VERB_REACH = 2
-"""Words of meaning from the start of a want among which its verb is."""
 MANY_WORDS = 10
 """A want of up to so many words is not long, whatever it answers."""
 PIECE_WORDS, FEWEST_PIECE_WORDS = 8, 3
@@ -35,53 +29,21 @@ _JOINT = re.compile(
     r"\s*(?:[,;:()–—]|\s-\s|\b(?:and|while|whereas|but|because|with|plus|as well as|together with|including)\b)\s*",
     re.IGNORECASE,
 )
-HEDGED = 0.4
-"""What a want is worth that says `maybe` where the reference does not."""
 
 
-class ParsedWant(NamedTuple):
-    """The words of one want, parsed once."""
-
-    stems: tuple[str, ...]
-    verbs: frozenset[str]
-    """The first of `stems`, among which its verb is."""
-    denied: bool
-    """What it says first is that something is not to be: `never upload`, `avoid uploading`, `be unable to upload`."""
-    hedged: bool
-    opposed: frozenset[str]
-    """Stems that would undo its verb."""
-
-
-def parse_want(want: str) -> ParsedWant:
-    words = tokens(want)
-    stems = content(want)
-    verbs = frozenset(stems[:VERB_REACH])
-    # Only where the want begins: further on (`guests who never turn up`) a negation is part of what is wished for.
-    subordinators = word_list("subordinators")
-    head = list(takewhile(lambda word: word not in subordinators, words[:HEAD_REACH]))
-    first = next((word for word in head if word not in ("be", "to", "have")), "")
-    undone: frozenset[str] = frozenset().union(*[opposites().get(verb, ()) for verb in verbs])
-    return ParsedWant(
-        stems=stems,
-        verbs=verbs,
-        denied=sum([word in word_list("negations") for word in head]) % 2 != (first in word_list("refusals")),
-        hedged=not word_list("hedges").isdisjoint(words),
-        opposed=undone.difference(stems),
-    )
-
-
-def agreement(story: ParsedWant, reference: ParsedWant) -> float:
-    """What is left of a similarity: 0 where one wants what the other denies or undoes."""
-    if story.denied != reference.denied:
-        return 0.0
-    if not (story.opposed.isdisjoint(reference.verbs) or reference.opposed.isdisjoint(story.verbs)):
-        return 0.0
-    return HEDGED if story.hedged and not reference.hedged else 1.0
+def is_hedged(want: str, known: Collection[str]) -> bool:
+    """Leaves open whether something is wanted, in a word that the task does not have."""
+    return any(stem(word) not in known for word in word_list("hedges").intersection(tokens(want)))
 
 
 def ramp(value: float, low: float, high: float) -> float:
     """0 up to `low`, 1 from `high` on, straight between."""
     return min(1.0, max(0.0, (value - low) / (high - low)))
+
+
+def ramps(values: NDArray[np.float64], low: float, high: float) -> NDArray[np.float64]:
+    """`ramp` of each."""
+    return clipped((values - low) / (high - low))
 
 
 @dataclass(frozen=True, slots=True)
