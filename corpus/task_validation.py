@@ -16,11 +16,14 @@ from pydantic import ValidationError
 
 from corpus.story_task_checks import LAZY, RewardBounds, answers_to, look_at
 from gradus.contract import Faulted, Graded, GraderName, StorySubmission, Submission, submission_class
+from gradus.errors import Fault
 from gradus.row_reader import Row
 from gradus.sprint_datasets import as_task_row, sprint_columns
 from gradus.tasks import TASKS
+from gradus.tasks.ocaml import OcamlTask
 from gradus.validation import explain
-from services.graders.base import Grader
+from services.graders.base import ChecksTasks, Grader
+from services.graders.ocaml.grader import OcamlGrader
 from services.local_grading import grade_in_order
 
 DESCRIBING = frozenset(
@@ -63,6 +66,8 @@ class _Attempt:
     must_pass: bool
     bounds: RewardBounds | None = None
     full_marks: bool = True
+    solution: str | None = None
+    """The task's reference answer, if it has one."""
 
 
 def validate(
@@ -78,17 +83,43 @@ def validate(
         attempts += some
     results = grade_in_order(grader, [attempt.submission for attempt in attempts], grader.info().rubrics[0], slots)
     left = Counter(id(attempt.finding) for attempt in attempts)
+    last = {id(attempt.finding): attempt for attempt in attempts}
+    unproven = {id(finding) for finding in findings} - {id(a.finding) for a in attempts if a.must_pass}
+
+    def complete(finding: Finding) -> Finding:
+        """The finding, with what the grader can say of a task without a reference answer that passes."""
+        known = last.get(id(finding))
+        if known is not None and isinstance(grader, ChecksTasks) and (finding.problems or id(finding) in unproven):
+            try:
+                problem = grader.task_problem(known.submission.task, known.solution)
+            except Fault as fault:
+                problem = fault.message
+            if problem and not any(problem in one for one in finding.problems):
+                finding.problems.append(problem)
+        return finding
+
     waiting = iter(findings)
     current = next(waiting, None)
     for attempt, result in zip(attempts, results, strict=True):
         _judge(attempt, result)
         left[id(attempt.finding)] -= 1
         while current is not None and not left[id(current)]:
-            yield current
+            yield complete(current)
             current = next(waiting, None)
     while current is not None:
-        yield current
+        yield complete(current)
         current = next(waiting, None)
+
+
+def compared_outside(grader: OcamlGrader, rows: Iterable[Row]) -> tuple[int, int]:
+    """Tests of usable OCaml tasks whose expected values stay outside the answer's process, and all tests."""
+    outside = total = 0
+    for row in rows:
+        values = as_task_row(row.values, "ocaml")
+        fields = {key: value for key, value in values.items() if key in OcamlTask.model_fields and value}
+        found = grader.compared_outside(OcamlTask.model_validate(values.get("task") or fields), values["solution"])
+        outside, total = outside + found[0], total + found[1]
+    return outside, total
 
 
 def _read(row: Row, name: GraderName, seen: dict[str, str], rules: ValidationRules) -> tuple[Finding, list[_Attempt]]:
@@ -113,7 +144,9 @@ def _read(row: Row, name: GraderName, seen: dict[str, str], rules: ValidationRul
             submission = _submission(finding, name, which, text, task)
             if submission is None:
                 return finding, []
-            attempts.append(_Attempt(finding, which, submission, which == "solution", full_marks=rules.full_marks))
+            must_pass, solution = which == "solution", answers["solution"] or None
+            full_marks = rules.full_marks
+            attempts.append(_Attempt(finding, which, submission, must_pass, full_marks=full_marks, solution=solution))
     return finding, attempts
 
 

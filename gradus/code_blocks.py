@@ -56,13 +56,13 @@ def joined(
         if have.isdisjoint(defined[at]):  # else an earlier draft of the same
             have |= defined[at]
             places[at] = (at, 0, at)
-    users, tried = list(places), wanted
+    users, tried, answered = list(places), wanted, frozenset(have)
     while users:
         user = users.pop()
         mentioned = {home for word in _WORD.findall(texts[user]) for home in homes.pop(word, ())}
         for at in sorted(mentioned - tried):
             tried.add(at)
-            is_example = any(word in have and not word[0].isupper() for word in _WORD.findall(texts[at]))
+            is_example = any(word in answered and not word[0].isupper() for word in _WORD.findall(texts[at]))
             if not is_example and have.isdisjoint(defined[at]):
                 have |= defined[at]
                 places[at] = (min(at, places[user][0]), places[user][1] - 1, at)

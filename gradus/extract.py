@@ -22,6 +22,7 @@ _NAME_IN_COMMENT = re.compile(r"\s*//[ \t]*(?:[Ff]ile(?:name)?:?[ \t]*)?`?([^\s`
 _MAX_BLOCKS = 1000
 """What stands behind so many is prose. A bound of the cost: 1 MB of fences is no answer."""
 _TURN_END = r"(?:<[|\uff5c][^\s<>]{1,40}>|</s>|<eos>|<end_of_turn>)"
+_TAG_BEFORE_FENCE = re.compile(r"(</think>|<[|]message[|]>)[ \t]*+(?=```|~~~)")
 _LAST_TURN_ENDS = re.compile(rf"(?:{_TURN_END}\s{{0,9}}+){{1,9}}+\s*+\Z")
 
 
@@ -64,7 +65,8 @@ def extract(
     `tags`: language tags, lower case. `needed`: the names that the task or its tests need, asked for when there are
     several blocks. `layout`: None for answers that are one file, whatever blocks are called.
     """
-    text = _LAST_TURN_ENDS.sub("", completion.replace("\r\n", "\n"))
+    text = _LAST_TURN_ENDS.sub("", completion.removeprefix("\ufeff").replace("\r\n", "\n"))
+    text = _TAG_BEFORE_FENCE.sub(r"\1\n", text)
     masked = text
     if syntax and "think>" in text:  # tags in comments and literals of the answer's code are no thinking
         parts, at = [], 0
@@ -123,7 +125,7 @@ def _blocks(text: str, tags: Collection[str], syntax: Syntax | None) -> list[_Bl
         body = opening.end() + 1
         tag, info = _tag(opening[2]), opening[2] + opening[3]
         fence = rf"{re.escape(opening[1][0])}{{{len(opening[1])},}}+"
-        closing = re.compile(rf"^[ \t]*+{fence}(?:[ \t]*+{_TURN_END})*+[ \t]*+$", re.MULTILINE)
+        closing = re.compile(rf"^[ \t]*+{fence}(?:[ \t]*+{_TURN_END})*+[^\S\n]*+$", re.MULTILINE)
         end, at = closing.search(text, min(body, len(text))), body
         while literal and end and (not tag or tag in tags):
             before = deque(literal.finditer(text, at, end.start()), maxlen=1)

@@ -8,11 +8,12 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from gradus.errors import Misuse
 
@@ -54,13 +55,34 @@ def read_rows(path: str | Path) -> Iterator[Row]:
     return readers[suffix](name, text)
 
 
+def stored_rows(file: Path) -> Iterator[Row]:
+    """The rows of a file of JSON lines that a program wrote; one that a crash tore off at the end is left out.
+
+    Raises Misuse naming the line of any other that cannot be read.
+    """
+    rows = list(read_rows(file))
+    if rows and rows[-1].problem is not None and not file.read_bytes().endswith(b"\n"):
+        rows.pop()
+    for row in rows:
+        yield row.checked()
+
+
+def non_empty_rows(file: Path) -> Iterator[Row]:
+    """The rows of a file, checked. Raises Misuse for one that cannot be read, and where there is none."""
+    row = None
+    for row in read_rows(file):
+        yield row.checked()
+    if row is None:
+        raise Misuse(f"{file}: holds no rows")
+
+
 def _jsonl_rows(name: str, text: str) -> Iterator[Row]:
     # Not splitlines(): it also cuts at U+2028 and its kin, which JSON allows inside texts.
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             where = f"{name}:{number}"
             try:
-                row = _record(where, _parse(line))
+                row = _record(where, strict_json(line))
             except (ValueError, RecursionError) as error:
                 row = Row(where, {}, f"is not JSON: {error}")
             yield row
@@ -68,7 +90,7 @@ def _jsonl_rows(name: str, text: str) -> Iterator[Row]:
 
 def _json_rows(name: str, text: str) -> Iterator[Row]:
     try:
-        records = _parse(text)
+        records = strict_json(text)
     except (ValueError, RecursionError) as error:
         raise Misuse(f"{name}: is not JSON: {error}") from None
     if not isinstance(records, list):
@@ -77,12 +99,16 @@ def _json_rows(name: str, text: str) -> Iterator[Row]:
         yield _record(f"{name}: record {number}", record)
 
 
-def _parse(text: str) -> Any:
-    return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_twins)
+def strict_json(text: str) -> Any:
+    """The value of a JSON text. Raises ValueError where it is none, has a number that is not finite, or a key twice."""
+    return json.loads(text, parse_constant=_finite, parse_float=_finite, object_pairs_hook=_refuse_twins)
 
 
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a finite number")
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is not a finite number")
+    return value
 
 
 def _refuse_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

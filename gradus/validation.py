@@ -1,11 +1,16 @@
-"""Errors of pydantic's validation as messages and as misuse."""
+"""Errors of pydantic's validation as messages and as misuse; JSON files of our own, read with them."""
 
 from __future__ import annotations
 
-from pydantic import ValidationError
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
 
 from gradus.errors import Misuse, TooLarge
 from gradus.tasks.base import TOO_LONG
+
+M = TypeVar("M", bound=BaseModel)
 
 
 def explain(error: ValidationError) -> str:
@@ -24,3 +29,13 @@ def misuse_from_validation_error(error: ValidationError) -> Misuse:
         for item in error.errors(include_url=False, include_context=False, include_input=False)
     ]
     return (TooLarge if sizes and all(sizes) else Misuse)(explain(error))
+
+
+def read_as(kind: type[M], path: Path, what: str, hint: str = "") -> M:
+    """The `what` that a JSON file holds. Raises Misuse, with the hint, where this version cannot read it."""
+    try:
+        return kind.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise Misuse(f"{path}: cannot be read: {error.strerror}") from None
+    except ValidationError as error:
+        raise Misuse(f"{path}: is no {what} that this version can read: {explain(error)}{hint}") from None

@@ -12,9 +12,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
+
+from gradus.errors import Misuse
 
 
 def found_in(group: str) -> list[EntryPoint]:
@@ -41,6 +45,14 @@ def _is_installed(entry: EntryPoint) -> bool:
 def loaded_from(group: str) -> list[Any]:
     """Objects of the group's entry points, ordered by name. Raises ImportError where a wing is broken."""
     return [entry.load() for entry in found_in(group)]
+
+
+def write_page(out: Path, folders: Sequence[Path], compare: Callable[..., Any] | None = None) -> None:
+    """Write the page of one folder, or of two evaluations, by the wing that has it. Raises Misuse without that wing."""
+    writers = loaded_from("gradus.reports")
+    if not writers:
+        raise Misuse("nothing that writes reports is installed: install Gradus with its services")
+    writers[0](out, folders, compare)
 
 
 def packages() -> frozenset[str]:

@@ -86,10 +86,7 @@ class _Work:
 
 
 class Worker:
-    """One grader, its slots and their jobs. `self_tested`: `grader.self_test()` was called already.
-
-    `secret`: the grader's, to sign results with.
-    """
+    """One grader, its slots and their jobs. `self_tested`: `self_test()` was called already; `secret` signs results."""
 
     def __init__(
         self,

@@ -68,7 +68,7 @@ def _model(config: RunConfig, stage: Stage[Any, Any]) -> str:
     except (OSError, ValueError) as error:
         raise Misuse(f"model.name: {config.model.name}: {str(error).strip().splitlines()[0]}") from None
     if config.lora is not None:
-        validate_lora_targets(config.lora, config.model.name, config.model, stage.HEAD)
+        validate_lora_targets(config.lora, config.model.name, config.model, stage.SCORES)
     return f"{config.model.name} ({found.model_type}), on {device.kind}"
 
 

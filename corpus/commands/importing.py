@@ -194,10 +194,16 @@ def import_columns(
 def _import(drafts: Iterable[Draft], name: GraderName, options: _ImportOptions, sources: list[Path]) -> None:
     from corpus.files import refuse_existing, sibling_path
     from corpus.import_validation import decide
+    from corpus.signing import LANGUAGES, sign
+    from gradus.row_reader import Row
 
     refuse_existing([options.out, sibling_path(options.out, "rejected")], force=options.force, sources=sources)
     found = [_completed(draft, options) for draft in drafts]
     grader = _grader(name, options)
+    if grader is not None and name in LANGUAGES:
+        rows = [Row(draft.where, draft.values, draft.problem) for draft in found]
+        signed = with_progress(sign(rows, name, grader, options.slots), len(rows), "signing", options.quiet)
+        found = [replace(draft, values=result.values) for draft, result in zip(found, signed, strict=True)]
     decisions = decide(
         found, name, grader, options.slots, full_marks=not options.any_style, proven_only=options.proven_only
     )

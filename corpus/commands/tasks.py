@@ -35,12 +35,13 @@ def validate_tasks(
     Fields and duplicates; tests parse and type-check; the reference answer gets full marks; the stub and an empty
     answer do not. For stories: the references, given as the answer, earn 0.9, a solution 0.5, stub and empty answer
     less; no reference stands in the prompt. Prints one line per problem. Exit status 0 when all are usable, 1 when
-    some are not.
+    some are not. For usable OCaml tasks it also prints how many tests compare outside the process that runs the answer.
     """
-    from corpus.task_validation import validate
+    from corpus.task_validation import compared_outside, validate
     from gradus.descriptions import grader_named
     from gradus.row_reader import read_rows
     from services.graders.base import load
+    from services.graders.ocaml.grader import OcamlGrader
 
     name = grader_named(grader)
     if name == "preference":
@@ -59,6 +60,49 @@ def validate_tasks(
         bad += bool(finding.problems)
     print(f"{len(rows) - bad} of {len(rows)} tasks are usable")
     if bad:
+        raise typer.Exit(1)
+    if isinstance(loaded, OcamlGrader):
+        outside, tests = compared_outside(loaded, rows)
+        print(f"{outside} of {tests} tests ({outside / tests:.1%}) compare with values that no answer's process holds")
+
+
+@tasks_app.command("sign")
+def sign_tasks(
+    file: Annotated[str, typer.Argument(help="JSONL, JSON or CSV of tasks with solutions")],
+    out: Out,
+    grader: Annotated[str, typer.Option(help="ocaml or rust")] = "ocaml",
+    force: Force = False,
+    slots: Slots = None,
+    config: Config = None,
+    quiet: Quiet = False,
+) -> None:
+    """Derive signatures from reference solutions and tests, for tasks that have none.
+
+    A signature declares what the tests use of the solution; tests then see these types and nothing else of an answer.
+    It is kept only if the solution passes all tests with it. All rows are written, in their order; those that
+    have a signature or `cases` stay as they are. Prints one line per task that could not be signed. Exit status 1 when
+    there are such tasks.
+    """
+    from corpus.files import checked_rows, refuse_existing, write_rows
+    from corpus.signing import LANGUAGES, sign
+    from gradus.descriptions import grader_named
+    from services.graders.base import load
+
+    name = grader_named(grader)
+    if name not in LANGUAGES:
+        raise Misuse(f"--grader {grader}: tasks of {' and '.join(LANGUAGES)} have signatures")
+    refuse_existing([out], force=force, sources=[file])
+    rows = checked_rows(file)
+    loaded = load(name, config=config)
+    loaded.self_test()
+    results = list(with_progress(sign(rows, name, loaded, slots), len(rows), "signing", quiet))
+    write_rows(out, (result.values for result in results))
+    unsigned = [result for result in results if result.problem]
+    for result in unsigned:
+        print(f"{result.row.where}: {result.row.values.get('id', '')}: {result.problem}")
+    signed = sum(result.is_new for result in results)
+    print(f"{signed} of {len(rows)} tasks were signed, {len(unsigned)} could not be: {out}")
+    if unsigned:
         raise typer.Exit(1)
 
 

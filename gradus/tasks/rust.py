@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import PurePosixPath
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -57,4 +58,12 @@ class RustTask(Task):
     def _has_tests_or_cases(self) -> RustTask:
         if bool(self.tests.strip()) == bool(self.cases):
             raise ValueError("give either `tests`, an integration test file, or `cases` of standard input and output")
+        return self
+
+    @model_validator(mode="after")
+    def _has_no_file_for_a_folder(self) -> RustTask:
+        files = {*self.files, "src/main.rs" if self.cases else "src/lib.rs"}
+        folders = {str(folder) for path in self.files for folder in PurePosixPath(path).parents}
+        if both := sorted(files & folders):
+            raise ValueError(f"files: `{both[0]}` is the path of a file and of a folder")
         return self

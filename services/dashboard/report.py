@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from gradus.errors import Misuse
+from gradus.whole_file import write_text
 from services.dashboard.document import answer_key, escaped_json, standalone_page
 from services.dashboard.evaluations import MAX_FILE_BYTES, MODES, Evaluation, evaluation_of
 from services.dashboard.files import ConfinedDirectory, Json, parsed
@@ -29,7 +30,7 @@ def write_report(out: Path, folders: Sequence[Path], compare: Compare | None = N
     the dashboard. Files that are missing or torn are named on the page. Raises Misuse when there is no such folder.
     """
     data = report_data(out, folders, compare)
-    write_whole(out, standalone_page(data["title"], data))
+    write_text(out, standalone_page(data["title"], data))
     return out
 
 
@@ -48,7 +49,7 @@ def report_data(out: Path, folders: Sequence[Path], compare: Compare | None = No
     if compare is not None and len(sides) == 2:
         run.comparisons = list(compare(sides[0], sides[1]))
         if out.resolve().parent == folder.resolve():
-            write_whole(folder / COMPARISONS, escaped_json({"comparisons": run.comparisons}) + "\n")
+            write_text(folder / COMPARISONS, escaped_json({"comparisons": run.comparisons}) + "\n")
     now = time.time()
     answers = {
         "/api/runs": {"now": now, "folder": "", "left_out": False, "runs": [summary_of(run, now)]},
@@ -85,11 +86,3 @@ def changes_of(confined: ConfinedDirectory, sides: Sequence[Evaluation], compare
     modes = [str(one["mode"]) for one in comparisons] or MODES[::-1]
     measured = [{**one.given, "name": one.name} for one in sides]
     return {"measured": measured, "comparisons": comparisons, **samples_of(confined, sides, modes)}
-
-
-def write_whole(out: Path, text: str) -> None:
-    """Write a file at once or not at all."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    partial = out.with_name(out.name + ".partial")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, out)

@@ -31,9 +31,6 @@ SINGLE = (("Did not pass", (False,), 24), ("Passed", (True,), 8))
 """Title, whether each side's completion passes, and the most tasks that are shown."""
 
 
-# ------------------------------------------------------------------------------------------------ a single completion
-
-
 def text_of(given: Any) -> str:
     """A prompt or completion as one text; of a conversation, what each says after its role."""
     if isinstance(given, list):
@@ -81,9 +78,6 @@ def sample_of(record: Json, chars: int = MAX_COMPLETION_CHARS, lines: int | None
         "cached": record.get("cached") is True,
         "cut_off": record.get("finish_reason") == "length",
     }
-
-
-# ------------------------------------------------------------------------------------------- completions of evaluations
 
 
 def samples_of(confined: ConfinedDirectory, sides: Sequence[Evaluation], modes: Sequence[str] = MODES[::-1]) -> Json:

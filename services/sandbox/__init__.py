@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from gradus.errors import SandboxFault
-
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -90,14 +88,6 @@ class Outcome:
 
 class BoxLost(Exception):
     """A persistent box is gone: it died, spoke out of turn, or did not answer in time. The next one is a new one."""
-
-    def __init__(self, why: str, *, report_too_long: bool = False) -> None:
-        super().__init__(why)
-        self.report_too_long = report_too_long
-
-
-class ReportTooLong(SandboxFault):
-    """A persistent box reported more than `report_kb`. Callers whose boxes run answers make it a verdict."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -226,6 +226,8 @@ def _spawn(argv: list[str], targets: Sequence[int]) -> int:
 
 
 _SAMPLE_S = 0.25
+_KERNEL_LISTS_CHILDREN = os.path.exists("/proc/thread-self/children")
+"""The kernel is made with CONFIG_PROC_CHILDREN, as those of distributions are."""
 _PROGRESS_S = 1e-4
 """CPU time of all threads together by which a sample must grow to be progress."""
 
@@ -249,10 +251,21 @@ class _Activity:
                     place = Path(f"/proc/{process}/task/{thread}")
                     words = (place / "schedstat").read_text().split()
                     ran, waited = ran + int(words[0]), waited + int(words[1])
-                    processes += map(int, (place / "children").read_text().split())  # not on every kernel
+                    processes += _children(place)
         if not ran:
             raise ValueError("the scheduler keeps no accounts")
         return cls(ran / 1e9, waited / 1e9)
+
+
+def _children(thread: Path) -> Iterator[int]:
+    """Processes that a thread has started; `thread` is its folder in /proc. Raises OSError when it has ended."""
+    if _KERNEL_LISTS_CHILDREN:
+        yield from map(int, (thread / "children").read_text().split())
+    elif thread.name == thread.parts[2]:  # all children of a process, once for all of its threads
+        for process in filter(str.isdigit, os.listdir("/proc")):
+            with suppress(FileNotFoundError, ProcessLookupError):
+                if Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1] == thread.name:
+                    yield int(process)
 
 
 class _Watch:

@@ -75,7 +75,7 @@ class BwrapPersistentBox:
                 self.close()
                 BOX_RESETS.note()
                 why = f"{error}; it said: {said[-500:]}" if said else str(error)
-                raise BoxLost(why, report_too_long=isinstance(error, BoxLost) and error.report_too_long) from None
+                raise BoxLost(why) from None
 
     def _exchange(self, question: memoryview, deadline: float) -> Exchange:
         reply, report = bytearray(), bytearray()
@@ -112,7 +112,7 @@ class BwrapPersistentBox:
                 return True
             into += chunk
             if len(into) > limit:
-                raise BoxLost("it said too much", report_too_long=fd == self._report)
+                raise BoxLost("it said too much")
             if len(chunk) < _CHUNK:
                 return bool(chunk)
 

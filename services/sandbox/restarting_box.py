@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gradus.errors import SandboxFault
-from services.sandbox import BoxLost, Command, Exchange, PersistentBox, ReportTooLong, Sandbox
+from services.sandbox import BoxLost, Command, Exchange, PersistentBox, Sandbox
 
 
 class RestartingBox:
@@ -16,15 +16,13 @@ class RestartingBox:
         self._box: PersistentBox | None = None
 
     def ask(self, question: bytes, wall_s: float) -> Exchange:
-        """Raises SandboxFault when the box cannot be made, or is lost over this question, and ReportTooLong, which is
-        one, when its report was too long."""
+        """Raises SandboxFault when the box cannot be made, or is lost over this question."""
         self._box = self._box or self._sandbox.open(self._command)
         try:
             return self._box.ask(question, wall_s)
         except BoxLost as lost:
             self._box = None
-            fault = ReportTooLong if lost.report_too_long else SandboxFault
-            raise fault(f"{self._name} was lost: {lost}") from None
+            raise SandboxFault(f"{self._name} was lost: {lost}") from None
 
     def close(self) -> None:
         if self._box is not None:

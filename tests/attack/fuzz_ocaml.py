@@ -11,7 +11,8 @@ import json
 import random
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from gradus.contract import Faulted, Graded, OcamlSubmission
 from gradus.resources import configs
@@ -82,17 +83,19 @@ def _noise(rnd: random.Random, text: str, _: str) -> str:
 def fuzz(
     grader: OcamlGrader, seed: int, number: int, slots: int | None = None
 ) -> Iterator[tuple[str, str | None, str]]:
-    """(outcome, source, what is wrong with it) of each."""
+    """(outcome, what is wrong with it, source) of each."""
     pairs = list(sources(seed, number))
-    asked = [
-        OcamlSubmission.model_validate(
-            {"id": str(n), "completion": source, "task": {"tests": task["tests"], "signature": task["signature"]}}
-        )
-        for n, (task, source) in enumerate(pairs)
-    ]
-    results = grade_in_order(grader, asked, "ocaml/graduated@1", slots)
-    for (_, source), result in zip(pairs, results, strict=True):
+    tasks = [(source, {"tests": task["tests"], "signature": task["signature"]}) for task, source in pairs]
+    for (source, _), result in zip(tasks, graded(grader, tasks, slots), strict=True):
         yield *_verdict(result), source
+
+
+def graded(
+    grader: OcamlGrader, answers: Iterable[tuple[str, dict[str, Any]]], slots: int | None
+) -> Iterator[Graded | Faulted]:
+    """The results of (completion, task) pairs, in their order."""
+    rows = ({"id": str(n), "completion": completion, "task": task} for n, (completion, task) in enumerate(answers))
+    return grade_in_order(grader, [OcamlSubmission.model_validate(row) for row in rows], "ocaml/graduated@1", slots)
 
 
 def _verdict(result: Graded | Faulted) -> tuple[str, str | None]:
@@ -103,9 +106,12 @@ def _verdict(result: Graded | Faulted) -> tuple[str, str | None]:
     return f"{result.stage}{' passed' if result.passed else ''}", None
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--number", type=int, default=20_000)
+def command(
+    fuzz: Callable[[OcamlGrader, int, int], Iterator[tuple[str, str | None, str]]], number: int, description: str
+) -> int:
+    """Runs a fuzzer as a program: prints each source that is not graded as it must be. The exit status."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--number", type=int, default=number)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     outcomes: Counter[str] = Counter()
@@ -115,11 +121,11 @@ def main() -> int:
         if problem is not None:
             wrong += 1
             print(f"--- {problem}\n{source}\n---", flush=True)
-        if sum(outcomes.values()) % 1000 == 0:
+        if outcomes.total() % 1000 == 0:
             print(dict(outcomes), file=sys.stderr, flush=True)
-    print(f"{sum(outcomes.values())} sources: {dict(outcomes)}; {wrong} not as they must be")
+    print(f"{outcomes.total()} sources: {dict(outcomes)}; {wrong} not as they must be")
     return 1 if wrong else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command(fuzz, 20_000, __doc__))

@@ -7,16 +7,14 @@ programs.
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from gradus.contract import Faulted, Graded, OcamlSubmission
+from gradus.contract import Faulted, Graded
 from services.graders.ocaml.grader import OcamlGrader
-from services.local_grading import grade_in_order
+from tests.attack.fuzz_ocaml import command, graded
 
 
 @dataclass(frozen=True)
@@ -203,19 +201,13 @@ def _is_in_stdlib(target: Target) -> bool:
 
 def fuzz(
     grader: OcamlGrader, seed: int, number: int, slots: int | None = None
-) -> Iterator[tuple[str, str | None, Program]]:
-    """(outcome, what is wrong with it, program) of each."""
+) -> Iterator[tuple[str, str | None, str]]:
+    """(outcome, what is wrong with it, source) of each."""
     chosen = list(programs(seed, number))
-    asked = []
-    for n, program in enumerate(chosen):
-        task = {"signature": "val double : int -> int", "tests": "let () = assert (double 2 = 4)"}
-        packages = {"packages": ["str"]} if program.target.hidden else {}
-        asked.append(
-            OcamlSubmission.model_validate({"id": str(n), "completion": program.source, "task": task | packages})
-        )
-    results = grade_in_order(grader, asked, "ocaml/graduated@1", slots)
-    for program, result in zip(chosen, results, strict=True):
-        yield *_verdict(program, result), program
+    task = {"signature": "val double : int -> int", "tests": "let () = assert (double 2 = 4)"}
+    answers = [(one.source, task | ({"packages": ["str"]} if one.target.hidden else {})) for one in chosen]
+    for program, result in zip(chosen, graded(grader, answers, slots), strict=True):
+        yield *_verdict(program, result), program.source
 
 
 def _verdict(program: Program, result: Graded | Faulted) -> tuple[str, str | None]:
@@ -232,21 +224,5 @@ def _verdict(program: Program, result: Graded | Faulted) -> tuple[str, str | Non
     return f"{kind}: does not type", None if result.components["compile"] == 0 else "it compiled and did not pass"
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--number", type=int, default=4_000)
-    parser.add_argument("--seed", type=int, default=1)
-    arguments = parser.parse_args()
-    outcomes: Counter[str] = Counter()
-    wrong = 0
-    for outcome, problem, program in fuzz(OcamlGrader(), arguments.seed, arguments.number):
-        outcomes[outcome] += 1
-        if problem is not None:
-            wrong += 1
-            print(f"--- {problem}\n{program.source}\n---", flush=True)
-    print(f"{sum(outcomes.values())} programs: {dict(outcomes)}; {wrong} not as they must be")
-    return 1 if wrong else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command(fuzz, 4_000, __doc__))

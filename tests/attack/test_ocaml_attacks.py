@@ -26,15 +26,17 @@ from tests.verdict_cases import OnlyCold
 CORPUS = CodeCorpus.read("ocaml")
 ATTACKS, HONEST = CORPUS.attacks, CORPUS.honest
 RUBRIC = "ocaml/graduated@1"
-WARM = ("declared assert", "undeclared ounit2")
-COLD = "cold undeclared assert"
+VARIANTS = [" ".join(words) for words in product(("warm", "cold"), ("declared", "undeclared"), ("assert", "ounit2"))]
+OFTEN = ("warm declared assert", "warm undeclared ounit2", "cold undeclared assert")
+"""Of these variants `make test` runs every attack, of the others `make test-slow`."""
 
 
 def attacks() -> Iterator[Any]:
     for attack in ATTACKS.values():
         # with packages there is one way only, the cold one
-        for variant in WARM[:1] if "packages" in attack.task else (*WARM, COLD):
-            yield pytest.param(attack, variant, id=f"{attack.name}-{variant}")
+        for variant in OFTEN[:1] if "packages" in attack.task else VARIANTS:
+            marks = () if variant in OFTEN else pytest.mark.slow
+            yield pytest.param(attack, variant, id=f"{attack.name}-{variant}", marks=marks)
 
 
 def grade(grader: OcamlGrader, completion: str, attack: Attack, variant: str, slot: int, **more: Any) -> Graded:
@@ -51,7 +53,7 @@ def attempt(graders: dict[str, OcamlGrader], folder: Path, attack: Attack, varia
     assert attack.got_through(result) is None, result
     assert not result.passed, result
     # The cold way has nothing that stands from one answer to the next.
-    warm = WARM[0] if variant == COLD else variant
+    warm = OFTEN[0] if "cold" in variant else variant
     assert grade(graders[warm], HONEST.source, HONEST, warm, slot).passed
 
 
@@ -63,9 +65,9 @@ def batch(
     settings = ocaml_grader.config.model_dump()
     settings["run"]["wall_s"] = min(attack.wall_s for attack in ATTACKS.values() if attack.wall_s is not None)
     (folder / "ocaml.yaml").write_text(yaml.safe_dump(settings))
+    cold = OnlyCold(sandbox=ocaml_grader.sandbox)
     graders = {
-        **dict.fromkeys(WARM, ocaml_grader),
-        COLD: OnlyCold(sandbox=ocaml_grader.sandbox),
+        **{variant: cold if "cold" in variant else ocaml_grader for variant in VARIANTS},
         "impatient": OnlyCold(folder / "ocaml.yaml", ocaml_grader.sandbox),
     }
     for variant, slot in product(graders, range(SLOTS)):  # the boxes stand before the first attack
@@ -86,7 +88,7 @@ def test_an_attack_earns_nothing_and_leaves_the_host_as_it_was(batch: Batch, att
 def test_after_all_attacks_no_process_is_left_and_right_answers_pass(batch: Batch, ocaml_grader: OcamlGrader) -> None:
     batch.assert_no_process_is_left()
     for task in ({}, {"packages": ["unix"]}):
-        assert grade(OnlyCold(sandbox=ocaml_grader.sandbox), HONEST.source, HONEST, COLD, 0, **task).passed
+        assert grade(OnlyCold(sandbox=ocaml_grader.sandbox), HONEST.source, HONEST, VARIANTS[-1], 0, **task).passed
 
 
 def test_every_attack_is_an_answer_without_fences() -> None:

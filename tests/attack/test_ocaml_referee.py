@@ -114,9 +114,8 @@ def test_words_that_were_not_due_are_a_forged_report(graders: dict[str, Any], wa
 @TESTS
 @WAYS
 def test_an_answer_that_plays_the_harness_passes_decoys(graders: dict[str, Any], way: str, tests: str) -> None:
-    code = str(way == "warm").lower()
     for when in (
-        f"let () = play ~code:{code} ()\nlet double _ = 0",
+        "let () = play ~code:true ()\nlet double _ = 0",
         'let double x = say "at 0"; play ~code:false (); x',
     ):
         result = graded(graders[way], f"{PIPES}{PLAYS_THE_HARNESS}{when}", tests)
@@ -137,9 +136,9 @@ def sheet(grader: OcamlGrader, task: OcamlTask, code: str) -> tuple[int, set[byt
     reply = decode_sections(grader.warm._compile(attempt, {**sections, "tests": task.tests.encode()}).payload)
     assert reply is not None
     head, _, rest = reply["code/tests"].partition(b"\n")
-    _, total, values = head.split()
-    at = int(values) * 36
-    return int(total), {rest[i : i + 4] for i in range(0, at, 36)} - {b"ffff"}, rest[at:]
+    _, total, values, pairs = head.split()
+    at = int(values) * 37
+    return int(total), {rest[i : i + 4] for i in range(0, at, 37)} - {b"ffff"}, rest[at + int(pairs) * 5 :]
 
 
 @TESTS
@@ -186,6 +185,12 @@ EXPECTED = {
     "ounit2 by a helper": """open OUnit2
 let ae expected got _ = assert_equal ~printer:Fun.id expected got
 let () = run_test_tt_main ("a" >::: ["b" >:: ae {} (Solution.secret 1)])""",
+    "assert by what makes it": 'let () = assert (secret 1 = String.concat "" [{}; ""])',
+    "assert of an exception": "let () = assert (try ignore (failwith (secret 1)); false with Failure m -> m = {})",
+    "ounit2 of a condition": """open OUnit2
+let () = run_test_tt_main ("a" >:: fun _ -> assert_bool "" (Solution.secret 1 = {}))""",
+    "ounit2 of an exception": """open OUnit2
+let () = run_test_tt_main ("a" >:: fun _ -> assert_raises (Failure {}) (fun () -> failwith (Solution.secret 1)))""",
     "ounit2 by a name": """open OUnit2
 let () = run_test_tt_main ("a" >:: fun _ -> let expected = {} in assert_equal expected (Solution.secret 1))""",
 }
@@ -209,9 +214,49 @@ def test_an_answer_that_reads_all_memory_does_not_find_what_is_expected(
     assert patient(graders[way], 'let secret _ = "zebra-8231"', tests, signature).passed
 
 
-def test_the_reader_finds_what_is_not_taken_out(graders: dict[str, Any]) -> None:
+@WAYS
+@pytest.mark.parametrize("signature", ["val secret : int -> string", None], ids=["declared", "undeclared"])
+def test_the_tests_arrive_when_the_answer_is_initialised(
+    graders: dict[str, Any], way: str, signature: str | None
+) -> None:
+    """The reader above finds a constant that is not taken out, but not when it looks before the first test."""
     tests = 'let () = assert (String.equal (secret 1) "zebra-8231")'
-    assert patient(graders["warm"], READS, tests, "val secret : int -> string").passed
+    early = f"{READS}let found = secret ()\nlet secret (_ : int) = found"
+    assert not patient(graders[way], early, tests, signature).passed
+    assert patient(graders[way], READS, tests, signature).passed
+
+
+# Reads the constant that its caller compares with, from the caller's bytecode just before the call.
+READS_THE_CODE = """
+let here = "here"
+let base = 2 * ((Obj.magic here : int) lor 0)
+let byte a = Char.code (String.unsafe_get here (a - base))
+let int a = byte a lor (byte (a + 1) lsl 8) lor (byte (a + 2) lsl 16) lor (byte (a + 3) lsl 24)
+let double _ =
+  let callers : int array = Obj.magic (Printexc.get_callstack 20) in
+  int (2 * callers.(1) - 24)
+"""
+NOT_SPLIT = "let () = assert (double 2 = Sys.opaque_identity 4441)"
+
+
+@WAYS
+@pytest.mark.parametrize(
+    ("tests", "reward", "flags"),
+    [
+        (NOT_SPLIT, 1.0, ()),  # shows that it reads what it is after
+        (NOT_SPLIT.replace("Sys.opaque_identity", ""), 0.35, ()),
+        (f"[@@@gradus.pure]\n{NOT_SPLIT}", 0.0, ("forged:report",)),
+        (f"[@@@gradus.pure]\nlet t () = {NOT_SPLIT[9:]}\nlet () = t (); t ()", 0.0, ("forged:report",)),
+    ],
+    ids=["not split", "split", "twins", "twins that run twice"],
+)
+def test_an_answer_that_reads_the_code_of_its_caller_earns_nothing_by_values_taken_out_or_twins(
+    graders: dict[str, Any], way: str, tests: str, reward: float, flags: tuple[str, ...]
+) -> None:
+    read = patient(graders[way], READS_THE_CODE, tests, SIGNATURE)
+    assert (read.reward, read.flags) == (reward, flags)
+    honest = patient(graders[way], "let double _ = 4441", tests, SIGNATURE)
+    assert (honest.reward, honest.flags) == (1.0, ())
 
 
 # Knows the sources: tells decoys from tests by the table of the harness, and says that every test passed.
@@ -246,6 +291,18 @@ let double _ = play (fun passed _ -> say passed)"""
 
 
 @WAYS
+def test_an_answer_that_knows_the_sources_does_not_know_which_of_two_is_the_twin(
+    graders: dict[str, Any], way: str
+) -> None:
+    """It says that the test passed and its twin did not, and is right half of the time."""
+    code = f"""{KNOWS_THE_SOURCES.replace("for id = 0 to 2 do", "for id = 0 to 7 do")}
+let double _ = play (fun passed _ -> say passed)"""
+    tests = "[@@@gradus.pure]\n" + "\n".join([NOT_SPLIT] * 8)
+    result = patient(graders[way], code, tests, SIGNATURE)
+    assert (result.reward, result.flags) == (0.0, ("forged:report",))
+
+
+@WAYS
 @pytest.mark.parametrize("plan", [None, 1])
 def test_a_suite_cannot_skip_or_leave_out_cases_whose_value_is_taken_out(
     graders: dict[str, Any], way: str, plan: int | None
@@ -267,9 +324,11 @@ def test_most_of_the_shipped_tests_are_taken_out(graders: dict[str, Any]) -> Non
         if is_warm_eligible(task):
             number, groups, _ = sheet(graders["warm"], task, row["solution"])
             total, taken = total + number, taken + len(groups)
-    assert taken / total > 0.87
+    assert taken / total > 0.94
 
 
+CLOSE = "let close a b = Float.abs (a -. b)"
+CLOSE_TESTS = "let () = assert (close (f 1) 3.); assert (close 4. (f 2)); assert (not (close (f 3) 9.))"
 # tests, a right answer, a wrong one, and how many tests there are and pass
 COMPARED = [
     ("let x = [| 1 |]\nlet () = x.(0) <- 2\nlet () = assert (f 1 = x)", "let f _ = [| 2 |]", "let f _ = [| 1 |]", 1, 0),
@@ -292,6 +351,78 @@ COMPARED = [
     ("let () = assert (f 1); assert (not (f 2))", "let f n = n = 1", "let f _ = true", 2, 1),
     ("let () = for _ = 1 to 2 do assert (f 1 = 3) done", "let f _ = 3", "let f _ = 4", 1, 0),
     ("let t () = assert (f 1 = 3); assert (f 2 = 4)\nlet () = t (); t ()", "let f n = n + 2", "let f _ = 3", 2, 1),
+    (
+        "let same a b = a = b\nlet () = let same a b = a <> b in assert (same (f 1) 3)",
+        "let f _ = 2",
+        "let f _ = 3",
+        1,
+        0,
+    ),
+    (
+        "let same a b = a = b\nlet differs same b = same (f 1) b\n"
+        "let () = assert (differs (fun a b -> a <> b) 3); assert (same (f 1) 2)",
+        "let f _ = 2",
+        "let f _ = 3",
+        2,
+        0,
+    ),
+    ("let two = 2\nlet () = assert (two = 2 && f 1 = two)", "let f _ = 2", "let f _ = 3", 1, 0),
+    (f"{CLOSE} < 0.5\n{CLOSE_TESTS}", "let f n = Float.of_int n +. 2.2", "let f _ = nan", 3, 1),
+    (f"{CLOSE} < 0.5\n{CLOSE_TESTS}", "let f n = Float.of_int n +. 2.2", "let f n = 3.6", 3, 2),
+    (f"{CLOSE} <= 0.5\n{CLOSE_TESTS}", "let f n = Float.of_int n +. 2.5", "let f n = infinity", 3, 1),
+    (
+        "let close e = function Some x -> Float.abs (x -. e) <= 0.5 | None -> false\n"
+        "let () = assert (close 3. (f 1)); assert (close 4. (f 2))",
+        "let f n = Some (Float.of_int n +. 2.)",
+        "let f n = if n = 1 then Some 3.5 else None",
+        2,
+        1,
+    ),
+    (
+        "let refuses n = try ignore (f n); false with Exit -> true\n"
+        "let () = assert (refuses 1 && not (refuses 2)); assert (refuses 3)",
+        "let f n = if n = 2 then 2 else raise Exit",
+        "let f _ = raise Exit",
+        2,
+        1,
+    ),
+    (
+        "let () = assert (f 1 = List.init 3 (fun i -> i * i)); assert (f 2 = List.rev [1; 2])",
+        "let f n = if n = 1 then [0; 1; 4] else [2; 1]",
+        "let f _ = [0; 1; 4]",
+        2,
+        1,
+    ),
+    (
+        "let rec down n = if n = 0 then [] else n :: down (n - 1)\n"
+        "let () = assert (f 2 = down 2); assert (f 1 = down 1)",
+        "let f n = List.init n (fun i -> n - i)",
+        "let f _ = [1]",
+        2,
+        1,
+    ),
+    ("let () = assert (match f 1 with Some x -> x = 3 | None -> false)", "let f _ = Some 3", "let f _ = None", 1, 0),
+    (
+        'let () = assert (try ignore (f 1); false with Failure m -> m = "a")',
+        'let f _ = failwith "a"',
+        'let f _ = failwith "b"',
+        1,
+        0,
+    ),
+    ("let c x = x = 3 || x = 4\nlet () = assert (c (f 1)); assert (c (f 2))", "let f n = n + 2", "let f _ = 5", 2, 0),
+    (
+        """open OUnit2
+let () = run_test_tt_main ("s" >::: [
+  "a" >:: (fun _ -> assert_raises (Failure "a") (fun () -> Solution.f 1));
+  "b" >:: (fun _ -> assert_equal ~cmp:(cmp_float ~epsilon:0.1) 3. (Solution.f 2));
+  "c" >:: (fun _ -> assert_equal ~cmp:cmp_float ~printer:string_of_float 4. (Solution.f 3));
+  "d" >:: (fun _ -> assert_bool "" (Solution.f 3 = 4.));
+  "e" >:: (fun _ -> assert_raises Not_found (fun () -> Solution.f 4)) ])""",
+        'let f = function 1 -> failwith "a" | 2 -> 3.1 | 3 -> 4. | _ -> raise Not_found',
+        'let f = function 1 -> failwith "b" | _ -> 4.00001',
+        5,
+        1,
+    ),
 ]
 
 

@@ -3,16 +3,23 @@ use is not looked for here."""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+import yaml
 
 from gradus.contract import Graded, RustSubmission
+from gradus.tasks.rust import RustTask
 from services.graders.rust import grader as rust
 from services.graders.rust.answer import RustAnswer
+from services.graders.rust.expected_values import Split, split
 from services.graders.rust.grader import RustGrader
 from services.graders.rust.toolchain import RustToolchain
 
+SHIPPED = Path(__file__).parents[2] / "configs/tasks/rust.jsonl"
 RUBRIC = "rust/graduated@1"
 SIGNATURE = "pub fn double(x: i64) -> i64;"
 TESTS = """use solution::double;
@@ -85,11 +92,13 @@ def undefended(rust_grader: RustGrader) -> Iterator[RustGrader]:
         grader.close()
 
 
-def graded(grader: RustGrader, code: str, tests: str = TESTS, signature: str | None = SIGNATURE) -> Graded:
+def graded(
+    grader: RustGrader, code: str, tests: str = TESTS, signature: str | None = SIGNATURE, rubric: str = RUBRIC
+) -> Graded:
     task = {"tests": tests, "signature": signature}
     completion = f"```rust\n{code}\n```"
     submission = RustSubmission.model_validate({"id": "a", "prompt": "", "completion": completion, "task": task})
-    result: Graded = grader.grade(submission, RUBRIC, 0)
+    result: Graded = grader.grade(submission, rubric, 0)
     return result
 
 
@@ -104,8 +113,10 @@ def test_words_that_were_not_due_are_a_forged_report(undefended: RustGrader, wor
     assert (result.reward, result.passed, result.flags) == (0.0, False, ("forged:report",))
 
 
-def test_an_answer_that_plays_the_harness_passes_decoys(undefended: RustGrader) -> None:
-    result = graded(undefended, f"{TOOLS}{PLAYS}pub fn double(_: i64) -> i64 {{ play(|_| false) }}")
+@pytest.mark.parametrize("rubric", ["rust/graduated@1", "rust/tiered@1", "rust/strict@1"])
+def test_an_answer_that_plays_the_harness_passes_decoys(undefended: RustGrader, rubric: str) -> None:
+    code = f"{TOOLS}{PLAYS}pub fn double(_: i64) -> i64 {{ play(|_| false) }}"
+    result = graded(undefended, code, rubric=rubric)
     assert (result.reward, result.passed, result.flags) == (0.0, False, ("forged:report",))
 
 
@@ -133,3 +144,117 @@ def test_an_answer_that_waits_for_what_does_not_come_is_ended(undefended: RustGr
     result = graded(undefended, f"{TOOLS}pub fn double(_: i64) -> i64 {{ pipe(0).read(&mut [0]).unwrap() as i64 }}")
     assert not result.passed
     assert "limit:wall" in result.flags
+
+
+def test_an_answer_that_knows_the_sources_passes_only_what_is_not_taken_out(undefended: RustGrader) -> None:
+    """It reads the numbers of the decoys from the harness's table, and says that everything else passed."""
+    code = f"""{TOOLS}{PLAYS}
+pub fn double(_: i64) -> i64 {{
+    let decoys = digits(12);
+    play(move |number| decoys.iter().any(|decoy| decoy == number))
+}}"""
+    assert graded(undefended, code).passed
+    result = graded(undefended, code, TESTS.replace("assert!(matches!(", "assert_eq!(").replace("))", ")"))
+    assert result.tests is not None
+    assert (result.tests.passed, result.tests.total, result.flags) == (0, 3, ())
+
+
+# ------------------------------------------------------------------------------------------------ expected values
+
+# All memory that holds the program itself, and the heap.
+READS = (
+    TOOLS
+    + """
+#[repr(C)]
+struct Object { base: usize, name: *const u8, headers: *const Header, count: u16 }
+#[repr(C)]
+struct Header { kind: u32, flags: u32, offset: usize, start: usize, physical: usize, in_file: usize, rest: [usize; 2] }
+type Parts = Vec<&'static [u8]>;
+unsafe extern "C" {
+    fn dl_iterate_phdr(call: extern "C" fn(&Object, usize, &mut Parts) -> i32, to: &mut Parts);
+}
+extern "C" fn add(object: &Object, _: usize, to: &mut Parts) -> i32 {
+    for header in unsafe { std::slice::from_raw_parts(object.headers, object.count.into()) } {
+        if header.kind == 1 && header.flags & 4 != 0 {
+            to.push(unsafe { std::slice::from_raw_parts((object.base + header.start) as *const u8, header.in_file) });
+        }
+    }
+    1  // the program comes first, libraries hold nothing of the tests
+}
+pub fn secret(_: i64) -> String {
+    let mut parts = vec![heap()];
+    unsafe { dl_iterate_phdr(add, &mut parts) };
+    let sought = [b'z', b'e', b'b', b'r', b'a', b'-', b'8'].map(std::hint::black_box);
+    for part in parts {
+        let found = part.windows(sought.len() + 3).find(|place| place.starts_with(&sought));
+        if let Some(text) = found.and_then(|place| std::str::from_utf8(place).ok()) { return text.to_string() }
+    }
+    String::new()
+}
+"""
+)
+KNOWS = 'pub fn secret(_: i64) -> String { "zebra-8231".into() }'
+EXPECTED = [
+    'assert_eq!(secret(1), "zebra-8231");',
+    'assert_eq!("zebra-8231", secret(1), "not {}", "zebra-8231");',
+    'assert!(secret(1) == "zebra-8231");',
+    'let got = secret(1);\nlet expected: &str = "zebra-8231";\nassert_eq!(got, expected)',
+]
+
+
+@pytest.mark.parametrize("signature", ["pub fn secret(_: i64) -> String;", None], ids=["declared", "undeclared"])
+@pytest.mark.parametrize("body", EXPECTED)
+def test_an_answer_that_reads_all_memory_does_not_find_what_is_expected(
+    undefended: RustGrader, body: str, signature: str | None
+) -> None:
+    tests = f"use solution::*;\nmod of_secrets {{ use super::*; #[test] fn a() {{ {body} }} }}"
+    assert not graded(undefended, READS, tests, signature).passed
+    assert graded(undefended, KNOWS, tests, signature).passed
+
+
+def test_the_reader_finds_what_is_not_taken_out(undefended: RustGrader) -> None:
+    tests = 'use solution::*;\n#[test] fn a() { assert!(secret(1).eq("zebra-8231")); }'
+    assert graded(undefended, READS, tests, None).passed
+
+
+COMPARED = yaml.safe_load((Path(__file__).parents[1] / "cases/rust/expected_values.yaml").read_text())
+
+
+@pytest.mark.parametrize("case", COMPARED["taken_out"], ids=lambda case: case["assertion"])
+def test_what_is_taken_out_is_compared_as_before(rust_grader: RustGrader, case: dict[str, str]) -> None:
+    """One test each that the value passes, and that some other value does not."""
+    tests = "#[allow(unused)] use std::{cmp::Ordering, collections::*};\nuse solution::f;\n"
+    tests += f"#[test] fn a() {{ {case['assertion']} }}"
+    assert split(RustTask(tests=tests), {"f"}).expected, "nothing was taken out"
+    for value, passes in ((case["right"], True), (case["wrong"], False)):
+        imports = "#[allow(unused)] use std::{cmp::Ordering, borrow::Cow, collections::*};\n"
+        code = f"{imports}#[derive(Debug, PartialEq)] pub struct Error;\npub fn f() -> {case['type']} {{ {value} }}"
+        result = graded(rust_grader, code, tests, None)
+        assert result.passed is passes, (value, result)
+
+
+@pytest.mark.parametrize("tests", COMPARED["kept"])
+def test_what_may_not_be_compared_or_is_no_data_stays(tests: str) -> None:
+    task = RustTask(tests=tests)
+    assert split(task, {"f", "Shape"}) == Split(task.tests)
+
+
+def test_data_stays_where_types_of_other_crates_may_be_equal_to_it() -> None:
+    own = {"tests": "#[test] fn a() { assert_eq!(f(), 1) }", "dependencies": ("serde-json",)}
+    told = [
+        split(RustTask(**own, signature=signature), {"f"}).expected
+        for signature in (None, "pub fn f() -> serde_json::Value;", "pub fn f() -> u8;")
+    ]
+    assert told == [(), (), (("a", "i1"),)]
+
+
+def test_most_of_the_shipped_tests_are_taken_out() -> None:
+    total = taken = 0
+    for line in SHIPPED.read_text().splitlines():
+        row = json.loads(line)
+        fields = {name: row[name] for name in RustTask.model_fields if name in row}
+        task = RustTask(**fields)
+        if task.tests:
+            total += len(re.findall(r"#\[test\]", task.tests))
+            taken += len({name for name, _ in split(task, ()).expected})
+    assert taken / total > 0.88

@@ -8,8 +8,7 @@ from services.graders.ocaml.grader import OcamlGrader
 from services.graders.rust.grader import RustGrader
 from services.graders.story.grader import StoryGrader
 from trainer.data.demo_sprints import DEEDS, THINGS, mistaken_story, story
-from trainer.data.demo_tasks import KINDS, demo_rows
-from trainer.data.demo_templates import LANGUAGES
+from trainer.data.demo_tasks import KINDS, LANGUAGES, demo_rows
 
 
 def passed(grader: Grader, name: GraderName) -> dict[str, list[bool]]:

@@ -11,11 +11,11 @@ from corpus.task_validation import fenced
 from gradus.contract import SUBMISSIONS, Graded, GraderName
 from services.graders.base import Grader
 from services.graders.ocaml.grader import OcamlGrader
+from services.graders.rust.evaluation import NAME_ERRORS
 from services.graders.rust.grader import RustGrader
 from services.local_grading import grade_in_order
 from trainer.evaluate.breakdowns import invented_of
 from trainer.evaluate.verdicts import invented_name
-from trainer.languages.rust import NAME_ERRORS
 from trainer.rewards.judge import Record, outcome_of
 
 CASES = Path(__file__).parents[1] / "cases" / "invented_names"

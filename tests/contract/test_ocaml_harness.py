@@ -12,8 +12,9 @@ from services.graders.base.harness_report import parse_test_report
 from services.graders.ocaml.grader import OcamlGrader
 from services.graders.ocaml.toolchain import SEAL
 
-SHEET = "false 1 0\n" + "".join(f"{number:012x}" for number in range(32))
+SHEET = "false 1 0 0\n" + "".join(f"{number:012x}" for number in range(32))
 DECOYS = """
+let () = ignore (Gradus_harness.code_of_tests ())
 let decoy number = Printf.sprintf "%012x" number, fun _ -> assert (Gradus_harness.same number < 0)
 let () = Gradus_harness.pool (Array.init 32 decoy)
 """

@@ -194,6 +194,9 @@ RUST_TASKS: dict[str, dict[str, Any]] = {
 }
 
 
+_OF_TEXT = '#[test] fn a() { assert_eq!(inc(1), "2") }'
+
+
 def rust_finding(grader: RustGrader, what: str, **changes: Any) -> Finding:
     row = {"id": what, "prompt": "Add one.", **RUST_TASKS[what], **changes}
     [found] = validate([Row("tasks.jsonl:1", row)], "rust", grader, 2)
@@ -218,6 +221,18 @@ def test_a_good_task_in_rust_has_no_problem(rust_grader: RustGrader, what: str) 
         ("tests", {"cases": RUST_TASKS["cases"]["cases"]}, "give either `tests`"),
         ("cases", {"edition": "2020"}, "edition: Input should be"),
         ("cases", {"dependencies": ["no_such_crate"]}, "no_such_crate"),
+        ("tests", {"dependencies": ["no_such_crate"], "solution": ""}, "no_such_crate"),
+        ("tests", {"solution": "", "stub": "", "tests": f"use solution::inc;\n{_OF_TEXT}"}, "line 2 of its tests: mis"),
+        (
+            "tests",
+            {"signature": "", "tests": f"use solution::*;\n{_OF_TEXT}"},
+            "line 2 of its tests, with the reference answer: mismatched types",
+        ),
+        (
+            "tests",
+            {"signature": "", "tests": "use solution::*;\n#[test] fn a() { HashSet::new().insert(inc(1)); }"},
+            "line 2 of its tests, with the reference answer: cannot find type `HashSet`",
+        ),
     ],
 )
 def test_an_unusable_task_in_rust_says_why(

@@ -18,6 +18,7 @@ from tests.conftest import Cli
 from tests.e2e.test_demo_run import descendants, is_alive, wait_gone
 from trainer.pipeline.plan import load_pipeline
 from trainer.pipeline.state import PipelineFolder
+from trainer.runs.signals import DUPLICATE_S
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes through /proc")
 
@@ -250,6 +251,7 @@ def test_a_second_signal_kills_a_stage_that_does_not_end(toy: Toy) -> None:
     assert process.stdout is not None
     assert any("Once more kills it" in line for line in process.stdout)
     assert process.poll() is None
+    time.sleep(2 * DUPLICATE_S)  # one that follows at once counts as the first
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -22,10 +23,12 @@ from gradus.errors import Misuse
 from gradus.resources import configs
 from services.broker.jobs import JobPayload
 from tests.fake_grader import EchoWorker, Service
-from trainer.config.files import load_config
+from tests.held_out_in_processes import loaded, texts_of
 from trainer.config.run import ModelConfig
+from trainer.config.stages import load_stage
 
 pytestmark = pytest.mark.training
+ROOT = Path(__file__).parents[2]
 
 TASKS = [
     {"id": f"t{n}", "prompt": f"(* add {n} *)", "tests": f"let () = assert (f 1 = {n + 1})", "kind": "add"}
@@ -278,6 +281,26 @@ def test_a_service_that_goes_away_leaves_a_checkpoint_of_the_last_whole_step_and
     assert {sample["step"] for sample in samples if sample["status"] != "graded"} <= {step}
 
 
+def test_two_processes_share_held_out_completions_and_write_those_of_one(model: Path) -> None:
+    alone = loaded(model)
+    texts = asyncio.run(texts_of(alone))
+    assert (alone.count, len({text for *_, text in texts}) > 3) == (21, True)
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    done = subprocess.run(
+        [*launch, "-m", "tests.held_out_in_processes", str(model)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    shares = [json.loads(line) for line in done.stdout.splitlines()]
+    # Batches of 3, 3, 3, 3, 2 sampled and 3, 3, 1 greedy ones: every second of them.
+    assert sorted(count for count, _ in shares) == [10, 11]
+    assert all(found == texts for _, found in shares)
+
+
 def test_the_qwen_config_trains_an_adapter_on_chat_prompts(
     tmp_path: Path, model: Path, tasks: Path, url: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -293,7 +316,7 @@ def test_the_qwen_config_trains_an_adapter_on_chat_prompts(
     assert sample["reward"] is not None
     assert {path.name for path in (run / "eval").glob("*.json")} == {"before.json", "after.json"}
     assert json.loads((run / "comparison.json").read_text())["comparisons"]
-    assert load_config(run / "config.resolved.json").grpo["beta"] == 0.01
+    assert load_stage(run / "config.resolved.json").grpo["beta"] == 0.01
 
     from trainer.evaluate.local import draw
     from trainer.models.loading import load_trained

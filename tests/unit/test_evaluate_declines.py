@@ -12,6 +12,7 @@ from report_runs import RIGHT, UNTYPED, WRONG, record_of, verdict
 
 from gradus.contract import Graded, Stage
 from gradus.errors import Misuse
+from gradus.languages import DECLINE_INSTRUCTION
 from gradus.resources import configs
 from gradus.row_reader import read_rows
 from trainer.config.run import PromptConfig
@@ -20,7 +21,6 @@ from trainer.evaluate.openai_client import Server
 from trainer.evaluate.refusal_eval import Declines, asks_in, main
 from trainer.evaluate.setup import SamplingOptions
 from trainer.evaluate.verdicts import PHRASES, answered, is_declined
-from trainer.languages import DECLINE_INSTRUCTION
 from trainer.rewards.judge import Record
 
 ASKS = configs() / "tasks" / "declines.jsonl"

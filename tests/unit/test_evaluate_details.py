@@ -10,12 +10,12 @@ import pytest
 from report_runs import RIGHT, STUCK, UNTYPED, WRONG, XSS, record_of, verdict
 
 from gradus.contract import Diagnostic, Faulted, Graded, Severity, Stage, TestCount
+from services.graders.ocaml.evaluation import is_imperative
 from trainer.evaluate.breakdowns import details_of, histogram
 from trainer.evaluate.exports import junit_of, table_of
 from trainer.evaluate.intervals import quantiles
 from trainer.evaluate.results import Evaluation, measurement_of
 from trainer.evaluate.verdicts import cause_of, code_of, typical_of
-from trainer.languages.ocaml import is_imperative
 from trainer.rewards.judge import Record
 
 

@@ -351,11 +351,7 @@ def test_an_address_that_is_none_is_refused_without_repeating_a_password(url: st
     assert "secret" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "given",
-    [{"concurrency": 0}, {"concurrency": 5000}, {"attempts": 0}, {"timeout_s": 0.0}, {"timeout_s": float("nan")}]
-    + [{"api_key": "a\nb"}, {"api_key": "schlüssel"}],
-)
-def test_numbers_and_keys_that_cannot_work_are_refused(given: dict[str, Any]) -> None:
+@pytest.mark.parametrize("key", ["a\nb", "schlüssel"])
+def test_keys_that_cannot_work_are_refused(key: str) -> None:
     with pytest.raises(Misuse):
-        Server("http://h/v1", **given)
+        Server("http://h/v1", key)

@@ -175,5 +175,5 @@ def test_misuse_says_what_is_missing(tmp_path: Path, service: Service) -> None:
     with pytest.raises(Misuse, match=r"tasks\.train\.jsonl:1"):
         replayed(path, service)
     (path / "config.resolved.json").write_text("{}")
-    with pytest.raises(Misuse, match="settings"):
+    with pytest.raises(Misuse, match="is no configuration of a run on rewards"):
         replayed(path, service)

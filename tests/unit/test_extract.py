@@ -45,6 +45,10 @@ def answer(completion: str) -> Answer:
         f"```ocaml\n{CODE}",
         f"<think>let f x = 0</think>{CODE}",
         f"<think>\n```ocaml\nlet f x = 0\n```\n</think>\n```ocaml\n{CODE}\n```",
+        f"<think>Hm.</think>```ocaml\n{CODE}\n```",
+        f"<|channel|>final<|message|>```ocaml\n{CODE}\n```<|return|>",
+        f"\ufeff```ocaml\n{CODE}\n```",
+        f"```ocaml\n{CODE}\n```\u00a0",
     ],
 )
 def test_the_code_is_found_however_it_is_dressed(completion: str) -> None:
@@ -150,6 +154,7 @@ def fenced(*blocks: str) -> str:
         (["let a = 1", "let b = a", "let f x = b + x"], [0, 1, 2]),
         (["let f x = b + x", "let b = a", "let a = 1"], [2, 1, 0]),
         (["let g x = h x", "let f x = g x", "let h x = x"], [2, 0, 1]),
+        (["let a = 1", "let b = a", "let f x = a + b + x"], [0, 1, 2]),
         (["let a = 1", "let f x = x"], [1]),
         (["let x = 5", "let f x = x", "let y = f 1"], [0, 1]),
         (["let f x = x + 1", "let x = 5\nlet () = print_int (f x)"], [0]),

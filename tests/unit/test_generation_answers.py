@@ -131,7 +131,7 @@ def own_logprobs(model: Any, ids: list[int]) -> list[float]:
 
 
 def test_the_largest_difference_is_the_largest_and_training_goes_on(model: Any) -> None:
-    from trainer.generation.vllm_generation import largest_difference
+    from trainer.generation.backend import largest_difference
 
     ids = [1, 2, 3, 4]
     served = own_logprobs(model, ids)
@@ -144,7 +144,7 @@ def test_the_largest_difference_is_the_largest_and_training_goes_on(model: Any) 
 
 @pytest.mark.parametrize("served", [[], [-1.0], [-1.0, float("nan"), -1.0], [-1.0, float("-inf"), -1.0]])
 def test_what_cannot_be_compared_differs_without_end(model: Any, served: list[float]) -> None:
-    from trainer.generation.vllm_generation import largest_difference
+    from trainer.generation.backend import largest_difference
 
     assert largest_difference(model, [1, 2, 3, 4], served) == float("inf")
 

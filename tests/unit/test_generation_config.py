@@ -14,8 +14,8 @@ from gradus.errors import Misuse
 from gradus.resources import configs
 from services.generation.serve import VllmServerOptions, command_of, environment_of, serve
 from trainer.config.device import Device
-from trainer.config.files import load_config
 from trainer.config.run import GenerationConfig
+from trainer.config.stages import load_stage
 from trainer.runs.folder import RunFolder
 
 
@@ -155,6 +155,8 @@ def test_nccl_without_cuda_is_refused(backend: Any) -> None:
 def test_trls_own_class_is_back_when_the_run_is_over(backend: Any, tmp_path: Path) -> None:
     from trl.trainer import grpo_trainer, rloo_trainer
 
+    from trainer.generation.backend import PreciseVllmGeneration
+
     own = grpo_trainer.VLLMGeneration
     stale = RunFolder(tmp_path).weights
     stale.mkdir()
@@ -166,12 +168,13 @@ def test_trls_own_class_is_back_when_the_run_is_over(backend: Any, tmp_path: Pat
     for other in (GenerationConfig(), GenerationConfig(backend="vllm", sync="nccl")):
         with backend.generating(other, RunFolder(tmp_path), print) as served:
             assert served is None
-            assert grpo_trainer.VLLMGeneration is own
+            assert grpo_trainer.VLLMGeneration is PreciseVllmGeneration
+        assert grpo_trainer.VLLMGeneration is own
 
 
 def test_the_demo_with_vllm_learns_the_same_in_the_same_way() -> None:
-    plain = load_config(configs() / "train" / "demo_ocaml.yaml").model_dump()
-    served = load_config(configs() / "train" / "demo_ocaml_vllm.yaml").model_dump()
+    plain = load_stage(configs() / "train" / "demo_ocaml.yaml").model_dump()
+    served = load_stage(configs() / "train" / "demo_ocaml_vllm.yaml").model_dump()
     differing = {name for name in plain if plain[name] != served[name]}
     assert differing == {"generation", "output_dir"}
     assert plain["reward"]["early"]

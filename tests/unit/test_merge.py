@@ -31,12 +31,11 @@ def adapter_on(base: Path, folder: Path, scores: bool = False, targets: Any = "a
 
     from trainer.config.run import LoraSettings, ModelConfig
     from trainer.models.adapters import lora_config
-    from trainer.models.loading import Head, load_model, load_tokenizer
+    from trainer.models.loading import load_model, load_tokenizer
 
     settings = ModelConfig(name=str(base))
-    head = Head.SCORE if scores else Head.TOKENS
-    model = load_model(str(base), settings, "float32", head)
-    model = get_peft_model(model, lora_config(LoraSettings(r=4, targets=targets), model, head))
+    model = load_model(str(base), settings, "float32", scores)
+    model = get_peft_model(model, lora_config(LoraSettings(r=4, targets=targets), model, scores))
     torch.manual_seed(1)
     with torch.no_grad():
         for name, weight in model.named_parameters():
@@ -207,7 +206,7 @@ def asked(tmp_path: Path, **changed: Any) -> Path:
 def test_a_model_is_made_from_a_file_of_sizes_and_its_parameters_are_counted(tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from trainer.models.architecture import main
+    from trainer.models.fresh import main
 
     count = main(asked(tmp_path), tmp_path / "made", dry_run=False)
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "made")
@@ -222,7 +221,7 @@ def test_a_model_is_made_from_a_file_of_sizes_and_its_parameters_are_counted(tmp
 
 
 def test_tied_parameters_count_once_and_a_dry_run_writes_nothing(tmp_path: Path) -> None:
-    from trainer.models.architecture import main
+    from trainer.models.fresh import main
 
     apart = main(asked(tmp_path), tmp_path / "made", dry_run=True)
     tied = main(asked(tmp_path, sizes={**SIZES, "tie_word_embeddings": True}), tmp_path / "made", dry_run=True)
@@ -232,7 +231,7 @@ def test_tied_parameters_count_once_and_a_dry_run_writes_nothing(tmp_path: Path)
 
 def test_the_shipped_architecture_has_seven_billion_parameters(tmp_path: Path) -> None:
     from gradus.resources import configs
-    from trainer.models.architecture import main, read_architecture
+    from trainer.models.fresh import main, read_architecture
 
     shipped = configs() / "models" / "llama_7b.yaml"
     told = read_architecture(shipped).model_dump()
@@ -259,7 +258,7 @@ def test_the_shipped_architecture_has_seven_billion_parameters(tmp_path: Path) -
     ],
 )
 def test_a_file_that_describes_no_model_is_refused(changed: dict[str, Any], says: str, tmp_path: Path) -> None:
-    from trainer.models.architecture import main
+    from trainer.models.fresh import main
 
     with pytest.raises(Misuse, match=re.escape(says)):
         main(asked(tmp_path, **changed), tmp_path / "made", dry_run=False)

@@ -337,7 +337,8 @@ def test_a_file_too_large_to_be_figures_is_refused(tmp_path: Path, monkeypatch: 
 
 
 def test_a_missing_gates_file_is_misuse() -> None:
-    from trainer.pipeline.gate_command import load_gates
+    from trainer.config.files import read_section
+    from trainer.pipeline.gate_command import GatesFile
 
     with pytest.raises(Misuse, match="cannot be read"):
-        load_gates(Path("no/such/file.yaml"))
+        read_section(GatesFile, Path("no/such/file.yaml"))

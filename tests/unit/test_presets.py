@@ -19,8 +19,8 @@ from gradus.errors import Misuse
 from gradus.resources import configs
 from tests.tiny_models import built, make_model, trainer_of
 from tests.trl_examples import example_for
-from trainer.config.files import load_config
 from trainer.config.run import OWN_NAMES, TrainConfig
+from trainer.config.stages import load_stage
 
 pytestmark = pytest.mark.training
 
@@ -48,7 +48,7 @@ def test_every_option_of_trl_is_taken_from_the_file_but_those_that_say_where_the
     assert len(options) > 150
     path = tmp_path / "run.yaml"
     path.write_text(MINIMAL + yaml.safe_dump({"grpo": options}))
-    taken = load_config(path).grpo
+    taken = load_stage(path).grpo
     assert taken.pop("parallelism_config").tp_size == options.pop("parallelism_config")["tp_size"]
     assert {name: getattr(value, "value", value) for name, value in taken.items()} == options
 
@@ -57,7 +57,7 @@ def test_a_mistyped_key_inside_an_option_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     path.write_text(MINIMAL + "grpo: {parallelism_config: {tp_sise: 2}}")
     with pytest.raises(Misuse, match=r"grpo.parallelism_config: tp_sise: unknown key in it"):
-        load_config(path)
+        load_stage(path)
 
 
 def test_an_option_that_is_set_elsewhere_says_where(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_an_option_that_is_set_elsewhere_says_where(tmp_path: Path) -> None:
     for name, where in OWN_NAMES.items():
         path.write_text(MINIMAL + yaml.safe_dump({"grpo": {name: example_for(name, grpo_fields()[name])}}))
         with pytest.raises(Misuse, match=re.escape(f"grpo.{name}: not set here: {where}")):
-            load_config(path)
+            load_stage(path)
         for field in re.findall(r"`([a-z_]+\.[a-z0-9_]+)`", where):
             section, _, key = field.partition(".")
             assert key in TrainConfig.model_fields[section].annotation.model_fields  # type: ignore[union-attr]
@@ -175,7 +175,7 @@ def test_trl_takes_a_presets_options_as_on_the_device_that_it_is_for(preset: str
     from trainer.config.device import Device
     from trainer.stages.rl import Rl
 
-    config = load_config(configs() / "train" / preset)
+    config = load_stage(configs() / "train" / preset)
     kind = "mps" if config.model.device == "mps" else "cuda"
     # Without bfloat16, as on older cards: transformers asks the machine itself whether it can, and a CPU cannot.
     device = Device(kind, has_bf16=False, has_eight_bit=kind == "cuda")
@@ -195,11 +195,11 @@ def test_trl_takes_a_presets_options_as_on_the_device_that_it_is_for(preset: str
 def test_a_preset_builds_its_trainer_with_a_tiny_model_of_its_architecture(
     preset: str, models: Any, tmp_path: Path
 ) -> None:
-    shipped = load_config(configs() / "train" / preset)
+    shipped = load_stage(configs() / "train" / preset)
     model = models(model_type_of(shipped.model.name))
     sizes = ["--model.name", str(model), "--model.device", "cpu", "--model.dtype", "float32"]
     sizes += ["--output_dir", str(tmp_path / "run"), "--data.max_prompt_tokens", "2000"]
-    config = load_config(configs() / "train" / preset, sizes)
+    config = load_stage(configs() / "train" / preset, sizes)
     if reason := what_is_missing(config):
         pytest.skip(reason)
     trainer = built(config)
@@ -212,7 +212,7 @@ def test_a_preset_builds_its_trainer_with_a_tiny_model_of_its_architecture(
 
 def test_every_preset_writes_to_a_run_folder_of_its_own_name() -> None:
     for preset in PRESETS:
-        assert load_config(configs() / "train" / preset).output_dir == Path("runs") / preset.removesuffix(".yaml")
+        assert load_stage(configs() / "train" / preset).output_dir == Path("runs") / preset.removesuffix(".yaml")
 
 
 # ------------------------------------------------------------------------------------------------- what is refused
@@ -240,14 +240,14 @@ def test_weights_that_could_not_be_trained_are_refused(text: str, says: str, tmp
     path = tmp_path / "run.yaml"
     path.write_text(text)
     with pytest.raises(Misuse, match=re.escape(says)):
-        load_config(path)
+        load_stage(path)
 
 
 def test_quantized_weights_go_with_vllm_by_adapters(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     # use_vllm is what a resolved config says beside it
     path.write_text(QUANTIZED + "lora: {}\ngeneration: {backend: vllm, sync: lora}\ngrpo: {use_vllm: true}")
-    assert load_config(path).model.is_quantized
+    assert load_stage(path).model.is_quantized
 
 
 # ------------------------------------------------------------------------------------------------- several processes
@@ -274,12 +274,12 @@ def test_accelerate_takes_a_launch_config_with_the_command_in_its_comment(file: 
     assert (arguments.module, arguments.training_script) == (True, "gradus")
     subcommand, preset, *overrides = arguments.training_script_args
     assert subcommand == "train"
-    load_config(configs() / "train" / Path(preset).name, overrides)
+    load_stage(configs() / "train" / Path(preset).name, overrides)
 
 
 @pytest.mark.parametrize("preset", ["story_full_deepspeed.yaml", "ocaml_qwen_1.5b.yaml", "ocaml_qwen_1.5b_full.yaml"])
 def test_batches_of_presets_for_several_processes_come_out_even(preset: str) -> None:
-    grpo = load_config(configs() / "train" / preset).grpo
+    grpo = load_stage(configs() / "train" / preset).grpo
     for processes in (2, 4):
         at_once = grpo["per_device_train_batch_size"] * processes
         round_of_generation = grpo.get("generation_batch_size") or at_once * grpo["gradient_accumulation_steps"]

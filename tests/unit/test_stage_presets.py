@@ -141,10 +141,10 @@ def test_a_preset_builds_its_trainer_with_a_tiny_model_of_its_architecture(
 def a_judge(model: Path, folder: Path) -> Path:
     """A reward model whose head nobody trained, but which has one."""
     from trainer.config.run import ModelConfig
-    from trainer.models.loading import Head, load_model, load_tokenizer
+    from trainer.models.loading import load_model, load_tokenizer
 
     settings = ModelConfig(name=str(model))
-    load_model(str(model), settings, "float32", Head.SCORE).save_pretrained(folder)
+    load_model(str(model), settings, "float32", scores=True).save_pretrained(folder)
     load_tokenizer(str(model), settings).save_pretrained(folder)
     return folder
 

@@ -86,8 +86,8 @@ def test_who_asks_for_ppo_is_told_what_to_take(write, asked: str | None) -> None
     ("text", "says"),
     [
         (ROWS + "stage: sftt", "'sftt' is none of sft, dpo, reward, grpo, rloo, pretrain; did you mean sft?"),
-        (ROWS + "stage: [sft]", "stage: ['sft'] is no name of a stage"),
-        (ROWS + "stage: 3", "stage: 3 is no name of a stage"),
+        (ROWS + "stage: [sft]", "stage: ['sft'] is none of sft"),
+        (ROWS + "stage: 3", "stage: 3 is none of sft"),
         (ROWS + "stage: sft\nreward: {grader: ocaml}", "reward: unknown key"),
         (ROWS + "stage: sft\nsft: {packin: true}", "sft.packin: unknown key; did you mean packing?"),
         (ROWS + "stage: sft\nsft: {learning_rate: .inf}", "sft.learning_rate: inf is not a finite number"),

@@ -12,8 +12,8 @@ import pytest
 
 from gradus.errors import Misuse
 from tests.tiny_models import make_model, run_of, trainer_of
-from trainer.config.files import load_config
 from trainer.config.run import LoraSettings, ModelConfig
+from trainer.config.stages import load_stage
 
 pytestmark = [
     pytest.mark.training,
@@ -201,7 +201,7 @@ def test_what_a_warm_start_learned_on_quantized_weights_is_in_the_whole_model_th
     rows = [{"id": f"t{n}", "tests": f"assert (f 1 = {n + 1})", **row} for n, row in enumerate(worked)]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "run.yaml").write_text(WARM_START.format(model=model("qwen2"), folder=tmp_path))
-    config = load_config(tmp_path / "run.yaml")
+    config = load_stage(tmp_path / "run.yaml")
     left = Path(Rl(config).warm_start(run_of(config), str(model("qwen2"))))
     before = load_file(model("qwen2") / "model.safetensors")
     after = load_file(left / "model.safetensors")
@@ -221,3 +221,37 @@ def test_without_bitsandbytes_the_refusal_says_what_to_install(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "bitsandbytes" else found(name))
     with pytest.raises(Misuse, match=r"model.load_in_8bit needs bitsandbytes.*pip install 'gradus\[quantized\]'"):
         load_model(str(model("qwen2")), ModelConfig(name="x", device="cpu", load_in_8bit=True), "float32")
+
+
+@pytest.mark.parametrize("saved", [[], ["lm_head"]])
+def test_a_merged_copy_in_bfloat16_holds_the_whole_change_and_the_model_stays_as_it_was(
+    model: Callable[[str], Path], saved: list[str]
+) -> None:
+    import torch
+    from peft import get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    from trainer.generation.weights import merged_parameters
+    from trainer.models.adapters import lora_config
+
+    base = AutoModelForCausalLM.from_pretrained(model("qwen2"), dtype=torch.bfloat16)
+    names = {name for name, _ in base.named_parameters()}
+    settings = LoraSettings(r=4, alpha=8, targets=[*USUAL, "embed_tokens"], modules_to_save=saved)
+    trained = get_peft_model(base, lora_config(settings, base))
+    generator = torch.Generator().manual_seed(0)
+    for name, weight in trained.named_parameters():
+        if "lora_" in name:
+            weight.data = 0.01 * torch.randn(weight.shape, generator=generator)
+    before = {name: weight.detach().clone() for name, weight in trained.named_parameters()}
+
+    merged = {name: tensor.clone() for name, tensor in merged_parameters(trained)}
+    assert set(merged) >= names - {"lm_head.weight"}
+    assert all(torch.equal(before[name], weight) for name, weight in trained.named_parameters())
+    layer = trained.base_model.model.model.layers[0].self_attn.q_proj
+    exact = layer.base_layer.weight.float() + layer.get_delta_weight("default").float()
+    name = "model.layers.0.self_attn.q_proj.weight"
+    assert torch.equal(merged[name], exact.to(torch.bfloat16))
+    trained.merge_adapter()
+    trained.unmerge_adapter()
+    after = layer.base_layer.weight
+    assert not torch.equal(after, before["base_model.model.model.layers.0.self_attn.q_proj.base_layer.weight"])

@@ -9,7 +9,7 @@ import pytest
 
 from gradus.errors import Misuse
 from gradus.resources import configs
-from trainer.config.files import load_config, parse_overrides
+from trainer.config.files import parse_overrides
 from trainer.config.stages import load_stage
 
 MINIMAL = """
@@ -40,7 +40,7 @@ def test_every_shipped_config_loads() -> None:
 
 
 def test_a_bare_model_name_and_defaults_are_enough(write) -> None:  # type: ignore[no-untyped-def]
-    config = load_config(write(MINIMAL))
+    config = load_stage(write(MINIMAL))
     assert config.model.name == "some/model"
     assert config.reward.urls == ["http://127.0.0.1:8000"]
     assert config.lora is None
@@ -48,12 +48,12 @@ def test_a_bare_model_name_and_defaults_are_enough(write) -> None:  # type: igno
 
 
 def test_a_learning_rate_without_a_dot_is_a_number(write) -> None:  # type: ignore[no-untyped-def]
-    config = load_config(write(MINIMAL + "grpo: {learning_rate: 5e-6, max_steps: 3}"), ["--adam_beta2", "1e-1"])
+    config = load_stage(write(MINIMAL + "grpo: {learning_rate: 5e-6, max_steps: 3}"), ["--adam_beta2", "1e-1"])
     assert config.grpo == {"learning_rate": 5e-6, "max_steps": 3, "adam_beta2": 0.1}
 
 
 def test_overrides_go_where_their_names_say(write) -> None:  # type: ignore[no-untyped-def]
-    config = load_config(
+    config = load_stage(
         write(MINIMAL + "grpo: {beta: 0.1, use_vllm: false}"),
         ["--beta=0.2", "--use_vllm", "--reward.deadline-s", "30", "--seed", "7", "--model", "fresh:qwen3"],
     )
@@ -63,8 +63,8 @@ def test_overrides_go_where_their_names_say(write) -> None:  # type: ignore[no-u
 
 def test_null_on_the_command_line_takes_a_section_away(write) -> None:  # type: ignore[no-untyped-def]
     path = write(MINIMAL + "lora: {r: 8}")
-    assert load_config(path).lora is not None
-    assert load_config(path, ["--lora", "null"]).lora is None
+    assert load_stage(path).lora is not None
+    assert load_stage(path, ["--lora", "null"]).lora is None
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_null_on_the_command_line_takes_a_section_away(write) -> None:  # type: 
 def test_a_mistake_in_the_file_is_refused_by_file_and_key(write, text: str, says: str) -> None:  # type: ignore[no-untyped-def]
     path = write(MINIMAL + text)
     with pytest.raises(Misuse, match=re.escape(says)) as caught:
-        load_config(path)
+        load_stage(path)
     assert str(path) in str(caught.value)
 
 
@@ -118,25 +118,25 @@ def test_a_mistake_in_the_file_is_refused_by_file_and_key(write, text: str, says
 )
 def test_a_mistake_on_the_command_line_is_refused_by_option(write, arguments: list[str], says: str) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(Misuse, match=re.escape(says)):
-        load_config(write(MINIMAL), arguments)
+        load_stage(write(MINIMAL), arguments)
 
 
 def test_all_mistakes_are_told_at_once(write) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(Misuse) as caught:
-        load_config(write(MINIMAL + "a: 1\nb: 2"), ["--lora.c", "3"])
+        load_stage(write(MINIMAL + "a: 1\nb: 2"), ["--lora.c", "3"])
     assert len(str(caught.value).splitlines()) == 3
 
 
 def test_a_missing_file_and_a_list_are_refused(write, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(Misuse, match=r"nowhere.yaml: cannot be read"):
-        load_config(tmp_path / "nowhere.yaml")
+        load_stage(tmp_path / "nowhere.yaml")
     with pytest.raises(Misuse, match="holds a list"):
-        load_config(write("- 1"))
+        load_stage(write("- 1"))
 
 
 def test_files_are_looked_for_beside_the_config(write, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     (tmp_path / "tasks.jsonl").write_text("")
-    config = load_config(write(MINIMAL))
+    config = load_stage(write(MINIMAL))
     assert config.data.dataset == str(tmp_path / "tasks.jsonl")
 
 
@@ -147,5 +147,5 @@ def test_a_flag_without_a_value_means_true() -> None:
 def test_a_resolved_config_says_the_same_again(write) -> None:  # type: ignore[no-untyped-def]
     from trainer.config.run import TrainConfig
 
-    config = load_config(write(MINIMAL + "grpo: {optim: adamw_8bit, lr_scheduler_type: cosine}"))
+    config = load_stage(write(MINIMAL + "grpo: {optim: adamw_8bit, lr_scheduler_type: cosine}"))
     assert TrainConfig.model_validate_json(config.model_dump_json()) == config

@@ -15,9 +15,8 @@ from gradus.resources import configs
 from gradus.tasks.ocaml import OcamlTask
 from gradus.tasks.rust import RustTask, StdioCase
 from gradus.tasks.story import StoryTask
-from trainer.config.files import load_config
 from trainer.config.run import DataConfig, FewShot, ModelConfig, PromptConfig
-from trainer.config.stages import SftStage, TrainingRows
+from trainer.config.stages import SftStage, TrainingRows, load_stage
 from trainer.data.demo_tasks import KINDS, held_out_constants
 from trainer.data.prompts import render, render_text
 from trainer.data.rows import load_rows
@@ -317,7 +316,7 @@ def test_graders_get_the_opening_once() -> None:
 
 @pytest.mark.parametrize("name", ["story_basic", "story_cot"])
 def test_the_story_configs_make_prompts_that_show_goal_and_team_and_no_reference(name: str) -> None:
-    config = load_config(configs() / "train" / f"{name}.yaml")
+    config = load_stage(configs() / "train" / f"{name}.yaml")
     tasks = load_tasks(config.data, config.reward.grader, config.seed)
     for example in (*tasks.train, *tasks.held_out):
         assert isinstance(example.task, StoryTask)

@@ -169,7 +169,7 @@ def test_a_completion_tells_its_length_and_whether_it_was_cut_off(tiny: tuple[An
 def test_completions_are_sent_at_their_end_with_the_text_that_they_end_up_with(tiny: tuple[Any, Any]) -> None:
     import torch
 
-    from trainer.rewards.early_grading import sent_as_they_end
+    from trainer.stages.online import sent_as_they_end
 
     model, tokenizer = tiny
     sent: list[tuple[str, str]] = []

@@ -20,8 +20,8 @@ from gradus.resources import configs
 from tests.tiny_models import make_model
 from tests.unit.test_presets import PRESETS, model_type_of, needs_vllm
 from tests.vllm_server.conftest import BIN, EXACT, Server, Training
-from trainer.config.files import load_config
 from trainer.config.run import TrainConfig
+from trainer.config.stages import load_stage
 
 pytestmark = pytest.mark.training
 
@@ -48,7 +48,7 @@ def test_every_preset_with_vllm_is_trained_here() -> None:
 
 
 def shipped(preset: str) -> TrainConfig:
-    return load_config(configs() / "train" / preset)
+    return load_stage(configs() / "train" / preset)
 
 
 def tiny(preset: str, folder: Path) -> Path:

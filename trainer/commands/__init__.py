@@ -4,32 +4,20 @@ from __future__ import annotations
 
 import typer
 
-from trainer.commands.evaluation import (
-    compare,
-    eval_perplexity,
-    eval_refusals,
-    eval_tools,
-    evaluate,
-    pairs,
-    replay,
-    sample,
+from trainer.commands import evaluation, training
+from trainer.commands.training import gate, pipeline_app
+
+COMMANDS = (
+    *(training.merge, training.model, training.report),
+    *(evaluation.eval_perplexity, evaluation.eval_tools, evaluation.eval_refusals, evaluation.sample),
+    *(evaluation.compare, evaluation.replay, evaluation.pairs, gate),
 )
-from trainer.commands.pipeline import gate, pipeline_app
-from trainer.commands.training import merge, model, report, train
+"""Commands that are called as their functions are."""
 
 
 def register(app: typer.Typer) -> None:
-    app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(train)
-    app.command()(merge)
-    app.command()(model)
-    app.command()(report)
-    app.command("eval")(evaluate)
-    app.command("eval-perplexity")(eval_perplexity)
-    app.command("eval-tools")(eval_tools)
-    app.command("eval-refusals")(eval_refusals)
-    app.command()(sample)
-    app.command()(compare)
-    app.command()(replay)
-    app.command()(pairs)
-    app.command()(gate)
+    app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(training.train)
+    app.command("eval")(evaluation.evaluate)
+    for command in COMMANDS:
+        app.command()(command)
     app.add_typer(pipeline_app, name="pipeline")

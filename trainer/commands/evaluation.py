@@ -5,10 +5,12 @@ Each prints what a person reads, and last, on a line of its own, the path of the
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -19,23 +21,8 @@ if TYPE_CHECKING:
     from trainer.evaluate.grader_backend import Judge
     from trainer.evaluate.setup import SamplingOptions
 
-Endpoint = Annotated[str | None, typer.Option(help="A server that speaks OpenAI's protocol: http://host:8000/v1")]
-Model = Annotated[str | None, typer.Option(help="Folder or name; with --endpoint the server's name for it")]
 Like = Annotated[Path | None, typer.Option(help="Folder of a run: ask with its prompts, judge by its rubric")]
 Samples = Annotated[int, typer.Option(min=1, max=1000, help="Completions per task")]
-Temperature = Annotated[float, typer.Option(min=0.0, max=10.0, help="0 is greedy")]
-MaxNewTokens = Annotated[int, typer.Option(min=1)]
-Limit = Annotated[int | None, typer.Option(min=1, help="Only the first N tasks")]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Set aside what is there and start anew")]
-Set = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="NAME=VALUE",
-        help="Change a rarer setting, again and again: seed, top_p, stop, body, chat, system, template, api_key_env, "
-        "concurrency, timeout_s, attempts, batch_size; for a grader here config, slots (docs/evaluation.md)",
-    ),
-]
 Out = Annotated[Path | None, typer.Option(help="Folder to write to [default: runs/eval/MODEL-FILE]")]
 Seed = Annotated[int, typer.Option(min=0)]
 GradedAt = Annotated[
@@ -44,11 +31,63 @@ GradedAt = Annotated[
 What = Annotated[list[str] | None, typer.Argument(metavar="[MODEL] FILE", show_default=False)]
 
 
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """Options of every command that asks a model."""
+
+    model: Annotated[str | None, typer.Option(help="Folder or name; with --endpoint the server's name for it")] = None
+    endpoint: Annotated[
+        str | None, typer.Option(help="A server that speaks OpenAI's protocol: http://host:8000/v1")
+    ] = None
+    temperature: Annotated[float, typer.Option(min=0.0, max=10.0, help="0 is greedy")] = 1.0
+    max_new_tokens: Annotated[int, typer.Option(min=1)] = 512
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N tasks")] = None
+    fresh: Annotated[bool, typer.Option("--fresh", help="Set aside what is there and start anew")] = False
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Change a rarer setting, again and again: seed, top_p, stop, body, chat, system, template, "
+            "api_key_env, concurrency, timeout_s, attempts, batch_size; for a grader here config, slots "
+            "(docs/evaluation.md)",
+        ),
+    ] = None
+
+    def of(self, words: Sequence[str] | None, file: str, **more: Any) -> tuple[SamplingOptions, Path]:
+        """How the model is asked, and the file: `[MODEL] FILE` or --model name the model, an endpoint needs neither."""
+        from trainer.evaluate.setup import SamplingOptions
+
+        given = list(words or ())
+        named = given[0] if len(given) == 2 else self.model
+        twice = len(given) == 2 and self.model is not None
+        if len(given) not in (1, 2) or twice or (named is None and self.endpoint is None):
+            raise Misuse(f"give MODEL and {file}, or --model and {file}, or --endpoint and {file}")
+        same = {name: getattr(self, name) for name in ("temperature", "max_new_tokens", "limit", "fresh")}
+        return SamplingOptions.of(self.settings or (), named, self.endpoint, **same, **more), Path(given[-1])
+
+
+def asks_a_model(command: Callable[..., None]) -> Callable[..., None]:
+    """The command for typer: the fields of `Asking` are options in place of its last parameter `asking`."""
+    *own, _ = inspect.signature(command, eval_str=True).parameters.values()
+    hints = get_type_hints(Asking, include_extras=True)
+    shared = [
+        inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=hints[one.name])
+        for one in fields(Asking)
+    ]
+
+    def run(**given: Any) -> None:
+        command(**{one.name: given[one.name] for one in own}, asking=Asking(**{name: given[name] for name in hints}))
+
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    run.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
+    return run
+
+
+@asks_a_model
 def evaluate(
     what: Annotated[list[str] | None, typer.Argument(metavar="[MODEL] TASKS", show_default=False)] = None,
     out: Out = None,
-    model: Model = None,
-    endpoint: Endpoint = None,
     grader: Annotated[str, typer.Option(help="Which grader judges")] = "ocaml",
     rubric: Annotated[str | None, typer.Option(help="[default: the run's, else the grader's]")] = None,
     url: GradedAt = None,
@@ -57,12 +96,9 @@ def evaluate(
         int, typer.Option(min=1, max=32, help="Ask again, with what the grader said, until it passes: so often in all")
     ] = 1,
     samples: Samples = 1,
-    temperature: Temperature = 1.0,
     greedy: Annotated[bool, typer.Option(help="Also one completion per task without sampling")] = True,
-    max_new_tokens: MaxNewTokens = 512,
-    limit: Limit = None,
-    fresh: Fresh = False,
-    set_: Set = None,
+    *,
+    asking: Asking,
 ) -> None:
     """Ask a model for completions of tasks, grade them, and write figures with confidence intervals and a report.
 
@@ -74,21 +110,7 @@ def evaluate(
     """
     from trainer.evaluate.command import main
 
-    asked, tasks = _asked(
-        what,
-        "TASKS",
-        set_,
-        model,
-        endpoint,
-        like=like,
-        samples=samples,
-        temperature=temperature,
-        greedy=greedy,
-        max_new_tokens=max_new_tokens,
-        turns=turns,
-        limit=limit,
-        fresh=fresh,
-    )
+    asked, tasks = asking.of(what, "TASKS", like=like, samples=samples, greedy=greedy, turns=turns)
     judge = _judge(grader, url, asked.config, asked.slots)
     raise typer.Exit(main(asked, tasks, grader, judge, _folder(out, asked.model, tasks), rubric))
 
@@ -111,17 +133,8 @@ def eval_perplexity(
     raise typer.Exit(main(model, file, _folder(out, model, file), window))
 
 
-def eval_tools(
-    what: What = None,
-    out: Out = None,
-    model: Model = None,
-    endpoint: Endpoint = None,
-    temperature: Temperature = 1.0,
-    max_new_tokens: MaxNewTokens = 512,
-    limit: Limit = None,
-    fresh: Fresh = False,
-    set_: Set = None,
-) -> None:
+@asks_a_model
+def eval_tools(what: What = None, out: Out = None, *, asking: Asking) -> None:
     """Measure calls of tools, by held-out trajectories of `gradus tasks trajectories`: well formed, and the one due.
 
     The same command goes on where it was stopped. Exit status 3 when any turn was not written.
@@ -131,23 +144,12 @@ def eval_tools(
     """
     from trainer.evaluate.tool_call_eval import main
 
-    options = {"temperature": temperature, "max_new_tokens": max_new_tokens, "limit": limit, "fresh": fresh}
-    asked, file = _asked(what, "FILE", set_, model, endpoint, **options)
+    asked, file = asking.of(what, "FILE")
     raise typer.Exit(main(asked, file, _folder(out, asked.model, file)))
 
 
-def eval_refusals(
-    what: What = None,
-    out: Out = None,
-    model: Model = None,
-    endpoint: Endpoint = None,
-    like: Like = None,
-    temperature: Temperature = 1.0,
-    max_new_tokens: MaxNewTokens = 512,
-    limit: Limit = None,
-    fresh: Fresh = False,
-    set_: Set = None,
-) -> None:
+@asks_a_model
+def eval_refusals(what: What = None, out: Out = None, like: Like = None, *, asking: Asking) -> None:
     """Measure whether a model declines what cannot be done, and nothing else.
 
     The same command goes on where it was stopped. Exit status 3 when any answer was not written.
@@ -157,23 +159,18 @@ def eval_refusals(
     """
     from trainer.evaluate.refusal_eval import main
 
-    options = {"temperature": temperature, "max_new_tokens": max_new_tokens, "limit": limit, "fresh": fresh}
-    asked, file = _asked(what, "FILE", set_, model, endpoint, like=like, **options)
+    asked, file = asking.of(what, "FILE", like=like)
     raise typer.Exit(main(asked, file, _folder(out, asked.model, file)))
 
 
+@asks_a_model
 def sample(
     what: Annotated[list[str] | None, typer.Argument(metavar="[MODEL] PROMPTS", show_default=False)] = None,
     out: Annotated[Path, typer.Option(help="File to write to")] = Path("completions.jsonl"),
-    model: Model = None,
-    endpoint: Endpoint = None,
     like: Like = None,
     samples: Samples = 1,
-    temperature: Temperature = 1.0,
-    max_new_tokens: MaxNewTokens = 512,
-    limit: Limit = None,
-    fresh: Fresh = False,
-    set_: Set = None,
+    *,
+    asking: Asking,
 ) -> None:
     """Write completions of prompts to a file of JSON lines; rows need `prompt` or `messages`, and may have `id`.
 
@@ -184,20 +181,8 @@ def sample(
     """
     from trainer.evaluate.single_sample_runs import main
 
-    asked, prompts = _asked(
-        what,
-        "PROMPTS",
-        set_,
-        model,
-        endpoint,
-        like=like,
-        samples=samples,
-        temperature=temperature,
-        greedy=temperature == 0,
-        max_new_tokens=max_new_tokens,
-        limit=limit,
-        fresh=fresh,
-    )
+    greedy = asking.temperature == 0
+    asked, prompts = asking.of(what, "PROMPTS", like=like, samples=samples, greedy=greedy)
     raise typer.Exit(main(asked, prompts, out))
 
 
@@ -214,7 +199,7 @@ def compare(
 
     Refuses, with exit status 2, what was measured on other tasks, by another revision of the grader or another rubric.
     """
-    from trainer.evaluate.comparison import main
+    from trainer.evaluate.report import main
 
     raise typer.Exit(main(before, after, mode, html, as_json, anyway=anyway, seed=seed))
 
@@ -263,24 +248,6 @@ def pairs(
 
 
 # ------------------------------------------------------------------------------------------------------ what they share
-
-
-def _asked(
-    given: Sequence[str] | None,
-    file: str,
-    set_: Sequence[str] | None,
-    model: str | None,
-    endpoint: str | None,
-    **options: Any,
-) -> tuple[SamplingOptions, Path]:
-    """How a model is asked, and the file: `[MODEL] FILE` or --model name the model; with an endpoint neither need."""
-    from trainer.evaluate.setup import SamplingOptions
-
-    words = given or []
-    named = words[0] if len(words) == 2 else model
-    if len(words) not in (1, 2) or (len(words) == 2 and model is not None) or (named is None and endpoint is None):
-        raise Misuse(f"give MODEL and {file}, or --model and {file}, or --endpoint and {file}")
-    return SamplingOptions.of(set_ or (), named, endpoint, **options), Path(words[-1])
 
 
 def _folder(out: Path | None, model: str | None, file: Path) -> Path:

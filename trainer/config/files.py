@@ -1,37 +1,30 @@
 """Reads a run's config: a YAML file, overrides from the command line on top, everything checked. Knows no stage.
 
-YAML comes without its surprises: a key given twice and non-finite numbers are refused, `1e-6` is a number. The trees of
-settings and their keys are in `trainer.config.run` and `trainer.config.stages`. Options of TRL and transformers are
-checked against their configuration classes.
+The trees of settings and their keys are in `trainer.config.run` and `trainer.config.stages`. Options of TRL and
+transformers are checked against their configuration classes.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import math
-import re
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin
 
-import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from gradus.errors import Misuse
+from gradus.validation import explain
+from gradus.yaml_reader import read_mapping, read_scalar
 from trainer.config.run import RunConfig, Section, TrainConfig, nearest
 
 C = TypeVar("C", bound=RunConfig)
-STAGE = "stage"
+S = TypeVar("S", bound=Section)
 PLACES = (("model", "name"), ("data", "dataset"), ("data", "eval_dataset"), ("warm_start", "dataset"))
 """Where names of files may stand."""
-
-
-def load_config(path: Path, overrides: Sequence[str] = ()) -> TrainConfig:
-    """The config of a run on rewards, GRPO or RLOO. Raises Misuse as `load` does."""
-    return load(path, overrides, TrainConfig)
 
 
 def load(path: Path, overrides: Sequence[str], kind: type[C]) -> C:
@@ -42,7 +35,7 @@ def load(path: Path, overrides: Sequence[str], kind: type[C]) -> C:
     """
     path = Path(path)
     tree = read_mapping(path)
-    given = parse_overrides(overrides, kind, str(tree.get(STAGE, "")))
+    given = parse_overrides(overrides, kind, str(tree.get("stage", "")))
     if isinstance(tree.get("model"), str):
         tree["model"] = {"name": tree["model"]}
     mistakes = [*_unknown_keys(tree, str(path), kind), *_unknown_keys(given, "command line", kind)]
@@ -75,13 +68,15 @@ def load(path: Path, overrides: Sequence[str], kind: type[C]) -> C:
     return config
 
 
-def stage_of(path: Path, overrides: Sequence[str] = ()) -> str | None:
-    """The `stage` that the file or the command line names; None when neither does. Raises Misuse."""
-    given = [text for name, text in _pairs(overrides) if name == STAGE]
-    stage = given[-1] if given else read_mapping(Path(path)).get(STAGE)
-    if stage is not None and not isinstance(stage, str):
-        raise Misuse(f"{path}: stage: {stage!r} is no name of a stage")
-    return stage
+def read_section(kind: type[S], path: Path) -> S:
+    """The settings in a YAML file that takes no overrides, checked. Raises Misuse with one line per mistake."""
+    tree = read_mapping(path)
+    if mistakes := [*_unknown_keys(tree, str(path), kind)]:
+        raise Misuse("\n".join(mistakes))
+    try:
+        return kind.model_validate(tree)
+    except ValidationError as error:
+        raise Misuse(f"{path}: {explain(error)}") from None
 
 
 def beside(name: str, path: Path) -> str:
@@ -147,8 +142,8 @@ def parse_overrides(arguments: Sequence[str], kind: type[RunConfig] = TrainConfi
 
     Bare names belong to the section that holds the options of TRL, of `stage` where there are several.
     """
-    pairs = list(_pairs(arguments))
-    stage = next((text for name, text in pairs if name == STAGE), stage)
+    pairs = list(override_pairs(arguments))
+    stage = next((text for name, text in pairs if name == "stage"), stage)
     sections = [section for section, *inner in kind.TRL_CLASSES if not inner]
     tree: dict[str, Any] = {}
     for flag, text in pairs:
@@ -168,7 +163,8 @@ def parse_overrides(arguments: Sequence[str], kind: type[RunConfig] = TrainConfi
     return tree
 
 
-def _pairs(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
+def override_pairs(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Names and values of `--name value`, `--name=value` and `--name`, which is true. Raises Misuse."""
     waiting = list(arguments)
     while waiting:
         flag = waiting.pop(0)
@@ -178,67 +174,6 @@ def _pairs(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
         if not equals:
             text = waiting.pop(0) if waiting and not waiting[0].startswith("--") else "true"
         yield name, text
-
-
-# -------------------------------------------------------------------------------------------------------------- YAML
-
-
-class _Loader(yaml.SafeLoader):
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: dict[str, int] = {}
-        for key_node, _ in node.value:
-            key = None if key_node.tag == "tag:yaml.org,2002:merge" else self.construct_object(key_node, deep=True)
-            if isinstance(key, str):
-                if key in seen:
-                    raise yaml.constructor.ConstructorError(
-                        None, None, f"key {key!r} is given twice, first on line {seen[key]}", key_node.start_mark
-                    )
-                seen[key] = key_node.start_mark.line + 1
-        return super().construct_mapping(node, deep)
-
-
-# YAML 1.1, which PyYAML speaks, takes `5e-6` for a text because it has no dot: a trap for every learning rate.
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$"),
-    list("-+0123456789."),
-)
-
-
-def read_mapping(path: Path) -> dict[str, Any]:
-    """The mapping that a YAML file holds. Raises Misuse naming the file, and the line where there is one."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise Misuse(f"{path}: cannot be read: {error}") from None
-    value = read_scalar(text, str(path))
-    if not isinstance(value, dict):
-        names = {type(None): "nothing", list: "a list", str: "a text", int: "a number", float: "a number"}
-        held = names.get(type(value), type(value).__name__)
-        raise Misuse(f"{path}: holds {held} where a mapping of settings was expected")
-    return value
-
-
-def read_scalar(text: str, where: str) -> Any:
-    """What a value on the command line means, read as YAML: `true`, `1e-6`, `[a, b]`, `null`, or a plain text."""
-    try:
-        value = yaml.load(text, Loader=_Loader)  # noqa: S506 (a SafeLoader, made stricter)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        at = f":{mark.line + 1}" if mark is not None and "\n" in text.strip() else ""
-        raise Misuse(f"{where}{at}: {error.problem}") from None
-    except yaml.YAMLError as error:
-        raise Misuse(f"{where}: {error}") from None
-    _refuse_non_finite(value, where, ())
-    return value
-
-
-def _refuse_non_finite(value: Any, where: str, path: tuple[str, ...]) -> None:
-    if isinstance(value, float) and not math.isfinite(value):
-        raise Misuse(f"{where}: {'.'.join(path) or 'value'}: {value} is not a finite number")
-    if isinstance(value, dict | list):
-        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-            _refuse_non_finite(item, where, (*path, str(key)))
 
 
 # ---------------------------------------------------------------------------------------- options of TRL's classes

@@ -13,7 +13,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from gradus.errors import Misuse
-from trainer.config.files import load, stage_of
+from gradus.yaml_reader import read_mapping
+from trainer.config.files import load, override_pairs
 from trainer.config.run import (
     OWN_NAMES,
     Count,
@@ -168,12 +169,13 @@ def load_stage(path: Path, overrides: Sequence[str] = (), asked: str | None = No
 
     GRPO where neither the file nor the command line says. Raises Misuse as `load` does, and where the two disagree.
     """
-    found = "ppo" if asked == "ppo" else stage_of(path, overrides)
+    given = [text for name, text in override_pairs(overrides) if name == "stage"]
+    found = given[-1] if given else asked if asked == "ppo" else read_mapping(path).get("stage")
     stage = asked or found or "grpo"
     if "ppo" in (stage, found):
         raise Misuse(f"{path}: {PPO}")
-    if stage not in STAGES:
-        raise Misuse(f"{path}: stage: {stage!r} is none of {', '.join(STAGES)}{nearest(stage, list(STAGES))}")
+    if not isinstance(stage, str) or stage not in STAGES:
+        raise Misuse(f"{path}: stage: {stage!r} is none of {', '.join(STAGES)}{nearest(str(stage), list(STAGES))}")
     if asked is not None and found != asked:
         said = f"says stage: {found}" if found else "has no stage:, which means grpo"
         if not (asked == "grpo" and found is None):

@@ -13,31 +13,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import permutations
+from pathlib import Path
 from typing import Any
 
-THINGS = {
-    "room": "guest",
-    "table": "diner",
-    "book": "reader",
-    "ticket": "fan",
-    "bike": "rider",
-    "car": "driver",
-    "parcel": "customer",
-    "lesson": "pupil",
-    "flight": "traveller",
-    "seat": "passenger",
-    "tool": "worker",
-    "film": "viewer",
-    "tent": "camper",
-    "boat": "sailor",
-    "garden": "tenant",
-    "court": "player",
-    "desk": "student",
-    "meal": "patient",
-    "locker": "swimmer",
-    "van": "mover",
-}
-"""And who wants one."""
+import yaml
+
 STORIES_PER_SPRINT = 3
 SPRINTS_PER_THING = 12
 WARM_START_ROWS = 8000
@@ -59,27 +39,10 @@ class StoryAction:
     """The wrong story that the warm start teaches."""
 
 
-DEEDS = (
-    StoryAction("book", "to book a {n} ahead", "I can be sure of it"),
-    StoryAction("find", "to find a {n} near me", "I need not go far"),
-    StoryAction("pay", "to pay for a {n} by card", "I can leave my cash at home"),
-    StoryAction("share", "to share a {n} with a friend", "we have company"),
-    StoryAction("return", "to return a {n} at night", "I can sleep in"),
-    StoryAction("swap", "to swap my {n} for another", "I get one that suits me"),
-    StoryAction("cancel", "to cancel my {n}", "I get my money back", "As a {r}, I never want to cancel my {n}."),
-    StoryAction(
-        "rate", "to rate a {n}", "others know what to expect", "As a {r}, I want to be happy, so that it is good."
-    ),
-    StoryAction(
-        "compare",
-        "to compare prices of two {n}s",
-        "I save money",
-        "As a {r}, I want to look at the moon.",
-    ),
-    StoryAction("report", "to report a broken {n}", "it is repaired", "I want to report a broken {n}."),
-    StoryAction("renew", "to keep a {n} for longer", "I do not have to hurry", "Longer {n}"),
-    StoryAction("track", "to see where my {n} is", "I know when it comes", "As a , I want , so that ."),
-)
+_PARTS = yaml.safe_load(Path(__file__).with_name("demo_stories.yaml").read_text(encoding="utf-8"))
+THINGS: Mapping[str, str] = _PARTS["things"]
+"""Things, and who wants one of each."""
+DEEDS = tuple(StoryAction(**deed) for deed in _PARTS["deeds"])
 
 
 def held_out_deeds(thing: str) -> tuple[StoryAction, ...]:

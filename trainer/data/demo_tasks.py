@@ -1,7 +1,7 @@
 """Tiny programming tasks that a 0.6 M parameter model learns on a CPU in minutes, and worked answers, many wrong.
 
-Twelve kinds of task times the constants 1 to 25, such as `(* keep above 7 *)`, in each of `languages`. What overlaps,
-so that nobody reads more into the numbers than there is:
+Twelve kinds of task times the constants 1 to 25, such as `(* keep above 7 *)`, in each language of
+demo_languages.yaml. What overlaps, so that the numbers are not taken for more than they are:
 - a held-out (kind, constant) pair occurs in neither the GRPO tasks nor the warm start;
 - every kind and every constant occurs in both, only not together. The demo shows that rewards teach the right program
   for each kind and that this carries over to pairs never rewarded; it shows nothing about new kinds of task.
@@ -13,14 +13,18 @@ completion is wrong there, and every third row is damaged at random. Nothing her
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import TypeAdapter
 
 from gradus.errors import Misuse
+from trainer.config.run import Section
 from trainer.data.demo_sprints import MAKERS
-from trainer.data.demo_templates import LANGUAGES, Case, Language, Shape
 
 CONSTANTS = range(1, 26)
 HELD_OUT_PER_KIND = 5
@@ -32,6 +36,52 @@ DAMAGED_SHARE = 0.35
 SEED = 7
 
 Function = Callable[[int, Any], Any]
+Shape = Literal["number", "pair", "fold", "list"]
+"""Types of the function that a task asks for: a number to a number or a pair, a list to a number or a list."""
+Case = tuple[Any, Any]
+"""An argument and what the right function gives for it."""
+Change = tuple[str, str]
+"""A text and what it is replaced with."""
+
+
+class Language(Section):
+    """How a language writes the tasks; `{a}` stands for a task's constant."""
+
+    comment: str
+    """The prompt, with `{}` for the wording."""
+    signatures: dict[Shape, str]
+    answers: dict[str, str]
+    """Right answers by the name of the kind."""
+    mistakes: dict[str, str]
+    swaps: tuple[Change, ...]
+    """Operators and names that are taken for each other."""
+    misnamed: Change
+    hidden: Change
+    """Makes the function one that the tests do not find."""
+    misspelt: Change
+    head: int
+    """Characters at the start that no damage takes away."""
+
+    def damaged(self, answer: str, a: int, constants: Sequence[int], draw: random.Random) -> str:
+        """The answer with one random fault: a wrong constant, operator or name, a lost character, a misspelt sign."""
+        fate = draw.random()
+        if fate < 0.35:
+            return answer.replace(str(a), str(draw.choice(constants)))
+        if fate < 0.6:
+            fitting = [(old, new) for old, new in self.swaps if old in answer]
+            return answer.replace(*(draw.choice(fitting) if fitting else self.misnamed))
+        if fate < 0.75:
+            return answer.replace(*self.hidden)
+        if fate < 0.9:
+            at = draw.randrange(self.head, len(answer))
+            return answer[:at] + answer[at + 1 :]
+        return answer.replace(*self.misspelt, 1)
+
+
+LANGUAGES = TypeAdapter(dict[str, Language]).validate_python(
+    yaml.safe_load(Path(__file__).with_name("demo_languages.yaml").read_text(encoding="utf-8"))
+)
+"""Languages by the name of the grader that judges them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,48 +97,40 @@ class Kind:
 
     @property
     def takes_list(self) -> bool:
-        return self.shape in (Shape.FOLD, Shape.LIST)
+        return self.shape in ("fold", "list")
 
 
 KINDS = (
-    Kind("add", "add {a}", Shape.NUMBER, lambda a, x: x + a),
-    Kind("subtract", "subtract {a}", Shape.NUMBER, lambda a, x: x - a),
-    Kind("multiply", "multiply by {a}", Shape.NUMBER, lambda a, x: x * a),
-    Kind("pair", "pair with {a}", Shape.PAIR, lambda a, x: (x, a)),
-    Kind("sum", "sum list plus {a}", Shape.FOLD, lambda a, xs: sum(xs) + a),
-    Kind("map_add", "map add {a}", Shape.LIST, lambda a, xs: [x + a for x in xs]),
-    Kind("minus_x", "{a} minus x", Shape.NUMBER, lambda a, x: a - x, lambda a, x: x - a),
-    Kind("maximum", "max of list and {a}", Shape.FOLD, lambda a, xs: max([a, *xs]), lambda a, xs: min([a, *xs])),
-    Kind("length", "length plus {a}", Shape.FOLD, lambda a, xs: len(xs) + a, lambda a, xs: len(xs) - a),
-    Kind(
-        "map_times", "map times {a}", Shape.LIST, lambda a, xs: [x * a for x in xs], lambda a, xs: [x + a for x in xs]
-    ),
+    Kind("add", "add {a}", "number", lambda a, x: x + a),
+    Kind("subtract", "subtract {a}", "number", lambda a, x: x - a),
+    Kind("multiply", "multiply by {a}", "number", lambda a, x: x * a),
+    Kind("pair", "pair with {a}", "pair", lambda a, x: (x, a)),
+    Kind("sum", "sum list plus {a}", "fold", lambda a, xs: sum(xs) + a),
+    Kind("map_add", "map add {a}", "list", lambda a, xs: [x + a for x in xs]),
+    Kind("minus_x", "{a} minus x", "number", lambda a, x: a - x, lambda a, x: x - a),
+    Kind("maximum", "max of list and {a}", "fold", lambda a, xs: max([a, *xs]), lambda a, xs: min([a, *xs])),
+    Kind("length", "length plus {a}", "fold", lambda a, xs: len(xs) + a, lambda a, xs: len(xs) - a),
+    Kind("map_times", "map times {a}", "list", lambda a, xs: [x * a for x in xs], lambda a, xs: [x + a for x in xs]),
     Kind(
         "keep_above",
         "keep above {a}",
-        Shape.LIST,
+        "list",
         lambda a, xs: [x for x in xs if x > a],
         lambda a, xs: [x for x in xs if x < a],
     ),
-    Kind(
-        "cons_reversed",
-        "cons {a} on reversed",
-        Shape.LIST,
-        lambda a, xs: [a, *xs[::-1]],
-        lambda a, xs: [*xs[::-1], a],
-    ),
+    Kind("cons_reversed", "cons {a} on reversed", "list", lambda a, xs: [a, *xs[::-1]], lambda a, xs: [*xs[::-1], a]),
 )
 
 
-def demo_rows(name: str, split: str = "train") -> Iterator[dict[str, Any]]:
+def demo_rows(name: str) -> Iterator[dict[str, Any]]:
     """The rows of `demo:ocaml`, `demo:ocaml/held-out`, `demo:ocaml/warm-start`, Rust's or those of stories.
 
     They are always the same ones.
     """
     makers: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {**MAKERS}
     for grader, language in LANGUAGES.items():
-        makers[f"demo:{grader}"] = partial(_task_rows, language, held_out=False)
-        makers[f"demo:{grader}/held-out"] = partial(_task_rows, language, held_out=True)
+        makers[f"demo:{grader}"] = partial(_task_rows, grader, held_out=False)
+        makers[f"demo:{grader}/held-out"] = partial(_task_rows, grader, held_out=True)
         makers[f"demo:{grader}/warm-start"] = partial(_warm_start_rows, language)
     if name not in makers:
         raise Misuse(f"there is no demo {name!r}; there are: {', '.join(makers)}")
@@ -100,7 +142,8 @@ def held_out_constants(kind: Kind) -> frozenset[int]:
     return frozenset(random.Random(f"{SEED}:{kind.name}").sample(CONSTANTS, HELD_OUT_PER_KIND))
 
 
-def _task_rows(language: Language, *, held_out: bool) -> Iterator[dict[str, Any]]:
+def _task_rows(grader: str, *, held_out: bool) -> Iterator[dict[str, Any]]:
+    language = LANGUAGES[grader]
     for kind in KINDS:
         for a in CONSTANTS:
             if (a in held_out_constants(kind)) is held_out:
@@ -109,7 +152,7 @@ def _task_rows(language: Language, *, held_out: bool) -> Iterator[dict[str, Any]
                     "kind": kind.name,
                     "prompt": _prompt(language, kind, a),
                     "signature": language.signatures[kind.shape],
-                    "tests": language.tests(_cases(kind, a)),
+                    "tests": TESTS[grader](_cases(kind, a)),
                     "solution": _filled(language.answers[kind.name], a),
                 }
 
@@ -149,3 +192,37 @@ def _argument(kind: Kind, draw: random.Random) -> Any:
     if kind.takes_list:
         return [draw.randint(-40, 40) for _ in range(draw.randint(2, 6))]
     return draw.randint(-40, 40)
+
+
+# ----------------------------------------------------------------------------------------------------------- tests
+
+
+def _ocaml(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_ocaml, value))})"
+    if isinstance(value, list):
+        return f"[{'; '.join(map(_ocaml, value))}]"
+    return f"({value})" if value < 0 else str(value)
+
+
+def _ocaml_tests(cases: Sequence[Case]) -> str:
+    lines = [f"  assert (f {_ocaml(x)} = {_ocaml(y)})" for x, y in cases]
+    return "let () =\n" + ";\n".join(lines) + "\n"
+
+
+def _rust(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_rust, value))})"
+    return f"[{', '.join(map(_rust, value))}]" if isinstance(value, list) else str(value)
+
+
+def _rust_tests(cases: Sequence[Case]) -> str:
+    written = ["use solution::f;\n"]
+    for number, (x, y) in enumerate(cases, 1):
+        argument = f"&{_rust(x)}" if isinstance(x, list) else _rust(x)
+        written.append(f"#[test]\nfn case_{number}() {{\n    assert_eq!(f({argument}), {_rust(y)});\n}}\n")
+    return "\n".join(written)
+
+
+TESTS: dict[str, Callable[[Sequence[Case]], str]] = {"ocaml": _ocaml_tests, "rust": _rust_tests}
+"""Cases as the tests of a task, by the name of the grader."""

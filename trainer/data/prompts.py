@@ -62,13 +62,15 @@ def _in_words(value: Any) -> str:
     return "" if value is None else str(value).strip()
 
 
-def token_ids(tokenizer: Any, prompt: Prompt, tools: Sequence[Mapping[str, Any]] | None = None) -> list[int]:
+def token_ids(
+    tokenizer: Any, prompt: Prompt, tools: Sequence[Mapping[str, Any]] | None = None, *, is_answer_due: bool = True
+) -> list[int]:
     """The prompt's tokens, exactly as TRL's trainer makes them; with messages, `tools` are declared to the model."""
     if isinstance(prompt, str):
         ids: list[int] = tokenizer(text=prompt)["input_ids"]
         return ids
     declared = {"tools": list(tools)} if tools else {}
     rendered = tokenizer.apply_chat_template(
-        prompt, add_generation_prompt=True, tokenize=True, return_dict=True, **declared
+        prompt, add_generation_prompt=is_answer_due, tokenize=True, return_dict=True, **declared
     )
     return list(rendered["input_ids"])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -78,7 +79,7 @@ class Tasks:
 def load_tasks(config: DataConfig, grader: GraderName | None, seed: int = 42) -> Tasks:
     """The tasks of a run, split; bare prompts without a grader. Raises Misuse naming file and line."""
     if grader is None:
-        return Tasks(_read_prompts(config)[: config.limit], ())
+        return Tasks(read_examples(config, config.dataset, None)[: config.limit], ())
     examples = read_examples(config, config.dataset, grader)[: config.limit]
     if config.eval_dataset is not None:
         held_out = read_examples(config, config.eval_dataset, grader)
@@ -91,29 +92,22 @@ def load_tasks(config: DataConfig, grader: GraderName | None, seed: int = 42) ->
     return Tasks(train, held_out)
 
 
-def read_examples(config: DataConfig, dataset: str, grader: GraderName) -> tuple[Example, ...]:
-    """All tasks of one dataset, in its order."""
-    known = ["id", "prompt", "task", "solution", *task_class(grader).model_fields, *sprint_columns(grader), *DESCRIBING]
-    named = named_rows(dataset, config, known)
-    rows = [Row(row.where, as_task_row(row.values, grader)) for row in named]
+def read_examples(config: DataConfig, dataset: str, grader: GraderName | None) -> tuple[Example, ...]:
+    """All tasks of one dataset, in its order; without a grader bare prompts, whose `id` is made where there is none."""
+    known = ["id", "prompt", *DESCRIBING]
+    if grader is not None:
+        known += ["task", "solution", *task_class(grader).model_fields, *sprint_columns(grader)]
+    rows = list(named_rows(dataset, config, known))
     if not rows:
         raise Misuse(f"{dataset}: holds no rows")
-    examples = [_example(row, grader) for row in rows]
+    if grader is not None:
+        rows = [Row(row.where, as_task_row(row.values, grader)) for row in rows]
+        examples = [_example(row, grader) for row in rows]
+    else:
+        ids = (str(row.values.get("id") or f"row-{number}") for number, row in enumerate(rows, start=1))
+        examples = [Example(name, _text(row, "prompt"), None) for name, row in zip(ids, rows, strict=True)]
     _refuse_duplicates(rows, examples)
     return tuple(examples)
-
-
-def _read_prompts(config: DataConfig) -> tuple[Example, ...]:
-    """Rows with a `prompt`, for reward models; an `id` is made where there is none."""
-    rows = list(named_rows(config.dataset, config, ["id", "prompt", *DESCRIBING]))
-    if not rows:
-        raise Misuse(f"{config.dataset}: holds no rows")
-    found = [
-        Example(str(row.values.get("id") or f"row-{number}"), _text(row, "prompt"), None)
-        for number, row in enumerate(rows, start=1)
-    ]
-    _refuse_duplicates(rows, found)
-    return tuple(found)
 
 
 def _example(row: Row, grader: GraderName) -> Example:
@@ -143,14 +137,13 @@ def _is_empty(value: Any) -> bool:
 
 def _cell(name: str, value: Any) -> Any:
     """A CSV cell holds lists and mappings as JSON, or names with spaces or commas between them."""
-    if name in _STRUCTURED and isinstance(value, str):
-        if value.lstrip()[:1] in ("[", "{"):
-            try:
-                return json.loads(value)
-            except ValueError:
-                return value
-        if name in ("packages", "dependencies"):
-            return value.replace(",", " ").split()
+    if name not in _STRUCTURED or not isinstance(value, str):
+        return value
+    if value.lstrip()[:1] in ("[", "{"):
+        with suppress(ValueError):
+            return json.loads(value)
+    elif name in ("packages", "dependencies"):
+        return value.replace(",", " ").split()
     return value
 
 
@@ -216,14 +209,12 @@ def named_rows(dataset: str, config: RowSource, known: Iterable[str]) -> Iterato
     """The rows with our column names. Raises Misuse for columns that nobody knows."""
     ours_of = {theirs: ours for ours, theirs in config.columns.items()}
     known = list(known)
-    unknown_targets = sorted(set(config.columns) - set(known))
-    if unknown_targets:
+    if unknown_targets := sorted(set(config.columns) - set(known)):
         raise Misuse(f"data.columns: {', '.join(unknown_targets)}: no such column; known: {', '.join(known)}")
     for row in read_rows(dataset, config.split):
         values = {ours_of.get(name, name): value for name, value in row.values.items()}
         ignored = set(values) if "*" in config.ignore_columns else {*config.ignore_columns}
-        strangers = [name for name in values if name not in known and name not in ignored]
-        if strangers:
+        if strangers := [name for name in values if name not in known and name not in ignored]:
             hints = ", ".join(name + nearest(name, known) for name in strangers)
             raise Misuse(
                 f"{row.where}: unknown columns: {hints}; known: {', '.join(known)}. "
@@ -237,7 +228,7 @@ def read_rows(dataset: str, split: str = "train") -> Iterator[Row]:
     if dataset.startswith("demo:"):
         from trainer.data.demo_tasks import demo_rows
 
-        yield from (Row(f"{dataset} row {n}", values) for n, values in enumerate(demo_rows(dataset, split), start=1))
+        yield from (Row(f"{dataset} row {n}", values) for n, values in enumerate(demo_rows(dataset), start=1))
     elif Path(dataset).suffix in SUFFIXES:
         yield from (row.checked() for row in read_file(dataset))
     else:

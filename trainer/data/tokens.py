@@ -188,7 +188,9 @@ def _whole_text(file: Path) -> str:
 
 def _tokenized(config: TokenSource, names: Sequence[str], kept: Path, tokenizer: Any) -> Ids:
     """Tokens of texts, each closed by the end-of-text token; a file that holds them already is taken."""
-    made_of = _fingerprint(config, names, tokenizer)
+    seen = [(name, Path(name).stat().st_size, Path(name).stat().st_mtime_ns) for name in names if Path(name).exists()]
+    told = [list(names), config.split, config.text_column, tokenizer.get_vocab(), seen]
+    made_of = hashlib.sha256(json.dumps(told, sort_keys=True).encode(errors="replace")).hexdigest()
     note = kept.with_suffix(".json")
     if not (kept.exists() and note.exists() and json.loads(note.read_text())["made_of"] == made_of):
         wide = TYPES[0] if len(tokenizer) <= np.iinfo(TYPES[0]).max else TYPES[1]
@@ -200,9 +202,3 @@ def _tokenized(config: TokenSource, names: Sequence[str], kept: Path, tokenizer:
         half_written.rename(kept)
         note.write_text(json.dumps({"made_of": made_of}))
     return _mapped(kept)
-
-
-def _fingerprint(config: TokenSource, names: Sequence[str], tokenizer: Any) -> str:
-    seen = [(name, Path(name).stat().st_size, Path(name).stat().st_mtime_ns) for name in names if Path(name).exists()]
-    told = [list(names), config.split, config.text_column, tokenizer.get_vocab(), seen]
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode(errors="replace")).hexdigest()

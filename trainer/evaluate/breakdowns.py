@@ -15,6 +15,7 @@ from statistics import fmean, median
 import numpy as np
 
 from gradus.descriptions import GraderDescription, description_of
+from gradus.languages import language_of
 from trainer.evaluate.intervals import (
     Part,
     Quantiles,
@@ -40,7 +41,6 @@ from trainer.evaluate.verdicts import (
     is_passed,
     rate_test,
 )
-from trainer.languages import language_of
 
 SCORE_BINS = 10
 LENGTH_BINS = 12

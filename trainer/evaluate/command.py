@@ -14,13 +14,14 @@ from rich.table import Table
 
 from gradus.descriptions import GraderDescription, description_of
 from gradus.tasks import TASKS
+from gradus.whole_file import write_text
+from gradus.wings import write_page
 from trainer.config.run import TrainConfig
 from trainer.evaluate.collect import collect, collect_turns, progress_bar, refuse_turns, say_troubles
-from trainer.evaluate.completion_store import EvalFolder, opened, write_tasks, write_text
+from trainer.evaluate.completion_store import EvalFolder, opened, write_tasks
 from trainer.evaluate.exports import junit_of, table_of
 from trainer.evaluate.grader_backend import Judge
 from trainer.evaluate.plan import asks_of, problems_of
-from trainer.evaluate.report import write_report
 from trainer.evaluate.results import Evaluation, Measurement, evaluation_of
 from trainer.evaluate.setup import (
     SamplingOptions,
@@ -80,7 +81,7 @@ def main(asked: SamplingOptions, tasks: Path, grader: str, judge: Judge, out: Pa
     write_text(folder.table, table_of(records))
     write_text(folder.junit, junit_of(evaluation, records))
     write_text(folder.results, evaluation.model_dump_json(by_alias=True, indent=1) + "\n")
-    write_report(folder.path, folder.report)  # made of the other files
+    write_page(folder.report, [folder.path])  # made of the other files
     Console().print(table_for_terminal(evaluation))
     say_troubles(console, [*records, *later])
     print(folder.results)

@@ -1,4 +1,4 @@
-"""`gradus compare`: two evaluations of the same tasks against each other, task by task.
+"""Two evaluations of the same tasks against each other, task by task.
 
 What changed, how surely, and where answers stop.
 Only tasks that were judged both times are compared. With one completion per task a task passes or does not; with many
@@ -8,34 +8,25 @@ it has a share, and its stage is the one of its middle completion.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
 from pydantic import Field
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from gradus.console import visible
 from gradus.errors import Misuse
+from gradus.languages import language_of
 from trainer.evaluate.breakdowns import group_columns
-from trainer.evaluate.completion_store import write_text
 from trainer.evaluate.intervals import Part, Rate, by_task, mcnemar, paired_difference, sign_flip
 from trainer.evaluate.plan import Mode
-from trainer.evaluate.results import Evaluation, Measurement, ProblemFigures, incomparable, read_evaluation
+from trainer.evaluate.results import Evaluation, Measurement, ProblemFigures, incomparable
 from trainer.evaluate.verdicts import PASSED, code_of, rank_of, typical_of
-from trainer.languages import language_of
 
 MODES: tuple[Mode, ...] = ("sampled", "greedy")
 FROZEN_BELOW = 0.05
 """A task that failed both times at the same stage is frozen when its reward moved by less."""
 ROUNDING = 1e-9
-MOST_CHANGES = 15
-"""Tasks that are listed on a terminal, at most, of each kind of change."""
 
 Record = Mapping[str, Any]
 
@@ -78,6 +69,10 @@ class Answer(Part):
     cause: str | None
     completion: str | None = None
     """The middle completion, of tasks that changed and where completions were read."""
+
+    @property
+    def rate(self) -> float:
+        return self.passed / self.graded
 
 
 class Change(Part):
@@ -156,20 +151,6 @@ class Comparison(Part):
     """The largest gains first, the largest losses last."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Pair:
-    before: ProblemFigures
-    after: ProblemFigures
-
-    @property
-    def rates(self) -> tuple[float, float]:
-        return self.before.passed / self.before.graded, self.after.passed / self.after.graded
-
-    @property
-    def rewards(self) -> tuple[float, float]:
-        return self.before.mean_reward or 0.0, self.after.mean_reward or 0.0
-
-
 def compare(
     before: Evaluation,
     after: Evaluation,
@@ -197,7 +178,7 @@ def compare(
         wanted = f"{mode} completions" if mode else "way of sampling that both have"
         raise Misuse(f"{before.name} and {after.name}: there is no {wanted} to compare")
     later = {problem.id: problem for problem in last.problems if problem.graded}
-    pairs = [_Pair(one, later[one.id]) for one in first.problems if one.graded and one.id in later]
+    pairs = [(one, later[one.id]) for one in first.problems if one.graded and one.id in later]
     if not pairs:
         raise Misuse(f"{before.name} and {after.name}: no task was judged both times")
     is_same = before.grader == after.grader
@@ -206,21 +187,19 @@ def compare(
         _typical(records[0], first.mode, before.description.stages),
         _typical(records[1], first.mode, after.description.stages),
     )
-    changes = [_change(pair, *texts) for pair in pairs]
+    changes = [_change(pair, texts) for pair in pairs]
     counts = Counter((change.before.stage, change.after.stage) for change in changes)
     order = sorted({stage for both in counts for stage in both}, key=lambda stage: rank_of(stage, stages))
-    columns = group_columns([vars(pair.before) for pair in pairs])
     return Comparison(
         mode=first.mode,
         before=_side(before, first),
         after=_side(after, last),
         warnings=tuple(reason.text for reason in reasons),
-        tasks=len(pairs),
-        only_before=len(first.problems) - first.unjudged - len(pairs),
-        only_after=len(last.problems) - last.unjudged - len(pairs),
-        pass_rate=_difference([pair.rates for pair in pairs], seed),
-        reward=_difference([pair.rewards for pair in pairs], seed),
-        test=_test(pairs, seed),
+        tasks=len(changes),
+        only_before=len(first.problems) - first.unjudged - len(changes),
+        only_after=len(last.problems) - last.unjudged - len(changes),
+        **_differences(changes, seed),
+        test=_test(changes, seed),
         turns={turn.value: sum(change.turn is turn for change in changes) for turn in Turn},
         net=sum({Turn.IMPROVED: 1, Turn.REGRESSED: -1}.get(change.turn, 0) for change in changes),
         migration={stage: {last: counts[stage, last] for last in order} for stage in order},
@@ -230,44 +209,37 @@ def compare(
         },
         causes=_causes(changes),
         frozen=tuple(change.id for change in changes if change.frozen),
-        groups={column: _groups(pairs, column, seed) for column in columns},
-        imperative=_shift(*texts, pairs, after) if is_same else None,
+        groups={column: _groups(changes, column, seed) for column in group_columns([vars(one) for one in changes])},
+        imperative=_shift(*texts, changes, after) if is_same else None,
         problems=tuple(sorted(changes, key=lambda one: (-one.pass_change, -one.reward_change, one.id))),
     )
 
 
 def _side(evaluation: Evaluation, found: Measurement) -> Side:
-    same = ("name", "model", "created", "tasks", "tasks_sha256", "graders", "rubrics")
-    sampling = ("temperature", "samples", "graded", "faulted")
-    return Side(
-        **{name: getattr(evaluation, name) for name in same},
-        **{name: getattr(found, name) for name in sampling},
-        not_written=found.unwritten,
-    )
+    known = {**dict(evaluation), **dict(found), "not_written": found.unwritten}
+    return Side(**{name: known[name] for name in Side.model_fields})
 
 
-def _difference(values: Sequence[tuple[float, float]], seed: int) -> Difference:
-    before, after = [first for first, _ in values], [last for _, last in values]
-    change = paired_difference(before, after, seed=seed)
-    assert change is not None
-    return Difference(before=fmean(before), after=fmean(after), change=change)
+def _differences(changes: Sequence[Change], seed: int) -> dict[str, Difference]:
+    """The fields `pass_rate` and `reward` of a comparison and of a group."""
+    found = {}
+    for name, column in (("pass_rate", "rate"), ("reward", "reward")):
+        before, after = ([getattr(getattr(one, side), column) for one in changes] for side in ("before", "after"))
+        change = paired_difference(before, after, seed=seed)
+        assert change is not None
+        found[name] = Difference(before=fmean(before), after=fmean(after), change=change)
+    return found
 
 
-def _test(pairs: Sequence[_Pair], seed: int) -> Test:
-    if all(pair.before.graded == pair.after.graded == 1 for pair in pairs):
-        gained, lost = (sum(pair.rates == change for pair in pairs) for change in ((0, 1), (1, 0)))
+def _test(changes: Sequence[Change], seed: int) -> Test:
+    if all(one.before.graded == one.after.graded == 1 for one in changes):
+        gained, lost = (sum(one.pass_change == change for one in changes) for change in (1, -1))
         return Test(method="exact McNemar", p_value=mcnemar(gained, lost), gained=gained, lost=lost)
-    p_value = sign_flip([pair.rates[1] - pair.rates[0] for pair in pairs], seed=seed)
+    p_value = sign_flip([one.pass_change for one in changes], seed=seed)
     return Test(method="sign flips over tasks", p_value=p_value, gained=None, lost=None)
 
 
-def _change(pair: _Pair, *texts: Mapping[str, Record]) -> Change:
-    (rate, later_rate), (reward, later_reward) = pair.rates, pair.rewards
-    turn = {1.0: Turn.BOTH_PASS, 0.0: Turn.BOTH_FAIL}.get(rate, Turn.UNCHANGED)
-    if abs(later_rate - rate) > ROUNDING:
-        turn = Turn.IMPROVED if later_rate > rate else Turn.REGRESSED
-    reward_change = later_reward - reward
-    is_shown = turn in (Turn.IMPROVED, Turn.REGRESSED) or abs(reward_change) >= FROZEN_BELOW
+def _change(pair: tuple[ProblemFigures, ProblemFigures], texts: Sequence[Mapping[str, Record]]) -> Change:
     before, after = (
         Answer(
             graded=side.graded,
@@ -276,17 +248,21 @@ def _change(pair: _Pair, *texts: Mapping[str, Record]) -> Change:
             # Files of earlier versions only know whether it passed.
             stage=side.stage or (PASSED if side.passed == side.graded else "unknown"),
             cause=side.cause,
-            completion=str(middle["completion"]) if is_shown and (middle := some.get(side.id)) else None,
+            completion=str(middle["completion"]) if (middle := some.get(side.id)) else None,
         )
-        for side, some in zip((pair.before, pair.after), texts, strict=True)
+        for side, some in zip(pair, texts, strict=True)
     )
+    turn = {1.0: Turn.BOTH_PASS, 0.0: Turn.BOTH_FAIL}.get(before.rate, Turn.UNCHANGED)
+    pass_change, reward_change = after.rate - before.rate, after.reward - before.reward
+    if abs(pass_change) > ROUNDING:
+        turn = Turn.IMPROVED if pass_change > 0 else Turn.REGRESSED
+    if turn not in (Turn.IMPROVED, Turn.REGRESSED) and abs(reward_change) < FROZEN_BELOW:
+        before, after = (side.model_copy(update={"completion": None}) for side in (before, after))
     is_still = before.stage == after.stage and abs(reward_change) < FROZEN_BELOW - ROUNDING
     return Change(
-        id=pair.before.id,
-        kind=pair.before.kind,
-        difficulty=pair.before.difficulty,
+        **{name: getattr(pair[0], name) for name in ("id", "kind", "difficulty")},
         turn=turn,
-        pass_change=later_rate - rate,
+        pass_change=pass_change,
         reward_change=reward_change,
         frozen=turn is Turn.BOTH_FAIL and is_still,
         before=before,
@@ -302,18 +278,13 @@ def _causes(changes: Sequence[Change]) -> dict[str, tuple[int, int]]:
     return {cause: (before[cause], after[cause]) for cause, _ in (before + after).most_common()}
 
 
-def _groups(pairs: Sequence[_Pair], column: str, seed: int) -> dict[str, GroupChange]:
-    by_value: dict[str, list[_Pair]] = {}
-    for pair in pairs:
-        if (value := getattr(pair.before, column)) is not None:
-            by_value.setdefault(value, []).append(pair)
+def _groups(changes: Sequence[Change], column: str, seed: int) -> dict[str, GroupChange]:
+    by_value: dict[str, list[Change]] = {}
+    for change in changes:
+        if (value := getattr(change, column)) is not None:
+            by_value.setdefault(value, []).append(change)
     return {
-        value: GroupChange(
-            tasks=len(found),
-            pass_rate=_difference([pair.rates for pair in found], seed),
-            reward=_difference([pair.rewards for pair in found], seed),
-        )
-        for value, found in sorted(by_value.items())
+        value: GroupChange(tasks=len(found), **_differences(found, seed)) for value, found in sorted(by_value.items())
     }
 
 
@@ -324,10 +295,10 @@ def _typical(records: Sequence[Record], mode: Mode, stages: Sequence[str]) -> di
 
 
 def _shift(
-    before: Mapping[str, Record], after: Mapping[str, Record], pairs: Sequence[_Pair], evaluation: Evaluation
+    before: Mapping[str, Record], after: Mapping[str, Record], changes: Sequence[Change], evaluation: Evaluation
 ) -> Shift | None:
     is_imperative, fences = language_of(evaluation.grader).is_imperative, evaluation.description.fences
-    ids = [pair.before.id for pair in pairs if pair.before.id in before and pair.before.id in after]
+    ids = [change.id for change in changes if change.id in before and change.id in after]
     if is_imperative is None or not ids:
         return None
     counts = Counter(
@@ -336,79 +307,3 @@ def _shift(
     return Shift(
         both=counts[True, True], gained=counts[False, True], lost=counts[True, False], neither=counts[False, False]
     )
-
-
-# ------------------------------------------------------------------------------------------------------- the command
-
-
-def main(
-    before: Path, after: Path, mode: str | None, html: Path | None, as_json: Path | None, *, anyway: bool, seed: int
-) -> int:
-    """Compare two evaluations; the path of the JSON file, if one is wanted, is printed last. Raises Misuse."""
-    if mode not in (None, *MODES):
-        raise Misuse(f"mode {mode!r}: there are sampled and greedy")
-    first, last = read_evaluation(before), read_evaluation(after)
-    found = compare(
-        first.evaluation,
-        last.evaluation,
-        mode=mode,
-        anyway=anyway,
-        records=(first.records(), last.records()),
-        seed=seed,
-    )
-    from trainer.evaluate.report import write_comparison_report  # which needs this module
-
-    console = Console()
-    for part in _printed(found):
-        console.print(part, highlight=False, markup=False)
-    if html is not None:
-        write_comparison_report(found, before, after, html)
-        console.print(f"page: {html}", highlight=False, markup=False, soft_wrap=True)
-    if as_json is not None:
-        write_text(as_json, found.model_dump_json(by_alias=True, indent=1) + "\n")
-        print(as_json)
-    return 0
-
-
-def _printed(found: Comparison) -> Iterator[Table | str]:
-    for warning in found.warnings:
-        yield f"Careful: measured with {warning}."
-    how = "greedy" if found.mode == "greedy" else f"T={found.after.temperature:g}, {found.after.samples} each"
-    names = (_plain(found.before.name), _plain(found.after.name))
-    table = Table("", *names, "change", "95% interval", title=f"{found.tasks} tasks, {how}")
-    table.add_row("pass rate", *_cells(found.pass_rate, ".1%"))
-    table.add_row("reward", *_cells(found.reward, ".3f"))
-    test = found.test
-    counted = f", {test.gained} gained, {test.lost} lost" if test.gained is not None else ""
-    fallbacks = {one.change.fallback for one in (found.pass_rate, found.reward) if one.change.fallback}
-    table.caption = "\n".join([f"{test.method}: p = {test.p_value:.4g}{counted}", *sorted(fallbacks)])
-    yield table
-    table = Table(*found.turns, "net", "frozen")
-    table.add_row(*(str(count) for count in found.turns.values()), f"{found.net:+d}", str(len(found.frozen)))
-    yield table
-    table = Table("stage: before / after", *map(_plain, found.migration))
-    for stage, later in found.migration.items():
-        table.add_row(_plain(stage), *(str(count) if count else "." for count in later.values()))
-    yield table
-    for column, groups in found.groups.items():
-        if len(groups) > 1:
-            table = Table(column, "tasks", "before", "after", "change", "95% interval")
-            for name, group in groups.items():
-                table.add_row(_plain(name), str(group.tasks), *_cells(group.pass_rate, ".1%"))
-            yield table
-    for turn, step in ((Turn.IMPROVED, 1), (Turn.REGRESSED, -1)):
-        changed = [change.id for change in found.problems if change.turn is turn][::step]
-        more = f" and {len(changed) - MOST_CHANGES} more" if len(changed) > MOST_CHANGES else ""
-        if changed:
-            yield f"{turn.value}: {visible(', '.join(changed[:MOST_CHANGES]))}{more}"
-
-
-def _cells(found: Difference, form: str) -> tuple[str, ...]:
-    change = found.change
-    interval = f"{change.low:+{form}} to {change.high:+{form}}"
-    return format(found.before, form), format(found.after, form), format(change.value, "+" + form), interval
-
-
-def _plain(text: str) -> str:
-    """The text as it is: no markup of the terminal's, and nothing that steers it."""
-    return escape(visible(text))

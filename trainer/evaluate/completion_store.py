@@ -23,12 +23,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from pydantic import ValidationError
-
 from gradus.errors import Misuse
 from gradus.folder_lock import locked
-from gradus.row_reader import Row, read_rows
-from gradus.validation import explain
+from gradus.validation import read_as
+from gradus.whole_file import write_text
 from trainer.evaluate.plan import EvalPlan, Key, Problem
 from trainer.rewards.judge import Record
 from trainer.runs.folder import finite
@@ -70,7 +68,7 @@ class Completions:
         """Add records, or newer ones of the same keys."""
         found = list(records)
         if self._handle is not None:
-            self._handle.write(b"".join(_line(record) for record in found))
+            self._handle.write("".join(map(_line, found)).encode("utf-8", "backslashreplace"))
             self._handle.flush()
             os.fsync(self._handle.fileno())
         self._records |= {key_of(record): record for record in found}
@@ -110,19 +108,11 @@ def opened(path: Path, plan: EvalPlan, *, fresh: bool = False) -> Iterator[Compl
 
 def write_lines(path: Path, records: Iterable[Record]) -> None:
     """Write a whole file of JSON lines, at once or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("wb") as handle:
-        for record in records:
-            handle.write(_line(record))
-        handle.flush()
-        os.fsync(handle.fileno())
-    os.replace(partial, path)
+    write_text(path, "".join(map(_line, records)))
 
 
-def _line(record: Record) -> bytes:
-    text = json.dumps(finite(record), ensure_ascii=False, allow_nan=False) + "\n"
-    return text.encode("utf-8", "backslashreplace")
+def _line(record: Record) -> str:
+    return json.dumps(finite(record), ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _agree(beside: Path, plan: EvalPlan, path: Path) -> None:
@@ -132,10 +122,7 @@ def _agree(beside: Path, plan: EvalPlan, path: Path) -> None:
         return
     if not beside.exists():
         raise Misuse(f"{path}: is there without {beside.name}; use --fresh, or another --out")
-    try:
-        earlier = EvalPlan.model_validate_json(beside.read_bytes())
-    except ValidationError as error:
-        raise Misuse(f"{beside}: is no plan that this version can read ({explain(error)}); use --fresh") from None
+    earlier = read_as(EvalPlan, beside, "plan", "; use --fresh")
     changed = []
     for name in EvalPlan.model_fields:
         was, now = getattr(earlier, name), getattr(plan, name)
@@ -175,30 +162,6 @@ STATUSES = frozenset({"written", "graded", "faulted", "generation_error"})
 """States of a completion: not judged yet, judged, not judged because of a fault, or never written."""
 
 
-# ------------------------------------------------------------------------------------------------------- whole files
-
-
-def stored_rows(file: Path) -> Iterator[Row]:
-    """The rows of a file of JSON lines that a program wrote; one that a crash tore off at the end is left out.
-
-    Raises Misuse naming the line of any other that cannot be read.
-    """
-    rows = list(read_rows(file))
-    if rows and rows[-1].problem is not None and not file.read_bytes().endswith(b"\n"):
-        rows.pop()
-    for row in rows:
-        yield row.checked()
-
-
-def non_empty_rows(file: Path) -> Iterator[Row]:
-    """The rows of a file, checked. Raises Misuse for one that cannot be read, and where there is none."""
-    row = None
-    for row in read_rows(file):
-        yield row.checked()
-    if row is None:
-        raise Misuse(f"{file}: holds no rows")
-
-
 def is_chat(value: Any, roles: Collection[str] | None = None) -> bool:
     """Whether a stored value is messages, each with a content and a role: one of `roles`, where these are given."""
     return isinstance(value, list) and all(
@@ -223,12 +186,3 @@ def write_tasks(path: Path, problems: Iterable[Problem]) -> None:
         for problem in problems
     ]
     write_lines(path, rows)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file at once or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    # Half a surrogate pair can come from a record; it must not cost the reader the file.
-    partial.write_text(text, encoding="utf-8", errors="replace")
-    os.replace(partial, path)

@@ -13,33 +13,13 @@ from typing import Any
 from xml.etree import ElementTree
 
 from gradus.descriptions import description_of
+from gradus.languages import language_of
 from trainer.evaluate.results import Evaluation
 from trainer.evaluate.verdicts import Record, cause_of, code_of, grader_of, is_judged
-from trainer.languages import language_of
 
-COLUMNS = (
-    "id",
-    "kind",
-    "difficulty",
-    "mode",
-    "sample",
-    "status",
-    "passed",
-    "reward",
-    "stage",
-    "cause",
-    "tests_passed",
-    "tests_total",
-    "finish_reason",
-    "prompt_tokens",
-    "completion_tokens",
-    "tokens_per_s",
-    "latency_s",
-    "attempts",
-    "completion_chars",
-    "imperative",
-    "flags",
-)
+AS_STORED = ("kind", "difficulty", "mode", "sample", "status", "passed", "reward", "stage")
+AS_MADE = ("finish_reason", "prompt_tokens", "completion_tokens")
+"""Columns that are a record's own fields."""
 MOST_DIAGNOSTICS = 5
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -49,28 +29,30 @@ def table_of(records: Sequence[Record]) -> str:
     """CSV with a row for each completion; parts of the reward are columns `component:NAME`."""
     parts = {f"component:{name}": name for record in records for name in record["components"]}
     out = io.StringIO()
-    writer = csv.DictWriter(out, [*COLUMNS, *parts], extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    for record in records:
+    writer = csv.writer(out, lineterminator="\n")
+    for number, record in enumerate(records):
         tests = record.get("tests") or {}
         tokens, latency_s = record.get("completion_tokens"), record.get("latency_s")
         grader = grader_of([record])
-        is_imperative = language_of(grader).is_imperative
+        is_imperative, fences = language_of(grader).is_imperative, description_of(grader).fences
         cells = {
-            **record,
             "id": record["prompt_id"],
+            **{name: record.get(name) for name in AS_STORED},
             "cause": cause_of(record),
             "tests_passed": tests.get("passed"),
             "tests_total": tests.get("total"),
+            **{name: record.get(name) for name in AS_MADE},
             "tokens_per_s": round(tokens / latency_s, 3) if tokens is not None and latency_s else None,
+            "latency_s": latency_s,
+            "attempts": record.get("attempts"),
             "completion_chars": len(record["completion"]),
-            "imperative": is_imperative(code_of(record["completion"], description_of(grader).fences))
-            if is_imperative
-            else None,
+            "imperative": is_imperative(code_of(record["completion"], fences)) if is_imperative else None,
             "flags": " ".join(record["flags"]),
             **{column: record["components"].get(name) for column, name in parts.items()},
         }
-        writer.writerow({name: _safe(cells.get(name)) for name in writer.fieldnames})
+        if number == 0:
+            writer.writerow(cells)
+        writer.writerow(map(_safe, cells.values()))
     return out.getvalue()
 
 

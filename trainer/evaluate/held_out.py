@@ -1,6 +1,6 @@
 """Measures a model on the held-out tasks during a run, as `gradus eval` does; the figures stay in the run folder.
 
-Completions are written by the run's generation server, if it has one, else by the first process.
+Completions are written by the run's generation server, if it has one, else by all processes of the run.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from trainer.evaluate.plan import (
     EvalPlan,
     Key,
     Outcome,
+    asks_of,
     batches_of,
     make_plan,
     problems_of,
@@ -36,7 +37,7 @@ from trainer.evaluate.results import Evaluation, evaluation_of, figures_path, wr
 from trainer.rewards.judge import GradingStopped, Record, advice
 from trainer.rewards.judges import client_of
 from trainer.runs.context import RunContext
-from trainer.runs.distributed import any_rank_true, is_leader
+from trainer.runs.distributed import any_rank_true, count_processes, gathered, is_leader, share_of
 
 BEFORE, AFTER = "before", "after"
 
@@ -83,21 +84,27 @@ class HeldOutEvalCallback(TrainerCallback):  # type: ignore[misc]
         plan = self._plan
         if plan is None or not any_rank_true(is_leader() and not figures_path(self._run.folder.path, name).exists()):
             return
+        size = self._run.config.evaluation.batch_size
+        here = LocalModel(model, self._tokenizer, plan, size)
+        source: CompletionSource = here
         if self._served:
             self._trainer.vllm_generation.sync_weights()
             self._trainer._last_loaded_step = self._trainer.state.global_step  # TRL need not send them again
+            source = GenerationServer(self._trainer, ends_of(model, self._tokenizer), self._tokenizer, plan, size)
+        elif count_processes() > 1:
+            source = SharedModel(here, asks_of(self._problems, plan), size)
         stopped: GradusError | None = None
         if is_leader():
             try:
-                self._measure(model, name, plan)
+                self._measure(source, name, plan)
             except GradusError as error:
                 stopped = error
         if any_rank_true(stopped is not None):
             raise stopped or GradingStopped("measuring held-out tasks stopped in the first process; see its log")
 
-    def _measure(self, model: Any, name: str, plan: EvalPlan) -> None:
+    def _measure(self, source: CompletionSource, name: str, plan: EvalPlan) -> None:
         run, started = self._run, time.monotonic()
-        description, records = asyncio.run(self._collected(model, plan))
+        description, records = asyncio.run(self._collected(source, plan))
         if not any(record["status"] == "graded" for record in records):
             raise GradingStopped(
                 f"measuring held-out tasks: none of {len(records)} samples could be graded. "
@@ -107,18 +114,32 @@ class HeldOutEvalCallback(TrainerCallback):  # type: ignore[misc]
         write_outcome(run.folder.path, evaluation, records)
         run.say(f"held-out tasks, {name}: {_described(evaluation)}")
 
-    async def _collected(self, model: Any, plan: EvalPlan) -> tuple[GraderDescription, list[Record]]:
+    async def _collected(self, source: CompletionSource, plan: EvalPlan) -> tuple[GraderDescription, list[Record]]:
         config, client = self._run.config, client_of(self._run.config.reward)
-        size = config.evaluation.batch_size
-        source: CompletionSource = (
-            GenerationServer(self._trainer, ends_of(model, self._tokenizer), self._tokenizer, plan, size)
-            if self._served
-            else LocalModel(model, self._tokenizer, plan, size)
-        )
         judge = ServiceJudge(client, config.reward.judge, deadline_s=config.reward.deadline_s)
         async with client:
             description = await judge.description()
             return description, await collect(source, judge, self._problems, plan, Completions())
+
+
+class SharedModel:
+    """A `Source` of the model in all processes: each writes its share of the batches, and each then has all of them.
+
+    Batches and their seeds are those of one process, so the number of processes does not change the completions.
+    """
+
+    def __init__(self, model: LocalModel, asks: Sequence[CompletionRequest], batch_size: int) -> None:
+        """Writes at once. All processes of the run must come here together."""
+        made = [found for batch in share_of([*batches_of(asks, batch_size)]) for found in model.written(batch)]
+        shares = gathered([(ask.key, outcome) for ask, outcome in made])
+        self._outcomes: dict[Key, Outcome] = dict(pair for share in shares for pair in share)
+
+    async def write(
+        self, asks: Sequence[CompletionRequest], wanted: AbstractSet[Key]
+    ) -> AsyncIterator[tuple[CompletionRequest, Outcome]]:
+        for ask in asks:
+            if ask.key in wanted:
+                yield ask, self._outcomes[ask.key]
 
 
 class GenerationServer:

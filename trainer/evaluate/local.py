@@ -46,14 +46,17 @@ class LocalModel:
         self._batch_size = batch_size
         self._keep_special = keep_special
 
+    def written(self, batch: Sequence[CompletionRequest]) -> list[tuple[CompletionRequest, Outcome]]:
+        """What comes of one batch of `batches_of`."""
+        room = getattr(self._model.config, "max_position_embeddings", None)
+        return written_batch(batch, self._tokenizer, self._drawn, room, 1)
+
     async def write(
         self, asks: Sequence[CompletionRequest], wanted: AbstractSet[Key]
     ) -> AsyncIterator[tuple[CompletionRequest, Outcome]]:
-        room = getattr(self._model.config, "max_position_embeddings", None)
         for batch in batches_of(asks, self._batch_size):
             if any(ask.key in wanted for ask in batch):
-                made = await asyncio.to_thread(written_batch, batch, self._tokenizer, self._drawn, room, 1)
-                for ask, outcome in made:
+                for ask, outcome in await asyncio.to_thread(self.written, batch):
                     if ask.key in wanted:
                         yield ask, outcome
 
@@ -98,9 +101,6 @@ def written_batch(
             reason = "stop" if one.ended else "length"
             found.append((ask, GeneratedCompletion(one.text, reason, one.prompt_tokens, one.completion_tokens, took_s)))
     return found
-
-
-# ----------------------------------------------------------------------------------------------------------- drawing
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,8 +72,6 @@ class Server:
             raise Misuse(f"{self.url!r} is not an endpoint such as http://127.0.0.1:8000/v1")
         if parsed.username is not None:
             raise Misuse("an endpoint's URL must not hold a password: put the key into the environment")
-        if not 1 <= self.concurrency <= 1024 or not 1 <= self.attempts <= 100 or not 0 < self.timeout_s <= 86400:
-            raise Misuse("concurrency must be 1 to 1024, attempts 1 to 100, and the timeout over 0 s and up to a day")
         if self.api_key is not None and not (self.api_key.isascii() and self.api_key.isprintable()):
             raise Misuse("the API key contains characters that no HTTP header can carry")
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gradus.errors import Misuse
-from trainer.evaluate.completion_store import is_chat, stored_rows, write_lines
+from gradus.row_reader import stored_rows
+from trainer.evaluate.completion_store import is_chat, write_lines
 from trainer.rewards.judge import text_of
 
 Form = Literal["as asked", "text", "chat"]
@@ -111,9 +112,6 @@ def _row(best: Answer, worst: Answer, form: Form) -> dict[str, Any]:
     }
 
 
-# ----------------------------------------------------------------------------------------------------------- reading
-
-
 def read_answers(paths: Sequence[Path], counts: Counts) -> Iterator[Answer]:
     """The graded completions of evaluations' folders, run folders and files of completions.
 
@@ -137,9 +135,6 @@ def read_answers(paths: Sequence[Path], counts: Counts) -> Iterator[Answer]:
                 raise Misuse(f"{row.where}: reward: is no number")
             prompt_id, is_passed = str(record.get("prompt_id") or ""), record.get("passed") is True
             yield Answer(prompt_id, prompt, completion, float(reward), is_passed)
-
-
-# ------------------------------------------------------------------------------------------------- the command's part
 
 
 def main(paths: Sequence[Path], out: Path, choice: PairingRules) -> int:

@@ -19,7 +19,10 @@ from pydantic import Field
 from rich.console import Console
 
 from gradus.errors import Misuse
-from trainer.evaluate.completion_store import is_chat, non_empty_rows, write_text
+from gradus.row_reader import non_empty_rows
+from gradus.whole_file import write_text
+from trainer.data.prompts import token_ids
+from trainer.evaluate.completion_store import is_chat
 from trainer.evaluate.intervals import Part, bootstrap, ratio
 
 DEFAULT_WINDOW = 2048
@@ -85,17 +88,20 @@ def main(model: str, data: Path, out: Path, window: int | None = None) -> int:
     if window is not None and not 2 <= window <= most:
         raise Misuse(f"window must be 2 to {most} tokens, as many as the model takes, not {window}")
     size = int(window or min(most, DEFAULT_WINDOW))
-    step = size // 2
     documents = list(documents_of(data, tokenizer))
     sums = []
     with progress_bar(Console(stderr=True)) as on_progress:
         for number, document in enumerate(documents, start=1):
-            sums.append(sums_of(loaded, document, size, step))
+            sums.append(sums_of(loaded, document, size, size // 2))
             on_progress("read", number, len(documents))
-    took_s = time.monotonic() - started
-    found = perplexity_of(
-        sums, model=model, data=data.name, data_sha256=digest, window=size, stride=step, duration_s=took_s
-    )
+    told: dict[str, Any] = {
+        "model": model,
+        "data": data.name,
+        "data_sha256": digest,
+        "window": size,
+        "stride": size // 2,
+    }
+    found = perplexity_of(sums, **told, duration_s=round(time.monotonic() - started, 3))
     path = out / "perplexity.json"
     write_text(path, found.model_dump_json(by_alias=True, indent=1) + "\n")
     ends = f", 95% interval {found.interval[0]:.4g} to {found.interval[1]:.4g}" if found.interval else ""
@@ -133,10 +139,11 @@ def sums_of(model: Any, document: Document, window: int, stride: int) -> Sums:
     return Sums(nats, tokens, document.counted_bytes)
 
 
-def perplexity_of(
-    sums: Sequence[Sums], *, model: str, data: str, data_sha256: str, window: int, stride: int, duration_s: float
-) -> Perplexity:
-    """The figures of a file's documents. Raises Misuse when there is no token to count."""
+def perplexity_of(sums: Sequence[Sums], *, data: str, **told: Any) -> Perplexity:
+    """The figures of a file's documents; `told` are fields that say how they were measured.
+
+    Raises Misuse when there is no token to count.
+    """
     tokens = sum(one.tokens for one in sums)
     if tokens == 0:
         raise Misuse(f"{data}: holds no token that could be foreseen; a document needs two at least")
@@ -144,18 +151,14 @@ def perplexity_of(
     several = sum(one.tokens > 0 for one in sums) > 1
     ends = bootstrap([one.nats for one in sums], [one.tokens for one in sums], statistic=ratio) if several else None
     return Perplexity(
-        model=model,
         data=data,
-        data_sha256=data_sha256,
         documents=len(sums),
         tokens=tokens,
-        window=window,
-        stride=stride,
         perplexity=_exp(nats / tokens),
         interval=(_exp(ends[0]), _exp(ends[1])) if ends else None,
         nats_per_token=nats / tokens,
         bits_per_byte=nats / math.log(2) / max(1, sum(one.counted_bytes for one in sums)),
-        duration_s=round(duration_s, 3),
+        **told,
     )
 
 
@@ -212,19 +215,13 @@ def _of_chat(messages: Sequence[Mapping[str, Any]], tokenizer: Any, where: str) 
     if not answers:
         raise Misuse(f"{where}: messages: the assistant says nothing in it")
     for place, asks in ((place, asks) for place in answers for asks in (True, False)):
-        said = list(messages[: place if asks else place + 1])
+        said: Any = list(messages[: place if asks else place + 1])
         try:
-            longer = (
-                tokenizer.apply_chat_template(said, add_generation_prompt=asks, tokenize=True, return_dict=True)[
-                    "input_ids"
-                ]
-                if said
-                else []
-            )
+            longer = token_ids(tokenizer, said, is_answer_due=asks) if said else []
         except (TemplateError, ValueError) as error:
             raise Misuse(f"{where}: the model's chat template refuses it: {error}") from None
         # A template may begin otherwise than before: thoughts of earlier turns are dropped.
-        same = len(os.path.commonprefix([ids, list(longer)]))
+        same = len(os.path.commonprefix([ids, longer]))
         ids[same:] = longer[same:]
         counted[same:] = [not asks] * (len(longer) - same)
     return Document(ids, counted, sum(len(messages[place]["content"].encode(errors="replace")) for place in answers))

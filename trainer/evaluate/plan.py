@@ -127,16 +127,8 @@ def make_plan(problems: Sequence[Problem], prompt: PromptConfig, *, tasks: str, 
 def problems_of(examples: Iterable[Example], prompt: PromptConfig) -> list[Problem]:
     """The tasks with their prompts as the model reads them."""
     return [
-        Problem(
-            example.id,
-            render(prompt, example),
-            example.task,
-            example.kind,
-            prompt.opening,
-            example.difficulty,
-            example.stub,
-        )
-        for example in examples
+        Problem(one.id, render(prompt, one), one.task, one.kind, prompt.opening, one.difficulty, one.stub)
+        for one in examples
     ]
 
 

@@ -16,6 +16,7 @@ from typing import Literal
 from pydantic import Field
 
 from gradus.errors import Misuse
+from gradus.languages import DECLINE_INSTRUCTION
 from gradus.row_reader import Row
 from trainer.config.run import PromptConfig
 from trainer.data.prompts import render_text
@@ -24,7 +25,6 @@ from trainer.evaluate.plan import EvalPlan, Problem
 from trainer.evaluate.setup import SamplingOptions, config_of, prompt_config, with_model
 from trainer.evaluate.single_sample_runs import UngradedFigures, asked_for, named_rows, told_on_terminal
 from trainer.evaluate.verdicts import answered
-from trainer.languages import DECLINE_INSTRUCTION
 from trainer.rewards.judge import Record
 
 

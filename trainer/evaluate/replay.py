@@ -18,13 +18,14 @@ from rich.console import Console
 from gradus.console import visible
 from gradus.contract import Faulted, Graded
 from gradus.errors import Misuse
-from gradus.row_reader import read_rows
+from gradus.row_reader import read_rows, stored_rows
 from gradus.tasks import task_class
 from gradus.tasks.base import Task
-from gradus.validation import explain
+from gradus.validation import explain, read_as
+from gradus.whole_file import write_text
 from trainer.config.run import TrainConfig
 from trainer.evaluate.collect import OnProgress, progress_bar
-from trainer.evaluate.completion_store import EvalFolder, stored_rows, write_text
+from trainer.evaluate.completion_store import EvalFolder
 from trainer.evaluate.grader_backend import Judge
 from trainer.evaluate.intervals import Part
 from trainer.evaluate.plan import EvalPlan
@@ -93,33 +94,31 @@ async def replay(folder: Path, grader: str | None, judge_of: Callable[[str], Jud
     await judge.known(name)
     info = await judge.info()
     work, unjudged, without_task = _completions(folder, tasks)
-    changed: list[Change] = []
-    done = faulted = 0
+    results: dict[int, Graded | Faulted] = {}
     # Each rubric is asked for by itself.
     for rubric in dict.fromkeys(one.record["rubric"] for one in work):
-        alike = [one for one in work if one.record["rubric"] == rubric]
+        alike = [place for place, one in enumerate(work) if one.record["rubric"] == rubric]
         for start in range(0, len(alike), HANDFUL):
             handful = alike[start : start + HANDFUL]
-            texts = [clean(with_opening(opening, text_of(one.record["completion"]))) for one in handful]
+            texts = [clean(with_opening(opening, text_of(work[place].record["completion"]))) for place in handful]
             submissions = [
-                {"id": str(place), "completion": text, "task": one.task}
-                for place, (one, text) in enumerate(zip(handful, texts, strict=True))
+                {"id": str(place), "completion": text, "task": work[place].task}
+                for place, text in zip(handful, texts, strict=True)
             ]
-            for one, result in zip(handful, await judge.grade(submissions, rubric), strict=True):
-                faulted += isinstance(result, Faulted)
-                if isinstance(result, Graded) and abs(result.reward - one.record["reward"]) > ROUNDING:
-                    changed.append(_change(one, result))
-            done += len(handful)
-            on_progress("graded again", done, len(work))
-    order = {(one.file, one.line): place for place, one in enumerate(work)}
-    changed.sort(key=lambda change: order[change.file, change.line])
+            results |= zip(handful, await judge.grade(submissions, rubric), strict=True)
+            on_progress("graded again", len(results), len(work))
+    changed = [
+        _change(one, result)
+        for place, one in enumerate(work)
+        if isinstance(result := results[place], Graded) and abs(result.reward - one.record["reward"]) > ROUNDING
+    ]
     return Replay(
         grader=info.grader,
         old_graders=tuple(sorted({str(one.record["grader"]) for one in work})),
         completions=len(work),
         unjudged_before=unjudged,
         without_task=without_task,
-        faulted_now=faulted,
+        faulted_now=sum(isinstance(result, Faulted) for result in results.values()),
         by_reason=dict(Counter(change.because for change in changed).most_common()),
         changed=tuple(changed),
     )
@@ -162,15 +161,12 @@ def _settings(path: Path, grader: str | None) -> tuple[str, str]:
     named, opening = None, ""
     if not path.is_dir():
         raise Misuse(f"{path}: there is no such folder")
-    try:
-        if folder.plan.exists():
-            plan = EvalPlan.model_validate_json(folder.plan.read_bytes())
-            named, opening = plan.grader, plan.opening
-        elif run.resolved_config.exists():
-            config = TrainConfig.model_validate_json(run.resolved_config.read_bytes())
-            named, opening = config.reward.grader or None, config.prompt.opening
-    except ValidationError as error:
-        raise Misuse(f"{path}: its settings cannot be read by this version: {explain(error)}") from None
+    if folder.plan.exists():
+        plan = read_as(EvalPlan, folder.plan, "plan")
+        named, opening = plan.grader, plan.opening
+    elif run.resolved_config.exists():
+        config = read_as(TrainConfig, run.resolved_config, "configuration of a run on rewards")
+        named, opening = config.reward.grader or None, config.prompt.opening
     if grader is None and named is None:
         raise Misuse(f"{path}: holds neither plan.json nor config.resolved.json with a grader; name it by --grader")
     if grader is not None and named is not None and grader != named:

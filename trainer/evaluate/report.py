@@ -1,4 +1,4 @@
-"""Reports of runs, evaluations and comparisons: the dashboard's page as one file, written by the wing that has it.
+"""Reports of runs, evaluations and comparisons: the dashboard's page as one file; and `gradus compare`.
 
 The page reads the folders itself. Computed here is only what it needs of statistics: the comparison of two evaluations.
 """
@@ -6,17 +6,25 @@ The page reads the folders itself. Computed here is only what it needs of statis
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from gradus.console import visible
 from gradus.errors import Misuse
-from gradus.wings import loaded_from
-from trainer.evaluate.comparison import MODES, Comparison, compare
-from trainer.evaluate.completion_store import write_text
+from gradus.whole_file import write_text
+from gradus.wings import write_page
+from trainer.evaluate.comparison import MODES, Comparison, Difference, Turn, compare
 from trainer.evaluate.results import read_evaluation
 
+MOST_CHANGES = 15
+"""Tasks that are listed on a terminal, at most, of each kind of change."""
 COMPLETIONS = {"problems": {"__all__": {"before": {"completion"}, "after": {"completion"}}}}
 """What of a comparison the page takes from the evaluations' own files."""
 
@@ -26,21 +34,14 @@ def write_report(folder: Path, out: Path) -> Path:
 
     Raises Misuse when there is no such folder, and where nothing that writes pages is installed.
     """
-    _write(out, [folder], comparisons)
+    write_page(out, [folder], comparisons)
     return out
 
 
 def write_comparison_report(found: Comparison, before: Path, after: Path, out: Path) -> Path:
     """Write the page of a comparison; the other way of sampling is compared too, where both evaluations have it."""
-    _write(out, [before, after], partial(comparisons, first=found))
+    write_page(out, [before, after], partial(comparisons, first=found))
     return out
-
-
-def _write(out: Path, folders: Sequence[Path], compared: Any) -> None:
-    writers = loaded_from("gradus.reports")
-    if not writers:
-        raise Misuse("nothing that writes reports is installed: install Gradus with its services")
-    writers[0](out, folders, compared)
 
 
 def write_comparisons(before: Path, after: Path, out: Path) -> None:
@@ -52,14 +53,80 @@ def write_comparisons(before: Path, after: Path, out: Path) -> None:
 def comparisons(before: Path, after: Path, first: Comparison | None = None) -> list[dict[str, Any]]:
     """Comparisons by each way of sampling that both evaluations have, `first` before others; empty if incomparable."""
     found = [first] if first is not None else []
-    found += [one for one in _compared(before, after) if first is None or one.mode != first.mode]
+    for mode in MODES:
+        if first is None or mode != first.mode:
+            with suppress(Misuse):  # no such way of sampling, no task judged both times, or a file of another version
+                sides = [read_evaluation(path).evaluation for path in (before, after)]
+                found.append(compare(sides[0], sides[1], mode=mode, anyway=True))
     return [one.model_dump(mode="json", by_alias=True, exclude=COMPLETIONS) for one in found]
 
 
-def _compared(before: Path, after: Path) -> Iterator[Comparison]:
-    for mode in MODES:
-        try:
-            sides = [read_evaluation(path).evaluation for path in (before, after)]
-            yield compare(sides[0], sides[1], mode=mode, anyway=True)
-        except Misuse:  # no such way of sampling, no task judged both times, or a file of another version
-            continue
+def main(
+    before: Path, after: Path, mode: str | None, html: Path | None, as_json: Path | None, *, anyway: bool, seed: int
+) -> int:
+    """Compare two evaluations; the path of the JSON file, if one is wanted, is printed last. Raises Misuse."""
+    if mode not in (None, *MODES):
+        raise Misuse(f"mode {mode!r}: there are sampled and greedy")
+    first, last = read_evaluation(before), read_evaluation(after)
+    found = compare(
+        first.evaluation,
+        last.evaluation,
+        mode=mode,
+        anyway=anyway,
+        records=(first.records(), last.records()),
+        seed=seed,
+    )
+    console = Console()
+    for part in _printed(found):
+        console.print(part, highlight=False, markup=False)
+    if html is not None:
+        write_comparison_report(found, before, after, html)
+        console.print(f"page: {html}", highlight=False, markup=False, soft_wrap=True)
+    if as_json is not None:
+        write_text(as_json, found.model_dump_json(by_alias=True, indent=1) + "\n")
+        print(as_json)
+    return 0
+
+
+def _printed(found: Comparison) -> Iterator[Table | str]:
+    for warning in found.warnings:
+        yield f"Careful: measured with {warning}."
+    how = "greedy" if found.mode == "greedy" else f"T={found.after.temperature:g}, {found.after.samples} each"
+    names = (_plain(found.before.name), _plain(found.after.name))
+    table = Table("", *names, "change", "95% interval", title=f"{found.tasks} tasks, {how}")
+    table.add_row("pass rate", *_cells(found.pass_rate, ".1%"))
+    table.add_row("reward", *_cells(found.reward, ".3f"))
+    test = found.test
+    counted = f", {test.gained} gained, {test.lost} lost" if test.gained is not None else ""
+    fallbacks = {one.change.fallback for one in (found.pass_rate, found.reward) if one.change.fallback}
+    table.caption = "\n".join([f"{test.method}: p = {test.p_value:.4g}{counted}", *sorted(fallbacks)])
+    yield table
+    table = Table(*found.turns, "net", "frozen")
+    table.add_row(*(str(count) for count in found.turns.values()), f"{found.net:+d}", str(len(found.frozen)))
+    yield table
+    table = Table("stage: before / after", *map(_plain, found.migration))
+    for stage, later in found.migration.items():
+        table.add_row(_plain(stage), *(str(count) if count else "." for count in later.values()))
+    yield table
+    for column, groups in found.groups.items():
+        if len(groups) > 1:
+            table = Table(column, "tasks", "before", "after", "change", "95% interval")
+            for name, group in groups.items():
+                table.add_row(_plain(name), str(group.tasks), *_cells(group.pass_rate, ".1%"))
+            yield table
+    for turn, step in ((Turn.IMPROVED, 1), (Turn.REGRESSED, -1)):
+        changed = [change.id for change in found.problems if change.turn is turn][::step]
+        more = f" and {len(changed) - MOST_CHANGES} more" if len(changed) > MOST_CHANGES else ""
+        if changed:
+            yield f"{turn.value}: {visible(', '.join(changed[:MOST_CHANGES]))}{more}"
+
+
+def _cells(found: Difference, form: str) -> tuple[str, ...]:
+    change = found.change
+    interval = f"{change.low:+{form}} to {change.high:+{form}}"
+    return format(found.before, form), format(found.after, form), format(change.value, "+" + form), interval
+
+
+def _plain(text: str) -> str:
+    """The text as it is: no markup of the terminal's, and nothing that steers it."""
+    return escape(visible(text))

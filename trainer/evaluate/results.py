@@ -17,13 +17,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from gradus.descriptions import GraderDescription, description_of
-from gradus.errors import Misuse
-from gradus.validation import explain
+from gradus.row_reader import stored_rows
+from gradus.validation import read_as
+from gradus.whole_file import write_text
 from trainer.evaluate.breakdowns import Details, Turns, details_of, turns_of
-from trainer.evaluate.completion_store import stored_rows, write_lines, write_text
+from trainer.evaluate.completion_store import write_lines
 from trainer.evaluate.intervals import Part, Rate, by_task, mean_with_interval, pass_rate
 from trainer.evaluate.plan import EvalPlan, Mode
 from trainer.evaluate.verdicts import cause_of, grader_of, is_judged, outcome_stage, typical_of
@@ -300,12 +301,7 @@ def read_evaluation(path: Path) -> Read:
     figures = path / "results.json" if path.is_dir() else path
     beside = figures.name == "results.json"
     completions = figures.with_name("completions.jsonl" if beside else f"{figures.stem}.completions.jsonl")
-    try:
-        return Read(figures, Evaluation.model_validate_json(figures.read_bytes()), completions)
-    except OSError as error:
-        raise Misuse(f"{figures}: cannot be read: {error.strerror}") from None
-    except ValidationError as error:
-        raise Misuse(f"{figures}: is no evaluation that this version can read: {explain(error)}") from None
+    return Read(figures, read_as(Evaluation, figures, "evaluation"), completions)
 
 
 # -------------------------------------------------------------------------------------------------------- comparable

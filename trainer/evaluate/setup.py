@@ -51,7 +51,7 @@ class AskSettings(BaseModel):
     """Environment variable that holds the endpoint's key."""
     concurrency: Annotated[int, Field(ge=1, le=1024)] = 16
     """Requests to the endpoint at one time."""
-    timeout_s: float = 300.0
+    timeout_s: Annotated[float, Field(gt=0, le=86400)] = 300.0
     """Seconds for one completion of the endpoint."""
     attempts: Annotated[int, Field(ge=1, le=100)] = 5
     """How often one completion is asked for."""
@@ -77,7 +77,7 @@ class SamplingOptions(AskSettings):
     greedy: bool = True
     max_new_tokens: int = 512
     turns: int = 1
-    limit: int | None = None
+    limit: Annotated[int | None, Field(ge=1)] = None
     fresh: bool = False
 
     @classmethod
@@ -242,8 +242,6 @@ def load(model: str, trained_with: RunConfig | None) -> tuple[Any, Any]:
 def examples_of(
     tasks: Path, grader: GraderName, asked: SamplingOptions, trained_with: RunConfig | None
 ) -> Sequence[Example]:
-    if asked.limit is not None and asked.limit < 1:
-        raise Misuse(f"limit must be at least 1, not {asked.limit}")
     # What rows of other stages are called says nothing about tasks.
     like = trained_with.data if isinstance(trained_with, TrainConfig) else DataConfig(dataset=str(tasks))
     config = DataConfig(dataset=str(tasks), columns=like.columns, ignore_columns=like.ignore_columns)

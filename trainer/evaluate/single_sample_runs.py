@@ -16,11 +16,12 @@ from typing import Any
 from rich.console import Console
 
 from gradus.errors import Misuse
-from gradus.row_reader import Row
+from gradus.row_reader import Row, non_empty_rows
+from gradus.whole_file import write_text
 from trainer.config.run import PromptConfig
 from trainer.data.prompts import Message, Prompt, render_text
 from trainer.evaluate.collect import collect, progress_bar, say_troubles
-from trainer.evaluate.completion_store import is_chat, non_empty_rows, opened, write_text
+from trainer.evaluate.completion_store import is_chat, opened
 from trainer.evaluate.intervals import Part
 from trainer.evaluate.plan import EvalPlan, Problem
 from trainer.evaluate.setup import SamplingOptions, config_of, plan_of, prompt_config, source_of, with_model
@@ -106,9 +107,6 @@ def named_rows(data: Path, limit: int | None) -> Iterator[tuple[str, Row]]:
             raise Misuse(f"{row.where}: id {name!r} occurred before, at {seen[name]}")
         seen[name] = row.where
         yield name, row
-
-
-# --------------------------------------------------------------------------------------------------- `gradus sample`
 
 
 def main(asked: SamplingOptions, prompts: Path, out: Path) -> int:

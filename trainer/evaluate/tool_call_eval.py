@@ -112,9 +112,6 @@ def calls_of(records: Sequence[Record], points: Sequence[CutPoint], plan: EvalPl
     )
 
 
-# ---------------------------------------------------------------------------------------------------------- cut points
-
-
 def cut_points(data: Path, limit: int | None, *, served: bool) -> Iterator[CutPoint]:
     """Every turn of the assistant: rows have `messages` and `tools`, or `prompt` and `completion` in Harmony.
 

@@ -8,13 +8,14 @@ with a key twice, with NaN, or nested without end is malformed.
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jsonschema_rs
+
+from gradus.row_reader import strict_json
 
 MAX_CALLS = 64
 """Calls that are read of one completion; further ones are ignored."""
@@ -107,26 +108,9 @@ def _strict(text: str) -> Any:
     if len(text) > MAX_ARGUMENTS_CHARS:
         raise ValueError("too long")
     try:
-        return json.loads(text, object_pairs_hook=_once_each, parse_constant=_finite, parse_float=_finite)
+        return strict_json(text)
     except (ValueError, RecursionError):
         raise ValueError("not JSON") from None
-
-
-def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key stands twice")
-    return found
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(text)
-    return value
-
-
-# -------------------------------------------------------------------------------------------------- what is declared
 
 
 def declared(tools: Any) -> dict[str, jsonschema_rs.Validator]:

@@ -1,7 +1,7 @@
 """Facts of one record: whether it is judged, its stage and cause, its code, and whether it declines.
 
 Read from a record's stage, flags, diagnostics and completion; no compiler is asked again. What only some languages
-have is in `trainer.languages`.
+have is in `gradus.languages`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gradus.contract import Stage
 from gradus.descriptions import GraderDescription, description_of
 from gradus.errors import Misuse
 from gradus.extract import after_thinking, extract
-from trainer.languages import language_of
+from gradus.languages import language_of
 
 Record = Mapping[str, Any]
 AnyRecord = TypeVar("AnyRecord", bound=Mapping[str, Any])

@@ -10,7 +10,8 @@ import re
 import secrets
 import shutil
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -129,3 +130,54 @@ class WeightsFolder:
         own = sorted(self.path.glob(f"{self._run}-*"), key=lambda path: path.stat().st_mtime_ns)
         for path in own[: len(own) - kept]:
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def merged_parameters(model: Any) -> Iterator[tuple[str, Any]]:
+    """Parameters of a PEFT model with its adapters added, under the base model's names, one layer at a time.
+
+    Sums are made in float32 and rounded once, in copies: the model's own weights stay bit for bit. PEFT rounds in place
+    (`merge_adapter`, `unmerge_adapter`), so that in bfloat16 the frozen weights drift with each merge. A tensor must
+    be copied or sent before the next one is asked for.
+    """
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    def walk(module: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+        if isinstance(module, BaseTunerLayer):
+            with _merged_in_float32(module):
+                yield from module.named_parameters(prefix.removesuffix("."))
+            return
+        for name, parameter in module.named_parameters(recurse=False):
+            yield prefix + name, parameter
+        for name, child in module.named_children():
+            yield from walk(child, f"{prefix}{name}.")
+
+    seen: set[int] = set()
+    for name, parameter in walk(model, ""):
+        if model.prefix in name or "original_module" in name or id(parameter) in seen:
+            continue
+        seen.add(id(parameter))  # tied weights
+        name = name.removeprefix("base_model.model.").replace(".base_layer", "").replace("modules_to_save.default.", "")
+        yield name, parameter.data
+
+
+@contextmanager
+def _merged_in_float32(layer: Any) -> Iterator[None]:
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    tuners = [module for module in layer.modules() if isinstance(module, BaseTunerLayer)]
+    own = [(parameter, parameter.data) for parameter in layer.get_base_layer().parameters()]
+    own = [(parameter, data) for parameter, data in own if data.is_floating_point()]  # quantized ones are left to PEFT
+    try:
+        for parameter, data in own:
+            parameter.data = data.to(torch.float32, copy=True)
+        for tuner in tuners:
+            tuner.merge()
+        for parameter, data in own:
+            parameter.data = parameter.data.to(data.dtype)
+        yield
+    finally:
+        for tuner in tuners:
+            if tuner.merged:
+                tuner.unmerge()
+        for parameter, data in own:
+            parameter.data = data

@@ -11,10 +11,10 @@ from typing import Any
 
 from gradus.errors import Misuse
 from trainer.config.run import LoraSettings, ModelConfig
-from trainer.models.loading import Head, bare_model
+from trainer.models.loading import bare_model
 
 
-def lora_config(settings: LoraSettings, model: Any, head: Head = Head.TOKENS) -> Any:
+def lora_config(settings: LoraSettings, model: Any, scores: bool = False) -> Any:
     """PEFT's own object for this model. Raises Misuse for targets that are nowhere in it.
 
     A head that scores is trained in full and saved with the adapters: it begins as random numbers.
@@ -27,7 +27,7 @@ def lora_config(settings: LoraSettings, model: Any, head: Head = Head.TOKENS) ->
         names = [name for name, _ in model.named_parameters()]
         parameters = [target for target in modules if "." in target and _fits_any(target, names)]
         modules = [target for target in modules if target not in parameters]
-    saved = [*settings.modules_to_save, *(["score"] if head is Head.SCORE else [])]
+    saved = [*settings.modules_to_save, *(["score"] if scores else [])]
     return LoraConfig(
         r=settings.r,
         lora_alpha=settings.alpha,
@@ -38,7 +38,7 @@ def lora_config(settings: LoraSettings, model: Any, head: Head = Head.TOKENS) ->
         target_modules=modules,
         target_parameters=parameters or None,
         modules_to_save=saved or None,
-        task_type="SEQ_CLS" if head is Head.SCORE else "CAUSAL_LM",
+        task_type="SEQ_CLS" if scores else "CAUSAL_LM",
     )
 
 
@@ -46,7 +46,7 @@ def _fits_any(target: str, names: list[str]) -> bool:
     return any(name == target or name.endswith(f".{target}") for name in names)
 
 
-def validate_lora_targets(settings: LoraSettings, name: str, config: ModelConfig, head: Head = Head.TOKENS) -> None:
+def validate_lora_targets(settings: LoraSettings, name: str, config: ModelConfig, scores: bool = False) -> None:
     """Put adapters on a model without weights, which takes seconds: Misuse is raised before gigabytes are loaded.
 
     `name` is a folder or a model's name on the hub. Raises Misuse as `settle` does, and where no target is found.
@@ -56,9 +56,9 @@ def validate_lora_targets(settings: LoraSettings, name: str, config: ModelConfig
     from peft.utils.error import NoMatchingPeftModuleError
 
     with torch.device("meta"):
-        bare = bare_model(name, config, head)
+        bare = bare_model(name, config, scores)
         try:
-            _refuse_what_would_not_train(get_peft_model(bare, lora_config(settings, bare, head)), settings)
+            _refuse_what_would_not_train(get_peft_model(bare, lora_config(settings, bare, scores)), settings)
         except NoMatchingPeftModuleError as error:
             raise Misuse(f"lora.targets: {error}") from None
 
@@ -89,9 +89,6 @@ def _refuse_what_would_not_train(model: Any, settings: LoraSettings) -> None:
     frozen = sorted(_experts(model) - {_place(name) for name in trained})
     if frozen and not settings.allow_frozen_experts:
         raise Misuse(_about_frozen(frozen, model))
-
-
-# -------------------------------------------------------------------------------------------------------- experts
 
 
 def _experts(model: Any) -> set[str]:

@@ -1,16 +1,25 @@
-"""A small untrained Qwen3 or Qwen2 with its own tokenizer, made on the spot, so that a run needs no download.
+"""Untrained models with their tokenizers: the tiny one of a run that needs no download, and those of `gradus model`.
 
-It trains nothing but the tokenizer. A fresh model knows nothing: give it a warm start.
+A run makes a small Qwen3 or Qwen2 on the spot (`fresh:qwen3`); it knows nothing, so give it a warm start. `gradus
+model` makes any architecture that transformers has, from a file that names it, its sizes by transformers' own names,
+and where the tokenizer comes from. Unknown sizes are refused: transformers would keep them and use its defaults.
+Nothing is trained but a tokenizer, if that is asked for.
 """
 
 from __future__ import annotations
 
+import inspect
+import math
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
 
 from gradus.errors import Misuse
-from trainer.config.run import FreshModel
+from trainer.config.files import beside, read_section
+from trainer.config.run import Count, FreshModel, ModelConfig, Section, nearest
+from trainer.runs.folder import written_whole
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
@@ -86,3 +95,107 @@ def untrained(config: Any, dtype: str, seed: int) -> Any:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
+
+
+# ------------------------------------------------------------------------------------------------------ gradus model
+
+
+class TokenizerSource(Section):
+    """A tokenizer that is there, or one that is trained on texts."""
+
+    name: str | None = None
+    """A folder, or a model's name on the hub."""
+    train_on: str | None = None
+    """A file: .txt, or .jsonl, .json or .csv with a column `text`."""
+    vocab_size: Annotated[int, Field(ge=260)] = 32_000
+    """Tokens of a tokenizer that is trained."""
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> TokenizerSource:
+        if (self.name is None) == (self.train_on is None):
+            raise ValueError("give either name or train_on")
+        return self
+
+
+class Architecture(Section):
+    """What `gradus model` makes."""
+
+    architecture: str
+    """transformers' name of it, `model_type`: llama, qwen3, mixtral ..."""
+    sizes: dict[str, Any] = {}
+    """Fields of its configuration class, by their own names."""
+    tokenizer: TokenizerSource
+    max_length: Count = 4096
+    """Tokens of a text, for the tokenizer; at most what the architecture can."""
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 42
+
+
+def read_architecture(path: Path) -> Architecture:
+    """The file, checked. Raises Misuse naming file and key."""
+    from transformers import CONFIG_MAPPING
+
+    asked = read_section(Architecture, path)
+    if asked.architecture not in CONFIG_MAPPING:
+        hint = nearest(asked.architecture, list(CONFIG_MAPPING))
+        raise Misuse(f"{path}: architecture: transformers has no {asked.architecture}{hint}")
+    known = list(inspect.signature(CONFIG_MAPPING[asked.architecture]).parameters)
+    for name in asked.sizes:
+        if name not in known:
+            raise Misuse(f"{path}: sizes.{name}: unknown key{nearest(name, known)}")
+    return asked
+
+
+def main(path: Path, out: Path, *, dry_run: bool) -> int:
+    """Make the model in `out` unless it is a dry run; how many parameters it has. Raises Misuse."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    asked = read_architecture(path)
+    if not dry_run and out.exists() and any(out.iterdir()):
+        raise Misuse(f"{out}: is there already; name another folder with --out")
+    tokenizer = _tokenizer(asked, path)
+    config = _configuration(asked, tokenizer, path)
+    try:
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config)
+        model.tie_weights()
+        count: int = sum(math.prod(weight.shape) for weight in model.parameters())
+    except (ValueError, TypeError, RuntimeError, ArithmeticError) as error:
+        raise Misuse(f"{path}: sizes: no model can be made of them: {str(error).strip().splitlines()[0]}") from None
+    if not dry_run:
+        model = untrained(config, asked.dtype, asked.seed)
+        with written_whole(out) as folder:
+            model.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
+    return count
+
+
+def _tokenizer(asked: Architecture, path: Path) -> Any:
+    from trainer.config.stages import Phase, TokenSource
+    from trainer.data.tokens import texts_of
+    from trainer.models.loading import load_tokenizer
+
+    if asked.tokenizer.name is not None:
+        name = beside(asked.tokenizer.name, path)
+        return load_tokenizer(name, ModelConfig(name=name))
+    source = TokenSource(dataset=[beside(str(asked.tokenizer.train_on), path)], curriculum=[Phase(length=2, steps=1)])
+    sizes = FreshModel(vocab_size=asked.tokenizer.vocab_size, max_length=asked.max_length)
+    return train_tokenizer(texts_of(source, source.dataset), sizes)
+
+
+def _configuration(asked: Architecture, tokenizer: Any, path: Path) -> Any:
+    from huggingface_hub.errors import StrictDataclassError
+    from transformers import AutoConfig
+
+    own = {name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
+    try:
+        config = AutoConfig.for_model(asked.architecture, **{**own, "vocab_size": len(tokenizer), **asked.sizes})
+    except (ValueError, TypeError, ArithmeticError, StrictDataclassError) as error:
+        raise Misuse(f"{path}: sizes: {str(error).strip().splitlines()[-1].strip()}") from None
+    if config.get_text_config().vocab_size < len(tokenizer):
+        raise Misuse(
+            f"{path}: sizes.vocab_size: {config.get_text_config().vocab_size:,} is less than the "
+            f"{len(tokenizer):,} tokens of the tokenizer"
+        )
+    return config

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterable
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -43,22 +42,14 @@ def load_tokenizer(name: str, config: ModelConfig) -> Any:
     return tokenizer
 
 
-class Head(Enum):
-    """What a model ends in."""
-
-    TOKENS = "tokens"
-    """Logits of the next token."""
-    SCORE = "score"
-    """One number for the whole text."""
-
-
-def _auto_class(head: Head) -> Any:
+def _auto_class(scores: bool) -> Any:
+    """The class of models that end in one number for the whole text, or in logits of the next token."""
     from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
-    return AutoModelForSequenceClassification if head is Head.SCORE else AutoModelForCausalLM
+    return AutoModelForSequenceClassification if scores else AutoModelForCausalLM
 
 
-def load_model(name: str, config: ModelConfig, dtype: str, head: Head = Head.TOKENS) -> Any:
+def load_model(name: str, config: ModelConfig, dtype: str, scores: bool = False) -> Any:
     """The model in `dtype`, quantized if the config says so. Raises Misuse if it cannot be loaded.
 
     Its `name_or_path` stays `name`, where TRL loads a reference model from. A head that scores is made at random
@@ -67,9 +58,9 @@ def load_model(name: str, config: ModelConfig, dtype: str, head: Head = Head.TOK
     import torch
 
     try:
-        return _auto_class(head).from_pretrained(
+        return _auto_class(scores).from_pretrained(
             name,
-            **({"num_labels": 1} if head is Head.SCORE else {}),
+            **({"num_labels": 1} if scores else {}),
             revision=_revision(name, config),
             trust_remote_code=config.trust_remote_code,
             attn_implementation=config.attn_implementation,
@@ -80,16 +71,16 @@ def load_model(name: str, config: ModelConfig, dtype: str, head: Head = Head.TOK
         raise _not_loadable("model", name, error) from None
 
 
-def bare_model(name: str, config: ModelConfig, head: Head = Head.TOKENS) -> Any:
+def bare_model(name: str, config: ModelConfig, scores: bool = False) -> Any:
     """The model's modules with no weights worth using, for a look at what it is made of. Raises Misuse."""
     from transformers import AutoConfig
 
     trust = config.trust_remote_code
     try:
         found = AutoConfig.from_pretrained(name, revision=_revision(name, config), trust_remote_code=trust)
-        if head is Head.SCORE:
+        if scores:
             found.num_labels = 1
-        return _auto_class(head).from_config(found, trust_remote_code=trust)
+        return _auto_class(scores).from_config(found, trust_remote_code=trust)
     except (OSError, ValueError, ImportError) as error:
         raise _not_loadable("model", name, error) from None
 

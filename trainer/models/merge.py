@@ -18,7 +18,7 @@ from typing import Any
 from gradus.errors import Misuse
 from gradus.reward_model.model_files import base_of
 from trainer.config.run import ModelConfig
-from trainer.models.loading import Head, load_model, load_tokenizer
+from trainer.models.loading import load_model, load_tokenizer
 from trainer.runs.folder import written_whole
 
 TOLERANCES = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 8e-2}
@@ -63,11 +63,11 @@ def merge(folder: Path, dtype: str = "auto") -> tuple[Any, float]:
         asked["base_model_name_or_path"]
     except (ValueError, KeyError, TypeError) as error:
         raise Misuse(f"{folder}: adapter_config.json cannot be read: {error}") from None
-    head = Head.SCORE if asked.get("task_type") == "SEQ_CLS" else Head.TOKENS
+    scores = asked.get("task_type") == "SEQ_CLS"
     base = base_of(folder)
     kind = _dtype_of(base) if dtype == "auto" else dtype
     try:
-        model = PeftModel.from_pretrained(load_model(base, ModelConfig(name=base), kind, head), str(folder)).eval()
+        model = PeftModel.from_pretrained(load_model(base, ModelConfig(name=base), kind, scores), str(folder)).eval()
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise Misuse(f"{folder}: the adapter does not fit {base}: {str(error).strip().splitlines()[0]}") from None
     wanted = logits_of(model)
@@ -84,11 +84,10 @@ def merge(folder: Path, dtype: str = "auto") -> tuple[Any, float]:
 def save(merged: Any, folder: Path, target: Path) -> None:
     """Model and tokenizer in `target`, whole or not at all. Raises Misuse if what is on the disk is another model."""
     dtype = str(merged.dtype).removeprefix("torch.")
-    head = Head.SCORE if hasattr(merged, "score") else Head.TOKENS
     with written_whole(target) as saved:
         merged.save_pretrained(saved)
         load_tokenizer(str(folder), ModelConfig(name=str(folder))).save_pretrained(saved)
-        again = load_model(str(saved), ModelConfig(name=str(saved)), dtype, head).eval()
+        again = load_model(str(saved), ModelConfig(name=str(saved)), dtype, hasattr(merged, "score")).eval()
         if apart(logits_of(merged), logits_of(again)) > TOLERANCES["float32"]:
             raise Misuse(f"{saved}: what was read back is not the model that was written")
 
@@ -118,9 +117,6 @@ def _dtype_of(base: str) -> str:
     except (OSError, ValueError) as error:
         raise Misuse(f"{base}: the adapter's base cannot be loaded: {str(error).strip().splitlines()[0]}") from None
     return found if found in TOLERANCES else "float32"
-
-
-# -------------------------------------------------------------------------------------------------------------- GGUF
 
 
 def converter_of_llama_cpp() -> list[str]:

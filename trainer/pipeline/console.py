@@ -27,10 +27,6 @@ class Screen:
     def note(self, text: str) -> None:
         self._console.print(f"        {text}", markup=False, style="dim")
 
-    def show(self, text: str) -> None:
-        """Something as it was written."""
-        self._console.print(text.rstrip(), markup=False)
-
     def line(self, name: str, text: str) -> None:
         """A stage with its number; the check of all settings has none."""
         self._number += name != "check"

@@ -13,13 +13,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
 from gradus.errors import Misuse
-from gradus.validation import explain
-from trainer.config.files import read_mapping
+from trainer.config.files import read_section
 from trainer.config.run import Section
 from trainer.pipeline.digests import Digests
 from trainer.pipeline.gates import Gates, Judged, Level, judge
@@ -46,20 +44,12 @@ class GatesFile(Section):
     """How the model came about; goes into the record as it is."""
 
 
-def load_gates(path: Path) -> GatesFile:
-    """Raises Misuse with one line per mistake."""
-    try:
-        return GatesFile.model_validate(read_mapping(path))
-    except ValidationError as error:
-        raise Misuse(f"{path}: {explain(error)}") from None
-
-
 def main(path: Path, out: Path | None) -> int:
     """Judge the gates of a file, print them as a table, and write the record, whose path is printed last.
 
     Returns 0 when the model is promoted, 1 when it is refused. Raises Misuse for a file that is none.
     """
-    asked = load_gates(path)
+    asked = read_section(GatesFile, path)
     if asked.model is not None and not Path(asked.model).exists():
         raise Misuse(f"{path}: model: {asked.model} is not there")
     judged = [*judge(asked.gates, asked.significance), *implied(asked)]
@@ -97,9 +87,6 @@ def _evidence(file: Path, digests: Digests) -> dict[str, Any]:
     return {"file": str(file), "sha256": digests.of(file) if file.exists() else None, **told}
 
 
-# ------------------------------------------------------------------------------------- what every promotion has to keep
-
-
 def implied(asked: GatesFile) -> Iterator[Judged]:
     """Gates that nobody has to write: one revision of each grader behind all figures, and figures of this model."""
     trees = [_tree(Path(file)) for gate in asked.gates for file in (gate.of, gate.against) if file is not None]
@@ -130,9 +117,6 @@ def _tree(file: Path) -> dict[str, Any]:
     except NoFigure:
         return {}
     return tree if isinstance(tree, dict) else {}
-
-
-# ---------------------------------------------------------------------------------------------------------- on a screen
 
 
 def table_of(judged: Sequence[Judged]) -> Table:

@@ -96,19 +96,16 @@ class Judged:
 
 def judge(gates: Sequence[Gate], significance: float) -> list[Judged]:
     """Each gate with its verdict, in their order."""
-    tested = [(gate, _tested(gate)) for gate in gates if gate.p_value is not None]
-    sure = [found for _, found in tested if isinstance(found, tuple)]
+    tested = {gate.name: _tested(gate) for gate in gates if gate.p_value is not None}
     # A test that is missing still is one of the family: what is left must not get easier by it.
-    family = holm([p for _, p in sure] + [1.0] * (len(tested) - len(sure)))
-    adjusted = iter(family)
-    verdicts = {
-        gate.name: _significance(gate, found, next(adjusted) if isinstance(found, tuple) else None, significance)
-        for gate, found in tested
-    }
-    return [verdicts[gate.name] if gate.p_value is not None else _threshold(gate) for gate in gates]
-
-
-# -------------------------------------------------------------------------------------------------------- thresholds
+    family = holm([found[1] if isinstance(found, tuple) else 1.0 for found in tested.values()])
+    adjusted = dict(zip(tested, family, strict=True))
+    return [
+        _significance(gate, tested[gate.name], adjusted[gate.name], significance)
+        if gate.name in tested
+        else _threshold(gate)
+        for gate in gates
+    ]
 
 
 def _threshold(gate: Gate) -> Judged:
@@ -131,9 +128,6 @@ def _threshold(gate: Gate) -> Judged:
     return _judged(gate, passed, said, figure, baseline=baseline)
 
 
-# ------------------------------------------------------------------------------------------------------ significance
-
-
 def _tested(gate: Gate) -> tuple[Figure, float] | str:
     """The change and its p-value, or why there is none."""
     try:
@@ -146,9 +140,9 @@ def _tested(gate: Gate) -> tuple[Figure, float] | str:
         return str(trouble)
 
 
-def _significance(gate: Gate, found: tuple[Figure, float] | str, adjusted: float | None, significance: float) -> Judged:
-    if isinstance(found, str) or adjusted is None:
-        return _judged(gate, False, str(found))
+def _significance(gate: Gate, found: tuple[Figure, float] | str, adjusted: float, significance: float) -> Judged:
+    if isinstance(found, str):
+        return _judged(gate, False, found)
     figure, p_value = found
     right_way = figure.value > 0 if gate.better == "higher" else figure.value < 0
     corrected = "" if adjusted == p_value else f", {adjusted:.4g} after Holm"

@@ -81,16 +81,16 @@ def read_json(file: Path) -> Any:
         raise NoFigure(f"{file} is not JSON") from None
 
 
-def at(tree: Any, path: str) -> Any:
-    """What stands at a path. Raises NoFigure naming the step that leads nowhere."""
+def at(tree: Any, path: str, inside: Callable[[Any, re.Match[str]], Any] | None = None) -> Any:
+    """What stands at a path; `inside` takes a step of another kind of tree. Raises NoFigure where it leads nowhere."""
     if not PATH.fullmatch(path):
         raise NoFigure(f"{path!r} is no path such as measurements[mode=greedy].mean_reward")
     for step in STEP.finditer(path):
-        tree = _inside(tree, step, path)
+        tree = (inside or _inside)(tree, step)
     return tree
 
 
-def _inside(tree: Any, step: re.Match[str], path: str) -> Any:
+def _inside(tree: Any, step: re.Match[str]) -> Any:
     key, name, index = step["key"], step["name"], step["index"]
     if key is not None and isinstance(tree, Mapping) and key in tree:
         return tree[key]
@@ -100,7 +100,7 @@ def _inside(tree: Any, step: re.Match[str], path: str) -> Any:
         found = [item for item in tree if isinstance(item, Mapping) and str(item.get(name)) == step["value"]]
         if len(found) == 1:
             return found[0]
-    raise NoFigure(f"{path} is missing: there is no {step[0]}")
+    raise NoFigure(f"{step.string} is missing: there is no {step[0]}")
 
 
 def finite(value: Any, what: str) -> float:

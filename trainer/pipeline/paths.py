@@ -21,15 +21,11 @@ from trainer.evaluate.refusal_eval import Declines
 from trainer.evaluate.results import Evaluation
 from trainer.evaluate.tool_call_eval import Calls
 from trainer.pipeline.gates import Gate
-from trainer.pipeline.metrics import PATH, STEP
+from trainer.pipeline.metrics import STEP, NoFigure, at
 from trainer.pipeline.stages import REFERENCE, CompareStage, EvalStage, GateStage, Stage
 
 FORMS = {None: Evaluation, "perplexity": Perplexity, "calls": Calls, "declines": Declines}
 """What an evaluation leaves, by what it measures without a grader."""
-
-
-class _Nowhere(Exception):
-    """A path leads nowhere; the message says why."""
 
 
 def mistakes_in(gates: GateStage, stages: Mapping[str, Stage]) -> Iterator[str]:
@@ -44,45 +40,38 @@ def mistakes_in(gates: GateStage, stages: Mapping[str, Stage]) -> Iterator[str]:
             if not isinstance(stage, EvalStage | CompareStage):
                 continue
             try:
-                end = _end_of(Comparison if isinstance(stage, CompareStage) else FORMS[stage.ungraded], path)
+                end = at(Comparison if isinstance(stage, CompareStage) else FORMS[stage.ungraded], path, _inside)
                 if isinstance(stage, EvalStage) and stage.tasks is not None:
                     _refuse_unasked(stage, path)
                 if path == gate.metric:
                     _refuse_unusable(gate, end)
-            except _Nowhere as why:
+            except NoFigure as why:
                 yield f"{gate.name}: {path}: {why}"
 
 
-def _end_of(form: Any, path: str) -> Any:
-    """The type of what stands at a path, without None: a figure that is missing fails its gate later, by name."""
-    if not PATH.fullmatch(path):
-        raise _Nowhere("is no path such as measurements[mode=greedy].mean_reward")
-    for step in STEP.finditer(path):
-        form = _inside(form, step)
-        if get_origin(form) in (Union, UnionType):
-            form = next(one for one in get_args(form) if one is not NoneType)
-    return form
-
-
 def _inside(form: Any, step: re.Match[str]) -> Any:
-    origin, inner, fields = get_origin(form), get_args(form), _fields_of(form)
-    if step["key"] is not None and fields is not None:
-        known = {field.alias or name: field.annotation for name, field in fields.items()}
-        if step["key"] in known:
-            return known[step["key"]]
-        raise _Nowhere(f"there is no {step['key']}; there are {', '.join(known)}")
-    if step["key"] is not None and origin is dict:
-        if inner[0] is int and not step["key"].isdigit():
-            raise _Nowhere(f"{step['key']} is no number")
-        return inner[1]
-    if origin in (tuple, list) and step["key"] is None and step["name"] in (None, *(_fields_of(inner[0]) or {})):
-        return inner[0]
-    raise _Nowhere(f"there is no {step[0]}")
+    """The type of what stands a step further, without None: a figure that is missing fails its gate later, by name."""
+    origin, inner, fields, key = get_origin(form), get_args(form), _fields_of(form), step["key"]
+    known = {field.alias or name: field.annotation for name, field in fields.items()}
+    if key is not None and known:
+        if key not in known:
+            raise NoFigure(f"there is no {key}; there are {', '.join(known)}")
+        found = known[key]
+    elif key is not None and origin is dict:
+        if inner[0] is int and not key.isdigit():
+            raise NoFigure(f"{key} is no number")
+        found = inner[1]
+    elif origin in (tuple, list) and key is None and step["name"] in (None, *_fields_of(inner[0])):
+        found = inner[0]
+    else:
+        raise NoFigure(f"there is no {step[0]}")
+    is_union = get_origin(found) in (Union, UnionType)
+    return next(one for one in get_args(found) if one is not NoneType) if is_union else found
 
 
-def _fields_of(form: Any) -> Mapping[str, Any] | None:
-    """The fields of a model; None for other types."""
-    return form.model_fields if isinstance(form, type) and issubclass(form, BaseModel) else None
+def _fields_of(form: Any) -> Mapping[str, Any]:
+    """The fields of a model; none for other types."""
+    return form.model_fields if isinstance(form, type) and issubclass(form, BaseModel) else {}
 
 
 def _refuse_unasked(stage: EvalStage, path: str) -> None:
@@ -93,20 +82,20 @@ def _refuse_unasked(stage: EvalStage, path: str) -> None:
     turns, samples = asked.get("turns", 1), asked.get("samples", 1)
     after = dict(zip(keys, keys[1:], strict=False))
     if "turns" in keys and turns < 2:
-        raise _Nowhere("answers are asked for once: give the stage options of turns")
+        raise NoFigure("answers are asked for once: give the stage options of turns")
     if int(after.get("green_by") or 1) > turns:
-        raise _Nowhere(f"answers are asked for {turns} times")
+        raise NoFigure(f"answers are asked for {turns} times")
     if int(after.get("pass_at") or 1) > max(1, samples):
-        raise _Nowhere(f"there are {samples} samples of each task")
+        raise NoFigure(f"there are {samples} samples of each task")
     known = [*description_of(stage.grader).rates] if stage.grader in TASKS else []
     if "rates" in after and known and after["rates"] not in known:
-        raise _Nowhere(f"the grader {stage.grader} has no rate {after['rates']}; it has {', '.join(known)}")
+        raise NoFigure(f"the grader {stage.grader} has no rate {after['rates']}; it has {', '.join(known)}")
 
 
 def _refuse_unusable(gate: Gate, end: Any) -> None:
     """Raises where no number with what the gate needs stands at the end."""
-    fields = _fields_of(end) or {}
+    fields = _fields_of(end)
     if end not in (int, float) and "value" not in fields:
-        raise _Nowhere("no number stands there")
+        raise NoFigure("no number stands there")
     if gate.bound == "confidence" and gate.p_value is None and "low" not in fields and gate.interval is None:
-        raise _Nowhere("has no interval: say bound: value")
+        raise NoFigure("has no interval: say bound: value")

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from gradus.contract import GraderName
 from gradus.errors import Misuse
-from trainer.config.files import read_mapping, read_scalar
+from gradus.yaml_reader import read_mapping, read_scalar
 from trainer.config.run import Count, Section, nearest
 from trainer.pipeline.stages import NAME, AnyStage, Stage, TrainStage, flat, references, resolved
 

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -22,10 +25,10 @@ from trainer.pipeline.console import Screen
 from trainer.pipeline.digests import Digests, Inputs, fingerprint, sha256_of_json
 from trainer.pipeline.paths import mistakes_in
 from trainer.pipeline.plan import EMBEDDED, Pipeline, load_pipeline
-from trainer.pipeline.service import GRADUS, Embedded
 from trainer.pipeline.stages import CommandStage, GateStage, TrainStage
 from trainer.pipeline.state import Entry, PipelineFolder, Status, write_json
-from trainer.pipeline.subprocesses import Child, Signals, Stopped
+from trainer.pipeline.subprocesses import GRADUS, Child, Embedded, Signals
+from trainer.runs.signals import StopRequested
 
 EXIT_DONE, EXIT_REFUSED, EXIT_MISUSE, EXIT_FAULTED, EXIT_FAILED = 0, 1, 2, 3, 4
 """Failed: a stage's program ended in a way that is neither misuse nor a fault. A signal: 128 + its number."""
@@ -76,10 +79,10 @@ def main(
     if dry_run:
         Run(pipeline, path, start, screen, signals, folder).describe(check_command)
         return EXIT_DONE
-    with signals.heard(), folder.locked(screen.say) as lock:
+    with signals.listening(), folder.locked(screen.say) as lock:
         run = Run(pipeline, path, start, screen, signals, folder)
         try:
-            with Embedded(folder.log("service"), lock, pipeline.graders, pipeline.slots) as service:
+            with closing(Embedded(folder.log("service"), lock, pipeline.graders, pipeline.slots)) as service:
                 run.check(overrides, check_command, lock)
                 for name, todo, inputs in run.todo():
                     if todo is Todo.NOTHING:
@@ -89,40 +92,36 @@ def main(
         except StageEnded as ended:
             screen.say(str(ended))
             return ended.exit_status
-        except Stopped as stopped:
+        except StopRequested as stopped:
             screen.say(f"{stopped}. The same command goes on from here.")
             return stopped.exit_status
     screen.say(f"all {len(pipeline.stages)} stages are done; everything is in {pipeline.folder}")
     return EXIT_DONE
 
 
+@dataclass
 class Run:
-    """One run of a pipeline, with all that its steps share; `start` is the stage that runs anew, with all after it."""
+    """One run of a pipeline, with all that its steps share."""
 
-    def __init__(
-        self,
-        pipeline: Pipeline,
-        source: Path,
-        start: str | None,
-        screen: Screen,
-        signals: Signals,
-        folder: PipelineFolder,
-    ) -> None:
-        self.pipeline = pipeline
-        self.source = source
-        self.start = start
-        self.screen = screen
-        self.signals = signals
-        self.folder = folder
-        self.ready = pipeline.ready()
-        self.state = folder.read(pipeline.name)
+    pipeline: Pipeline
+    source: Path
+    """The pipeline's file."""
+    start: str | None
+    """The stage that runs anew, with all after it."""
+    screen: Screen
+    signals: Signals
+    folder: PipelineFolder
+
+    def __post_init__(self) -> None:
+        self.ready = self.pipeline.ready()
+        self.state = self.folder.read(self.pipeline.name)
         self.digests = Digests(self.state.digests)
 
     def todo(self) -> Iterator[tuple[str, Todo, Inputs]]:
         """Each stage and what is to be done, when it is asked for: what earlier stages have left counts."""
         anew = False
         for name, stage in self.ready.items():
-            self.signals.raise_if_any()
+            self.signals.raise_if_made()
             written, entry = self.pipeline.stages[name], self.state.stages.get(name)
             inputs = self.digests.inputs(written, stage, self.pipeline.places())
             anew = anew or name == self.start
@@ -157,7 +156,7 @@ class Run:
     # ------------------------------------------------------------------------------------------------------- one stage
 
     def stage(self, name: str, todo: Todo, inputs: Inputs, service: Embedded, lock: int) -> None:
-        """Run a stage, and keep what came of it. Raises StageEnded unless it is done, Stopped after a signal."""
+        """Run a stage, and keep what came of it. Raises StageEnded unless it is done, StopRequested after a signal."""
         stage, folder, log = self.ready[name], self.folder.of(name), self.folder.log(name)
         if todo is Todo.RUN:
             self.folder.set_aside(name)
@@ -184,7 +183,7 @@ class Run:
             entry.took_s = round(entry.took_s + time.monotonic() - began, 3)
             self.save()
         if isinstance(stage, GateStage):
-            self.screen.show(child.said())
+            print(child.said().rstrip(), file=sys.stderr)
         if refused:
             raise StageEnded(f"{name} refused; what was measured is in {folder}", EXIT_REFUSED)
         if status == 0 and not done:

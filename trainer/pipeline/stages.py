@@ -16,7 +16,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from gradus.errors import Misuse
-from trainer.config.files import PLACES, beside, read_mapping
+from gradus.yaml_reader import read_mapping
+from trainer.config.files import PLACES, beside
 from trainer.config.run import Section, TrainConfig
 from trainer.config.stages import STAGES
 from trainer.pipeline.gates import Gates, Level

@@ -19,10 +19,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from gradus.errors import Misuse
-from gradus.validation import explain
+from gradus.validation import read_as
+from gradus.whole_file import write_text
 from trainer.runs.folder import free_name
 
 SCHEMA: Literal["gradus/pipeline@1"] = "gradus/pipeline@1"
@@ -94,17 +95,9 @@ class PipelineFolder:
 
     def read(self, name: str) -> State:
         """The state, an empty one where there is none. Raises Misuse for a damaged one."""
-        try:
-            return State.model_validate_json(self.state.read_bytes())
-        except FileNotFoundError:
+        if not self.state.exists():
             return State(name=name)
-        except OSError as error:
-            raise Misuse(f"{self.state}: cannot be read: {error.strerror}") from None
-        except ValidationError as error:
-            raise Misuse(
-                f"{self.state}: is no state that this version can read: {explain(error)}. "
-                "Remove it to run every stage anew"
-            ) from None
+        return read_as(State, self.state, "state", ". Remove it to run every stage anew")
 
     def write(self, state: State) -> None:
         write_json(self.state, state.model_dump(mode="json", by_alias=True))
@@ -155,11 +148,4 @@ def _is_alive(pid: str) -> bool:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a file at once or not at all, so that a crash leaves the earlier one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("w", encoding="utf-8", errors="backslashreplace") as handle:
-        handle.write(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
-        handle.flush()
-        os.fsync(handle.fileno())
-    os.replace(partial, path)
+    write_text(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")

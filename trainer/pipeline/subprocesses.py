@@ -7,60 +7,44 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 
-from trainer.runs.signals import handled_by
+from gradus.errors import QueueFault
+from trainer.runs.signals import StopWish
 
 LOOK_EVERY_S = 0.25
 STOP_S = 10.0
 """What a service gets to end, until it is killed."""
+READY_S = 300.0
+"""Graders build and prove themselves first, the first time on a machine."""
 TAIL_BYTES = 65536
 COLUMNS = "120"
 """Of tables that programs draw into a log."""
+GRADUS = (sys.executable, "-m", "gradus")
+_SERVING = re.compile(r"^gradus: serving on (http://\S+)$", re.MULTILINE)
 _PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
-_ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _libc = ctypes.CDLL(None)
 """Loaded once, before there is a child that would have to."""
 
 
-class Stopped(Exception):
-    """The pipeline ends because of a signal; what was running has ended."""
+class Signals(StopWish):
+    """The signals that ask the pipeline to end."""
 
-    def __init__(self, number: int) -> None:
-        self.exit_status = 128 + number
-        super().__init__(f"stopped by {signal.Signals(number).name}")
+    NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    SAYS = "stopping; what runs may still save. Once more kills it"
+    kills = False
+    """What runs is killed, without a chance to save."""
 
-
-class Signals:
-    """Counts the signals that ask the pipeline to end."""
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
-        self.number: int | None = None
-        self.times = 0
-
-    @contextmanager
-    def heard(self) -> Iterator[None]:
-        """Take the signals over in the block, in the main thread."""
-        with handled_by(self._note, _ENDS):
-            yield
-
-    def raise_if_any(self) -> None:
-        if self.number is not None:
-            raise Stopped(self.number)
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        self.times += 1
-        if self.number is None:
-            self.number = number
-            self._say(f"{signal.Signals(number).name}: stopping; what runs may still save. Once more kills it")
+    def stop_at_once(self) -> None:
+        self.kills = True
 
 
 class Child:
@@ -90,22 +74,22 @@ class Child:
             )
 
     def wait(self, signals: Signals, on_line: Callable[[str], None]) -> int:
-        """Its exit status; `on_line` gets the last line of its log from time to time. Raises Stopped after a signal."""
+        """Its exit status; `on_line` gets its last line of log now and then. Raises StopRequested after a signal."""
         passed_on = False
         try:
             while self.process.poll() is None:
-                if signals.number is not None and not passed_on:
+                if signals.signal_number is not None and not passed_on:
                     self._send(signal.SIGTERM)
                     passed_on = True
-                if signals.times > 1:
+                if signals.kills:
                     break
                 on_line(self.last_line())
                 with suppress(subprocess.TimeoutExpired):
                     self.process.wait(LOOK_EVERY_S)
         finally:
             self.kill()
-        if signals.number is not None and self.process.returncode != 0:
-            raise Stopped(signals.number)
+        if self.process.returncode != 0:
+            signals.raise_if_made()
         return self.process.returncode
 
     def end(self) -> None:
@@ -145,3 +129,50 @@ class Child:
 def _end_with_parent() -> None:
     """In the child: be told to end when the pipeline is killed without a chance to do so."""
     _libc.prctl(_PARENT_DEATH_SIGNAL, signal.SIGTERM)
+
+
+class Embedded:
+    """A service of the pipeline's own."""
+
+    def __init__(self, log: Path, holding: int, graders: Sequence[str], slots: int | None) -> None:
+        self._log = log
+        self._holding = holding
+        self._options = ["--graders", ",".join(graders)] if graders else []
+        self._options += ["--slots", str(slots)] if slots is not None else []
+        self._child: Child | None = None
+        self._url = ""
+
+    def close(self) -> None:
+        if self._child is not None:
+            self._child.end()
+
+    def url(self, signals: Signals, say: Callable[[str], None]) -> str:
+        """Where it listens; it is started when this is first asked, and anew when it has died. Raises a Fault."""
+        if self._child is not None and self._child.process.poll() is None:
+            return self._url
+        say("starting the grading service")
+        command = [*GRADUS, "serve", "--port", "0", *self._options]
+        child = self._child = Child(command, self._log, self._holding, without_settings(os.environ))
+        give_up_at = time.monotonic() + READY_S
+        while (found := _SERVING.search(child.said())) is None:
+            signals.raise_if_made()
+            trouble = ""
+            if child.process.poll() is not None:
+                trouble = f"ended with status {child.process.returncode}"
+            elif time.monotonic() > give_up_at:
+                trouble = f"was not ready within {READY_S:.0f} s"
+            if trouble:
+                end = f"the end of {child.log}:\n{child.tail(5)}\n`gradus doctor` says what is missing"
+                raise QueueFault(f"the grading service {trouble}; {end}")
+            time.sleep(LOOK_EVERY_S)
+        self._url = found[1]
+        return self._url
+
+
+def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment without settings for other services, which would make this one ask for keys, say."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if name == "GRADUS_CACHE_DIR" or not name.startswith("GRADUS_")
+    }

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from typing import Any
 
 from gradus.client import RewardClient
@@ -37,31 +38,23 @@ class GradingStopped(GradusError):
     """Too much went ungraded to go on training; the message says what to start."""
 
 
+@dataclass(eq=False, slots=True)
 class Judge:
     """One grader of a run. It belongs to the event loop that calls `rewards`."""
 
-    def __init__(
-        self,
-        config: RewardConfig,
-        submission: MakeSubmission,
-        grade: Grade,
-        *,
-        name: str = TRLS_NAME_OF_THE_GRADER,
-        value: Callable[[Graded], float] = lambda verdict: verdict.reward,
-        record: Callable[[Sequence[Record]], None] | None = None,
-        grading: Callable[[], AbstractContextManager[None]] = nullcontext,
-    ) -> None:
-        """`name` leads the metrics, `value` is the reward of a verdict, `record` takes lines of completions.jsonl,
-        `grading` is entered while a step waits for verdicts."""
-        self.name = name
-        self._config = config
-        self._submission = submission
-        self._grade = grade
-        self._value = value
-        self._record = record
-        self._grading = grading
-        self._steps_over_budget = 0
-        self._early: dict[SamplingOptions, asyncio.Task[Result]] = {}
+    config: RewardConfig
+    submission: MakeSubmission
+    grade: Grade
+    name: str = TRLS_NAME_OF_THE_GRADER
+    """The beginning of the names of metrics."""
+    value: Callable[[Graded], float] = lambda verdict: verdict.reward
+    """The reward of a verdict."""
+    record: Callable[[Sequence[Record]], None] | None = None
+    """A function that takes lines of completions.jsonl."""
+    grading: Callable[[], AbstractContextManager[None]] = nullcontext
+    """A context that is entered while a step waits for verdicts."""
+    _steps_over_budget: int = field(default=0, init=False)
+    _early: dict[SamplingOptions, asyncio.Task[Result]] = field(default_factory=dict, init=False)
 
     @property
     def function(self) -> Callable[..., Awaitable[list[float | None]]]:
@@ -87,28 +80,28 @@ class Judge:
         step = trainer_state.global_step + 1
         asked = [(one, text_of(completion)) for one, completion in zip(prompt_id, completions, strict=True)]
         log_metric(f"{self.name}/early", sum(one in self._early for one in asked) / max(len(asked), 1))
-        with self._grading():
+        with self.grading():
             results = await self._results(asked, f"{step}.")
-        if self._record is not None:
-            self._record(records_of(step, prompts, asked, results))
+        if self.record is not None:
+            self.record(records_of(step, prompts, asked, results))
         for name, value in metrics_of(self.name, prompt_id, results).items():
             log_metric(name, value)
         self._stop_past_budget(step, results)
-        return [self._value(result) if isinstance(result, Graded) else None for result in results]
+        return [self.value(result) if isinstance(result, Graded) else None for result in results]
 
     def send_ahead(self, asked: Iterable[SamplingOptions]) -> None:
         """Begin to grade what the next call of `rewards` will ask for. Call it on the loop that will run that call."""
         new = [one for one in dict.fromkeys(asked) if one not in self._early]
         if new:
-            sent = asyncio.create_task(self._ask(new, f"early.{len(self._early)}.", self._config.deadline_s))
+            sent = asyncio.create_task(self._ask(new, f"early.{len(self._early)}.", self.config.deadline_s))
             self._early |= {one: asyncio.create_task(_item_of(sent, index)) for index, one in enumerate(new)}
 
     async def _results(self, asked: Sequence[SamplingOptions], id_prefix: str) -> list[Result]:
         """Results in order: early verdicts, and for the rest one request, within one deadline for both."""
-        give_up_at = time.monotonic() + self._config.deadline_s
+        give_up_at = time.monotonic() + self.config.deadline_s
         early, self._early = {one: self._early[one] for one in asked if one in self._early}, {}
         if early:
-            await asyncio.wait(early.values(), timeout=self._config.deadline_s)
+            await asyncio.wait(early.values(), timeout=self.config.deadline_s)
         found = {one: task.result() for one, task in early.items() if task.done() and not task.exception()}
         results = [found.get(one) for one in asked]
         missing = [index for index, result in enumerate(results) if not isinstance(result, Graded)]
@@ -119,13 +112,13 @@ class Judge:
         return [result for result in results if result is not None]
 
     async def _ask(self, asked: Sequence[SamplingOptions], id_prefix: str, deadline_s: float) -> list[Result]:
-        submissions = [self._submission(*one, f"{id_prefix}{index}") for index, one in enumerate(asked)]
-        return await self._grade(submissions, deadline_s)
+        submissions = [self.submission(*one, f"{id_prefix}{index}") for index, one in enumerate(asked)]
+        return await self.grade(submissions, deadline_s)
 
     def _stop_past_budget(self, step: int, results: Sequence[Result]) -> None:
         """Raises GradingStopped at once when a step has no verdict at all, and after so many steps over the budget."""
         faults = [outcome_of(result)["fault"] for result in results if isinstance(result, Faulted)]
-        budget = self._config.fault_budget
+        budget = self.config.fault_budget
         self._steps_over_budget = self._steps_over_budget + 1 if len(faults) > budget.share * len(results) else 0
         if results and len(faults) == len(results):
             what = f"none of {len(results)} samples could be graded"
@@ -136,7 +129,7 @@ class Judge:
             )
         else:
             return
-        raise GradingStopped(f"step {step}: {what}. {advice(self._config, faults)}")
+        raise GradingStopped(f"step {step}: {what}. {advice(self.config, faults)}")
 
 
 async def _item_of(sent: asyncio.Task[list[Result]], index: int) -> Result:
@@ -178,9 +171,10 @@ def with_opening(opening: str, completion: str) -> str:
     return completion if completion.lstrip().startswith(opening.strip()) else opening + completion
 
 
-def clean(completion: str) -> str:
-    """The completion as the contract takes it: a model may write half a surrogate pair, or without end."""
-    return completion[:MAX_TEXT_CHARS].encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+def clean(given: str) -> str:
+    """A prompt or completion as the contract takes it: a model may write NUL, half a surrogate pair, or without end."""
+    text = given[:MAX_TEXT_CHARS].replace("\0", "\N{REPLACEMENT CHARACTER}")
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def task_submissions(config: RewardConfig, examples: Mapping[str, Example], opening: str = "") -> MakeSubmission:

@@ -9,6 +9,7 @@ import asyncio
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import InitVar, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,44 +30,40 @@ if TYPE_CHECKING:
 TOLD = ("status", "reward", "components", "flags", "fault", "rubric", "grader", "toolchain", "cached")
 """Fields of a further verdict that stand in the line of its completion."""
 PREFERENCE = "preference"
-Grading = Callable[[], AbstractContextManager[None]]
 
 
+@dataclass(slots=True)
 class Judges:
-    """Makes the judges of one run, which share its tasks, its prompts and its files."""
+    """Maker of the judges of one run, which share its tasks, its prompts and its files."""
 
-    def __init__(
-        self,
-        config: RewardConfig,
-        examples: Iterable[Example],
-        prompt: PromptConfig,
-        *,
-        file: CompletionsFile | None = None,
-        grading: Grading = nullcontext,
-    ) -> None:
-        """`file` takes what each judge said; `grading` is entered while samples are with the graders."""
-        self._config = config
-        self._examples = {example.id: example for example in examples}
-        self._prompt = prompt
-        self._file = file
-        self._grading = grading
+    config: RewardConfig
+    examples: InitVar[Iterable[Example]]
+    prompt: PromptConfig
+    file: CompletionsFile | None = None
+    """File that takes what each judge said."""
+    grading: Callable[[], AbstractContextManager[None]] = nullcontext
+    """A context that is entered while samples are with the graders."""
+    tasks: dict[str, Example] = field(init=False)
+
+    def __post_init__(self, examples: Iterable[Example]) -> None:
+        self.tasks = {example.id: example for example in examples}
 
     def all(self, models: Sequence[LocalGrader]) -> list[Judge]:
         """The judges in the order of `weights_of`; `models` are those of `reward.models`, opened."""
-        config = self._config
+        config = self.config
         own = [self.of_tasks(client_of(config))] if config.grader is not None else []
         further = [self.of_service(one, client_of(config.for_service(one))) for one in config.services]
         opened = zip(config.models, models, strict=True)
         return [*own, *further, *(self.of_model(asked, model) for asked, model in opened)]
 
     def of_tasks(self, client: RewardClient) -> Judge:
-        submission = task_submissions(self._config, self._examples, self._prompt.opening)
-        record = self._file.take if self._file else None
-        return Judge(self._config, submission, over_http(self._config, client), record=record, grading=self._grading)
+        submission = task_submissions(self.config, self.tasks, self.prompt.opening)
+        record = self.file.take if self.file else None
+        return Judge(self.config, submission, over_http(self.config, client), record=record, grading=self.grading)
 
     def of_service(self, service: ServiceConfig, client: RewardClient) -> Judge:
-        config = self._config.for_service(service)
-        of_tasks = task_submissions(config, self._examples, self._prompt.opening)
+        config = self.config.for_service(service)
+        of_tasks = task_submissions(config, self.tasks, self.prompt.opening)
         submission = self._preference if service.grader == PREFERENCE else of_tasks
         return Judge(config, submission, over_http(config, client), **self._named(service.label))
 
@@ -76,7 +73,7 @@ class Judges:
         async def grade(submissions: Sequence[Submission], deadline_s: float) -> list[Result]:
             return await asyncio.to_thread(lambda: list(model.grade(submissions)))
 
-        config = self._config.for_service(ServiceConfig(grader=PREFERENCE)).model_copy(update={"urls": []})
+        config = self.config.for_service(ServiceConfig(grader=PREFERENCE)).model_copy(update={"urls": []})
         return Judge(
             config,
             self._preference,
@@ -86,17 +83,17 @@ class Judges:
         )
 
     def _preference(self, prompt_id: str, text: str, number: str) -> Submission:
-        return preference_of(render(self._prompt, self._examples[prompt_id]), text, number)
+        return preference_of(render(self.prompt, self.tasks[prompt_id]), text, number)
 
     def _named(self, name: str) -> dict[str, Any]:
         """Arguments of a judge beside the first: the completion's line holds a part of what it says."""
-        file = self._file
+        file = self.file
 
         def record(records: Sequence[Record]) -> None:
             if file is not None:
                 file.add_extra_results(name, [{field: one[field] for field in TOLD} for one in records])
 
-        return {"name": name, "record": record, "grading": self._grading}
+        return {"name": name, "record": record, "grading": self.grading}
 
 
 def client_of(config: RewardConfig) -> RewardClient:
@@ -116,9 +113,6 @@ def preference_of(prompt: Prompt, completion: str, submission_id: str) -> Submis
         return PreferenceSubmission.model_validate({**given, "prompt": clean(prompt)})
     messages = [{"role": message["role"], "content": clean(message["content"])} for message in prompt]
     return PreferenceSubmission.model_validate({**given, "task": {"messages": messages}})
-
-
-# ------------------------------------------------------------------------------------------------------ reward models
 
 
 def refuse_headless(models: Sequence[RewardModelConfig]) -> None:

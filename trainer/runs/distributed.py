@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+Item = TypeVar("Item")
 
 
 def is_leader() -> bool:
@@ -25,6 +29,25 @@ def any_rank_true(mine: bool) -> bool:
     flag = torch.tensor(float(mine), device=backend_device)
     torch.distributed.all_reduce(flag, op=torch.distributed.ReduceOp.MAX)
     return bool(flag.item())
+
+
+def count_processes() -> int:
+    """Training processes of this run, at least 1."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def share_of(items: Sequence[Item]) -> Sequence[Item]:
+    """Every n-th of the items, of n processes, from this process's own place on."""
+    return items[int(os.environ.get("RANK", "0")) :: count_processes()]
+
+
+def gathered(mine: Item) -> list[Item]:
+    """What all processes gave, in the order of their ranks; all must come here at the same place."""
+    import torch
+
+    everyone: list[Any] = [None] * count_processes()
+    torch.distributed.all_gather_object(everyone, mine)
+    return everyone
 
 
 def wait_for_all() -> None:

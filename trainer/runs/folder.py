@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import os
 import re
 import shutil
 import zipfile
@@ -19,6 +18,7 @@ from typing import Any
 
 from gradus.errors import Misuse
 from gradus.folder_lock import locked
+from gradus.whole_file import write_text
 
 Say = Callable[[str], None]
 
@@ -189,10 +189,7 @@ def keep_lines_until(file: Path, step: int) -> None:
         return
     lines = file.read_text(encoding="utf-8", errors="replace").split("\n")
     kept = [line for line in lines if (record := record_of(line)) is not None and record.get("step", 0) <= step]
-    text = "".join(line + "\n" for line in kept)
-    beside = file.with_name(file.name + ".partial")
-    beside.write_text(text, encoding="utf-8")
-    os.replace(beside, file)
+    write_text(file, "".join(line + "\n" for line in kept))
 
 
 def record_of(line: str) -> dict[str, Any] | None:

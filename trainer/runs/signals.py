@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, ClassVar
 
 EXIT_STATUS_BASE = 128
 """What shells add to a signal's number."""
@@ -39,6 +39,9 @@ def _say_at_once(text: str) -> None:
 class StopWish:
     """Remembers the first signal; `raise_if_made` is for places where stopping loses nothing."""
 
+    NUMBERS: ClassVar[tuple[signal.Signals, ...]] = _ENDS
+    SAYS: ClassVar[str] = "stopping after this step, then saving a checkpoint; once more stops at once, without saving"
+
     def __init__(self, say: Callable[[str], None] = _say_at_once) -> None:
         self.signal_number: int | None = None
         self._signalled_at = 0.0
@@ -50,18 +53,20 @@ class StopWish:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Take over both signals inside the block, in the main thread."""
-        with handled_by(self._note, _ENDS):
+        """Take over the signals inside the block, in the main thread."""
+        with handled_by(self._note, self.NUMBERS):
             yield
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.signal_number is not None:
-            if time.monotonic() - self._signalled_at < DUPLICATE_S:
-                return
-            raise KeyboardInterrupt
-        self.signal_number, self._signalled_at = number, time.monotonic()
-        name = signal.Signals(number).name
-        self.say(f"{name}: stopping after this step, then saving a checkpoint; once more stops at once, without saving")
+        if self.signal_number is None:
+            self.signal_number, self._signalled_at = number, time.monotonic()
+            self.say(f"{signal.Signals(number).name}: {self.SAYS}")
+        elif time.monotonic() - self._signalled_at >= DUPLICATE_S:
+            self.stop_at_once()
+
+    def stop_at_once(self) -> None:
+        """The answer to a second signal."""
+        raise KeyboardInterrupt
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from trainer.config.run import RunConfig, TrainConfig
 from trainer.config.stages import RowStage
 from trainer.data.rows import Sample, Split, load_rows, repeated
 from trainer.models.adapters import lora_config, settle, validate_lora_targets
-from trainer.models.loading import Head, load_model, load_tokenizer, starting_point
+from trainer.models.loading import load_model, load_tokenizer, starting_point
 from trainer.runs.checkpoints import StopAtStepEnd, is_done, save_final
 from trainer.runs.context import C, D, RunContext
 from trainer.runs.distributed import is_leader, wait_for_all
@@ -47,7 +47,8 @@ class Stage(Generic[C, D]):
     DEFAULTS: ClassVar[Mapping[str, Any]] = {"logging_steps": 10, "save_steps": 100, "report_to": "none"}
     SUMMARY: ClassVar[Any]
     """A function: a logged line in words, for training.log and the bar."""
-    HEAD: ClassVar[Head] = Head.TOKENS
+    SCORES: ClassVar[bool] = False
+    """The model ends in one number for the whole text, not in logits of the next token."""
     DATA: ClassVar[str] = "data"
     """What a dry run calls the data."""
 
@@ -139,8 +140,8 @@ class Stage(Generic[C, D]):
         config = run.config
         dtype = weights_dtype(run.device, config.model.dtype, frozen=config.lora is not None)
         set_seed(config.seed)  # a new head and new adapters are drawn
-        model = load_model(start, config.model, dtype, self.HEAD)
-        peft = {"peft_config": lora_config(config.lora, model, self.HEAD)} if config.lora else {}
+        model = load_model(start, config.model, dtype, self.SCORES)
+        peft = {"peft_config": lora_config(config.lora, model, self.SCORES)} if config.lora else {}
         ours = [
             *callbacks,
             metrics or MetricsFile(run.folder.metrics, self.SUMMARY),
@@ -285,7 +286,7 @@ def train_stage(config: RunConfig, folder: RunFolder, resume: str, wish: StopWis
     texts = stage.texts(data) if config.model.is_fresh else ()
     start = starting_point(config.model, folder.fresh_model, texts, config.seed)
     if config.lora is not None:
-        validate_lora_targets(config.lora, start, config.model, stage.HEAD)
+        validate_lora_targets(config.lora, start, config.model, stage.SCORES)
     run = RunContext(config, options, data, device, folder, wish, say, checkpoint)
     run = replace(run, data=stage.completed(run, start))
     if is_leader():

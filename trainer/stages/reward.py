@@ -5,7 +5,6 @@ from __future__ import annotations
 from trl import RewardConfig, RewardTrainer
 
 from trainer.config.stages import RewardStage
-from trainer.models.loading import Head
 from trainer.runs.checkpoints import Resumable
 from trainer.runs.progress import pair_summary
 from trainer.stages.base import RowsStage
@@ -19,7 +18,7 @@ class Reward(RowsStage[RewardStage]):
     OPTIONS_CLASS = RewardConfig
     TRAINER = OurRewardTrainer
     SUMMARY = staticmethod(pair_summary)
-    HEAD = Head.SCORE
+    SCORES = True
 
 
 STAGE = Reward

@@ -65,10 +65,6 @@ class Rl(Stage[TrainConfig, Tasks]):
     def described(self, data: Tasks) -> str:
         return f"{len(data.train)} tasks to train on, {len(data.held_out)} held out"
 
-    def data_found(self) -> str:
-        data = self.read()
-        return f"{len(data.train)} to train on, {len(data.held_out)} held out"
-
     def completed(self, run: RlRun, start: str) -> Tasks:
         refuse_headless(self.config.reward.models)
         return run.data

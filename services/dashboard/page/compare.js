@@ -21,8 +21,8 @@ export class CompareView extends View {
     this.settings = new Place(el("div"), differences);
     this.differ = section("differ", "Settings that differ", this.settings.node);
     this.changes = new Place(el("div"), changes);
-    const key = (n) => el("span", { class: "key line " + PARTS[n], "aria-hidden": "true" });
-    const legend = ids.map((id, n) => [key(n), link("run", id)]);
+    this.keys = ids.map((_, n) => el("span", { class: "key line " + PARTS[n], "aria-hidden": "true" }));
+    const legend = ids.map((id, n) => [this.keys[n], link("run", id)]);
     this.node = el(
       "article.first",
       el("p.kicker", el("a", { href: "#/" }, "Runs"), " / "),
@@ -53,8 +53,8 @@ export class CompareView extends View {
         const found = await ask("/api/changes", { before, after });
         this.compared = versions;
         this.changes.show(found);
-        // What was compared, and how it differs, is then a part of what changed.
-        for (const one of [this.summary.node, this.differ]) one.hidden = found.comparisons.length > 0;
+        // What was compared, and how it differs, is then a part of what changed, which has colours of its own.
+        for (const one of [this.summary.node, this.differ, ...this.keys]) one.hidden = found.comparisons.length > 0;
       } catch (error) {
         missing.push(error.message);
       }

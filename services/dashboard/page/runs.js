@@ -63,7 +63,9 @@ function differing(runs) {
     const alike = runs.filter((run) => run.stage === stage && Object.keys(run.settings).length > 0);
     const names = [...new Set(alike.flatMap((run) => Object.keys(run.settings)))];
     const kept = names.filter((name) => new Set(alike.map((run) => run.settings[name])).size > 1);
-    const text = (run, name) => `${name.split(".").at(-1)} ${run.settings[name]}`;
+    const last = (name) => name.split(".").at(-1);
+    const isOnly = (name) => kept.filter((one) => last(one) === last(name)).length === 1;
+    const text = (run, name) => `${isOnly(name) ? last(name) : name} ${run.settings[name]}`;
     for (const run of alike) {
       const own = kept.filter((name) => name in run.settings).slice(0, MOST_DIFFERING);
       texts.set(run.id, own.map((name) => text(run, name)).join(", "));

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from importlib.metadata import EntryPoint
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from gradus.contract import Diagnostic, Graded, Stage, Submission, TestCount
 from gradus.descriptions import GraderDescription, GraderInfo
@@ -43,6 +43,15 @@ class Grader(Protocol):
 
         Raises Fault for a failure of ours, never for anything that the model wrote.
         """
+        ...
+
+
+@runtime_checkable
+class ChecksTasks(Protocol):
+    """A grader that can say more of a task than its verdicts do. `gradus tasks validate` asks it."""
+
+    def task_problem(self, task: Any, solution: str | None) -> str | None:
+        """What is wrong with the task, for its author; None when nothing is. `solution`: the reference answer."""
         ...
 
 

@@ -6,7 +6,6 @@ import math
 from pathlib import Path
 from typing import Annotated, Self, TypeVar
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from gradus.contract import RubricName
@@ -14,6 +13,7 @@ from gradus.errors import Misuse
 from gradus.resources import configs
 from gradus.tasks.base import RunLimits
 from gradus.validation import explain
+from gradus.yaml_reader import read_mapping
 from services.sandbox import Limits
 
 Positive = Annotated[int, Field(gt=0, le=100_000)]
@@ -90,10 +90,6 @@ def read_settings(model: type[Settings], grader: str, path: Path | None = None) 
     """Read `path`, or the grader's shipped file. Raises Misuse naming the file and the key."""
     path = settings_file(grader, path)
     try:
-        return model.model_validate(yaml.safe_load(path.read_text()))
-    except OSError as error:
-        raise Misuse(f"{path}: {error.strerror}") from None
-    except yaml.YAMLError as error:
-        raise Misuse(f"{path}: not YAML: {error}") from None
+        return model.model_validate(read_mapping(path))
     except ValidationError as error:
         raise Misuse(f"{path}: {explain(error)}") from None

@@ -42,6 +42,8 @@ class GradingAttempt:
     slot: int
     cpu_s: float = 0.0
     """Used in boxes so far."""
+    outside: tuple[int, int] = (0, 0)
+    """Tests, as written, with expected values that stay outside the answer's process; all tests. Of compiled tests."""
     secret: str = field(default_factory=lambda: secrets.token_hex(16))
     """Secret that only the harness of this one run receives."""
 

@@ -31,6 +31,8 @@ from services.graders.ocaml.toolchain import HARNESS_UNITS, MOUNT, SEAL, OcamlTo
 from services.sandbox import Command, ExitReason, Limits, Outcome, Sandbox
 
 _VIEW = f"{MOUNT}/view".encode()
+_IDLE_S = 3.0
+"""As in the warm path (front/stubs.c)."""
 _STOPPED_BY_ITS_TIMER = 128 + signal.SIGPROF
 _LOADING_THE_SEAL = ("-dllib", SEAL, "-dllpath", MOUNT)
 
@@ -72,10 +74,11 @@ class ColdPath:
         plan = read(reply, "plan")
         if plan["mismatch"]:
             return facts_tests_do_not_compile(facts, plan)
+        attempt.outside = plan["outside"], plan["total"]
         return self._ran(attempt, facts, reply, plan["total"])
 
     def _ran(self, attempt: GradingAttempt, facts: CodeFacts, reply: Sections, expected: int) -> CodeFacts:
-        limits = self._config.run_limits(attempt.task.limits)
+        limits = replace(self._config.run_limits(attempt.task.limits), idle_s=_IDLE_S)
         cpu_ms = self._config.run_cpu_ms(attempt.task.limits)
         packages = "false" if is_warm_eligible(attempt.task) else "true"
         command = Command(
@@ -96,7 +99,7 @@ class ColdPath:
     def _request(self, attempt: GradingAttempt) -> Sections:
         toolchain = self._toolchain
         packages = toolchain.packages(attempt.task.packages)
-        harness = [unit for unit in HARNESS_UNITS if unit != "oUnit2" or attempt.framework == "ounit2"]
+        harness = [unit for unit in HARNESS_UNITS[:-1] if unit != "oUnit2" or attempt.framework == "ounit2"]
         request = {
             "ocamlc": toolchain.ocamlc,
             "includes": "\n".join(packages.includes),
@@ -145,7 +148,10 @@ def _limit_hit(outcome: Outcome, cpu_ms: int, limits: Limits) -> tuple[str | Non
         case ExitReason.CPU_LIMIT:
             return "cpu", f"the answer was stopped after {cpu_ms / 1e3:g} s of CPU time"
         case ExitReason.WALL_IDLE:
-            return "wall", f"the answer was stopped: it slept for {limits.wall_s:.0f} s"
+            return (
+                "wall",
+                f"the answer was stopped: it slept, or waited for what did not come, after {outcome.wall_s:.1f} s",
+            )
         case ExitReason.OUTPUT_LIMIT:
             return "output", f"the answer was stopped: it wrote more than {2 * limits.output_kb} kB"
         case _:

@@ -70,6 +70,11 @@ class OcamlGrader(BaseGrader[OcamlTask, CodeFacts]):
         facts = self._judged(attempt) if uncommented.strip() else _NO_CODE
         return with_form(facts, answer, uncommented), attempt.cpu_s
 
+    def compared_outside(self, task: OcamlTask, code: str) -> tuple[int, int]:
+        """Tests of a task, as written, whose expected values stay outside the answer's process; all. `code` passes."""
+        self._judged(attempt := GradingAttempt(task, code, slot=0))
+        return attempt.outside
+
     def _judged(self, attempt: GradingAttempt) -> CodeFacts:
         if is_warm_eligible(attempt.task):
             try:

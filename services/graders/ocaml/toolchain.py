@@ -23,10 +23,10 @@ STUBS = "stubs.c"
 COMPILER = "compiler.ml"
 """The one source of the front that depends on the version of OCaml. The C preprocessor reads it and the harness."""
 FRONT_UNITS = (
-    *("gradus_value", "wire", "diagnostic", "forbidden", "typing", "split", "tests", "request", "confine", "emit"),
-    *("cold", "warm", "main"),
+    *("gradus_value", "gradus_referee", "wire", "diagnostic", "forbidden", "typing", "data", "split", "tests"),
+    *("request", "confine", "emit", "cold", "warm", "main"),
 )
-HARNESS_UNITS = ("gradus_value", "gradus_referee", "gradus_harness", "oUnit2", "gradus_start")
+HARNESS_UNITS = ("gradus_value", "gradus_referee", "gradus_harness", "oUnit2", "gradus_start", "gradus_load")
 EXECUTABLES = ("front", "runner")
 SEAL = "dllgradus.so"
 """What programs of their own load: closes the file system to them before the answer runs."""
@@ -139,7 +139,8 @@ def _said(command: list[str]) -> str:
 
 
 def _sources() -> list[Path]:
-    front = [HERE / "front" / name for name in (STUBS, COMPILER, *(f"{unit}.ml" for unit in FRONT_UNITS[1:]))]
+    own = [f"{unit}.ml" for unit in FRONT_UNITS if unit not in HARNESS_UNITS]
+    front = [HERE / "front" / name for name in (STUBS, COMPILER, *own)]
     harness = [HERE / "harness" / f"{unit}.ml" for unit in HARNESS_UNITS]
     return [*front, *harness, HERE / "runner" / "runner.ml"]
 
@@ -177,7 +178,7 @@ def _build(toolchain: OcamlToolchain) -> Path:
 def _compile(toolchain: OcamlToolchain, folder: Path) -> None:
     front = [f"{unit}.ml" for unit in FRONT_UNITS]
     harness = [f"{unit}.ml" for unit in HARNESS_UNITS]
-    linked = [f"{unit}.cmo" for unit in HARNESS_UNITS if unit != "gradus_start"]
+    linked = [f"{unit}.cmo" for unit in HARNESS_UNITS if unit not in ("gradus_start", "gradus_load")]
     preprocessed = ["-pp", f"gcc -E -undef -nostdinc -traditional-cpp -x c -DVERSION={toolchain.number}"]
     # from 5.0 on these libraries have folders of their own
     flags = ["-w", "-a", *(part for name in ("unix", "str", "compiler-libs") for part in ("-I", f"+{name}"))]

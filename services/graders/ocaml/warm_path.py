@@ -32,8 +32,8 @@ from services.sandbox.restarting_box import RestartingBox
 _COMPILER, _RUNNER = "the compile server", "the runner"
 _PROGRAMS = {_COMPILER: (f"{MOUNT}/front", "serve", f"{MOUNT}/view"), _RUNNER: (f"{MOUNT}/runner",)}
 _CACHED_TASKS = 512
-# Huge pages and no collection in children: page faults are most of what a fork costs.
-_ENVIRONMENT = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+_HEAD = 48
+"""Length of the runner's heads."""
 
 
 class ChildResult(NamedTuple):
@@ -48,6 +48,7 @@ class ChildResult(NamedTuple):
 
 class CompiledTests(NamedTuple):
     total: int
+    outside: int
     code: bytes
 
 
@@ -71,7 +72,7 @@ class WarmPath:
             limits=Limits(cpu_s=None, memory_mb=memory_mb, processes=8, scratch_mb=0, file_mb=1),
             binds=toolchain.run_binds,
             mounts={str(toolchain.build): MOUNT},
-            environment={**_ENVIRONMENT, **toolchain.environment},
+            environment=toolchain.environment,
         )
         self._boxes: dict[tuple[int, str], RestartingBox] = {}
         self._tests: dict[tuple[str | None, ...], CompiledTests] = {}
@@ -106,12 +107,13 @@ class WarmPath:
             plan = read(reply, "plan")
             if plan["mismatch"]:
                 return facts_tests_do_not_compile(facts, plan)
-            tests = CompiledTests(plan["total"], reply["code/tests"])
+            tests = CompiledTests(plan["total"], plan["outside"], reply["code/tests"])
             if task.signature is not None:
                 with self._lock:
                     self._tests[key] = tests
                     if len(self._tests) > _CACHED_TASKS:
                         del self._tests[next(iter(self._tests))]
+        attempt.outside = tests.outside, tests.total
         return self._run(attempt, facts, reply["code/answer"], tests)
 
     def _compile(self, attempt: GradingAttempt, sections: Mapping[str, bytes]) -> ChildResult:
@@ -123,8 +125,9 @@ class WarmPath:
     def _run(self, attempt: GradingAttempt, facts: CodeFacts, answer: bytes, tests: CompiledTests) -> CodeFacts:
         limits = self._config.run_limits(attempt.task.limits)
         cpu_ms = self._config.run_cpu_ms(attempt.task.limits)
-        body = answer + f"{attempt.secret} {len(tests.code)}\n".encode() + tests.code
-        done = self._ask(attempt, _RUNNER, f"{cpu_ms} {limits.memory_mb} {len(answer)}\n", body, limits.wall_s)
+        body = answer + f"{attempt.secret} {len(tests.code)}".ljust(_HEAD).encode() + tests.code
+        head = f"{cpu_ms} {limits.memory_mb} {len(answer)}".ljust(_HEAD)
+        done = self._ask(attempt, _RUNNER, head, body, limits.wall_s)
         proof = parse_test_report(done.report, attempt.secret, tests.total)
         if not proof.started:
             raise SandboxFault(f"the program did not start ({done.ended} {done.code})")

@@ -72,6 +72,8 @@ class CompilerMessage:
     severity: Severity
     code: str | None
     text: str
+    outer_line: int = 0
+    """Where macros are called, if `line` is inside of one that the same file defines; else `line`."""
 
     @property
     def by_linter(self) -> bool:
@@ -235,11 +237,19 @@ def _remarks(stderr: bytes) -> Iterator[CompilerMessage]:
             severity=Severity(said["level"]),
             code=(said.get("code") or {}).get("code"),
             text=f"{said['message']}{label}".replace(f"{_CRATE}/", ""),
+            outer_line=_caller(span)["line_start"] if span else 1,
         )
 
 
 def _outermost(span: Mapping[str, Any]) -> Mapping[str, Any]:
     """Where the answer caused what a macro of the standard library says."""
     while span.get("expansion") and not span["file_name"].startswith(_CRATE):
+        span = span["expansion"]["span"]
+    return span
+
+
+def _caller(span: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Where the crate calls the outermost of the macros that `span` is in."""
+    while span.get("expansion") and span["expansion"]["span"]["file_name"].startswith(_CRATE):
         span = span["expansion"]["span"]
     return span

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from gradus.tasks.rust import RustTask
 from services.graders.rust.answer import RustAnswer
-from services.graders.rust.lexer import Item, Kind, Token, code, items, macro_bodies
+from services.graders.rust.lexer import Item, Kind, Token, code, ends_of_groups, items, macro_bodies
 
 _RESERVED = (Path(__file__).parent / "reserved_names.txt").read_text().split()
 RESERVED = frozenset(name for name in _RESERVED if not name.endswith("!"))
@@ -25,6 +26,13 @@ STD_METHODS = frozenset((Path(__file__).parent / "std_methods.txt").read_text().
 _CAPITALISED = frozenset({"const", "static", "struct", "enum", "union", "trait", "type"})
 _JUDGING = frozenset({"is_ok", "is_err", "is_some", "is_none", "unwrap", "unwrap_err", "expect_err"})
 """Methods of the standard library by which tests judge a `Result` or an `Option`."""
+_OPERATORS = frozenset(
+    ("Not", "Neg", "Add", "Sub", "Mul", "Div", "Rem", "BitAnd", "BitOr", "BitXor", "Shl", "Shr"),
+)
+_PLAIN = frozenset(
+    ("bool", "i8", "i16", "i32", "i64", "i128", "isize", "u8", "u16", "u32", "u64", "u128", "usize", "f32", "f64"),
+)
+_JUDGED = frozenset({"Result", "Option"})
 _QUOTED = re.compile(r"`(?:r#)?(\w+)!?`")
 
 
@@ -77,13 +85,56 @@ def shadowed_std_method(task: RustTask, answer: RustAnswer, imported: Collection
 
 
 def _judges_itself(task: RustTask, answer: RustAnswer) -> str | None:
-    """A method by which tests judge a result, and that the answer defines for a type of its own."""
-    found = (token for tokens in answer.tokens.values() for token in _own_methods(tokens))
-    return min(_called(task) & _JUDGING & set(found), default=None)
+    """A method by which tests judge a result, and that the answer defines for a type of its own, or an operator."""
+    judging = _called(task) & _JUDGING
+    found = {token for tokens in answer.tokens.values() for token in _own_methods(tokens)}
+    return min(judging & found, default=None) or next(_lying_operators(task, answer, bool(judging)), None)
+
+
+def _lying_operators(task: RustTask, answer: RustAnswer, judging: bool) -> Iterator[str]:
+    """Operators of types that public functions give and the tests do not name: `assert!(!f(1))`, `(f(1) - 2.0).abs()`.
+
+    They count where they take or give a number or a `bool`. `judging`: tests call methods of `Result` or `Option`,
+    which a `Deref` to one would answer.
+    """
+    named = {token.text for token in code(task.tests)}
+    for found in answer.tokens.values():
+        words = [token.text for token in found]
+        behind = ends_of_groups(found)
+        renamed = {words[at + 2]: words[at] for at in range(len(words) - 2) if words[at + 1] == "as"}
+        aliases = {words[at + 1] for at, word in enumerate(words[:-1]) if word == "type"} - {"Output", "Target"}
+        given = {"$"}
+        for at in (at for at, pair in enumerate(pairwise(words)) if pair == ("pub", "fn")):
+            result = words[at : next((n for n in range(at, len(words)) if words[n] in ("{", ";")), len(words))]
+            given |= {*result[result.index("-") :]} if "-" in result else set()
+        if opaque := given & _OPERATORS:
+            yield min(opaque)
+        for at in (at for at, word in enumerate(words) if word == "impl"):
+            end = next((n for n in range(at, len(words)) if words[n] == "{"), at)
+            head = words[at:end]
+            own = set(head[head.index("for") :] if "for" in head else ())
+            if named & own or not own & given and not aliases & given:
+                continue
+            trait = {renamed.get(word, word) for word in head[: head.index("for")]} if "for" in head else set()
+            body = words[end : behind[end]]
+            start = next((n + 2 for n, word in enumerate(body) if word in ("Output", "Target")), len(body))
+            value = set(body[start : body.index(";", start)] if ";" in body[start:] else ())
+            hidden = {"$", *aliases}
+            if (operators := trait & _OPERATORS) and (
+                operators & {"Not", "Neg"} or (value | trait) & (_PLAIN | hidden)
+            ):
+                yield min(operators)
+            elif "$" in trait and value & (_PLAIN | hidden):
+                yield "an operator"
+            elif judging and "Deref" in trait and value & (_JUDGED | hidden):
+                yield "Deref"
 
 
 def _own_methods(found: Sequence[Token]) -> Iterator[str]:
     """Names of public methods."""
+    words = [token.text for token in found]
+    if any(one == "fn" and two == "$" for one, two in pairwise(words)):  # a macro names them
+        yield from (two for one, two in pairwise(words) if one not in (".", ":"))
     for at, token in enumerate(found):
         public = token.text == "fn" and any(one.text == "pub" for one in found[max(0, at - 2) : at])
         if public and any(one.text == "self" for one in found[at + 2 : at + 12]):

@@ -34,7 +34,7 @@ from services.graders.rust.lexer import MAX_TOKENS, TooManyTokens, without_comme
 from services.graders.rust.rubric import RUBRICS, RustFacts
 from services.graders.rust.runner import NotStarted, Runner, RunResult
 from services.graders.rust.signature import Signature, parse_signature
-from services.graders.rust.task_check import signature_error, stub, task_error
+from services.graders.rust.task_check import declaration_error, library, signature_error, stub, task_error
 from services.graders.rust.tests_file import TestsFile, write_tests_file
 from services.graders.rust.toolchain import HARNESS_CRATE, RustToolchain
 from services.sandbox import Sandbox
@@ -43,6 +43,8 @@ from services.sandbox.escape_probe import refuse_unless_safe
 
 _CHECKED_TASKS = 1000
 """Tasks of which is kept whether their tests compile."""
+_STUBS = 3
+"""Attempts to leave out of a stub what cannot be compiled."""
 _TAKEN = frozenset({"std", "core", "alloc", "test", "proc_macro", "gradus_tests", HARNESS_CRATE})
 """Crates that tests use beside the answer's: one that was called so could not be told apart."""
 _SYNTAX = frozenset({None, "E0748", "E0758", "E0762", "E0763", "E0765", "E0766", "E0768"})
@@ -96,14 +98,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
     def facts(self, submission: TaskSubmission[RustTask], slot: int = 0, rubric: str = "") -> tuple[RustFacts, float]:
         task = submission.task
         signature = parse_signature(task.signature, task.crate) if task.signature else None
-        why = None
-        if task.crate in _TAKEN or task.crate in (name.replace("-", "_") for name in task.dependencies):
-            why = f"no answer can be a crate {task.crate!r}"
-        elif signature is not None and not (signature.names or signature.pins):
-            why = "its signature declares nothing; write `pub fn f(x: i64) -> i64;` or the like"
-        elif signature is not None:
-            why = signature.refused
-        if why:
+        if why := _refusal(task, signature):
             raise InternalFault(f"this task cannot be judged: {why}", retryable=False)
         answer = read_answer(submission.completion, task, signature)
         attempt = _GradingAttempt(task, signature, answer, slot)
@@ -149,25 +144,67 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         task = attempt.task
         key = hashlib.sha256(task.model_dump_json().encode()).digest()
         if key not in self._checked_tasks:
-            answer = read_answer(stub(task, attempt.signature), task.model_copy(update={"files": {}}), None)
-            library, cpu_s = self.compiler.answer(answer, task, attempt.slot)
+            error, cpu_s = self._task_error(task, attempt.slot)
             attempt.cpu_s += cpu_s
-            bare = library.came is not CompileStatus.COMPILED
-            if bare:  # of a signature that is no Rust by itself nothing is known but names
-                library, cpu_s = self.compiler.answer(read_answer("#![allow()]", task, None), task, attempt.slot)
-                attempt.cpu_s += cpu_s
-            error = None
-            if library.came is CompileStatus.COMPILED:
-                tests = write_tests_file(task, attempt.signature)
-                compiled, cpu_s = self.compiler.tests(tests, library.product, task, attempt.slot)
-                attempt.cpu_s += cpu_s
-                error = task_error(task, attempt.signature, compiled, tests)
-                error = error or signature_error(attempt.signature, compiled, tests, bare=bare)
             if len(self._checked_tasks) >= _CHECKED_TASKS:
                 self._checked_tasks.clear()
             self._checked_tasks[key] = error
         if error := self._checked_tasks[key]:
             raise InternalFault(f"this task cannot be judged: {error}", retryable=False)
+
+    def task_problem(self, task: RustTask, solution: str | None, slot: int = -1) -> str | None:
+        """What is wrong with signature or tests, with its line: no answer can mend it, or `solution` does not.
+
+        For the task's author: the message may hold text of the tests. `slot`: other than those that grade meanwhile.
+        """
+        signature = parse_signature(task.signature, task.crate) if task.signature else None
+        error = _refusal(task, signature)
+        if error or task.cases:
+            return error
+        error, _ = self._task_error(task, slot)
+        if error or not solution:
+            return error
+        attempt = _GradingAttempt(task, signature, library(task, solution), slot)
+        compiled, _ = self.compiler.answer(attempt.answer, task, slot)
+        if compiled.came is CompileStatus.COMPILED:
+            product = compiled.product
+            compiled, _, _ = self._tests(attempt, product)
+            if compiled.came is CompileStatus.COMPILED:
+                return None
+            # an import of everything brings no more here than can be read, so that the error is at what lacks
+            tests = write_tests_file(task, signature, () if signature else names_to_import(task, attempt.answer))
+            compiled, _ = self.compiler.tests(tests, product, task, slot)
+            for found in compiled.errors:
+                if line := tests.line_of_task(found.outer_line):
+                    return f"line {line} of its tests, with the reference answer: {found.text}"
+        return None
+
+    def _task_error(self, task: RustTask, slot: int) -> tuple[str | None, float]:
+        """What no answer can mend in the task, with its line, and CPU seconds."""
+        signature = parse_signature(task.signature, task.crate) if task.signature else None
+        without: set[int] = set()
+        compiled, cpu_s = self.compiler.answer(stub(task, signature), task, slot)
+        for _ in range(_STUBS):
+            if compiled.came is CompileStatus.COMPILED or signature is None or task.signature is None:
+                break
+            error, more = declaration_error(task.signature, compiled)
+            if error:
+                return error, cpu_s
+            if more <= without:
+                break
+            without |= more
+            compiled, more_s = self.compiler.answer(stub(task, signature, without), task, slot)
+            cpu_s += more_s
+        whole = compiled.came is CompileStatus.COMPILED and not without
+        if compiled.came is not CompileStatus.COMPILED:  # nothing is known but names
+            compiled, more_s = self.compiler.answer(stub(task, None), task, slot)
+            cpu_s += more_s
+        if compiled.came is not CompileStatus.COMPILED:
+            return None, cpu_s
+        tests = write_tests_file(task, signature)
+        compiled, more_s = self.compiler.tests(tests, compiled.product, task, slot)
+        error = task_error(task, signature, compiled, tests, whole=whole)
+        return error or signature_error(signature, compiled, tests, whole=whole), cpu_s + more_s
 
     def _tested(self, attempt: _GradingAttempt, facts: RustFacts, product: bytes) -> RustFacts:
         task = attempt.task
@@ -176,13 +213,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
             if ran.doubtful:
                 self._refuse_broken_box(attempt)
             return self._ran(attempt, facts, ran)
-        names = set() if attempt.signature else names_to_import(task, attempt.answer)
-        compiled, tests = self._tests(attempt, product, names)
-        if compiled.came is CompileStatus.REFUSED and attempt.signature is None:
-            missed = names_missed(task, attempt.answer, [error.text for error in compiled.errors]) - names
-            if missed and any(True for _ in globs(task.tests, task.crate)):
-                names |= missed
-                compiled, tests = self._tests(attempt, product, names)
+        compiled, tests, names = self._tests(attempt, product)
         if attempt.signature is None and (name := shadowed_std_method(task, attempt.answer, names)):
             why = f"a trait of the answer may stand in for the standard library's `{name}`, which the tests call"
             return replace(_remarked(facts, [why]), flags=(*facts.flags, "forbidden:hijack"))
@@ -191,19 +222,32 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         if compiled.came is not CompileStatus.COMPILED:
             return _misfit(facts, attempt, compiled, tests)
         try:
-            ran = self.runner.tests(compiled.product, task)
+            ran = self.runner.tests(compiled.product, task, tests.expected)
         except NotStarted:
             self._refuse_broken_box(attempt)
             ran = RunResult(TestCount(passed=0, total=1), ("the program cannot be started",), None, 0.0)
         return self._ran(attempt, facts, ran)
 
-    def _tests(self, attempt: _GradingAttempt, product: bytes, names: Collection[str]) -> tuple[Compiled, TestsFile]:
-        tests = write_tests_file(attempt.task, attempt.signature, names)
-        compiled, cpu_s = self.compiler.tests(tests, product, attempt.task, attempt.slot)
-        attempt.cpu_s += cpu_s
-        if compiled.came is CompileStatus.BROKE:
-            self._refuse_broken_box(attempt)
-        return compiled, tests
+    def _tests(self, attempt: _GradingAttempt, product: bytes) -> tuple[Compiled, TestsFile, Collection[str]]:
+        """The tests compiled against the answer, and what an import of everything brings in them."""
+
+        def compiled_with(names: Collection[str]) -> tuple[Compiled, TestsFile]:
+            tests = write_tests_file(attempt.task, attempt.signature, names)
+            compiled, cpu_s = self.compiler.tests(tests, product, attempt.task, attempt.slot)
+            attempt.cpu_s += cpu_s
+            if compiled.came is CompileStatus.BROKE:
+                self._refuse_broken_box(attempt)
+            return compiled, tests
+
+        task = attempt.task
+        names = set() if attempt.signature else names_to_import(task, attempt.answer)
+        compiled, tests = compiled_with(names)
+        if compiled.came is CompileStatus.REFUSED and attempt.signature is None:
+            missed = names_missed(task, attempt.answer, [error.text for error in compiled.errors]) - names
+            if missed and any(True for _ in globs(task.tests, task.crate)):
+                names |= missed
+                compiled, tests = compiled_with(names)
+        return compiled, tests, names
 
     def _ran(self, attempt: _GradingAttempt, facts: RustFacts, ran: RunResult) -> RustFacts:
         attempt.cpu_s += ran.cpu_s
@@ -219,6 +263,15 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
             tests=ran.tests,
             flags=(*facts.flags, *((f"limit:{ran.limit}",) if ran.limit else ())),
         )
+
+
+def _refusal(task: RustTask, signature: Signature | None) -> str | None:
+    """Why no answer can be judged, as far as the task's own text shows."""
+    if task.crate in _TAKEN or task.crate in (name.replace("-", "_") for name in task.dependencies):
+        return f"no answer can be a crate {task.crate!r}"
+    if signature is not None and not (signature.names or signature.pins):
+        return "its signature declares nothing; write `pub fn f(x: i64) -> i64;` or the like"
+    return signature.refused if signature is not None else None
 
 
 def _only(stage: Stage, message: str) -> RustFacts:

@@ -77,17 +77,21 @@ def refused(
 ) -> Iterator[Place]:
     """The implementations that an answer may not have. `declared`: types whose equality the task asks for."""
     privacy = _Privacy([*tokens.values()])
+    heads: dict[tuple[str, int], list[int]] = {}
+    """Where `impl` stands, by file and line."""
+    for path, found in tokens.items():
+        for at, token in enumerate(found):
+            if token.text == "impl":
+                heads.setdefault((path, token.line), []).append(at)
     for place in places:
-        name = None if place.by_macro else _type_compared_with_itself(tokens.get(place.path, ()), place)
+        found, starts = tokens.get(place.path, ()), heads.get((place.path, place.line), [])
+        name = _type_compared_with_itself(found, starts[0]) if len(starts) == 1 and not place.by_macro else None
         if name is None or (name not in declared and not privacy.is_private(name)):
             yield place
 
 
-def _type_compared_with_itself(found: Sequence[Token], place: Place) -> str | None:
-    """`T` of `impl PartialEq for T` at `place`; None if anything else stands there."""
-    at = next((n for n, token in enumerate(found) if token.line == place.line and token.text == "impl"), None)
-    if at is None or sum(token.line == place.line and token.text == "impl" for token in found) > 1:
-        return None
+def _type_compared_with_itself(found: Sequence[Token], at: int) -> str | None:
+    """`T` of `impl PartialEq for T` at `at`; None if anything else stands there."""
     end = next((n for n in range(at, len(found)) if found[n].text in ("{", ";")), len(found))
     words = [token.text for token in found[at:end]]
     if "for" not in words:

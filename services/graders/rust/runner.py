@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gradus.contract import TestCount
@@ -46,10 +47,14 @@ class Runner:
         self._toolchain = toolchain
         self._config = config
 
-    def tests(self, program: bytes, task: RustTask) -> RunResult:
-        """Run all tests; believe what the harness signed. Raises NotStarted."""
+    def tests(self, program: bytes, task: RustTask, expected: Sequence[tuple[str, str]] = ()) -> RunResult:
+        """Run all tests; believe what the harness signed. Raises NotStarted.
+
+        `expected`: values that are not in the program, by name of test.
+        """
         secret = secrets.token_hex(16)
-        outcome, limits = self._run(program, task, secret + "\n")
+        lines = "".join(f"{name} {text}\n" for name, text in expected)
+        outcome, limits = self._run(program, task, f"{secret}\n{lines}")
         proof = parse_test_report(outcome.report, secret, expected=0)
         if not proof.started and outcome.exit_reason is ExitReason.EXITED:
             said = outcome.stderr.decode(errors="replace").strip()[-500:]

@@ -147,7 +147,8 @@ def _pins(item: Item, root: str) -> Iterator[TypePin]:
             return
         yield from _members(item, implementor, trait, generics, where, implementor[0].text)
         if trait and not generics:
-            bound = f"fn has<T: ?Sized + {_text(trait)}>() {{}} has::<{_text(implementor)}>();"
+            unsized = "?Sized + " if implementor[0].text in ("str", "[", "dyn") else ""
+            bound = f"fn has<T: {unsized}{_text(trait)}>() {{}} has::<{_text(implementor)}>();"
             yield TypePin(implementor[0].text, f"#[allow(warnings)] fn pin() {{ {bound} }}")
 
 
@@ -185,11 +186,9 @@ def _members(
             yield _place_pin(generics, "", f"&{path}", places, f"{name}::{inner.name}", where=where)
         elif inner.word == "type":
             words = [token.text for token in inner.body]
-            same = (
-                inner.body[words.index("=") + 1 : -1] if "=" in words and "<" not in words[: words.index("=")] else ()
-            )
+            same = inner.body[words.index("=") + 1 : -1] if "=" in words else ()
             places = [("*gradus_pinned", _with_receiver(same, receiver, trait))] if same else []
-            if "<" not in words[:3]:
+            if "<" not in words[: words.index("=") if same else None]:
                 yield _place_pin(generics, path, "", places, f"{name}::{inner.name}", where=where)
 
 
@@ -222,8 +221,8 @@ def _type_pins(item: Item, generics: tuple[_Tokens, ...], rest: _Tokens, path: s
     else:
         public = [(name, of) for name, of, is_public in _fields(inside, rest[brace].text) if is_public]
         if public:
-            fields = [(f"gradus_pinned.{name}", of) for name, of in public]
-            yield _place_pin(generics, of_type, "", fields, item.name, where=where)
+            pinned = [(f"gradus_pinned.{name}", of) for name, of in public]
+            yield _place_pin(generics, of_type, "", pinned, item.name, where=where)
 
 
 def _fields(inside: _Tokens, opening: str) -> list[tuple[str, _Tokens, bool]]:

@@ -1,105 +1,297 @@
-"""Whether a task's tests can be compiled at all: found out against a stub of what the task declares, not an answer.
+"""Whether a task can be met at all: found out against a stub of what its signature declares, not against an answer.
 
-A stub stands for every answer, so only errors that no answer can mend are the task's: of syntax, and of names that
-neither the task declares nor the answer can bring. Errors of types may be due to the stub and say nothing.
+The stub is the signature's own text with bodies. Where it cannot be compiled, the compiler's error is the signature's,
+or what it stands at is left out: an `impl` may be declared in part. Tests that do not compile against the stub are the
+task's fault where no answer can mend the error. Errors of syntax and of names that the answer cannot bring always are;
+errors of types are where the stub is whole, and not of what the signature leaves open about its types.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
+from gradus.extract import Answer
 from gradus.tasks.rust import RustTask
+from services.graders.rust.answer import RustAnswer
 from services.graders.rust.compile import Compiled, CompilerMessage, CompileStatus
 from services.graders.rust.glob_imports import globs, is_plain
-from services.graders.rust.lexer import Item, code, ends_of_groups, items
+from services.graders.rust.lexer import Item, Kind, Token, code, ends_of_groups, items
 from services.graders.rust.signature import Signature
 from services.graders.rust.tests_file import TestsFile
 
-_UNRESOLVED = frozenset({"E0405", "E0412", "E0425", "E0432", "E0433"})
+_UNRESOLVED = frozenset({"E0405", "E0412", "E0425", "E0432", "E0433", "E0463"})
+_OF_FORM = frozenset({"E0124", "E0403", "E0415", "E0416", "E0428"})
+"""Names that are defined twice."""
+_OF_PARTS = frozenset({"E0046", "E0119", "E0184", "E0204", "E0277", "E0392"})
+"""Errors of a stub that its signature need not answer for: parts of an `impl` or of a type that it leaves out."""
+_OPEN = frozenset({"E0282", "E0283", "E0284"})
+"""Errors of types that may follow from another one."""
+_OF_BORROWS = re.compile(r"E0(?:37[23]|38[124]|49\d|50\d|52[01]|59[4-7]|621|71[26]|7\d\d)$")
+_OF_BOUNDS = frozenset({"E0277", "E0599", "E0369"})
 _NAME = re.compile(r"`(?:r#)?(\w+)[^`]*`")
-_DERIVED = "#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]"
+_WORD = re.compile(r"\w+")
+_DERIVED = ("Clone", "Debug", "Default", "PartialEq", "Eq", "PartialOrd", "Ord", "Hash")
+_VALUES = {"bool": "false", "char": "' '", "& str": '""', "& 'static str": '""', "String": "String::new()"} | {
+    **dict.fromkeys(("i8", "i16", "i32", "i64", "i128", "isize", "u8", "u16", "u32", "u64", "u128", "usize"), "1"),
+    **dict.fromkeys(("f32", "f64"), "1.0"),
+}
+"""What constants of the stub are, by type."""
+_BEFORE_FUNCTION = frozenset({"const", "async", "extern", "default"})
 
 
-def stub(task: RustTask, signature: Signature | None) -> str:
-    """A library that has what the signature declares, so far as it can be written down; empty without a signature.
+@dataclass(frozen=True, slots=True)
+class _Edit:
+    start: int
+    end: int
+    text: str
 
-    What the tests import from elsewhere is imported here too: the signature may name it.
+
+def stub(task: RustTask, signature: Signature | None, without: Collection[int] = ()) -> RustAnswer:
+    """A library that has what the signature declares, but for its items `without`; empty without a signature.
+
+    Line 1 holds what the tests import from elsewhere, which the signature may name; line n + 1 is the signature's n.
     """
-    if signature is None or task.signature is None:
-        return ""
-    text = task.tests
-    lines = ["#![allow(warnings)]"]
-    for item in items(code(text)):
+    text = ""
+    if signature is not None and task.signature is not None:
+        imported = []
+        for item in items(code(task.tests)):
+            words = [token.text for token in item.body]
+            if item.word == "use" and task.crate not in words[:4] and "super" not in words:
+                source = task.tests[item.body[0].start : item.body[-1].start + 1]
+                imported.append("pub " + " ".join(source.split()).removeprefix("pub "))
+        scope = f"mod gradus_scope {{ {' '.join(imported)} }} use gradus_scope::*;"
+        declared = list(items(code(task.signature)))
+        edits = sorted(_edits(task.signature, declared, without), key=lambda edit: edit.start)
+        text, position = f"#![allow(warnings)] {scope}\n", 0
+        for edit in edits:
+            text += task.signature[position : edit.start] + edit.text
+            position = max(position, edit.end)
+        text += task.signature[position:] + "\n"
+    return library(task, text)
+
+
+def library(task: RustTask, text: str) -> RustAnswer:
+    """`text` as the root of the task's crate, whatever fences it holds."""
+    entry = "src/lib.rs"
+    return RustAnswer(Answer(text), entry, {**task.files, entry: text}, {entry: text}, task.edition)
+
+
+def _edits(text: str, declared: Sequence[Item], without: Collection[int]) -> Iterator[_Edit]:
+    traits: dict[str, set[str]] = {}
+    for item in declared:
         words = [token.text for token in item.body]
-        if item.word == "use" and task.crate not in words[:4]:
-            lines.append(text[item.body[0].start : item.body[-1].start + 1])
-    declared = [*items(code(task.signature))]
-    return "\n".join([*lines, *(_declared(task.signature, item) for item in declared)]) + "\n"
+        if item.word == "impl" and "for" in words:
+            traits.setdefault(words[words.index("for") + 1], set()).update(words[: words.index("for")])
+    for number, item in enumerate(declared):
+        if number in without:
+            start, end = item.body[0].start, _end(item.body[-1])
+            yield _Edit(start, end, "\n" * text.count("\n", start, end))
+        elif item.word == "mod":
+            opening = next((token for token in item.body if token.text == "{"), None)
+            if opening is not None:
+                yield from _public(item)
+                yield _Edit(_end(opening), _end(opening), " use super::*;")
+                yield from _edits(text, _members(item), ())
+        else:
+            yield from _of_item(text, item, traits.get(item.name, set()))
 
 
-def _declared(text: str, item: Item) -> str:
-    start, last = item.body[0].start, item.body[-1]
-    source = text[start : last.start + len(last.text)]
+def _of_item(text: str, item: Item, traits: Collection[str]) -> Iterator[_Edit]:
     words = [token.text for token in item.body]
-    if item.word in ("struct", "enum") and not {"{", "("} & set(words[words.index(item.name) :]):
-        return f"{_DERIVED} pub struct {item.name};" if "<" not in words else ""
-    if item.word in ("const", "static") and "=" not in words:
-        return source.removesuffix(";") + " = loop {};"
-    return _with_bodies(source)
+    last = item.body[-1]
+    closed = last.text in (";", "}")
+    after_last = _end(last) - (last.text == ";")
+    if item.word in ("fn", "struct", "enum", "trait", "type", "const", "static"):
+        yield from _public(item)
+    if item.word == "fn":
+        yield from _with_body(text, item)
+    elif item.word in ("const", "static"):
+        yield from _with_value(item, words)
+    elif item.word in ("struct", "enum", "trait") and "{" not in words and "(" not in words[words.index(item.name) :]:
+        if item.word != "trait" and "derive" not in words:
+            derived = ", ".join(name for name in _DERIVED if name not in traits and item.word == "struct")
+            yield _Edit(item.body[0].start, item.body[0].start, f"#[derive({derived})] ")
+        generics = _generics_of(item)
+        held = f"(::std::marker::PhantomData<({generics})>);" if generics and item.word == "struct" else ";"
+        yield _Edit(after_last, _end(last), held if item.word == "struct" else " {}")
+    elif item.word == "impl":
+        if "{" not in words:
+            yield _Edit(after_last, _end(last), " {}")
+        for inner in _members(item):
+            if "for" not in words[: words.index("{")] and inner.word in ("fn", "const"):
+                yield from _public(inner)
+            if inner.word == "fn":
+                yield from _with_body(text, inner)
+            elif inner.word == "const":
+                yield from _with_value(inner, [token.text for token in inner.body])
+    elif not closed:
+        yield _Edit(after_last, after_last, ";")
 
 
-def _with_bodies(source: str) -> str:
-    """`source` with a body for each function that has none."""
-    found = code(source)
-    behind = ends_of_groups(found)
-    out, position = "", 0
-    for at, token in enumerate(found):
-        if token.text == "fn" and at + 1 < len(found) and found[at + 1].text not in ("(", "<"):
-            end = at
-            while end < len(found) and found[end].text not in ("{", ";", "}"):
-                end = behind[end]
-            if end < len(found) and found[end].text == ";":
-                out += source[position : found[end].start] + " { loop {} }"
-                position = found[end].start + 1
-    return out + source[position:]
+def _end(token: Token) -> int:
+    return token.start + len(token.text)
 
 
-def task_error(task: RustTask, signature: Signature | None, compiled: Compiled, tests: TestsFile) -> str | None:
-    """What is wrong with the tests, with its line, as their compilation against the stub shows."""
+def _members(item: Item) -> list[Item]:
+    opening = next((at for at, token in enumerate(item.body) if token.text == "{"), len(item.body))
+    return list(items(item.body[opening + 1 : -1]))
+
+
+def _public(item: Item) -> Iterator[_Edit]:
+    """`pub` where it is missing, and in place of `pub(crate)`."""
+    at = next(n for n, token in enumerate(item.body) if token.kind is Kind.NAME and token.text == item.word)
+    while at and (item.body[at - 1].text in _BEFORE_FUNCTION or item.body[at - 1].kind is Kind.TEXT):
+        at -= 1
+    before = item.body[at - 1].text if at else ""
+    if before == ")":
+        opening = max(n for n in range(at) if item.body[n].text == "(")
+        yield _Edit(item.body[opening].start, _end(item.body[at - 1]), "")
+    elif before != "pub":
+        yield _Edit(item.body[at].start, item.body[at].start, "pub ")
+
+
+def _with_body(text: str, item: Item) -> Iterator[_Edit]:
+    behind = ends_of_groups(item.body)
+    at = next(n for n, token in enumerate(item.body) if token.text == "fn")
+    arrow = None
+    while at < len(item.body) and item.body[at].text not in ("{", ";"):
+        if item.body[at].text == ">" and item.body[at - 1].text == "-":
+            arrow = at + 1 if arrow is None else arrow
+        at = behind[at]
+    body = " { loop {} }"
+    where = next((n for n in range(arrow or at, at) if item.body[n].text == "where"), at)
+    if arrow is not None and arrow < where and item.body[arrow].text == "impl":
+        given = text[_end(item.body[arrow]) : _end(item.body[where - 1])]
+        body = f" {{ let gradus: ::std::boxed::Box<dyn {' '.join(given.split())}> = loop {{}}; gradus }}"
+    last = item.body[-1]
+    start, end = (item.body[at].start, _end(last)) if at < len(item.body) else (_end(last), _end(last))
+    yield _Edit(start, end, body + "\n" * text.count("\n", start, end))
+
+
+def _with_value(item: Item, words: Sequence[str]) -> Iterator[_Edit]:
+    if "=" not in words and ":" in words:
+        stop = len(words) - (words[-1] == ";")
+        value = _VALUES.get(" ".join(words[words.index(":") + 1 : stop]), "loop {}")
+        place = _end(item.body[stop - 1])
+        yield _Edit(place, _end(item.body[-1]), f" = {value};")
+
+
+def _generics_of(item: Item) -> str:
+    """What makes use of the parameters of `struct S<'a, T: Clone, const N: usize>;`, as the arguments of a tuple."""
+    words = [token.text for token in item.body]
+    start = words.index(item.name) + 1
+    found, depth = [], 0
+    for at in range(start, len(words)):
+        depth += (words[at] == "<") - (words[at] == ">" and words[at - 1] != "-")
+        if depth == 1 and words[at - 1] in ("<", ",") and words[at] != "const" and words[at] not in ("<", ","):
+            found.append(f"&{words[at]} ()," if words[at].startswith("'") else f"fn() -> {words[at]},")
+        if not depth:
+            break
+    return " ".join(found)
+
+
+# ---------------------------------------------------------------------------------------------------------- judging
+
+
+def declaration_error(signature_text: str, compiled: Compiled) -> tuple[str | None, set[int]]:
+    """What of the signature is no Rust, with its line; else the numbers of the items that the stub has to lack."""
+    spans = [(item.first_line, item.last_line) for item in items(code(signature_text))]
+    without: set[int] = set()
+    for error in compiled.errors:
+        line = error.line - 1
+        if error.code not in _OF_PARTS | _UNRESOLVED and line > 0:
+            return f"line {line} of its signature: {error.text}", set()
+        without |= {number for number, (first, last) in enumerate(spans) if first <= line <= last}
+    return None, without
+
+
+def task_error(
+    task: RustTask, signature: Signature | None, compiled: Compiled, tests: TestsFile, *, whole: bool
+) -> str | None:
+    """What is wrong with the tests, with its line, as their compilation against the stub shows.
+
+    `whole`: the stub has all that the signature declares.
+    """
     if compiled.came is not CompileStatus.REFUSED:
         return None
-    for error in compiled.errors:
-        if (line := tests.line_of_task(error.line)) is not None and _is_of_task(task, signature, error):
+    found = [(tests.line_of_task(error.outer_line), error) for error in compiled.errors]
+    of_tests = [(line, error) for line, error in found if line is not None]
+    for line, error in of_tests:
+        if _is_of_task(task, signature, error, whole=whole):
             return f"line {line} of its tests: {error.text}"
+    if whole and signature is not None and task.signature is not None:
+        open_names = {*_declared_types(items(code(task.signature))), task.crate}
+        generic = bool({"<", "impl", "where"} & {token.text for token in code(task.signature)})
+        opaque = "impl" in (returned := _returned(task.signature)) or "async" in returned
+        mended = [error for _, error in of_tests if _may_be_mended(error, open_names, generic=generic)]
+        for line, error in of_tests:
+            if error not in mended and not opaque and not (mended and error.code in _OPEN):
+                return f"line {line} of its tests: {error.text}"
     return None
 
 
-def signature_error(signature: Signature | None, compiled: Compiled, tests: TestsFile, *, bare: bool) -> str | None:
-    """The declaration that not even a stub made of it meets. `bare`: there is no stub, and only names are known."""
+def _declared_types(declared: Iterable[Item]) -> Iterator[str]:
+    for item in declared:
+        if item.word in ("struct", "enum", "trait", "type", "mod"):
+            yield item.name
+            if item.word == "mod":
+                yield from _declared_types(_members(item))
+
+
+def _returned(signature_text: str) -> set[str]:
+    """Words that stand in results of the declared functions, and `async`."""
+    words = [token.text for token in code(signature_text)]
+    found, inside = set(), False
+    for at, word in enumerate(words):
+        inside = (inside or (word == ">" and words[at - 1 : at] == ["-"])) and word not in (";", "{")
+        if inside or word == "async":
+            found.add(word)
+    return found
+
+
+def _may_be_mended(error: CompilerMessage, open_names: Collection[str], *, generic: bool) -> bool:
+    """The error is of what the signature leaves open: names, parts of its types, bounds that an answer may lack."""
+    if error.code is None or error.code in _UNRESOLVED or _OF_BORROWS.match(error.code):
+        return True
+    return (generic and error.code in _OF_BOUNDS | _OPEN) or not set(_WORD.findall(error.text)).isdisjoint(open_names)
+
+
+def signature_error(signature: Signature | None, compiled: Compiled, tests: TestsFile, *, whole: bool) -> str | None:
+    """The declaration that not even a stub made of it meets. `whole`: the stub has all that is declared."""
     for error in compiled.errors:
         if pin := tests.pins.get(error.line):
             name = _NAME.search(error.text)
             unknown = error.code in _UNRESOLVED and "in this scope" in error.text and name is not None
             if unknown and not (signature and name and name[1] in signature.names):
                 return f"in its signature, of `{pin.name}`: {error.text}"
-            if not bare:
+            if whole:
                 return f"no answer can be what its signature declares as `{pin.name}`: {error.text}"
     return None
 
 
-def _is_of_task(task: RustTask, signature: Signature | None, error: CompilerMessage) -> bool:
-    if error.code is None:
-        return not error.text.startswith("cannot find")  # a macro or an attribute, which the answer may bring
-    if error.code not in _UNRESOLVED or f"`{task.crate}" in error.text:
-        return False
+def _is_of_task(task: RustTask, signature: Signature | None, error: CompilerMessage, *, whole: bool) -> bool:
+    """An error of syntax, or of a name that no answer can bring to where the tests use it."""
     imported: Sequence[str] = [task.tests[a.start : b.start + 1] for a, b in globs(task.tests, task.crate)]
-    if any(signature is None or not is_plain(one, task.crate) for one in imported):
-        return False  # the answer may bring the name
+    brings_any = any(signature is None or not is_plain(one, task.crate) for one in imported)
+    if error.code is None:
+        is_name = error.text.startswith("cannot find")  # a macro or an attribute
+        return not is_name or not (brings_any or "macro_use" in task.tests)
+    if error.code in _OF_FORM:
+        return True
+    if error.code == "E0463":
+        return f"`{task.crate}`" not in error.text
     found = _NAME.search(error.text)
+    if error.code not in _UNRESOLVED or found is None:
+        return False
+    declared = signature.names if signature is not None and not whole else ()
+    if of_root := re.search(rf"import `{task.crate}::(\w+)`|`(\w+)` in crate `{task.crate}`", error.text):
+        name = of_root[1] or of_root[2]
+        if any(path.startswith((f"src/{name}.", f"src/{name}/")) for path in task.files):
+            return False
+        return whole and signature is not None and not re.search(rf"\b{name}\s*!", task.tests)
+    if brings_any or f"`{task.crate}" in error.text:
+        return False
     is_import = error.text.startswith("unresolved import")
-    return (
-        found is not None
-        and ("in this scope" in error.text or is_import)
-        and not (signature is not None and found[1] in signature.names)
-    )
+    return ("in this scope" in error.text or is_import) and found[1] not in declared

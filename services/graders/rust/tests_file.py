@@ -15,6 +15,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from gradus.tasks.rust import RustTask
+from services.graders.rust.expected_values import TOLD, split
 from services.graders.rust.glob_imports import globs, is_plain
 from services.graders.rust.lexer import Kind, after_group, code, tokens
 from services.graders.rust.signature import Signature, TypePin
@@ -71,6 +72,37 @@ macro_rules! assert {{
 """By a pattern: `!` of a condition that is no `bool` would be the answer's word."""
 
 
+_TOLD = """
+macro_rules! {name} {{
+    (left $left:expr, $right:expr $(, $($said:tt)*)?) => {{
+        match &$left {{
+            left => {{
+                if false {{ {name}!(typed *left, $right $(, $($said)*)?); }}
+                {harness}::told(left)
+            }}
+        }}
+    }};
+    (right $left:expr, $right:expr $(, $($said:tt)*)?) => {{
+        match &$right {{
+            right => {{
+                if false {{ {name}!(typed $left, *right $(, $($said)*)?); }}
+                {harness}::told(right)
+            }}
+        }}
+    }};
+    (typed $left:expr, $right:expr $(,)?) => {{
+        let (left, right) = (&$left, &$right);
+        let _ = *left == *right;
+    }};
+    (typed $left:expr, $right:expr, $($said:tt)+) => {{
+        let (left, right) = (&$left, &$right);
+        let _ = (*left == *right, ::std::format_args!($($said)+));
+    }};
+}}
+"""
+"""In place of an assertion whose data is taken out. The compiler sees what is compared and makes no code of that."""
+
+
 @dataclass(frozen=True, slots=True)
 class TestsFile:
     __test__ = False  # not a test class, whatever pytest thinks of its name
@@ -81,6 +113,8 @@ class TestsFile:
     """The line that the task's text does not have."""
     lines: int
     """Lines of the task's text."""
+    expected: tuple[tuple[str, str], ...] = ()
+    """Values that are taken out: the name of a test and canonical text each."""
 
     def line_of_task(self, line: int) -> int | None:
         """The line of the task's tests that stands at `line`; None for lines that are not theirs."""
@@ -93,23 +127,21 @@ def write_tests_file(task: RustTask, signature: Signature | None, names: Collect
 
     `names`: what an import of everything brings; with a signature that is what it declares.
     """
+    declared = signature.names if signature else names
+    taken_out = split(task, declared)
+    task = task.model_copy(update={"tests": taken_out.tests})
     own = f"extern crate {HARNESS_CRATE}; " if task.edition == "2015" else ""
     start = _after_inner_attributes(task.tests)
-    text = (
-        task.tests[:start]
-        + own
-        + _assertions(task)
-        + "\n"
-        + _with_safe_imports(task, signature.names if signature else names, start)
-    )
+    text = task.tests[:start] + own + _assertions(task) + "\n" + _with_safe_imports(task, declared, start)
     added_line, count = task.tests[:start].count("\n") + 1, task.tests.count("\n") + 1
     if signature is None:
-        return TestsFile(text, {}, added_line, count)
+        return TestsFile(text, {}, added_line, count, taken_out.expected)
     names = ", ".join(signature.names)
     lines = [text, f"mod gradus_pins {{ use super::*; use ::{task.crate}::{{{names}}}; {signature.imports}"]
     first = sum(part.count("\n") + 1 for part in lines) + 1
     lines += [f"const _: () = {{ {pin.source} }};" for pin in signature.pins]
-    return TestsFile("\n".join([*lines, "}"]), dict(enumerate(signature.pins, first)), added_line, count)
+    pins = dict(enumerate(signature.pins, first))
+    return TestsFile("\n".join([*lines, "}"]), pins, added_line, count, taken_out.expected)
 
 
 def _assertions(task: RustTask) -> str:
@@ -120,6 +152,8 @@ def _assertions(task: RustTask) -> str:
         _COMPARISON.format(name="assert_eq", sign="==", unlike="!(*left == *right)", **known),
         _COMPARISON.format(name="assert_ne", sign="!=", unlike="*left == *right", **known),
     ]
+    if TOLD in task.tests:
+        templates.append(_TOLD.format(name=TOLD, harness=harness))
     found = code(task.tests)
     # `const _: () = assert!(..)`: code that is computed by the compiler cannot call the harness.
     if not any(one.text == "const" and next_.text in ("_", "{") for one, next_ in zip(found, found[1:], strict=False)):

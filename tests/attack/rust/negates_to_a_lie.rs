@@ -1,4 +1,5 @@
 // must not: pass as a condition that is none
+// signature: pub fn double(x: i64) -> bool;
 // tests: use solution::double; #[test] fn a() { assert!(double(2)); } #[test] fn b() { assert!(double(5)); } #[test] fn c() { assert!(double(7), "seven"); }
 // suite: #[test] fn a() { assert!(double(2)); } #[test] fn b() { assert!(double(5)); } #[test] fn c() { assert!(double(7), "seven"); }
 // stage: check clippy

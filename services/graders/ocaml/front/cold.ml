@@ -107,6 +107,50 @@ let typed env structure =
   | tree, _, _, _ -> Some tree
   | exception _ -> None
 
+let unit_in file =
+  let ic = open_in_bin file in
+  seek_in ic (String.length Config.cmo_magic_number);
+  seek_in ic (input_binary_int ic);
+  let unit_ : Cmo_format.compilation_unit = input_value ic in
+  close_in ic;
+  unit_
+
+(* A linked program without its tests, and the tests: code to run when the answer is initialised (harness/gradus_load.ml) and
+   constants, by their places. All addresses in both are final. A program is sections, "<name, 4><length, 4>" of each, how
+   many they are, and what kind of file this is (12); its code ends with the tests', the standard library's exit and STOP. *)
+let cut program =
+  let number at = Int32.to_int (String.get_int32_be program at) in
+  let end_ = String.length program - 16 in
+  let entries = List.init (number end_) (fun i -> let at = end_ - (8 * (number end_ - i)) in String.sub program at 4, number (at + 4)) in
+  let first = end_ - List.fold_left (fun sum (_, length) -> sum + 8 + length) 0 entries in
+  let _, sections =
+    List.fold_left_map (fun at (name, length) -> at + length, (name, String.sub program at length)) first entries in
+  let word n = let b = Bytes.create 4 in Bytes.set_int32_le b 0 (Int32.of_int n); Bytes.to_string b in
+  let tests = unit_in "gradus_tests.cmo" in
+  let size = tests.cu_codesize and code = List.assoc "CODE" sections in
+  let after = (unit_in (Load_path.find "std_exit.cmo")).cu_codesize + 4 in
+  let at = String.length code - after - size in
+  let own = String.sub code at size in
+  let globals : Obj.t array = Marshal.from_string (List.assoc "DATA" sections) 0 in
+  let constant = function
+    | Cmo_format.Reloc_literal _, at ->
+      let place = Int32.to_int (String.get_int32_le own at) in
+      let value = globals.(place) in
+      globals.(place) <- Obj.repr 0;
+      Some (place, value)
+    | _ -> None in
+  let constants = List.filter_map constant tests.cu_reloc in
+  let skip = word Opcodes.opBRANCH ^ word ((size / 4) - 1) in
+  let code = String.concat "" [ String.sub code 0 at; skip; String.make (size - 8) '\000'; String.sub code (at + size) after ] in
+  let left = function
+    | "CODE", _ -> "CODE", code
+    | "DATA", _ -> "DATA", Marshal.to_string globals []
+    | section -> section in
+  let sections = List.map left sections in
+  let entry (name, bytes) = let b = Bytes.create 4 in Bytes.set_int32_be b 0 (Int32.of_int (String.length bytes)); name ^ Bytes.to_string b in
+  ( String.concat "" ((String.sub program 0 first :: List.map snd sections) @ List.map entry sections @ [ String.sub program end_ 16 ]),
+    Marshal.to_string (Bytes.of_string (own ^ word Opcodes.opRETURN ^ word 1), constants) [] )
+
 let tests r =
   let support = compile_support r in
   List.iter (fun (name, bytes) -> write_file name bytes) (Wire.under "in/" r.sections);
@@ -131,9 +175,13 @@ let tests r =
     | None ->
     let archives = Wire.lines (Wire.get r.sections "archives") in
     let harness = Wire.lines (Wire.get r.sections "harness") in
-    let units = archives @ harness @ support @ [ r.answer ^ ".cmo"; "gradus_tests.cmo" ] in
+    let load = Filename.concat (Filename.dirname Sys.executable_name) "gradus_load.cmo" in
+    let units = archives @ harness @ support @ [ r.answer ^ ".cmo"; load; "gradus_tests.cmo" ] in
     match ocamlc { r with ppx = [] } ("-o" :: "program" :: units) with
-    | Fine -> [ plan total; "out/program", read_file "program"; "sheet", sheet known ]
+    | Fine ->
+      let program, tests = cut (read_file "program") in
+      let sheet, outside = sheet known in
+      [ plan total ~outside; "out/program", program; "sheet", sheet ^ tests ]
     | Failed log when mentions (Printf.sprintf "(required by `%s')" (module_name r)) log ->
       [ plan total ~mismatch:"the answer needs a module that is not linked to it: only the packages of the task are" ]
     | Failed log -> raise (Broken ("the program of answer and tests does not link: " ^ log))

@@ -30,6 +30,18 @@ let parameter e = match e.pexp_desc with Pexp_fun (label, default, p, rest) -> S
 let fun_ ~loc label default pattern body = Ast_helper.Exp.fun_ ~loc label default pattern body
 #endif
 
+(* the cases of [function p -> e | ...] *)
+#if VERSION >= 502
+let cases_of e = match e.pexp_desc with Pexp_function ([], None, Pfunction_cases (cases, _, _)) -> Some cases | _ -> None
+let function_of e cases =
+  match e.pexp_desc with
+  | Pexp_function (ps, t, Pfunction_cases (_, loc, attributes)) -> { e with pexp_desc = Pexp_function (ps, t, Pfunction_cases (cases, loc, attributes)) }
+  | _ -> e
+#else
+let cases_of e = match e.pexp_desc with Pexp_function cases -> Some cases | _ -> None
+let function_of e cases = { e with pexp_desc = Pexp_function cases }
+#endif
+
 let is_function e = match e.pexp_desc with Pexp_function _ -> true | _ -> Option.is_some (parameter e)
 
 (* What [let p : t = e] binds is [(e : t)], and a binding to another pattern has no use for [t]. *)
@@ -98,17 +110,11 @@ let is_cast t =
 let home (vd : Types.value_description) =
   match vd.val_uid with Types.Uid.Item { comp_unit; _ } -> Some comp_unit | _ -> None
 #else
-let homes = Types.Uid.Tbl.create 512
+(* 4.13 hides what it is made of, and formatting it costs more than all other checks *)
+type uid = Compilation_unit of string | Item of { comp_unit : string; id : int } | Internal | Predef of string
 
 let home (vd : Types.value_description) =
-  match Types.Uid.Tbl.find_opt homes vd.val_uid with
-  | Some home -> home
-  | None ->
-    (* 4.13 prints these only: "Stdlib__List.42" *)
-    let text = Format.asprintf "%a" Types.Uid.print vd.val_uid in
-    let home = Option.map (String.sub text 0) (String.rindex_opt text '.') in
-    Types.Uid.Tbl.add homes vd.val_uid home;
-    home
+  match (Obj.magic vd.val_uid : uid) with Item { comp_unit; _ } -> Some comp_unit | _ -> None
 #endif
 
 let constructors (d : Types.type_declaration) =
@@ -136,20 +142,21 @@ let text_of (message : Location.msg) = Format.asprintf "%a" Format_doc.Doc.forma
 let text_of (message : Location.msg) = Format.asprintf "%t" message.txt
 #endif
 
-(* The variable that a pattern is, and the one parameter and the body of a function. *)
+(* The variable that a pattern is; the one parameter of a function, None for [_], and its body. *)
 #if VERSION >= 502
 let variable (p : _ Typedtree.general_pattern) =
   match (p.pat_desc : _ Typedtree.pattern_desc) with Tpat_var (id, _, _) -> Some id | _ -> None
 
-let typed_parameter (_ : Typedtree.expression) : (Ident.t * Typedtree.expression) option = None
+let typed_parameter (_ : Typedtree.expression) : (Ident.t option * Typedtree.expression) option = None
 #else
 let variable (type k) (p : k Typedtree.general_pattern) =
   match p.pat_desc with Typedtree.Tpat_var (id, _) -> Some id | _ -> None
 
 let typed_parameter (e : Typedtree.expression) =
   match e.exp_desc with
+  | Texp_function { cases = [ { c_lhs = { pat_desc = Tpat_any; _ }; c_guard = None; c_rhs } ]; _ } -> Some (None, c_rhs)
   | Texp_function { cases = [ { c_lhs; c_guard = None; c_rhs } ]; _ } ->
-    Option.map (fun id -> id, c_rhs) (variable c_lhs)
+    Option.map (fun id -> Some id, c_rhs) (variable c_lhs)
   | _ -> None
 #endif
 

@@ -3,6 +3,8 @@
 external confine : bool -> unit = "gradus_confine"
 external limit : int -> int -> unit = "gradus_limit"
 
+external huge_pages : unit -> unit = "gradus_huge_pages"
+
 type limits = { cpu_ms : int; memory_mb : int }
 
 type ending = { how : string; cpu_us : int }

@@ -42,10 +42,10 @@ let facts ?(typed = 0) ?(total = 0) ?(forbidden = []) ?(syntax_error = false) ~c
 let facts_of (verdict : Typing.verdict) =
   facts ~typed:verdict.typed ~total:verdict.total ~forbidden:verdict.forbidden
 
-(* [types]: the share of the names that the tests need that the answer has, where the tests do not fit it *)
-let plan ?mismatch ?(types = 1.) total =
+(* [outside]: how many tests compare outside the answer's process; [types]: the share of the names that the tests need that the answer has, where the tests do not fit it *)
+let plan ?mismatch ?(types = 1.) ?(outside = 0) total =
   let text = match mismatch with Some m -> Wire.json_string m | None -> "null" in
-  "plan", Wire.json_object [ "total", string_of_int total; "mismatch", text; "types", Printf.sprintf "%.6f" types ]
+  "plan", Wire.json_object [ "total", string_of_int total; "outside", string_of_int outside; "mismatch", text; "types", Printf.sprintf "%.6f" types ]
 
 (* ------------------------------------------------------------------------------------------------------- tests *)
 
@@ -74,7 +74,7 @@ let parsed_tests r =
     raise (Broken (Printf.sprintf "the tests do not parse%s: %s" line d.message))
   | structure -> structure
 
-(* the tests, rewritten, how many they are, and what the referee is told of them; [env] is what they see without the answer *)
+(* the tests, rewritten, how many they are, what the referee is told of them, and for how many that is a value; [env] is what they see without the answer *)
 let rewritten_tests r env structure =
   Tests.rewrite ~framework:(framework r) ~answer:(module_name r) ~secret:(Wire.get r.sections "alias")
     ~declared:r.declared ~library:(library_of env) structure
@@ -98,6 +98,6 @@ let lent_name r env tree =
     framework r = Tests.Ounit2
     && match Env.find_value_by_name (Ldot (Lident "OUnit2", name)) env with _ -> true | exception _ -> false
   in
-  Tests.lent ~unit:(module_name r) ~framework tree
+  Tests.lent ~unit:(module_name r) ~framework ~known:(library_of env).known tree
 
 let lending name = Printf.sprintf "the answer defines %s, by which the tests decide" name

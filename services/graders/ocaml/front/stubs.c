@@ -4,6 +4,7 @@
 
 #define _GNU_SOURCE
 #define CAML_INTERNALS
+#define CAML_NAME_SPACE
 #include <caml/version.h>
 #include <caml/address_class.h>
 #include <caml/alloc.h>
@@ -12,6 +13,8 @@
 #include <caml/mlvalues.h>
 #include <caml/fail.h>
 #include <caml/prims.h>
+#include <caml/minor_gc.h>
+#include <caml/domain.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/audit.h>
@@ -22,6 +25,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -54,7 +58,7 @@ static const int looking[] = {
 #endif
 };
 
-/* what a program with packages has no need of once it runs: its own file, where the tests' constants are, and any other */
+/* what a program with packages has no need of once it runs */
 static const int opening[] = {
     __NR_openat, __NR_execve, __NR_execveat, 437 /* openat2 */,
 #if defined(__x86_64__)
@@ -254,14 +258,33 @@ CAMLprim value gradus_watch(value on)
     return Val_unit;
 }
 
-/* As [gradus_read]. The end, too, once a process has used no CPU for 3 seconds: then it waits for what does not come. One
+/* Hexadecimal digits for [bytes], which nobody can foresee. */
+CAMLprim value gradus_draw(value bytes)
+{
+    unsigned char drawn[256], *to = Bytes_val(bytes);
+    for (size_t at = 0, length = caml_string_length(bytes); at < length; at++) {
+        if (at % 512 == 0 && getrandom(drawn, sizeof drawn, 0) != sizeof drawn)
+            caml_failwith("there are no random numbers");
+        to[at] = "0123456789abcdef"[drawn[at % 512 / 2] >> at % 2 * 4 & 15];
+    }
+    return Val_unit;
+}
+
+CAMLprim value gradus_index(value bytes, value c, value from, value till)
+{
+    unsigned char *start = Bytes_val(bytes);
+    unsigned char *found = memchr(start + Long_val(from), Int_val(c), Long_val(till) - Long_val(from));
+    return found ? Val_long(found - start) : till;
+}
+
+/* As [gradus_read], to the end of [bytes]. The end, too, once a process has used no CPU for 3 seconds: then it waits for what does not come. One
    that is merely starved gets some in that time. */
-CAMLprim value gradus_read_from(value pid, value fd, value bytes)
+CAMLprim value gradus_read_from(value pid, value fd, value bytes, value from)
 {
     struct timespec used, before = {-1, 0};
     clockid_t clock;
     for (int idle = 0; idle < 30;) {
-        ssize_t n = read(Int_val(fd), Bytes_val(bytes), caml_string_length(bytes));
+        ssize_t n = read(Int_val(fd), Bytes_val(bytes) + Long_val(from), caml_string_length(bytes) - Long_val(from));
         if (n >= 0 || errno != EINTR)
             return Val_long(n < 0 ? 0 : n);
         if (clock_getcpuclockid(Int_val(pid), &clock) || clock_gettime(clock, &used))
@@ -305,6 +328,14 @@ CAMLprim value gradus_end_as(value pid, value stop)
     while (waitpid(Int_val(pid), &status, 0) < 0 && errno == EINTR)
         ;
     _exit(WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status));
+}
+
+/* One fault of a page where there were hundreds: they are most of what a short child costs. */
+CAMLprim value gradus_huge_pages(value unit)
+{
+    uintptr_t page = 4095, from = ((uintptr_t)Caml_state_field(young_start) + page) & ~page;
+    madvise((void *)from, (uintptr_t)Caml_state_field(young_end) - from, MADV_HUGEPAGE);
+    return unit;
 }
 
 /* Address space that holds no memory: OCaml 5 sets aside a minor heap for each of the 128 domains that there could be. */

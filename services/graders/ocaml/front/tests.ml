@@ -71,29 +71,51 @@ let unit_call e =
        [ (Nolabel, { pexp_desc = Pexp_construct ({ txt = Lident "()"; _ }, None); _ }) ]) -> Some name
   | _ -> None
 
-type walk = { harness : string; marks : Split.marks; mutable total : int; mutable steps : int; mutable suites : Names.t }
+type walk = {
+  harness : string;
+  marks : Split.marks;
+  pure : bool;
+  mutable total : int;
+  mutable steps : int;
+  mutable pairs : (int * bool) list; (* tests that have a twin, the latest first, and whether the two changed numbers *)
+  mutable suites : Names.t;
+}
 (* suites: functions [let f () = ...] that are called as statements, whose own statements are the tests *)
 
 let number n = Ast_helper.Exp.constant ~loc (Ast_helper.Const.int n)
 
 let counted w e =
-  let id = w.total in
+  let id = w.total and values = List.length w.marks.values in
   w.total <- id + 1;
-  apply w.harness "check" [ number id; thunk (Split.mark w.marks id e) ]
+  let check id e = apply w.harness "check" [ number id; thunk e ] in
+  let marked = Split.mark w.marks id e in
+  match if w.pure && List.length w.marks.values = values then Split.twin w.marks e else None with
+  | None -> check id marked
+  | Some twin ->
+    let changed = Random.bool () and other = Gradus_value.first_twin + List.length w.pairs in
+    w.pairs <- (id, changed) :: w.pairs;
+    let first, second = if changed then other, id else id, other in
+    let test = check first marked and twin = check second twin in
+    if Random.bool () then Ast_helper.Exp.sequence ~loc test twin else Ast_helper.Exp.sequence ~loc twin test
 
-(* Tests that fail, mixed among the others when they run (harness/gradus_referee.ml), and their random numbers. *)
-let decoys harness =
-  Random.self_init ();
-  let body () =
-    let n = Random.bits () in
-    let left = apply harness "same" [ number n ] in
-    Ast_helper.Exp.assert_ ~loc (Ast_helper.Exp.apply ~loc (ident (Ldot (Lident "Stdlib", "="))) [ Nolabel, left; Nolabel, number (n + 1 + Random.int 9) ]) in
+(* Tests that fail, mixed among the others when they run (harness/gradus_referee.ml), and their random numbers. They share
+   one [assert]: each place that names something else costs the runner more than to run what is there. *)
+let decoys harness ~total =
+  let fails = "gradus_fails" in
+  let var name = ident (Longident.Lident name) in
+  let call f arguments = Ast_helper.Exp.apply ~loc f (List.map (fun a -> Asttypes.Nolabel, a) arguments) in
+  let parameter name body = Compiler.fun_ ~loc Nolabel None (Ast_helper.Pat.var ~loc (lid name)) body in
+  let equal = call (ident (Ldot (Lident "Stdlib", "="))) [ apply harness "same" [ var "a" ]; var "b" ] in
+  let failing = parameter "a" (parameter "b" (Ast_helper.Exp.assert_ ~loc equal)) in
   let decoy _ =
     let hex () = Printf.sprintf "%06x" (Random.bits () land 0xffffff) in
-    let name = hex () ^ hex () in
-    name, Ast_helper.Exp.tuple ~loc [ Ast_helper.Exp.constant ~loc (Ast_helper.Const.string name); thunk (body ()) ] in
-  let names, bodies = List.split (List.init 32 decoy) in
-  String.concat "" names, Ast_helper.Str.eval ~loc (apply harness "pool" [ Ast_helper.Exp.array ~loc bodies ])
+    let name = hex () ^ hex () and n = Random.bits () in
+    let body = call (var fails) [ number n; number (n + 1 + Random.int 9) ] in
+    name, Ast_helper.Exp.tuple ~loc [ Ast_helper.Exp.constant ~loc (Ast_helper.Const.string name); thunk body ] in
+  let names, bodies = List.split (List.init (Gradus_referee.decoys total) decoy) in
+  let binding = Ast_helper.Vb.mk ~loc (Ast_helper.Pat.var ~loc (lid fails)) failing in
+  let bodies = Ast_helper.Exp.let_ ~loc Nonrecursive [ binding ] (Ast_helper.Exp.array ~loc bodies) in
+  String.concat "" names, Ast_helper.Str.eval ~loc (apply harness "pool" [ bodies ])
 
 (* around tests: what ends them early leaves them without a result *)
 let guarded w e = apply w.harness "guard" [ thunk e ]
@@ -178,11 +200,14 @@ and structure w called names items =
   let names, items = List.fold_left (item w called) (names, []) items in
   names, List.rev items
 
+let is_pure items =
+  List.exists (fun it -> match it.pstr_desc with Pstr_attribute { attr_name; _ } -> attr_name.txt = "gradus.pure" | _ -> false) items
+
 let count_asserts harness marks items =
-  let w = { harness; marks; total = 0; steps = 0; suites = Names.empty } in
+  let w = { harness; marks; pure = marks.whole && is_pure items; total = 0; steps = 0; pairs = []; suites = Names.empty } in
   let _, items = structure w (calls_of items) Names.empty items in
   if w.total = 0 then raise (Broken "the tests assert nothing");
-  items, w.total, w.steps
+  items, w.total, w.steps, List.rev w.pairs
 
 (* ------------------------------------------------------------------------------------------------ OUnit2 cases *)
 
@@ -213,17 +238,17 @@ let delay_cases (marks : Split.marks) items =
   in
   let mapper = { Ast_mapper.default_mapper with expr; value_binding } in
   let items = mapper.structure mapper items in
-  items, max 1 !cases, 0
+  items, max 1 !cases, 0, []
 
 (* ------------------------------------------------------------------------------------- what tests see of the answer *)
+
+let rec root = function
+  | Longident.Lident name -> name
+  | Ldot (inner, _) | Lapply (inner, _) -> root inner
 
 (* the first names of all paths that the tests write *)
 let module_roots items =
   let found = ref Names.empty in
-  let rec root = function
-    | Longident.Lident name -> name
-    | Ldot (inner, _) | Lapply (inner, _) -> root inner
-  in
   let add lid = let name = root lid in if name <> "" && Char.uppercase_ascii name.[0] = name.[0] then found := Names.add name !found in
   let qualified = function Longident.Lident _ -> () | path -> add path in
   let default = Ast_iterator.default_iterator in
@@ -347,11 +372,13 @@ let kept =
 type mentions = {
   mutable names : Names.t; (* values and constructors, unqualified *)
   mutable own : Names.t; (* whatever the tests give a name themselves, wherever *)
+  mutable again : Names.t; (* variables of these that they give more than once *)
+  mutable structures : Names.t; (* modules that they write out *)
   mutable opened : Longident.t list;
 }
 
 let mentions items =
-  let m = { names = Names.empty; own = Names.empty; opened = [] } in
+  let m = { names = Names.empty; own = Names.empty; again = Names.empty; structures = Names.empty; opened = [] } in
   let name = function Longident.Lident n -> m.names <- Names.add n m.names | _ -> () in
   let own (n : string Location.loc) = m.own <- Names.add n.txt m.own in
   let default = Ast_iterator.default_iterator in
@@ -363,7 +390,7 @@ let mentions items =
     default.expr self e in
   let pat self p =
     (match p.ppat_desc with
-     | Ppat_var n | Ppat_alias (_, n) -> own n
+     | Ppat_var n | Ppat_alias (_, n) -> if Names.mem n.txt m.own then m.again <- Names.add n.txt m.again; own n
      | Ppat_unpack { txt = Some n; loc } -> own (Location.mkloc n loc)
      | Ppat_construct (l, _) -> name l.txt
      | _ -> ());
@@ -371,7 +398,8 @@ let mentions items =
   let constructor_declaration self c = own c.pcd_name; default.constructor_declaration self c in
   let extension_constructor self c = own c.pext_name; default.extension_constructor self c in
   let module_binding self b =
-    Option.iter (fun n -> own { b.pmb_name with txt = n }) b.pmb_name.txt;
+    let written_out = match b.pmb_expr.pmod_desc with Pmod_structure _ -> true | _ -> false in
+    Option.iter (fun n -> own { b.pmb_name with txt = n }; if written_out then m.structures <- Names.add n m.structures) b.pmb_name.txt;
     default.module_binding self b in
   let module_expr self x =
     (match x.pmod_desc with
@@ -450,16 +478,27 @@ let deciding =
   Names.union kept
     (Names.of_list [ "="; "<>"; "=="; "!="; "<"; ">"; "<="; ">="; "&&"; "||"; "&"; "or"; "compare"; "|>"; "@@" ])
 
-(* A name in typed tests that is the answer's, though it decides. [framework]: whether a name is the test framework's. *)
-let lent ~unit ~framework structure =
+(* A name in typed tests that is the answer's, though it decides: one of these, one of the test framework ([framework]), or
+   one in a module of the library ([known]), as [List.iter] is in [D.(List.iter ...)] where [D] has a [List] of its own. *)
+let lent ~unit ~framework ~known structure =
   let found = ref None in
+  let of_library lid = let name = root lid in name <> unit && known name in
   let expr self (e : Typedtree.expression) =
     (match e.exp_desc with
      | Texp_ident (_, { txt = Lident name; _ }, vd)
        when (Names.mem name deciding || framework name) && Compiler.home vd = Some unit -> found := Some name
+     | Texp_ident (_, { txt = Ldot (path, _); _ }, vd) when Compiler.home vd = Some unit && of_library path ->
+       found := Some (root path)
      | _ -> ());
     Tast_iterator.default_iterator.expr self e in
-  let iterator = { Tast_iterator.default_iterator with expr } in
+  let module_expr self (m : Typedtree.module_expr) =
+    (match m.mod_desc with
+     | Tmod_ident (path, { txt; _ }) when of_library txt ->
+       let path = match Env.normalize_module_path None m.mod_env path with path -> path | exception _ -> path in
+       if Ident.name (Path.head path) = unit then found := Some (root txt)
+     | _ -> ());
+    Tast_iterator.default_iterator.module_expr self m in
+  let iterator = { Tast_iterator.default_iterator with expr; module_expr } in
   iterator.structure iterator structure;
   !found
 
@@ -507,12 +546,19 @@ let rewrite ~framework ~answer ~secret ~declared ~library items =
   let harness = harness_name secret in
   let random, items = own_random harness items in
   let m = mentions items in
-  let of_answer n = not (Names.mem n m.own || library.standard n || Names.mem n kept) in
-  let judged = if framework = Ounit2 then [ "assert_equal" ] else [ "="; "&&"; "not" ] in
-  (* a suite that skips cases does not say what it compares; what tests define anew they do not compare by *)
-  let whole = not (List.exists (fun n -> Names.mem n m.names) [ "skip_if"; "todo" ] || List.exists (fun n -> Names.mem n m.own) judged) in
-  let marks = { Split.suite = framework = Ounit2; whole; of_answer; groups = []; data = Split.Names.empty; helpers = Split.Names.empty } in
-  let rewritten, total, steps =
+  let theirs n = Names.mem n m.own in
+  let of_answer = function
+    | Longident.Lident n -> not (theirs n || library.standard n || Names.mem n kept)
+    | path -> let n = root path in not (Names.mem n m.structures || library.known n && n <> answer) in
+  (* what tests define anew they do not compare by, and a suite that skips cases does not say what it compares *)
+  let judged = [ "="; "&&"; "not"; "<"; "<="; "-."; "abs_float" ] in
+  let judged = if framework = Ounit2 then "assert_equal" :: "assert_bool" :: "assert_raises" :: "cmp_float" :: judged else judged in
+  let whole = not (List.exists (fun n -> Names.mem n m.names) [ "skip_if"; "todo" ] || List.exists theirs judged) in
+  let marks =
+    { Split.suite = framework = Ounit2; whole; harness; of_answer; once = (fun n -> not (Names.mem n m.again)); values = []; data = Split.Names.empty; checks = Split.Names.empty;
+      conditions = Split.Names.empty; asking = Split.Names.empty } in
+  Random.self_init ();
+  let rewritten, total, steps, pairs =
     match framework with Assert -> count_asserts harness marks items | Ounit2 -> delay_cases marks items
   in
   let visible =
@@ -520,8 +566,10 @@ let rewrite ~framework ~answer ~secret ~declared ~library items =
     else if opened then open_answer_first ~answer ~secret ~known:library.known (random @ rewritten)
     else random @ rewritten
   in
-  let numbers, pool = decoys harness in
+  let numbers, pool = decoys harness ~total:(total + List.length pairs) in
   let sheet known =
     let values = Split.told marks known in
-    Printf.sprintf "%b %d %d\n%s%s" (framework = Ounit2) total (List.length values) (String.concat "" values) numbers in
+    let pair (id, changed) = Printf.sprintf "%04x%c" id (if changed then '!' else '=') in
+    Printf.sprintf "%b %d %d %d\n%s%s%s" (framework = Ounit2) total (List.length values) (List.length pairs)
+      (String.concat "" values) (String.concat "" (List.map pair pairs)) numbers, Split.groups marks known in
   (module_alias harness "Gradus_harness" :: pool :: visible) @ [ finish harness steps ], total, sheet

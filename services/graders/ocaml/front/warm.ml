@@ -65,7 +65,8 @@ let compile_tests r env seen =
      | None ->
        let known = Split.known tree in
        let tree = if known = [] then tree else Split.taken_out env known tree in
-       [ plan total; "code/tests", sheet known ^ Emit.code_of "gradus_tests" tree Tcoerce_none ])
+       let sheet, outside = sheet known in
+       [ plan total ~outside; "code/tests", sheet ^ Emit.code_of "gradus_tests" tree Tcoerce_none ])
   | exception exn when not r.declared ->
     [ plan total ~mismatch:(needed (Diagnostic.of_exn ~stage:"tests" exn).message) ~types:(share_of_needed r env names) ]
   | exception _ -> raise Cold
@@ -154,6 +155,7 @@ let serve ~view =
   Gc.compact ();
   (* no collection then runs in a child, which would copy the heap that it shares with us *)
   Gc.set { (Gc.get ()) with Gc.minor_heap_size = 1048576 };
+  Confine.huge_pages ();
   print_string "0 ready 0 0\n";
   flush stdout;
   try while true do handle env done with End_of_file -> ()

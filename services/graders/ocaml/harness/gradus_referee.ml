@@ -1,43 +1,77 @@
 (* The process beside the one that runs an answer. It alone holds the secret and the report: the answer's process, however
    much of its own memory an answer controls, can only say over a pipe what this one asked for.
-     child:   start | ready | at <id> | value <n> <digest> | end | <token> [fail|raise|stack|skip] | plan <n> | step | done
-     referee: <release>, one for each test and at [end]; a release names the test to run and its two tokens, passed and failed
+     child:   start | ready | at <id> | value <n> <text> | end | <token> [fail|raise|stack|skip] | plan <n> | step | done
+     referee: a line for each test and at [end], which releases tests: names them, and two tokens of each, passed and failed
    A release is 32 digits: the number of a test (12), and the tokens (10 each). Numbers of the sheet are decoys, which fail
-   when they are run as all tests are; any other number is the test that the child stands at. Decoys come before tests at
-   random, and only this process knows where. A word that was not due is a forged report, and ends the child. *)
+   when they are run as all tests are; any other number is the test that the child stands at. Each test is released among
+   equally many decoys, the rest of them at [end], and only this process knows which of a line is the test. A word that was
+   not due is a forged report, and ends the child. *)
 
 external read : int -> Bytes.t -> int -> int -> int = "gradus_read"
 external write : int -> Bytes.t -> int -> int -> bool = "gradus_write"
-external read_from : int -> int -> Bytes.t -> int = "gradus_read_from"
+external read_from : int -> int -> Bytes.t -> int -> int = "gradus_read_from"
 external watch : bool -> unit = "gradus_watch"
+external draw : Bytes.t -> unit = "gradus_draw" (* hexadecimal digits, at random *)
+external index : Bytes.t -> char -> int -> int -> int = "gradus_index" (* from, till; [till] where there is none *)
 
-(* What the front says of compiled tests: "<suite> <total> <values>\n", of each value the group and the digest, the numbers
-   of the decoys, and after that the code. [suite]: tests are numbered while they run, and groups are the cases as written;
-   otherwise groups are tests. *)
-type sheet = { bytes : Bytes.t; suite : bool; total : int; groups : int array; values_at : int; decoys_at : int; code_at : int }
+(* What the front says of compiled tests: "<suite> <total> <values> <pairs>\n", of each value the group and what it is compared
+   with, of each pair of a test and its twin the test, the numbers of the decoys, and after that the code. [suite]: tests are
+   numbered while they run, and groups are the cases as written; otherwise groups are tests. *)
+type sheet = {
+  bytes : Bytes.t;
+  suite : bool;
+  total : int;
+  groups : int array;
+  pairs : (int * bool) array;
+  values_at : int;
+  decoys : int;
+  decoys_at : int;
+  code_at : int;
+}
 
 let no_group = 0xffff
-let length_of_value = 36
+let length_of_value = 37
+let length_of_pair = 5
 
-let decoys = 32
+(* so many that each of so many tests is released with one, and one is left for the end *)
+let decoys total = max 32 (total + 1)
 let digits = 12 (* of the number of a test *)
+let length_of_token = 10
+let length_of_release = digits + (2 * length_of_token)
 
 let sheet_of bytes =
   let line_end = Bytes.index bytes '\n' in
   match String.split_on_char ' ' (Bytes.sub_string bytes 0 line_end) with
-  | [ suite; total; values ] ->
-    let values = int_of_string values and values_at = line_end + 1 in
+  | [ suite; total; values; pairs ] ->
+    let total = int_of_string total and values = int_of_string values and pairs = int_of_string pairs in
+    let values_at = line_end + 1 in
     let group i = int_of_string ("0x" ^ Bytes.sub_string bytes (values_at + (i * length_of_value)) 4) in
-    let decoys_at = values_at + (values * length_of_value) in
-    { bytes; suite = bool_of_string suite; total = int_of_string total; groups = Array.init values group; values_at; decoys_at;
-      code_at = decoys_at + (decoys * digits) }
+    let pairs_at = values_at + (values * length_of_value) in
+    let pair i =
+      let at = pairs_at + (i * length_of_pair) in
+      int_of_string ("0x" ^ Bytes.sub_string bytes at 4), Bytes.get bytes (at + 4) = '!' in
+    let decoys = decoys (total + pairs) and decoys_at = pairs_at + (pairs * length_of_pair) in
+    { bytes; suite = bool_of_string suite; total; groups = Array.init values group; pairs = Array.init pairs pair; values_at; decoys;
+      decoys_at; code_at = decoys_at + (decoys * digits) }
   | _ -> failwith "there is no sheet of the tests"
 
-(* in place: no part of it is left anywhere else *)
-let is_value sheet n digest =
-  let at = sheet.values_at + (n * length_of_value) + 4 in
-  let rec same i = i = 32 || (Bytes.get sheet.bytes (at + i) = digest.[i] && same (i + 1)) in
-  String.length digest = 32 && same 0
+(* In place: no part of it is left anywhere else. Floats are compared with those of the sheet, as it says how. *)
+let is_value sheet n text =
+  let at = sheet.values_at + (n * length_of_value) + 5 in
+  let float_of hex = Option.map Int64.float_of_bits (Int64.of_string_opt ("0x" ^ hex)) in
+  let float at = Option.get (float_of (Bytes.sub_string sheet.bytes at 16)) in
+  let within allowed =
+    match float_of text with
+    | Some got when String.length text = 16 -> allowed got (float at) (float (at + 16))
+    | _ -> false in
+  match Bytes.get sheet.bytes (at - 1) with
+  | '=' ->
+    let rec same i = i = 32 || (Bytes.get sheet.bytes (at + i) = text.[i] && same (i + 1)) in
+    String.length text = 32 && same 0
+  | '<' -> within (fun a b epsilon -> abs_float (a -. b) < epsilon)
+  | '[' -> within (fun a b epsilon -> abs_float (a -. b) <= epsilon)
+  | '~' -> within (fun a b epsilon -> Gradus_value.in_proportion ~epsilon a b)
+  | _ -> false
 
 type child = { pid : int (* 0: it may wait *); said : int; told : int (* descriptors *) }
 
@@ -84,86 +118,76 @@ let chunk = Bytes.create 4096
 
 type lines = { child : child; mutable from : int; mutable till : int }
 
-let next_line l =
-  let line = Buffer.create 64 in
-  let rec go () =
-    if l.from = l.till then begin
-      l.from <- 0;
-      l.till <- read_from l.child.pid l.child.said chunk;
-      if l.till = 0 then raise Silent
-    end;
-    match Bytes.index_from chunk l.from '\n' with
-    | till when till < l.till -> take till; l.from <- till + 1
-    | _ | exception Not_found -> take l.till; l.from <- l.till; go ()
-  and take till =
-    Buffer.add_subbytes line chunk l.from (till - l.from);
-    if Buffer.length line > max_line then raise Forged
-  in
-  go ();
-  Buffer.contents line
+let rec next_line l =
+  let end_ = index chunk '\n' l.from l.till in
+  if end_ - l.from > max_line then raise Forged;
+  if end_ < l.till then begin
+    let line = Bytes.sub_string chunk l.from (end_ - l.from) in
+    l.from <- end_ + 1;
+    line
+  end
+  else begin
+    Bytes.blit chunk l.from chunk 0 (l.till - l.from);
+    l.till <- l.till - l.from;
+    l.from <- 0;
+    match read_from l.child.pid l.child.said chunk l.till with
+    | 0 -> raise Silent
+    | n -> l.till <- l.till + n; next_line l
+  end
 
 (* ------------------------------------------------------------------------------------------------------- tests *)
 
 type turn = {
   id : int; (* -1: a decoy *)
+  twin : bool; (* of the test [id] *)
   passed : string;
   failed : string;
   mutable right : int list; (* values *)
   mutable wrong : bool;
 }
 
-(* [code]: whether the child waits for the tests. Ends when the child has nothing to say any more, or may not. *)
-let referee report sheet child ~code =
+(* Ends when the child has nothing to say any more, or may not. *)
+let referee report sheet child =
   let lines = { child; from = 0; till = 0 } in
-  let drawn = ref 0 in
-  let draw () = incr drawn; Digest.to_hex (Digest.string (report.secret ^ string_of_int !drawn)) in
-  (* an order of the decoys, and how many of them come before each test *)
-  let seed = ref (int_of_string ("0x" ^ String.sub (draw ()) 0 15)) in
-  let below n = seed := (!seed * 25214903917) + 11; (!seed lsr 20) mod n in
-  let order = Array.init decoys Fun.id in
-  let before = Array.make (sheet.total + 1) 0 in
-  for i = decoys - 1 downto 0 do
+  let below n =
+    let drawn = Bytes.create 8 in
+    draw drawn;
+    int_of_string ("0x" ^ Bytes.unsafe_to_string drawn) mod n in
+  let order = Array.init sheet.decoys Fun.id in
+  for i = sheet.decoys - 1 downto 0 do
     let j = below (i + 1) and other = order.(i) in
     order.(i) <- order.(j);
-    order.(j) <- other;
-    let slot = below (sheet.total + 1) in
-    before.(slot) <- before.(slot) + 1
+    order.(j) <- other
   done;
-  let released = ref 0 and slot = ref 0 and due = ref 0 in
-  let turns = ref [] and ready = ref false and ended = ref false in
-  let over = "over" in
-  let send text = if not (write child.told (Bytes.unsafe_of_string text) 0 (String.length text)) then raise Silent in
-  let release id =
-    let drawn = draw () in
-    let number, id =
-      if !due > 0 then begin
-        decr due;
-        incr released;
-        Bytes.sub_string sheet.bytes (sheet.decoys_at + (digits * order.(!released - 1))) digits, -1
-      end
-      else String.sub drawn 0 digits, id
+  let released = ref 0 and slot = ref 0 in
+  let turns = ref [] and ready = ref false and ended = ref false in (* turns: what was released and has not ended, next first *)
+  let release ?(twin = false) ids =
+    let line = Bytes.create ((List.length ids * length_of_release) + 1) in
+    draw line;
+    let turn i id =
+      let at = i * length_of_release in
+      if id < 0 then begin
+        Bytes.blit sheet.bytes (sheet.decoys_at + (digits * order.(!released))) line at digits;
+        incr released
+      end;
+      let token n = Bytes.sub_string line (at + digits + (n * length_of_token)) length_of_token in
+      { id; twin; passed = token 0; failed = token 1; right = []; wrong = false }
     in
-    turns := { id; passed = String.sub drawn digits 10; failed = String.sub drawn (digits + 10) 10; right = []; wrong = false } :: !turns;
-    send (number ^ String.sub drawn digits 20 ^ "\n")
+    turns := List.mapi turn ids @ !turns;
+    Bytes.set line (Bytes.length line - 1) '\n';
+    if not (write child.told line 0 (Bytes.length line)) then raise Silent
   in
-  let pending = ref [] in (* what the child stands at: innermost first *)
-  let next () =
-    match !pending with
-    | -1 :: _ when !due = 0 -> pending := List.tl !pending; ended := true; send (over ^ "\n")
-    | id :: _ -> release id
-    | [] -> raise Forged
-  in
-  let stand id count =
-    (match !turns with { id = -1; _ } :: _ -> raise Forged | _ -> ());
-    if !ended || not !ready then raise Forged;
-    due := count;
-    pending := id :: !pending;
-    next ()
-  in
-  let verdict id why =
-    match !pending with
-    | _ :: outer -> pending := outer; sign report [ why; string_of_int id ]
-    | [] -> raise Forged
+  (* what passed and what ran, of tests that have a twin: no pure answer passes both, and both run *)
+  let twins = Hashtbl.create 8 in
+  Array.iteri (fun i (id, changed) ->
+      Hashtbl.replace twins (Gradus_value.first_twin + i) (id, not changed);
+      if changed then Hashtbl.replace twins id (id, true)) sheet.pairs;
+  let seen = Hashtbl.create 8 in
+  let verdict { id; twin; _ } why =
+    if not twin then sign report [ why; string_of_int id ];
+    if why = "ok" && Hashtbl.mem seen (id, not twin, "ok") then raise Forged;
+    if why = "ok" then Hashtbl.replace seen (id, twin, "ok") ();
+    Hashtbl.replace seen (id, twin, "ran") ()
   in
   let number text =
     match int_of_string_opt text with Some n when n >= 0 && n < 1_000_000_000 -> n | _ -> raise Forged in
@@ -186,19 +210,23 @@ let referee report sheet child ~code =
     | [ "start" ], _ -> sign report [ "start" ]
     | [ "ready" ], _ when not !ready ->
       ready := true;
-      if code then begin
-        let length = Bytes.length sheet.bytes - sheet.code_at in
-        send (Printf.sprintf "%d\n" length);
-        if not (write child.told sheet.bytes sheet.code_at length) then raise Silent
-      end
-    | [ "at"; id ], _ ->
-      let id = number id and here = min !slot sheet.total in
+      let length = Bytes.length sheet.bytes - sheet.code_at in
+      let head = Bytes.of_string (string_of_int length ^ "\n") in
+      if not (write child.told head 0 (Bytes.length head) && write child.told sheet.bytes sheet.code_at length) then raise Silent
+    | [ "at"; id ], _ when !ready && not !ended ->
+      let id = number id in
+      let id, twin = Option.value (Hashtbl.find_opt twins id) ~default:(id, false) in
       if id >= sheet.total && not sheet.suite then raise Forged;
       incr slot;
-      let count = before.(here) in
-      before.(here) <- 0;
-      stand id count
-    | [ "end" ], [] -> stand (-1) (decoys - !released)
+      let places = sheet.total + Array.length sheet.pairs in
+      let beside = if !slot > places then 0 else sheet.decoys / (places + 1) in
+      let place = below (beside + 1) in
+      release ~twin (List.init (beside + 1) (fun i -> if i = place then id else -1))
+    | [ "end" ], [] when !ready && not !ended ->
+      let unmatched (id, _) = Hashtbl.mem seen (id, false, "ok") && not (Hashtbl.mem seen (id, true, "ran")) in
+      if Array.exists unmatched sheet.pairs then raise Forged;
+      ended := true;
+      release (List.init (sheet.decoys - !released) (fun _ -> -1))
     | [ "plan"; n ], _ when sheet.suite ->
       planned := max (number n) (List.length (Lazy.force groups));
       sign report [ "plan"; string_of_int !planned ];
@@ -209,22 +237,27 @@ let referee report sheet child ~code =
       if is_value sheet n digest then turn.right <- n :: turn.right else turn.wrong <- true
     | [ "step" ], [] -> sign report [ "step" ]
     | [ "done" ], [] when !ended -> sign report [ "done" ]
-    | [ token; why ], { id = -1; failed; _ } :: outer when token = failed && why = "fail" -> turns := outer; next ()
     | [ token ], ({ id; _ } as turn) :: outer when token = turn.passed && id >= 0 ->
       turns := outer;
-      if holds turn then (passed := id :: !passed; verdict id "ok") else verdict id (if sheet.suite then "raise" else "fail")
-    | [ token; "skip" ], { id; failed; _ } :: outer when token = failed && id >= 0 && sheet.suite ->
+      if holds turn then (passed := id :: !passed; verdict turn "ok") else verdict turn (if sheet.suite then "raise" else "fail")
+    | [ token; "skip" ], ({ id; failed; _ } as turn) :: outer when token = failed && id >= 0 && sheet.suite ->
       turns := outer;
       incr skipped;
-      verdict id (if !skipped > !planned - List.length (Lazy.force groups) then "fail" else "skip")
-    | [ token; why ], { id; failed; _ } :: outer
+      verdict turn (if !skipped > !planned - List.length (Lazy.force groups) then "fail" else "skip")
+    | [ token; why ], ({ id; failed; _ } as turn) :: outer
       when token = failed && id >= 0 && List.mem why outcomes ->
       turns := outer;
-      verdict id why
+      verdict turn why
     | _ -> raise Forged
   in
   if child.pid > 0 then watch true;
-  (try while true do heard (String.split_on_char ' ' (next_line lines)) done with
+  let heard line =
+    match !turns with
+    | { id = -1; failed; _ } :: outer when line = failed ^ " fail" -> turns := outer
+    | { id = -1; _ } :: _ -> raise Forged
+    | _ -> heard (String.split_on_char ' ' line)
+  in
+  (try while true do heard (next_line lines) done with
    | Silent -> ()
    | Forged -> report.forged <- true; sign report [ "forged" ]);
   if child.pid > 0 then watch false;

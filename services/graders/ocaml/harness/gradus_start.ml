@@ -1,7 +1,6 @@
 (* Linked right after the harness in programs of their own. The first line of standard input says the limit and whether the
    program has packages. Then the referee parts from the process that runs the answer, and reads what only it may know: the
-   secret and the sheet of the tests. The answer starts when its process cannot open a file any more, its own program, which
-   holds the tests, least of all. *)
+   secret and the sheet of the tests. The answer starts when its process cannot open a file any more. *)
 
 external seal : int -> bool -> unit = "gradus_seal"
 external part : unit -> int * int * int = "gradus_part"
@@ -26,11 +25,10 @@ let () =
     (match part () with
      | 0, told, said ->
        seal (int_of_string cpu_ms) (bool_of_string packages);
-       Gradus_harness.holds_tests := true;
        Gradus_harness.start ~told ~said
      | pid, said, told ->
        let secret = read_line read_byte in
        let report = Gradus_referee.report ~secret ~at_once:true in
-       Gradus_referee.referee report (Gradus_referee.sheet_of (read_rest ())) { pid = 0; said; told } ~code:false;
+       Gradus_referee.referee report (Gradus_referee.sheet_of (read_rest ())) { pid = 0; said; told };
        end_as pid (report.forged || report.too_long))
   | _ -> failwith "the program was started without a limit"

@@ -36,3 +36,18 @@ let text value =
   match add value with () -> Some (Buffer.contents b) | exception Too_long -> None
 
 let digest value = match text value with Some text -> Digest.to_hex (Digest.string text) | None -> "-"
+
+(* A float that is compared by how near it is. *)
+let bits f = Printf.sprintf "%016Lx" (Int64.bits_of_float f)
+
+(* OUnit's [cmp_float]. A difference with infinity is infinite, and so is the error that infinity allows. *)
+let in_proportion ~epsilon a b =
+  match classify_float a, classify_float b with
+  | FP_infinite, FP_infinite -> a = b
+  | (FP_infinite | FP_nan), _ | _, (FP_infinite | FP_nan) -> false
+  | _ ->
+    let difference = abs_float (a -. b) in
+    difference <= epsilon *. abs_float a || difference <= epsilon *. abs_float b
+
+(* Numbers of tests: their twins have those from here on, where the two did not change them. *)
+let first_twin = 1_000_000

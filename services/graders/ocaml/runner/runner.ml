@@ -1,6 +1,6 @@
 (* Runs linked nothing but a runtime: one request on standard input, a child for it, its ending on standard output; again.
-   A request is "<cpu ms> <memory MB> <length>\n" and the answer's bytecode, and then "<secret> <length>\n" and the tests'
-   sheet. In the child the answer is initialised first; it is there before the secret and the tests are read, and gets the
+   A request is "<cpu ms> <memory MB> <length>" and the answer's bytecode, and then "<secret> <length>" and the tests' sheet;
+   heads are padded with spaces to 48 bytes, as lines would have to be read byte by byte. In the child the answer is initialised first; it is there before the secret and the tests are read, and gets the
    tests' code from the referee, over a pipe. *)
 
 external clear_new_memory : unit -> unit = "gradus_clear_new_memory"
@@ -35,50 +35,48 @@ let read_exactly length =
   go 0;
   bytes
 
-let read_line () =
-  let b = Buffer.create 100 in
-  let rec go () =
-    match Bytes.get (read_exactly 1) 0 with
-    | '\n' -> Buffer.contents b
-    | c -> Buffer.add_char b c; go ()
-  in
-  go ()
+let read_head () = String.split_on_char ' ' (String.trim (Bytes.unsafe_to_string (read_exactly 48)))
 
 let null = Unix.openfile "/dev/null" [ O_RDWR ] 0
 
 let child limits answer ~told ~said =
   List.iter (fun fd -> Unix.dup2 null fd) [ Unix.stdin; Unix.stdout; Unix.stderr ];
   Confine.enter limits ~may_open:false;
+  Gc.set { (Gc.get ()) with minor_heap_size = 1048576 }; (* a new one: fewer collections, and nothing of the parent's is left in it *)
   Gradus_harness.start ~told ~said;
   (match load answer with () -> load (code_of (Gradus_harness.code_of_tests ())) | exception _ -> ());
   Unix._exit 0
 
 (* Nothing that the child may not see is read before the child is there, and nothing of it is left for the next. *)
 let beside child =
-  Scanf.sscanf (read_line ()) "%s %d" (fun secret tests_length ->
-      let tests = read_exactly tests_length in
-      let report = Gradus_referee.report ~secret ~at_once:false in
-      Gradus_referee.referee report (Gradus_referee.sheet_of tests) child ~code:true;
-      Bytes.fill tests 0 tests_length '\000')
+  match read_head () with
+  | [ secret; length ] ->
+    let tests = read_exactly (int_of_string length) in
+    let report = Gradus_referee.report ~secret ~at_once:false in
+    Gradus_referee.referee report (Gradus_referee.sheet_of tests) child;
+    Bytes.fill tests 0 (Bytes.length tests) '\000'
+  | _ -> failwith "a request without a secret"
 
 let serve () =
-  Scanf.sscanf (read_line ()) "%d %d %d" (fun cpu_ms memory_mb answer_length ->
-      let answer = code_of (read_exactly answer_length) in
-      let before = Confine.microseconds () in
-      let said, up = Unix.pipe () and down, told = Unix.pipe () in
-      match Unix.fork () with
-      | 0 ->
-        List.iter Unix.close [ requests; report; said; told ];
-        child { cpu_ms; memory_mb } answer ~told:(number down) ~said:(number up)
-      | pid ->
-        List.iter Unix.close [ up; down ];
-        beside { pid; said = number said; told = number told };
-        List.iter Unix.close [ said; told ];
-        (try Unix.kill pid Sys.sigkill with Unix.Unix_error (ESRCH, _, _) -> ());
-        let ending = Confine.finish pid ~before in
-        let clean = Confine.nobody_left () in
-        Printf.printf "0 %s %d\n%!" ending.how ending.cpu_us;
-        if not clean then exit 3)
+  match List.map int_of_string (read_head ()) with
+  | [ cpu_ms; memory_mb; length ] ->
+    let answer = code_of (read_exactly length) in
+    let before = Confine.microseconds () in
+    let said, up = Unix.pipe () and down, told = Unix.pipe () in
+    (match Unix.fork () with
+     | 0 ->
+       List.iter Unix.close [ requests; report; said; told ];
+       child { cpu_ms; memory_mb } answer ~told:(number down) ~said:(number up)
+     | pid ->
+       List.iter Unix.close [ up; down ];
+       beside { pid; said = number said; told = number told };
+       List.iter Unix.close [ said; told ];
+       (try Unix.kill pid Sys.sigkill with Unix.Unix_error (ESRCH, _, _) -> ());
+       let ending = Confine.finish pid ~before in
+       let clean = Confine.nobody_left () in
+       Printf.printf "0 %s %d\n%!" ending.how ending.cpu_us;
+       if not clean then exit 3)
+  | _ -> failwith "a request without limits"
 
 let () =
   if Unix.getpid () <> 1 then failwith "the runner runs as PID 1 of a box, nowhere else";

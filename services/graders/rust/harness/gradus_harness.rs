@@ -3,10 +3,12 @@
 //!
 //! Every test has a thread of its own, as under `cargo test`, so that stacks are as deep as there. It has no name, and
 //! assertions say no values: what a test is called and what it expects is nothing that the answer should learn.
-#![feature(test)]
+#![feature(specialization, test)]
+#![allow(incomplete_features)]
 extern crate test;
 
 mod referee;
+mod value;
 
 use std::any::{type_name, Any};
 use std::fmt::Debug;
@@ -15,9 +17,10 @@ use std::io::{pipe, BufRead, BufReader, PipeReader, PipeWriter, Write};
 use std::os::fd::AsRawFd;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::OnceLock;
 use test::{ShouldPanic, TestDescAndFn, TestFn};
 
-use referee::{hex, random, referee, Child, NUMBER, PASSED};
+use referee::{hex, random, referee, Child, NUMBER, PASSED, VALUE};
 
 unsafe extern "C" {
     fn fork() -> i32;
@@ -59,13 +62,14 @@ pub fn run(tests: &[&TestDescAndFn]) {
 }
 
 /// Runs what is released, in the process that has neither the secret nor the report.
-fn serve(hears: PipeReader, mut says: PipeWriter, tests: &[&TestDescAndFn], decoys: &[String]) -> ! {
+fn serve(hears: PipeReader, says: PipeWriter, tests: &[&TestDescAndFn], decoys: &[String]) -> ! {
     let nothing = File::open("/dev/null").expect("there is nothing to read");
     for descriptor in [0, 3] {
         // SAFETY: they are replaced at once: no other file can take their place.
         let replaced = unsafe { dup2(nothing.as_raw_fd(), descriptor) };
         assert!(replaced == descriptor, "a descriptor could not be replaced");
     }
+    let says = SAYS.get_or_init(|| says);
     let mut tests = tests.iter();
     for release in BufReader::new(hears).lines().map_while(Result::ok) {
         let passed = match decoys.iter().position(|number| *number == release[..NUMBER]) {
@@ -79,11 +83,24 @@ fn serve(hears: PipeReader, mut says: PipeWriter, tests: &[&TestDescAndFn], deco
             }),
         };
         let token = if passed { &release[NUMBER..PASSED] } else { &release[PASSED..] };
-        if says.write_all(format!("{token}\n").as_bytes()).is_err() {
-            break;
-        }
+        say(says, token);
     }
     std::process::exit(0)
+}
+
+/// Where the referee hears this process.
+static SAYS: OnceLock<PipeWriter> = OnceLock::new();
+
+fn say(mut to: &PipeWriter, text: &str) {
+    if to.write_all(format!("{text}\n").as_bytes()).is_err() {
+        std::process::exit(0)
+    }
+}
+
+/// Tells the referee the value that a test compares with what only the referee knows. The test goes on as if it were equal.
+pub fn told<T: Debug + ?Sized>(value: &T) {
+    let text = value::text(value).unwrap_or_default();
+    SAYS.get().into_iter().for_each(|to| say(to, &format!("{VALUE}{text}")));
 }
 
 /// An assertion of the running test failed, even if somebody caught what it raised.

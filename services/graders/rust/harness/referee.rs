@@ -2,23 +2,29 @@
 //! much of its own memory an answer controls, can only say over a pipe what this one asked for.
 //!
 //!     referee: <release>, one for each test; a release names the test to run and its two tokens, passed and failed
-//!     child:   <token>
+//!     child:   value<canonical text>, for each value that the test has to tell, then <token>
 //!
 //! A release is 32 digits: the number of a test (12), and the tokens (10 each). Numbers that were drawn for decoys run
 //! these, which fail; any other number runs the next test. Decoys come between tests at random, and only this process
-//! knows where. A word that was not due is a forged report, and ends the child.
+//! knows where. A word that was not due is a forged report, and ends the child. The values that tests expect came with the
+//! secret: a test that passes has told each of them.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{stdin, BufRead, BufReader, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::FromRawFd;
+
+use crate::value::{is_expected, MAX_TEXT};
 
 pub const NUMBER: usize = 12;
 pub const PASSED: usize = NUMBER + 10;
 const RELEASE: usize = PASSED + 10;
 const REPORT: i32 = 3;
 const SIGKILL: i32 = 9;
+/// What a line with a value starts with.
+pub const VALUE: &str = "value";
 /// Bytes of a line of the child's that are read.
-const MAX_LINE: u64 = 256;
+const MAX_LINE: u64 = MAX_TEXT as u64 + 256;
 
 unsafe extern "C" {
     fn kill(process: i32, signal: i32) -> i32;
@@ -46,16 +52,23 @@ pub struct Child {
 
 /// `names`: of the tests, in their order. `decoys`: their numbers. `source`: of random bytes. Ends this process as the child ended.
 pub fn referee(mut child: Child, names: &[&str], decoys: &[String], source: &mut File) -> ! {
-    let mut secret = String::new();
-    stdin().read_to_string(&mut secret).expect("the secret is text");
+    let mut given = String::new();
+    stdin().read_to_string(&mut given).expect("the secret is text");
+    let mut lines = given.lines();
+    let secret = lines.next().unwrap_or("");
+    let mut expected: HashMap<&str, Vec<&str>> = HashMap::new();
+    for (name, text) in lines.filter_map(|line| line.split_once(' ')) {
+        expected.entry(name).or_default().push(text);
+    }
     // SAFETY: the descriptor is given to this process for this, and nothing else in it has it yet.
-    let mut report = Report { secret: secret.trim_end(), to: unsafe { File::from_raw_fd(REPORT) } };
+    let mut report = Report { secret, to: unsafe { File::from_raw_fd(REPORT) } };
     for (number, name) in names.iter().enumerate() {
         report.sign(&format!("name {number} {name}"));
     }
     report.sign(&format!("plan {}", names.len()));
     report.sign("start");
-    let end = judged(&mut child, &mut report, names.len(), decoys, source);
+    let tests: Vec<&[&str]> = names.iter().map(|&name| expected.get(name).map_or(&[][..], Vec::as_slice)).collect();
+    let end = judged(&mut child, &mut report, &tests, decoys, source);
     match end {
         End::Done => report.sign("done"),
         End::Forged => report.sign("forged"),
@@ -76,8 +89,9 @@ pub fn referee(mut child: Child, names: &[&str], decoys: &[String], source: &mut
     })
 }
 
-fn judged(child: &mut Child, report: &mut Report, tests: usize, decoys: &[String], source: &mut File) -> End {
-    let mut turns: Vec<Turn> = (0..tests).map(Turn::Test).collect();
+/// `tests`: the values that each of them expects.
+fn judged(child: &mut Child, report: &mut Report, tests: &[&[&str]], decoys: &[String], source: &mut File) -> End {
+    let mut turns: Vec<Turn> = (0..tests.len()).map(Turn::Test).collect();
     for decoy in 0..decoys.len() {
         let drawn = u64::from_le_bytes(random(source));
         turns.insert((drawn % (turns.len() as u64 + 1)) as usize, Turn::Decoy(decoy));
@@ -90,16 +104,24 @@ fn judged(child: &mut Child, report: &mut Report, tests: usize, decoys: &[String
         if child.told.write_all(format!("{release}\n").as_bytes()).is_err() {
             return End::Silent;
         }
-        let mut line = Vec::new();
-        let token = match (&mut child.said).take(MAX_LINE).read_until(b'\n', &mut line) {
-            Ok(_) if line.pop() == Some(b'\n') => line,
-            Ok(read) if read as u64 == MAX_LINE => return End::Forged,
-            _ => return End::Silent,
+        let mut expected = if let Turn::Test(number) = turn { tests[number].iter() } else { [].iter() };
+        let mut right = true;
+        let passed = loop {
+            let line = match heard(&mut child.said) {
+                Ok(line) => line,
+                Err(end) => return end,
+            };
+            if let Some(value) = line.strip_prefix(VALUE) {
+                let Some(wanted) = expected.next() else { return End::Forged };
+                right &= value.strip_prefix(' ').is_some_and(|text| is_expected(text, wanted));
+            } else if line == release[NUMBER..PASSED] {
+                break right && expected.next().is_none();
+            } else if line == release[PASSED..] {
+                break false;
+            } else {
+                return End::Forged;
+            }
         };
-        let passed = token == release.as_bytes()[NUMBER..PASSED];
-        if !passed && token != release.as_bytes()[PASSED..] {
-            return End::Forged;
-        }
         match turn {
             Turn::Decoy(_) if passed => return End::Forged,
             Turn::Decoy(_) => {}
@@ -107,6 +129,15 @@ fn judged(child: &mut Child, report: &mut Report, tests: usize, decoys: &[String
         }
     }
     End::Done
+}
+
+fn heard(from: &mut BufReader<PipeReader>) -> Result<String, End> {
+    let mut line = Vec::new();
+    match from.take(MAX_LINE).read_until(b'\n', &mut line) {
+        Ok(_) if line.pop() == Some(b'\n') => String::from_utf8(line).map_err(|_| End::Forged),
+        Ok(read) if read as u64 == MAX_LINE => Err(End::Forged),
+        _ => Err(End::Silent),
+    }
 }
 
 struct Report<'a> {

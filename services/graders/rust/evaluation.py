@@ -5,33 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-DECLINE_INSTRUCTION = (
-    "You are asked for Rust code: edition 2021, the standard library only, no `unsafe`. If what is asked can be done "
-    "exactly as it stands, answer with one fenced block of code. If it cannot, answer with one line that begins with "
-    "`CANNOT:` and says why, and with no code."
-)
+from gradus.languages import Language
 
 _NAME = r"`(?P<name>[^`]+)`"
 _NOT_FOUND = re.compile(rf"cannot find (?:[a-z ,]+ )?{_NAME} in (?:(?:[a-z ]+ )?`(?P<owner>[^`]+)`)?")
 _NOT_A_MEMBER = re.compile(rf"[a-z ]+ {_NAME} is not a member of trait `(?P<owner>[^`]+)`")
 _NO_FIELD = re.compile(rf"[a-z ]+ `[^`]+` (?:has no|does not have a) field named {_NAME}")
 NAME_ERRORS: Mapping[str | None, re.Pattern[str]] = {
-    "E0026": _NO_FIELD,
+    **dict.fromkeys(("E0405", "E0412", "E0422", "E0425", "E0433", "E0531", "E0576"), _NOT_FOUND),
+    **dict.fromkeys(("E0407", "E0437", "E0438"), _NOT_A_MEMBER),
+    **dict.fromkeys(("E0026", "E0559", "E0560"), _NO_FIELD),
     "E0220": re.compile(rf"associated [a-z]+ {_NAME} not found"),
-    "E0405": _NOT_FOUND,
-    "E0407": _NOT_A_MEMBER,
-    "E0412": _NOT_FOUND,
-    "E0422": _NOT_FOUND,
-    "E0425": _NOT_FOUND,
     "E0432": re.compile(rf"unresolved imports? {_NAME}"),
-    "E0433": _NOT_FOUND,
-    "E0437": _NOT_A_MEMBER,
-    "E0438": _NOT_A_MEMBER,
     "E0463": re.compile(rf"can't find crate for {_NAME}"),
-    "E0531": _NOT_FOUND,
-    "E0559": _NO_FIELD,
-    "E0560": _NO_FIELD,
-    "E0576": _NOT_FOUND,
     "E0583": re.compile(rf"file not found for module {_NAME}"),
     "E0599": re.compile(rf"no [a-z ,]+ named {_NAME} found"),
     "E0609": re.compile(rf"no field {_NAME} on"),
@@ -52,3 +38,6 @@ def missing_name(message: str, code: str | None) -> str | None:
         return None
     owner = match.groupdict().get("owner")
     return f"{owner}::{match['name']}" if owner else match["name"]
+
+
+LANGUAGE = Language("check", missing_name)

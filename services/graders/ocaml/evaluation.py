@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+from gradus.languages import Language
+
 # A string that is never closed goes to the end: looking for its end once more from every quote would take for ever.
 _TOKEN = re.compile(
     r"""(?P<open>\(\*(?!\)))|(?P<close>\*\))|(?P<string>"(?:[^"\\]|\\.)*+(?:"|\Z))"""
@@ -44,3 +46,6 @@ def missing_name(message: str, code: str | None) -> str | None:
     """The name that an error of the compiler reports as missing; a function that only lacks `rec` has none."""
     match = next((found for pattern in NAME_ERRORS if (found := pattern.search(message))), None)
     return match["name"] if match and _LACKS_REC not in message else None
+
+
+LANGUAGE = Language("types", missing_name, is_imperative)

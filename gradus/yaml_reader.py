@@ -1,0 +1,70 @@
+"""YAML without its surprises: a key given twice and non-finite numbers are refused, `1e-6` is a number."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gradus.errors import Misuse
+
+
+class _Loader(yaml.SafeLoader):
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: dict[str, int] = {}
+        for key_node, _ in node.value:
+            key = None if key_node.tag == "tag:yaml.org,2002:merge" else self.construct_object(key_node, deep=True)
+            if isinstance(key, str):
+                if key in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"key {key!r} is given twice, first on line {seen[key]}", key_node.start_mark
+                    )
+                seen[key] = key_node.start_mark.line + 1
+        return super().construct_mapping(node, deep)
+
+
+# YAML 1.1, which PyYAML speaks, takes `5e-6` for a text because it has no dot: a trap for every learning rate.
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$"),
+    list("-+0123456789."),
+)
+
+
+def read_mapping(path: Path) -> dict[str, Any]:
+    """The mapping that a YAML file holds. Raises Misuse naming the file, and the line where there is one."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise Misuse(f"{path}: cannot be read: {error}") from None
+    value = read_scalar(text, str(path))
+    if not isinstance(value, dict):
+        names = {type(None): "nothing", list: "a list", str: "a text", int: "a number", float: "a number"}
+        held = names.get(type(value), type(value).__name__)
+        raise Misuse(f"{path}: holds {held} where a mapping of settings was expected")
+    return value
+
+
+def read_scalar(text: str, where: str) -> Any:
+    """What a value on the command line means, read as YAML: `true`, `1e-6`, `[a, b]`, `null`, or a plain text."""
+    try:
+        value = yaml.load(text, Loader=_Loader)  # noqa: S506 (a SafeLoader, made stricter)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        at = f":{mark.line + 1}" if mark is not None and "\n" in text.strip() else ""
+        raise Misuse(f"{where}{at}: {error.problem}") from None
+    except yaml.YAMLError as error:
+        raise Misuse(f"{where}: {error}") from None
+    _refuse_non_finite(value, where, ())
+    return value
+
+
+def _refuse_non_finite(value: Any, where: str, path: tuple[str, ...]) -> None:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise Misuse(f"{where}: {'.'.join(path) or 'value'}: {value} is not a finite number")
+    if isinstance(value, dict | list):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            _refuse_non_finite(item, where, (*path, str(key)))
