@@ -17,7 +17,7 @@ ROUTE = "/v1/grade/ocaml"
 
 def head(n_bytes: int, route: str = ROUTE) -> bytes:
     return (
-        f"POST {route} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {n_bytes}\r\n\r\n"
+        f"POST {route} HTTP/1.1\r\nHost: [::1]\r\nContent-Type: application/json\r\nContent-Length: {n_bytes}\r\n\r\n"
     ).encode()
 
 

@@ -368,6 +368,9 @@ def test_a_model_here_is_told_its_tools_and_its_signs_are_kept(tmp_path: Path) -
     assert len(told) > len(bare)
     kept = draw(model, tokenizer, ["let f", "let"], 0.0, 8, keep_special=True)
     plain = draw(model, tokenizer, ["let f", "let"], 0.0, 8)
+    freely = draw(model, tokenizer, ["let f"], 0.0, 80)
+    model.generation_config.repetition_penalty = 50.0  # some models bring such a setting of their own
+    assert draw(model, tokenizer, ["let f"], 0.0, 80) == freely
     pad = tokenizer.pad_token or "<none>"
     assert all(one.text.count(pad) <= 1 for one in kept), "padding is no text"
     assert all(len(one.text) >= len(other.text) for one, other in zip(kept, plain, strict=True))

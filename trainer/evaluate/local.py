@@ -148,6 +148,7 @@ def draw(
     how: dict[str, Any] = {"do_sample": False, "temperature": None, "top_k": None, "top_p": None}
     if temperature > 0:
         how = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": top_p}
+    how |= {"repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "min_p": None}
     drawn: dict[int, SampledCompletion] = {}
     was_training = model.training
     model.eval()
