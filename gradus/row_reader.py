@@ -36,6 +36,15 @@ class Row:
             raise Misuse(f"{self.where}: {self.problem}")
         return self
 
+    def text(self, column: str) -> str:
+        """The text in a column. Raises Misuse, naming the place, where there is none or only white space."""
+        value = self.values.get(column)
+        if value is not None and not isinstance(value, str):
+            raise Misuse(f"{self.where}: {column}: is not a text")
+        if not value or not value.strip():
+            raise Misuse(f"{self.where}: {column}: is missing or empty")
+        return value
+
 
 def read_rows(path: str | Path) -> Iterator[Row]:
     """The records of a file; `-` is JSONL on standard input. Raises Misuse when the file itself cannot be read."""

@@ -40,7 +40,7 @@ def loaded(model: Path) -> CountingModel:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     found = AutoModelForCausalLM.from_pretrained(model), AutoTokenizer.from_pretrained(model)
-    return CountingModel(*found, held_out_plan(), BATCH)
+    return CountingModel(lambda: found, held_out_plan(), BATCH)
 
 
 async def texts_of(source: CompletionSource) -> list[list[Any]]:

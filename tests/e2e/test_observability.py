@@ -19,7 +19,7 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from services.api.metrics import Metrics
-from services.dashboard.prometheus import FAMILIES, LABELLED, OF_ANY_STEP, PLAIN, exposition
+from services.dashboard.prometheus import METRICS, exposition
 from services.dashboard.runs import Runs
 from services.worker_metrics import WorkerMetrics
 from tests.graders import GRADERS
@@ -43,9 +43,10 @@ def exported() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for registry in (Metrics().registry, WorkerMetrics().registry):
         found |= names_in(registry)
-    for name in ("step", "max_steps", "last_logged_timestamp_seconds", "held_out_step", *PLAIN, *OF_ANY_STEP):
+    plain = [name for place in ("newest", "latest") for name in METRICS[place]]
+    for name in ("step", "max_steps", "last_logged_timestamp_seconds", "held_out_step", *plain):
         found[f"gradus_train_{name}"] = set()
-    labelled = {name: entry[0] for name, entry in {**LABELLED, **FAMILIES}.items()}
+    labelled = {name: entry[0] for name, entry in {**METRICS["labelled"], **METRICS["families"]}.items()}
     more = {"state": "state", "alarm": "rule", "held_out_pass_rate": "mode", "held_out_reward": "mode"}
     return found | {f"gradus_train_{name}": {label} for name, label in {**labelled, **more}.items()}
 

@@ -24,7 +24,7 @@ from gradus.contract import Stage
 from gradus.folder_lock import is_abandoned, locked
 from services.dashboard import runs as runs_module
 from services.dashboard.evaluations import evaluation_of, step_of
-from services.dashboard.prometheus import FAMILIES, LABELLED, OF_ANY_STEP, PLAIN, exposition
+from services.dashboard.prometheus import METRICS, exposition
 from services.dashboard.run import FollowedRun, State
 from services.dashboard.runs import Runs
 from services.dashboard.views import detail_of, group_of, summary_of, wanted_group
@@ -584,9 +584,9 @@ def test_a_folder_without_runs_has_an_empty_exposition(tmp_path: Path) -> None:
 
 def test_every_metric_is_in_the_documentation(tmp_path: Path) -> None:
     rich_run(tmp_path / "a")
-    everything = {key: 1.0 for key, _ in {**PLAIN, **OF_ANY_STEP}.values()}
-    everything |= {key.format(one): 1.0 for _, _, key, values in LABELLED.values() for one in values}
-    everything |= {prefix + "x": 1.0 for _, prefix, _ in FAMILIES.values()}
+    everything = {key: 1.0 for key, _ in {**METRICS["newest"], **METRICS["latest"]}.values()}
+    everything |= {key.format(one): 1.0 for _, _, key, values in METRICS["labelled"].values() for one in values}
+    everything |= {prefix + "x": 1.0 for _, prefix, _ in METRICS["families"].values()}
     append(tmp_path / "a" / "metrics.jsonl", [metric(61, **everything)])
     append(tmp_path / "a" / "sft_metrics.jsonl", [{"step": 1, "loss": 1.0, "eval_loss": 1.0}])
     names = {key[0] for key in values(followed(tmp_path))}

@@ -165,14 +165,14 @@ def test_a_model_that_always_says_the_same_is_no_better_than_chance(
     ("rows", "why"),
     [
         ([], "holds no rows"),
-        ([{"prompt": "x", "can": True}], "id or prompt"),
-        ([{"id": "a", "prompt": " ", "can": True}], "id or prompt"),
-        ([{"id": "a", "prompt": ["x"], "can": True}], "id or prompt"),
+        ([{"prompt": "x", "can": True}], "id: is missing or empty"),
+        ([{"id": "a", "prompt": " ", "can": True}], "prompt: is missing or empty"),
+        ([{"id": "a", "prompt": ["x"], "can": True}], "prompt: is not a text"),
         ([{"id": "a", "prompt": "x"}], "can: must say"),
         ([{"id": "a", "prompt": "x", "can": "yes"}], "can: must say"),
         ([{"id": "a", "prompt": "x", "can": True}] * 2, "occurred before"),
-        ([{"id": "a", "prompt": "x", "can": True, "pair": 7}], "pair: is no text"),
-        ([{"id": "a", "prompt": "x", "can": True, "kind": []}], "kind: is no text"),
+        ([{"id": "a", "prompt": "x", "can": True, "pair": 7}], "pair: is not a text"),
+        ([{"id": "a", "prompt": "x", "can": True, "kind": []}], "kind: is not a text"),
     ],
 )
 def test_rows_that_are_no_asks_are_refused_by_name(tmp_path: Path, rows: list[Json], why: str) -> None:

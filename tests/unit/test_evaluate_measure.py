@@ -30,7 +30,7 @@ from trainer.evaluate.plan import (
     Outcome,
     Problem,
 )
-from trainer.evaluate.results import Evaluation, evaluation_of, figures_path, records_path, write_outcome
+from trainer.evaluate.results import Evaluation, evaluation_of, figures_path, read_evaluation, write_outcome
 from trainer.evaluate.setup import SamplingOptions, plan_of
 from trainer.rewards.judge import Record
 
@@ -263,7 +263,7 @@ def test_what_is_written_can_be_read_again(tmp_path: Path) -> None:
     assert path == figures_path(tmp_path, "n")
     assert Evaluation.model_validate_json(path.read_text()) == done.evaluation
     assert json.loads(path.read_text())["schema"] == "gradus/evaluation@1"
-    lines = records_path(tmp_path, "n").read_text().splitlines()
+    lines = read_evaluation(path).completions.read_text().splitlines()
     assert [json.loads(line) for line in lines] == done.records
     assert {file.name for file in (tmp_path / "eval").iterdir()} == {"n.json", "n.completions.jsonl"}
 

@@ -117,8 +117,8 @@ def test_a_description_reads_no_tokens(tmp_path: Path) -> None:
         ("a.txt", None, "cannot be read: No such file"),
         ("a.txt", b"  \n", "holds no text"),
         ("a.txt", b"ok \xff", "is not UTF-8 text, at byte 3"),
-        ("a.jsonl", b'{"text": "x"}\n{"txt": "y"}\n', ":2: text: is missing, empty or not a text"),
-        ("a.jsonl", b'{"text": "x"}\n{"text": 3}\n', ":2: text: is missing, empty or not a text"),
+        ("a.jsonl", b'{"text": "x"}\n{"txt": "y"}\n', ":2: text: is missing or empty"),
+        ("a.jsonl", b'{"text": "x"}\n{"text": 3}\n', ":2: text: is not a text"),
         ("a.jsonl", b'{"text": "x"}\n{"text": \n', ":2: is not JSON"),
     ],
 )  # fmt: skip

@@ -62,7 +62,7 @@ def test_greedy_completions_are_those_of_the_model_here(served: endpoint.Server,
 
     settings = ModelConfig(name=str(model), device="cpu")
     loaded = load_model(str(model), settings, "float32"), load_tokenizer(str(model), settings)
-    here = written(LocalModel(*loaded, plan(model, served=False)), TEXTS, plan(model))
+    here = written(LocalModel(lambda: loaded, plan(model, served=False), 64), TEXTS, plan(model))
     there = written(Endpoint(served, plan(model)), TEXTS, plan(model))
     for key, outcome in here.items():
         other = there[key]

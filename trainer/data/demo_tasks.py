@@ -61,6 +61,32 @@ class Language(Section):
     misspelt: Change
     head: int
     """Characters at the start that no damage takes away."""
+    between_items: str
+    """Between the items of a list."""
+    negative: str
+    """A number below 0, with `{}` for it."""
+    list_argument: str
+    """A list that is an argument, with `{}` for it."""
+    tests: str
+    """A task's tests, with `{}` for the single ones."""
+    test: str
+    """One test: `{n}` is its number, from 1 on, `{x}` the argument, `{y}` what the right function gives."""
+    between_tests: str
+
+    def tests_of(self, cases: Sequence[Case]) -> str:
+        """The cases as the tests of a task."""
+        single = []
+        for n, (x, y) in enumerate(cases, 1):
+            argument = self.list_argument.replace("{}", self._value(x)) if isinstance(x, list) else self._value(x)
+            single.append(self.test.replace("{n}", str(n)).replace("{x}", argument).replace("{y}", self._value(y)))
+        return self.tests.replace("{}", self.between_tests.join(single))
+
+    def _value(self, value: Any) -> str:
+        if isinstance(value, tuple):
+            return f"({', '.join(map(self._value, value))})"
+        if isinstance(value, list):
+            return f"[{self.between_items.join(map(self._value, value))}]"
+        return self.negative.replace("{}", str(value)) if value < 0 else str(value)
 
     def damaged(self, answer: str, a: int, constants: Sequence[int], draw: random.Random) -> str:
         """The answer with one random fault: a wrong constant, operator or name, a lost character, a misspelt sign."""
@@ -129,8 +155,8 @@ def demo_rows(name: str) -> Iterator[dict[str, Any]]:
     """
     makers: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {**MAKERS}
     for grader, language in LANGUAGES.items():
-        makers[f"demo:{grader}"] = partial(_task_rows, grader, held_out=False)
-        makers[f"demo:{grader}/held-out"] = partial(_task_rows, grader, held_out=True)
+        makers[f"demo:{grader}"] = partial(_task_rows, language, held_out=False)
+        makers[f"demo:{grader}/held-out"] = partial(_task_rows, language, held_out=True)
         makers[f"demo:{grader}/warm-start"] = partial(_warm_start_rows, language)
     if name not in makers:
         raise Misuse(f"there is no demo {name!r}; there are: {', '.join(makers)}")
@@ -142,8 +168,7 @@ def held_out_constants(kind: Kind) -> frozenset[int]:
     return frozenset(random.Random(f"{SEED}:{kind.name}").sample(CONSTANTS, HELD_OUT_PER_KIND))
 
 
-def _task_rows(grader: str, *, held_out: bool) -> Iterator[dict[str, Any]]:
-    language = LANGUAGES[grader]
+def _task_rows(language: Language, *, held_out: bool) -> Iterator[dict[str, Any]]:
     for kind in KINDS:
         for a in CONSTANTS:
             if (a in held_out_constants(kind)) is held_out:
@@ -152,7 +177,7 @@ def _task_rows(grader: str, *, held_out: bool) -> Iterator[dict[str, Any]]:
                     "kind": kind.name,
                     "prompt": _prompt(language, kind, a),
                     "signature": language.signatures[kind.shape],
-                    "tests": TESTS[grader](_cases(kind, a)),
+                    "tests": language.tests_of(_cases(kind, a)),
                     "solution": _filled(language.answers[kind.name], a),
                 }
 
@@ -192,37 +217,3 @@ def _argument(kind: Kind, draw: random.Random) -> Any:
     if kind.takes_list:
         return [draw.randint(-40, 40) for _ in range(draw.randint(2, 6))]
     return draw.randint(-40, 40)
-
-
-# ----------------------------------------------------------------------------------------------------------- tests
-
-
-def _ocaml(value: Any) -> str:
-    if isinstance(value, tuple):
-        return f"({', '.join(map(_ocaml, value))})"
-    if isinstance(value, list):
-        return f"[{'; '.join(map(_ocaml, value))}]"
-    return f"({value})" if value < 0 else str(value)
-
-
-def _ocaml_tests(cases: Sequence[Case]) -> str:
-    lines = [f"  assert (f {_ocaml(x)} = {_ocaml(y)})" for x, y in cases]
-    return "let () =\n" + ";\n".join(lines) + "\n"
-
-
-def _rust(value: Any) -> str:
-    if isinstance(value, tuple):
-        return f"({', '.join(map(_rust, value))})"
-    return f"[{', '.join(map(_rust, value))}]" if isinstance(value, list) else str(value)
-
-
-def _rust_tests(cases: Sequence[Case]) -> str:
-    written = ["use solution::f;\n"]
-    for number, (x, y) in enumerate(cases, 1):
-        argument = f"&{_rust(x)}" if isinstance(x, list) else _rust(x)
-        written.append(f"#[test]\nfn case_{number}() {{\n    assert_eq!(f({argument}), {_rust(y)});\n}}\n")
-    return "\n".join(written)
-
-
-TESTS: dict[str, Callable[[Sequence[Case]], str]] = {"ocaml": _ocaml_tests, "rust": _rust_tests}
-"""Cases as the tests of a task, by the name of the grader."""

@@ -143,10 +143,10 @@ def _answer(reader: _Reader, row: Row) -> Values:
     if layouts == ["messages"]:
         return _conversation(reader, row)
     if layouts == ["text"]:
-        return {"text": _text(row, "text")}
+        return {"text": row.text("text")}
     if layouts == ["instruction"]:
-        more = "" if _is_empty(row.values.get("input")) else f"\n\n{_text(row, 'input')}"
-        return _pairing(reader.rendered(_text(row, "instruction") + more), completion=_text(row, "output"))
+        more = "" if _is_empty(row.values.get("input")) else f"\n\n{row.text('input')}"
+        return _pairing(reader.rendered(row.text("instruction") + more), completion=row.text("output"))
     answers = [name for name in ("completion", "solution") if name in given]
     if len(answers) != 1:
         raise Misuse(f"{row.where}: completion: {'and solution are both given' if answers else 'is missing or empty'}")
@@ -228,16 +228,7 @@ def _text_or_messages(row: Row, column: str) -> str | list[Message]:
     value = row.values.get(column)
     if isinstance(value, list) or (isinstance(value, str) and value.lstrip().startswith('[{"')):
         return _messages(row, column)
-    return _text(row, column)
-
-
-def _text(row: Row, column: str) -> str:
-    value = row.values.get(column)
-    if value is not None and not isinstance(value, str):
-        raise Misuse(f"{row.where}: {column}: is not a text")
-    if not value or not value.strip():
-        raise Misuse(f"{row.where}: {column}: is missing or empty")
-    return value
+    return row.text(column)
 
 
 def _list_in(row: Row, column: str, what: str) -> list[Any]:

@@ -105,7 +105,7 @@ def read_examples(config: DataConfig, dataset: str, grader: GraderName | None) -
         examples = [_example(row, grader) for row in rows]
     else:
         ids = (str(row.values.get("id") or f"row-{number}") for number, row in enumerate(rows, start=1))
-        examples = [Example(name, _text(row, "prompt"), None) for name, row in zip(ids, rows, strict=True)]
+        examples = [Example(name, row.text("prompt"), None) for name, row in zip(ids, rows, strict=True)]
     _refuse_duplicates(rows, examples)
     return tuple(examples)
 
@@ -121,8 +121,8 @@ def _example(row: Row, grader: GraderName) -> Example:
         raise Misuse(f"{row.where}: {explain(error)}") from None
     label = values.get("kind") or values.get("difficulty")
     return Example(
-        id=_text(row, "id"),
-        prompt=_text(row, "prompt"),
+        id=str(values["id"]) if isinstance(values.get("id"), int) else row.text("id"),
+        prompt=row.text("prompt"),
         task=task,
         solution=values.get("solution") or None,
         kind=None if label is None else str(label),
@@ -144,15 +144,6 @@ def _cell(name: str, value: Any) -> Any:
             return json.loads(value)
     elif name in ("packages", "dependencies"):
         return value.replace(",", " ").split()
-    return value
-
-
-def _text(row: Row, column: str) -> str:
-    value = row.values.get(column)
-    if isinstance(value, int) and column == "id":
-        value = str(value)
-    if not isinstance(value, str) or not value.strip():
-        raise Misuse(f"{row.where}: {column}: is missing or empty")
     return value
 
 

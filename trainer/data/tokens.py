@@ -167,11 +167,7 @@ def texts_of(config: TokenSource, names: Sequence[str]) -> Iterator[str]:
         if Path(name).suffix == ".txt":
             yield _whole_text(Path(name))
             continue
-        for row in read_rows(name, config.split):
-            text = row.values.get(config.text_column)
-            if not isinstance(text, str) or not text.strip():
-                raise Misuse(f"{row.where}: {config.text_column}: is missing, empty or not a text")
-            yield text
+        yield from (row.text(config.text_column) for row in read_rows(name, config.split))
 
 
 def _whole_text(file: Path) -> str:

@@ -85,7 +85,7 @@ class HeldOutEvalCallback(TrainerCallback):  # type: ignore[misc]
         if plan is None or not any_rank_true(is_leader() and not figures_path(self._run.folder.path, name).exists()):
             return
         size = self._run.config.evaluation.batch_size
-        here = LocalModel(model, self._tokenizer, plan, size)
+        here = LocalModel(lambda: (model, self._tokenizer), plan, size)
         source: CompletionSource = here
         if self._served:
             self._trainer.vllm_generation.sync_weights()

@@ -11,9 +11,8 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
-
-import torch
 
 from gradus.errors import Misuse
 from trainer.data.prompts import Prompt, token_ids
@@ -28,33 +27,36 @@ from trainer.evaluate.plan import (
     batches_of,
 )
 
-DEFAULT_BATCH = 64
 
-
+@dataclass
 class LocalModel:
-    """A `Source` of a model and a tokenizer."""
+    """A `Source` of a model in this process. Raises Misuse for a plan that only endpoints can follow."""
 
-    def __init__(
-        self, model: Any, tokenizer: Any, plan: EvalPlan, batch_size: int = DEFAULT_BATCH, *, keep_special: bool = False
-    ) -> None:
-        """`keep_special`: completions with the signs of a chat format in them, which mark calls of tools."""
-        if plan.stop or plan.body:
+    load: Callable[[], tuple[Any, Any]]
+    """Model and tokenizer; called once, when the first completion is wanted."""
+    plan: EvalPlan
+    batch_size: int
+    keep_special: bool = False
+    """Completions with the signs of a chat format in them, which mark calls of tools."""
+
+    def __post_init__(self) -> None:
+        if self.plan.stop or self.plan.body:
             raise Misuse("--stop and --body are for endpoints; a model in this process ends where it ends")
-        self._model = model
-        self._tokenizer = tokenizer
-        self._plan = plan
-        self._batch_size = batch_size
-        self._keep_special = keep_special
+
+    @cached_property
+    def loaded(self) -> tuple[Any, Any]:
+        return self.load()
 
     def written(self, batch: Sequence[CompletionRequest]) -> list[tuple[CompletionRequest, Outcome]]:
         """What comes of one batch of `batches_of`."""
-        room = getattr(self._model.config, "max_position_embeddings", None)
-        return written_batch(batch, self._tokenizer, self._drawn, room, 1)
+        model, tokenizer = self.loaded
+        return written_batch(batch, tokenizer, self._drawn, getattr(model.config, "max_position_embeddings", None), 1)
 
     async def write(
         self, asks: Sequence[CompletionRequest], wanted: AbstractSet[Key]
     ) -> AsyncIterator[tuple[CompletionRequest, Outcome]]:
-        for batch in batches_of(asks, self._batch_size):
+        _ = self.loaded  # here and not in the other thread, where Ctrl-C would not end it
+        for batch in batches_of(asks, self.batch_size):
             if any(ask.key in wanted for ask in batch):
                 for ask, outcome in await asyncio.to_thread(self.written, batch):
                     if ask.key in wanted:
@@ -62,16 +64,15 @@ class LocalModel:
 
     def _drawn(self, asks: Sequence[CompletionRequest], seed: int) -> list[SampledCompletion]:
         return draw(
-            self._model,
-            self._tokenizer,
+            *self.loaded,
             [ask.prompt for ask in asks],
             asks[0].temperature,
-            self._plan.max_new_tokens,
-            top_p=self._plan.top_p,
-            batch_size=self._batch_size,
+            self.plan.max_new_tokens,
+            top_p=self.plan.top_p,
+            batch_size=self.batch_size,
             seed=seed,
             tools_P=[ask.problem.tools for ask in asks],
-            keep_special=self._keep_special,
+            keep_special=self.keep_special,
         )
 
 
@@ -134,6 +135,8 @@ def draw(
     the same call gives the same completions and leaves the global random state as it was. `tools_P` are declared with
     each prompt. `keep_special` leaves special tokens in the texts.
     """
+    import torch
+
     ids_P = [
         token_ids(tokenizer, prompt, tools)
         for prompt, tools in zip(prompts, tools_P or [None] * len(prompts), strict=True)

@@ -17,7 +17,6 @@ from pydantic import Field
 
 from gradus.errors import Misuse
 from gradus.languages import DECLINE_INSTRUCTION
-from gradus.row_reader import Row
 from trainer.config.run import PromptConfig
 from trainer.data.prompts import render_text
 from trainer.evaluate.intervals import Rate, share_over_tasks
@@ -79,20 +78,16 @@ def main(asked: SamplingOptions, data: Path, out: Path) -> int:
 def asks_in(data: Path, limit: int | None, config: PromptConfig) -> Iterator[Wanted]:
     """The rows of a file: `id`, `prompt`, `can`, and perhaps `pair` and `kind`. Raises Misuse naming the row."""
     for name, row in named_rows(data, limit):
-        prompt, can = row.values.get("prompt"), row.values.get("can")
-        if row.values.get("id") != name or not isinstance(prompt, str) or not prompt.strip():
-            raise Misuse(f"{row.where}: id or prompt: is missing, empty or no text")
+        row.text("id")  # every row needs one
+        prompt, can = row.text("prompt"), row.values.get("can")
         if not isinstance(can, bool):
             raise Misuse(f"{row.where}: can: must say true or false: whether what is asked can be done")
         problem = Problem(name, render_text(config, f"{DECLINE_INSTRUCTION}\n\n{prompt}"), None, opening=config.opening)
-        yield Wanted(problem, _text(row, "pair") or name, _text(row, "kind") or "asks", can)
-
-
-def _text(row: Row, column: str) -> str | None:
-    value = row.values.get(column)
-    if value is not None and not isinstance(value, str):
-        raise Misuse(f"{row.where}: {column}: is no text")
-    return value or None
+        pair, kind = (
+            default if row.values.get(column) in (None, "") else row.text(column)
+            for column, default in (("pair", name), ("kind", "asks"))
+        )
+        yield Wanted(problem, pair, kind, can)
 
 
 def declines_of(records: Sequence[Record], wanted: Sequence[Wanted], plan: EvalPlan, duration_s: float) -> Declines:

@@ -266,14 +266,10 @@ def figures_path(run: Path, name: str) -> Path:
     return run / "eval" / f"{name}.json"
 
 
-def records_path(run: Path, name: str) -> Path:
-    return run / "eval" / f"{name}.completions.jsonl"
-
-
 def write_outcome(run: Path, evaluation: Evaluation, records: Iterable[Record]) -> Path:
     """Write both files into the run folder; returns the path of the figures, which appear last and at once."""
     path = figures_path(run, evaluation.name)
-    write_lines(records_path(run, evaluation.name), records)
+    write_lines(path.with_name(f"{path.stem}.completions.jsonl"), records)
     write_text(path, evaluation.model_dump_json(by_alias=True, indent=1) + "\n")
     return path
 

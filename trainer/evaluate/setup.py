@@ -9,10 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import AsyncIterator, Sequence
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,8 +22,9 @@ from gradus.validation import explain
 from trainer.config.run import DataConfig, ModelConfig, PromptConfig, RunConfig, TrainConfig
 from trainer.config.stages import STAGES, RowStage
 from trainer.data.tasks import Example, read_examples
+from trainer.evaluate.local import LocalModel
 from trainer.evaluate.openai_client import Endpoint, Server, models_at
-from trainer.evaluate.plan import CompletionRequest, CompletionSource, EvalPlan, Key, Outcome, Problem, make_plan
+from trainer.evaluate.plan import CompletionSource, EvalPlan, Problem, make_plan
 
 
 class AskSettings(BaseModel):
@@ -125,29 +123,9 @@ def source_of(
     asked: SamplingOptions, plan: EvalPlan, trained_with: RunConfig | None, *, keep_special: bool = False
 ) -> CompletionSource:
     """Where completions come from. `keep_special`: a model here tells the signs of its chat format too."""
-    return _Later(asked, plan, trained_with, keep_special) if asked.server is None else Endpoint(asked.server, plan)
-
-
-@dataclass
-class _Later:
-    """A model here, which is loaded when the first completion is wanted."""
-
-    asked: SamplingOptions
-    plan: EvalPlan
-    trained_with: RunConfig | None
-    keep_special: bool
-
-    @cached_property
-    def loaded(self) -> CompletionSource:
-        from trainer.evaluate.local import LocalModel  # loads torch
-
-        model, tokenizer = load(self.plan.model, self.trained_with)
-        return LocalModel(model, tokenizer, self.plan, self.asked.batch_size, keep_special=self.keep_special)
-
-    def write(
-        self, asks: Sequence[CompletionRequest], wanted: AbstractSet[Key]
-    ) -> AsyncIterator[tuple[CompletionRequest, Outcome]]:
-        return self.loaded.write(asks, wanted)
+    if asked.server is not None:
+        return Endpoint(asked.server, plan)
+    return LocalModel(lambda: load(plan.model, trained_with), plan, asked.batch_size, keep_special)
 
 
 # ---------------------------------------------------------------------------------------------------- what is asked
