@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,7 @@ from corpus.humaneval import ocaml_task
 from gradus.contract import GraderName
 from gradus.row_reader import Row
 from gradus.sprint_datasets import as_task_row
+from services.graders.story.parser import Story, read_story
 
 _Values = Mapping[str, Any]
 
@@ -83,24 +85,45 @@ def _rust_agent(values: _Values) -> dict[str, Any]:
 def _sprint(values: _Values) -> dict[str, Any]:
     row = as_task_row(values, "story")
     goal = text_of(row, "sprint_goal", "prompt")
-    issues = row.get("references") or text_of(row, "formatted_issues")
     context = row.get("team_context")
     asked = "Write the user stories for this sprint, one per line: As a <role>, I want <what>, so that <why>."
     return {
         "prompt": f"Sprint goal: {goal.strip()}\n\n{asked}",
         "sprint_goal": goal,
-        "references": _listed(issues),
+        "references": list(dict.fromkeys(_references(row))),
         **({"team_context": context} if isinstance(context, dict) else {}),
     }
 
 
-def _listed(issues: Any) -> list[str]:
+def _references(row: _Values) -> list[str]:
     """The references: one string with ` ||||| ` between them, quotes around each left out, or a list."""
+    issues = row.get("references") or text_of(row, "formatted_issues")
     parts = issues.split("|||||") if isinstance(issues, str) else issues
     if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
         raise Unusable("formatted_issues: is neither text nor a list of texts")
     found = [part.strip().strip('"').strip() for part in parts]
-    return list(dict.fromkeys(part for part in found if part))
+    return [part for part in found if part]
+
+
+def references_told(rows: Iterable[Row]) -> str:
+    """What the references of sprint rows are: how many, titles or stories, said before in their row or in another."""
+    kinds: Counter[str] = Counter()
+    earlier: set[str] = set()
+    for row in rows:
+        try:
+            given = _references(as_task_row(row.values, "story"))
+        except Unusable:
+            continue
+        own = set(given)
+        kinds["given"] += len(given)
+        kinds["repeated"] += len(given) - len(own)
+        kinds["elsewhere"] += len(own & earlier)
+        kinds["stories"] += sum(isinstance(read_story(" ".join(text.split())), Story) for text in given)
+        earlier |= own
+    return (
+        f"{kinds['given']} references: {kinds['stories']} stories, {kinds['given'] - kinds['stories']} bare titles; "
+        f"{kinds['repeated']} stand before in their row and are left out, {kinds['elsewhere']} in an earlier row"
+    )
 
 
 LAYOUTS: Mapping[str, Layout] = {

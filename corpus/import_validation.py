@@ -13,14 +13,17 @@ from typing import Any
 from pydantic import ValidationError
 
 from corpus.drafts import Draft
+from corpus.story_task_checks import look_at
 from corpus.task_validation import ValidationRules, fenced, validate
 from gradus.contract import Faulted, Graded, GraderName, Stage, submission_class
 from gradus.row_reader import Row
 from gradus.tasks import TASKS
+from gradus.tasks.story import StoryTask
 from gradus.validation import explain
 from services.graders.base import Grader
 from services.local_grading import grade_in_order
 
+UNGRADED = "was not graded; --validate grades what its references and a copy of its goal earn"
 UNPROVEN = "has no reference answer, so nothing shows that its tests can be passed"
 
 
@@ -46,7 +49,7 @@ def decide(
     full_marks: bool = True,
     proven_only: bool = False,
 ) -> Iterator[Decision]:
-    """One decision per draft, in order. Without a grader only the form of rows is looked at."""
+    """One decision per draft, in order. Without a grader, of rows only their form, and of stories their texts."""
     early = [_formal(draft, name, proven_only) for draft in drafts]
     asked = [decision.draft for decision in early if not decision.problems]
     judged = iter(()) if grader is None else _judged(asked, name, grader, slots, full_marks)
@@ -59,8 +62,10 @@ def decide(
             yield next(judged)
         else:
             first = seen.setdefault(draft.id, draft.where)
-            problems = () if first == draft.where else (f"id: the same as at {first}",)
-            yield Decision(draft, problems, ("was not validated",))
+            problems = [] if first == draft.where else [f"id: the same as at {first}"]
+            if name == "story":
+                problems += look_at(draft.values, StoryTask.model_validate(_task(draft.values, name)))[0]
+            yield Decision(draft, tuple(problems), (UNGRADED if name == "story" else "was not validated",))
 
 
 def _formal(draft: Draft, name: GraderName, proven_only: bool) -> Decision:

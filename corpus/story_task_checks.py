@@ -1,4 +1,4 @@
-"""What can be wrong with story tasks: references that are no stories or stand in the goal, duplicates, answers to try.
+"""What can be wrong with story tasks: references that are titles or stand in the goal, duplicates, answers to try.
 
 Judges texts by their words alone and asks no grader; `corpus.task_validation` does.
 """
@@ -53,6 +53,7 @@ class RewardBounds:
 
 GOOD = 0.5
 REFERENCES = RewardBounds(least=0.9)
+TITLES = RewardBounds(least=GOOD)
 SOLUTION = RewardBounds(least=GOOD)
 LAZY = RewardBounds(below=GOOD)
 COPIED = RewardBounds(below=GOOD, is_needed=False)
@@ -60,7 +61,10 @@ COPIED = RewardBounds(below=GOOD, is_needed=False)
 
 def answers_to(values: Mapping[str, Any], task: StoryTask) -> Iterator[tuple[str, str, RewardBounds]]:
     """Answers to try on a task: what each is, its text, and what it must earn."""
-    yield "the references as the answer", "\n".join(" ".join(text.split()) for text in task.references), REFERENCES
+    references = [" ".join(text.split()) for text in task.references]
+    stories = [text if isinstance(read_story(text), Story) else f"As a user, I want {text}." for text in references]
+    bounds = REFERENCES if stories == references else TITLES
+    yield "the references as the answer", "\n".join(stories), bounds
     for which, bar in (("solution", SOLUTION), ("stub", LAZY)):
         if isinstance(values.get(which), str) and values[which]:
             yield f"the {which}", values[which], bar
@@ -82,16 +86,17 @@ def look_at(values: Mapping[str, Any], task: StoryTask) -> tuple[list[str], list
     references = [" ".join(text.split()) for text in task.references]
     read = [read_story(text) for text in references]
     wants = [one.want if isinstance(one, Story) else text for one, text in zip(read, references, strict=True)]
-    problems = []
+    problems: list[str] = []
+    warnings = []
     titles = {number: one.reason for number, one in enumerate(read, 1) if isinstance(one, Rejected)}
     if titles:
         reasons = "; ".join(f"{number}: {reason}" for number, reason in list(titles.items())[:MOST_TOLD])
-        problems.append(f"{_counted(titles, len(read))} no story ({reasons})")
+        warnings.append(f"{_counted(titles, len(read))} no story ({reasons})")
     shown = _plain(" ".join([str(values.get("prompt") or ""), task.sprint_goal, str(task.team_context)]))
     found = [n for n, want in enumerate(wants, 1) if len(want.split()) >= FEWEST_WORDS and _plain(want) in shown]
     if found:
         problems.append(f"{_counted(found, len(wants))} word for word in the prompt, goal or context")
-    warnings = [*_in_goal(wants, task.sprint_goal, problems), *_same(wants), *_sizes(references, values)]
+    warnings += [*_in_goal(wants, task.sprint_goal, problems), *_same(wants), *_sizes(references, values)]
     lacking = [number for number, one in enumerate(read, 1) if isinstance(one, Story) and one.benefit is None]
     if lacking:
         warnings.append(f"{_counted(lacking, len(read))} without a benefit")

@@ -387,10 +387,20 @@ def test_columns_of_a_rust_agent(imported: Import, rust_grader: RustGrader) -> N
 
 
 def test_columns_of_sprints(imported: Import, story_grader: StoryGrader) -> None:
-    _, [task], rejected = imported("columns", CASES / "scrum.jsonl", "--layout", "scrum")
+    said, [task], rejected = imported("columns", CASES / "scrum.jsonl", "--layout", "scrum", "--validate")
+    assert "was not graded" not in said.err
     assert task["references"][0] == "As a visitor, I want to see a map of each floor, so that I can plan my visit."
     assert "id: the same as at" in str(rejected[0]["reasons"])
     assert "is missing or empty" in str(rejected[1]["reasons"])
+
+
+def test_sprints_with_titles_for_references_are_read_and_told_of(imported: Import) -> None:
+    said, [titles, mixed], [leaked] = imported("columns", CASES / "scrum_titles.jsonl", "--layout", "scrum")
+    assert "8 references: 1 stories, 7 bare titles; 1 stand before in their row and are left out, 1 in an" in said.err
+    assert "2 tasks: was not graded" in said.err
+    assert titles["references"] == ["Map of each floor", "[Design] Room booking", "Fix lamp report form"]
+    assert len(mixed["references"]) == 2
+    assert leaked["reasons"] == ["1 of 2 references (1) is word for word in the prompt, goal or context"]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

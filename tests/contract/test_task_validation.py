@@ -311,8 +311,6 @@ def test_a_row_of_a_csv_file_has_its_context_as_json(story_grader: StoryGrader) 
 
 TITLES = ["Leak reports with photos", "Slot picker", *REFERENCES[2:]]
 UNUSABLE_STORIES: dict[str, tuple[dict[str, Any], str]] = {
-    "bare titles": ({"references": TITLES}, "2 of 4 references (1, 2) are no story (1: not of the form"),
-    "titles as the answer": ({"references": TITLES}, "the references as the answer earns"),
     "a solution beside the point": (
         {"solution": "As a pilot, I want to see the runway, so that I can land."},
         "the solution earns 0.00, not at least 0.50: line 1: is not what was asked for",
@@ -362,6 +360,7 @@ def test_an_unusable_story_task_says_why(story_grader: StoryGrader, what: str) -
 
 
 DOUBTFUL_STORIES: dict[str, tuple[dict[str, Any], str]] = {
+    "bare titles": ({"references": TITLES}, "2 of 4 references (1, 2) are no story (1: not of the form"),
     "one reference": ({"references": REFERENCES[:1], "solution": None}, "there is one reference only"),
     "a reference twice": (
         {"references": [*REFERENCES, REFERENCES[0].replace("tenant", "resident")]},
@@ -382,7 +381,7 @@ DOUBTFUL_STORIES: dict[str, tuple[dict[str, Any], str]] = {
     "another number of issues": ({"num_issues": 9}, "num_issues is 9, and there are 4 references"),
     "no goal": ({"sprint_goal": None}, "sprint_goal: is missing or empty"),
     "a goal that is an answer": (
-        {"sprint_goal": "Photos of leaks sent in, slots for visits picked, contractors given jobs, done jobs closed."},
+        {"sprint_goal": "Send a photo of a leak, pick a slot for visits, give jobs to firms, close a finished job."},
         "an answer that splits the goal at its commas earns",
     ),
 }
@@ -405,14 +404,18 @@ def test_sprints_with_the_same_references_are_told_where_the_other_is(story_grad
 def test_hostile_texts_in_a_story_task_are_findings_and_no_crash(story_grader: StoryGrader) -> None:
     hostile = ["\u202e\u200b", "as a " * 5000, "((((" * 2000, "so that so that", "\U0001f600" * 50]
     found = story_finding(story_grader, references=hostile, sprint_goal="," * 5000, solution=None)
-    assert "5 of 5 references (1, 2, 3, 4, 5) are no story" in found.problems[0]
+    assert "5 of 5 references (1, 2, 3, 4, 5) are no story" in found.warnings[0]
+    assert "the references as the answer earns" in found.problems[0]
 
 
 def test_the_command_checks_stories(gradus: Cli, tmp_path: Path, story_grader: StoryGrader) -> None:
     file = tmp_path / "sprints.jsonl"
-    rows = [sprint(), sprint(sprint_name="Sprint 8", formatted_issues="Slot picker ||||| Leaks", num_issues=2)]
+    rows = [
+        sprint(),
+        sprint(sprint_name="Sprint 8", sprint_goal="Less waiting.", formatted_issues="Slot picker ||||| Leaks"),
+    ]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     said = gradus("tasks", "validate", file, "--grader", "story")
-    assert said.status == 1
-    assert f"{file}:2: Sprint 8: 2 of 2 references (1, 2) are no story" in said.out
-    assert said.out.endswith("1 of 2 tasks are usable\n")
+    assert f"{file}:2: Sprint 8: warning: 2 of 2 references (1, 2) are no story" in said.err
+    assert said.out.endswith("2 of 2 tasks are usable\n")
+    assert said.status == 0
