@@ -52,9 +52,9 @@ class RewardBounds:
 
 
 GOOD = 0.5
-REFERENCES = RewardBounds(least=0.9)
+REFERENCES = RewardBounds(least=0.85)
 TITLES = RewardBounds(least=GOOD)
-SOLUTION = RewardBounds(least=GOOD)
+SOLUTION = RewardBounds(least=0.4)
 LAZY = RewardBounds(below=GOOD)
 COPIED = RewardBounds(below=GOOD, is_needed=False)
 

@@ -96,6 +96,11 @@ _SECOND_WISH = re.compile(
     r"(?:\b(?:and|but)|[,;.:])\s{1,3}(?:also\s{1,3})?i (?:want|need|would like) to\b|\bas an? [^.,;]{1,60}, i\b",
     re.IGNORECASE,
 )
+_NEGATED_WISH = re.compile(
+    r"^(?:never|cannot|(?:do|would|will|shall|should|can|could) not|(?:do|would|wo|sha|should|ca|could)n't)"
+    r"(?:\s{1,3}ever)?\s{1,3}(?:want|need|like|wish|love|prefer|hope|expect)(?:\s{1,3}to)?\b\s{0,3}",
+    re.IGNORECASE,
+)
 _PLACEHOLDER = re.compile(r"^\W*(?:[\[<{(][^\]>})]{0,60}[\]>})]|_{2,}|\.{3,}|…)\W*$")
 _QUOTES = str.maketrans({"‘": "'", "’": "'", "‛": "'", "`": "`", "“": '"', "”": '"', "„": '"', "´": "'"})
 _SCRIPTS = frozenset({"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "GEORGIAN", "HEBREW"})
@@ -301,7 +306,8 @@ def _clauses(text: str) -> tuple[str, str, str | None] | None:
     want, benefit = _split_benefit(said)
     if benefit is None and early is not None:
         benefit = _BENEFIT.sub("", early, count=1)
-    return _trimmed(role), _trimmed(want), None if benefit is None else _trimmed(benefit)
+    want = _NEGATED_WISH.sub("never ", _trimmed(want))
+    return _trimmed(role), want, None if benefit is None else _trimmed(benefit)
 
 
 def _wish(rest: str) -> re.Match[str] | None:
