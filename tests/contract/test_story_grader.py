@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -180,6 +181,36 @@ def test_a_task_with_the_most_references_is_judged_and_one_with_more_is_a_fault(
     assert found.reward < 0.1
     with pytest.raises(Fault, match="limits.references is"):
         story_grader.grade(submission("x", (*many, "one more")), WEIGHTED, 0)
+
+
+def test_what_stands_behind_far_more_than_was_asked_for_is_not_compared(story_grader: StoryGrader) -> None:
+    seen: list[str] = []
+
+    class Noting:
+        def embed(self, texts: Sequence[str]) -> Embeddings:
+            seen.extend(texts)
+            return story_grader.encoder.embed(texts)
+
+    lines = [f"As a clerk, I want to {' '.join(f'file{number} form' for _ in range(50))}." for number in range(45)]
+    answer = read("\n".join(lines), 32_000, 256)
+    found = judged(answer, asked_by(StoryTask(references=HONEST[:2])), story_grader.config.gate.gate, Noting()).facts
+    assert (len(answer.stories), found.lines, found.stories) == (45, 45, 5)
+    assert len({text for text in seen if text.startswith("file")}) == 5
+    assert "behind far more" in found.diagnostics[-1].message
+
+
+def test_what_is_kept_of_long_tasks_is_bounded_in_bytes() -> None:
+    def long_task(number: int) -> StoryTask:
+        words = " ".join(f"w{number}x{at}" for at in range(2500))
+        return StoryTask(references=HONEST, sprint_goal="Less waiting.", team_context={"notes": words})
+
+    tracemalloc.start()
+    try:
+        for number in range(250):
+            asked_by(long_task(number))
+        assert tracemalloc.get_traced_memory()[0] < 60 * 2**20
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_submission_of_another_kind_is_a_fault(story_grader: StoryGrader) -> None:

@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.graders.story import semantic_checks
+from services.graders.story import lexicon, semantic_checks
 from services.graders.story.lexicon import content, stem, tokens, word_list
 
 CASES: dict[str, Any] = yaml.safe_load((Path(__file__).parents[1] / "cases" / "story" / "meanings.yaml").read_text())
@@ -23,6 +23,14 @@ LISTS = sorted(path.stem for path in Path(semantic_checks.__file__).parent.glob(
 @given(st.one_of(WORDS, st.text(max_size=60)))
 def test_words_are_letters_and_digits_with_what_an_apostrophe_adds(text: str) -> None:
     assert list(tokens(text)) == re.findall(r"[a-z0-9]+(?:'[a-z]+)?", text.lower())
+
+
+def test_long_texts_and_words_are_read_the_same_and_not_kept() -> None:
+    kept = [lexicon._tokens, lexicon._content, lexicon._stem]
+    before = [one.cache_info().currsize for one in kept]
+    word = "wx" * 300
+    assert tokens(word) == content(word) == (stem(word),) == (word,)
+    assert [one.cache_info().currsize for one in kept] == before
 
 
 @pytest.mark.parametrize("case", CASES["hedged"], ids=[case["want"] for case in CASES["hedged"]])

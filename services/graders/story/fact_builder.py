@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import combinations
+from itertools import accumulate, combinations
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -34,6 +34,11 @@ from services.graders.story.parser import Rejected, Story, StoryList, read_story
 
 FEWEST_WORDS, MOST_WORDS, LONGEST = 8, 45, 80
 """Words of real stories (5 to 95 of 100 have 10 to 44), and the length that is worth nothing."""
+
+SPARE_STORIES = 8
+"""Stories of MOST_WORDS words that are read of an answer, beside twice as many as there are references."""
+KEPT_TASK = 30_000
+"""Characters of a task from which it is read anew for each answer; 100 smaller ones take 50 MB at most."""
 
 SAME_BENEFIT = 0.5
 """Shared words, of all words of two benefits, from which they are one."""
@@ -143,11 +148,13 @@ class _SecondPass:
 
 def asked_by(task: StoryTask) -> TaskSpec:
     """What `task` asks for; in an order of its own, so that the order of the references cannot matter."""
-    context = " ".join(_texts(task.team_context))
-    return _asked(tuple(sorted(task.references)), f"{task.sprint_goal} {context}"[:20_000])
+    references, context = tuple(sorted(task.references)), " ".join(_texts(task.team_context))
+    about = f"{task.sprint_goal} {context}"[:20_000]
+    is_kept = len(about) + sum(map(len, references)) <= KEPT_TASK
+    return _asked(references, about) if is_kept else _asked.__wrapped__(references, about)
 
 
-@lru_cache(maxsize=500)
+@lru_cache(maxsize=100)
 def _asked(references: tuple[str, ...], about: str) -> TaskSpec:
     read = tuple(_reference(text) for text in references if tidied(text))
     known = frozenset(content(about)).union(*(content(text) for text in references))
@@ -191,6 +198,7 @@ def judged(
     answer: StoryList, asked: TaskSpec, gate: Gate, encoder: Embedder, reader: PairReader | None = None
 ) -> StoryMeasurement:
     """The facts of `answer`. `reader`: None where nothing looks for contradictions. Raises Fault when a model fails."""
+    answer = _shortened(answer, MOST_WORDS * (2 * len(asked.references) + SPARE_STORIES))
     stories = tuple(sorted(answer.stories, key=lambda story: (story.want, story.text)))
     if not stories or not asked.references:
         nothing = StoryFacts(
@@ -228,6 +236,14 @@ def judged(
     repeated = repeats(own, others, pairs)
     facts = _facts(answer, stories, asked, matching, repeated, senses, read.contradicted)
     return StoryMeasurement(facts, embedded.cpu_s + read.cpu_s + more_cpu_s)
+
+
+def _shortened(answer: StoryList, most_words: int) -> StoryList:
+    """`answer` without the stories behind its first `most_words` words of stories: those are lines and no stories."""
+    ends = accumulate(len(tokens(story.text)) for story in answer.stories)
+    kept = sum(end <= most_words for end in ends)
+    beyond = tuple(Rejected(story.line, "stands behind far more than was asked for") for story in answer.stories[kept:])
+    return replace(answer, stories=answer.stories[:kept], rejected=(*answer.rejected, *beyond)) if beyond else answer
 
 
 def _read(stories: Sequence[Story], asked: TaskSpec, pairs: Sequence[Pair], reader: PairReader | None) -> _Read:

@@ -12,6 +12,8 @@ from pathlib import Path
 _TOKEN = re.compile(r"[a-z0-9]+(?:'[a-z]+)?")
 _SUFFIXES = ("ations", "ation", "ments", "ment", "ings", "ing", "ies", "ers", "ed", "es", "er", "ly", "s", "e", "y")
 _SHORTEST_STEM = 3
+LONGEST_KEPT, _LONGEST_KEPT_WORD = 500, 30
+"""Longest text and word that are kept, in characters. With the numbers of entries below, that takes at most 60 MB."""
 _APART = "".join(mark if mark.isalnum() else " " for mark in map(chr, range(128)))
 """For `str.translate`: of ASCII, letters and digits, and white space for all else."""
 
@@ -27,25 +29,37 @@ def _entries(name: str) -> list[str]:
     return [entry for line in lines if (entry := line.partition("#")[0].strip().lower())]
 
 
-@lru_cache(maxsize=4000)  # a clause is looked at by several checks
 def tokens(text: str) -> tuple[str, ...]:
     """Words of `text` in order, lower case, without punctuation."""
+    return _tokens(text) if len(text) <= LONGEST_KEPT else _tokens.__wrapped__(text)
+
+
+@lru_cache(maxsize=2000)  # a clause is looked at by several checks
+def _tokens(text: str) -> tuple[str, ...]:
     lower = text.lower()
     if lower.isascii() and "'" not in lower:  # nearly always, and five times as fast
         return tuple(lower.translate(_APART).split())
     return tuple(_TOKEN.findall(lower))
 
 
-@lru_cache(maxsize=2000)
 def content(text: str) -> tuple[str, ...]:
     """Stems of the words of `text` that carry meaning, in order: function words are left out."""
+    return _content(text) if len(text) <= LONGEST_KEPT else _content.__wrapped__(text)
+
+
+@lru_cache(maxsize=2000)
+def _content(text: str) -> tuple[str, ...]:
     stop = word_list("stop_words")
     return tuple([stem(word) for word in tokens(text) if word not in stop])
 
 
-@lru_cache(maxsize=50_000)
 def stem(word: str) -> str:
     """A crude stem, the same for the forms that one word usually takes: `uploads`, `uploaded` -> `upload`."""
+    return _stem(word) if len(word) <= _LONGEST_KEPT_WORD else _stem.__wrapped__(word)
+
+
+@lru_cache(maxsize=50_000)
+def _stem(word: str) -> str:
     word = word.removesuffix("'s")
     for _ in range(2):  # `notifications`: the plural first
         if not word.endswith(_SUFFIXES):
