@@ -34,6 +34,10 @@ SPRINTS = load_sprints()
 EXCEPTIONS = load_exceptions()
 
 
+EVERY_TASK = (pytest.mark.slow, pytest.mark.timeout(1200))
+"""66 sprints times about 60 answers: some minutes of CPU."""
+
+
 @pytest.fixture(scope="module")
 def found(story_grader: StoryGrader) -> dict[tuple[str, str], Outcome]:
     """What every attack of the corpus earned, by file and class."""
@@ -45,7 +49,7 @@ def found(story_grader: StoryGrader) -> dict[tuple[str, str], Outcome]:
     scope="module",
     params=[
         *(pytest.param((source, SAMPLE), id=f"{source} of a sample") for source in SOURCES),
-        *(pytest.param((source, ALL), id=f"{source} of all", marks=pytest.mark.slow) for source in SOURCES),
+        *(pytest.param((source, ALL), id=f"{source} of all", marks=EVERY_TASK) for source in SOURCES),
     ],
 )
 def field(story_grader: StoryGrader, request: pytest.FixtureRequest) -> Field:

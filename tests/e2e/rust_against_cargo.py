@@ -13,7 +13,7 @@ import argparse
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,8 +72,8 @@ class RecordingRunner(Runner):
 
     last: RunResult | None = None
 
-    def tests(self, program: bytes, task: RustTask) -> RunResult:
-        self.last = super().tests(program, task)
+    def tests(self, program: bytes, task: RustTask, expected: Sequence[tuple[str, str]] = ()) -> RunResult:
+        self.last = super().tests(program, task, expected)
         return self.last
 
 

@@ -67,8 +67,11 @@ def test_stories_of_others_earn_a_quarter_at_most(story_grader: StoryGrader, fou
 
 
 def test_half_of_the_real_stories_earn_clearly_less_than_all(story_grader: StoryGrader, found: list[Group]) -> None:
-    for group in found:
-        if any(isinstance(read_story(tidied(text)), Rejected) for text in group.stories):
-            continue
-        half = graded(story_grader, group, group.stories[::2]).reward
-        assert half < graded(story_grader, group, group.stories).reward - 0.05
+    differences = {
+        group.stories: graded(story_grader, group, group.stories).reward
+        - graded(story_grader, group, group.stories[::2]).reward
+        for group in found
+        if not any(isinstance(read_story(tidied(text)), Rejected) for text in group.stories)
+    }
+    assert min(differences.values()) > 0
+    assert mean(differences.values()) > 0.2
