@@ -71,6 +71,10 @@ demo-pipeline: setup  ## SFT, preference pairs, IPO, GRPO, evaluation and gates 
 verify-mps: $(VENV)/.done  ## Whether torch computes rightly on Apple Silicon; graders run in containers there, the trainer natively
 	@$(BIN)/python -m trainer.doctor.mps
 
+.PHONY: verify-gpu
+verify-gpu: $(VENV)/.done  ## What training does on a CUDA card, with random weights: bf16, LoRA, all weights, vLLM, resuming (10 minutes at most)
+	@$(BIN)/python -m trainer.doctor.gpu --out runs/verify-gpu-$$(date +%Y%m%d-%H%M%S)
+
 .PHONY: serve
 serve: setup  ## Serve grading on http://127.0.0.1:8000, everything in one process
 	@$(BIN)/gradus serve
