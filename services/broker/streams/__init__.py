@@ -349,7 +349,7 @@ class StreamsBroker(StreamOperations):
         keys = [*self._redis.keys(layout.QUEUE, job.grader), self._redis.key("job", job.id)]
         bounds = (MAX_DELIVERIES, ms(self.lease_s), job.id, layout.JOB_TTL_MS, layout.N_JOB_FIELDS)
         with suppress(NoGroup):  # the waiting producers find that the job is lost and submit it again
-            await self._redis.run(scripts.RELEASE, keys, layout.GROUP, *claim.token.split(" ", 2), *bounds)
+            await self._redis.run(scripts.RELEASE_CLAIM, keys, layout.GROUP, *claim.token.split(" ", 2), *bounds)
         self._drop(claim)
 
     def _drop(self, claim: Claim) -> None:
