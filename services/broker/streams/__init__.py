@@ -350,7 +350,7 @@ class StreamsBroker(StreamOperations):
         bounds = (MAX_DELIVERIES, ms(self.lease_s), job.id, layout.JOB_TTL_MS, layout.N_JOB_FIELDS)
         later = (PUT_OFF_TURNS if put_off else 0, layout.TRAINING_FROM)
         with suppress(NoGroup):  # the waiting producers find that the job is lost and submit it again
-            await self._redis.run(scripts.RELEASE, keys, layout.GROUP, *claim.token.split(" ", 2), *bounds, *later)
+            await self._redis.run(scripts.RELEASE_CLAIM, keys, layout.GROUP, *claim.token.split(" ", 2), *bounds, *later)
         self._drop(claim)
 
     def _drop(self, claim: Claim) -> None:
