@@ -132,7 +132,7 @@ async def test_the_rights_of_each_role_are_enough_for_everything_it_does(address
         assert await working.finish(claims[0], "{}", cache=False, dead_letter=True)
         assert [letter.job.id for letter in await asking.dead_letters("ocaml")] == ["returned-0"]
         await asking.put_note("key", "text", 60)
-        assert await asking.get_note("key") == "text"
+        assert await asking.get_notes(["key"]) == {"key": "text"}
         assert (await asking.queue_stats("ocaml")).dead_letters == 1
         await working.heartbeat("w", INFO, 0)
     async with Redis.from_url(f"redis://admin:admin@{address}/0", decode_responses=True) as admin:

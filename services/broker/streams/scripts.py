@@ -30,6 +30,7 @@ LOOK_UP, CANCEL = Script("look_up"), Script("cancel")
 CREATE_GROUP, TAKE, RECLAIM = Script("create_group"), Script("take"), Script("reclaim", prelude="history")
 RENEW, FINISH, RELEASE = Script("renew"), Script("finish"), Script("release", prelude="history")
 HEARTBEAT, DEPTH, STATS, SHORTEN = Script("heartbeat"), Script("depth"), Script("stats"), Script("shorten")
+UNFINISHED, REVOKE = Script("unfinished"), Script("revoke")
 
 
 def library() -> str:
