@@ -144,7 +144,7 @@ async def test_the_rights_of_each_role_are_enough_for_everything_it_does(address
         await working.put_note(f"grader:{INFO.grader}", "{}", 60)
         assert await asking.get_note(f"grader:{INFO.grader}") == "{}"
         await asking.put_note("key", "text", 60)
-        assert await asking.get_note("key") == "text"
+        assert await asking.get_notes(["key"]) == {"key": "text"}
         assert (await asking.queue_stats("ocaml")).dead_letters == 1
         await asking.remove_dead_letters("ocaml", ["ocaml:returned-0"])
         await asking.set_queue_state("ocaml", QueueState.DRAINING)

@@ -6,7 +6,7 @@ All keys share one prefix, so that one Redis can be shared and one ACL pattern c
     turns:<grader>    hash     virtual time of the job claimed last by priority, and of the last job of every fair share
     bell:<grader>     list     one token per job that was queued: wakes one idle worker
     jobs:<grader>     stream   running jobs: id; group `workers`
-    job:<id>          hash     an unfinished job (`N_JOB_FIELDS`), and one field per inbox that waits
+    job:<id>          hash     an unfinished job (`N_JOB_FIELDS`), one field per inbox that waits (its runs)
     result:<id>       string   the result of a finished job, to cache
     uncached:<id>     string   the result of a finished job, for the clients that wait already
     inbox:<producer>  stream   results on their way to one broker instance: id, result
