@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -37,7 +38,7 @@ from trainer.runs.context import RunContext
 from trainer.runs.distributed import is_leader, wait_for_all
 from trainer.runs.folder import RunFolder, append_lines, checkpoint_to_resume, step_of, written_whole
 from trainer.runs.progress import MetricsFile, StepClock, grpo_summary
-from trainer.stages.base import Say, Stage
+from trainer.stages.base import Say, Stage, longest_of
 from trainer.stages.online import TRAINERS
 from trainer.stages.sft import Sft
 
@@ -65,6 +66,27 @@ class Rl(Stage[TrainConfig, Tasks]):
 
     def described(self, data: Tasks) -> str:
         return f"{len(data.train)} tasks to train on, {len(data.held_out)} held out"
+
+    def lengths_found(self, tokenizer: Any, window: int | None) -> list[str]:
+        self._refuse_without_template(tokenizer, self.config.model.name)
+        limit = self.config.data.max_prompt_tokens
+        rendered = [render(self.config.prompt, one) for one in self.read().train]
+        lengths = [len(token_ids(tokenizer, prompt)) for prompt in longest_of(rendered, lambda one: len(str(one)))]
+        kept = [length for length in lengths if limit is None or length <= limit]
+        if not kept:
+            raise Misuse(f"data.max_prompt_tokens: every prompt is longer than {limit} tokens")
+        options = self.config.options
+        completion = options.get("max_completion_length", self.OPTIONS_CLASS.max_completion_length)
+        room = min(size for size in (window, options.get("vllm_max_model_length"), math.inf) if size is not None)
+        if too_long := sum(length + completion > room for length in kept):
+            raise Misuse(
+                f"data.max_prompt_tokens: {too_long} prompts, the longest of {max(kept)} tokens, leave no room for "
+                f"max_completion_length {completion} in the {room} tokens that the model takes; set it to "
+                f"{room - completion} at most"
+            )
+        left_out = len(lengths) - len(kept)
+        said = f"prompts of at most {max(kept)} tokens"
+        return [said, f"{left_out} tasks left out, longer than {limit} tokens"] if left_out else [said]
 
     def completed(self, run: RlRun, start: str) -> Tasks:
         refuse_headless(self.config.reward.models)
@@ -188,10 +210,13 @@ class Rl(Stage[TrainConfig, Tasks]):
     # -------------------------------------------------------------------------------------------------------- trainer
 
     def train_once(self, run: RlRun, start: str, tokenizer: Any) -> None:
-        if self.config.prompt.style == "chat" and not tokenizer.chat_template:
-            raise Misuse(f"prompt.style: the tokenizer of {start} has no chat template; use style: plain")
+        self._refuse_without_template(tokenizer, start)
         with generating(self.config.generation, run.folder, run.say) as self._served:
             super().train_once(run, start, tokenizer)
+
+    def _refuse_without_template(self, tokenizer: Any, name: str) -> None:
+        if self.config.prompt.style == "chat" and not tokenizer.chat_template:
+            raise Misuse(f"prompt.style: the tokenizer of {name} has no chat template; use style: plain")
 
     def make_trainer(self, run: RlRun, start: str, tokenizer: Any) -> Any:
         from datasets import Dataset
