@@ -14,7 +14,7 @@ from services.api.app import create_app
 from services.api.connection_timeouts import HeaderTimeoutProtocol, set_send_timeout
 from services.api.settings import ApiSettings
 from services.api.state import Api
-from services.broker import Broker
+from services.broker import Broker, BrokerSettings
 from services.broker.from_url import open_broker
 from services.http_server import is_loopback, listener, serve_on, url_of
 from services.json_logging import json_lines
@@ -26,6 +26,7 @@ async def serve(
     port: int | None = None,
     *,
     settings: ApiSettings | None = None,
+    broker_settings: BrokerSettings | None = None,
     stop: asyncio.Event | None = None,
     on_ready: Callable[[str], None] | None = None,
 ) -> None:
@@ -39,7 +40,7 @@ async def serve(
     settings = settings or ApiSettings()
     host, port = settings.host if host is None else host, settings.port if port is None else port
     refuse_open_service(host, settings)
-    used = open_broker(broker) if broker is None or isinstance(broker, str) else broker
+    used = open_broker(broker, broker_settings) if broker is None or isinstance(broker, str) else broker
     try:
         found = listener(host, port)
         set_send_timeout(found, settings.send_timeout_s)

@@ -71,6 +71,8 @@ class BrokerSettings:
     """Seconds to keep results that are not cached (faults), so that waiting clients can still read them."""
     max_dead_letters: int = 100
     """Dead letters kept per grader."""
+    dead_letter_ttl_s: float = 7 * 86_400.0
+    """Seconds to keep dead letters after the newest one; in Redis only."""
     retry_after_s: float = 5.0
     """Delay that QueueFull advises, in seconds."""
 

@@ -28,7 +28,8 @@ JOB_TTL_MS = 86_400_000
 """Time to keep job streams and job records. It is far beyond every deadline: it only cleans up."""
 INBOX_TTL_MS = 300_000
 """Time to keep the inbox of a dead process. A process that was frozen for longer reads the stored results."""
-DEAD_TTL_MS = 7 * JOB_TTL_MS
+STATE_TTL_MS = 7 * JOB_TTL_MS
+"""Time to keep the state that an operator set: a forgotten pause ends."""
 N_JOB_FIELDS = 6
 """Number of fields in every `job:<id>`: grader, payload, entry, starts, turn, history.
 

@@ -115,4 +115,4 @@ class StreamOperations:
         return QueueState(await self._redis.call("GET", self._redis.key("state", grader)) or QueueState.OPEN)
 
     async def set_queue_state(self, grader: str, state: QueueState) -> None:
-        await self._redis.call("SET", self._redis.key("state", grader), state.value, "PX", layout.DEAD_TTL_MS)
+        await self._redis.call("SET", self._redis.key("state", grader), state.value, "PX", layout.STATE_TTL_MS)
