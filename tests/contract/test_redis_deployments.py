@@ -263,7 +263,7 @@ async def test_an_api_that_only_looks_for_workers_loads_the_functions_that_they_
 async def test_functions_of_two_releases_lie_beside_each_other(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with opened(f"redis://api:api@{address}/0") as [asking]:
         await asking.submit(jobs(1))
-        monkeypatch.setattr(scripts, "RELEASE", "anothers")
+        monkeypatch.setattr(scripts, "VERSION", "anothers")
         await asking.submit(jobs(1, "later"))
         monkeypatch.undo()
         await asking.submit(jobs(1, "last"))

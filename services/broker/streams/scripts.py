@@ -23,24 +23,28 @@ class Script:
     @property
     def function(self) -> str:
         """Its name in Redis, where names are unique over all libraries."""
-        return f"gradus_{self.name}_{RELEASE}"
+        return f"gradus_{self.name}_{VERSION}"
 
 
-OPEN_INBOX, ADMIT, SUBMIT = Script("open_inbox"), Script("admit"), Script("submit", at_maxmemory=False)
+OPEN_INBOX, ADMIT, SUBMIT = (
+    Script("open_inbox"),
+    Script("admit", prelude="bound"),
+    Script("submit", prelude="bound", at_maxmemory=False),
+)
 LOOK_UP, CANCEL = Script("look_up"), Script("cancel")
 CREATE_GROUP, TAKE, RECLAIM = Script("create_group"), Script("take"), Script("reclaim", prelude="history")
-RENEW, FINISH, RELEASE_CLAIM = Script("renew"), Script("finish"), Script("release", prelude="history")
+RENEW, FINISH, RELEASE = Script("renew"), Script("finish"), Script("release", prelude="history")
 HEARTBEAT, WORKERS = Script("heartbeat"), Script("workers")
 DEPTH, STATS, SHORTEN = Script("depth"), Script("stats"), Script("shorten")
 UNFINISHED, REVOKE = Script("unfinished"), Script("revoke")
 ALL = [one for one in globals().values() if isinstance(one, Script)]
-RELEASE = hashlib.sha1("".join(one.flags + one.body for one in ALL).encode(), usedforsecurity=False).hexdigest()[:8]
+VERSION = hashlib.sha1("".join(one.flags + one.body for one in ALL).encode(), usedforsecurity=False).hexdigest()[:8]
 """Hash of all scripts: the functions of several releases lie beside each other in one Redis."""
 
 
 def library() -> str:
     """All scripts as one library of Redis functions, for `FUNCTION LOAD REPLACE`."""
-    return f"#!lua name=gradus_{RELEASE}\n" + "".join(
+    return f"#!lua name=gradus_{VERSION}\n" + "".join(
         f"redis.register_function{{function_name='{one.function}', flags={{{one.flags}}}, "
         f"callback=function(KEYS, ARGV)\n{one.body}\nend}}\n"
         for one in ALL
