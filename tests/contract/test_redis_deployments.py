@@ -24,6 +24,7 @@ from services.broker import (
     Claim,
     FairShare,
     Job,
+    QueueState,
 )
 from services.broker.from_url import open_broker
 from services.broker.streams import StreamsBroker
@@ -134,6 +135,12 @@ async def test_the_rights_of_each_role_are_enough_for_everything_it_does(address
         await asking.put_note("key", "text", 60)
         assert await asking.get_notes(["key"]) == {"key": "text"}
         assert (await asking.queue_stats("ocaml")).dead_letters == 1
+        await asking.remove_dead_letters("ocaml", ["returned-0"])
+        await asking.set_queue_state("ocaml", QueueState.PAUSED)
+        assert await asking.queue_state("ocaml") == "paused"
+        await asking.submit(jobs(2, "revoked"))
+        [one, other] = [job.id for job in await asking.unfinished("ocaml")]
+        assert await asking.revoke("ocaml", [one, other]) == 2
         await working.heartbeat("w", INFO, 0)
     async with Redis.from_url(f"redis://admin:admin@{address}/0", decode_responses=True) as admin:
         assert await admin.acl_log() == []
