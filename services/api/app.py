@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 
 from gradus.descriptions import GraderList
 from gradus.errors import UnknownGrader
-from services.api import grading, problems, schema
+from services.api import grading, problems, queues, schema
 from services.api.access_log import AccessLogMiddleware
 from services.api.grader_registry import GraderRegistry, largest
 from services.api.grading import GraderPath, queue_request
@@ -42,7 +42,7 @@ def create_app(broker: Broker, settings: ApiSettings) -> FastAPI:
 
     app = FastAPI(title="Gradus", version=schema.VERSION, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.api = api
-    app.router.routes.extend([*grading.router.routes, *keyed.routes, *keyless.routes])
+    app.router.routes.extend([*grading.router.routes, *keyed.routes, *keyless.routes, *queues.router.routes])
     app.add_middleware(AccessLogMiddleware, metrics=api.metrics)
     if api.spans:
         app.add_middleware(TracingMiddleware, spans=api.spans)

@@ -46,7 +46,9 @@ def serve(
     """
     from services.broker import BrokerSettings
     from services.event_loop import run
+    from services.open_files import raise_open_files
 
+    raise_open_files()
     terms = BrokerSettings(max_depth=max_depth, result_ttl_s=result_ttl)
     ready = lambda url: log_line(f"gradus: serving on {url}")  # noqa: E731
     if redis is not None:
@@ -164,6 +166,7 @@ def worker(
     from services.event_loop import stop_on_signals
     from services.graders.base import default_slots, load
     from services.json_logging import json_lines
+    from services.open_files import raise_open_files
     from services.sandbox.container_hardening import require_container_hardening
     from services.tracing import spans
     from services.worker import Worker
@@ -180,6 +183,7 @@ def worker(
     secrets = secrets_in(secrets_file)
     if secrets is not None and grader not in secrets:
         raise Misuse(f"{secrets_file} has no secret of the grader {grader}")
+    raise_open_files()
     require_container_hardening()  # every Worker does; here before a grader is made, which may load a model for minutes
 
     async def run() -> None:

@@ -512,6 +512,9 @@ BAD_BODIES: dict[str, tuple[int, bytes, str]] = {
     "task a list": (422, b'{"submissions": [{"id": "a", "completion": "", "task": []}]}', "submissions.0.task"),
     "missing tests": (422, b'{"submissions": [{"id": "a", "completion": "", "task": {}}]}', "submissions.0.task.tests"),
     "empty tests": (422, with_task(tests=""), "submissions.0.task.tests"),
+    "tests of white space": (422, with_task(tests=" \n\t"), "white space"),
+    "rust tests of white space": (422, with_task(tests=" \n\t"), "white space"),
+    "rust without tests and cases": (422, with_task().replace(HIDDEN.encode(), b""), "submissions.0.task.tests"),
     "empty id": (422, json.dumps(body(submission(""))).encode(), "submissions.0.id"),
     "long id": (422, json.dumps(body(submission("i" * 257))).encode(), "submissions.0.id"),
     "duplicate ids": (422, json.dumps(body(submission("a"), submission("b"), submission("a"))).encode(), "'a'"),
@@ -549,7 +552,7 @@ ON_EVERY_ROUTE = ("no json", "duplicate ids", "too many")
 async def test_bad_input_is_a_problem_that_says_where_and_nothing_is_queued(case: str) -> None:
     status, content, named = BAD_BODIES[case]
     broker = MemoryBroker()
-    grader = "story" if "team_context" in case else "ocaml"
+    grader = "story" if "team_context" in case else "rust" if "rust" in case else "ocaml"
     routes = (f"/v1/grade/{grader}", f"/v1/grade/{grader}/stream", f"/v1/jobs/{grader}")
     async with service(broker, worker=False, max_body_bytes=4_000_000) as (client, _):
         await broker.heartbeat("busy", INFO.model_copy(update={"name": grader}), 600)
