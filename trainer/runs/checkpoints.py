@@ -12,8 +12,9 @@ from typing import Any
 
 from transformers import TrainerCallback
 
+from gradus.errors import Misuse
 from trainer.runs.distributed import any_rank_true, is_leader
-from trainer.runs.folder import step_of, why_incomplete
+from trainer.runs.folder import DEEPSPEED, FSDP, PLAIN, layout_of, step_of, why_incomplete
 from trainer.runs.signals import StopWish
 
 
@@ -30,8 +31,19 @@ class Resumable:
     def save_now(self: Any) -> None:
         """Write a checkpoint of the last whole step, if there was one and it is not saved."""
         checkpoint = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
-        if self.state.global_step > 0 and why_incomplete(checkpoint) is not None:
+        # Processes must agree: the first one may have written its part before another one looks.
+        if self.state.global_step > 0 and any_rank_true(why_incomplete(checkpoint) is not None):
             self._save_checkpoint(self.model, trial=None)
+
+    def _load_optimizer_and_scheduler(self: Any, checkpoint: str | None) -> None:
+        """Raises Misuse for a checkpoint of another kind of launch, whose optimizer states transformers would skip."""
+        here = DEEPSPEED if self.is_deepspeed_enabled else FSDP if self.is_fsdp_enabled else PLAIN
+        if checkpoint is not None and (found := layout_of(Path(checkpoint))) != here:
+            raise Misuse(
+                f"{checkpoint} was written with {found}, and this run is launched with {here}: its optimizer states do "
+                "not fit. Launch the run as before, or begin anew with --resume never"
+            )
+        super()._load_optimizer_and_scheduler(checkpoint)  # type: ignore[misc]
 
 
 class StopAtStepEnd(TrainerCallback):  # type: ignore[misc]

@@ -281,7 +281,8 @@ def train_stage(config: RunConfig, folder: RunFolder, resume: str, wish: StopWis
     stage.check(data, options, device)
     done = step_of(checkpoint)
     if is_leader():
-        folder.forget_after(done)
+        if (aside := folder.forget_after(done)) is not None:
+            say(f"no checkpoint to resume from: the run begins anew, and logs of the earlier one lie in {aside}")
         write_settings(config, options, folder, device)
     texts = stage.texts(data) if config.model.is_fresh else ()
     start = starting_point(config.model, folder.fresh_model, texts, config.seed)

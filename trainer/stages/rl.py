@@ -37,7 +37,7 @@ from trainer.runs.distributed import is_leader, wait_for_all
 from trainer.runs.folder import RunFolder, append_lines, checkpoint_to_resume, step_of, written_whole
 from trainer.runs.progress import MetricsFile, StepClock, grpo_summary
 from trainer.stages.base import Say, Stage
-from trainer.stages.online import TRAINERS
+from trainer.stages.online import TRAINERS, noting
 from trainer.stages.sft import Sft
 
 RlRun = RunContext[TrainConfig, Tasks]
@@ -204,9 +204,10 @@ class Rl(Stage[TrainConfig, Tasks]):
         examples = self._fitting(run, tokenizer)
         self._models = self._models or [open_reward_model(model, run.device) for model in config.reward.models]
         judges = Judges(config.reward, examples, config.prompt, file=file, grading=clock.grading).all(self._models)
+        stops: list[str] = []
         trainer = self.made(
             run,
-            partial(TRAINERS[config.stage], reward_funcs=[judge.function for judge in judges]),
+            partial(TRAINERS[config.stage], reward_funcs=[noting(judge, stops) for judge in judges]),
             start,
             callbacks=[clock],
             metrics=MetricsFile(run.folder.metrics, grpo_summary, clock),
@@ -219,7 +220,7 @@ class Rl(Stage[TrainConfig, Tasks]):
         )
         graders = len(judges) - len(config.reward.models)
         trainer.asked_early = judges[:graders] if config.reward.early else ()
-        trainer.completions_file = file
+        trainer.stops, trainer.completions_file = stops, file
         trainer.served = self._served
         trainer.add_callback(SaveAtRoundEnd(trainer.steps_in_round()))
         self._held_out = HeldOutEvalCallback(run, tokenizer, trainer)
