@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ import pytest
 import torch
 
 from gradus.errors import Misuse
-from tests.tiny_models import make_model, trainer_of
+from tests.tiny_models import built, make_model, run_of, trainer_of
 from trainer.config.run import RewardConfig, TrainConfig
+from trainer.evaluate.local import LocalModel
+from trainer.evaluate.plan import GeneratedCompletion, asks_of, make_plan, problems_of
 from trainer.rewards.judge import GradingStopped, Judge
 from trainer.runs.oom_recovery import UpdateWatch, detect_oom
 from trainer.stages.online import noting
@@ -23,6 +26,32 @@ ROWS = [{"prompt": f"(* add {row // 4} *)", "prompt_id": f"p{row // 4}"} for row
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_model("qwen2", tmp_path_factory.mktemp("qwen2"))
+
+
+def test_measurements_render_prompts_as_training_does(model: Path, tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    shutil.copytree(model, tmp_path / "model")
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    tokenizer.chat_template += "{% if enable_thinking is false %}<think></think>{% endif %}"
+    tokenizer.save_pretrained(tmp_path / "model")
+    config = TrainConfig(
+        model={"name": str(tmp_path / "model"), "device": "cpu"},
+        data={"dataset": "demo:ocaml", "limit": 40},
+        prompt={"style": "chat", "chat_template_kwargs": {"enable_thinking": False}},
+        reward={"grader": "ocaml"},
+        grpo={"max_completion_length": 4, "num_generations": 4},
+        output_dir=tmp_path / "run",
+    )
+    trainer = built(config)
+    problems = problems_of(run_of(config).data.train[:2], config.prompt)
+    ids, *_ = trainer._tokenize_prompts([one.prompt for one in problems])
+    assert all(tokenizer.decode(one).endswith("assistant\n<think></think>") for one in ids)
+
+    fields: dict[str, Any] = {"model": "m", "served": False, "samples": 0, "temperature": 0, "greedy": True}
+    plan = make_plan(problems, config.prompt, tasks="t", max_new_tokens=4, **fields)
+    written = LocalModel(lambda: (trainer.model, tokenizer), plan, 8).written([*asks_of(problems, plan)])
+    assert [made.prompt_tokens for _, made in written if isinstance(made, GeneratedCompletion)] == [*map(len, ids)]
 
 
 def test_judges_read_the_whole_text_although_the_tokenizer_parses_responses(model: Path, tmp_path: Path) -> None:

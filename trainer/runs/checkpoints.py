@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback
+from transformers.integrations import is_deepspeed_zero3_enabled
 
 from gradus.errors import Misuse
 from trainer.runs.distributed import any_rank_true, is_leader
@@ -26,7 +27,8 @@ class Resumable:
 
     def load(self: Any, checkpoint: Path) -> None:
         """The weights of a checkpoint, to be saved or measured and not to be trained."""
-        self._load_from_checkpoint(str(checkpoint))
+        if not is_deepspeed_zero3_enabled():  # no process has room for them, and held-out tasks are left out
+            self._load_from_checkpoint(str(checkpoint))
 
     def save_now(self: Any) -> None:
         """Write a checkpoint of the last whole step, if there was one and it is not saved."""
@@ -87,12 +89,19 @@ def is_done(trainer: Any, checkpoint: Path | None, say: Callable[[str], None]) -
     return True
 
 
-def save_final(trainer: Any, target: Path) -> None:
-    """The trained model in `target`, whole or not at all."""
+STATES = ("global_step*", "latest", "zero_to_*", "rng_state_*", "scheduler.pt", "trainer_state.json")
+"""Files of a checkpoint of DeepSpeed that are not the model's."""
+
+
+def save_final(trainer: Any, target: Path, done: Path | None) -> None:
+    """The trained model in `target`, whole or not at all. `done`: the checkpoint that already was the run's end."""
     half_saved = target.with_name(target.name + ".partial")
     if is_leader():
         for old in (half_saved, target):
             shutil.rmtree(old, ignore_errors=True)
-    trainer.save_model(str(half_saved))
+    if done is None or not trainer.is_deepspeed_enabled:
+        trainer.save_model(str(half_saved))
+    elif is_leader():  # DeepSpeed saves only what it has prepared for training
+        shutil.copytree(done, half_saved, ignore=shutil.ignore_patterns(*STATES))
     if is_leader():
         half_saved.rename(target)

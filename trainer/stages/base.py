@@ -178,7 +178,8 @@ class Stage(Generic[C, D]):
         trainer, watch = self.make_trainer(run, start, tokenizer), UpdateWatch()
         trainer.add_callback(watch)
         self.before_steps(run, trainer)
-        if not is_done(trainer, run.checkpoint, run.say):
+        done = run.checkpoint if is_done(trainer, run.checkpoint, run.say) else None
+        if done is None:
             with detect_oom(trainer, watch, run.config):
                 try:
                     trainer.train(resume_from_checkpoint=str(run.checkpoint) if run.checkpoint else None)
@@ -188,7 +189,7 @@ class Stage(Generic[C, D]):
                     raise
         run.wish.raise_if_made()
         self.after_steps(run, trainer)
-        save_final(trainer, run.folder.final)
+        save_final(trainer, run.folder.final, done)
 
     def fit(self, run: RunContext[C, D], start: str) -> None:
         """Train from the model in `start`, with smaller batches where memory runs out."""

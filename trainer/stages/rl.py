@@ -102,7 +102,9 @@ class Rl(Stage[TrainConfig, Tasks]):
 
     def rl_arguments(self, options: Mapping[str, Any], output_dir: Path, tasks: int) -> Any:
         """TRL's object. Raises Misuse for a batch of more tasks than there are."""
-        made = self.arguments(options, output_dir, reward_weights=weights_of(self.config.reward))
+        template = self.config.prompt.chat_template_kwargs or None
+        weights = weights_of(self.config.reward)
+        made = self.arguments(options, output_dir, reward_weights=weights, chat_template_kwargs=template)
         wanted = made.generation_batch_size // made.num_generations
         if tasks < wanted:
             raise Misuse(
@@ -245,7 +247,11 @@ class Rl(Stage[TrainConfig, Tasks]):
         limit, examples = self.config.data.max_prompt_tokens, run.data.train
         if limit is None:
             return examples
-        fits = {one.id: len(token_ids(tokenizer, render(self.config.prompt, one))) <= limit for one in examples}
+        template = self.config.prompt.chat_template_kwargs
+        lengths = {
+            one.id: len(token_ids(tokenizer, render(self.config.prompt, one), None, template)) for one in examples
+        }
+        fits = {name: length <= limit for name, length in lengths.items()}
         kept = [one for one in examples if fits[one.id]]
         if not kept:
             raise Misuse(f"data.max_prompt_tokens: every one of {len(examples)} prompts is longer than {limit} tokens")
