@@ -141,6 +141,8 @@ class PromptConfig(Section):
     thinks: bool = False
     """The tokenizer's chat template ends the prompt with `<think>`. A plain template that ends so need not say it."""
     system: str | None = None
+    chat_template_kwargs: dict[str, Any] = {}
+    """Further arguments of the chat template, such as `enable_thinking: false`; in training and in measurements."""
     examples: list[FewShot] = []
     """Shown before the task: as text when plain, as earlier turns when chat."""
 
@@ -150,6 +152,8 @@ class PromptConfig(Section):
             raise ValueError("template has no {prompt}, so the model would never see the task")
         if self.style == "plain" and self.system is not None:
             raise ValueError("system needs style: chat; write it into template for plain prompts")
+        if self.style == "plain" and self.chat_template_kwargs:
+            raise ValueError("chat_template_kwargs needs style: chat")
         if self.style == "plain" and self.thinks:
             raise ValueError("thinks needs style: chat; end a plain template with <think>")
         return self
@@ -397,6 +401,7 @@ OWN_NAMES = {
     "reward_weights": "set `reward.weight` and those of `reward.services` and `reward.models`",
     "disable_tqdm": "set `logging.progress`",
     "eval_strategy": "set `evaluation.every_steps`",
+    "chat_template_kwargs": "set `prompt.chat_template_kwargs`",
     "remove_unused_columns": "leave it out: the reward needs the columns",
 }
 """TRL options that this trainer sets itself, and where a person sets them."""

@@ -26,6 +26,11 @@ from trainer.evaluate.local import LocalModel
 from trainer.evaluate.openai_client import Endpoint, Server, models_at
 from trainer.evaluate.plan import CompletionSource, EvalPlan, Problem, make_plan
 
+VLLM = "vllm"
+"""What vLLM calls the owner of the models that it lists."""
+NEUTRAL = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
+"""Fields of a request to vLLM that sample from the whole distribution, as training does."""
+
 
 class AskSettings(BaseModel):
     """The rarer settings of the commands that ask a model, each changed by `--set NAME=VALUE`."""
@@ -104,19 +109,24 @@ class SamplingOptions(AskSettings):
 
 
 async def with_model(asked: SamplingOptions) -> SamplingOptions:
-    """`asked` with the model's name, which a server with one model need not be told."""
-    if asked.server is None:
+    """`asked` with the model's name, which a server with one model need not be told, and with neutral sampling.
+
+    vLLM samples as the model's own generation_config.json says where a request is silent; other servers may refuse
+    these fields.
+    """
+    server = asked.server
+    if server is None:
         if asked.model is None:
             raise Misuse("name a model: a folder, or a name on the hub; or an --endpoint that serves one")
         return asked
-    served = await models_at(asked.server)
+    served = await models_at(server)
+    if VLLM in served.values():
+        asked = asked.model_copy(update={"body": {**NEUTRAL, **asked.body}})
     if asked.model is not None:
         return asked
     if len(served) != 1:
-        raise Misuse(
-            f"--model: name one of those at {asked.server.url}: {', '.join(served) or 'it does not say which'}"
-        )
-    return asked.model_copy(update={"model": served[0]})
+        raise Misuse(f"--model: name one of those at {server.url}: {', '.join(served) or 'it does not say which'}")
+    return asked.model_copy(update={"model": next(iter(served))})
 
 
 def source_of(

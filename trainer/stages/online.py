@@ -27,7 +27,7 @@ from trl import GRPOTrainer, RLOOTrainer
 from trainer.generation.client import GenerationState
 from trainer.generation.responses import Sampled
 from trainer.rewards.completion_log import AdvantageLoggingMixin
-from trainer.rewards.judge import Judge
+from trainer.rewards.judge import GradingStopped, Judge
 from trainer.runs.checkpoints import Resumable
 from trainer.runs.folder import epochs_of, step_of
 
@@ -49,6 +49,7 @@ class OnRewards(AdvantageLoggingMixin, Resumable):
     eos_token_ids: Any
     async_loop: Any
     beta: Any
+    use_vllm: bool
     _metrics: Any
     _faulted_B: Any
     """Mask over all processes' completions of a round: those that a judge could not judge."""
@@ -56,6 +57,8 @@ class OnRewards(AdvantageLoggingMixin, Resumable):
     passes_done = 0
     asked_early: Sequence[Judge] = ()
     """Where completions go as they end; empty: all are graded together."""
+    stops: Sequence[str] = ()
+    """Messages of judges that this run cannot go on, see `noting`."""
     served: GenerationState | None = None
     """The vLLM server that writes completions; None: this process does, or TRL talks to vLLM by itself."""
 
@@ -90,6 +93,8 @@ class OnRewards(AdvantageLoggingMixin, Resumable):
                 self._metrics["train"][f"generation/{name}"].append(value)
             self.served.metrics.clear()
             return self._without_faulted(output)
+        if not self.asked_early or self.use_vllm:
+            return self._without_faulted(super()._generate_and_score_completions(inputs))
         model = self.accelerator.unwrap_model(self.model_wrapped)
         with sent_as_they_end(model, self.processing_class, self.eos_token_ids, prompt_ids, self._send_ahead):
             return self._without_faulted(super()._generate_and_score_completions(inputs))
@@ -98,9 +103,16 @@ class OnRewards(AdvantageLoggingMixin, Resumable):
         for judge in self.asked_early:
             self.async_loop.call_soon_threadsafe(judge.send_ahead, ended)
 
-    def _calculate_rewards(self, *args: Any, **named: Any) -> Any:
-        """Rewards by completion and judge. Beside other judges a fault would become a partial score."""
-        rewards_BF = super()._calculate_rewards(*args, **named)  # type: ignore[misc]
+    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids: Any) -> Any:
+        """Rewards by completion and judge. Beside other judges a fault would become a partial score.
+
+        Judges read what was written, as it was sent early: a tokenizer's `response_template` would leave thoughts out.
+        Raises GradingStopped in all processes where it ends one, after the last thing that they do together.
+        """
+        texts = self.processing_class.batch_decode(completion_ids, skip_special_tokens=True)
+        rewards_BF = super()._calculate_rewards(inputs, prompts, texts, completion_ids)  # type: ignore[misc]
+        if stops := gather_object([*self.stops]):
+            raise GradingStopped(stops[0])
         self._faulted_B = torch.isnan(rewards_BF).any(dim=1)
         rewards_BF[self._faulted_B] = torch.nan
         return rewards_BF
@@ -144,6 +156,23 @@ class GradusTrainer(OnRewards, GRPOTrainer):  # type: ignore[misc]
 
 class GradusRlooTrainer(OnRewards, RLOOTrainer):  # type: ignore[misc]
     """REINFORCE with the mean of a group's other completions as the baseline."""
+
+
+def noting(judge: Judge, stops: list[str]) -> Callable[..., Any]:
+    """The judge's reward function, with GradingStopped as a message in `stops` and no rewards.
+
+    Raised in one process, it would leave the others waiting for that one's rewards.
+    """
+
+    @functools.wraps(judge.function)
+    async def rewards(*, completions: Sequence[Any], **columns: Any) -> list[float | None]:
+        try:
+            return await judge.rewards(completions=completions, **columns)
+        except GradingStopped as stopped:
+            stops.append(str(stopped))
+            return [None] * len(completions)
+
+    return rewards
 
 
 TRAINERS: dict[str, Any] = {"grpo": GradusTrainer, "rloo": GradusRlooTrainer}

@@ -39,7 +39,7 @@ from trainer.runs.distributed import is_leader, wait_for_all
 from trainer.runs.folder import RunFolder, append_lines, checkpoint_to_resume, step_of, written_whole
 from trainer.runs.progress import MetricsFile, StepClock, grpo_summary
 from trainer.stages.base import Say, Stage, longest_of
-from trainer.stages.online import TRAINERS
+from trainer.stages.online import TRAINERS, noting
 from trainer.stages.sft import Sft
 
 RlRun = RunContext[TrainConfig, Tasks]
@@ -125,7 +125,9 @@ class Rl(Stage[TrainConfig, Tasks]):
 
     def rl_arguments(self, options: Mapping[str, Any], output_dir: Path, tasks: int) -> Any:
         """TRL's object. Raises Misuse for a batch of more tasks than there are."""
-        made = self.arguments(options, output_dir, reward_weights=weights_of(self.config.reward))
+        template = self.config.prompt.chat_template_kwargs or None
+        weights = weights_of(self.config.reward)
+        made = self.arguments(options, output_dir, reward_weights=weights, chat_template_kwargs=template)
         wanted = made.generation_batch_size // made.num_generations
         if tasks < wanted:
             raise Misuse(
@@ -230,9 +232,10 @@ class Rl(Stage[TrainConfig, Tasks]):
         examples = self._fitting(run, tokenizer)
         self._models = self._models or [open_reward_model(model, run.device) for model in config.reward.models]
         judges = Judges(config.reward, examples, config.prompt, file=file, grading=clock.grading).all(self._models)
+        stops: list[str] = []
         trainer = self.made(
             run,
-            partial(TRAINERS[config.stage], reward_funcs=[judge.function for judge in judges]),
+            partial(TRAINERS[config.stage], reward_funcs=[noting(judge, stops) for judge in judges]),
             start,
             callbacks=[clock],
             metrics=MetricsFile(run.folder.metrics, grpo_summary, clock),
@@ -245,7 +248,7 @@ class Rl(Stage[TrainConfig, Tasks]):
         )
         graders = len(judges) - len(config.reward.models)
         trainer.asked_early = judges[:graders] if config.reward.early else ()
-        trainer.completions_file = file
+        trainer.stops, trainer.completions_file = stops, file
         trainer.served = self._served
         trainer.add_callback(SaveAtRoundEnd(trainer.steps_in_round()))
         self._held_out = HeldOutEvalCallback(run, tokenizer, trainer)
@@ -270,7 +273,11 @@ class Rl(Stage[TrainConfig, Tasks]):
         limit, examples = self.config.data.max_prompt_tokens, run.data.train
         if limit is None:
             return examples
-        fits = {one.id: len(token_ids(tokenizer, render(self.config.prompt, one))) <= limit for one in examples}
+        template = self.config.prompt.chat_template_kwargs
+        lengths = {
+            one.id: len(token_ids(tokenizer, render(self.config.prompt, one), None, template)) for one in examples
+        }
+        fits = {name: length <= limit for name, length in lengths.items()}
         kept = [one for one in examples if fits[one.id]]
         if not kept:
             raise Misuse(f"data.max_prompt_tokens: every one of {len(examples)} prompts is longer than {limit} tokens")
