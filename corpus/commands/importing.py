@@ -27,7 +27,9 @@ import_app = typer.Typer(
 Validate = Annotated[
     bool | None,
     typer.Option(
-        "--validate/--no-validate", help="Grade reference answers and stubs [default: where that can be; stories not]"
+        "--validate/--no-validate",
+        help="Grade reference answers and stubs",
+        show_default="where that can be; stories not",
     ),
 ]
 ProvenOnly = Annotated[bool, typer.Option(help="Reject tasks that come without a reference answer")]
@@ -35,11 +37,11 @@ AnyStyle = Annotated[
     bool, typer.Option(help="Reference answers need only pass the tests; lint warnings and the like do not matter")
 ]
 CpuS = Annotated[
-    float | None, typer.Option(min=0.01, max=600, help="CPU seconds for each task's tests [default: the grader's]")
+    float | None, typer.Option(min=0.01, max=600, help="CPU seconds for each task's tests", show_default="the grader's")
 ]
 Licence = Annotated[str | None, typer.Option(help="Licence of the records that name none of their own")]
 Source = Annotated[str | None, typer.Option(help="Where the records are from, for those that do not say it")]
-Language = Annotated[str | None, typer.Option(help="ocaml or rust [default: what the records say]")]
+Language = Annotated[str | None, typer.Option(help="ocaml or rust", show_default="what the records say")]
 
 
 @dataclass(frozen=True, slots=True)
