@@ -22,10 +22,11 @@ keys_app = typer.Typer(help="Make API keys.", no_args_is_help=True)
 
 def serve(
     redis: Redis = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on [default: 127.0.0.1]")] = None,
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="0: any free port [default: 8000]")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on", show_default="127.0.0.1")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="0: any free port", show_default="8000")] = None,
     graders: Annotated[
-        str | None, typer.Option(help="Without --redis: which to run, with commas between [default: all that start]")
+        str | None,
+        typer.Option(help="Without --redis: which to run, with commas between", show_default="all that start"),
     ] = None,
     slots: Slots = None,
     max_depth: Annotated[
@@ -91,7 +92,9 @@ def vllm(
     host: Annotated[str, typer.Option(help="Address to listen on")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535)] = 8001,
     device: Annotated[str, typer.Option(help="auto, cuda or cpu")] = "auto",
-    dtype: Annotated[str, typer.Option(help="Of the weights [default: float32 on a CPU, else the model's]")] = "auto",
+    dtype: Annotated[
+        str, typer.Option(help="Of the weights", show_default="float32 on a CPU, else the model's")
+    ] = "auto",
     max_model_len: Annotated[int | None, typer.Option(min=1, help="Tokens of prompt and completion")] = None,
     lora_rank: Annotated[int | None, typer.Option(min=1, help="Serve LoRA adapters up to this rank")] = None,
     sync: Annotated[str, typer.Option(help="How it takes new weights: file, or nccl between CUDA cards")] = "file",
@@ -130,7 +133,7 @@ def worker(
     redis: Redis = None,
     slots: Slots = None,
     config: Config = None,
-    name: Annotated[str | None, typer.Option(help="Name among the workers [default: host and process]")] = None,
+    name: Annotated[str | None, typer.Option(help="Name among the workers", show_default="host and process")] = None,
     metrics_port: Annotated[int | None, typer.Option(min=0, max=65535, help="Serve /metrics for Prometheus")] = None,
     metrics_host: Annotated[str, typer.Option(help="With --metrics-port: the address to serve on")] = "127.0.0.1",
     secrets_file: Annotated[
@@ -220,7 +223,7 @@ def worker(
 @keys_app.command("new")
 def new_key(
     name: Annotated[str, typer.Argument(help="Whose key it is; stands in the service's log")],
-    graders: Annotated[str, typer.Option(help="What it may use, with commas between [default: all]")] = "",
+    graders: Annotated[str, typer.Option(help="What it may use, with commas between", show_default="all")] = "",
 ) -> None:
     """Make an API key: its line for the service on standard output, the key itself, shown once, on standard error.
 

@@ -19,8 +19,8 @@ from trl import GRPOConfig, RLOOConfig
 from gradus.errors import Misuse, QueueFault
 from gradus.local import LocalGrader
 from trainer.config.device import Device, weights_dtype, with_device_defaults
-from trainer.config.run import RewardConfig, TrainConfig
-from trainer.config.stages import SftStage, TrainingRows
+from trainer.config.run import RewardConfig, SplitSource, TrainConfig
+from trainer.config.stages import SftStage
 from trainer.data.prompts import render, token_ids
 from trainer.data.tasks import Example, Tasks, load_tasks
 from trainer.evaluate.held_out import AFTER, BEFORE, HeldOutEvalCallback
@@ -65,7 +65,10 @@ class Rl(Stage[TrainConfig, Tasks]):
         return load_tasks(self.config.data, self.config.reward.grader, self.config.seed)
 
     def described(self, data: Tasks) -> str:
-        return f"{len(data.train)} tasks to train on, {len(data.held_out)} held out"
+        said = f"{len(data.train)} tasks to train on, {len(data.held_out)} held out"
+        if data.skipped:
+            said += f"; {len(data.skipped)} rows cannot be used and are left out, the first: {data.skipped[0]}"
+        return said
 
     def lengths_found(self, tokenizer: Any, window: int | None) -> list[str]:
         self._refuse_without_template(tokenizer, self.config.model.name)
@@ -181,7 +184,7 @@ class Rl(Stage[TrainConfig, Tasks]):
         config, asked = self.config, self.config.warm_start
         if asked is None:
             return None
-        rows = TrainingRows.model_validate(asked.model_dump(exclude={"sft"}))
+        rows = SplitSource.model_validate(asked.model_dump(exclude={"sft"}))
         stage = Sft(
             SftStage(
                 model=config.model,
