@@ -38,7 +38,7 @@ DESCRIBING = (
 ALIASES = {"story": ("formatted_issues",)}
 """Other names that the contract knows for fields of a task."""
 
-_STRUCTURED = ("packages", "dependencies", "cases", "files", "limits", "team_context", "references")
+_STRUCTURED = ("packages", "dependencies", "cases", "files", "limits", "team_context", "references", "public_tests")
 
 
 @dataclass(frozen=True, slots=True)
