@@ -129,7 +129,7 @@ def _parsed(text: str, rows: Mapping[str, Mapping[str, Any]]) -> Any:
             raise Misuse(f"a task is not JSON: {error}") from None
     raise Misuse(
         f"there is no task with the id {text[:80]!r}: a task is JSON text, or the id of a row of the files of tasks "
-        "(GRADUS_TASKS for an integration, `gradus serve --tasks` for a route)"
+        "(GRADUS_TASKS for an integration, `gradus serve --tasks GRADER=FILE` for a route)"
     )
 
 

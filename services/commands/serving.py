@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -38,31 +38,51 @@ def serve(
         ),
     ] = 20_000,
     result_ttl: ResultTtl = 3600,
+    adapters: Annotated[
+        str | None, typer.Option(help="Protocols of other trainers to serve too, with commas between")
+    ] = None,
+    tasks: Annotated[
+        list[str] | None, typer.Option(metavar="GRADER=FILE", help="Tasks that clients of adapters name by id")
+    ] = None,
+    nemo_gym_port: Annotated[
+        list[str] | None, typer.Option(metavar="GRADER=PORT", help="Serve this grader to NeMo Gym on a port of its own")
+    ] = None,
 ) -> None:
     """Serve the REST API. Alone it is everything in one process; with --redis it is the API only.
 
     \b
     gradus serve                                   # API, queue and graders here, no Redis
     gradus serve --redis redis://localhost:6379/0  # API only: start graders with `gradus worker`
+    gradus serve --adapters openrlhf,nemo_gym,openenv,slime,sandbox_fusion --tasks story=tasks.jsonl
     """
+    from pydantic import ValidationError
+
+    from gradus.validation import misuse_from_validation_error
+    from services.api.settings import ApiSettings
     from services.broker import BrokerSettings
     from services.event_loop import run
     from services.open_files import raise_open_files
 
     raise_open_files()
     terms = BrokerSettings(max_depth=max_depth, result_ttl_s=result_ttl)
+    given: dict[str, Any] = {"adapters": adapters, "tasks": tasks, "nemo_gym_ports": nemo_gym_port}
+    try:
+        settings = ApiSettings(**{name: value for name, value in given.items() if value})
+    except ValidationError as error:
+        raise misuse_from_validation_error(error) from None
+
     ready = lambda url: log_line(f"gradus: serving on {url}")  # noqa: E731
     if redis is not None:
         from services.api.server import serve as serve_api
 
-        run(serve_api(redis, host, port, broker_settings=terms, on_ready=ready))
+        run(serve_api(redis, host, port, settings=settings, broker_settings=terms, on_ready=ready))
         return
     from services.embedded import serve_embedded
     from services.graders.base import load
 
     names = None if graders is None else graders.replace(",", " ").split()
     loaded = _load_available_graders() if names is None else [load(name) for name in names]
-    run(serve_embedded(loaded, host, port, slots=slots, broker_settings=terms, on_ready=ready))
+    run(serve_embedded(loaded, host, port, slots=slots, settings=settings, broker_settings=terms, on_ready=ready))
 
 
 def _load_available_graders() -> list[LoadedGrader]:
