@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from gradus.tasks.base import RunLimits, Task, Text
+from gradus.tasks.base import RunLimits, Task, Text, clean
 
 
 class Framework(StrEnum):
@@ -34,7 +34,7 @@ class OcamlTask(Task):
         "task": {"tests": "let () = assert (double 2 = 4)", "signature": "val double : int -> int"},
     }
 
-    tests: Annotated[Text, Field(min_length=1)]
+    tests: Annotated[str, Field(min_length=1, pattern=r"\S"), AfterValidator(clean)]
     """Plain `assert`s, or an OUnit2 suite."""
     signature: Text | None = None
     """What the answer must define, as in an `.mli`: `val f : int -> int`. Tests see nothing else of the answer."""

@@ -70,6 +70,13 @@ async def job_status(name: str, request: Request) -> Response:
     return _json(await api.jobs.status(name, request.state.key.may_use))
 
 
+@keyed.delete("/jobs/{name}", responses={200: schema.CANCELLED})
+async def cancel_job(name: str, request: Request) -> Response:
+    """Cancel a job; `name` is the job's id. Submissions without a result get a fault; asking again changes nothing."""
+    api: Api = request.app.state.api
+    return _json(await api.jobs.cancel(name, request.state.key.may_use))
+
+
 @keyed.get("/graders", responses={200: schema.GRADERS})
 async def graders(request: Request) -> Response:
     """The graders that have a live worker."""

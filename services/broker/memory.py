@@ -25,8 +25,10 @@ from services.broker import (
     DeadLetter,
     QueueState,
     QueueStats,
+    UnfinishedJob,
 )
 from services.broker.jobs import DEFAULT_FAIR_SHARE, Claim, FairShare, Job, Priority, QueueFull, grader_of
+from services.broker.signing import CANCELLED
 from services.broker.waiters import ResultWaiters
 from services.broker.workers import summarize_workers
 
@@ -44,6 +46,8 @@ class _Entry:
     virtual_time: int
     wishes: int = 1
     """Submits that have not been cancelled."""
+    runs: set[str] = field(default_factory=set)
+    """Runs of these submits."""
     starts: int = 0
     worker: str = ""
     """Holder of the lease."""
@@ -288,11 +292,14 @@ class MemoryBroker:
             raise QueueFull(grader, self._settings.retry_after_s)
         queue.queued.reset_if_empty()
         for job_id in [job_id for job_id in wanted if job_id in self._entries]:
+            self._uncached.drop(job_id)  # it may have been revoked before
             self._entries[job_id].wishes += 1
+            self._entries[job_id].runs.add(fair_share.run)
             queue.queued.move_up(job_id, fair_share)
         for job in new:
             self._uncached.drop(job.id)
-            self._entries[job.id] = _Entry(job, str(next(self._serials)), fair_share.priority, 0)
+            serial = str(next(self._serials))
+            self._entries[job.id] = _Entry(job, serial, fair_share.priority, 0, runs={fair_share.run})
             queue.queued.join(self._entries[job.id], fair_share)
         queue.changed.set()
         return answered
@@ -308,14 +315,16 @@ class MemoryBroker:
         caches = (self._uncached, self._cached)
         return {job_id: text for cache in caches for job_id in job_ids if (text := cache.get(job_id)) is not None}
 
-    async def put_note(self, key: str, text: str, ttl_s: float) -> None:
+    async def put_note(self, key: str, text: str, ttl_s: float, *, replace: bool = True) -> None:
         now = time.monotonic()
         self._notes = {other: note for other, note in self._notes.items() if note[1] > now}
-        self._notes[key] = (text, now + ttl_s)
+        if replace or key not in self._notes:
+            self._notes[key] = (text, now + ttl_s)
 
-    async def get_note(self, key: str) -> str | None:
-        text, until = self._notes.get(key, ("", 0.0))
-        return text if until > time.monotonic() else None
+    async def get_notes(self, keys: Sequence[str]) -> dict[str, str]:
+        now = time.monotonic()
+        found = {key: self._notes[key] for key in keys if key in self._notes}
+        return {key: text for key, (text, until) in found.items() if until > now}
 
     async def cancel(self, grader: str, job_ids: Iterable[str]) -> None:
         queue = self._queue(grader)
@@ -324,9 +333,31 @@ class MemoryBroker:
             if entry is None:
                 continue
             entry.wishes = max(0, entry.wishes - 1)
+            if not entry.wishes:
+                entry.runs.clear()
             if not entry.wishes and entry.serial not in queue.leases:
                 queue.remove(entry)
                 del self._entries[job_id]
+
+    async def unfinished(self, grader: str, limit: int | None = None) -> list[UnfinishedJob]:
+        queue = self._queue(grader)
+        queued = sorted(queue.queued.entries.values(), key=lambda entry: entry.place)
+        parts = ([*queue.returned.values(), *queue.leases.values()], True), (queued, False)
+        return [
+            UnfinishedJob(one.job.id, tuple(sorted(one.runs)), is_running, one.starts)
+            for part, is_running in parts
+            for one in part[:limit]
+        ]
+
+    async def revoke(self, grader: str, job_ids: Iterable[str], run: str = "") -> int:
+        found = [entry for job_id in job_ids if (entry := self._entries.get(job_id)) and entry.wishes]
+        found = [one for one in found if one.job.grader == grader and (not run or one.runs == {run})]
+        for entry in found:
+            self._uncached.put(entry.job.id, CANCELLED)
+            self._waiters.deliver(entry.job.id, CANCELLED)
+            entry.wishes = 1
+            await self.cancel(grader, [entry.job.id])
+        return len(found)
 
     async def depth(self, grader: str) -> int:
         return len(self._queue(grader))

@@ -96,6 +96,40 @@ def resume(grader: Grader, redis: Redis = None) -> None:
     _set_state(grader, redis, "open")
 
 
+@queue_app.command("jobs")
+def list_jobs(
+    grader: Grader,
+    redis: Redis = None,
+    limit: Annotated[int, typer.Option(min=1, help="Jobs of each state", show_default=True)] = 50,
+    as_json: Json = False,
+) -> None:
+    """List running and queued jobs of GRADER: id, state, starts, runs that wait for it."""
+    jobs = on_broker(redis, lambda broker: broker.unfinished(grader, limit))
+    if as_json:
+        print(json.dumps([asdict(job) for job in jobs]))
+        return
+    for job in jobs:
+        print(job.id, "running" if job.is_running else "queued", job.starts, ", ".join(job.runs))
+
+
+@queue_app.command()
+def cancel(
+    grader: Grader,
+    jobs: Annotated[list[str] | None, typer.Argument(help="Ids, as `gradus queue jobs` prints them")] = None,
+    run: Annotated[str | None, typer.Option(help="Cancel all jobs that this run alone waits for")] = None,
+    redis: Redis = None,
+) -> None:
+    """Cancel unfinished jobs of GRADER. Their clients get a fault that is not retryable; boxes that run are killed."""
+    if bool(jobs) == bool(run):
+        raise Misuse("name either jobs or --run; `gradus queue jobs GRADER` prints both")
+
+    async def end(broker: Broker) -> int:
+        asked = jobs or [job.id for job in await broker.unfinished(grader)]
+        return await broker.revoke(grader, asked, run or "")
+
+    log_line(f"gradus: {on_broker(redis, end)} jobs cancelled")
+
+
 @queue_app.command()
 def functions() -> None:
     """Print the scripts of this release as a library for `FUNCTION LOAD REPLACE`."""

@@ -142,9 +142,9 @@ async def test_the_rights_of_each_role_are_enough_for_everything_it_does(address
         assert await working.finish(claims[0], "{}", cache=False, dead_letter=True)
         assert [letter.job.id for letter in await asking.dead_letters("ocaml")] == ["ocaml:returned-0"]
         await working.put_note(f"grader:{INFO.grader}", "{}", 60)
-        assert await asking.get_note(f"grader:{INFO.grader}") == "{}"
+        assert await asking.get_notes([f"grader:{INFO.grader}"]) == {f"grader:{INFO.grader}": "{}"}
         await asking.put_note("key", "text", 60)
-        assert await asking.get_note("key") == "text"
+        assert await asking.get_notes(["key"]) == {"key": "text"}
         assert (await asking.queue_stats("ocaml")).dead_letters == 1
         await asking.remove_dead_letters("ocaml", ["ocaml:returned-0"])
         await asking.set_queue_state("ocaml", QueueState.DRAINING)

@@ -28,6 +28,7 @@ MODES = {
     "POST /v1/grade/{grader}/stream": BOTH,
     "POST /v1/jobs/{name}": BOTH,
     "GET /v1/jobs/{name}": GOOD,
+    "DELETE /v1/jobs/{name}": GOOD,
     "GET /v1/graders": GOOD,
     "GET /v1/graders/{grader}": GOOD,
     "GET /healthz": GOOD,
@@ -117,3 +118,5 @@ def test_a_job_that_is_done_is_shown_as_documented(document: Any, call: Callable
     while (shown := call(asking).json())["status"] != "done":
         pass
     assert [result["status"] for result in shown["results"]] == ["graded", "faulted"]
+    cancelling = document["/v1/jobs/{name}"]["DELETE"].Case(path_parameters=asking.path_parameters)
+    assert call(cancelling).json() == shown

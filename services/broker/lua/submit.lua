@@ -44,7 +44,12 @@ local share = 'last '..from..' '..run
 local now = tonumber(redis.call('HGET', times, 'now '..from) or from)
 local time = math.max(now, tonumber(redis.call('HGET', times, share) or from))
 for _, i in ipairs(known) do
-  redis.call('HSET', prefix..'job:'..ARGV[i], inbox, 1)
+  local job = prefix..'job:'..ARGV[i]
+  local runs = redis.call('HGET', job, inbox) or ''
+  if not string.find('\n'..runs..'\n', '\n'..run..'\n', 1, true) then
+    redis.call('HSET', job, inbox, runs == '' and run or runs..'\n'..run)
+  end
+  redis.call('DEL', prefix..'uncached:'..ARGV[i])  -- it may have been revoked before
   local has = redis.call('ZSCORE', queue, ARGV[i])
   if has and tonumber(has) > time + 1 then
     time = time + 1
@@ -56,7 +61,7 @@ for n, i in ipairs(new) do
   local job = prefix..'job:'..ARGV[i]
   time = time + 1
   redis.call('HSET', job, 'grader', grader, 'payload', ARGV[i + 1], 'entry', '', 'starts', 0, 'turn', time,
-    'history', '', inbox, 1)
+    'history', '', inbox, run)
   redis.call('PEXPIRE', job, ttl)
   places[2 * n - 1], places[2 * n], tokens[n], old[n] = time, ARGV[i], 1, prefix..'uncached:'..ARGV[i]
 end

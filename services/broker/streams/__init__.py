@@ -24,7 +24,7 @@ from gradus.errors import QueueFault
 from services.broker import DEAD_AFTER_S, MAX_DELIVERIES, PUT_OFF_TURNS, RENEW_S, RESERVED_PART, BrokerSettings
 from services.broker.jobs import DEFAULT_FAIR_SHARE, Claim, FairShare, Job, Priority, QueueFull, grader_of
 from services.broker.streams import layout, scripts
-from services.broker.streams.memory import MIN_TTL_S, RedisMemory, share_key
+from services.broker.streams.memory import RedisMemory
 from services.broker.streams.operations import StreamOperations
 from services.broker.streams.redis_client import LAST_PAUSE_S, Argument, RetryingRedis, chunks, fields, ms
 from services.broker.streams.redis_faults import NoGroup, NoMemory
@@ -93,7 +93,6 @@ class StreamsBroker(StreamOperations):
         self.lease_s = self._settings.lease_s
         self._redis = RetryingRedis(url, prefix=prefix, patience_s=patience_s)
         self.memory = RedisMemory(self._redis)
-        self._shorten = (share_key(self._redis), ms(MIN_TTL_S))
         self._inbox = self._redis.key("inbox", uuid.uuid4().hex[:16])
         self._last_id = "0-0"
         self._pending: dict[str, _Pending] = {}
@@ -340,8 +339,9 @@ class StreamsBroker(StreamOperations):
         stored, ttl_s = ("result", settings.result_ttl_s) if cache else ("uncached", settings.uncached_ttl_s)
         keys = [key("jobs", job.grader), key(stored, job.id), key("dead", job.grader), key("job", job.id)]
         letter = (settings.max_dead_letters if dead_letter else 0, job.payload if dead_letter else "")
-        args = (claim.token.split(" ")[0], job.id, result, ms(ttl_s), layout.MAX_INBOX, *letter, layout.DEAD_TTL_MS)
-        is_first = await self._redis.run(scripts.FINISH, keys, layout.GROUP, *args, key("inbox", ""), *self._shorten)
+        args = (claim.token.split(" ")[0], job.id, result, ms(ttl_s), layout.MAX_INBOX, *letter)
+        kept = (ms(settings.dead_letter_ttl_s), key("inbox", ""), *self.memory.shortening)
+        is_first = await self._redis.run(scripts.FINISH, keys, layout.GROUP, *args, *kept)
         self._drop(claim)
         return bool(is_first)
 

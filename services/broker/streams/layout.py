@@ -7,7 +7,7 @@ All keys share one prefix, so that one Redis can be shared and one ACL pattern c
                                and jobs claimed while evaluation would have been all (take.lua)
     bell:<grader>     list     one token per job that was queued: wakes one idle worker
     jobs:<grader>     stream   running jobs: id; group `workers`
-    job:<id>          hash     an unfinished job (`N_JOB_FIELDS`), and one field per inbox that waits
+    job:<id>          hash     an unfinished job (`N_JOB_FIELDS`), one field per inbox that waits (its runs)
     result:<id>       string   the result of a finished job, to cache
     uncached:<id>     string   the result of a finished job, for the clients that wait already
     inbox:<producer>  stream   results on their way to one broker instance: id, result
@@ -31,7 +31,8 @@ JOB_TTL_MS = 86_400_000
 """Time to keep job streams and job records. It is far beyond every deadline: it only cleans up."""
 INBOX_TTL_MS = 300_000
 """Time to keep the inbox of a dead process. A process that was frozen for longer reads the stored results."""
-DEAD_TTL_MS = 7 * JOB_TTL_MS
+STATE_TTL_MS = 7 * JOB_TTL_MS
+"""Time to keep the state that an operator set: a forgotten pause ends."""
 N_JOB_FIELDS = 6
 """Number of fields in every `job:<id>`: grader, payload, entry, starts, turn, history.
 

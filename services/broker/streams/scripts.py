@@ -36,6 +36,7 @@ CREATE_GROUP, TAKE, RECLAIM = Script("create_group"), Script("take"), Script("re
 RENEW, FINISH, RELEASE = Script("renew"), Script("finish"), Script("release", prelude="history")
 HEARTBEAT, WORKERS = Script("heartbeat"), Script("workers")
 DEPTH, STATS, SHORTEN = Script("depth"), Script("stats"), Script("shorten")
+UNFINISHED, REVOKE = Script("unfinished"), Script("revoke")
 ALL = [one for one in globals().values() if isinstance(one, Script)]
 VERSION = hashlib.sha1("".join(one.flags + one.body for one in ALL).encode(), usedforsecurity=False).hexdigest()[:8]
 """Hash of all scripts: the functions of several releases lie beside each other in one Redis."""
