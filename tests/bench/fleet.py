@@ -128,7 +128,7 @@ async def run(options: argparse.Namespace) -> None:
             hosts.append(subprocess.Popen([sys.executable, "-m", "tests.bench.fleet", *words]))  # noqa: ASYNC220
             stack.callback(hosts[-1].wait)
             stack.callback(hosts[-1].terminate)
-        redis = Redis.from_url(server.url)
+        redis = Redis.from_url(server.url, socket_timeout=60)
         await redis.config_set("slowlog-max-len", 1_000_000)
         apis = [Api(server.url, n) for n in range(options.apis)]
         began_at = time.monotonic()
