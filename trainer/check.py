@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -9,16 +10,19 @@ from typing import Any
 
 import httpx
 
+from gradus.contract import Faulted, Graded, Submission
 from gradus.errors import Misuse, QueueFault
 from trainer.config.device import choose_device
 from trainer.config.packages import refuse_absent_packages
 from trainer.config.run import RewardModelConfig, RunConfig, TrainConfig
+from trainer.data.tasks import load_tasks
 from trainer.generation.client import way_of_weights
 from trainer.generation.responses import GenerationStopped, TransientServerError
 from trainer.generation.server import VllmServer
 from trainer.models.adapters import validate_lora_targets
 from trainer.models.loading import architecture_of, load_tokenizer
-from trainer.rewards.judges import refuse_headless
+from trainer.rewards.judges import client_of, refuse_headless
+from trainer.rewards.requirements import lacking
 from trainer.stages.base import Stage, stage_for
 from trainer.stages.rl import Rl, ready_grader
 
@@ -71,7 +75,9 @@ def _judges_and_server(config: TrainConfig) -> Iterator[Finding]:
     if config.generation.backend == "vllm":
         yield _checked("vLLM server", lambda: _vllm(config))
     if reward.grader is not None:
-        yield _checked("graders", lambda: ready_grader(reward, timeout_s=0))
+        yield (found := _checked("graders", lambda: ready_grader(reward, timeout_s=0)))
+        if found[1] is None:
+            yield _checked("requirements", lambda: _requirements(config))
     for service in reward.services:
         as_asked = reward.for_service(service)
         yield _checked(f"service {service.label}", partial(ready_grader, as_asked, 0, "reward.services"))
@@ -122,6 +128,20 @@ def _vllm(config: TrainConfig) -> str:
     how = {"lora": "LoRA adapters", "weights": generation.sync if generation.sync != "auto" else "file"}
     sent = how[way_of_weights(server, generation, adapter)]
     return f"{server.model()} at {server.url}, vLLM {server.version()}, weights by {sent}"
+
+
+def _requirements(config: TrainConfig) -> str:
+    """Raises Misuse for packages and crates that tasks name and the grader lacks."""
+    reward = config.reward
+    assert reward.grader is not None
+    client, tasks = client_of(reward), load_tasks(config.data, reward.grader, config.seed)
+
+    def grade(asked: Sequence[Submission]) -> list[Graded | Faulted]:
+        return asyncio.run(client.grade(reward.judge, asked, rubric=reward.rubric, deadline_s=reward.deadline_s))
+
+    if found := lacking([*tasks.train, *tasks.held_out], reward.grader, grade):
+        raise Misuse("\n".join(found))
+    return "the grader has what the tasks name"
 
 
 def _reward_models(models: Sequence[RewardModelConfig]) -> str:

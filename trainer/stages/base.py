@@ -189,7 +189,8 @@ class Stage(Generic[C, D]):
         trainer, watch = self.make_trainer(run, start, tokenizer), UpdateWatch()
         trainer.add_callback(watch)
         self.before_steps(run, trainer)
-        if not is_done(trainer, run.checkpoint, run.say):
+        done = run.checkpoint if is_done(trainer, run.checkpoint, run.say) else None
+        if done is None:
             with detect_oom(trainer, watch, run.config):
                 try:
                     trainer.train(resume_from_checkpoint=str(run.checkpoint) if run.checkpoint else None)
@@ -199,7 +200,7 @@ class Stage(Generic[C, D]):
                     raise
         run.wish.raise_if_made()
         self.after_steps(run, trainer)
-        save_final(trainer, run.folder.final)
+        save_final(trainer, run.folder.final, done)
 
     def fit(self, run: RunContext[C, D], start: str) -> None:
         """Train from the model in `start`, with smaller batches where memory runs out."""
@@ -313,7 +314,8 @@ def train_stage(config: RunConfig, folder: RunFolder, resume: str, wish: StopWis
     stage.check(data, options, device)
     done = step_of(checkpoint)
     if is_leader():
-        folder.forget_after(done)
+        if (aside := folder.forget_after(done)) is not None:
+            say(f"no checkpoint to resume from: the run begins anew, and logs of the earlier one lie in {aside}")
         write_settings(config, options, folder, device)
     texts = stage.texts(data) if config.model.is_fresh else ()
     start = starting_point(config.model, folder.fresh_model, texts, config.seed)
