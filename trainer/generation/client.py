@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from gradus.errors import Misuse
 from trainer.config.run import GenerationConfig
+from trainer.generation.parity import difference, mean_bound, unlike
 from trainer.generation.responses import Bounds, GenerationStopped, Sampled, TransientServerError, refuse_untested
 from trainer.generation.server import OnGroup, VllmServer
 from trainer.generation.weights import HttpWeightServer, SharedFolder, WeightsFolder
@@ -24,7 +25,19 @@ from trainer.generation.weights import HttpWeightServer, SharedFolder, WeightsFo
 How = Literal["lora", "weights"]
 """What is sent: an adapter, or all weights."""
 Write = Callable[[str], Path]
-Compare = Callable[[Sequence[int], Sequence[float]], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """The trainer's model, as far as it is compared with the server's."""
+
+    logprobs: Callable[[Sequence[int]], list[float]]
+    """Log-probability of every token but the first."""
+    checksums: Callable[[str], dict[str, str]]
+    """Sums of the weights that the server has to hold in this dtype, by their names in vLLM."""
+    vocab_size: int
+    dtype: str
+
 
 PROBE_TOKENS = 256
 """What is compared at most: two tables of this many rows by the vocabulary are made for it."""
@@ -89,12 +102,11 @@ def refuse_changed_base(server: VllmServer) -> None:
 
 
 class Client:
-    def __init__(self, served: GenerationState, write: Write, compare: Compare, vocab_size: int) -> None:
+    def __init__(self, served: GenerationState, write: Write, model: Model) -> None:
         self._served = served
         self._config = served.config
         self._write = write
-        self._compare = compare
-        self._vocab_size = vocab_size
+        self._own = model
         self._server = VllmServer(served.config)
         self._how: How = "weights"
         self._channel = SharedFolder()
@@ -181,17 +193,28 @@ class Client:
         return self._server.weight_version() == self._name
 
     def _verify(self, prompts: Sequence[Sequence[int]]) -> None:
-        """Raises GenerationStopped when trainer and server do not give the same tokens the same probability."""
-        probe = probe_of(prompts)
-        difference = self._compare(probe, self._server.logprobs(self._model, probe))
+        """Raises GenerationStopped when trainer and server give tokens other probabilities or hold other weights."""
+        probe, dtype = probe_of(prompts), str(self._server.settings()["model_config"].get("dtype", "bfloat16"))
+        found = difference(self._own.logprobs(probe), self._server.logprobs(self._model, probe))
+        self._served.metrics["sync_logprob_difference_max"] = found.largest
+        self._served.metrics["sync_logprob_difference_mean"] = found.mean
+        bound = self._config.max_logprob_difference or mean_bound((self._own.dtype, dtype))
+        names = unlike(self._own.checksums(dtype), self._server.checksums())
         self._unverified = False
-        self._served.metrics["sync_logprob_difference_max"] = difference
-        if not difference <= self._config.max_logprob_difference:
-            raise GenerationStopped(
-                f"trainer and vLLM server {self._server.url} disagree by {difference:.3g} in the log-probability of a "
-                f"token (generation.max_logprob_difference: {self._config.max_logprob_difference:g}): it does not hold "
-                f"the weights of this step ({self._name}). Nothing was trained on its completions."
+        if found.mean <= bound and not names:
+            return
+        what = (
+            f"hold other bytes for {len(names)} parameters, {names[0]} among them"
+            if names
+            else (
+                f"differ by {found.mean:.3g} in the mean log-probability of a token, more than {bound:g} "
+                "(generation.max_logprob_difference)"
             )
+        )
+        raise GenerationStopped(
+            f"trainer and vLLM server {self._server.url} {what}: it does not hold the weights of this step "
+            f"({self._name}). Nothing was trained on its completions."
+        )
 
     # ------------------------------------------------------------------------------------------------- generate
 
@@ -215,7 +238,7 @@ class Client:
             how["structured_outputs"] = {"regex": structured_outputs_regex}
         started = time.monotonic()
         groups: dict[int, list[Sampled]] = {}
-        bounds = Bounds(max_tokens, self._vocab_size)
+        bounds = Bounds(max_tokens, self._own.vocab_size)
         self._tried(partial(self._complete, prompts, n, how, bounds, groups), "complete prompts")
         self._served.metrics["generate_s"] = time.monotonic() - started
         flat = [one for index in range(len(prompts)) for one in groups[index]]
