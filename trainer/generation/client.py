@@ -16,14 +16,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gradus.errors import Misuse
+from gradus.weight_transfer import chosen_way
 from trainer.config.run import GenerationConfig
 from trainer.generation.parity import difference, mean_bound, unlike
 from trainer.generation.responses import Bounds, GenerationStopped, Sampled, TransientServerError, refuse_untested
 from trainer.generation.server import OnGroup, VllmServer
 from trainer.generation.weights import HttpWeightServer, SharedFolder, WeightsFolder
 
-How = Literal["lora", "weights"]
-"""What is sent: an adapter, or all weights."""
+How = Literal["lora", "nccl", "http", "file"]
+"""How the server gets weights: a name of `gradus.weight_transfer.TABLE`."""
 Write = Callable[[str], Path]
 
 
@@ -64,8 +65,11 @@ class GenerationState:
             self.client.close()
 
 
-def way_of_weights(server: VllmServer, config: GenerationConfig, wants_adapter: bool) -> How:
-    """How weights will travel to a server that answers. Raises GenerationStopped when it cannot take them."""
+def way_of_weights(server: VllmServer, config: GenerationConfig, wants_adapter: bool, *, has_nccl: bool = False) -> How:
+    """How weights will travel to a server that answers. Raises GenerationStopped when it cannot take them.
+
+    `has_nccl`: TRL could send them from GPU to GPU.
+    """
     refuse_untested(server.version(), allowed=config.allow_untested_versions)
     settings = server.settings()
     mode = (settings.get("model_config") or {}).get("logprobs_mode")
@@ -74,22 +78,24 @@ def way_of_weights(server: VllmServer, config: GenerationConfig, wants_adapter: 
             f"the vLLM server at {server.url} runs with --logprobs-mode {mode}: its log-probabilities are not those of "
             "what it samples. Start it with `gradus vllm MODEL`, or that option = processed_logprobs."
         )
-    if wants_adapter and settings.get("lora_config"):
-        refuse_changed_base(server)
-        return "lora"
-    if wants_adapter and config.sync == "lora":
-        raise GenerationStopped(
-            f"the vLLM server at {server.url} was started without --enable-lora; `gradus vllm MODEL --lora-rank R` "
-            "serves adapters"
-        )
-    wanted = "nccl" if config.sync == "nccl" else "file"
+    serves_adapters = bool(settings.get("lora_config"))
     backend = (settings.get("weight_transfer_config") or {}).get("backend")
-    if backend != wanted:
+    has = {"has_adapter": wants_adapter, "has_nccl": has_nccl}
+    way = chosen_way(config.sync, serves_adapters=serves_adapters, backend=backend, **has)
+    if way.backend is None:
+        if not serves_adapters:
+            raise GenerationStopped(
+                f"the vLLM server at {server.url} was started without --enable-lora; `gradus vllm MODEL --lora-rank R` "
+                "serves adapters"
+            )
+        refuse_changed_base(server)
+    elif way.backend != backend:
         raise GenerationStopped(
             f"the vLLM server at {server.url} takes weights by {backend or 'nothing'}, and this run sends them by "
-            f"{wanted}: start it with `gradus vllm MODEL --sync {wanted}`"
+            f"{way.name}: start it with `gradus vllm MODEL --sync {way.backend}`"
         )
-    return "weights"
+    how: How = way.name  # type: ignore[assignment]
+    return how
 
 
 def refuse_changed_base(server: VllmServer) -> None:
@@ -108,7 +114,7 @@ class Client:
         self._write = write
         self._own = model
         self._server = VllmServer(served.config)
-        self._how: How = "weights"
+        self._how: How = "file"
         self._channel = SharedFolder()
         self._base = ""
         self._number = 0
@@ -125,9 +131,9 @@ class Client:
             self._how = way_of_weights(self._server, self._config, wants_adapter)
         except TransientServerError as trouble:
             raise GenerationStopped(str(trouble)) from None
-        if self._how == "weights" and self._config.sync == "http":
+        if self._how == "http":
             self._channel = HttpWeightServer(self._config.serve_weights_at, self._served.folder.path)
-        how = {"lora": "LoRA adapters", "weights": "files of all weights"}[self._how]
+        how = "LoRA adapters" if self._how == "lora" else "files of all weights"
         self._served.say(f"completions by vLLM at {self._server.url}, kept in step by {how}")
         return self._how
 
@@ -169,7 +175,7 @@ class Client:
     def _load(self) -> None:
         assert self._written is not None
         deadline_s = self._config.sync_deadline_s
-        if self._how == "weights":
+        if self._how != "lora":
             if not (self._server.weight_version() or "").startswith(self._served.run):
                 self._server.begin_updates()
             self._server.update(self._channel.info(self._written), self._name, deadline_s)
