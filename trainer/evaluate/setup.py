@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gradus.contract import GraderName
 from gradus.errors import Misuse
 from gradus.validation import explain
+from gradus.yaml_reader import read_scalar
 from trainer.config.run import DataConfig, ModelConfig, PromptConfig, RunConfig, TrainConfig
 from trainer.config.stages import STAGES, RowStage
 from trainer.data.tasks import Example, read_examples
@@ -92,8 +92,8 @@ class SamplingOptions(AskSettings):
             if not mark or name not in AskSettings.model_fields:
                 raise Misuse(f"--set {one}: use NAME=VALUE, where NAME is one of {', '.join(AskSettings.model_fields)}")
             try:
-                values[name] = yaml.safe_load(text)
-            except yaml.YAMLError:
+                values[name] = read_scalar(text, one)
+            except Misuse:
                 values[name] = text
             if name == "stop" and not isinstance(values[name], list):
                 values[name] = [text]
@@ -233,7 +233,7 @@ def examples_of(
     # What rows of other stages are called says nothing about tasks.
     like = trained_with.data if isinstance(trained_with, TrainConfig) else DataConfig(dataset=str(tasks))
     config = DataConfig(dataset=str(tasks), columns=like.columns, ignore_columns=like.ignore_columns)
-    return read_examples(config, str(tasks), grader)[: asked.limit]
+    return read_examples(config, str(tasks), grader)[0][: asked.limit]
 
 
 def folder_name(model: str, tasks: Path) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -18,8 +19,8 @@ from trl import GRPOConfig, RLOOConfig
 from gradus.errors import Misuse, QueueFault
 from gradus.local import LocalGrader
 from trainer.config.device import Device, weights_dtype, with_device_defaults
-from trainer.config.run import RewardConfig, TrainConfig
-from trainer.config.stages import SftStage, TrainingRows
+from trainer.config.run import RewardConfig, SplitSource, TrainConfig
+from trainer.config.stages import SftStage
 from trainer.data.prompts import render, token_ids
 from trainer.data.tasks import Example, Tasks, load_tasks
 from trainer.evaluate.held_out import AFTER, BEFORE, HeldOutEvalCallback
@@ -28,15 +29,16 @@ from trainer.evaluate.results import figures_path
 from trainer.generation.backend import generating, has_nccl, refuse_without_vllm, vllm_options
 from trainer.generation.client import GenerationState
 from trainer.models.loading import load_trained
+from trainer.rewards.advice import start_hint
 from trainer.rewards.completion_log import CompletionsFile
-from trainer.rewards.judge import GradingStopped, start_hint
+from trainer.rewards.judge import GradingStopped
 from trainer.rewards.judges import Judges, client_of, open_reward_model, refuse_headless, weights_of
 from trainer.runs.checkpoints import SaveAtRoundEnd
 from trainer.runs.context import RunContext
 from trainer.runs.distributed import is_leader, wait_for_all
 from trainer.runs.folder import RunFolder, append_lines, checkpoint_to_resume, step_of, written_whole
 from trainer.runs.progress import MetricsFile, StepClock, grpo_summary
-from trainer.stages.base import Say, Stage
+from trainer.stages.base import Say, Stage, longest_of
 from trainer.stages.online import TRAINERS, noting
 from trainer.stages.sft import Sft
 
@@ -63,7 +65,33 @@ class Rl(Stage[TrainConfig, Tasks]):
         return load_tasks(self.config.data, self.config.reward.grader, self.config.seed)
 
     def described(self, data: Tasks) -> str:
-        return f"{len(data.train)} tasks to train on, {len(data.held_out)} held out"
+        said = f"{len(data.train)} tasks to train on, {len(data.held_out)} held out"
+        if data.skipped:
+            said += f"; {len(data.skipped)} rows cannot be used and are left out, the first: {data.skipped[0]}"
+        return said
+
+    def lengths_found(self, tokenizer: Any, window: int | None) -> list[str]:
+        self._refuse_without_template(tokenizer, self.config.model.name)
+        limit = self.config.data.max_prompt_tokens
+        rendered = [render(self.config.prompt, one) for one in self.read().train]
+        template = self.config.prompt.chat_template_kwargs
+        longest = longest_of(rendered, lambda one: len(str(one)))
+        lengths = [len(token_ids(tokenizer, prompt, None, template)) for prompt in longest]
+        kept = [length for length in lengths if limit is None or length <= limit]
+        if not kept:
+            raise Misuse(f"data.max_prompt_tokens: every prompt is longer than {limit} tokens")
+        options = self.config.options
+        completion = options.get("max_completion_length", self.OPTIONS_CLASS.max_completion_length)
+        room = min(size for size in (window, options.get("vllm_max_model_length"), math.inf) if size is not None)
+        if too_long := sum(length + completion > room for length in kept):
+            raise Misuse(
+                f"data.max_prompt_tokens: {too_long} prompts, the longest of {max(kept)} tokens, leave no room for "
+                f"max_completion_length {completion} in the {room} tokens that the model takes; set it to "
+                f"{room - completion} at most"
+            )
+        left_out = len(lengths) - len(kept)
+        said = f"prompts of at most {max(kept)} tokens"
+        return [said, f"{left_out} tasks left out, longer than {limit} tokens"] if left_out else [said]
 
     def completed(self, run: RlRun, start: str) -> Tasks:
         refuse_headless(self.config.reward.models)
@@ -158,7 +186,7 @@ class Rl(Stage[TrainConfig, Tasks]):
         config, asked = self.config, self.config.warm_start
         if asked is None:
             return None
-        rows = TrainingRows.model_validate(asked.model_dump(exclude={"sft"}))
+        rows = SplitSource.model_validate(asked.model_dump(exclude={"sft"}))
         stage = Sft(
             SftStage(
                 model=config.model,
@@ -189,12 +217,15 @@ class Rl(Stage[TrainConfig, Tasks]):
     # -------------------------------------------------------------------------------------------------------- trainer
 
     def train_once(self, run: RlRun, start: str, tokenizer: Any) -> None:
-        if self.config.prompt.style == "chat" and not tokenizer.chat_template:
-            raise Misuse(f"prompt.style: the tokenizer of {start} has no chat template; use style: plain")
+        self._refuse_without_template(tokenizer, start)
         lora = self.config.lora
         over_nccl = has_nccl(run.device) and (lora is None or bool(lora.modules_to_save))
         with generating(self.config.generation, run.folder, run.say, over_nccl=over_nccl) as self._served:
             super().train_once(run, start, tokenizer)
+
+    def _refuse_without_template(self, tokenizer: Any, name: str) -> None:
+        if self.config.prompt.style == "chat" and not tokenizer.chat_template:
+            raise Misuse(f"prompt.style: the tokenizer of {name} has no chat template; use style: plain")
 
     def make_trainer(self, run: RlRun, start: str, tokenizer: Any) -> Any:
         from datasets import Dataset
