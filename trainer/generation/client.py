@@ -200,7 +200,8 @@ class Client:
 
     def _verify(self, prompts: Sequence[Sequence[int]]) -> None:
         """Raises GenerationStopped when trainer and server give tokens other probabilities or hold other weights."""
-        probe, dtype = probe_of(prompts), str(self._server.settings()["model_config"].get("dtype", "bfloat16"))
+        probe, settings = probe_of(prompts), self._server.settings().get("model_config") or {}
+        dtype = str(settings.get("dtype", "bfloat16"))
         found = difference(self._own.logprobs(probe), self._server.logprobs(self._model, probe))
         self._served.metrics["sync_logprob_difference_max"] = found.largest
         self._served.metrics["sync_logprob_difference_mean"] = found.mean

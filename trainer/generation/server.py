@@ -106,7 +106,8 @@ class VllmServer:
 
     def checksums(self) -> dict[str, str]:
         """SHA-256 of each parameter by its name; empty where several processes of the server share the model."""
-        said = field_of(self._ask("POST", "/weight_checker", {"action": "checksum"}), "checksums", dict)
+        answer = self._ask("POST", "/weight_checker", {"action": "checksum"}, timeout_s=self._request_s)
+        said = field_of(answer, "checksums", dict)
         shards = {key.rpartition(":")[0].partition(":")[2] for key in said}  # behind the data-parallel replica
         return {key.rpartition(":")[2]: str(digest) for key, digest in said.items()} if len(shards) == 1 else {}
 
