@@ -25,6 +25,7 @@ RENAMED = {
 }
 """Old names of variables, accepted for one release, with the fields that they set unless the new name does."""
 
+Port = Annotated[int, Field(ge=0, le=65535)]
 KeyHash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
@@ -45,6 +46,12 @@ class ApiSettings(BaseSettings):
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = ()
     """Names that may stand in the header `Host`, without port, with commas between. Empty: on a loopback address
     without keys only names of this machine, else any."""
+    adapters: Annotated[tuple[str, ...], NoDecode] = ()
+    """Protocols of other trainers to serve (`services.api.adapters.ADAPTERS`), with commas between."""
+    tasks: Annotated[tuple[tuple[GraderName, Path], ...], NoDecode] = ()
+    """Files of tasks that clients of adapters name by id: `story=train.jsonl`, with commas between."""
+    nemo_gym_ports: Annotated[tuple[tuple[GraderName, Port], ...], NoDecode] = ()
+    """Ports that serve a grader's `nemo_gym` adapter at their root: `story=8101`, with commas between."""
     grader_secrets_file: Path | None = None
     """A file of `services.broker.signing`. With it, results without the signature of their grader are faults."""
     allow_anonymous: bool = False
@@ -85,6 +92,17 @@ class ApiSettings(BaseSettings):
     @classmethod
     def _split(cls, value: Any) -> Any:
         return [part.strip().lower() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+    @field_validator("adapters", mode="before")
+    @classmethod
+    def _split_names(cls, value: Any) -> Any:
+        return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+    @field_validator("tasks", "nemo_gym_ports", mode="before")
+    @classmethod
+    def _split_pairs(cls, value: Any) -> Any:
+        parts = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+        return [part.split("=", 1) if isinstance(part, str) else part for part in parts]
 
     @model_validator(mode="before")
     @classmethod

@@ -23,6 +23,8 @@ __all__ = [
     "MAX_FAIR_SHARES",
     "PUT_OFF_TURNS",
     "RENEW_S",
+    "RESERVED_PART",
+    "TRAINING_PART",
     "Broker",
     "BrokerSettings",
     "Claim",
@@ -54,6 +56,10 @@ Only where Redis and some worker were up all the while: after an outage the whol
 
 PUT_OFF_TURNS = 1000
 """Turns of each other run that go before a job which was put off: it also starts under endless load."""
+TRAINING_PART = 5
+"""Training gets a fifth of the jobs that are claimed while jobs of both priorities wait, evaluation the rest."""
+RESERVED_PART = 16
+"""A run may queue a sixteenth of the bound (`max_depth`) whatever others have queued, up to twice the bound in all."""
 MAX_FAIR_SHARES = 1000
 """Fair shares of one queue whose virtual times are kept; beyond it those without queued jobs are forgotten."""
 

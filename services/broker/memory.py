@@ -19,6 +19,8 @@ from services.broker import (
     MAX_DELIVERIES,
     MAX_FAIR_SHARES,
     PUT_OFF_TURNS,
+    RESERVED_PART,
+    TRAINING_PART,
     BrokerSettings,
     DeadLetter,
     QueueState,
@@ -79,8 +81,10 @@ class _FairQueue:
 
     entries: dict[str, _Entry] = field(default_factory=dict)
     """By job id."""
-    _heap: list[tuple[bool, int, str]] = field(default_factory=list)
-    """Includes old places of entries that moved or were removed, which `take` skips."""
+    _heaps: dict[Priority, list[tuple[bool, int, str]]] = field(default_factory=lambda: {one: [] for one in Priority})
+    """Include old places of entries that moved or were removed, which `_pop` skips."""
+    _n_claimed: int = 0
+    """Jobs that were claimed while evaluation alone would have been claimed and more jobs waited."""
     _now: dict[Priority, int] = field(default_factory=dict)
     _last: dict[FairShare, int] = field(default_factory=dict)
 
@@ -96,7 +100,7 @@ class _FairQueue:
 
     def put(self, entry: _Entry) -> None:
         self.entries[entry.job.id] = entry
-        heapq.heappush(self._heap, entry.place)
+        heapq.heappush(self._heaps[entry.priority], entry.place)
 
     def put_off(self, entry: _Entry) -> None:
         entry.virtual_time = self._now.get(entry.priority, 0) + PUT_OFF_TURNS
@@ -110,18 +114,37 @@ class _FairQueue:
 
     def reset_if_empty(self) -> None:
         if not self.entries:
-            self._heap, self._now, self._last = [], {}, {}
+            self._heaps, self._now, self._last, self._n_claimed = {one: [] for one in Priority}, {}, {}, 0
+
+    def backlog(self, fair_share: FairShare) -> int:
+        """Jobs of this fair share that are queued, and those that it cancelled since the queue was last empty."""
+        return max(0, self._last.get(fair_share, 0) - self._now.get(fair_share.priority, 0))
 
     def take(self, limit: int) -> list[_Entry]:
-        taken: list[_Entry] = []
-        while self._heap and len(taken) < limit:
-            place = heapq.heappop(self._heap)
+        """The next jobs: evaluation first; where it would be all, training gets its part."""
+        n_queued = len(self.entries)
+        taken = self._pop(Priority.EVALUATION, limit)
+        n_training = limit - len(taken)
+        if 0 < limit == len(taken) < n_queued:
+            self._n_claimed += limit
+            n_training = self._n_claimed // TRAINING_PART - (self._n_claimed - limit) // TRAINING_PART
+        training = self._pop(Priority.TRAINING, n_training)
+        for entry in taken[limit - len(training) :]:
+            self.put(entry)
+        taken[limit - len(training) :] = training
+        for entry in taken:
+            self._now[entry.priority] = max(self._now.get(entry.priority, 0), entry.virtual_time)
+        return taken
+
+    def _pop(self, priority: Priority, limit: int) -> list[_Entry]:
+        popped: list[_Entry] = []
+        heap = self._heaps[priority]
+        while heap and len(popped) < limit:
+            place = heapq.heappop(heap)
             entry = self.entries.get(place[2])
             if entry is not None and entry.place == place:
-                del self.entries[entry.job.id]
-                self._now[entry.priority] = max(self._now.get(entry.priority, 0), entry.virtual_time)
-                taken.append(entry)
-        return taken
+                popped.append(self.entries.pop(place[2]))
+        return popped
 
 
 @dataclass(slots=True)
@@ -263,8 +286,9 @@ class MemoryBroker:
         wanted = {job.id: job for job in jobs if job.id not in answered}
         new = [job for job in wanted.values() if job.id not in self._entries]
         queue = self._queue(grader := grader_of(jobs))
-        is_closed = queue.state is QueueState.DRAINING
-        if new and (is_closed or len(queue) + len(new) > self._settings.max_depth):
+        bound, depth = self._settings.max_depth, len(queue) + len(new)
+        may_pass = queue.queued.backlog(fair_share) + len(new) <= bound // RESERVED_PART and depth <= 2 * bound
+        if new and (queue.state is QueueState.DRAINING or (depth > bound and not may_pass)):
             raise QueueFull(grader, self._settings.retry_after_s)
         queue.queued.reset_if_empty()
         for job_id in [job_id for job_id in wanted if job_id in self._entries]:

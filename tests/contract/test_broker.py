@@ -27,6 +27,8 @@ from services.broker import (
     MAX_DELIVERIES,
     MAX_FAIR_SHARES,
     PUT_OFF_TURNS,
+    RESERVED_PART,
+    TRAINING_PART,
     Broker,
     BrokerSettings,
     Claim,
@@ -746,6 +748,65 @@ async def test_evaluation_comes_before_training(broker: Broker) -> None:
     await broker.submit(jobs(5, "training"), FairShare("a"))
     await broker.submit(jobs(3, "evaluation"), EVALUATION)
     assert await order(broker, 8) == "eeettttt"
+
+
+@pytest.mark.parametrize("size", [1, 3, 5, 8])
+async def test_training_gets_a_fifth_of_what_is_claimed_while_both_wait(broker: Broker, size: int) -> None:
+    await broker.submit(jobs(100, "evaluation"), EVALUATION)
+    await broker.submit(jobs(60, "a"), FairShare("a"))
+    await broker.submit(jobs(60, "b"), FairShare("b"))
+    taken = "".join([await order(broker, size) for _ in range(40 // size)])
+    assert abs(taken.count("a") + taken.count("b") - len(taken) / TRAINING_PART) <= 1
+    assert abs(taken.count("a") - taken.count("b")) <= 1
+    rest = await order(broker, 220 - len(taken))
+    assert sorted(taken + rest) == sorted("e" * 100 + "a" * 60 + "b" * 60)
+    assert rest.startswith("e" * (100 - taken.count("e")))
+
+
+async def test_training_that_comes_late_has_no_claim_on_the_turns_before(broker: Broker) -> None:
+    await broker.submit(jobs(60, "evaluation"), EVALUATION)
+    assert await order(broker, 20) + await order(broker, 20) == "e" * 40
+    await broker.submit(jobs(20, "training"), FairShare("a"))
+    assert sorted(await order(broker, 10)) == list("eeeeeeeett")
+
+
+async def test_jobs_of_evaluation_that_made_room_keep_their_order(broker: Broker) -> None:
+    await broker.submit(jobs(20, "evaluation"), EVALUATION)
+    await broker.submit(jobs(20, "training"), FairShare("a"))
+    taken = [job_id for _ in range(3) for job_id in ids_of(await take(broker, 7))]
+    assert [job_id for job_id in taken if job_id[0] == "e"] == ids(jobs(17, "evaluation"))
+    assert [job_id for job_id in taken if job_id[0] == "t"] == ids(jobs(4, "training"))
+
+
+async def test_a_full_queue_keeps_a_part_of_its_bound_for_each_run_that_has_little_queued(place: Place) -> None:
+    broker = place.open(BrokerSettings(max_depth=16 * RESERVED_PART))
+    await broker.submit(jobs(16 * RESERVED_PART, "big"), FairShare("big"))
+    with pytest.raises(QueueFull):
+        await broker.submit(jobs(1, "more"), FairShare("big"))
+    for small in (FairShare("small"), FairShare("big", Priority.EVALUATION)):
+        await broker.submit(jobs(10, f"{small}"), small)
+        await broker.submit(jobs(6, f"{small} again"), small)
+        with pytest.raises(QueueFull):
+            await broker.submit(jobs(1, f"{small} and more"), small)
+    for n in range(14):
+        await broker.submit(jobs(16, f"run {n}"), FairShare(f"run {n}"))
+    with pytest.raises(QueueFull):
+        await broker.submit(jobs(16, "one too many"), FairShare("one too many"))
+    assert await broker.depth("ocaml") == 32 * RESERVED_PART
+    await take(broker, 32 * RESERVED_PART)
+    with pytest.raises(QueueFull):
+        await broker.submit(jobs(17, "of running jobs"), FairShare("small"))
+
+
+async def test_a_batch_of_many_chunks_has_its_part_of_a_full_queue(place: Place) -> None:
+    broker = place.open(BrokerSettings(max_depth=300 * RESERVED_PART))
+    await broker.submit(jobs(300 * RESERVED_PART, "big"), FairShare("big"))
+    with pytest.raises(QueueFull):
+        await broker.submit(jobs(301, "small"), FairShare("small"))
+    await broker.submit(jobs(300, "small"), FairShare("small"))
+    await broker.set_queue_state("ocaml", QueueState.DRAINING)
+    with pytest.raises(QueueFull):
+        await broker.submit(jobs(257, "other"), FairShare("other"))
 
 
 async def test_evaluations_take_turns_too(broker: Broker) -> None:

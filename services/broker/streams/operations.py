@@ -13,7 +13,7 @@ from services.broker.signing import CANCELLED
 from services.broker.streams import layout
 from services.broker.streams.memory import RedisMemory
 from services.broker.streams.redis_client import RetryingRedis, chunks, fields, ms
-from services.broker.streams.scripts import DEPTH, HEARTBEAT, REVOKE, STATS, UNFINISHED
+from services.broker.streams.scripts import DEPTH, HEARTBEAT, REVOKE, STATS, UNFINISHED, WORKERS
 from services.broker.workers import summarize_workers
 
 log = logging.getLogger(__name__)
@@ -70,19 +70,16 @@ class StreamOperations:
         await self._redis.run(HEARTBEAT, keys, worker, info.model_dump_json(), ttl_ms, layout.JOB_TTL_MS)
 
     async def graders(self) -> list[GraderInfo]:
-        workers: list[str] = await self._redis.call("ZRANGE", f"{self._redis.prefix}workers", 0, -1)
-        if not workers:
-            return []
-        texts = await self._redis.call("MGET", *(self._redis.key("worker", worker) for worker in workers))
         registered = []
-        for worker, text in zip(workers, texts, strict=True):
-            if text is not None:
-                try:
-                    info = GraderInfo.model_validate_json(text)
-                    if worker.startswith(f"{info.name}:"):
-                        registered.append((worker, info))
-                except ValidationError as error:  # a worker of another release: the others still count
-                    log.warning("cannot read the registration of worker %s: %s", worker, error)
+        for worker, text, number in await self._redis.run(WORKERS, [], self._redis.prefix):
+            try:
+                info = GraderInfo.model_validate_json(text)
+            except ValidationError as error:  # a worker of another release: the others still count
+                log.warning("cannot read the registration of worker %s: %s", worker, error)
+                continue
+            if worker.startswith(f"{info.name}:"):
+                counts = {"workers": info.workers * number, "slots": info.slots * number}
+                registered.append((worker, info.model_copy(update=counts)))
         return summarize_workers(registered)
 
     async def depth(self, grader: str) -> int:
