@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from services.api.server import serve
+from services.api.settings import ApiSettings
 from services.broker import BrokerSettings
 from services.broker.from_url import open_broker
 from services.event_loop import stop_on_signals
@@ -21,6 +22,7 @@ async def serve_embedded(
     *,
     slots: int | None = None,
     broker_settings: BrokerSettings | None = None,
+    settings: ApiSettings | None = None,
     on_ready: Callable[[str], None] | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, with `slots` for each grader, by default its usual ones.
@@ -38,7 +40,7 @@ async def serve_embedded(
     ]
     working = [asyncio.create_task(worker.run(stop)) for worker in workers]
     try:
-        await serve(broker, host, port, stop=stop, on_ready=on_ready)
+        await serve(broker, host, port, settings=settings, stop=stop, on_ready=on_ready)
     finally:
         stop.set()
         await asyncio.gather(*working)

@@ -8,7 +8,8 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, Field
 
-from gradus.tasks.base import RunLimits, Task, Text, clean
+from gradus.tasks.base import RunLimits, Text, clean
+from gradus.tasks.code import CodeTask
 
 
 class Framework(StrEnum):
@@ -21,7 +22,7 @@ class OcamlLimits(RunLimits):
     """CPU seconds of the compiler, on the answer and on tests that are compiled with it."""
 
 
-class OcamlTask(Task):
+class OcamlTask(CodeTask):
     """Judged by compiling the answer as module `module` and running `tests` against it."""
 
     STAGES = ("extract", "types", "compile", "tests")

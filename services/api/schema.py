@@ -133,6 +133,13 @@ GRADE_BODY: dict[str, Any] = {
     "requestBody": {"required": True, "content": {"application/json": {}}},
 }
 """What the body is depends on the graders that are known when the document is written."""
+CALLBACK = {
+    "name": "Gradus-Callback",
+    "in": "header",
+    "description": "URL that the results are sent to, signed; its origin must be one that the operator allows.",
+    "schema": {"type": "string"},
+}
+JOB_BODY = GRADE_BODY | {"parameters": [*PARAMETERS, CALLBACK]}
 
 DESCRIPTION = _shown(
     GraderDescription,

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from typing import cast
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from gradus.errors import Misuse
 from services.api.app import create_app
@@ -46,12 +49,14 @@ async def serve(
     refuse_open_service(host, settings)
     max_connections = raise_open_files() - RESERVED_FILES
     used = open_broker(broker, broker_settings) if broker is None or isinstance(broker, str) else broker
+    sockets = ExitStack()
     try:
-        found = listener(host, port)
+        app = create_app(used, settings)
+        found = sockets.enter_context(listener(host, port))
         set_send_timeout(found, settings.send_timeout_s)
+        roots = [(rooted, sockets.enter_context(own)) for rooted, own in _nemo_gym(app, host, settings)]
         if on_ready is not None:
             on_ready(url_of(found))
-        app = create_app(used, settings)
         api: Api = app.state.api
         if api.allowed_hosts is None and is_loopback(host) and not api.keys.ring().keys:
             # A page that a browser here loaded under another name could send requests (DNS rebinding).
@@ -63,23 +68,40 @@ async def serve(
             max_connections=max_connections,
             idle={},
         )
-        config = uvicorn.Config(
-            app,
+        config = partial(
+            uvicorn.Config,
             http=cast(type[asyncio.Protocol], protocol),
-            ws="none",
+            ws="wsproto" if "openenv" in settings.adapters else "none",
             log_config=None,
             access_log=False,
             server_header=False,
             proxy_headers=False,
             timeout_keep_alive=settings.keep_alive_s,
             timeout_graceful_shutdown=settings.shutdown_grace_s,
-            lifespan="on",
         )
-        with json_lines():
-            await serve_on(config, found, stop)
+        beside_stop = asyncio.Event()
+        beside = [asyncio.create_task(serve_on(config(one, lifespan="off"), own, beside_stop)) for one, own in roots]
+        try:
+            with json_lines():
+                await serve_on(config(app, lifespan="on"), found, stop)
+        finally:
+            beside_stop.set()
+            await asyncio.gather(*beside)
     finally:
+        sockets.close()
         if used is not broker:
             await used.close()
+
+
+def _nemo_gym(app: ASGIApp, host: str, settings: ApiSettings) -> list[tuple[ASGIApp, socket.socket]]:
+    """Applications that serve a grader to NeMo Gym at the root of a port. Raises Misuse where they cannot listen."""
+    if not settings.nemo_gym_ports:
+        return []
+    if "nemo_gym" not in settings.adapters:
+        raise Misuse("a port for NeMo Gym needs the adapter: `--adapters nemo_gym` or GRADUS_API_ADAPTERS=nemo_gym")
+    from services.api.adapters.nemo_gym import at_root
+
+    return [(at_root(app, grader), listener(host, port)) for grader, port in settings.nemo_gym_ports]
 
 
 def refuse_open_service(host: str, settings: ApiSettings) -> None:

@@ -147,8 +147,12 @@ async def test_the_rights_of_each_role_are_enough_for_everything_it_does(address
         assert await asking.get_notes(["key"]) == {"key": "text"}
         assert (await asking.queue_stats("ocaml")).dead_letters == 1
         await asking.remove_dead_letters("ocaml", ["ocaml:returned-0"])
+        assert await asking.dead_letters("ocaml") == []
+        await asking.submit(jobs(2, "revoked"))
+        [one, other] = [job.id for job in await asking.unfinished("ocaml")]
+        assert await asking.revoke("ocaml", [one, other]) == 2
         await asking.set_queue_state("ocaml", QueueState.DRAINING)
-        assert (await asking.queue_state("ocaml"), await asking.dead_letters("ocaml")) == (QueueState.DRAINING, [])
+        assert await asking.queue_state("ocaml") == QueueState.DRAINING
         await working.heartbeat("w", INFO, 0)
     async with Redis.from_url(f"redis://admin:admin@{address}/0", decode_responses=True) as admin:
         assert await admin.acl_log() == []

@@ -350,9 +350,9 @@ class StreamsBroker(StreamOperations):
         job = claim.job
         keys = [*self._redis.keys(layout.QUEUE, job.grader), self._redis.key("job", job.id)]
         bounds = (MAX_DELIVERIES, ms(self.lease_s), job.id, layout.JOB_TTL_MS, layout.N_JOB_FIELDS)
-        later = (PUT_OFF_TURNS if put_off else 0, layout.TRAINING_FROM)
+        later, token = (PUT_OFF_TURNS if put_off else 0, layout.TRAINING_FROM), claim.token.split(" ", 2)
         with suppress(NoGroup):  # the waiting producers find that the job is lost and submit it again
-            await self._redis.run(scripts.RELEASE, keys, layout.GROUP, *claim.token.split(" ", 2), *bounds, *later)
+            await self._redis.run(scripts.RELEASE, keys, layout.GROUP, *token, *bounds, *later)
         self._drop(claim)
 
     def _drop(self, claim: Claim) -> None:
