@@ -37,6 +37,8 @@ class RunFolder:
         """Which rows or tokens a run without tasks used for what."""
         self.completions = path / "completions.jsonl"
         """One line per sampled completion."""
+        self.turns = path / "turns.jsonl"
+        """One line per answer of a run with several turns."""
         self.evaluations = path / "eval"
         """Measurements on the held-out tasks, `trainer.evaluate`'s."""
         self.comparison = path / "comparison.json"
@@ -70,7 +72,7 @@ class RunFolder:
 
     def forget_after(self, step: int) -> None:
         """Drop what was logged and measured of steps that will be done again, and a line torn by a crash."""
-        for file in (self.metrics, self.completions):
+        for file in (self.metrics, self.completions, self.turns):
             keep_lines_until(file, step)
         for file in self.evaluations.glob("*.json"):
             measured_at = re.fullmatch(r"step-([0-9]+)", file.stem)
