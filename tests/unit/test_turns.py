@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 import torch
+import trl
+from transformers import AutoTokenizer
 from trl import GRPOConfig
 
 from gradus.contract import submission_class
@@ -21,6 +23,7 @@ from trainer.config.run import TrainConfig, TurnsConfig
 from trainer.rollouts.chain import Chain, StopReason, Turn
 from trainer.rollouts.credit import advantages_of_turns
 from trainer.rollouts.refusals import refuse_wrong_combinations
+from trainer.rollouts.template import usable_template, user_ids
 from trainer.runs.folder import read_lines
 
 ROOT = Path(__file__).parents[2]
@@ -111,6 +114,21 @@ def test_a_chain_earns_its_last_reward_discounted() -> None:
     chain = Chain("a", "p", [1], turns=[Turn(None, "x", result, 0, 1) for result in results])
     assert chain.reward(0.5) == 0.25
     assert chain.reward(1.0) == 1.0
+
+
+def test_templates_that_rewrite_earlier_answers_are_replaced_or_refused(model: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    ends = [tokenizer.eos_token_id]
+    templates = Path(trl.__file__).parent / "chat_templates"
+    assert usable_template(tokenizer, ends) is None
+    tokenizer.chat_template = (templates / "qwen3.jinja").read_text()  # writes empty thoughts into the last answer only
+    kept = usable_template(tokenizer, ends)
+    assert kept is not None
+    turn = tokenizer.decode(user_ids(tokenizer, kept, "hi", ends))
+    assert turn == "\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+    tokenizer.chat_template = (templates / "phi3.jinja").read_text()  # ends answers with no token of this tokenizer
+    with pytest.raises(Misuse, match="chat template"):
+        usable_template(tokenizer, ends)
 
 
 @pytest.mark.parametrize(
