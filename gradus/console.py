@@ -22,10 +22,11 @@ Slots = Annotated[
     typer.Option(
         min=1,
         max=256,
-        help="Submissions graded concurrently [default: one per CPU core; 64 for model-based graders]",
+        help="Submissions graded concurrently",
+        show_default="one per CPU core; 64 for model-based graders",
     ),
 ]
-Config = Annotated[Path | None, typer.Option(help="Grader configuration [default: the shipped one]")]
+Config = Annotated[Path | None, typer.Option(help="Grader configuration", show_default="the shipped one")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar")]
 
 

@@ -71,7 +71,8 @@ def grade_with_retries(
             fault = InternalFault(f"the grader broke: {type(error).__name__}")
         if token and token.is_cancelled:
             return faulted(submission.id, fault.kind, fault.message, retryable=True)
-        log.warning("submission %s, attempt %d: %s fault: %s", submission.id, attempt, fault.kind, fault.message)
+        level = logging.WARNING if fault.retryable else logging.INFO  # what ends here is told by the result
+        log.log(level, "submission %s, attempt %d: %s fault: %s", submission.id, attempt, fault.kind, fault.message)
         if not fault.retryable or attempt == MAX_ATTEMPTS:
             break
         time.sleep(RETRY_PAUSE_S * attempt)

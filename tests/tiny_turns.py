@@ -84,7 +84,7 @@ def tiny_trainer(
         build, parts = GradusTrainer, {"reward_funcs": [asked.function]}
     else:
         rollout = Rollout(turns, asked, "")
-        build, parts = TurnsTrainer, {"reward_funcs": [rollout.rewards], "rollout_func": rollout}
+        build, parts = TurnsTrainer, {"reward_funcs": [rollout.function], "rollout_func": rollout}
     rows = [{"prompt": [{"role": "user", "content": f"add {name}"}], "prompt_id": name} for name in TASKS]
     made = build(
         model=loaded,
@@ -177,6 +177,7 @@ def ranks() -> None:
         processing_class=LetterTokenizer(),
         eos_token_ids=[END],
         chat_template=None,
+        chat_template_kwargs=None,
         num_generations=2,
         max_completion_length=8,
         async_loop=async_loop,

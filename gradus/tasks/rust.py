@@ -63,6 +63,12 @@ class RustTask(CodeTask):
             raise ValueError("public_tests: need `tests`; a program with `cases` has none")
         return self
 
+    @classmethod
+    def announced_schema(cls) -> dict[str, Any]:
+        tests = {"required": ["tests"], "properties": {"tests": {"pattern": r"\S"}}}
+        cases = {"required": ["cases"], "properties": {"cases": {"minItems": 1}}}
+        return super().announced_schema() | {"anyOf": [tests, cases]}
+
     @model_validator(mode="after")
     def _has_no_file_for_a_folder(self) -> RustTask:
         files = {*self.files, "src/main.rs" if self.cases else "src/lib.rs"}

@@ -50,7 +50,7 @@ def train(
 
 def merge(
     adapter: Annotated[Path, typer.Argument(help="Folder with an adapter, or of a run that trained one")],
-    out: Annotated[Path | None, typer.Option(help="Folder to write [default: merged, beside the adapter]")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder to write", show_default="merged, beside the adapter")] = None,
     gguf: Annotated[
         str | None, typer.Option(help="Also as GGUF of this type, by llama.cpp: f16, bf16, q8_0 ...")
     ] = None,
@@ -79,7 +79,7 @@ def model(
 
 def report(
     run: Annotated[Path, typer.Argument(help="Folder of a run or of gradus eval, for example runs/demo")],
-    out: Annotated[Path | None, typer.Option(help="File to write [default: report.html in the folder]")] = None,
+    out: Annotated[Path | None, typer.Option(help="File to write", show_default="report.html in the folder")] = None,
 ) -> None:
     """Write the dashboard's page of a run as one HTML file that needs no network."""
     from trainer.evaluate.report import write_report
@@ -123,7 +123,9 @@ def run(
 
 def gate(
     gates: Annotated[Path, typer.Argument(help="YAML or JSON with gates, and the model that they are for")],
-    out: Annotated[Path | None, typer.Option(help="Record to write [default: promotion.json beside the file]")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Record to write", show_default="promotion.json beside the file")
+    ] = None,
 ) -> None:
     """Check evaluation metrics against thresholds.
 

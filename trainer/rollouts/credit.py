@@ -12,12 +12,12 @@ from trainer.rollouts.chain import Chain, discounted
 
 
 def rewards_of_turns(chains: Sequence[Chain], turns: int, discount: float, weight: float) -> Any:
-    """Rewards of shape (chains, turns), float32; NaN where a chain has no such turn, or a fault there."""
+    """Rewards of shape (chains, turns), float32; NaN where a chain has no such turn, and in chains with a fault."""
     rewards_BK = torch.full((len(chains), turns), torch.nan)
     for row, chain in enumerate(chains):
-        for turn, one in enumerate(chain.turns):
-            reward = discounted(one.reward, turn, discount)
-            rewards_BK[row, turn] = torch.nan if reward is None else reward
+        rewards = [discounted(one.reward, turn, discount) for turn, one in enumerate(chain.turns)]
+        if None not in rewards:
+            rewards_BK[row, : len(rewards)] = torch.tensor(rewards)
     return rewards_BK * weight
 
 

@@ -7,7 +7,7 @@ TRL's own generation, whichever backend that is, and graded while others of the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,12 +40,14 @@ class Rollout:
     chains: list[Chain] = field(default_factory=list)
     """The chains of the last round."""
     _template: str | None = field(default=None, init=False)
+    _template_kwargs: Mapping[str, Any] = field(default_factory=dict, init=False)
     _window: int | None = field(default=None, init=False)
 
     def prepare(self, trainer: Any) -> None:
         """Choose the chat template and the window. Raises Misuse for a template that cannot be used."""
         tokenizer = trainer.processing_class
-        self._template = usable_template(tokenizer, trainer.eos_token_ids)
+        self._template_kwargs = trainer.chat_template_kwargs or {}
+        self._template = usable_template(tokenizer, trainer.eos_token_ids, self._template_kwargs)
         if self._template is not None:
             trainer.chat_template = self._template  # the first prompt is rendered by it as well
         own = getattr(trainer.model.config, "max_position_embeddings", None)
@@ -115,7 +117,8 @@ class Rollout:
         else:
             name = self.judge.config.judge
             message = clean(next_turn(name, last.result, with_opening(self.opening, last.text)))
-            ids = user_ids(trainer.processing_class, self._template, message, trainer.eos_token_ids)
+            how = self._template, message, trainer.eos_token_ids, self._template_kwargs
+            ids = user_ids(trainer.processing_class, *how)
             length = len(chain.prompt_ids) + len(chain.ids_T) + len(ids) + trainer.max_completion_length
             if self._window is None or length <= self._window:
                 chain.add_user(ids)
@@ -126,23 +129,32 @@ class Rollout:
     # ------------------------------------------------------------------------------------------------------- rewards
 
     @property
-    def rewards(self) -> Callable[..., Awaitable[list[float | None]]]:
-        """The async reward function for TRL: one reward per chain, None for one that ended in a fault."""
+    def function(self) -> Callable[..., Awaitable[list[float | None]]]:
+        """The async reward function for TRL, which names its metrics after the function."""
 
-        async def rewards(
-            *, chain: Sequence[Chain], trainer_state: Any, log_metric: Callable[[str, float], None], **_columns: Any
-        ) -> list[float | None]:
-            last = [one.turns[-1].result for one in chain]
-            for name, value in metrics_of(self.judge.name, [one.task for one in chain], last).items():
-                log_metric(name, value)
-            for name, value in metrics_of_chains(chain, self.config.max).items():
-                log_metric(name, value)
-            results = [turn.result for one in chain for turn in one.turns]
-            self.judge.stop_past_budget(trainer_state.global_step + 1, results)
-            return [one.reward(self.config.discount) for one in chain]
+        async def rewards(**columns: Any) -> list[float | None]:
+            return await self.rewards(**columns)
 
         rewards.__name__ = self.judge.name
         return rewards
+
+    async def rewards(
+        self,
+        *,
+        chain: Sequence[Chain],
+        trainer_state: Any,
+        log_metric: Callable[[str, float], None],
+        **_columns: Any,
+    ) -> list[float | None]:
+        """One reward per chain, None where it ended in a fault. Raises GradingStopped past the fault budget."""
+        last = [one.turns[-1].result for one in chain]
+        for name, value in metrics_of(self.judge.name, [one.task for one in chain], last).items():
+            log_metric(name, value)
+        for name, value in metrics_of_chains(chain, self.config.max).items():
+            log_metric(name, value)
+        results = [turn.result for one in chain for turn in one.turns]
+        self.judge.stop_past_budget(trainer_state.global_step + 1, results)
+        return [one.reward(self.config.discount) for one in chain]
 
 
 def metrics_of_chains(chains: Sequence[Chain], turns: int) -> dict[str, float]:

@@ -30,9 +30,10 @@ class TurnsTrainer(GradusTrainer):
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         rollout = self.rollout_func
         rollout.tasks = [row["prompt_id"] for row in inputs]
-        rollout.watch = self._watched if self.asked_early else None
+        rollout.watch = self._watched if self.asked_early and (self.served or not self.use_vllm) else None
         # Not GradusTrainer's: it watches one call of `generate` and writes one completion per sample.
         output = GRPOTrainer._generate_and_score_completions(self, inputs)
+        output = self._without_faulted(output)
         advantages_BK = self._advantages_of_turns(output["advantages"])
         if rollout.config.credit == "turn":
             width = output["completion_ids"].shape[1]

@@ -21,10 +21,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gradus.errors import QueueFault
-from services.broker import DEAD_AFTER_S, MAX_DELIVERIES, MAX_FAIR_SHARES, PUT_OFF_TURNS, RENEW_S, BrokerSettings
+from services.broker import DEAD_AFTER_S, MAX_DELIVERIES, PUT_OFF_TURNS, RENEW_S, RESERVED_PART, BrokerSettings
 from services.broker.jobs import DEFAULT_FAIR_SHARE, Claim, FairShare, Job, Priority, QueueFull, grader_of
 from services.broker.streams import layout, scripts
-from services.broker.streams.memory import MIN_TTL_S, RedisMemory, share_key
+from services.broker.streams.memory import RedisMemory
 from services.broker.streams.operations import StreamOperations
 from services.broker.streams.redis_client import LAST_PAUSE_S, Argument, RetryingRedis, chunks, fields, ms
 from services.broker.streams.redis_faults import NoGroup, NoMemory
@@ -93,7 +93,6 @@ class StreamsBroker(StreamOperations):
         self.lease_s = self._settings.lease_s
         self._redis = RetryingRedis(url, prefix=prefix, patience_s=patience_s)
         self.memory = RedisMemory(self._redis)
-        self._shorten = (share_key(self._redis), ms(MIN_TTL_S))
         self._inbox = self._redis.key("inbox", uuid.uuid4().hex[:16])
         self._last_id = "0-0"
         self._pending: dict[str, _Pending] = {}
@@ -125,9 +124,8 @@ class StreamsBroker(StreamOperations):
         answered: dict[str, str] = {}
         try:
             if len(parts) > 1:
-                keys = self._redis.keys(("queue", "jobs"), grader)
-                new, depth = await self._redis.run(scripts.ADMIT, keys, self._redis.prefix, *wanted)
-                if new and depth + new > bound:
+                keys, limits = self._redis.keys(layout.QUEUE, grader), self._limits(grader, fair_share, bound)
+                if await self._redis.run(scripts.ADMIT, keys, *limits, *wanted) == "full":
                     raise QueueFull(grader, self._settings.retry_after_s)
                 bound = -1
             for part in parts:
@@ -146,9 +144,7 @@ class StreamsBroker(StreamOperations):
     async def _queue(self, jobs: Sequence[Job], fair_share: FairShare, bound: int) -> dict[str, str]:
         """The cached results of one chunk. `bound` -1: queue whatever the depth. Raises QueueFull."""
         grader = jobs[0].grader
-        first_time = 0 if fair_share.priority is Priority.EVALUATION else layout.TRAINING_FROM
-        limits = (first_time, layout.TRAINING_FROM, MAX_FAIR_SHARES, layout.MAX_TOKENS)
-        args = (self._redis.prefix, bound, layout.JOB_TTL_MS, grader, fair_share.run, *limits)
+        args = (*self._limits(grader, fair_share, bound), *layout.SUBMIT_LIMITS)
         pairs = [text for job in jobs for text in (job.id, job.payload)]
         keys = [*self._redis.keys(layout.QUEUE, grader), self._inbox]
         try:
@@ -158,6 +154,10 @@ class StreamsBroker(StreamOperations):
         if answered == "full":
             raise QueueFull(grader, self._settings.retry_after_s)
         return fields(answered)
+
+    def _limits(self, grader: str, fair_share: FairShare, bound: int) -> tuple[Argument, ...]:
+        first_time = 0 if fair_share.priority is Priority.EVALUATION else layout.TRAINING_FROM
+        return self._redis.prefix, bound, bound // RESERVED_PART, grader, first_time, fair_share.run
 
     def _withdraw(self, job_ids: Iterable[str]) -> list[str]:
         """Take one wish each back; returns the ids without wishes left in this process."""
@@ -295,7 +295,7 @@ class StreamsBroker(StreamOperations):
         is_woken = False
         while True:
             if is_woken or block_s <= 0 or time.monotonic() >= consumer.look_at:
-                args = (limit, layout.JOB_TTL_MS, int(is_woken), layout.TRAINING_FROM)
+                args = (limit, layout.JOB_TTL_MS, int(is_woken), *layout.PRIORITIES)
                 taken: list[Any] = await self._run(scripts.TAKE, consumer, *args)
                 # As many as requested: there may be more.
                 consumer.look_at = 0.0 if len(taken) == limit else time.monotonic() + LOOK_S
@@ -339,8 +339,9 @@ class StreamsBroker(StreamOperations):
         stored, ttl_s = ("result", settings.result_ttl_s) if cache else ("uncached", settings.uncached_ttl_s)
         keys = [key("jobs", job.grader), key(stored, job.id), key("dead", job.grader), key("job", job.id)]
         letter = (settings.max_dead_letters if dead_letter else 0, job.payload if dead_letter else "")
-        args = (claim.token.split(" ")[0], job.id, result, ms(ttl_s), layout.MAX_INBOX, *letter, layout.DEAD_TTL_MS)
-        is_first = await self._redis.run(scripts.FINISH, keys, layout.GROUP, *args, key("inbox", ""), *self._shorten)
+        args = (claim.token.split(" ")[0], job.id, result, ms(ttl_s), layout.MAX_INBOX, *letter)
+        kept = (ms(settings.dead_letter_ttl_s), key("inbox", ""), *self.memory.shortening)
+        is_first = await self._redis.run(scripts.FINISH, keys, layout.GROUP, *args, *kept)
         self._drop(claim)
         return bool(is_first)
 
@@ -348,9 +349,9 @@ class StreamsBroker(StreamOperations):
         job = claim.job
         keys = [*self._redis.keys(layout.QUEUE, job.grader), self._redis.key("job", job.id)]
         bounds = (MAX_DELIVERIES, ms(self.lease_s), job.id, layout.JOB_TTL_MS, layout.N_JOB_FIELDS)
-        later = (PUT_OFF_TURNS if put_off else 0, layout.TRAINING_FROM)
+        later, token = (PUT_OFF_TURNS if put_off else 0, layout.TRAINING_FROM), claim.token.split(" ", 2)
         with suppress(NoGroup):  # the waiting producers find that the job is lost and submit it again
-            await self._redis.run(scripts.RELEASE, keys, layout.GROUP, *claim.token.split(" ", 2), *bounds, *later)
+            await self._redis.run(scripts.RELEASE, keys, layout.GROUP, *token, *bounds, *later)
         self._drop(claim)
 
     def _drop(self, claim: Claim) -> None:
