@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,9 @@ from trainer.rollouts.files import records_of_chains, records_of_turns
 from trainer.rollouts.rollout import Rollout
 from trainer.runs.folder import append_lines
 from trainer.stages.online import GradusTrainer, sent_as_they_end
+
+warnings.filterwarnings("ignore", message="You are using 'rollout_func'")
+"""TRL warns that it is experimental. `trainer.rollouts.rollout` holds all that depends on it."""
 
 
 class TurnsTrainer(GradusTrainer):
