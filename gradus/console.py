@@ -15,7 +15,12 @@ EXIT_MISUSE = 2
 EXIT_FAULT = 3
 
 Grader = Annotated[str, typer.Argument(help="Name of a grader; an unknown name prints the list", metavar="GRADER")]
-Redis = Annotated[str | None, typer.Option(help="Redis of the queue, redis://host:6379/0", envvar="GRADUS_REDIS_URL")]
+Redis = Annotated[
+    str | None,
+    typer.Option(
+        help="Redis of the queue, redis://host:6379/0; several with spaces between", envvar="GRADUS_REDIS_URL"
+    ),
+]
 Url = Annotated[str | None, typer.Option(help="Use the Gradus service at this URL instead of this machine")]
 Slots = Annotated[
     int | None,

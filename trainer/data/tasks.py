@@ -201,7 +201,7 @@ def _refuse_duplicate(row: Row, example: Example, first: dict[str, str]) -> None
 
 
 def _overlap(train: Sequence[Example], held_out: Sequence[Example], config: DataConfig) -> dict[str, str]:
-    """For each task to train on, by id, that is held out as well: what is wrong."""
+    """Mistakes by id of a task: it is to be trained on and held out as well."""
     trained = {_content(example): example.id for example in train}
     pairs = ((one.id, trained.get(_content(one))) for one in held_out)
     return {
