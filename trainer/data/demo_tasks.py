@@ -32,7 +32,7 @@ CONSTANTS = range(1, 26)
 HELD_OUT_PER_KIND = 5
 CASES_PER_TASK = 5
 PUBLIC_CASES = 2
-"""Of the cases, in tasks with public tests."""
+"""Public tests of a task that has them. They are cases that the hidden tests do not have."""
 WARM_START_ROWS = 10_000
 REPAIR_ROWS = 6_000
 MISTAKEN_SHARE = 0.6

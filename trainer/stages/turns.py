@@ -27,7 +27,7 @@ class TurnsTrainer(GradusTrainer):
 
     rollout_func: Rollout
     weight = 1.0
-    """Of the grader's reward."""
+    """Weight of the grader's reward."""
     files: tuple[Path, Path] | None = None
     """completions.jsonl and turns.jsonl, if they are written."""
 
