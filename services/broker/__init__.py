@@ -21,6 +21,7 @@ __all__ = [
     "DEFAULT_FAIR_SHARE",
     "MAX_DELIVERIES",
     "MAX_FAIR_SHARES",
+    "PUT_OFF_TURNS",
     "RENEW_S",
     "Broker",
     "BrokerSettings",
@@ -50,6 +51,8 @@ DEAD_AFTER_S = 2.5
 Only where Redis and some worker were up all the while: after an outage the whole lease counts.
 """
 
+PUT_OFF_TURNS = 1000
+"""Turns of each other run that go before a job which was put off: it also starts under endless load."""
 MAX_FAIR_SHARES = 1000
 """Fair shares of one queue whose virtual times are kept; beyond it those without queued jobs are forgotten."""
 
@@ -155,8 +158,11 @@ class Broker(Protocol):
         job; nothing was changed.
         """
 
-    async def release(self, claim: Claim) -> None:
-        """Return the job unfinished to its old place in the queue; an unwanted job is dropped."""
+    async def release(self, claim: Claim, *, put_off: bool = False) -> None:
+        """Return the job unfinished to its old place in the queue, or behind `PUT_OFF_TURNS` turns of the others.
+
+        An unwanted job is dropped.
+        """
 
     async def heartbeat(self, worker: str, info: GraderInfo, ttl_s: float) -> None:
         """Register a live worker and its grader for `ttl_s`. ttl_s = 0 removes it."""

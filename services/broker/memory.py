@@ -15,7 +15,15 @@ from dataclasses import dataclass, field
 from itertools import count, islice
 
 from gradus.descriptions import GraderInfo
-from services.broker import MAX_DELIVERIES, MAX_FAIR_SHARES, BrokerSettings, DeadLetter, QueueState, QueueStats
+from services.broker import (
+    MAX_DELIVERIES,
+    MAX_FAIR_SHARES,
+    PUT_OFF_TURNS,
+    BrokerSettings,
+    DeadLetter,
+    QueueState,
+    QueueStats,
+)
 from services.broker.jobs import DEFAULT_FAIR_SHARE, Claim, FairShare, Job, Priority, QueueFull, grader_of
 from services.broker.waiters import ResultWaiters
 from services.broker.workers import summarize_workers
@@ -85,6 +93,10 @@ class _FairQueue:
     def put(self, entry: _Entry) -> None:
         self.entries[entry.job.id] = entry
         heapq.heappush(self._heap, entry.place)
+
+    def put_off(self, entry: _Entry) -> None:
+        entry.virtual_time = self._now.get(entry.priority, 0) + PUT_OFF_TURNS
+        self.put(entry)
 
     def move_up(self, job_id: str, fair_share: FairShare) -> None:
         """Give the job the fair share's next virtual time if that is earlier than its own."""
@@ -332,7 +344,7 @@ class MemoryBroker:
         self._waiters.deliver(job.id, result)
         return True
 
-    async def release(self, claim: Claim) -> None:
+    async def release(self, claim: Claim, *, put_off: bool = False) -> None:
         queue = self._queue(claim.job.grader)
         entry = queue.held_by(claim)
         if entry is None:
@@ -342,10 +354,12 @@ class MemoryBroker:
         if not entry.wishes:
             del self._entries[claim.job.id]
             return
-        entry.end_start("gave it back")
+        entry.end_start("put it off" if put_off else "gave it back")
         entry.serial = str(next(self._serials))  # the worker that released it can no longer finish it
         if entry.last_start_is_next:
             queue.returned[entry.serial] = entry
+        elif put_off:
+            queue.queued.put_off(entry)
         else:
             queue.queued.put(entry)
 

@@ -26,6 +26,7 @@ from services.broker import (
     DEAD_AFTER_S,
     MAX_DELIVERIES,
     MAX_FAIR_SHARES,
+    PUT_OFF_TURNS,
     Broker,
     BrokerSettings,
     Claim,
@@ -678,6 +679,24 @@ async def test_a_cancelled_job_that_is_given_back_is_dropped(broker: Broker) -> 
     assert await broker.depth("ocaml") == 0
     await broker.submit(jobs(1))
     assert (await take_one(broker)).deliveries == 1
+
+
+async def test_a_job_that_is_put_off_goes_behind_the_next_turns_of_all_others_and_no_further(broker: Broker) -> None:
+    await broker.submit(jobs(1))
+    claim = await take_one(broker)
+    await broker.submit(jobs(10, "a"), FairShare("a"))
+    await broker.release(claim, put_off=True)
+    await broker.submit(jobs(PUT_OFF_TURNS + 50, "b"), FairShare("b"))
+    found = ids_of(await take(broker, PUT_OFF_TURNS + 61))
+    assert 0 <= found.index("job-0") - (PUT_OFF_TURNS + 10) <= 5
+
+
+async def test_a_cancelled_job_that_is_put_off_is_dropped(broker: Broker) -> None:
+    await broker.submit(jobs(1))
+    claim = await take_one(broker)
+    await broker.cancel("ocaml", ["job-0"])
+    await broker.release(claim, put_off=True)
+    assert await broker.depth("ocaml") == 0
 
 
 # ------------------------------------------------------------------------------------------------------- taking turns

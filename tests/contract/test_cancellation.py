@@ -24,7 +24,7 @@ from services.broker.memory import MemoryBroker
 from services.graders.ocaml.grader import OcamlGrader
 from services.sandbox import BoxLost, Command, Limits
 from services.sandbox.bubblewrap import Bubblewrap
-from services.sandbox.cancellation import CancelToken, cancellable, current_token
+from services.sandbox.cancellation import CancelToken, attempting, current_token
 from services.worker import Worker
 
 SOON_S = 60.0
@@ -75,7 +75,7 @@ def until(happened: Callable[[], Any]) -> None:
 
 
 def under(stop: CancelToken, act: Callable[[], Any]) -> Any:
-    with cancellable(stop):
+    with attempting(stop, brief=False):
         return act()
 
 
@@ -107,9 +107,9 @@ def test_a_standing_box_is_killed_with_the_question_that_was_stopped(sandbox: Bu
 def test_what_is_stopped_before_it_starts_comes_to_nothing(sandbox: Bubblewrap) -> None:
     stop = CancelToken()
     stop.cancel()
-    with cancellable(stop), pytest.raises(SandboxFault):
+    with attempting(stop, brief=False), pytest.raises(SandboxFault):
         sandbox.run(python(BURNS, "never"))
-    with cancellable(stop), pytest.raises(SandboxFault):
+    with attempting(stop, brief=False), pytest.raises(SandboxFault):
         sandbox.open(python(SERVES, "never"))
     stop.close()
 
@@ -118,11 +118,11 @@ def test_a_stop_is_for_the_thread_that_runs_under_it_alone(sandbox: Bubblewrap) 
     mine, neighbours, ready = CancelToken(), CancelToken(), threading.Barrier(2)
 
     def answers(stop: CancelToken) -> bytes:
-        with cancellable(stop):
+        with attempting(stop, brief=False):
             ready.wait(SOON_S)
             return sandbox.run(python("print('well')", "neighbour")).stdout
 
-    with ThreadPoolExecutor(1) as pool, cancellable(mine):
+    with ThreadPoolExecutor(1) as pool, attempting(mine, brief=False):
         mine.cancel()
         answering = pool.submit(answers, neighbours)
         ready.wait(SOON_S)

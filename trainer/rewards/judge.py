@@ -20,6 +20,7 @@ from gradus.errors import GradusError
 from gradus.tasks.base import MAX_TEXT_CHARS
 from trainer.config.run import TRLS_NAME_OF_THE_GRADER, RewardConfig
 from trainer.data.tasks import Example
+from trainer.rewards.advice import advice
 
 Record = dict[str, Any]
 Result = Graded | Faulted
@@ -134,23 +135,6 @@ class Judge:
 
 async def _item_of(sent: asyncio.Task[list[Result]], index: int) -> Result:
     return (await asyncio.shield(sent))[index]
-
-
-def advice(config: RewardConfig, faults: Sequence[Record]) -> str:
-    """What went wrong, where, and what to start."""
-    kinds = Counter(fault["kind"] for fault in faults)
-    counts = ", ".join(f"{count} x {kind}" for kind, count in kinds.most_common())
-    return f"Faults: {counts}; the last: {faults[-1]['message']}\n{start_hint(config)}"
-
-
-def start_hint(config: RewardConfig) -> str:
-    if not config.urls:
-        return "The reward model runs in this process. Train another one with: gradus train reward"
-    return (
-        f"Graders were asked for at {', '.join(config.urls)}. If nothing runs there, start `gradus serve`; if it runs "
-        f"without workers of its own, start `gradus worker {config.judge} --redis redis://HOST:6379` on its "
-        f"Redis; if it is only slow, raise reward.deadline_s ({config.deadline_s:g} s) or start more workers."
-    )
 
 
 # ------------------------------------------------------------------------------------- completions, records, metrics

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gradus.errors import QueueFault
-from services.broker import DEAD_AFTER_S, MAX_DELIVERIES, MAX_FAIR_SHARES, RENEW_S, BrokerSettings
+from services.broker import DEAD_AFTER_S, MAX_DELIVERIES, MAX_FAIR_SHARES, PUT_OFF_TURNS, RENEW_S, BrokerSettings
 from services.broker.jobs import DEFAULT_FAIR_SHARE, Claim, FairShare, Job, Priority, QueueFull, grader_of
 from services.broker.streams import layout, scripts
 from services.broker.streams.memory import MIN_TTL_S, RedisMemory, share_key
@@ -344,12 +344,13 @@ class StreamsBroker(StreamOperations):
         self._drop(claim)
         return bool(is_first)
 
-    async def release(self, claim: Claim) -> None:
+    async def release(self, claim: Claim, *, put_off: bool = False) -> None:
         job = claim.job
         keys = [*self._redis.keys(layout.QUEUE, job.grader), self._redis.key("job", job.id)]
         bounds = (MAX_DELIVERIES, ms(self.lease_s), job.id, layout.JOB_TTL_MS, layout.N_JOB_FIELDS)
+        later = (PUT_OFF_TURNS if put_off else 0, layout.TRAINING_FROM)
         with suppress(NoGroup):  # the waiting producers find that the job is lost and submit it again
-            await self._redis.run(scripts.RELEASE, keys, layout.GROUP, *claim.token.split(" ", 2), *bounds)
+            await self._redis.run(scripts.RELEASE, keys, layout.GROUP, *claim.token.split(" ", 2), *bounds, *later)
         self._drop(claim)
 
     def _drop(self, claim: Claim) -> None:
