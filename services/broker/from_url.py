@@ -35,7 +35,7 @@ def open_broker(url: str | None, settings: BrokerSettings | None = None) -> Brok
     try:
         from services.broker.streams import StreamsBroker
     except ModuleNotFoundError as error:
-        raise Misuse(f"{scheme}:// needs the package {error.name}: pip install 'gradus[api]'") from error
+        raise Misuse(f"{scheme}:// needs the package {error.name}: pip install 'gradus-rl[api]'") from error
     try:
         return StreamsBroker(url, settings)
     except ValueError as error:

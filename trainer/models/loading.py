@@ -93,7 +93,7 @@ def _quantization(name: str, config: ModelConfig, dtype: str) -> dict[str, Any]:
         return unpacked(name, _revision(name, config))
     option = "load_in_4bit" if config.load_in_4bit else "load_in_8bit"
     if importlib.util.find_spec("bitsandbytes") is None:
-        raise Misuse(f"model.{option} needs bitsandbytes, which is not installed: pip install 'gradus[quantized]'")
+        raise Misuse(f"model.{option} needs bitsandbytes, which is not installed: pip install 'gradus-rl[quantized]'")
     import torch
     from transformers import BitsAndBytesConfig
 
