@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from services.api.server import serve
 from services.api.settings import ApiSettings
+from services.broker import BrokerSettings
 from services.broker.from_url import open_broker
 from services.event_loop import stop_on_signals
 from services.graders.base import Grader, default_slots
@@ -20,6 +21,7 @@ async def serve_embedded(
     port: int | None,
     *,
     slots: int | None = None,
+    broker_settings: BrokerSettings | None = None,
     settings: ApiSettings | None = None,
     on_ready: Callable[[str], None] | None = None,
 ) -> None:
@@ -31,7 +33,7 @@ async def serve_embedded(
         await asyncio.to_thread(grader.self_test)
     stop = asyncio.Event()
     stop_on_signals(stop)
-    broker, traced = open_broker(None), spans("gradus-worker")
+    broker, traced = open_broker(None, broker_settings), spans("gradus-worker")
     workers = [
         Worker(grader, broker, slots=slots or default_slots(grader), self_tested=True, spans=traced)
         for grader in graders

@@ -71,7 +71,8 @@ def grade_with_retries(
             fault = InternalFault(f"the grader broke: {type(error).__name__}")
         if token and token.is_cancelled:
             return faulted(submission.id, fault.kind, fault.message, retryable=True)
-        log.warning("submission %s, attempt %d: %s fault: %s", submission.id, attempt, fault.kind, fault.message)
+        level = logging.WARNING if fault.retryable else logging.INFO
+        log.log(level, "submission %s, attempt %d: %s fault: %s", submission.id, attempt, fault.kind, fault.message)
         if not fault.retryable or attempt == MAX_ATTEMPTS:
             break
         time.sleep(RETRY_PAUSE_S * attempt)
@@ -187,8 +188,7 @@ class Worker:
             message = "no worker graded this before its deadline: add workers or slots, or allow more time"
             return faulted(submission.id, FaultKind.DEADLINE, message, retryable=True), False, False
         args = (self.grader, submission, payload.rubric, work.slot, work.cancel_token)
-        # the first start of a job is brief, later ones have all their time
-        grade = partial(grade_with_retries, *args, brief=work.claim.deliveries == 1)
+        grade = partial(grade_with_retries, *args, brief=work.claim.deliveries == 1)  # later starts have all their time
         result = await asyncio.get_running_loop().run_in_executor(self._pool, grade)
         # The job's id is a hash of a grader's revision among others. While workers of two revisions share a queue, a
         # verdict of one must not be cached as the other's.

@@ -17,10 +17,14 @@ from services.api.app import create_app
 from services.api.connection_timeouts import HeaderTimeoutProtocol, set_send_timeout
 from services.api.settings import ApiSettings
 from services.api.state import Api
-from services.broker import Broker
+from services.broker import Broker, BrokerSettings
 from services.broker.from_url import open_broker
 from services.http_server import is_loopback, listener, serve_on, url_of
 from services.json_logging import json_lines
+from services.open_files import raise_open_files
+
+RESERVED_FILES = 128
+"""Open files of an API process that are no connections of clients: those to Redis, sockets, libraries."""
 
 
 async def serve(
@@ -29,6 +33,7 @@ async def serve(
     port: int | None = None,
     *,
     settings: ApiSettings | None = None,
+    broker_settings: BrokerSettings | None = None,
     stop: asyncio.Event | None = None,
     on_ready: Callable[[str], None] | None = None,
 ) -> None:
@@ -37,12 +42,13 @@ async def serve(
     Requests under way may finish for `settings.shutdown_grace_s`; cancelling this stops in the same way.
     `broker`: one that stays the caller's; or a URL, or None for a queue inside this process, and then it is closed at
     the end. `host` and `port` go before the settings. `on_ready` is called with the URL once it is listening.
-    Raises Misuse for an open address without keys, and when it cannot listen.
+    Raises Misuse for an open address without keys, for too few open files, and when it cannot listen.
     """
     settings = settings or ApiSettings()
     host, port = settings.host if host is None else host, settings.port if port is None else port
     refuse_open_service(host, settings)
-    used = open_broker(broker) if broker is None or isinstance(broker, str) else broker
+    max_connections = raise_open_files() - RESERVED_FILES
+    used = open_broker(broker, broker_settings) if broker is None or isinstance(broker, str) else broker
     sockets = ExitStack()
     try:
         app = create_app(used, settings)
@@ -59,6 +65,8 @@ async def serve(
             HeaderTimeoutProtocol,
             header_timeout_s=settings.header_timeout_s,
             connections_open=api.metrics.connections,
+            max_connections=max_connections,
+            idle={},
         )
         config = partial(
             uvicorn.Config,

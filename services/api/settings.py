@@ -79,12 +79,16 @@ class ApiSettings(BaseSettings):
     """Seconds without a result of a grader, while a submission waits for it, after which the service is not ready."""
     retry_after_s: Annotated[int, Field(ge=1)] = 5
     """What a 503 advises; a 429 advises what the broker says."""
+    callback_origins: Annotated[tuple[str, ...], NoDecode] = ()
+    """Origins (`https://host:port`) to which results of asynchronous jobs may be sent, with commas between."""
+    callback_secret_file: Path | None = None
+    """A file with `whsec_` and base64: signs callbacks."""
     job_ttl_s: Annotated[float, Field(gt=0)] = 3600.0
     """An asynchronous job can be asked about for this long after its deadline."""
     shutdown_grace_s: Annotated[int, Field(ge=1)] = 30
     """Seconds in which requests under way may finish after SIGTERM."""
 
-    @field_validator("key_hashes", "required_graders", "allowed_hosts", mode="before")
+    @field_validator("key_hashes", "required_graders", "allowed_hosts", "callback_origins", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
         return [part.strip().lower() for part in value.split(",") if part.strip()] if isinstance(value, str) else value

@@ -76,6 +76,8 @@ def command_of(options: VllmServerOptions, device: str) -> list[str]:
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", options.model]
     command += ["--host", options.host, "--port", str(options.port), "--dtype", dtype]
     command += ["--logprobs-mode", "processed_logprobs", "--max-logprobs", "-1"]
+    # without it, vLLM samples with the model's own top_k and repetition_penalty where a request is silent
+    command += ["--generation-config", "vllm"]
     command += ["--weight-transfer-config", json.dumps({"backend": options.sync})]
     if options.max_model_len is not None:
         command += ["--max-model-len", str(options.max_model_len)]

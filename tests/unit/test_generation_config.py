@@ -199,6 +199,7 @@ def test_a_server_on_a_cpu_gets_what_keeps_it_alive() -> None:
     assert yaml.safe_load(options["--weight-transfer-config"]) == {"backend": "file"}
     assert options["--dtype"] == "float32"
     assert {"--enforce-eager", "--no-enable-chunked-prefill"} <= {*command}
+    assert options["--generation-config"] == "vllm", "not the model's own top_k and repetition_penalty"
     assert "--enable-lora" not in command
 
 

@@ -119,6 +119,10 @@ class SplitSource(RowSource):
             raise ValueError("give either eval_dataset or held_out, not both")
         return self
 
+    unusable: Literal["refuse", "skip"] = "refuse"
+    """What happens to a row that cannot be used, or that occurred before. skip: it is left out and counted, for files
+    that are not yours."""
+
 
 class DataConfig(SplitSource):
     """Tasks."""
@@ -141,6 +145,8 @@ class PromptConfig(Section):
     thinks: bool = False
     """The tokenizer's chat template ends the prompt with `<think>`. A plain template that ends so need not say it."""
     system: str | None = None
+    chat_template_kwargs: dict[str, Any] = {}
+    """Further arguments of the chat template, such as `enable_thinking: false`; in training and in measurements."""
     examples: list[FewShot] = []
     """Shown before the task: as text when plain, as earlier turns when chat."""
 
@@ -150,6 +156,8 @@ class PromptConfig(Section):
             raise ValueError("template has no {prompt}, so the model would never see the task")
         if self.style == "plain" and self.system is not None:
             raise ValueError("system needs style: chat; write it into template for plain prompts")
+        if self.style == "plain" and self.chat_template_kwargs:
+            raise ValueError("chat_template_kwargs needs style: chat")
         if self.style == "plain" and self.thinks:
             raise ValueError("thinks needs style: chat; end a plain template with <think>")
         return self
@@ -396,7 +404,8 @@ OWN_NAMES = {
     "model_init_kwargs": "set `model.dtype`, `model.revision`, `model.attn_implementation` or `model.load_in_4bit`",
     "reward_weights": "set `reward.weight` and those of `reward.services` and `reward.models`",
     "disable_tqdm": "set `logging.progress`",
-    "eval_strategy": "set `evaluation.every_steps`",
+    "eval_strategy": "set `evaluation.every_steps`, 0 to measure only before and after, or `data.held_out: 0`",
+    "chat_template_kwargs": "set `prompt.chat_template_kwargs`",
     "remove_unused_columns": "leave it out: the reward needs the columns",
 }
 """TRL options that this trainer sets itself, and where a person sets them."""
@@ -458,7 +467,17 @@ class TrainConfig(RunConfig):
         return self
 
 
+NAMED_ELSEWHERE = {
+    **{"batch_size": "per_device_train_batch_size", "lr": "learning_rate", "epochs": "num_train_epochs"},
+    **{"max_prompt_length": "data.max_prompt_tokens", "dataset": "data.dataset", "dataset_path": "data.dataset"},
+    **{"model_name": "model.name", "load_4bit": "model.load_in_4bit", "load_8bit": "model.load_in_8bit"},
+    **{"lora_r": "lora.r", "lora_alpha": "lora.alpha", "lora_dropout": "lora.dropout", "use_lora": "lora.r"},
+    **{"vllm_endpoint": "generation.url", "resume": "--resume"},
+}
+"""Names that other trainers and TRL's own scripts have for our settings."""
+
+
 def nearest(name: str, known: Sequence[str]) -> str:
     """The end of an error message about an unknown name."""
-    close = difflib.get_close_matches(name, known, n=1)
+    close = [NAMED_ELSEWHERE[name]] if name in NAMED_ELSEWHERE else difflib.get_close_matches(name, known, n=1)
     return f"; did you mean {close[0]}?" if close else ""

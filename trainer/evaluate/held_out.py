@@ -158,16 +158,18 @@ class GenerationServer:
         if self._served is not None:
             self._served.on_group = lambda index, group: None  # these are no completions of a training step
         room = (self._client.get_server_info().get("model_config") or {}).get("max_model_len")
-        least = self._plan.max_new_tokens
+        least, template = self._plan.max_new_tokens, self._plan.chat_template_kwargs
         for batch in batches_of([ask for ask in asks if ask.key in wanted], self._batch_size):
-            for found in await asyncio.to_thread(written_batch, batch, self._tokenizer, self._drawn, room, least):
+            made = asyncio.to_thread(written_batch, batch, self._tokenizer, self._drawn, room, least, template)
+            for found in await made:
                 yield found
         if self._served is not None:
             self._served.metrics.clear()
 
     def _drawn(self, asks: Sequence[CompletionRequest], seed: int) -> list[SampledCompletion]:
         """One completion of each prompt, from the whole distribution; the server draws by a seed of its own."""
-        prompts, most = [token_ids(self._tokenizer, ask.prompt) for ask in asks], self._plan.max_new_tokens
+        most, template = self._plan.max_new_tokens, self._plan.chat_template_kwargs
+        prompts = [token_ids(self._tokenizer, ask.prompt, template=template) for ask in asks]
         neutral = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
         made = self._client.generate(prompts, n=1, temperature=asks[0].temperature, max_tokens=most, **neutral)
         texts = [self._tokenizer.decode(ids, skip_special_tokens=True) for ids in made["completion_ids"]]

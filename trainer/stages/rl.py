@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -18,8 +19,8 @@ from trl import GRPOConfig, RLOOConfig
 from gradus.errors import Misuse, QueueFault
 from gradus.local import LocalGrader
 from trainer.config.device import Device, weights_dtype, with_device_defaults
-from trainer.config.run import RewardConfig, TrainConfig
-from trainer.config.stages import SftStage, TrainingRows
+from trainer.config.run import RewardConfig, SplitSource, TrainConfig
+from trainer.config.stages import SftStage
 from trainer.data.prompts import render, token_ids
 from trainer.data.tasks import Example, Tasks, load_tasks
 from trainer.evaluate.held_out import AFTER, BEFORE, HeldOutEvalCallback
@@ -37,8 +38,8 @@ from trainer.runs.context import RunContext
 from trainer.runs.distributed import is_leader, wait_for_all
 from trainer.runs.folder import RunFolder, append_lines, checkpoint_to_resume, step_of, written_whole
 from trainer.runs.progress import MetricsFile, StepClock, grpo_summary
-from trainer.stages.base import Say, Stage
-from trainer.stages.online import TRAINERS
+from trainer.stages.base import Say, Stage, longest_of
+from trainer.stages.online import TRAINERS, noting
 from trainer.stages.sft import Sft
 
 RlRun = RunContext[TrainConfig, Tasks]
@@ -64,7 +65,31 @@ class Rl(Stage[TrainConfig, Tasks]):
         return load_tasks(self.config.data, self.config.reward.grader, self.config.seed)
 
     def described(self, data: Tasks) -> str:
-        return f"{len(data.train)} tasks to train on, {len(data.held_out)} held out"
+        said = f"{len(data.train)} tasks to train on, {len(data.held_out)} held out"
+        if data.skipped:
+            said += f"; {len(data.skipped)} rows cannot be used and are left out, the first: {data.skipped[0]}"
+        return said
+
+    def lengths_found(self, tokenizer: Any, window: int | None) -> list[str]:
+        self._refuse_without_template(tokenizer, self.config.model.name)
+        limit = self.config.data.max_prompt_tokens
+        rendered = [render(self.config.prompt, one) for one in self.read().train]
+        lengths = [len(token_ids(tokenizer, prompt)) for prompt in longest_of(rendered, lambda one: len(str(one)))]
+        kept = [length for length in lengths if limit is None or length <= limit]
+        if not kept:
+            raise Misuse(f"data.max_prompt_tokens: every prompt is longer than {limit} tokens")
+        options = self.config.options
+        completion = options.get("max_completion_length", self.OPTIONS_CLASS.max_completion_length)
+        room = min(size for size in (window, options.get("vllm_max_model_length"), math.inf) if size is not None)
+        if too_long := sum(length + completion > room for length in kept):
+            raise Misuse(
+                f"data.max_prompt_tokens: {too_long} prompts, the longest of {max(kept)} tokens, leave no room for "
+                f"max_completion_length {completion} in the {room} tokens that the model takes; set it to "
+                f"{room - completion} at most"
+            )
+        left_out = len(lengths) - len(kept)
+        said = f"prompts of at most {max(kept)} tokens"
+        return [said, f"{left_out} tasks left out, longer than {limit} tokens"] if left_out else [said]
 
     def completed(self, run: RlRun, start: str) -> Tasks:
         refuse_headless(self.config.reward.models)
@@ -103,7 +128,9 @@ class Rl(Stage[TrainConfig, Tasks]):
 
     def rl_arguments(self, options: Mapping[str, Any], output_dir: Path, tasks: int) -> Any:
         """TRL's object. Raises Misuse for a batch of more tasks than there are."""
-        made = self.arguments(options, output_dir, reward_weights=weights_of(self.config.reward))
+        template = self.config.prompt.chat_template_kwargs or None
+        weights = weights_of(self.config.reward)
+        made = self.arguments(options, output_dir, reward_weights=weights, chat_template_kwargs=template)
         wanted = made.generation_batch_size // made.num_generations
         if tasks < wanted:
             raise Misuse(
@@ -157,7 +184,7 @@ class Rl(Stage[TrainConfig, Tasks]):
         config, asked = self.config, self.config.warm_start
         if asked is None:
             return None
-        rows = TrainingRows.model_validate(asked.model_dump(exclude={"sft"}))
+        rows = SplitSource.model_validate(asked.model_dump(exclude={"sft"}))
         stage = Sft(
             SftStage(
                 model=config.model,
@@ -188,10 +215,13 @@ class Rl(Stage[TrainConfig, Tasks]):
     # -------------------------------------------------------------------------------------------------------- trainer
 
     def train_once(self, run: RlRun, start: str, tokenizer: Any) -> None:
-        if self.config.prompt.style == "chat" and not tokenizer.chat_template:
-            raise Misuse(f"prompt.style: the tokenizer of {start} has no chat template; use style: plain")
+        self._refuse_without_template(tokenizer, start)
         with generating(self.config.generation, run.folder, run.say) as self._served:
             super().train_once(run, start, tokenizer)
+
+    def _refuse_without_template(self, tokenizer: Any, name: str) -> None:
+        if self.config.prompt.style == "chat" and not tokenizer.chat_template:
+            raise Misuse(f"prompt.style: the tokenizer of {name} has no chat template; use style: plain")
 
     def make_trainer(self, run: RlRun, start: str, tokenizer: Any) -> Any:
         from datasets import Dataset
@@ -205,9 +235,10 @@ class Rl(Stage[TrainConfig, Tasks]):
         examples = self._fitting(run, tokenizer)
         self._models = self._models or [open_reward_model(model, run.device) for model in config.reward.models]
         judges = Judges(config.reward, examples, config.prompt, file=file, grading=clock.grading).all(self._models)
+        stops: list[str] = []
         trainer = self.made(
             run,
-            partial(TRAINERS[config.stage], reward_funcs=[judge.function for judge in judges]),
+            partial(TRAINERS[config.stage], reward_funcs=[noting(judge, stops) for judge in judges]),
             start,
             callbacks=[clock],
             metrics=MetricsFile(run.folder.metrics, grpo_summary, clock),
@@ -220,7 +251,7 @@ class Rl(Stage[TrainConfig, Tasks]):
         )
         graders = len(judges) - len(config.reward.models)
         trainer.asked_early = judges[:graders] if config.reward.early else ()
-        trainer.completions_file = file
+        trainer.stops, trainer.completions_file = stops, file
         trainer.served = self._served
         trainer.add_callback(SaveAtRoundEnd(trainer.steps_in_round()))
         self._held_out = HeldOutEvalCallback(run, tokenizer, trainer)
@@ -245,7 +276,11 @@ class Rl(Stage[TrainConfig, Tasks]):
         limit, examples = self.config.data.max_prompt_tokens, run.data.train
         if limit is None:
             return examples
-        fits = {one.id: len(token_ids(tokenizer, render(self.config.prompt, one))) <= limit for one in examples}
+        template = self.config.prompt.chat_template_kwargs
+        lengths = {
+            one.id: len(token_ids(tokenizer, render(self.config.prompt, one), None, template)) for one in examples
+        }
+        fits = {name: length <= limit for name, length in lengths.items()}
         kept = [one for one in examples if fits[one.id]]
         if not kept:
             raise Misuse(f"data.max_prompt_tokens: every one of {len(examples)} prompts is longer than {limit} tokens")

@@ -11,4 +11,4 @@ def look() -> str:
     from services.graders.story.export import whereabouts
 
     config = read_settings(StoryConfig, "story")
-    return f"{whereabouts(config.model)}; run by {config.backend} in {config.precision}"
+    return f"{whereabouts(config.model)}; run by {config.backend} in {config.precision}; pair model: {config.pairs}"

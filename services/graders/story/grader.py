@@ -26,6 +26,7 @@ from services.graders.story.rubric import RUBRICS
 from services.graders.story.scrum import scrum_facts, scrum_texts
 
 SCRUM = "story/scrum@1"
+WITHOUT_PAIRS = "no pair model: contradictions, harms and villains are not measured"
 
 
 class StoryGrader(BaseGrader[StoryTask, StoryFacts]):
@@ -42,7 +43,7 @@ class StoryGrader(BaseGrader[StoryTask, StoryFacts]):
         self.pairs = open_pairs(
             self.config.pairs, model, self.config.precision, self.config.threads, self.config.cache_mb
         )
-        read_by = self.pairs.name if self.pairs else "no pair model"
+        read_by = self.pairs.name if self.pairs else WITHOUT_PAIRS
         self.identify(
             self.config,
             config,
