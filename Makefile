@@ -79,7 +79,7 @@ $(SMOLLM2)/.done:
 	@touch $@
 
 .PHONY: demo-real
-demo-real: setup $(SMOLLM2)/.done  ## A real language model on the CPU: converted, measured, fine-tuned and trained with GRPO on stories (15 to 20 minutes)
+demo-real: setup $(SMOLLM2)/.done  ## A real language model on the CPU: converted, measured, fine-tuned and trained with GRPO on stories (35 minutes on two busy cores)
 	@PYTHONPATH=$(SMOLLM2) $(BIN)/gradus pipeline run configs/pipelines/demo_real.yaml
 
 .PHONY: verify-mps
