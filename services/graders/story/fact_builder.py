@@ -71,6 +71,8 @@ HARMS = (0.5, 0.95)
 """Chance that a benefit contradicts its want: from which it costs, to where it is worth nothing."""
 STRAY, STRAY_COST = (0.3, 0.9), 0.5
 """Chance that a benefit has nothing to do with its want: from which it costs, to where it costs STRAY_COST."""
+CLEARED = (0.5, 0.9)
+"""Chance that a benefit says the same as the reference's: from which it harms less, to where it does not."""
 FOREIGN = (0.85, 0.97)
 """Chance that no holder of a role would want it: from which it costs, to where the role is worth nothing."""
 
@@ -289,7 +291,7 @@ def _read(stories: Sequence[Story], asked: TaskSpec, pairs: Sequence[Pair], read
         again, more_cpu_s = reader.chances([(own, said) for _, own, said in doubted])
         cpu_s += more_cpu_s
         places = [place for place, _, _ in doubted]
-        harms[places] *= 1 - again[:, SAME]
+        harms[places] *= 1 - ramps(again[:, SAME], *CLEARED)
         strays[places] *= 1 - again[:, SAME]
     sound, fitting = np.ones(number), np.ones(number)
     sound[with_benefit] = (1 - ramps(harms, *HARMS)) * (1 - STRAY_COST * ramps(strays, *STRAY))
