@@ -7,7 +7,7 @@ stub compiles, the tests compile against it, and it does not pass them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -24,6 +24,7 @@ from services.graders.base import Grader
 from services.local_grading import grade_in_order
 
 UNGRADED = "was not graded; --validate grades what its references and a copy of its goal earn"
+DROPPED = "had a reference answer that does not pass, which is left out"
 UNPROVEN = "has no reference answer, so nothing shows that its tests can be passed"
 
 
@@ -48,11 +49,17 @@ def decide(
     *,
     full_marks: bool = True,
     proven_only: bool = False,
+    drop_failing: bool = False,
 ) -> Iterator[Decision]:
-    """One decision per draft, in order. Without a grader, of rows only their form, and of stories their texts."""
+    """One decision per draft, in order. Without a grader, of rows only their form, and of stories their texts.
+
+    `drop_failing`: a reference answer that does not pass counts as absent, and as the stub of a task without one.
+    """
     early = [_formal(draft, name, proven_only) for draft in drafts]
     asked = [decision.draft for decision in early if not decision.problems]
     judged = iter(()) if grader is None else _judged(asked, name, grader, slots, full_marks)
+    if drop_failing and grader is not None:
+        judged = _again_without_solution([*judged], name, grader, slots, full_marks)
     seen: dict[str, str] = {}
     for decision in early:
         draft = decision.draft
@@ -78,6 +85,22 @@ def _formal(draft: Draft, name: GraderName, proven_only: bool) -> Decision:
     except ValidationError as error:
         return Decision(draft, (explain(error),))
     return Decision(draft)
+
+
+def _again_without_solution(
+    decisions: Sequence[Decision], name: GraderName, grader: Grader, slots: int | None, full_marks: bool
+) -> Iterator[Decision]:
+    failing = {id(one): one.draft for one in decisions if one.problems and _is_proven(one.draft, name)}
+    drafts = [
+        replace(draft, values={"stub": draft.values["solution"], **draft.values, "solution": None})
+        for draft in failing.values()
+    ]
+    again = _judged(drafts, name, grader, slots, full_marks)
+    for decision in decisions:
+        if id(decision) in failing:
+            decision = next(again)
+            decision = replace(decision, warnings=(*decision.warnings, DROPPED))
+        yield decision
 
 
 def _judged(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -147,7 +147,19 @@ def _read(row: Row, name: GraderName, seen: dict[str, str], rules: ValidationRul
             must_pass, solution = which == "solution", answers["solution"] or None
             full_marks = rules.full_marks
             attempts.append(_Attempt(finding, which, submission, must_pass, full_marks=full_marks, solution=solution))
-    return finding, attempts
+    return finding, attempts + _on_public_tests(finding, name, answers["solution"], task)
+
+
+def _on_public_tests(finding: Finding, name: GraderName, solution: Any, task: Mapping[str, Any]) -> list[_Attempt]:
+    """The reference answer against each public test."""
+    attempts = []
+    for number, test in enumerate(task.get("public_tests") or (), start=1):
+        if str(test).strip() in str(task.get("tests")):
+            finding.problems.append(f"public_tests: number {number} is also among the hidden tests")
+        submission = _submission(finding, name, "solution", str(solution), {**task, "tests": test, "public_tests": []})
+        if submission is not None and isinstance(solution, str):
+            attempts.append(_Attempt(finding, f"public test {number}", submission, must_pass=True, full_marks=False))
+    return attempts
 
 
 def _story_attempts(row: Row, finding: Finding, given: Any, seen: dict[str, str]) -> list[_Attempt]:
@@ -216,6 +228,7 @@ def _judge(attempt: _Attempt, result: Graded | Faulted) -> None:
             (problems if attempt.bounds.is_needed else attempt.finding.warnings).append(problem)
     elif attempt.must_pass and (result.reward < 1.0 if attempt.full_marks else not result.passed):
         reasons = "; ".join(diagnostic.message for diagnostic in result.diagnostics) or ", ".join(result.flags)
-        problems.append(f"the reference answer gets {result.reward:.2f} at stage {result.stage}, not 1.00: {reasons}")
+        what = "the reference answer" + (f", on {attempt.which}," if attempt.which != "solution" else "")
+        problems.append(f"{what} gets {result.reward:.2f} at stage {result.stage}, not 1.00: {reasons}")
     elif not attempt.must_pass and result.passed:
         problems.append(f"{attempt.which} passes all tests: they prove nothing")

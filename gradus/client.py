@@ -167,7 +167,7 @@ class RewardClient(Discovery):
         name = checked_name(grader)
         if not 0 < deadline_s <= MAX_DEADLINE_S:
             raise Misuse(f"deadline_s must be over 0 and at most {MAX_DEADLINE_S:.0f}, not {deadline_s}")
-        items = _encoded(name, submissions, rubric or "")
+        items = encoded(name, submissions, rubric or "")
         deadline = asyncio.get_running_loop().time() + deadline_s
         async with self:
             here = self._opened[asyncio.get_running_loop()]
@@ -344,7 +344,7 @@ class _Call:
                 self.on_result(index, self.results[index])
 
 
-def _encoded(grader: GraderName, submissions: Sequence[Submission | Mapping[str, Any]], rubric: str) -> list[_Item]:
+def encoded(grader: GraderName, submissions: Sequence[Submission | Mapping[str, Any]], rubric: str) -> list[_Item]:
     """The submissions, validated and encoded. Raises Misuse naming the first bad one by its index."""
     kind = submission_class(grader)
     items: dict[str, _Item] = {}

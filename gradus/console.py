@@ -15,17 +15,23 @@ EXIT_MISUSE = 2
 EXIT_FAULT = 3
 
 Grader = Annotated[str, typer.Argument(help="Name of a grader; an unknown name prints the list", metavar="GRADER")]
-Redis = Annotated[str | None, typer.Option(help="Redis of the queue, redis://host:6379/0", envvar="GRADUS_REDIS_URL")]
+Redis = Annotated[
+    str | None,
+    typer.Option(
+        help="Redis of the queue, redis://host:6379/0; several with spaces between", envvar="GRADUS_REDIS_URL"
+    ),
+]
 Url = Annotated[str | None, typer.Option(help="Use the Gradus service at this URL instead of this machine")]
 Slots = Annotated[
     int | None,
     typer.Option(
         min=1,
         max=256,
-        help="Submissions graded concurrently [default: one per CPU core; 64 for model-based graders]",
+        help="Submissions graded concurrently",
+        show_default="one per CPU core; 64 for model-based graders",
     ),
 ]
-Config = Annotated[Path | None, typer.Option(help="Grader configuration [default: the shipped one]")]
+Config = Annotated[Path | None, typer.Option(help="Grader configuration", show_default="the shipped one")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar")]
 
 

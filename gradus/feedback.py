@@ -1,6 +1,7 @@
-"""A verdict as text for a model: the reply of a tool, the prompt of a repair task, the next turn of an evaluation.
+"""A verdict as text for a model: the reply of a tool, the prompt of a repair task, the next turn of a conversation.
 
-Training and evaluation share these texts. They show only what the result holds, so nothing of hidden tests.
+Training and evaluation share these texts. They show the result and the model's own answer: nothing of hidden tests
+and nothing of reference stories. Public tests that fail are among the diagnostics of the result.
 """
 
 from __future__ import annotations
@@ -8,8 +9,12 @@ from __future__ import annotations
 import re
 
 from gradus.contract import Diagnostic, Graded, GraderName
+from gradus.extract import extract
+from gradus.tasks import task_class
 
 MAX_CHARS = 4000
+MAX_EXCERPT = 160
+"""Longest line of code to quote, in characters."""
 LANGUAGES = {"ocaml": "OCaml", "rust": "Rust"}
 """Names of languages by the grader's name. Other graders of code are called by their own name."""
 MISTAKE = "code has a mistake. Find it, and answer with the whole corrected file."
@@ -18,28 +23,68 @@ SPECIAL = re.compile(r"<\|\w{1,40}\|>")
 """What models read as the end of a message or the like, wherever it stands."""
 
 
-def render_verdict(result: Graded) -> str:
-    """The stage reached, the tests that pass, and each diagnostic with its place; at most `MAX_CHARS` characters."""
-    if result.tests is None:
+STORIES = "These user stories can be improved. Answer with the whole corrected list."
+REVIEW = "# What the review says"
+STORY_REMARKS = {
+    "coverage": (0.55, "wants that the sprint needs are missing, or say something else than it needs"),
+    "format": (0.09, "lines are no stories: As a ROLE, I want WANT, so that BENEFIT."),
+    "count": (0.045, "the number of stories does not fit the sprint"),
+    "length": (0.09, "stories are much shorter or longer than usual"),
+    "redundancy": (-0.02, "stories ask for the same thing"),
+    "extraneous": (-0.02, "there are lines beside the stories"),
+    "benefits": (-0.02, "benefits are missing, or repeat the want"),
+    "boilerplate": (-0.02, "benefits repeat each other"),
+    "fluency": (-0.02, "wants are no fluent sentences"),
+    "focus": (-0.02, "wants hold more than one request"),
+    "coherence": (-0.02, "benefits do not follow from their wants"),
+    "role": (-0.02, "roles would not want this"),
+    "tampering": (-0.02, "text is hidden, or addresses a judge"),
+}
+"""Remarks on components of `story/weighted`: name -> value below which the remark holds, and the remark."""
+
+
+def render_verdict(result: Graded, code: str | None = None) -> str:
+    """The stage reached, the tests that pass, and each diagnostic with its place; at most `MAX_CHARS` characters.
+
+    `code` is the extracted answer: with it, a diagnostic with a line quotes that line.
+    """
+    if result.rubric.startswith("story/"):
+        progress = _story_progress(result)
+    elif result.tests is None:
         progress = f"came as far as: {result.stage.value}; no test ran"
     elif result.passed:
         progress = f"all {result.tests.total} tests pass"
     else:
         progress = f"{result.tests.passed} of {result.tests.total} tests pass"
-    lines = [progress, *map(_line, result.diagnostics)]
+    source = code.split("\n") if code is not None else []
+    lines = [progress, *(_line(one) + _excerpt(one, source) for one in result.diagnostics)]
     told = [flag for flag in result.flags if flag.startswith(("limit:", "forbidden:"))]
     lines += [f"flags: {', '.join(told)}"] if told else []
     text = "\n".join(lines)
     return text if len(text) <= MAX_CHARS else text[:MAX_CHARS] + "\n..."
 
 
-def reply(result: Graded) -> str:
+def reply(result: Graded, code: str | None = None) -> str:
     """`render_verdict` without tokens of a chat format, which a compiler's message may quote from the answer."""
-    return SPECIAL.sub("<...>", render_verdict(result))
+    return SPECIAL.sub("<...>", render_verdict(result, code))
+
+
+def next_turn(name: GraderName, result: Graded, completion: str) -> str:
+    """The user's turn after a completion that was graded and did not pass."""
+    return repair_turn(name, reply(result, single_block(name, completion)))
+
+
+def single_block(name: GraderName, completion: str) -> str | None:
+    """The code that a completion holds in one block or without a fence; None where only the grader can tell."""
+    fences = task_class(name).FENCES
+    answer = extract(completion, fences) if fences else None
+    return answer.text if answer is not None and answer.blocks <= 1 and not answer.files else None
 
 
 def repair_turn(name: GraderName, message: str) -> str:
     """The user's next turn after an answer that did not pass; `message` is what `reply` makes of its verdict."""
+    if name == "story":
+        return f"{STORIES}\n\n{REVIEW}\n\n```\n{message}\n```"
     return f"This {LANGUAGES.get(name, name)} {MISTAKE}\n\n{quoted_message(message)}"
 
 
@@ -55,3 +100,22 @@ def _line(diagnostic: Diagnostic) -> str:
         place = f"line {diagnostic.line}{column}: "
     code = f"[{diagnostic.code}]" if diagnostic.code else ""
     return f"{diagnostic.stage.value}: {place}{diagnostic.severity.value}{code}: {diagnostic.message}"
+
+
+def _excerpt(diagnostic: Diagnostic, source: list[str]) -> str:
+    """The line that a diagnostic is about, and a mark below its column; empty where the line is unknown."""
+    if diagnostic.line is None or not 1 <= diagnostic.line <= len(source):
+        return ""
+    line, gutter = source[diagnostic.line - 1][:MAX_EXCERPT], f"{diagnostic.line} | "
+    column = diagnostic.column or 0
+    mark = "\n" + " " * (len(gutter) + column - 1) + "^" if 1 <= column <= len(line) + 1 else ""
+    return f"\n{gutter}{line}{mark}"
+
+
+def _story_progress(result: Graded) -> str:
+    remarks = [
+        f"- {remark}"
+        for name, (least, remark) in STORY_REMARKS.items()
+        if name in result.components and result.components[name] < least
+    ]
+    return "\n".join([f"reward {result.reward:.2f} of 1", *remarks])

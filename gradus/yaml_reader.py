@@ -1,4 +1,4 @@
-"""YAML without its surprises: a key given twice and non-finite numbers are refused, `1e-6` is a number."""
+"""YAML without its surprises: a key given twice and non-finite numbers are refused, `1e-6` is a number, `no` a text."""
 
 from __future__ import annotations
 
@@ -26,7 +26,15 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-# YAML 1.1, which PyYAML speaks, takes `5e-6` for a text because it has no dot: a trap for every learning rate.
+# YAML 1.1, which PyYAML speaks, takes `no` and `off` for false; 1.2 does not, and only settings of two values still do.
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in found if tag != "tag:yaml.org,2002:bool"]
+    for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
+)
+# 1.1 takes `5e-6` for a text, too, because it has no dot: a trap for every learning rate.
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
     re.compile(r"^[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$"),
@@ -38,6 +46,8 @@ def read_mapping(path: Path) -> dict[str, Any]:
     """The mapping that a YAML file holds. Raises Misuse naming the file, and the line where there is one."""
     try:
         text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise Misuse(f"{path}: there is no such file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise Misuse(f"{path}: cannot be read: {error}") from None
     value = read_scalar(text, str(path))

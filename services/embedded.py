@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from services.api.server import serve
+from services.api.settings import ApiSettings
+from services.broker import BrokerSettings
 from services.broker.from_url import open_broker
 from services.event_loop import stop_on_signals
 from services.graders.base import Grader, default_slots
@@ -19,6 +21,8 @@ async def serve_embedded(
     port: int | None,
     *,
     slots: int | None = None,
+    broker_settings: BrokerSettings | None = None,
+    settings: ApiSettings | None = None,
     on_ready: Callable[[str], None] | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, with `slots` for each grader, by default its usual ones.
@@ -29,14 +33,14 @@ async def serve_embedded(
         await asyncio.to_thread(grader.self_test)
     stop = asyncio.Event()
     stop_on_signals(stop)
-    broker, traced = open_broker(None), spans("gradus-worker")
+    broker, traced = open_broker(None, broker_settings), spans("gradus-worker")
     workers = [
         Worker(grader, broker, slots=slots or default_slots(grader), self_tested=True, spans=traced)
         for grader in graders
     ]
     working = [asyncio.create_task(worker.run(stop)) for worker in workers]
     try:
-        await serve(broker, host, port, stop=stop, on_ready=on_ready)
+        await serve(broker, host, port, settings=settings, stop=stop, on_ready=on_ready)
     finally:
         stop.set()
         await asyncio.gather(*working)

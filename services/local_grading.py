@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
+from threading import Event
 
 from gradus.contract import Faulted, Graded, Submission, job_id_of, with_id
 from gradus.descriptions import GraderDescription, GraderInfo
@@ -20,19 +21,27 @@ from services.worker import grade_with_retries
 def grade_in_order(
     grader: Grader, submissions: Iterable[Submission], rubric: str, slots: int | None = None
 ) -> Iterator[Graded | Faulted]:
-    """One result per submission, in order, as soon as all before it are there. Identical ones are graded once."""
+    """One result per submission, in order, as soon as all before it are there. Identical ones are graded once.
+
+    What takes long is graded after all the others.
+    """
     slots = slots or default_slots(grader)
     free: SimpleQueue[int] = SimpleQueue()
     for slot in range(slots):
         free.put(slot)
-    revision = grader.info().grader
+    revision, all_asked = grader.info().grader, Event()
 
-    def grade(submission: Submission) -> Graded | Faulted:
+    def grade(submission: Submission, settle: Future[Graded | Faulted], *, brief: bool) -> None:
         slot = free.get()
         try:
-            return grade_with_retries(grader, submission, rubric, slot)
+            result = grade_with_retries(grader, submission, rubric, slot, brief=brief)
         finally:
             free.put(slot)
+        if result is None:
+            all_asked.wait()
+            pool.submit(grade, submission, settle, brief=False)
+        else:
+            settle.set_result(result)
 
     pool = ThreadPoolExecutor(slots)
     try:
@@ -41,11 +50,14 @@ def grade_in_order(
         for submission in submissions:
             key = job_id_of(revision, rubric, submission)
             if key not in graded:
-                graded[key] = pool.submit(grade, submission)
+                graded[key] = Future()
+                pool.submit(grade, submission, graded[key], brief=True)
             asked.append((submission.id, graded[key]))
+        all_asked.set()
         for submission_id, future in asked:
             yield with_id(future.result(), submission_id)
     finally:
+        all_asked.set()
         pool.shutdown(cancel_futures=True)  # after Ctrl-C or a closed pipe, queued submissions are not graded
 
 

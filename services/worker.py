@@ -29,7 +29,7 @@ from services.broker.jobs import JobPayload
 from services.broker.signing import signed
 from services.broker.workers import registered
 from services.graders.base import Grader
-from services.sandbox.cancellation import CancelToken, cancellable
+from services.sandbox.cancellation import CancelToken, NeedsTime, attempting
 from services.sandbox.container_hardening import require_container_hardening
 from services.tracing import Spans
 
@@ -50,16 +50,18 @@ DRAIN_S = 30.0
 
 
 def grade_with_retries(
-    grader: Grader, submission: Submission, rubric: str, slot: int, token: CancelToken | None = None
-) -> Graded | Faulted:
+    grader: Grader, submission: Submission, rubric: str, slot: int, token: CancelToken | None = None, *, brief: bool
+) -> Graded | Faulted | None:
     """The verdict, or the fault after bounded retries. Never raises: one bad job must not take its neighbours along.
 
-    Once `token` is cancelled, the boxes of the attempt are killed and it is not retried.
+    None: a `brief` attempt came to no end. Once `token` is cancelled, boxes are killed and nothing is retried.
     """
     for attempt in range(1, MAX_ATTEMPTS + 1):
         try:
-            with cancellable(token):
+            with attempting(token, brief=brief):
                 return grader.grade(submission, rubric, slot)
+        except NeedsTime:
+            return None
         except Fault as raised:
             fault = raised
         except GradusError as misuse:
@@ -69,7 +71,8 @@ def grade_with_retries(
             fault = InternalFault(f"the grader broke: {type(error).__name__}")
         if token and token.is_cancelled:
             return faulted(submission.id, fault.kind, fault.message, retryable=True)
-        log.warning("submission %s, attempt %d: %s fault: %s", submission.id, attempt, fault.kind, fault.message)
+        level = logging.WARNING if fault.retryable else logging.INFO
+        log.log(level, "submission %s, attempt %d: %s fault: %s", submission.id, attempt, fault.kind, fault.message)
         if not fault.retryable or attempt == MAX_ATTEMPTS:
             break
         time.sleep(RETRY_PAUSE_S * attempt)
@@ -149,10 +152,10 @@ class Worker:
         claim, started_at = work.claim, time.monotonic()
         try:
             result, cache, dead_letter = await self._result_of(work)
-            if work.cancel_token.is_cancelled and isinstance(result, Faulted):
+            if result is None or (work.cancel_token.is_cancelled and isinstance(result, Faulted)):
                 # releasing an unwanted job drops it, unless it was submitted again meanwhile
-                await _retry(lambda: self.broker.release(claim), FINISH_ATTEMPTS)
-                if self._metrics:
+                await _retry(lambda: self.broker.release(claim, put_off=result is None), FINISH_ATTEMPTS)
+                if self._metrics and result is not None:
                     self._metrics.dropped()
                 return
             text = result.model_dump_json()
@@ -169,8 +172,8 @@ class Worker:
             self._free.append(work.slot)
             self._slot_freed.set()
 
-    async def _result_of(self, work: _Work) -> tuple[Graded | Faulted, bool, bool]:
-        """The result of a claim, whether to cache it, and whether the job belongs among the dead letters."""
+    async def _result_of(self, work: _Work) -> tuple[Graded | Faulted | None, bool, bool]:
+        """The result (None: put it off), whether to cache it, and whether the job belongs among the dead letters."""
         job = work.claim.job
         try:
             payload = JobPayload.model_validate_json(job.payload)
@@ -185,7 +188,8 @@ class Worker:
             message = "no worker graded this before its deadline: add workers or slots, or allow more time"
             return faulted(submission.id, FaultKind.DEADLINE, message, retryable=True), False, False
         args = (self.grader, submission, payload.rubric, work.slot, work.cancel_token)
-        result = await asyncio.get_running_loop().run_in_executor(self._pool, grade_with_retries, *args)
+        grade = partial(grade_with_retries, *args, brief=work.claim.deliveries == 1)  # later starts have all their time
+        result = await asyncio.get_running_loop().run_in_executor(self._pool, grade)
         # The job's id is a hash of a grader's revision among others. While workers of two revisions share a queue, a
         # verdict of one must not be cached as the other's.
         cache = isinstance(result, Graded) and job.id == job_id_of(

@@ -47,6 +47,8 @@ class OpenAiLike:
 
     answer: Callable[[str, Json, int], Reply | str]
     models: tuple[str, ...] | None = ("m",)
+    owner: str = "library"
+    """As in `owned_by` of its models."""
     requests: list[tuple[str, Json, dict[str, str]]] = field(default_factory=list)
     """(path, body, headers) of each request for a completion, in the order in which they came."""
     at_once: int = 0
@@ -105,7 +107,7 @@ def _handler(like: OpenAiLike) -> type[BaseHTTPRequestHandler]:
 
         def do_GET(self) -> None:
             models = like.models
-            found = {"data": [{"id": name} for name in models or ()]}
+            found = {"data": [{"id": name, "owned_by": like.owner} for name in models or ()]}
             self._send(Reply(json.dumps(found).encode()) if models is not None else refused(404))
 
         def do_POST(self) -> None:

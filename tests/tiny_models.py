@@ -80,16 +80,17 @@ def trainer_of(
     say: Callable[[str], None] = print,
     model: ModelConfig | None = None,
     reward_funcs: Sequence[Callable[..., Any]] = (by_length,),
+    stage: str = "grpo",
     **options: Any,
 ) -> Any:
-    """Our trainer on four prompts, two completions for each, on the CPU, ready for its only step."""
+    """Our trainer of that stage on four prompts, four completions for each, on the CPU, ready for its only step."""
     from datasets import Dataset
-    from trl import GRPOConfig
+    from trl import GRPOConfig, RLOOConfig
 
     from trainer.config.device import Device, with_device_defaults
     from trainer.models.adapters import lora_config, settle, validate_lora_targets
     from trainer.models.loading import load_model, load_tokenizer
-    from trainer.stages.online import GradusTrainer
+    from trainer.stages.online import TRAINERS
     from trainer.stages.rl import Rl
 
     settings = model or ModelConfig(name=str(folder), device="cpu")
@@ -108,10 +109,11 @@ def trainer_of(
     told = with_device_defaults(given, Device("cpu", has_bf16=False, has_eight_bit=False), say)
     rows = [{"prompt": f"(* add {n} *)", "prompt_id": f"p{n}"} for n in range(4)]
     ours = {"output_dir": str(output), "seed": 1, "disable_tqdm": True, "reward_weights": [1.0] * len(reward_funcs)}
-    made = GradusTrainer(
-        loaded,
-        list(reward_funcs),
-        args=GRPOConfig(**told, **ours),
+    arguments = {"grpo": GRPOConfig, "rloo": RLOOConfig}[stage]
+    made = TRAINERS[stage](
+        model=loaded,
+        reward_funcs=list(reward_funcs),
+        args=arguments(**told, **ours),
         train_dataset=Dataset.from_list(rows),
         processing_class=load_tokenizer(str(folder), settings),
         peft_config=lora_config(lora, loaded) if lora else None,

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+import httpx
+
+from gradus.contract import Faulted, Graded, Submission
 from gradus.errors import Misuse, QueueFault
 from trainer.config.device import choose_device
+from trainer.config.packages import refuse_absent_packages
 from trainer.config.run import RewardModelConfig, RunConfig, TrainConfig
+from trainer.data.tasks import load_tasks
+from trainer.generation.backend import has_nccl
 from trainer.generation.client import way_of_weights
 from trainer.generation.responses import GenerationStopped, TransientServerError
 from trainer.generation.server import VllmServer
 from trainer.models.adapters import validate_lora_targets
-from trainer.rewards.judges import refuse_headless
+from trainer.models.loading import architecture_of, load_tokenizer
+from trainer.rewards.judges import client_of, refuse_headless
+from trainer.rewards.requirements import lacking
 from trainer.stages.base import Stage, stage_for
 from trainer.stages.rl import Rl, ready_grader
 
@@ -21,16 +31,44 @@ Finding = tuple[str, str | None, str]
 """(what was looked at, `misuse`, `fault` or None for good, what was found)."""
 
 
+HUB_ANSWERS_S = 3.0
+"""Seconds that the hub may take for one small request. Its name may have several addresses, each tried for so long."""
+
+
 def findings(config: RunConfig) -> Iterator[Finding]:
     """One finding for each thing that a run needs."""
     stage = stage_for(config)
-    yield _checked(stage.DATA, stage.data_found)
-    if isinstance(stage, Rl) and (warm_start := stage.warm_start_stage(config.output_dir)) is not None:
-        yield _checked("warm start", warm_start.data_found)
-    yield _checked("model", lambda: _model(config, stage))
-    yield _checked(f"{config.options_name} options", lambda: _options(config, stage))
-    if isinstance(config, TrainConfig):
-        yield from _judges_and_server(config)
+    with _offline_without_hub():
+        yield _checked(stage.DATA, stage.data_found)
+        if isinstance(stage, Rl) and (warm_start := stage.warm_start_stage(config.output_dir)) is not None:
+            yield _checked("warm start", warm_start.data_found)
+        yield _checked("packages", lambda: _packages(config))
+        yield _checked("model", lambda: _model(config, stage))
+        yield _checked(f"{config.options_name} options", lambda: _options(config, stage))
+        if isinstance(config, TrainConfig):
+            yield from _judges_and_server(config)
+
+
+@contextmanager
+def _offline_without_hub() -> Iterator[None]:
+    """Inside the block, models and datasets come from the cache alone where one request finds that the hub is away.
+
+    The libraries repeat each of their requests for half a minute. Their setting for it, HF_HUB_OFFLINE, is a variable
+    that they read when they are imported, which is before a config could be read.
+    """
+    import datasets
+    from huggingface_hub import constants
+
+    before = constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE
+    try:
+        if not constants.HF_HUB_OFFLINE:
+            httpx.head(constants.ENDPOINT, timeout=HUB_ANSWERS_S)
+    except httpx.TransportError:
+        constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE = before
 
 
 def _judges_and_server(config: TrainConfig) -> Iterator[Finding]:
@@ -38,7 +76,9 @@ def _judges_and_server(config: TrainConfig) -> Iterator[Finding]:
     if config.generation.backend == "vllm":
         yield _checked("vLLM server", lambda: _vllm(config))
     if reward.grader is not None:
-        yield _checked("graders", lambda: ready_grader(reward, timeout_s=0))
+        yield (found := _checked("graders", lambda: ready_grader(reward, timeout_s=0)))
+        if found[1] is None:
+            yield _checked("requirements", lambda: _requirements(config))
     for service in reward.services:
         as_asked = reward.for_service(service)
         yield _checked(f"service {service.label}", partial(ready_grader, as_asked, 0, "reward.services"))
@@ -57,19 +97,21 @@ def _checked(what: str, look: Callable[[], str]) -> Finding:
         return what, "fault", str(trouble)
 
 
+def _packages(config: RunConfig) -> str:
+    refuse_absent_packages(config.model, config.options.get("report_to"))
+    return "all that the settings need"
+
+
 def _model(config: RunConfig, stage: Stage[Any, Any]) -> str:
     device = choose_device(config.model)
     if config.model.is_fresh:
         return f"{config.model.name}, made on the spot, on {device.kind}"
-    from transformers import AutoConfig
-
-    try:
-        found = AutoConfig.from_pretrained(config.model.name, revision=config.model.revision)
-    except (OSError, ValueError) as error:
-        raise Misuse(f"model.name: {config.model.name}: {str(error).strip().splitlines()[0]}") from None
+    found = architecture_of(config.model.name, config.model)
     if config.lora is not None:
         validate_lora_targets(config.lora, config.model.name, config.model, stage.SCORES)
-    return f"{config.model.name} ({found.model_type}), on {device.kind}"
+    window = getattr(found.get_text_config(), "max_position_embeddings", None)
+    lengths = stage.lengths_found(load_tokenizer(config.model.name, config.model), window)
+    return "; ".join([f"{config.model.name} ({found.model_type}), on {device.kind}", *lengths])
 
 
 def _options(config: RunConfig, stage: Stage[Any, Any]) -> str:
@@ -84,9 +126,25 @@ def _vllm(config: TrainConfig) -> str:
     server = VllmServer(generation)
     server.await_ready(0, say=lambda text: None)
     adapter = lora is not None and not lora.modules_to_save and generation.sync in ("auto", "lora")
-    how = {"lora": "LoRA adapters", "weights": generation.sync if generation.sync != "auto" else "file"}
-    sent = how[way_of_weights(server, generation, adapter)]
+    way = way_of_weights(server, generation, adapter, has_nccl=has_nccl(choose_device(config.model)))
+    sent = {"lora": "LoRA adapters"}.get(way, way)
+    if lora is not None and adapter and way != "lora":
+        sent += f", merged; `gradus vllm MODEL --lora-rank {lora.r}` takes the adapter alone"
     return f"{server.model()} at {server.url}, vLLM {server.version()}, weights by {sent}"
+
+
+def _requirements(config: TrainConfig) -> str:
+    """Raises Misuse for packages and crates that tasks name and the grader lacks."""
+    reward = config.reward
+    assert reward.grader is not None
+    client, tasks = client_of(reward), load_tasks(config.data, reward.grader, config.seed)
+
+    def grade(asked: Sequence[Submission]) -> list[Graded | Faulted]:
+        return asyncio.run(client.grade(reward.judge, asked, rubric=reward.rubric, deadline_s=reward.deadline_s))
+
+    if found := lacking([*tasks.train, *tasks.held_out], reward.grader, grade):
+        raise Misuse("\n".join(found))
+    return "the grader has what the tasks name"
 
 
 def _reward_models(models: Sequence[RewardModelConfig]) -> str:

@@ -27,19 +27,22 @@ import_app = typer.Typer(
 Validate = Annotated[
     bool | None,
     typer.Option(
-        "--validate/--no-validate", help="Grade reference answers and stubs [default: where that can be; stories not]"
+        "--validate/--no-validate",
+        help="Grade reference answers and stubs",
+        show_default="where that can be; stories not",
     ),
 ]
 ProvenOnly = Annotated[bool, typer.Option(help="Reject tasks that come without a reference answer")]
+DropFailing = Annotated[bool, typer.Option(help="Reference answers that do not pass count as absent, and are counted")]
 AnyStyle = Annotated[
     bool, typer.Option(help="Reference answers need only pass the tests; lint warnings and the like do not matter")
 ]
 CpuS = Annotated[
-    float | None, typer.Option(min=0.01, max=600, help="CPU seconds for each task's tests [default: the grader's]")
+    float | None, typer.Option(min=0.01, max=600, help="CPU seconds for each task's tests", show_default="the grader's")
 ]
 Licence = Annotated[str | None, typer.Option(help="Licence of the records that name none of their own")]
 Source = Annotated[str | None, typer.Option(help="Where the records are from, for those that do not say it")]
-Language = Annotated[str | None, typer.Option(help="ocaml or rust [default: what the records say]")]
+Language = Annotated[str | None, typer.Option(help="ocaml or rust", show_default="what the records say")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,7 @@ class _ImportOptions:
     slots: int | None
     config: Path | None
     quiet: bool
+    drop_failing: bool = False
 
 
 @import_app.command("exercism")
@@ -159,6 +163,7 @@ def import_columns(
     force: Force = False,
     validate: Validate = None,
     proven_only: ProvenOnly = False,
+    drop_failing: DropFailing = False,
     any_style: AnyStyle = False,
     cpu_s: CpuS = None,
     licence: Licence = None,
@@ -171,7 +176,7 @@ def import_columns(
 
     \b
     ocamler       id, prompt (doc comment and `let f (x : int) : int =`), tests
-    ocamler-eval  id, problem, solution, tests, difficulty
+    ocamler-eval  id, problem, solution, tests, difficulty; with --drop-failing where solutions are stubs
     ocamler-sft   prompt, solution: becomes worked examples, for `warm_start.dataset`
     b             description, starter_code, tests (inside of the answer's file), perhaps id, solution, complexity
     scrum         sprint_name, sprint_goal, formatted_issues, num_issues, perhaps team_context
@@ -182,7 +187,8 @@ def import_columns(
     if layout not in LAYOUTS:
         raise Misuse(f"--layout {layout}: is none of {', '.join(LAYOUTS)}")
     chosen = LAYOUTS[layout]
-    options = _ImportOptions(out, force, validate, proven_only, any_style, cpu_s, licence, source, slots, config, quiet)
+    shared = (out, force, validate, proven_only, any_style, cpu_s, licence, source, slots, config, quiet)
+    options = _ImportOptions(*shared, drop_failing)
     rows = rows_of(file)
     drafts = column_drafts(rows, chosen)
     if chosen.grader == "story":
@@ -210,7 +216,13 @@ def _import(drafts: Iterable[Draft], name: GraderName, options: _ImportOptions, 
         signed = with_progress(sign(rows, name, grader, options.slots), len(rows), "signing", options.quiet)
         found = [replace(draft, values=result.values) for draft, result in zip(found, signed, strict=True)]
     decisions = decide(
-        found, name, grader, options.slots, full_marks=not options.any_style, proven_only=options.proven_only
+        found,
+        name,
+        grader,
+        options.slots,
+        full_marks=not options.any_style,
+        proven_only=options.proven_only,
+        drop_failing=options.drop_failing,
     )
     what = "validating" if grader is not None else "reading"
     _finish(list(with_progress(decisions, len(found), what, options.quiet)), options)

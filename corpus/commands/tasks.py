@@ -106,6 +106,46 @@ def sign_tasks(
         raise typer.Exit(1)
 
 
+@tasks_app.command("publish")
+def publish_tests(
+    file: Annotated[str, typer.Argument(help="JSONL, JSON or CSV of tasks with solutions")],
+    out: Out,
+    grader: Annotated[str, typer.Option(help="ocaml or rust")] = "ocaml",
+    share: Annotated[float, typer.Option(min=0.0, max=0.5, help="Share of a task's tests to make public")] = 0.25,
+    most: Annotated[int, typer.Option(min=1, max=16, help="Public tests of one task, at most")] = 3,
+    seed: Annotated[int, typer.Option(help="Draws which tests become public")] = 42,
+    force: Force = False,
+    slots: Slots = None,
+    config: Config = None,
+    quiet: Quiet = False,
+) -> None:
+    """Move a share of each task's hidden tests to `public_tests`, which feedback may quote.
+
+    Public tests no longer count for the reward. At least half of the tests stay hidden. A task is changed only if its
+    reference answer passes both parts. All rows are written, in their order. Prints one line per task that stays as it
+    was.
+    """
+    from corpus.files import checked_rows, refuse_existing, write_rows
+    from corpus.public_tests import SINGLE_TESTS, publish
+    from gradus.descriptions import grader_named
+    from services.graders.base import load
+
+    name = grader_named(grader)
+    if name not in SINGLE_TESTS:
+        raise Misuse(f"--grader {grader}: only tasks of {' and '.join(SINGLE_TESTS)} have tests to publish")
+    refuse_existing([out], force=force, sources=[file])
+    rows = checked_rows(file)
+    loaded = load(name, config=config)
+    loaded.self_test()
+    found = publish(rows, name, loaded, share, most, seed, slots)
+    results = list(with_progress(found, len(rows), "publishing", quiet))
+    write_rows(out, (result.values for result in results))
+    for result in results:
+        if result.problem:
+            print(f"{result.row.where}: {result.row.values.get('id', '')}: {result.problem}")
+    print(f"{sum(not result.problem for result in results)} of {len(rows)} tasks have new public tests: {out}")
+
+
 @tasks_app.command("mutate")
 def mutate_tasks(
     file: Annotated[str, typer.Argument(help="JSONL, JSON or CSV of tasks with solutions")],

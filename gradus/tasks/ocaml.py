@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from gradus.tasks.base import RunLimits, Task, Text
+from gradus.tasks.base import RunLimits, Text, clean
+from gradus.tasks.code import CodeTask
 
 
 class Framework(StrEnum):
@@ -21,7 +22,7 @@ class OcamlLimits(RunLimits):
     """CPU seconds of the compiler, on the answer and on tests that are compiled with it."""
 
 
-class OcamlTask(Task):
+class OcamlTask(CodeTask):
     """Judged by compiling the answer as module `module` and running `tests` against it."""
 
     STAGES = ("extract", "types", "compile", "tests")
@@ -34,7 +35,7 @@ class OcamlTask(Task):
         "task": {"tests": "let () = assert (double 2 = 4)", "signature": "val double : int -> int"},
     }
 
-    tests: Annotated[Text, Field(min_length=1)]
+    tests: Annotated[str, Field(min_length=1, pattern=r"\S"), AfterValidator(clean)]
     """Plain `assert`s, or an OUnit2 suite."""
     signature: Text | None = None
     """What the answer must define, as in an `.mli`: `val f : int -> int`. Tests see nothing else of the answer."""

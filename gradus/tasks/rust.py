@@ -8,7 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from gradus.tasks.base import RunLimits, Task, Text, Wire
+from gradus.tasks.base import RunLimits, Text, Wire
+from gradus.tasks.code import CodeTask
 
 RelativePath = Annotated[
     str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*(/[A-Za-z0-9_][A-Za-z0-9_.\-]*)*$", max_length=128)
@@ -24,7 +25,7 @@ class StdioCase(Wire):
     """Compared without white space at the ends of lines and without empty lines at the end."""
 
 
-class RustTask(Task):
+class RustTask(CodeTask):
     """Judged by check, clippy and `tests`, a test file that names the crate, or by `cases` of a program."""
 
     STAGES = ("extract", "check", "clippy", "tests")
@@ -58,7 +59,15 @@ class RustTask(Task):
     def _has_tests_or_cases(self) -> RustTask:
         if bool(self.tests.strip()) == bool(self.cases):
             raise ValueError("give either `tests`, an integration test file, or `cases` of standard input and output")
+        if self.cases and self.public_tests:
+            raise ValueError("public_tests: need `tests`; a program with `cases` has none")
         return self
+
+    @classmethod
+    def announced_schema(cls) -> dict[str, Any]:
+        tests = {"required": ["tests"], "properties": {"tests": {"pattern": r"\S"}}}
+        cases = {"required": ["cases"], "properties": {"cases": {"minItems": 1}}}
+        return super().announced_schema() | {"anyOf": [tests, cases]}
 
     @model_validator(mode="after")
     def _has_no_file_for_a_folder(self) -> RustTask:

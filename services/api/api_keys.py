@@ -2,8 +2,8 @@
 
 One line per key, `NAME sha256:HEX GRADERS [LIMIT ...]`, with commas between graders or `*` for all; `#` starts a
 comment. Limits are `expires=2027-01-31` (the end of that day, UTC), `per_minute=600` (submissions, in each API process)
-and `priority=training` (no evaluation). Keys are made here, long and random, so that a plain SHA-256 is enough: there
-is no word list to try.
+and `priority=training` (no evaluation); `role=operator` allows the routes of `services.api.queues`. Keys are made here,
+long and random, so that a plain SHA-256 is enough: there is no word list to try.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from gradus.errors import Misuse
 
 _LINE = re.compile(
     r"(?P<name>[A-Za-z0-9][A-Za-z0-9_.\-]{0,63})\s+sha256:(?P<hash>[0-9a-fA-F]{64})\s+(?P<graders>\S+)"
-    r"(\s+expires=(?P<expires>\d{4}-\d\d-\d\d)|\s+per_minute=(?P<per_minute>[1-9]\d{0,8})|\s+priority=(?P<priority>training))*"
+    r"(\s+expires=(?P<expires>\d{4}-\d\d-\d\d)|\s+per_minute=(?P<per_minute>[1-9]\d{0,8})|\s+priority=(?P<priority>training)"
+    r"|\s+role=(?P<role>operator))*"
 )
 RELOAD_S = 1.0
 """Seconds between looks whether the file of keys has changed."""
@@ -46,6 +47,8 @@ class ApiKey:
     per_minute: int | None = None
     """Submissions a minute in each API process, on average; a burst of one minute's worth is allowed."""
     training_only: bool = False
+    is_operator: bool = False
+    """May look into queues, change their state, cancel the jobs of others and handle dead letters."""
 
     @property
     def has_expired(self) -> bool:
@@ -58,7 +61,8 @@ class ApiKey:
         graders = "*" if self.graders is None else ",".join(sorted(self.graders))
         limits = f" expires={self.expires}" if self.expires else ""
         limits += f" per_minute={self.per_minute}" if self.per_minute else ""
-        return f"{self.name} sha256:{self.key_hash} {graders}{limits}" + (" priority=training" * self.training_only)
+        limits += " priority=training" * self.training_only + " role=operator" * self.is_operator
+        return f"{self.name} sha256:{self.key_hash} {graders}{limits}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +91,8 @@ def key_of(line: str, where: str) -> ApiKey:
     if found is None:
         raise Misuse(
             f"{where}: a key is `NAME sha256:HEX GRADERS`, a name of letters, digits, `_`, `.` and `-`, 64 hex digits, "
-            "and graders with commas between or `*`, then limits such as `expires=2027-01-31`, `per_minute=600` and "
-            "`priority=training`; `gradus keys new NAME` prints one"
+            "and graders with commas between or `*`, then limits such as `expires=2027-01-31`, `per_minute=600`, "
+            "`priority=training` and `role=operator`; `gradus keys new NAME` prints one"
         )
     graders = None if found["graders"] == "*" else frozenset(found["graders"].split(","))
     for grader in graders or ():
@@ -99,7 +103,8 @@ def key_of(line: str, where: str) -> ApiKey:
     except ValueError:
         raise Misuse(f"{where}: key {found['name']}: {found['expires']} is no date") from None
     per_minute = int(found["per_minute"]) if found["per_minute"] else None
-    return ApiKey(found["name"], found["hash"].lower(), graders, expires, per_minute, bool(found["priority"]))
+    rights = bool(found["priority"]), bool(found["role"])
+    return ApiKey(found["name"], found["hash"].lower(), graders, expires, per_minute, *rights)
 
 
 def keys_in(text: str, where: str) -> list[ApiKey]:

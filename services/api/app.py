@@ -14,8 +14,9 @@ from starlette.responses import JSONResponse, Response
 
 from gradus.descriptions import GraderList
 from gradus.errors import UnknownGrader
-from services.api import grading, problems, schema
+from services.api import grading, problems, queues, schema
 from services.api.access_log import AccessLogMiddleware
+from services.api.callbacks import HEADER
 from services.api.grader_registry import GraderRegistry, largest
 from services.api.grading import GraderPath, queue_request
 from services.api.metrics import Waiting
@@ -42,7 +43,11 @@ def create_app(broker: Broker, settings: ApiSettings) -> FastAPI:
 
     app = FastAPI(title="Gradus", version=schema.VERSION, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.api = api
-    app.router.routes.extend([*grading.router.routes, *keyed.routes, *keyless.routes])
+    app.router.routes.extend([*grading.router.routes, *keyed.routes, *keyless.routes, *queues.router.routes])
+    if settings.adapters:
+        from services.api.adapters import install
+
+        install(app, settings.adapters, settings.tasks)
     app.add_middleware(AccessLogMiddleware, metrics=api.metrics)
     if api.spans:
         app.add_middleware(TracingMiddleware, spans=api.spans)
@@ -55,11 +60,12 @@ def _json(model: BaseModel, status: int = 200, headers: dict[str, str] | None = 
     return Response(model.model_dump_json(), status, headers=headers, media_type="application/json")
 
 
-@keyed.post("/jobs/{name}", status_code=202, responses={202: schema.ACCEPTED}, openapi_extra=schema.GRADE_BODY)
+@keyed.post("/jobs/{name}", status_code=202, responses={202: schema.ACCEPTED}, openapi_extra=schema.JOB_BODY)
 async def start_job(name: GraderPath, request: Request) -> Response:
     """Grade in the background; `name` is the grader's. Ask for the results at the address in `Location`."""
     api: Api = request.app.state.api
-    job_id = await api.jobs.start(await queue_request(name, request))
+    callback = api.callbacks.url_in(request.headers.get(HEADER))
+    job_id = await api.jobs.start(await queue_request(name, request), callback)
     return _json(schema.Accepted(id=job_id), 202, {"location": f"/v1/jobs/{job_id}"})
 
 
@@ -68,6 +74,13 @@ async def job_status(name: str, request: Request) -> Response:
     """How far it is; `name` is the job's id. With the results, in order, once all are there."""
     api: Api = request.app.state.api
     return _json(await api.jobs.status(name, request.state.key.may_use))
+
+
+@keyed.delete("/jobs/{name}", responses={200: schema.CANCELLED})
+async def cancel_job(name: str, request: Request) -> Response:
+    """Cancel a job; `name` is the job's id. Submissions without a result get a fault; asking again changes nothing."""
+    api: Api = request.app.state.api
+    return _json(await api.jobs.cancel(name, request.state.key.may_use))
 
 
 @keyed.get("/graders", responses={200: schema.GRADERS})

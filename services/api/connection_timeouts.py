@@ -1,4 +1,5 @@
-"""Connection timeouts: closes clients that send request headers too slowly or stop reading the response.
+"""Timeouts and number of connections: closes clients that send request headers too slowly or stop reading the response,
+and, when there are too many connections, the one that idles for the longest time.
 
 The timeout of a request body is that of `grade_request`. docs/operations.md promises all three (Limits). The timer
 costs less than 1 % of the CPU of a request with one submission.
@@ -24,19 +25,36 @@ class HeaderTimeoutProtocol(H11Protocol):
     15 s): a request that a client sends at the moment when the server closes the connection is lost.
     """
 
-    def __init__(self, *args: Any, header_timeout_s: float, connections_open: Gauge, **options: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        header_timeout_s: float,
+        connections_open: Gauge,
+        max_connections: int,
+        idle: dict[HeaderTimeoutProtocol, None],
+        **options: Any,
+    ) -> None:
+        """`idle`: the connections without a request under way, in the order in which they became so."""
         super().__init__(*args, **options)
         self._header_timeout_s = header_timeout_s
         self._connections_open = connections_open
+        self._max_connections = max_connections
+        self._idle = idle
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._connections_open.inc()
+        self._idle[self] = None
+        if len(self.connections) > self._max_connections:
+            oldest = next(iter(self._idle))  # this one, where all others have a request under way
+            del self._idle[oldest]
+            oldest.transport.abort()
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
+        self._idle.pop(self, None)
         self._connections_open.dec()
         super().connection_lost(exc)
 
@@ -46,6 +64,8 @@ class HeaderTimeoutProtocol(H11Protocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        if not self.transport.is_closing():
+            self._idle[self] = None
         self._stop_timer()  # from here uvicorn's keep-alive timeout applies
 
     def send_400_response(self, msg: str) -> None:
@@ -71,6 +91,7 @@ class HeaderTimeoutProtocol(H11Protocol):
         """The timer runs from the connection, or the first byte of the next header section, to the section's end."""
         if self.cycle is not None and not self.cycle.response_complete:
             self._stop_timer()
+            self._idle.pop(self, None)
         elif self._timer is None and not self.transport.is_closing():
             self._timer = self.loop.call_later(self._header_timeout_s, self._time_out)
 

@@ -77,6 +77,8 @@ class KnownGrader:
             ]
             for one in [*fitting, *kind.context][0]:
                 yield from self._told(one, top)
+        elif isinstance(kind, Kind.Pattern) and kind.pattern == r"\S":
+            yield Mistake(at, "Should be more than white space")
         elif isinstance(kind, Kind.MaxItems):
             yield Mistake(at, f"Should have at most {kind.limit} items", is_size=True)
         else:

@@ -67,6 +67,26 @@ def _shown(model: type[BaseModel], example: dict[str, Any]) -> dict[str, Any]:
 RESULTS = _shown(GradeResponse, {"results": [GRADED, FAULTED]})
 ACCEPTED = _shown(Accepted, {"id": JOB_ID})
 STATUS = _shown(JobStatus, {"id": JOB_ID, "status": "running", "done": 1, "total": 2, "results": None})
+CANCELLED = _shown(
+    JobStatus,
+    {
+        "id": JOB_ID,
+        "status": "done",
+        "done": 2,
+        "total": 2,
+        "results": [
+            GRADED,
+            FAULTED
+            | {
+                "fault": {
+                    "kind": "queue",
+                    "message": "submission 'b2': cancelled by its client",
+                    "retryable": False,
+                }
+            },
+        ],
+    },
+)
 GRADERS = _shown(
     GraderList,
     {
@@ -113,6 +133,13 @@ GRADE_BODY: dict[str, Any] = {
     "requestBody": {"required": True, "content": {"application/json": {}}},
 }
 """What the body is depends on the graders that are known when the document is written."""
+CALLBACK = {
+    "name": "Gradus-Callback",
+    "in": "header",
+    "description": "URL that the results are sent to, signed; its origin must be one that the operator allows.",
+    "schema": {"type": "string"},
+}
+JOB_BODY = GRADE_BODY | {"parameters": [*PARAMETERS, CALLBACK]}
 
 DESCRIPTION = _shown(
     GraderDescription,

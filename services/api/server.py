@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from typing import cast
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from gradus.errors import Misuse
 from services.api.app import create_app
 from services.api.connection_timeouts import HeaderTimeoutProtocol, set_send_timeout
 from services.api.settings import ApiSettings
 from services.api.state import Api
-from services.broker import Broker
+from services.broker import Broker, BrokerSettings
 from services.broker.from_url import open_broker
 from services.http_server import is_loopback, listener, serve_on, url_of
 from services.json_logging import json_lines
+from services.open_files import raise_open_files
+
+RESERVED_FILES = 128
+"""Open files of an API process that are no connections of clients: those to Redis, sockets, libraries."""
 
 
 async def serve(
@@ -26,6 +33,7 @@ async def serve(
     port: int | None = None,
     *,
     settings: ApiSettings | None = None,
+    broker_settings: BrokerSettings | None = None,
     stop: asyncio.Event | None = None,
     on_ready: Callable[[str], None] | None = None,
 ) -> None:
@@ -34,18 +42,21 @@ async def serve(
     Requests under way may finish for `settings.shutdown_grace_s`; cancelling this stops in the same way.
     `broker`: one that stays the caller's; or a URL, or None for a queue inside this process, and then it is closed at
     the end. `host` and `port` go before the settings. `on_ready` is called with the URL once it is listening.
-    Raises Misuse for an open address without keys, and when it cannot listen.
+    Raises Misuse for an open address without keys, for too few open files, and when it cannot listen.
     """
     settings = settings or ApiSettings()
     host, port = settings.host if host is None else host, settings.port if port is None else port
     refuse_open_service(host, settings)
-    used = open_broker(broker) if broker is None or isinstance(broker, str) else broker
+    max_connections = raise_open_files() - RESERVED_FILES
+    used = open_broker(broker, broker_settings) if broker is None or isinstance(broker, str) else broker
+    sockets = ExitStack()
     try:
-        found = listener(host, port)
+        app = create_app(used, settings)
+        found = sockets.enter_context(listener(host, port))
         set_send_timeout(found, settings.send_timeout_s)
+        roots = [(rooted, sockets.enter_context(own)) for rooted, own in _nemo_gym(app, host, settings)]
         if on_ready is not None:
             on_ready(url_of(found))
-        app = create_app(used, settings)
         api: Api = app.state.api
         if api.allowed_hosts is None and is_loopback(host) and not api.keys.ring().keys:
             # A page that a browser here loaded under another name could send requests (DNS rebinding).
@@ -54,24 +65,43 @@ async def serve(
             HeaderTimeoutProtocol,
             header_timeout_s=settings.header_timeout_s,
             connections_open=api.metrics.connections,
+            max_connections=max_connections,
+            idle={},
         )
-        config = uvicorn.Config(
-            app,
+        config = partial(
+            uvicorn.Config,
             http=cast(type[asyncio.Protocol], protocol),
-            ws="none",
+            ws="wsproto" if "openenv" in settings.adapters else "none",
             log_config=None,
             access_log=False,
             server_header=False,
             proxy_headers=False,
             timeout_keep_alive=settings.keep_alive_s,
             timeout_graceful_shutdown=settings.shutdown_grace_s,
-            lifespan="on",
         )
-        with json_lines():
-            await serve_on(config, found, stop)
+        beside_stop = asyncio.Event()
+        beside = [asyncio.create_task(serve_on(config(one, lifespan="off"), own, beside_stop)) for one, own in roots]
+        try:
+            with json_lines():
+                await serve_on(config(app, lifespan="on"), found, stop)
+        finally:
+            beside_stop.set()
+            await asyncio.gather(*beside)
     finally:
+        sockets.close()
         if used is not broker:
             await used.close()
+
+
+def _nemo_gym(app: ASGIApp, host: str, settings: ApiSettings) -> list[tuple[ASGIApp, socket.socket]]:
+    """Applications that serve a grader to NeMo Gym at the root of a port. Raises Misuse where they cannot listen."""
+    if not settings.nemo_gym_ports:
+        return []
+    if "nemo_gym" not in settings.adapters:
+        raise Misuse("a port for NeMo Gym needs the adapter: `--adapters nemo_gym` or GRADUS_API_ADAPTERS=nemo_gym")
+    from services.api.adapters.nemo_gym import at_root
+
+    return [(at_root(app, grader), listener(host, port)) for grader, port in settings.nemo_gym_ports]
 
 
 def refuse_open_service(host: str, settings: ApiSettings) -> None:

@@ -25,6 +25,7 @@ RENAMED = {
 }
 """Old names of variables, accepted for one release, with the fields that they set unless the new name does."""
 
+Port = Annotated[int, Field(ge=0, le=65535)]
 KeyHash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
@@ -45,6 +46,12 @@ class ApiSettings(BaseSettings):
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = ()
     """Names that may stand in the header `Host`, without port, with commas between. Empty: on a loopback address
     without keys only names of this machine, else any."""
+    adapters: Annotated[tuple[str, ...], NoDecode] = ()
+    """Protocols of other trainers to serve (`services.api.adapters.ADAPTERS`), with commas between."""
+    tasks: Annotated[tuple[tuple[GraderName, Path], ...], NoDecode] = ()
+    """Files of tasks that clients of adapters name by id: `story=train.jsonl`, with commas between."""
+    nemo_gym_ports: Annotated[tuple[tuple[GraderName, Port], ...], NoDecode] = ()
+    """Ports that serve a grader's `nemo_gym` adapter at their root: `story=8101`, with commas between."""
     grader_secrets_file: Path | None = None
     """A file of `services.broker.signing`. With it, results without the signature of their grader are faults."""
     allow_anonymous: bool = False
@@ -72,15 +79,30 @@ class ApiSettings(BaseSettings):
     """Seconds without a result of a grader, while a submission waits for it, after which the service is not ready."""
     retry_after_s: Annotated[int, Field(ge=1)] = 5
     """What a 503 advises; a 429 advises what the broker says."""
+    callback_origins: Annotated[tuple[str, ...], NoDecode] = ()
+    """Origins (`https://host:port`) to which results of asynchronous jobs may be sent, with commas between."""
+    callback_secret_file: Path | None = None
+    """A file with `whsec_` and base64: signs callbacks."""
     job_ttl_s: Annotated[float, Field(gt=0)] = 3600.0
     """An asynchronous job can be asked about for this long after its deadline."""
     shutdown_grace_s: Annotated[int, Field(ge=1)] = 30
     """Seconds in which requests under way may finish after SIGTERM."""
 
-    @field_validator("key_hashes", "required_graders", "allowed_hosts", mode="before")
+    @field_validator("key_hashes", "required_graders", "allowed_hosts", "callback_origins", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
         return [part.strip().lower() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+    @field_validator("adapters", mode="before")
+    @classmethod
+    def _split_names(cls, value: Any) -> Any:
+        return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+    @field_validator("tasks", "nemo_gym_ports", mode="before")
+    @classmethod
+    def _split_pairs(cls, value: Any) -> Any:
+        parts = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+        return [part.split("=", 1) if isinstance(part, str) else part for part in parts]
 
     @model_validator(mode="before")
     @classmethod

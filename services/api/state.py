@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from services.api.api_keys import Quotas, WatchedKeys
+from services.api.callbacks import Callbacks
 from services.api.dispatch import GradingDispatcher
 from services.api.grader_registry import GraderRegistry
 from services.api.jobs import Jobs
@@ -33,4 +34,5 @@ class Api:
         self.dispatcher = GradingDispatcher(
             broker, self.registry, self.metrics, secrets_in(settings.grader_secrets_file)
         )
-        self.jobs = Jobs(broker, self.dispatcher, settings.job_ttl_s)
+        self.callbacks = Callbacks(settings.callback_origins, settings.callback_secret_file)
+        self.jobs = Jobs(broker, self.dispatcher, self.callbacks, settings.job_ttl_s)

@@ -21,7 +21,10 @@ __all__ = [
     "DEFAULT_FAIR_SHARE",
     "MAX_DELIVERIES",
     "MAX_FAIR_SHARES",
+    "PUT_OFF_TURNS",
     "RENEW_S",
+    "RESERVED_PART",
+    "TRAINING_PART",
     "Broker",
     "BrokerSettings",
     "Claim",
@@ -32,6 +35,7 @@ __all__ = [
     "QueueFull",
     "QueueState",
     "QueueStats",
+    "UnfinishedJob",
 ]
 
 MAX_DELIVERIES = 3
@@ -50,6 +54,12 @@ DEAD_AFTER_S = 2.5
 Only where Redis and some worker were up all the while: after an outage the whole lease counts.
 """
 
+PUT_OFF_TURNS = 1000
+"""Turns of each other run that go before a job which was put off: it also starts under endless load."""
+TRAINING_PART = 5
+"""Training gets a fifth of the jobs that are claimed while jobs of both priorities wait, evaluation the rest."""
+RESERVED_PART = 16
+"""A run may queue a sixteenth of the bound (`max_depth`) whatever others have queued, up to twice the bound in all."""
 MAX_FAIR_SHARES = 1000
 """Fair shares of one queue whose virtual times are kept; beyond it those without queued jobs are forgotten."""
 
@@ -67,6 +77,8 @@ class BrokerSettings:
     """Seconds to keep results that are not cached (faults), so that waiting clients can still read them."""
     max_dead_letters: int = 100
     """Dead letters kept per grader."""
+    dead_letter_ttl_s: float = 7 * 86_400.0
+    """Seconds to keep dead letters after the newest one; in Redis only."""
     retry_after_s: float = 5.0
     """Delay that QueueFull advises, in seconds."""
 
@@ -102,6 +114,17 @@ class QueueStats:
     dead_letters: int
 
 
+@dataclass(frozen=True, slots=True)
+class UnfinishedJob:
+    """A job between submission and result, as operators see it."""
+
+    id: str
+    runs: tuple[str, ...]
+    """Runs whose requests wait for it, sorted."""
+    is_running: bool
+    starts: int
+
+
 class Broker(Protocol):
     """Every method raises QueueFault when the store stays unreachable for longer than its retries last."""
 
@@ -126,16 +149,29 @@ class Broker(Protocol):
     async def results(self, job_ids: Sequence[str]) -> dict[str, str]:
         """The stored results, by job id. An unfinished job has none, nor one whose result's time to live is over."""
 
-    async def put_note(self, key: str, text: str, ttl_s: float) -> None:
-        """Store a small text under `key`, in a name space of its own: the jobs of a request, a description."""
+    async def put_note(self, key: str, text: str, ttl_s: float, *, replace: bool = True) -> None:
+        """Store a text under `key`, in a name space of its own: the jobs of a request, a description.
 
-    async def get_note(self, key: str) -> str | None:
-        """The text of `put_note`; None after its time to live."""
+        Without `replace` a text that is there already stays.
+        """
+
+    async def get_notes(self, keys: Sequence[str]) -> dict[str, str]:
+        """The texts of `put_note`, by key; none after its time to live."""
 
     async def cancel(self, grader: str, job_ids: Iterable[str]) -> None:
         """Withdraw one `submit` of each of these unfinished jobs; a queued job without any left is dropped.
 
         Of a running one `renew` reports to the worker that it is unwanted; if that worker dies it is not restarted.
+        """
+
+    async def unfinished(self, grader: str, limit: int | None = None) -> list[UnfinishedJob]:
+        """Up to `limit` running jobs, oldest first, and up to `limit` queued ones, in the order of their turns."""
+
+    async def revoke(self, grader: str, job_ids: Iterable[str], run: str = "") -> int:
+        """End unfinished jobs for all clients: each gets the result `signing.CANCELLED`. Returns their number.
+
+        A queued job is dropped, a running one becomes unwanted, as by `cancel`. `run`: only jobs that this run alone
+        waits for.
         """
 
     async def claim(self, grader: str, worker: str, limit: int, wait_s: float) -> list[Claim]:
@@ -155,8 +191,11 @@ class Broker(Protocol):
         job; nothing was changed.
         """
 
-    async def release(self, claim: Claim) -> None:
-        """Return the job unfinished to its old place in the queue; an unwanted job is dropped."""
+    async def release(self, claim: Claim, *, put_off: bool = False) -> None:
+        """Return the job unfinished to its old place in the queue, or behind `PUT_OFF_TURNS` turns of the others.
+
+        An unwanted job is dropped.
+        """
 
     async def heartbeat(self, worker: str, info: GraderInfo, ttl_s: float) -> None:
         """Register a live worker and its grader for `ttl_s`. ttl_s = 0 removes it."""

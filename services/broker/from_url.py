@@ -14,7 +14,8 @@ def open_broker(url: str | None, settings: BrokerSettings | None = None) -> Brok
     """The broker for `url`; connects when first used.
 
     None: a queue inside this process. redis://, rediss:// (TLS), redis+sentinel://: a queue shared through that Redis.
-    file:/path: that file holds the URL, which keeps its password off command lines.
+    Several of these, with white space between: a queue over all of them (`services.broker.shards`).
+    file:/path: that file holds the URLs, which keeps their passwords off command lines.
     Raises Misuse for any other URL, for a file that cannot be used, and when redis-py is not installed.
     """
     if url is None:
@@ -25,18 +26,21 @@ def open_broker(url: str | None, settings: BrokerSettings | None = None) -> Brok
             url = file.read_text(encoding="utf-8").strip()
         except (OSError, ValueError) as error:
             raise Misuse(f"the file with the broker URL, {file}, cannot be read: {type(error).__name__}") from None
-        if not url or len(url.split()) > 1 or url.startswith("file:"):
-            raise Misuse(f"{file}: the file must contain exactly one broker URL")
-    scheme = urlsplit(url).scheme
-    if scheme not in ("redis", "rediss", "redis+sentinel"):
-        raise Misuse(
-            f"a broker URL starts with redis://, rediss:// or redis+sentinel://, not with {scheme or 'nothing'}:"
-        )
+        if not url:
+            raise Misuse(f"{file}: the file must contain a broker URL")
+    urls = url.split()
+    for scheme in (urlsplit(one).scheme for one in urls or [""]):
+        if scheme not in ("redis", "rediss", "redis+sentinel"):
+            raise Misuse(
+                f"a broker URL starts with redis://, rediss:// or redis+sentinel://, not with {scheme or 'nothing'}:"
+            )
     try:
+        from services.broker.shards import ShardedBroker
         from services.broker.streams import StreamsBroker
     except ModuleNotFoundError as error:
-        raise Misuse(f"{scheme}:// needs the package {error.name}: pip install 'gradus[api]'") from error
+        message = f"{url.partition(':')[0]}:// needs the package {error.name}: pip install 'gradus-rl[api]'"
+        raise Misuse(message) from error
     try:
-        return StreamsBroker(url, settings)
+        return StreamsBroker(urls[0], settings) if len(urls) == 1 else ShardedBroker(urls, settings)
     except ValueError as error:
         raise Misuse(f"the broker URL cannot be read: {error}") from error

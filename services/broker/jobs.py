@@ -43,7 +43,7 @@ class JobPayload(BaseModel):
 
 
 class Priority(StrEnum):
-    """Class of jobs within a grader's queue: every queued evaluation job comes before every training job."""
+    """Class of jobs within a grader's queue: evaluation comes first, but for the part that is training's."""
 
     EVALUATION = "evaluation"
     TRAINING = "training"

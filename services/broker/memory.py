@@ -15,8 +15,20 @@ from dataclasses import dataclass, field
 from itertools import count, islice
 
 from gradus.descriptions import GraderInfo
-from services.broker import MAX_DELIVERIES, MAX_FAIR_SHARES, BrokerSettings, DeadLetter, QueueState, QueueStats
+from services.broker import (
+    MAX_DELIVERIES,
+    MAX_FAIR_SHARES,
+    PUT_OFF_TURNS,
+    RESERVED_PART,
+    TRAINING_PART,
+    BrokerSettings,
+    DeadLetter,
+    QueueState,
+    QueueStats,
+    UnfinishedJob,
+)
 from services.broker.jobs import DEFAULT_FAIR_SHARE, Claim, FairShare, Job, Priority, QueueFull, grader_of
+from services.broker.signing import CANCELLED
 from services.broker.waiters import ResultWaiters
 from services.broker.workers import summarize_workers
 
@@ -34,6 +46,8 @@ class _Entry:
     virtual_time: int
     wishes: int = 1
     """Submits that have not been cancelled."""
+    runs: set[str] = field(default_factory=set)
+    """Runs of these submits."""
     starts: int = 0
     worker: str = ""
     """Holder of the lease."""
@@ -67,8 +81,10 @@ class _FairQueue:
 
     entries: dict[str, _Entry] = field(default_factory=dict)
     """By job id."""
-    _heap: list[tuple[bool, int, str]] = field(default_factory=list)
-    """Includes old places of entries that moved or were removed, which `take` skips."""
+    _heaps: dict[Priority, list[tuple[bool, int, str]]] = field(default_factory=lambda: {one: [] for one in Priority})
+    """Include old places of entries that moved or were removed, which `_pop` skips."""
+    _n_claimed: int = 0
+    """Jobs that were claimed while evaluation alone would have been claimed and more jobs waited."""
     _now: dict[Priority, int] = field(default_factory=dict)
     _last: dict[FairShare, int] = field(default_factory=dict)
 
@@ -84,7 +100,11 @@ class _FairQueue:
 
     def put(self, entry: _Entry) -> None:
         self.entries[entry.job.id] = entry
-        heapq.heappush(self._heap, entry.place)
+        heapq.heappush(self._heaps[entry.priority], entry.place)
+
+    def put_off(self, entry: _Entry) -> None:
+        entry.virtual_time = self._now.get(entry.priority, 0) + PUT_OFF_TURNS
+        self.put(entry)
 
     def move_up(self, job_id: str, fair_share: FairShare) -> None:
         """Give the job the fair share's next virtual time if that is earlier than its own."""
@@ -94,18 +114,37 @@ class _FairQueue:
 
     def reset_if_empty(self) -> None:
         if not self.entries:
-            self._heap, self._now, self._last = [], {}, {}
+            self._heaps, self._now, self._last, self._n_claimed = {one: [] for one in Priority}, {}, {}, 0
+
+    def backlog(self, fair_share: FairShare) -> int:
+        """Jobs of this fair share that are queued, and those that it cancelled since the queue was last empty."""
+        return max(0, self._last.get(fair_share, 0) - self._now.get(fair_share.priority, 0))
 
     def take(self, limit: int) -> list[_Entry]:
-        taken: list[_Entry] = []
-        while self._heap and len(taken) < limit:
-            place = heapq.heappop(self._heap)
+        """The next jobs: evaluation first; where it would be all, training gets its part."""
+        n_queued = len(self.entries)
+        taken = self._pop(Priority.EVALUATION, limit)
+        n_training = limit - len(taken)
+        if 0 < limit == len(taken) < n_queued:
+            self._n_claimed += limit
+            n_training = self._n_claimed // TRAINING_PART - (self._n_claimed - limit) // TRAINING_PART
+        training = self._pop(Priority.TRAINING, n_training)
+        for entry in taken[limit - len(training) :]:
+            self.put(entry)
+        taken[limit - len(training) :] = training
+        for entry in taken:
+            self._now[entry.priority] = max(self._now.get(entry.priority, 0), entry.virtual_time)
+        return taken
+
+    def _pop(self, priority: Priority, limit: int) -> list[_Entry]:
+        popped: list[_Entry] = []
+        heap = self._heaps[priority]
+        while heap and len(popped) < limit:
+            place = heapq.heappop(heap)
             entry = self.entries.get(place[2])
             if entry is not None and entry.place == place:
-                del self.entries[entry.job.id]
-                self._now[entry.priority] = max(self._now.get(entry.priority, 0), entry.virtual_time)
-                taken.append(entry)
-        return taken
+                popped.append(self.entries.pop(place[2]))
+        return popped
 
 
 @dataclass(slots=True)
@@ -247,16 +286,20 @@ class MemoryBroker:
         wanted = {job.id: job for job in jobs if job.id not in answered}
         new = [job for job in wanted.values() if job.id not in self._entries]
         queue = self._queue(grader := grader_of(jobs))
-        is_closed = queue.state is QueueState.DRAINING
-        if new and (is_closed or len(queue) + len(new) > self._settings.max_depth):
+        bound, depth = self._settings.max_depth, len(queue) + len(new)
+        may_pass = queue.queued.backlog(fair_share) + len(new) <= bound // RESERVED_PART and depth <= 2 * bound
+        if new and (queue.state is QueueState.DRAINING or (depth > bound and not may_pass)):
             raise QueueFull(grader, self._settings.retry_after_s)
         queue.queued.reset_if_empty()
         for job_id in [job_id for job_id in wanted if job_id in self._entries]:
+            self._uncached.drop(job_id)  # it may have been revoked before
             self._entries[job_id].wishes += 1
+            self._entries[job_id].runs.add(fair_share.run)
             queue.queued.move_up(job_id, fair_share)
         for job in new:
             self._uncached.drop(job.id)
-            self._entries[job.id] = _Entry(job, str(next(self._serials)), fair_share.priority, 0)
+            serial = str(next(self._serials))
+            self._entries[job.id] = _Entry(job, serial, fair_share.priority, 0, runs={fair_share.run})
             queue.queued.join(self._entries[job.id], fair_share)
         queue.changed.set()
         return answered
@@ -272,14 +315,16 @@ class MemoryBroker:
         caches = (self._uncached, self._cached)
         return {job_id: text for cache in caches for job_id in job_ids if (text := cache.get(job_id)) is not None}
 
-    async def put_note(self, key: str, text: str, ttl_s: float) -> None:
+    async def put_note(self, key: str, text: str, ttl_s: float, *, replace: bool = True) -> None:
         now = time.monotonic()
         self._notes = {other: note for other, note in self._notes.items() if note[1] > now}
-        self._notes[key] = (text, now + ttl_s)
+        if replace or key not in self._notes:
+            self._notes[key] = (text, now + ttl_s)
 
-    async def get_note(self, key: str) -> str | None:
-        text, until = self._notes.get(key, ("", 0.0))
-        return text if until > time.monotonic() else None
+    async def get_notes(self, keys: Sequence[str]) -> dict[str, str]:
+        now = time.monotonic()
+        found = {key: self._notes[key] for key in keys if key in self._notes}
+        return {key: text for key, (text, until) in found.items() if until > now}
 
     async def cancel(self, grader: str, job_ids: Iterable[str]) -> None:
         queue = self._queue(grader)
@@ -288,9 +333,31 @@ class MemoryBroker:
             if entry is None:
                 continue
             entry.wishes = max(0, entry.wishes - 1)
+            if not entry.wishes:
+                entry.runs.clear()
             if not entry.wishes and entry.serial not in queue.leases:
                 queue.remove(entry)
                 del self._entries[job_id]
+
+    async def unfinished(self, grader: str, limit: int | None = None) -> list[UnfinishedJob]:
+        queue = self._queue(grader)
+        queued = sorted(queue.queued.entries.values(), key=lambda entry: entry.place)
+        parts = ([*queue.returned.values(), *queue.leases.values()], True), (queued, False)
+        return [
+            UnfinishedJob(one.job.id, tuple(sorted(one.runs)), is_running, one.starts)
+            for part, is_running in parts
+            for one in part[:limit]
+        ]
+
+    async def revoke(self, grader: str, job_ids: Iterable[str], run: str = "") -> int:
+        found = [entry for job_id in job_ids if (entry := self._entries.get(job_id)) and entry.wishes]
+        found = [one for one in found if one.job.grader == grader and (not run or one.runs == {run})]
+        for entry in found:
+            self._uncached.put(entry.job.id, CANCELLED)
+            self._waiters.deliver(entry.job.id, CANCELLED)
+            entry.wishes = 1
+            await self.cancel(grader, [entry.job.id])
+        return len(found)
 
     async def depth(self, grader: str) -> int:
         return len(self._queue(grader))
@@ -332,7 +399,7 @@ class MemoryBroker:
         self._waiters.deliver(job.id, result)
         return True
 
-    async def release(self, claim: Claim) -> None:
+    async def release(self, claim: Claim, *, put_off: bool = False) -> None:
         queue = self._queue(claim.job.grader)
         entry = queue.held_by(claim)
         if entry is None:
@@ -342,10 +409,12 @@ class MemoryBroker:
         if not entry.wishes:
             del self._entries[claim.job.id]
             return
-        entry.end_start("gave it back")
+        entry.end_start("put it off" if put_off else "gave it back")
         entry.serial = str(next(self._serials))  # the worker that released it can no longer finish it
         if entry.last_start_is_next:
             queue.returned[entry.serial] = entry
+        elif put_off:
+            queue.queued.put_off(entry)
         else:
             queue.queued.put(entry)
 

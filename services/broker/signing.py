@@ -10,10 +10,14 @@ import hmac
 from collections.abc import Mapping
 from pathlib import Path
 
-from gradus.errors import Misuse
+from gradus.contract import faulted
+from gradus.errors import FaultKind, Misuse
 
 MIN_CHARS = 32
 """Shortest secret, in characters."""
+
+CANCELLED = faulted("-", FaultKind.QUEUE, "cancelled by an operator", retryable=False).model_dump_json()
+"""The result of a job that an operator cancelled: a fault, which needs no signature."""
 
 Secrets = Mapping[str, bytes]
 """The secrets by the name of their grader."""
@@ -37,9 +41,12 @@ def signed(result: str, job_id: str, secret: bytes) -> str:
 
 
 def verified(text: str, job_id: str, secrets: Secrets | None) -> str | None:
-    """The result in `text`; None where `secrets` are in use and it has no signature of the job's grader."""
+    """The result in `text`; None where `secrets` are in use and it has no signature of the job's grader.
+
+    A forged `CANCELLED` gives what a forged line gives anyway: a fault.
+    """
     signature, _, result = text.partition(" ") if not text.startswith("{") else ("", "", text)
-    if secrets is None:
+    if secrets is None or text == CANCELLED:
         return result
     secret = secrets.get(job_id.partition(":")[0])
     if secret is None or not hmac.compare_digest(signature.encode(), _signature(result, job_id, secret).encode()):

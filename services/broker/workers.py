@@ -64,8 +64,8 @@ async def recall_description(broker: Broker, grader: str) -> GraderDescription |
 
     Raises QueueFault.
     """
-    text = await broker.get_note(f"grader:{grader}")
+    notes = await broker.get_notes([key := f"grader:{grader}"])
     try:
-        return None if text is None else GraderDescription.model_validate_json(text)
+        return GraderDescription.model_validate_json(notes[key]) if key in notes else None
     except ValidationError:
         return None

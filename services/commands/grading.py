@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def grade(
     grader: Grader,
     submissions: Annotated[str, typer.Argument(help="JSONL, one submission a line; - reads standard input")],
-    rubric: Annotated[str | None, typer.Option(help="GRADER/NAME@VERSION [default: the grader's first]")] = None,
+    rubric: Annotated[str | None, typer.Option(help="GRADER/NAME@VERSION", show_default="the grader's first")] = None,
     url: Url = None,
     deadline_s: Annotated[float, typer.Option(min=0.001, max=3600, help="With --url: for the whole file")] = 600.0,
     api_key: Annotated[str | None, typer.Option(envvar="GRADUS_API_KEY", help="With --url")] = None,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -15,12 +14,9 @@ from gradus.console import Grader, Redis, log_line
 from gradus.errors import Misuse
 
 if TYPE_CHECKING:
-    from services.broker import Broker, DeadLetter
+    from services.broker import Broker
 
 T = TypeVar("T")
-REQUEUED_FOR_S = 3600.0
-"""Deadline of a dead letter that is queued again, in seconds from then."""
-
 queue_app = typer.Typer(help="Inspect and control the queue in Redis.", no_args_is_help=True)
 letters_app = typer.Typer(help="Handle submissions that killed their workers.", no_args_is_help=True)
 queue_app.add_typer(letters_app, name="dead-letters")
@@ -31,6 +27,7 @@ JobId = Annotated[str, typer.Argument(help="Id of the job, as `list` prints it",
 
 def on_broker(redis: str | None, act: Callable[[Broker], Awaitable[T]]) -> T:
     """What `act` returns for the broker at `redis`. Raises Misuse without a URL."""
+    from services.broker import QueueFull
     from services.broker.from_url import open_broker
 
     if redis is None:
@@ -40,6 +37,8 @@ def on_broker(redis: str | None, act: Callable[[Broker], Awaitable[T]]) -> T:
         broker = open_broker(redis)
         try:
             return await act(broker)
+        except QueueFull as full:
+            raise Misuse(str(full)) from None
         finally:
             await broker.close()
 
@@ -50,18 +49,9 @@ def on_broker(redis: str | None, act: Callable[[Broker], Awaitable[T]]) -> T:
 def show(redis: Redis = None, as_json: Json = False) -> None:
     """Show each grader's queue: live workers, slots, queued and running jobs, dead letters, state."""
     from gradus.tasks import TASKS
+    from services.broker.queue_commands import counts
 
-    async def look(broker: Broker) -> dict[str, dict[str, Any]]:
-        live = await broker.graders()
-        found: dict[str, dict[str, Any]] = {}
-        for name in sorted({*TASKS, *(info.name for info in live)}):
-            own = [info for info in live if info.name == name]
-            counts = {"workers": sum(info.workers for info in own), "slots": sum(info.slots for info in own)}
-            stats = asdict(await broker.queue_stats(name))
-            found[name] = counts | stats | {"state": (await broker.queue_state(name)).value}
-        return found
-
-    rows = on_broker(redis, look)
+    rows = on_broker(redis, lambda broker: counts(broker, TASKS))
     if as_json:
         print(json.dumps(rows))
         return
@@ -96,6 +86,35 @@ def resume(grader: Grader, redis: Redis = None) -> None:
     _set_state(grader, redis, "open")
 
 
+@queue_app.command("jobs")
+def list_jobs(
+    grader: Grader,
+    redis: Redis = None,
+    limit: Annotated[int, typer.Option(min=1, help="Jobs of each state", show_default=True)] = 50,
+    as_json: Json = False,
+) -> None:
+    """List running and queued jobs of GRADER: id, state, starts, runs that wait for it."""
+    jobs = on_broker(redis, lambda broker: broker.unfinished(grader, limit))
+    if as_json:
+        print(json.dumps([asdict(job) for job in jobs]))
+        return
+    for job in jobs:
+        print(job.id, "running" if job.is_running else "queued", job.starts, ", ".join(job.runs))
+
+
+@queue_app.command()
+def cancel(
+    grader: Grader,
+    jobs: Annotated[list[str] | None, typer.Argument(help="Ids, as `gradus queue jobs` prints them")] = None,
+    run: Annotated[str | None, typer.Option(help="Cancel all jobs that this run alone waits for")] = None,
+    redis: Redis = None,
+) -> None:
+    """Cancel unfinished jobs of GRADER. Their clients get a fault that is not retryable; boxes that run are killed."""
+    from services.broker.queue_commands import cancel as end
+
+    log_line(f"gradus: {on_broker(redis, lambda broker: end(broker, grader, jobs or [], run or ''))} jobs cancelled")
+
+
 @queue_app.command()
 def functions() -> None:
     """Print the scripts of this release as a library for `FUNCTION LOAD REPLACE`."""
@@ -118,31 +137,18 @@ def list_letters(grader: Grader, redis: Redis = None, as_json: Json = False) -> 
 @letters_app.command("show")
 def show_letter(grader: Grader, job: JobId, redis: Redis = None) -> None:
     """Print one dead letter as JSON: the submission, its rubric, and how its starts ended."""
-    letter = _letter(on_broker(redis, lambda broker: broker.dead_letters(grader)), job)
+    from services.broker.queue_commands import dead_letter
+
+    letter = on_broker(redis, lambda broker: dead_letter(broker, grader, job))
     print(json.dumps({"job": job, "history": letter.history, "payload": letter.job.payload}))
-
-
-def _letter(letters: list[DeadLetter], job: str) -> DeadLetter:
-    for letter in letters:
-        if letter.job.id == job:
-            return letter
-    raise Misuse(f"there is no dead letter {job!r}; `gradus queue dead-letters list` prints those there are")
 
 
 @letters_app.command()
 def requeue(grader: Grader, job: JobId, redis: Redis = None) -> None:
     """Queue a dead letter again, for an hour. Its verdict is cached for clients that send the submission again."""
-    from services.broker import Job
-    from services.broker.jobs import JobPayload
+    from services.broker.queue_commands import requeue as again
 
-    async def again(broker: Broker) -> None:
-        letter = _letter(await broker.dead_letters(grader), job)
-        payload = JobPayload.model_validate_json(letter.job.payload)
-        payload = payload.model_copy(update={"deadline": time.time() + REQUEUED_FOR_S})
-        await broker.submit([Job(job, grader, payload.encode())])
-        await broker.remove_dead_letters(grader, [job])
-
-    on_broker(redis, again)
+    on_broker(redis, lambda broker: again(broker, grader, job))
     log_line(f"gradus: {job} is queued again")
 
 
@@ -150,9 +156,6 @@ def requeue(grader: Grader, job: JobId, redis: Redis = None) -> None:
 def purge(grader: Grader, redis: Redis = None) -> None:
     """Delete all dead letters of GRADER."""
 
-    async def delete(broker: Broker) -> int:
-        jobs = [letter.job.id for letter in await broker.dead_letters(grader)]
-        await broker.remove_dead_letters(grader, jobs)
-        return len(jobs)
+    from services.broker.queue_commands import purge as delete
 
-    log_line(f"gradus: {on_broker(redis, delete)} dead letters deleted")
+    log_line(f"gradus: {on_broker(redis, lambda broker: delete(broker, grader))} dead letters deleted")

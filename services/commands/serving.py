@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,38 +14,75 @@ from gradus.errors import Fault, Misuse
 if TYPE_CHECKING:
     from services.graders.base import Grader as LoadedGrader
 
+ResultTtl = Annotated[
+    int, typer.Option(min=60, envvar="GRADUS_QUEUE_RESULT_TTL_S", help="Seconds to keep verdicts for later requests")
+]
 keys_app = typer.Typer(help="Make API keys.", no_args_is_help=True)
 
 
 def serve(
     redis: Redis = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on [default: 127.0.0.1]")] = None,
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="0: any free port [default: 8000]")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on", show_default="127.0.0.1")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="0: any free port", show_default="8000")] = None,
     graders: Annotated[
-        str | None, typer.Option(help="Without --redis: which to run, with commas between [default: all that start]")
+        str | None,
+        typer.Option(help="Without --redis: which to run, with commas between", show_default="all that start"),
     ] = None,
     slots: Slots = None,
+    max_depth: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            envvar="GRADUS_QUEUE_MAX_DEPTH",
+            help="Jobs queued and running per grader, past which clients get 429",
+        ),
+    ] = 20_000,
+    result_ttl: ResultTtl = 3600,
+    adapters: Annotated[
+        str | None, typer.Option(help="Protocols of other trainers to serve too, with commas between")
+    ] = None,
+    tasks: Annotated[
+        list[str] | None, typer.Option(metavar="GRADER=FILE", help="Tasks that clients of adapters name by id")
+    ] = None,
+    nemo_gym_port: Annotated[
+        list[str] | None, typer.Option(metavar="GRADER=PORT", help="Serve this grader to NeMo Gym on a port of its own")
+    ] = None,
 ) -> None:
     """Serve the REST API. Alone it is everything in one process; with --redis it is the API only.
 
     \b
     gradus serve                                   # API, queue and graders here, no Redis
     gradus serve --redis redis://localhost:6379/0  # API only: start graders with `gradus worker`
+    gradus serve --adapters openrlhf,nemo_gym,openenv,slime,sandbox_fusion --tasks story=tasks.jsonl
     """
+    from pydantic import ValidationError
+
+    from gradus.validation import misuse_from_validation_error
+    from services.api.settings import ApiSettings
+    from services.broker import BrokerSettings
     from services.event_loop import run
+    from services.open_files import raise_open_files
+
+    raise_open_files()
+    terms = BrokerSettings(max_depth=max_depth, result_ttl_s=result_ttl)
+    given: dict[str, Any] = {"adapters": adapters, "tasks": tasks, "nemo_gym_ports": nemo_gym_port}
+    try:
+        settings = ApiSettings(**{name: value for name, value in given.items() if value})
+    except ValidationError as error:
+        raise misuse_from_validation_error(error) from None
 
     ready = lambda url: log_line(f"gradus: serving on {url}")  # noqa: E731
     if redis is not None:
         from services.api.server import serve as serve_api
 
-        run(serve_api(redis, host, port, on_ready=ready))
+        run(serve_api(redis, host, port, settings=settings, broker_settings=terms, on_ready=ready))
         return
     from services.embedded import serve_embedded
     from services.graders.base import load
 
     names = None if graders is None else graders.replace(",", " ").split()
     loaded = _load_available_graders() if names is None else [load(name) for name in names]
-    run(serve_embedded(loaded, host, port, slots=slots, on_ready=ready))
+    run(serve_embedded(loaded, host, port, slots=slots, settings=settings, broker_settings=terms, on_ready=ready))
 
 
 def _load_available_graders() -> list[LoadedGrader]:
@@ -75,7 +112,9 @@ def vllm(
     host: Annotated[str, typer.Option(help="Address to listen on")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535)] = 8001,
     device: Annotated[str, typer.Option(help="auto, cuda or cpu")] = "auto",
-    dtype: Annotated[str, typer.Option(help="Of the weights [default: float32 on a CPU, else the model's]")] = "auto",
+    dtype: Annotated[
+        str, typer.Option(help="Of the weights", show_default="float32 on a CPU, else the model's")
+    ] = "auto",
     max_model_len: Annotated[int | None, typer.Option(min=1, help="Tokens of prompt and completion")] = None,
     lora_rank: Annotated[int | None, typer.Option(min=1, help="Serve LoRA adapters up to this rank")] = None,
     sync: Annotated[str, typer.Option(help="How it takes new weights: file, or nccl between CUDA cards")] = "file",
@@ -114,13 +153,28 @@ def worker(
     redis: Redis = None,
     slots: Slots = None,
     config: Config = None,
-    name: Annotated[str | None, typer.Option(help="Name among the workers [default: host and process]")] = None,
+    name: Annotated[str | None, typer.Option(help="Name among the workers", show_default="host and process")] = None,
     metrics_port: Annotated[int | None, typer.Option(min=0, max=65535, help="Serve /metrics for Prometheus")] = None,
     metrics_host: Annotated[str, typer.Option(help="With --metrics-port: the address to serve on")] = "127.0.0.1",
     secrets_file: Annotated[
         Path | None,
         typer.Option(envvar="GRADUS_GRADER_SECRETS_FILE", help="File with a line NAME SECRET; signs results"),
     ] = None,
+    lease: Annotated[
+        int,
+        typer.Option(min=5, envvar="GRADUS_QUEUE_LEASE_S", help="Seconds without a renewal after which a job is lost"),
+    ] = 30,
+    result_ttl: ResultTtl = 3600,
+    fault_ttl: Annotated[
+        int,
+        typer.Option(min=10, envvar="GRADUS_QUEUE_FAULT_TTL_S", help="Seconds to keep faults for clients that wait"),
+    ] = 300,
+    max_dead_letters: Annotated[
+        int, typer.Option(min=1, envvar="GRADUS_QUEUE_MAX_DEAD_LETTERS", help="Dead letters kept per grader")
+    ] = 100,
+    dead_letter_ttl: Annotated[
+        int, typer.Option(min=60, envvar="GRADUS_QUEUE_DEAD_LETTER_TTL_S", help="Seconds to keep dead letters")
+    ] = 7 * 86_400,
     supervised: Annotated[bool, typer.Option("--supervise", help="Start the worker again when it dies")] = False,
 ) -> None:
     """Grade what is queued in Redis. Start any number of these on any number of machines.
@@ -129,11 +183,13 @@ def worker(
     """
     import asyncio
 
+    from services.broker import BrokerSettings
     from services.broker.from_url import open_broker
     from services.broker.signing import secrets_in
     from services.event_loop import stop_on_signals
     from services.graders.base import default_slots, load
     from services.json_logging import json_lines
+    from services.open_files import raise_open_files
     from services.sandbox.container_hardening import require_container_hardening
     from services.tracing import spans
     from services.worker import Worker
@@ -150,12 +206,20 @@ def worker(
     secrets = secrets_in(secrets_file)
     if secrets is not None and grader not in secrets:
         raise Misuse(f"{secrets_file} has no secret of the grader {grader}")
+    raise_open_files()
     require_container_hardening()  # every Worker does; here before a grader is made, which may load a model for minutes
 
     async def run() -> None:
         stop = asyncio.Event()
         stop_on_signals(stop)
-        broker = open_broker(redis)
+        terms = BrokerSettings(
+            lease_s=lease,
+            result_ttl_s=result_ttl,
+            uncached_ttl_s=fault_ttl,
+            max_dead_letters=max_dead_letters,
+            dead_letter_ttl_s=dead_letter_ttl,
+        )
+        broker = open_broker(redis, terms)
         metrics = WorkerMetrics()
         traced = spans("gradus-worker")
         if metrics_port is not None:
@@ -179,7 +243,7 @@ def worker(
 @keys_app.command("new")
 def new_key(
     name: Annotated[str, typer.Argument(help="Whose key it is; stands in the service's log")],
-    graders: Annotated[str, typer.Option(help="What it may use, with commas between [default: all]")] = "",
+    graders: Annotated[str, typer.Option(help="What it may use, with commas between", show_default="all")] = "",
 ) -> None:
     """Make an API key: its line for the service on standard output, the key itself, shown once, on standard error.
 

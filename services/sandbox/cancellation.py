@@ -1,4 +1,4 @@
-"""Cancels attempts from another thread: the boxes of a thread under a cancelled token are killed.
+"""What holds for one attempt at grading, in its thread: the token that cancels it, and whether it is brief.
 
 Boxes watch the token while they wait (`bubblewrap`, `persistent_box`). A cancelled attempt is a fault, no outcome.
 Code that runs in no box is not stopped.
@@ -33,18 +33,21 @@ class CancelToken:
         os.close(fd)
 
 
-_CURRENT: ContextVar[CancelToken | None] = ContextVar("token", default=None)
+class NeedsTime(Exception):
+    """A brief attempt came to no end. Another one, with all the time that the limits grant, should follow."""
+
+
+_TOKEN: ContextVar[CancelToken | None] = ContextVar("token", default=None)
+_IS_BRIEF: ContextVar[bool] = ContextVar("is_brief", default=False)
+current_token, is_brief = _TOKEN.get, _IS_BRIEF.get
 
 
 @contextmanager
-def cancellable(token: CancelToken | None) -> Iterator[None]:
-    """Boxes that this thread uses in the block are killed when `token` is cancelled."""
-    before = _CURRENT.set(token)
+def attempting(token: CancelToken | None, *, brief: bool) -> Iterator[None]:
+    """`token` cancels what this thread does in the block; if it is `brief`, what takes long may raise NeedsTime."""
+    before = _TOKEN.set(token), _IS_BRIEF.set(brief)
     try:
         yield
     finally:
-        _CURRENT.reset(before)
-
-
-current_token = _CURRENT.get
-"""The token that this thread runs under, or None."""
+        _TOKEN.reset(before[0])
+        _IS_BRIEF.reset(before[1])

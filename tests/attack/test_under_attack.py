@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gradus.contract import OcamlSubmission
+from gradus.contract import Graded, OcamlSubmission, Submission
 from services.attacks.code import CodeCorpus
 from services.graders.ocaml.grader import OcamlGrader
 from services.local_grading import grade_in_order
@@ -30,11 +30,21 @@ def test_answers_that_burn_their_limits_cost_what_these_say_and_take_nothing_fro
         for name, text in (("burns", burner), ("honest", honest_attack.source)):
             submission = {"id": f"{name} {number}", "completion": f"(* {number} *) {text}", "task": task}
             asked.append(OcamlSubmission.model_validate(submission))
-    all_of_them = grade_in_order(ocaml_grader, asked, "ocaml/graduated@1", slots=2)
+    verdicts: list[str] = []
+    """Ids, in order of time."""
+
+    class Noting(OcamlGrader):
+        def grade(self, submission: Submission, rubric: str, slot: int) -> Graded:
+            graded = ocaml_grader.grade(submission, rubric, slot)
+            verdicts.append(graded.id)
+            return graded
+
+    all_of_them = grade_in_order(Noting(), asked, "ocaml/graduated@1", slots=2)
     results = [result for result in all_of_them if result.status == "graded"]
     assert len(results) == len(asked)
     burners, honest = results[::2], results[1::2]
     assert [result.id for result in honest if not result.passed] == []
+    assert [verdict for verdict in verdicts[: len(honest)] if verdict.startswith("burns")] == []
     assert [result.id for result in burners if not any(flag.startswith("limit:") for flag in result.flags)] == []
     # 2 s for the compiler or for the run, and what is counted besides: the start of a child, a tick of the clock
     assert {result.id: result.cpu_ms for result in burners if result.cpu_ms > 2200} == {}

@@ -354,13 +354,14 @@ async def costs(redis: Redis) -> dict[str, dict[str, float]]:
 
     What scripts call is part of them, and what this asks for is nobody's.
     """
-    names = {script.sha: name for name, script in scripts().items()}
-    within = " ".join(script.text for script in scripts().values())
+    names = {script.function: name for name, script in scripts().items()}
+    within = " ".join(script.body for script in scripts().values())
     spent: dict[str, list[int]] = {}
     for entry in await redis.slowlog_get(-1):
         command, _, rest = entry["command"].decode(errors="replace").partition(" ")
-        if rest[:40] in names or not (f"'{command}'" in within or command in OF_THE_BENCH):
-            spent.setdefault(names.get(rest[:40], command), []).append(entry["duration"])
+        function = rest.partition(" ")[0]
+        if function in names or not (f"'{command}'" in within or command in OF_THE_BENCH):
+            spent.setdefault(names.get(function, command), []).append(entry["duration"])
     return {name: {"calls": len(us), "us": round(statistics.mean(us), 1)} for name, us in sorted(spent.items())}
 
 

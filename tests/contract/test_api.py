@@ -28,7 +28,7 @@ from services.api.server import refuse_open_service, serve
 from services.api.settings import ApiSettings
 from services.broker import Broker, BrokerSettings, QueueStats
 from services.broker.memory import MemoryBroker
-from services.broker.signing import signed
+from services.broker.signing import CANCELLED, signed
 from tests.chaos.worker import verdict
 from tests.fake_grader import HIDDEN, INFO, PROMPT, SETTINGS, EchoWorker, Service, submission
 
@@ -212,7 +212,9 @@ async def test_an_answer_that_is_no_result_becomes_a_fault() -> None:
     assert response.json()["results"][0]["fault"]["kind"] == "internal"
 
 
-@pytest.mark.parametrize("signer", ["its grader", "another grader", "nobody", "its grader, for another job"])
+@pytest.mark.parametrize(
+    "signer", ["its grader", "another grader", "nobody", "its grader, for another job", "an operator who cancels"]
+)
 async def test_only_a_result_that_its_grader_signed_is_given_out(signer: str, tmp_path: Path) -> None:
     ours, theirs = b"o" * 32, b"t" * 32
     secrets = tmp_path / "secrets"
@@ -228,11 +230,14 @@ async def test_only_a_result_that_its_grader_signed_is_given_out(signer: str, tm
             "another grader": signed(text, job_id, theirs),
             "nobody": text,
             "its grader, for another job": signed(text, "ocaml:other", ours),
+            "an operator who cancels": CANCELLED,
         }
         await broker.finish(claim, results[signer], cache=True)
         (result,) = (await asking).json()["results"]
     if signer == "its grader":
         assert result["status"] == "graded"
+    elif signer == "an operator who cancels":
+        assert result["fault"] == {"kind": "queue", "message": "cancelled by an operator", "retryable": False}
     else:
         assert (result["status"], result["fault"]["kind"]) == ("faulted", "internal")
         assert "not signed" in result["fault"]["message"]
@@ -406,6 +411,56 @@ async def test_an_empty_job_is_done() -> None:
 async def test_an_unknown_job_is_a_404(job_id: str) -> None:
     async with service() as (client, _):
         is_problem(await client.get(f"/v1/jobs/{job_id}"), 404)
+        is_problem(await client.delete(f"/v1/jobs/{job_id}"), 404)
+
+
+async def test_a_cancelled_job_keeps_its_verdicts_and_ends_the_rest_whichever_api_is_asked() -> None:
+    broker = MemoryBroker()
+    async with service(broker) as (first, echo), service(broker, worker=False) as (second, _):
+        await first.post(GRADE, json=body(submission("a")))
+        for client in (first, second):
+            accepted = await first.post("/v1/jobs/ocaml", json=body(submission("a"), submission("b", "hold")))
+            await echo.holding.wait()
+            deleted = await client.delete(accepted.headers["location"])
+            assert deleted.status_code == 200
+            status = deleted.json()
+            assert (status["status"], status["done"], status["total"]) == ("done", 2, 2)
+            kept, ended = status["results"]
+            assert (kept["id"], kept["status"]) == ("a", "graded")
+            assert (ended["id"], ended["fault"]["kind"], ended["fault"]["retryable"]) == ("b", "queue", False)
+            async with asyncio.timeout(20):
+                while any(job.runs for job in await broker.unfinished("ocaml")):  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+        echo.letting_go.set()
+        await done(first, f"/v1/jobs/{await _start(first, submission('b', 'hold'))}")  # it ends with a verdict now
+        for api in (first, second):
+            for again in (await api.delete(accepted.headers["location"]), await api.get(accepted.headers["location"])):
+                assert again.json() == status
+
+
+async def _start(client: httpx.AsyncClient, *submissions: Any) -> str:
+    return str((await client.post("/v1/jobs/ocaml", json=body(*submissions))).json()["id"])
+
+
+async def test_cancelling_a_job_that_is_done_changes_nothing() -> None:
+    async with service() as (client, _):
+        path = f"/v1/jobs/{await _start(client, submission('a'), submission('b', 'fault'))}"
+        status = await done(client, path)
+        assert (await client.delete(path)).json() == status
+
+
+async def test_cancelling_ends_no_job_that_another_request_waits_for() -> None:
+    async with service() as (client, echo):
+        accepted = await client.post("/v1/jobs/ocaml", json=body(submission("a", "hold")))
+        await echo.holding.wait()
+        headers = {"Gradus-Run": "other"}
+        asking = asyncio.create_task(client.post(GRADE, json=body(submission("b", "hold")), headers=headers))
+        while len((await echo.broker.unfinished("ocaml"))[0].runs) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        await client.delete(accepted.headers["location"])
+        echo.letting_go.set()
+        assert (await asking).json()["results"][0]["status"] == "graded"
+    assert echo.graded["hold"] == 1
 
 
 # ------------------------------------------------------------------------------------------------------- bad input
@@ -457,6 +512,9 @@ BAD_BODIES: dict[str, tuple[int, bytes, str]] = {
     "task a list": (422, b'{"submissions": [{"id": "a", "completion": "", "task": []}]}', "submissions.0.task"),
     "missing tests": (422, b'{"submissions": [{"id": "a", "completion": "", "task": {}}]}', "submissions.0.task.tests"),
     "empty tests": (422, with_task(tests=""), "submissions.0.task.tests"),
+    "tests of white space": (422, with_task(tests=" \n\t"), "white space"),
+    "rust tests of white space": (422, with_task(tests=" \n\t"), "white space"),
+    "rust without tests and cases": (422, with_task().replace(HIDDEN.encode(), b""), "submissions.0.task.tests"),
     "empty id": (422, json.dumps(body(submission(""))).encode(), "submissions.0.id"),
     "long id": (422, json.dumps(body(submission("i" * 257))).encode(), "submissions.0.id"),
     "duplicate ids": (422, json.dumps(body(submission("a"), submission("b"), submission("a"))).encode(), "'a'"),
@@ -494,7 +552,7 @@ ON_EVERY_ROUTE = ("no json", "duplicate ids", "too many")
 async def test_bad_input_is_a_problem_that_says_where_and_nothing_is_queued(case: str) -> None:
     status, content, named = BAD_BODIES[case]
     broker = MemoryBroker()
-    grader = "story" if "team_context" in case else "ocaml"
+    grader = "story" if "team_context" in case else "rust" if "rust" in case else "ocaml"
     routes = (f"/v1/grade/{grader}", f"/v1/grade/{grader}/stream", f"/v1/jobs/{grader}")
     async with service(broker, worker=False, max_body_bytes=4_000_000) as (client, _):
         await broker.heartbeat("busy", INFO.model_copy(update={"name": grader}), 600)
@@ -558,7 +616,7 @@ async def test_wrong_paths_and_methods_are_problems(method: str, path: str, stat
 
 async def test_a_wrong_method_is_told_every_right_one() -> None:
     async with service() as (client, _):
-        assert (await client.delete("/v1/jobs/ocaml")).headers.get_list("allow") == ["GET, POST"]
+        assert (await client.put("/v1/jobs/ocaml")).headers.get_list("allow") == ["DELETE, GET, POST"]
         assert (await client.get(GRADE)).headers.get_list("allow") == ["POST"]
         await client.request("EVIL", GRADE)
         assert "EVIL" not in (await client.get("/metrics")).text
@@ -1026,7 +1084,7 @@ async def test_openapi_shows_an_example_of_every_answer_and_each_is_one() -> Non
                 else:
                     model = content["schema"]["$ref"].rpartition("/")[2]
                     {one.__name__: one for one in models[int(status)]}[model].model_validate(content["example"])
-    assert n_shown == 6 * 5
+    assert n_shown == 7 * 5
 
 
 async def test_openapi_shows_an_example_for_every_grader_and_every_reference_resolves() -> None:

@@ -26,6 +26,9 @@ from services.broker import (
     DEAD_AFTER_S,
     MAX_DELIVERIES,
     MAX_FAIR_SHARES,
+    PUT_OFF_TURNS,
+    RESERVED_PART,
+    TRAINING_PART,
     Broker,
     BrokerSettings,
     Claim,
@@ -38,6 +41,7 @@ from services.broker import (
 )
 from services.broker.from_url import open_broker
 from services.broker.memory import MemoryBroker
+from services.broker.signing import CANCELLED
 from services.broker.streams import StreamsBroker
 from services.broker.streams.redis_url import redacted
 
@@ -329,13 +333,15 @@ async def test_results_are_forgotten_after_their_time(place: Place) -> None:
 async def test_notes_are_kept_for_their_time(broker: Broker) -> None:
     await broker.put_note("request", "jobs", 60)
     await broker.put_note("brief", "jobs", 0.05)
-    assert await broker.get_note("request") == "jobs"
+    await broker.put_note("request", "others", 60, replace=False)
+    assert await broker.get_notes(["request", "other"]) == {"request": "jobs"}
 
     async def forgotten() -> bool:
-        return await broker.get_note("brief") is None
+        return await broker.get_notes(["brief"]) == {}
 
     await wait_until(forgotten)
-    assert await broker.get_note("other") is None
+    await broker.put_note("brief", "again", 60, replace=False)
+    assert await broker.get_notes(["brief"]) == {"brief": "again"}
 
 
 # ------------------------------------------------------------------------------------------------- leases and crashes
@@ -680,6 +686,24 @@ async def test_a_cancelled_job_that_is_given_back_is_dropped(broker: Broker) -> 
     assert (await take_one(broker)).deliveries == 1
 
 
+async def test_a_job_that_is_put_off_goes_behind_the_next_turns_of_all_others_and_no_further(broker: Broker) -> None:
+    await broker.submit(jobs(1))
+    claim = await take_one(broker)
+    await broker.submit(jobs(10, "a"), FairShare("a"))
+    await broker.release(claim, put_off=True)
+    await broker.submit(jobs(PUT_OFF_TURNS + 50, "b"), FairShare("b"))
+    found = ids_of(await take(broker, PUT_OFF_TURNS + 61))
+    assert 0 <= found.index("job-0") - (PUT_OFF_TURNS + 10) <= 5
+
+
+async def test_a_cancelled_job_that_is_put_off_is_dropped(broker: Broker) -> None:
+    await broker.submit(jobs(1))
+    claim = await take_one(broker)
+    await broker.cancel("ocaml", ["job-0"])
+    await broker.release(claim, put_off=True)
+    assert await broker.depth("ocaml") == 0
+
+
 # ------------------------------------------------------------------------------------------------------- taking turns
 
 EVALUATION = FairShare("nightly", Priority.EVALUATION)
@@ -724,6 +748,65 @@ async def test_evaluation_comes_before_training(broker: Broker) -> None:
     await broker.submit(jobs(5, "training"), FairShare("a"))
     await broker.submit(jobs(3, "evaluation"), EVALUATION)
     assert await order(broker, 8) == "eeettttt"
+
+
+@pytest.mark.parametrize("size", [1, 3, 5, 8])
+async def test_training_gets_a_fifth_of_what_is_claimed_while_both_wait(broker: Broker, size: int) -> None:
+    await broker.submit(jobs(100, "evaluation"), EVALUATION)
+    await broker.submit(jobs(60, "a"), FairShare("a"))
+    await broker.submit(jobs(60, "b"), FairShare("b"))
+    taken = "".join([await order(broker, size) for _ in range(40 // size)])
+    assert abs(taken.count("a") + taken.count("b") - len(taken) / TRAINING_PART) <= 1
+    assert abs(taken.count("a") - taken.count("b")) <= 1
+    rest = await order(broker, 220 - len(taken))
+    assert sorted(taken + rest) == sorted("e" * 100 + "a" * 60 + "b" * 60)
+    assert rest.startswith("e" * (100 - taken.count("e")))
+
+
+async def test_training_that_comes_late_has_no_claim_on_the_turns_before(broker: Broker) -> None:
+    await broker.submit(jobs(60, "evaluation"), EVALUATION)
+    assert await order(broker, 20) + await order(broker, 20) == "e" * 40
+    await broker.submit(jobs(20, "training"), FairShare("a"))
+    assert sorted(await order(broker, 10)) == list("eeeeeeeett")
+
+
+async def test_jobs_of_evaluation_that_made_room_keep_their_order(broker: Broker) -> None:
+    await broker.submit(jobs(20, "evaluation"), EVALUATION)
+    await broker.submit(jobs(20, "training"), FairShare("a"))
+    taken = [job_id for _ in range(3) for job_id in ids_of(await take(broker, 7))]
+    assert [job_id for job_id in taken if job_id[0] == "e"] == ids(jobs(17, "evaluation"))
+    assert [job_id for job_id in taken if job_id[0] == "t"] == ids(jobs(4, "training"))
+
+
+async def test_a_full_queue_keeps_a_part_of_its_bound_for_each_run_that_has_little_queued(place: Place) -> None:
+    broker = place.open(BrokerSettings(max_depth=16 * RESERVED_PART))
+    await broker.submit(jobs(16 * RESERVED_PART, "big"), FairShare("big"))
+    with pytest.raises(QueueFull):
+        await broker.submit(jobs(1, "more"), FairShare("big"))
+    for small in (FairShare("small"), FairShare("big", Priority.EVALUATION)):
+        await broker.submit(jobs(10, f"{small}"), small)
+        await broker.submit(jobs(6, f"{small} again"), small)
+        with pytest.raises(QueueFull):
+            await broker.submit(jobs(1, f"{small} and more"), small)
+    for n in range(14):
+        await broker.submit(jobs(16, f"run {n}"), FairShare(f"run {n}"))
+    with pytest.raises(QueueFull):
+        await broker.submit(jobs(16, "one too many"), FairShare("one too many"))
+    assert await broker.depth("ocaml") == 32 * RESERVED_PART
+    await take(broker, 32 * RESERVED_PART)
+    with pytest.raises(QueueFull):
+        await broker.submit(jobs(17, "of running jobs"), FairShare("small"))
+
+
+async def test_a_batch_of_many_chunks_has_its_part_of_a_full_queue(place: Place) -> None:
+    broker = place.open(BrokerSettings(max_depth=300 * RESERVED_PART))
+    await broker.submit(jobs(300 * RESERVED_PART, "big"), FairShare("big"))
+    with pytest.raises(QueueFull):
+        await broker.submit(jobs(301, "small"), FairShare("small"))
+    await broker.submit(jobs(300, "small"), FairShare("small"))
+    await broker.set_queue_state("ocaml", QueueState.DRAINING)
+    with pytest.raises(QueueFull):
+        await broker.submit(jobs(257, "other"), FairShare("other"))
 
 
 async def test_evaluations_take_turns_too(broker: Broker) -> None:
@@ -801,12 +884,62 @@ async def test_a_worker_that_falls_silent_is_forgotten(broker: Broker) -> None:
     await wait_until(one_left)
 
 
+# ----------------------------------------------------------------------------------------------------------- revoking
+
+
+async def test_a_revoked_job_ends_for_every_client_and_a_running_one_becomes_unwanted(place: Place) -> None:
+    one, other = place.open(), place.open()
+    running, queued = jobs(2)
+    await one.submit([running, queued], FairShare("a"))
+    await other.submit([running], FairShare("b"))
+    [claim] = await one.claim("ocaml", "w", 1, 5)
+    seen = [(job.id, job.runs, job.is_running, job.starts) for job in await other.unfinished("ocaml")]
+    assert seen[0] == (running.id, ("a", "b"), True, 1)
+    assert seen[1:] == [(queued.id, ("a",), False, 0)]
+    assert await other.revoke("rust", [running.id, queued.id]) == 0, "they are another grader's"
+    assert await other.revoke("ocaml", [running.id, queued.id, "unknown"]) == 2
+    for broker in (one, other):
+        assert await answers(broker, [running.id]) == [(running.id, CANCELLED)]
+    assert await answers(one, [queued.id]) == [(queued.id, CANCELLED)]
+    assert await one.renew([claim]) == [claim]
+    await one.release(claim)
+    assert await one.unfinished("ocaml") == []
+    assert await one.revoke("ocaml", [running.id, queued.id]) == 0
+
+
+async def test_a_run_is_revoked_where_it_alone_waits(place: Place) -> None:
+    broker = place.open()
+    shared, own, foreign = jobs(3)
+    await broker.submit([shared, own], FairShare("a"))
+    await broker.submit([shared, foreign], FairShare("b"))
+    assert await broker.revoke("ocaml", [job.id for job in await broker.unfinished("ocaml")], "a") == 1
+    assert [job.id for job in await broker.unfinished("ocaml")] == [shared.id, foreign.id]
+    assert [job.id for job in await broker.unfinished("ocaml", limit=1)] == [shared.id]
+
+
+async def test_a_revoked_job_that_is_submitted_again_is_graded(place: Place) -> None:
+    broker = place.open()
+    running, queued = jobs(2)
+    await broker.submit([running, queued])
+    [claim] = await broker.claim("ocaml", "w", 1, 5)
+    await broker.revoke("ocaml", [running.id, queued.id])
+    await broker.submit([running, queued])
+    assert await broker.renew([claim]) == []
+    assert await broker.results([running.id, queued.id]) == {}
+    await broker.finish(claim, "well", cache=True)
+    assert await answers(broker, [running.id]) == [(running.id, "well")]
+    [claim] = await broker.claim("ocaml", "w", 1, 5)
+    assert claim.job == queued
+    await broker.finish(claim, "well", cache=True)
+
+
 # ------------------------------------------------------------------------------------------------------- both the same
 
 FAIR_SHARES = [FairShare(run, priority) for run in "ab" for priority in Priority]
 STEPS = st.one_of(
     st.tuples(st.just("submit"), st.tuples(st.sets(st.integers(0, 5), min_size=1), st.sampled_from(FAIR_SHARES))),
     st.tuples(st.just("cancel"), st.integers(0, 5)),
+    st.tuples(st.just("revoke"), st.tuples(st.integers(0, 5), st.sampled_from(["", "a"]))),
     st.tuples(st.just("claim"), st.integers(1, 4)),
     st.tuples(st.sampled_from(["finish", "fail", "release", "renew"]), st.integers(0, 20)),
 )
@@ -822,6 +955,8 @@ async def told(broker: Broker, steps: list[tuple[str, Any]]) -> list[object]:
             await broker.submit([everything[i] for i in sorted(what[0])], what[1])
         elif verb == "cancel":
             await broker.cancel("ocaml", [everything[what].id])
+        elif verb == "revoke":
+            seen.append(await broker.revoke("ocaml", [everything[what[0]].id], what[1]))
         elif verb == "claim":
             claims += (new := await broker.claim("ocaml", "w", what, 0))
             seen.append([(claim.job, claim.deliveries) for claim in new])

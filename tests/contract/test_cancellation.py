@@ -9,22 +9,25 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from gradus.contract import OcamlSubmission, job_id_of
+from gradus.contract import RawSubmission, job_id_of
 from gradus.errors import SandboxFault
 from gradus.tasks.ocaml import OcamlLimits
+from services.api.app import create_app
 from services.api.server import serve
 from services.api.settings import ApiSettings
 from services.broker.memory import MemoryBroker
+from services.broker.streams import StreamsBroker
 from services.graders.ocaml.grader import OcamlGrader
 from services.sandbox import BoxLost, Command, Limits
 from services.sandbox.bubblewrap import Bubblewrap
-from services.sandbox.cancellation import CancelToken, cancellable, current_token
+from services.sandbox.cancellation import CancelToken, attempting, current_token
 from services.worker import Worker
 
 SOON_S = 60.0
@@ -75,7 +78,7 @@ def until(happened: Callable[[], Any]) -> None:
 
 
 def under(stop: CancelToken, act: Callable[[], Any]) -> Any:
-    with cancellable(stop):
+    with attempting(stop, brief=False):
         return act()
 
 
@@ -107,9 +110,9 @@ def test_a_standing_box_is_killed_with_the_question_that_was_stopped(sandbox: Bu
 def test_what_is_stopped_before_it_starts_comes_to_nothing(sandbox: Bubblewrap) -> None:
     stop = CancelToken()
     stop.cancel()
-    with cancellable(stop), pytest.raises(SandboxFault):
+    with attempting(stop, brief=False), pytest.raises(SandboxFault):
         sandbox.run(python(BURNS, "never"))
-    with cancellable(stop), pytest.raises(SandboxFault):
+    with attempting(stop, brief=False), pytest.raises(SandboxFault):
         sandbox.open(python(SERVES, "never"))
     stop.close()
 
@@ -118,11 +121,11 @@ def test_a_stop_is_for_the_thread_that_runs_under_it_alone(sandbox: Bubblewrap) 
     mine, neighbours, ready = CancelToken(), CancelToken(), threading.Barrier(2)
 
     def answers(stop: CancelToken) -> bytes:
-        with cancellable(stop):
+        with attempting(stop, brief=False):
             ready.wait(SOON_S)
             return sandbox.run(python("print('well')", "neighbour")).stdout
 
-    with ThreadPoolExecutor(1) as pool, cancellable(mine):
+    with ThreadPoolExecutor(1) as pool, attempting(mine, brief=False):
         mine.cancel()
         answering = pool.submit(answers, neighbours)
         ready.wait(SOON_S)
@@ -149,7 +152,7 @@ def asked(submission_id: str, completion: str, **task: Any) -> dict[str, Any]:
 
 
 def job_of(one: dict[str, Any], grader: OcamlGrader) -> str:
-    return job_id_of(grader.info().grader, "ocaml/graduated@1", OcamlSubmission.model_validate(one))
+    return job_id_of(grader.info().grader, "ocaml/graduated@1", RawSubmission.model_validate(one))
 
 
 @pytest.mark.parametrize("package", [[], ["str"]], ids=["warm", "cold"])
@@ -182,3 +185,46 @@ async def test_when_the_last_client_leaves_its_running_box_is_killed(
     assert await broker.depth("ocaml") == 0
     stop.set()
     await asyncio.gather(serving, working)
+
+
+@pytest.mark.parametrize("way", ["deleted at another API", "cancelled by an operator"])
+async def test_cancelling_kills_the_running_box_and_answers_with_a_fault(
+    ocaml_grader: OcamlGrader, redis_url: str, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two APIs and a worker on one Redis, and one slot, which would burn for minutes."""
+    monkeypatch.setattr("services.worker.CLAIM_WAIT_S", 0.1)
+    burning = asked("burning", BURNING, limits=OcamlLimits(cpu_s=250).model_dump(exclude_none=True))
+    stop, prefix = asyncio.Event(), f"cancel-{os.urandom(8).hex()}:"
+    async with AsyncExitStack() as stack:
+        brokers = [StreamsBroker(redis_url, prefix=prefix) for _ in range(3)]
+        for broker in brokers:
+            stack.push_async_callback(broker.close)
+        working = asyncio.create_task(Worker(ocaml_grader, brokers[0], slots=1, name="w", self_tested=True).run(stop))
+        stack.push_async_callback(asyncio.wait, [working])
+        stack.callback(stop.set)
+        apis = []
+        for broker in brokers[1:]:
+            app = create_app(broker, ApiSettings())
+            stack.push_async_callback(app.state.api.jobs.close)
+            client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test", timeout=SOON_S)
+            apis.append(await stack.enter_async_context(client))
+        accepted = await apis[0].post("/v1/jobs/ocaml", json={"submissions": [burning], "deadline_s": 600})
+        async with asyncio.timeout(SOON_S):
+            while not (await brokers[0].queue_stats("ocaml")).running:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.5)  # into the burning run
+        if way == "deleted at another API":
+            status = (await apis[1].delete(accepted.headers["location"])).json()
+        else:
+            assert await brokers[2].revoke("ocaml", [job_of(burning, ocaml_grader)]) == 1
+            async with asyncio.timeout(SOON_S):
+                while (status := (await apis[1].get(accepted.headers["location"])).json())["status"] != "done":  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+        [result] = status["results"]
+        assert (result["id"], result["fault"]["kind"], result["fault"]["retryable"]) == ("burning", "queue", False)
+        assert "cancelled" in result["fault"]["message"]
+        answer = await apis[0].post("/v1/grade/ocaml", json={"submissions": [asked("next", "let f x = x")]})
+        assert [one["status"] for one in answer.json()["results"]] == ["graded"]
+        async with asyncio.timeout(SOON_S):
+            while await brokers[0].depth("ocaml"):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)

@@ -16,7 +16,9 @@ from typing import Any
 
 import httpx
 import pytest
+from typer.main import get_command
 
+from gradus.cli import application
 from gradus.contract import RESULT, Faulted, Graded
 from services.api.api_keys import key_ring
 from services.doctor import grader_checks, signs
@@ -100,6 +102,9 @@ def test_the_first_bad_line_is_named_even_if_it_is_the_last_of_many(gradus: Cli,
         (["grade", "ocaml", "a.jsonl", "--nonsense"], "No such option"),
         (["nonsense"], "No such command"),
         (["tasks", "validate", "empty.jsonl"], "empty.jsonl: holds no rows"),
+        (["train", "none.yaml"], "none.yaml: there is no such file"),
+        (["eval", "runs/x"], "runs/x is taken for TASKS, MODEL is missing: give MODEL and TASKS"),
+        (["eval", "a", "b", "c"], "['c'] is too much: give MODEL and TASKS"),
         (["worker", "ocaml"], "--redis redis://"),
         (["worker", "ocaml", "--redis", "http://x"], "starts with redis://"),
     ],
@@ -132,6 +137,18 @@ def test_help_names_every_command(gradus: Cli) -> None:
     assert said.status == 0
     for command in ("serve", "worker", "grade", "tasks", "train", "eval", "doctor"):
         assert command in said.out
+
+
+def test_every_option_shows_its_default_and_no_help_is_lost_as_markup(gradus: Cli) -> None:
+    assert "[default: (127.0.0.1)]" in re.sub(r"\s+", " ", gradus("serve", "--help").out)
+    asked: list[Any] = [get_command(application())]
+    texts: dict[str, str] = {}
+    while asked:
+        command = asked.pop()
+        asked += getattr(command, "commands", {}).values()
+        texts |= {f"{command.name} {one.name}": getattr(one, "help", None) or "" for one in command.params}
+    assert len(texts) > 150
+    assert {name: text for name, text in texts.items() if "[" in text} == {}
 
 
 # ---------------------------------------------------------------------------------------------------- real processes

@@ -16,7 +16,7 @@ from corpus.drafts import Draft
 from corpus.exercism import exercism_drafts
 from corpus.files import rows_of
 from corpus.humaneval import humaneval_drafts, multipl_e_drafts
-from corpus.import_validation import decide
+from corpus.import_validation import DROPPED, decide
 from corpus.task_validation import validate
 from gradus.contract import GraderName, OcamlSubmission
 from gradus.errors import Misuse
@@ -369,6 +369,15 @@ def test_columns_of_ocaml_evaluation_data(ocaml_grader: OcamlGrader) -> None:
     assert (task["id"], task["difficulty"]) == ("1", "easy")
     assert task["solution"] == "let add (x : int) : int =\nx + 1\n"
     assert "reference answer gets" in reason(rejected, "2"), "its solution is a stub"
+
+
+def test_failing_reference_answers_count_as_absent_when_told(imported: Import, ocaml_grader: OcamlGrader) -> None:
+    said, tasks, rejected = imported(
+        "columns", CASES / "ocamler_eval.jsonl", "--layout", "ocamler-eval", "--drop-failing"
+    )
+    assert ([task["id"] for task in tasks], rejected) == (["1", "2"], [])
+    assert [bool(task.get("solution")) for task in tasks] == [True, False]
+    assert f"1 tasks: {DROPPED}" in said.err
 
 
 def test_columns_of_supervised_data_become_worked_examples(imported: Import) -> None:

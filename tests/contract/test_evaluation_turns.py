@@ -51,10 +51,23 @@ def test_two_wrong_answers_and_a_right_one_are_green_in_turn_three(gradus: Cli, 
     assert not any(word in json.dumps(asked) for word in ("12345", "assert ("))
 
 
-def test_turns_are_for_code(gradus: Cli, tmp_path: Path) -> None:
-    with OpenAiLike(lambda *_: "x").serving() as like:
-        tasks = configs() / "tasks" / "story.jsonl"
+def test_stories_come_back_with_what_was_missing_in_kind(gradus: Cli, tmp_path: Path) -> None:
+    rows = (configs() / "tasks" / "story.jsonl").read_text().splitlines()[:2]
+    tasks = tmp_path / "story.jsonl"
+    tasks.write_text("\n".join(rows))
+    with OpenAiLike(lambda *_: "As a user, I want tea, so that I am warm.").serving() as like:
         to = ("--grader", "story", "--out", tmp_path / "out", "--turns", "2")
         got = gradus("eval", tasks, "--endpoint", like.url, *to)
+    assert got.status == 0, got.err
+    repairs = [request for _, request, *_ in like.requests if "# What the review says" in json.dumps(request)]
+    assert repairs
+    assert all("wants that the sprint needs are missing" in json.dumps(request) for request in repairs)
+    assert not any(story in json.dumps(repairs) for row in rows for story in json.loads(row)["references"])
+
+
+def test_turns_need_verdicts_to_repair_by(gradus: Cli, tmp_path: Path) -> None:
+    with OpenAiLike(lambda *_: "x").serving() as like:
+        to = ("--grader", "preference", "--out", tmp_path / "out", "--turns", "2")
+        got = gradus("eval", configs() / "tasks" / "story.jsonl", "--endpoint", like.url, *to)
         assert (got.status, like.requests) == (2, [])
-        assert "could be repaired" in got.err
+        assert "do not say what to repair" in got.err

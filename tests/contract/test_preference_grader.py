@@ -193,7 +193,7 @@ def test_of_a_huge_text_the_end_is_scored_and_it_is_told(preference_grader: Pref
 @pytest.mark.parametrize("broken", [float("nan"), float("inf"), float("-inf")])
 def test_a_score_that_is_no_number_is_a_fault_and_no_zero(preference_grader: PreferenceGrader, broken: float) -> None:
     preference_grader.model.model.score.weight.data.fill_(broken)  # type: ignore[attr-defined]
-    result = grade_with_retries(preference_grader, submission("a", "b"), SIGMOID, 0)
+    result = grade_with_retries(preference_grader, submission("a", "b"), SIGMOID, 0, brief=False)
     assert (result.status, result.id) == ("faulted", "one")
     assert result.fault.message.startswith("the reward model scores ")
     assert not result.fault.retryable

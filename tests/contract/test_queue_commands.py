@@ -12,7 +12,7 @@ import pytest
 
 from gradus.cli import main
 from gradus.contract import RawSubmission
-from services.broker import Job, QueueFull
+from services.broker import FairShare, Job, QueueFull
 from services.broker.jobs import JobPayload
 from services.broker.streams import StreamsBroker
 from tests.fake_grader import INFO, submission
@@ -77,6 +77,35 @@ def test_a_queue_is_paused_drained_and_resumed(url: str) -> None:
         with_broker(url, lambda broker: broker.submit([letter()]))
     assert run("resume", "ocaml") == 0
     assert with_broker(url, lambda broker: broker.queue_state("ocaml")) == "open"
+
+
+def test_jobs_are_listed_and_cancelled_one_by_one_or_by_run(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def job(name: str) -> Job:
+        return Job(f"ocaml:{name}", "ocaml", letter().payload)
+
+    async def fill(broker: StreamsBroker) -> None:
+        await broker.submit([job("running"), job("shared"), job("own")], FairShare("trainer a"))
+        await broker.submit([job("shared"), job("other")], FairShare("trainer b"))
+        await broker.claim("ocaml", "w", 1, 5)
+
+    with_broker(url, fill)
+    assert run("jobs", "ocaml") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "ocaml:running running 1 trainer a",
+        "ocaml:shared queued 0 trainer a, trainer b",
+        "ocaml:other queued 0 trainer b",
+        "ocaml:own queued 0 trainer a",
+    ]
+    assert run("jobs", "ocaml", "--limit", "1", "--json") == 0
+    assert [found["is_running"] for found in json.loads(capsys.readouterr().out)] == [True, False]
+    assert run("cancel", "ocaml", "--run", "trainer a") == 0
+    assert "2 jobs cancelled" in capsys.readouterr().err
+    assert run("cancel", "ocaml", "ocaml:shared", "ocaml:unknown") == 0
+    assert "1 jobs cancelled" in capsys.readouterr().err
+    assert run("jobs", "ocaml") == 0
+    assert capsys.readouterr().out.splitlines() == ["ocaml:running running 1 ", "ocaml:other queued 0 trainer b"]
+    assert run("cancel", "ocaml") == 2
+    assert run("cancel", "ocaml", "ocaml:other", "--run", "trainer b") == 2
 
 
 def test_dead_letters_are_listed_shown_queued_again_and_purged(url: str, capsys: pytest.CaptureFixture[str]) -> None:

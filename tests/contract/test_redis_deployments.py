@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -24,9 +23,10 @@ from services.broker import (
     Claim,
     FairShare,
     Job,
+    QueueState,
 )
 from services.broker.from_url import open_broker
-from services.broker.streams import StreamsBroker
+from services.broker.streams import StreamsBroker, scripts
 from services.broker.streams.scripts import library
 from tests.conftest import free_port
 from tests.fake_grader import INFO
@@ -68,6 +68,15 @@ async def opened(*urls: str, broker_settings: BrokerSettings | None = None) -> A
             await broker.close()
 
 
+async def started(redis: Redis) -> None:
+    async with asyncio.timeout(SOON_S):
+        while True:
+            with suppress(RedisError):
+                await redis.ping()
+                return
+            await asyncio.sleep(0.05)
+
+
 async def answers(broker: Broker) -> bool:
     with suppress(QueueFault):
         await broker.depth("ocaml")
@@ -76,7 +85,7 @@ async def answers(broker: Broker) -> bool:
 
 
 def jobs(n_jobs: int, name: str = "job") -> list[Job]:
-    return [Job(f"{name}-{n}", "ocaml", "{}") for n in range(n_jobs)]
+    return [Job(f"ocaml:{name}-{n}", "ocaml", "{}") for n in range(n_jobs)]
 
 
 async def graded(asking: Broker, working: Broker, batch: list[Job]) -> None:
@@ -94,7 +103,7 @@ async def graded(asking: Broker, working: Broker, batch: list[Job]) -> None:
 # ------------------------------------------------------------------------------------------------------ one user each
 
 
-ROLES = ("api", "worker", "metrics", "scaler")
+ROLES = ("api", "worker-ocaml", "worker-rust", "metrics", "scaler")
 SCALERS_SCRIPT = "return redis.call(redis.call('type', KEYS[1]).ok == 'zset' and 'zcard' or 'llen', KEYS[1])"
 """What KEDA asks of a list's length, whatever type the key is of."""
 
@@ -102,8 +111,9 @@ SCALERS_SCRIPT = "return redis.call(redis.call('type', KEYS[1]).ok == 'zset' and
 @pytest.fixture
 def address(start: Start, tmp_path: Path) -> str:
     """A Redis with the shipped users, whose passwords are their names, and one more for the test."""
-    environment = {**os.environ, **{f"GRADUS_REDIS_{role.upper()}": role for role in (*ROLES, "worker_ocaml")}}
-    users = subprocess.run([REDIS_FILES / "users.sh"], env=environment, check=True, capture_output=True, text=True)
+    for role in ROLES:
+        (tmp_path / f"redis-{role}.password").write_text(role)
+    users = subprocess.run([REDIS_FILES / "users.sh", tmp_path], check=True, capture_output=True, text=True)
     file = tmp_path / "users.acl"
     file.write_text(users.stdout + "user admin on >admin ~* &* +@all\n")
     port = free_port()
@@ -112,7 +122,7 @@ def address(start: Start, tmp_path: Path) -> str:
 
 
 async def test_the_rights_of_each_role_are_enough_for_everything_it_does(address: str) -> None:
-    urls = [f"redis://{role}:{role}@{address}/0" for role in ("api", "worker")]
+    urls = [f"redis://{role}:{role}@{address}/0" for role in ("api", "worker-ocaml")]
     async with opened(*urls, broker_settings=BrokerSettings(lease_s=0.3)) as (asking, working):
         await working.heartbeat("w", INFO, 60)
         assert [info.grader for info in await asking.graders()] == [INFO.grader]
@@ -120,7 +130,7 @@ async def test_the_rights_of_each_role_are_enough_for_everything_it_does(address
         await asking.submit(jobs(300), FairShare("again"))
         for n in range(MAX_FAIR_SHARES + 2):
             await asking.submit(jobs(1, f"one-{n}"), FairShare(f"run-{n}"))
-        await asking.cancel("ocaml", [f"one-{n}-0" for n in range(MAX_FAIR_SHARES + 2)])
+        await asking.cancel("ocaml", [f"ocaml:one-{n}-0" for n in range(MAX_FAIR_SHARES + 2)])
         await asking.submit(jobs(1, "returned"))
         await asking.submit(jobs(1, "returned"), DEFAULT_FAIR_SHARE)
         [claim] = await working.claim("ocaml", "w", 1, SOON_S)
@@ -130,10 +140,19 @@ async def test_the_rights_of_each_role_are_enough_for_everything_it_does(address
                 while not (claims := await working.claim("ocaml", f"w{n}", 1, 1.0)):
                     pass
         assert await working.finish(claims[0], "{}", cache=False, dead_letter=True)
-        assert [letter.job.id for letter in await asking.dead_letters("ocaml")] == ["returned-0"]
+        assert [letter.job.id for letter in await asking.dead_letters("ocaml")] == ["ocaml:returned-0"]
+        await working.put_note(f"grader:{INFO.grader}", "{}", 60)
+        assert await asking.get_notes([f"grader:{INFO.grader}"]) == {f"grader:{INFO.grader}": "{}"}
         await asking.put_note("key", "text", 60)
-        assert await asking.get_note("key") == "text"
+        assert await asking.get_notes(["key"]) == {"key": "text"}
         assert (await asking.queue_stats("ocaml")).dead_letters == 1
+        await asking.remove_dead_letters("ocaml", ["ocaml:returned-0"])
+        assert await asking.dead_letters("ocaml") == []
+        await asking.submit(jobs(2, "revoked"))
+        [one, other] = [job.id for job in await asking.unfinished("ocaml")]
+        assert await asking.revoke("ocaml", [one, other]) == 2
+        await asking.set_queue_state("ocaml", QueueState.DRAINING)
+        assert await asking.queue_state("ocaml") == QueueState.DRAINING
         await working.heartbeat("w", INFO, 0)
     async with Redis.from_url(f"redis://admin:admin@{address}/0", decode_responses=True) as admin:
         assert await admin.acl_log() == []
@@ -175,9 +194,21 @@ async def test_no_role_can_do_what_none_needs(address: str, role: str) -> None:
 @pytest.mark.parametrize(
     ("role", "command"),
     [
-        ("worker", ("GET", "gradus:note:job:1")),
-        ("worker", ("XREAD", "STREAMS", "gradus:inbox:1", "0")),
+        ("worker-ocaml", ("GET", "gradus:note:job:1")),
+        ("worker-ocaml", ("XREAD", "STREAMS", "gradus:inbox:1", "0")),
         ("api", ("XREADGROUP", "GROUP", "workers", "me", "STREAMS", "gradus:jobs:ocaml", ">")),
+        ("worker-ocaml", ("EVAL", "while true do end", "0")),
+        ("worker-ocaml", ("EVALSHA", "0" * 40, "0")),
+        ("worker-ocaml", ("FUNCTION", "LOAD", "REPLACE", library())),
+        ("worker-ocaml", ("XREADGROUP", "GROUP", "workers", "me", "STREAMS", "gradus:jobs:rust", ">")),
+        ("worker-ocaml", ("SET", "gradus:result:rust:1", '{"reward": 1}')),
+        ("worker-ocaml", ("SET", "gradus:uncached:rust:1", '{"reward": 1}')),
+        ("worker-ocaml", ("SET", "gradus:worker:rust:w", "{}")),
+        ("worker-ocaml", ("SET", "gradus:share", "0.001")),
+        ("worker-ocaml", ("SET", "gradus:state:ocaml", "paused")),
+        ("worker-ocaml", ("HGETALL", "gradus:job:rust:1")),
+        ("worker-ocaml", ("DEL", "gradus:queue:rust")),
+        ("api", ("EVAL", "return 1", "0")),
         ("api", ("SET", "gradus:result:1", '{"reward": 1}')),
         ("api", ("SET", "gradus:worker:me", "{}")),
         ("metrics", ("EVAL", "return 1", "0")),
@@ -203,35 +234,51 @@ async def test_metrics_sees_how_long_queues_are(address: str) -> None:
             assert (await redis.info("memory"))["used_memory"] > 0
 
 
-@pytest.fixture
-async def functions(address: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """`address`, once an administrator has loaded the functions that workers call."""
-    async with opened(f"redis://api:api@{address}/0"), Redis.from_url(f"redis://admin:admin@{address}/0") as admin:
-        await admin.function_load(library(), replace=True)
-    monkeypatch.setenv("GRADUS_REDIS_FUNCTIONS", "1")
-    return f"redis://worker-ocaml:worker_ocaml@{address}/0"
+async def test_a_worker_waits_until_a_client_that_may_load_functions_has_come(address: str) -> None:
+    async with opened(f"redis://api:api@{address}/0") as [asking]:
+        async with Redis.from_url(f"redis://admin:admin@{address}/0") as admin:
+            await admin.function_flush()
+        impatient = StreamsBroker(f"redis://worker-ocaml:worker-ocaml@{address}/0", patience_s=0.2)
+        with pytest.raises(QueueFault, match="has no functions of this release"):
+            await impatient.claim("ocaml", "w", 1, 0)
+        await impatient.close()
+        working = open_broker(f"redis://worker-ocaml:worker-ocaml@{address}/0")
+        waiting = asyncio.create_task(working.claim("ocaml", "w", 1, SOON_S))
+        await asyncio.sleep(0.3)
+        await asking.submit(jobs(1))
+        assert [claim.job.id for claim in await waiting] == ["ocaml:job-0"]
+        await working.close()
 
 
-async def test_the_user_of_a_grader_can_do_its_work_without_scripts(address: str, functions: str) -> None:
-    async with opened(f"redis://admin:admin@{address}/0", functions) as (asking, working):
-        work = [Job(f"ocaml:{n}", "ocaml", "{}") for n in range(50)]
-        await working.heartbeat("w", INFO, 60)
-        await working.put_note(f"grader:{INFO.grader}", "{}", 60)
-        assert [info.grader for info in await asking.graders()] == [INFO.grader]
-        await graded(asking, working, work)
-        await asking.submit([Job("ocaml:again", "ocaml", "{}")])
-        [claim] = await working.claim("ocaml", "w", 1, SOON_S)
-        await working.release(claim)
-        [claim] = await working.claim("ocaml", "w", 1, SOON_S)
-        assert await working.finish(claim, "{}", cache=False, dead_letter=True)
-    async with Redis.from_url(f"redis://admin:admin@{address}/0", decode_responses=True) as admin:
-        assert await admin.acl_log() == []
+async def test_an_api_that_only_looks_for_workers_loads_the_functions_that_they_wait_for(address: str) -> None:
+    urls = [f"redis://{role}:{role}@{address}/0" for role in ("metrics", "api", "worker-ocaml")]
+    async with Redis.from_url(urls[0]) as redis:
+        await started(redis)
+    asking, working = open_broker(urls[1]), open_broker(urls[2])
+    registration = asyncio.create_task(working.heartbeat("w", INFO, 60))
+    async with asyncio.timeout(SOON_S):
+        while not await asking.graders():  # noqa: ASYNC110  (another coroutine registers)
+            await asyncio.sleep(0.05)
+    await registration
+    await asking.close()
+    await working.close()
 
 
-async def test_the_user_of_a_grader_can_neither_run_scripts_nor_touch_another_grader(
-    address: str, functions: str
-) -> None:
-    async with opened(f"redis://admin:admin@{address}/0", functions) as (asking, working):
+async def test_functions_of_two_releases_lie_beside_each_other(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened(f"redis://api:api@{address}/0") as [asking]:
+        await asking.submit(jobs(1))
+        monkeypatch.setattr(scripts, "VERSION", "anothers")
+        await asking.submit(jobs(1, "later"))
+        monkeypatch.undo()
+        await asking.submit(jobs(1, "last"))
+        assert await asking.depth("ocaml") == 3
+        async with Redis.from_url(f"redis://admin:admin@{address}/0") as admin:
+            assert len(await admin.function_list()) == 2
+
+
+async def test_a_worker_cannot_use_the_functions_on_another_grader(address: str) -> None:
+    urls = [f"redis://{role}:{role}@{address}/0" for role in ("api", "worker-ocaml")]
+    async with opened(*urls) as (asking, working):
         await asking.submit([Job("rust:1", "rust", "{}")])
         with pytest.raises(QueueFault, match="no permissions"):
             await working.claim("rust", "w", 1, 0)
@@ -240,16 +287,6 @@ async def test_the_user_of_a_grader_can_neither_run_scripts_nor_touch_another_gr
         stolen = Claim(Job("rust:1", "rust", "{}"), "1-1 1 w", 1)
         with pytest.raises(QueueFault, match="no permissions"):
             await working.finish(stolen, "{}", cache=True)
-    async with Redis.from_url(functions) as redis:
-        for command in (
-            ("EVAL", "while true do end", 0),
-            ("FUNCTION", "LOAD", "REPLACE", library()),
-            ("SET", "gradus:result:rust:1", "{}"),
-            ("SET", "gradus:worker:rust:w", "{}"),
-            ("HGETALL", "gradus:job:rust:1"),
-        ):
-            with pytest.raises(NoPermissionError):
-                await redis.execute_command(*command)
 
 
 async def test_a_worker_that_registers_under_another_graders_name_is_not_listed(address: str) -> None:
@@ -262,7 +299,7 @@ async def test_a_worker_that_registers_under_another_graders_name_is_not_listed(
 
 
 async def test_the_scaler_counts_what_is_queued_and_what_runs(address: str) -> None:
-    urls = [f"redis://{role}:{role}@{address}/0" for role in ("api", "worker")]
+    urls = [f"redis://{role}:{role}@{address}/0" for role in ("api", "worker-ocaml")]
     async with opened(*urls) as (asking, working):
         await asking.submit(jobs(3))
         assert len(await working.claim("ocaml", "w", 2, SOON_S)) == 2
@@ -289,19 +326,16 @@ async def test_nobody_gets_in_without_a_name(address: str) -> None:
         await nobody.close()
 
 
-def test_the_scaler_is_left_out_where_it_has_no_password() -> None:
-    given = {f"GRADUS_REDIS_{role}": "x" for role in ("API", "WORKER", "METRICS")}
-    environment = {"PATH": os.environ["PATH"], **given}
-    made = subprocess.run([REDIS_FILES / "users.sh"], env=environment, capture_output=True, text=True, check=True)
-    users = [line.split()[1] for line in made.stdout.splitlines()]
-    assert users == ["default", "api", "worker", "metrics"]
-
-
-def test_users_without_a_password_are_refused() -> None:
-    environment = {"PATH": os.environ["PATH"], "GRADUS_REDIS_API": "a", "GRADUS_REDIS_WORKER": ""}
-    said = subprocess.run([REDIS_FILES / "users.sh"], env=environment, capture_output=True, text=True, check=False)
-    assert said.returncode == 2
-    assert "GRADUS_REDIS_WORKER is empty" in said.stderr
+@pytest.mark.parametrize(
+    ("name", "password", "told"),
+    [("api", "", "is missing or empty"), ("worker", "x", "no such role"), ("others", "x", "no such role")],
+)
+def test_a_user_without_a_password_or_a_role_is_refused(tmp_path: Path, name: str, password: str, told: str) -> None:
+    (tmp_path / f"redis-{name}.password").write_text(password)
+    said = subprocess.run([REDIS_FILES / "users.sh", tmp_path], capture_output=True, text=True, check=False)
+    assert (said.returncode, said.stdout) == (2, "")
+    assert f"redis-{name}.password" in said.stderr
+    assert told in said.stderr
 
 
 # ---------------------------------------------------------------------------------------------------------------- TLS

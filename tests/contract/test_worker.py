@@ -34,6 +34,7 @@ from services.broker.streams import StreamsBroker
 from services.broker.workers import registered
 from services.graders.ocaml.grader import OcamlGrader
 from services.local_grading import grade_in_order
+from services.sandbox.cancellation import NeedsTime, is_brief
 from services.worker import MAX_ATTEMPTS, Worker, grade_with_retries
 from tests.conftest import RedisServer
 from tests.graders import described
@@ -51,12 +52,14 @@ def _quick_claims(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class TinyGrader:
-    """Does what the completion says: `right`, `flaky`, `fault`, `hopeless`, `surprise`, `misuse`, `hold`, `break`."""
+    """Does what the completion's first word says (`_act`)."""
 
     def __init__(self, *, unable: bool = False) -> None:
         self.unable = unable
         self.calls: Counter[str] = Counter()
         """By completion."""
+        self.started: list[str] = []
+        """Completions, in order."""
         self.at_once: Counter[int] = Counter()
         """By slot: how many it grades now."""
         self.most_at_once = 0
@@ -79,6 +82,7 @@ class TinyGrader:
         what = submission.completion
         with self._lock:
             self.calls[what] += 1
+            self.started.append(what)
             self.at_once[slot] += 1
             assert self.at_once[slot] == 1, "two at a time in one slot"
             self.most_at_once = max(self.most_at_once, sum(self.at_once.values()))
@@ -104,6 +108,8 @@ class TinyGrader:
 
     def _act(self, what: str, attempt: int) -> None:
         match what:
+            case "slow" if is_brief():
+                raise NeedsTime
             case "flaky" if attempt == 1:
                 raise SandboxFault("the box broke")
             case "fault":
@@ -189,9 +195,9 @@ async def until(happened: Callable[[], Any]) -> None:
 # -------------------------------------------------------------------------------------------------------- one grade
 
 
-def attempt(what: str) -> tuple[Graded | Faulted, int]:
+def attempt(what: str) -> tuple[Graded | Faulted | None, int]:
     grader = TinyGrader()
-    return grade_with_retries(grader, submission(what), RUBRIC, 0), grader.calls[what]
+    return grade_with_retries(grader, submission(what), RUBRIC, 0, brief=False), grader.calls[what]
 
 
 def test_a_verdict_is_a_verdict() -> None:
@@ -248,6 +254,34 @@ async def test_every_job_is_answered_and_bad_ones_harm_no_other(place: Place) ->
         "hopeless": "internal",
         "surprise": "internal",
     }
+
+
+def assert_slow_ones_went_last(grader: TinyGrader) -> None:
+    """By two slots, the last of the others and the first of the slow ones may be started together."""
+    again = [what for n, what in enumerate(grader.started) if what in grader.started[:n]]
+    slow = {what for what in grader.started if what.startswith("slow")}
+    assert len(again) == len(slow)
+    assert {*again} == slow
+    assert len(grader.started) - grader.started.index(again[0], grader.started.index(again[0]) + 1) <= len(slow) + 1
+
+
+async def test_what_takes_long_is_graded_when_its_neighbours_are_done(place: Place) -> None:
+    broker, grader = place.open(), TinyGrader()
+    jobs = [job(f"slow {n}") for n in range(4)] + [job(f"right {n}") for n in range(20)]
+    await broker.submit(jobs)
+    async with working(grader, broker, slots=2):
+        results = await answers(broker, jobs)
+    assert {result.status for result in results.values()} == {"graded"}
+    assert_slow_ones_went_last(grader)
+
+
+def test_in_process_too_what_takes_long_is_graded_when_its_neighbours_are_done() -> None:
+    grader = TinyGrader()
+    asked = [submission(f"{what} {n}") for n in range(10) for what in ("slow", "right")]
+    results = list(grade_in_order(grader, asked, RUBRIC, slots=2))
+    assert [result.id for result in results] == [one.id for one in asked]
+    assert {result.status for result in results} == {"graded"}
+    assert_slow_ones_went_last(grader)
 
 
 async def test_no_more_is_graded_at_one_time_than_there_are_slots(place: Place) -> None:

@@ -133,7 +133,7 @@ def _rustlings() -> Iterator[Program]:
 
 
 def _tasks() -> Iterator[Program]:
-    for record in _read(configs() / "tasks" / "rust.jsonl"):
+    for record in [*_read(configs() / "tasks" / "rust.jsonl"), *_read(configs() / "tasks" / "rust_crates.jsonl")]:
         task = _task(**{name: value for name, value in record.items() if name in RustTask.model_fields})
         entry = "src/main.rs" if task.cases else "src/lib.rs"
         for which in ("solution", "stub"):

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import yaml
 
+from services.broker.signing import secrets_in
 from services.sandbox.container_hardening import missing_protections
 from tests.graders import GRADERS as TABLE
 
@@ -102,7 +103,7 @@ def test_a_grader_is_scaled_stateless_and_unreachable(name: str) -> None:
     service = SERVICES[name]
     assert service["user"] == "1000:1000"
     assert service["networks"] == ["queue"]
-    assert service["secrets"] == ["redis-worker-url"]
+    assert service["secrets"] == [f"redis-worker-{name.removeprefix('grader-')}-url", f"{name}-secret"]
     assert service["tmpfs"]
     assert not {"ports", "container_name"} & service.keys()
     mounted = ["${GRADUS_REWARD_MODEL:-./runs/judge/final}:/model:ro"] if name == "grader-preference" else []
@@ -254,9 +255,14 @@ def test_nobody_but_its_owner_gets_into_the_folder_of_secrets(secrets: Path) -> 
 
 def test_passwords_are_all_different_and_long(secrets: Path) -> None:
     made = [file.read_text() for file in secrets.iterdir() if file.suffix in (".password", ".token")]
-    assert len(made) == len(set(made)) == 6
+    assert len(made) == len(set(made)) == 5 + len(TABLE)
     assert all(re.fullmatch("[0-9a-f]{64}", password) for password in made)
-    for role in ("api", "worker"):
+    assert secrets_in(secrets / "graders.secrets") == {
+        name: secret
+        for grader in TABLE
+        for name, secret in (secrets_in(secrets / f"grader-{grader}.secret") or {}).items()
+    }
+    for role in ("api", *(f"worker-{grader}" for grader in TABLE)):
         password = (secrets / f"redis-{role}.password").read_text()
         assert (secrets / f"redis-{role}.url").read_text() == f"redis://{role}:{password}@redis:6379/0\n"
 
@@ -265,6 +271,16 @@ def test_a_second_run_changes_no_secret(secrets: Path) -> None:
     before = {file.name: file.read_text() for file in secrets.iterdir()}
     subprocess.run(["sh", MAKE_SECRETS, secrets], check=True)
     assert {file.name: file.read_text() for file in secrets.iterdir()} == before
+
+
+def test_a_grader_of_another_package_and_a_folder_of_an_earlier_release_get_what_they_lack(secrets: Path) -> None:
+    before = {file.name: file.read_text() for file in secrets.iterdir()}
+    (secrets / "redis-worker.password").write_text("one for all workers")
+    subprocess.run(["sh", MAKE_SECRETS, secrets, "mine"], check=True)
+    after = {file.name: file.read_text() for file in secrets.iterdir()}
+    assert after.keys() - before.keys() == {"redis-worker-mine.password", "redis-worker-mine.url", "grader-mine.secret"}
+    assert {name for name in before if before[name] != after[name]} == {"redis-users.acl", "graders.secrets"}
+    assert "user worker-mine on" in after["redis-users.acl"]
 
 
 def test_no_password_is_in_the_environment_or_on_a_command_line() -> None:

@@ -290,6 +290,17 @@ def test_a_server_of_several_models_wants_to_be_told_which(tasks: Path, tmp_path
         run(like, tasks, tmp_path / "out", service)
 
 
+@pytest.mark.parametrize("owner", ["vllm", "openai"])
+def test_vllm_is_told_to_sample_as_training_does_and_other_servers_get_no_fields_of_its_own(
+    owner: str, tasks: Path, tmp_path: Path, service: Service
+) -> None:
+    with OpenAiLike(scripted, owner=owner).serving() as like:
+        run(like, tasks, tmp_path / "out", service, body={"min_p": 0.1})
+    expected = {"min_p": 0.1} | ({"top_k": -1, "repetition_penalty": 1.0} if owner == "vllm" else {})
+    fields = ("top_k", "min_p", "repetition_penalty")
+    assert all({name: body[name] for name in fields if name in body} == expected for _, body, _ in like.requests)
+
+
 # ------------------------------------------------------------------------------------------------------- a model here
 
 

@@ -323,9 +323,9 @@ def test_an_hour_of_errors_with_answers_between_them_goes_on() -> None:
 
 def test_a_server_names_its_models() -> None:
     with OpenAiLike(lambda *_: "x", models=("a", "b")).serving() as like:
-        assert asyncio.run(models_at(Server(like.url))) == ["a", "b"]
+        assert asyncio.run(models_at(Server(like.url))) == {"a": "library", "b": "library"}
     with OpenAiLike(lambda *_: "x", models=None).serving() as like:
-        assert asyncio.run(models_at(Server(like.url))) == []
+        assert asyncio.run(models_at(Server(like.url))) == {}
 
 
 def test_nobody_there_is_a_fault_that_says_where() -> None:

@@ -119,5 +119,5 @@ def test_fences_made_to_be_slow_are_read_at_once(text: str) -> None:
 def test_the_stub_of_a_task_is_read_with_it(tmp_path: Path, stub: Any, read: str | None) -> None:
     file = tmp_path / "tasks.jsonl"
     file.write_text(json.dumps({"id": "a", "prompt": "p", "tests": "let () = assert true", "stub": stub}) + "\n")
-    (example,) = read_examples(DataConfig(dataset=str(file)), str(file), "ocaml")
+    (example,), _ = read_examples(DataConfig(dataset=str(file)), str(file), "ocaml")
     assert example.stub == read

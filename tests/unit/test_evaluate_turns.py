@@ -17,10 +17,11 @@ from sample_evaluations import evaluation_of, stored
 
 from gradus.client import RewardClient
 from gradus.contract import Diagnostic, Faulted, Graded, Severity, Stage, TestCount
+from gradus.descriptions import description_of
 from gradus.errors import Misuse
 from gradus.feedback import repair_turn, reply
 from trainer.evaluate.breakdowns import Turns, turns_of
-from trainer.evaluate.collect import continued
+from trainer.evaluate.collect import continued, refuse_turns
 from trainer.evaluate.command import main
 from trainer.evaluate.completion_store import EvalFolder
 from trainer.evaluate.grader_backend import ServiceJudge
@@ -337,12 +338,10 @@ def test_turns_are_bounded(tasks: Path, tmp_path: Path, service: Service, turns:
         run(learning, tasks, tmp_path / "out", service, turns=turns)
 
 
-def test_stories_are_not_repaired(tmp_path: Path, service: Service) -> None:
-    story = tmp_path / "story.jsonl"
-    story.write_text(json.dumps({"id": "s", "prompt": "p", "references": ["As a user, I want tea."]}) + "\n")
-    judge = ServiceJudge(RewardClient(service.url), "story", 0.1)
-    with OpenAiLike(learning).serving() as like, pytest.raises(Misuse, match="could be repaired"):
-        main(SamplingOptions(model=None, server=Server(like.url), turns=2), story, "story", judge, tmp_path / "out")
+def test_scores_of_a_reward_model_are_nothing_to_repair_by() -> None:
+    with pytest.raises(Misuse, match="do not say what to repair"):
+        refuse_turns(description_of("preference"), 2)
+    refuse_turns(description_of("story"), 2)
 
 
 def test_a_stored_verdict_that_is_none_is_refused_by_the_task_it_is_of(

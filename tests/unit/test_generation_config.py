@@ -199,6 +199,7 @@ def test_a_server_on_a_cpu_gets_what_keeps_it_alive() -> None:
     assert yaml.safe_load(options["--weight-transfer-config"]) == {"backend": "file"}
     assert options["--dtype"] == "float32"
     assert {"--enforce-eager", "--no-enable-chunked-prefill"} <= {*command}
+    assert options["--generation-config"] == "vllm", "not the model's own top_k and repetition_penalty"
     assert "--enable-lora" not in command
 
 
@@ -211,6 +212,17 @@ def test_a_server_on_cuda_is_left_its_own_settings() -> None:
     assert (options["--max-lora-rank"], options["--max-model-len"]) == ("16", "512")
     assert not {"--enforce-eager", "--kv-cache-memory-bytes"} & {*command}
     assert command[-2:] == ["--dtype", "half"], "what is said last counts"
+
+
+def test_a_server_on_a_machines_only_card_leaves_room_for_the_trainer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    options = VllmServerOptions(model="m")
+    assert options_of(command_of(options, "cuda", cards=1))["--gpu-memory-utilization"] == "0.35"
+    assert "--gpu-memory-utilization" not in command_of(options, "cuda", cards=2)
+    asked = VllmServerOptions(model="m", extra=("--gpu-memory-utilization", "0.8"))
+    assert options_of(command_of(asked, "cuda", cards=1))["--gpu-memory-utilization"] == "0.8"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert "--gpu-memory-utilization" not in command_of(options, "cuda", cards=1), "a card of its own"
 
 
 def test_development_endpoints_cannot_be_switched_off_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:

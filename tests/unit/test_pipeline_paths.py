@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gradus.resources import configs
+from services.graders.rust.grader import RustGrader
 from tests.conftest import Cli
 from trainer.pipeline.paths import mistakes_in
 from trainer.pipeline.plan import load_pipeline
@@ -98,8 +99,11 @@ def test_the_presets_gates_ask_for_what_is_written(name: str) -> None:
 
 
 @pytest.mark.training
-def test_a_dry_run_refuses_a_metric_that_nobody_writes(gradus: Cli, tmp_path: Path) -> None:
+def test_a_dry_run_refuses_a_metric_that_nobody_writes_and_tasks_that_need_what_the_grader_lacks(
+    gradus: Cli, tmp_path: Path, rust_grader: RustGrader
+) -> None:
     text = (configs() / "pipelines" / "rust.yaml").read_text().replace("turns.green_by.3", "turns.green_by.9")
+    text = text.replace("tasks/rust.jsonl", "tasks/rust_crates.jsonl")
     beside = configs() / "pipelines"
     file = tmp_path / "wrong.yaml"
     file.write_text(text.replace("../", f"{beside.parent}/"))
@@ -107,3 +111,6 @@ def test_a_dry_run_refuses_a_metric_that_nobody_writes(gradus: Cli, tmp_path: Pa
     assert ended.status == 2
     assert "stages.production: iterations" in ended.err
     assert "answers are asked for 5 times" in ended.err
+    for name in ("itertools", "serde_json", "regex"):
+        assert f" needs {name}: the task needs the crates {name}, and this worker has none" in ended.err
+    assert ended.out == ""

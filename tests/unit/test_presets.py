@@ -210,6 +210,22 @@ def test_a_preset_builds_its_trainer_with_a_tiny_model_of_its_architecture(
     assert len(trainer.train_dataset) * trainer.num_generations >= trainer.args.generation_batch_size
 
 
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_preset_samples_from_the_distribution_that_its_loss_is_of(preset: str) -> None:
+    from trainer.config.device import Device
+    from trainer.stages.rl import Rl
+
+    config = load_stage(configs() / "train" / preset)
+    options = Rl(config).options(Device("cuda", has_bf16=False, has_eight_bit=True), lambda text: None)
+    assert options["temperature"] == 1
+    assert not {"top_p", "top_k", "min_p", "repetition_penalty"} & set(options)
+    assert options["disable_dropout"] is True
+    assert config.lora is None or config.lora.dropout == 0
+    assert options["epsilon_high"] > options.get("epsilon", 0.2)
+    thinks = bool(config.prompt.opening) or "gpt-oss" in config.model.name
+    assert options.get("mask_truncated_completions", False) is not thinks
+
+
 def test_every_preset_writes_to_a_run_folder_of_its_own_name() -> None:
     for preset in PRESETS:
         assert load_stage(configs() / "train" / preset).output_dir == Path("runs") / preset.removesuffix(".yaml")

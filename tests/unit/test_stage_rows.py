@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from gradus.errors import Misuse
-from trainer.config.run import PromptConfig
-from trainer.config.stages import DpoStage, RewardStage, SftStage, TrainingRows
+from trainer.config.run import PromptConfig, SplitSource
+from trainer.config.stages import DpoStage, RewardStage, SftStage
 from trainer.data.rows import load_rows, repeated
 
 USER = {"role": "user", "content": "Add 1."}
@@ -91,7 +91,7 @@ def test_cells_of_a_csv_file_hold_messages_as_json(tmp_path: Path) -> None:
     file = tmp_path / "rows.csv"
     cell = json.dumps([USER, ANSWER]).replace('"', '""')
     file.write_text(f'messages\n"{cell}"\n')
-    config = SftStage(model={"name": "m"}, output_dir="x", data=TrainingRows(dataset=str(file)))  # type: ignore[arg-type]
+    config = SftStage(model={"name": "m"}, output_dir="x", data=SplitSource(dataset=str(file)))  # type: ignore[arg-type]
     assert load_rows(config).train[0].values == {"prompt": [USER], "completion": [ANSWER]}
 
 

@@ -443,6 +443,7 @@ def test_a_dry_run_checks_data_model_and_options_and_writes_nothing(
     assert json.loads(told.out)["stage"] == name
     assert [line.split(":")[0] for line in told.err.splitlines() if line.startswith(("ok", "FAILED"))] == [
         "ok     data",
+        "ok     packages",
         "ok     model",
         f"ok     {SECTIONS[name]} options",
     ]

@@ -52,6 +52,20 @@ def test_a_learning_rate_without_a_dot_is_a_number(write) -> None:  # type: igno
     assert config.grpo == {"learning_rate": 5e-6, "max_steps": 3, "adam_beta2": 0.1}
 
 
+def test_no_and_off_are_texts_but_for_settings_of_two_values(write) -> None:  # type: ignore[no-untyped-def]
+    path = write(MINIMAL + "grpo: {save_strategy: no, bf16: off}")
+    config = load_stage(
+        path, ["--logging_strategy", "no", "--logging.progress", "no", "--gradient_checkpointing", "on"]
+    )
+    assert {name: str(getattr(value, "value", value)) for name, value in config.grpo.items()} == {
+        "save_strategy": "no",
+        "bf16": "False",
+        "logging_strategy": "no",
+        "gradient_checkpointing": "True",
+    }
+    assert config.logging.progress is False
+
+
 def test_overrides_go_where_their_names_say(write) -> None:  # type: ignore[no-untyped-def]
     config = load_stage(
         write(MINIMAL + "grpo: {beta: 0.1, use_vllm: false}"),
@@ -73,6 +87,9 @@ def test_null_on_the_command_line_takes_a_section_away(write) -> None:  # type: 
         ("outputdir: x", "outputdir: unknown key; did you mean output_dir?"),
         ("lora: {rank: 8}", "lora.rank: unknown key"),
         ("grpo: {learning_rat: 1}", "grpo.learning_rat: unknown key; did you mean learning_rate?"),
+        ("grpo: {lr: 1}", "grpo.lr: unknown key; did you mean learning_rate?"),
+        ("grpo: {batch_size: 1}", "grpo.batch_size: unknown key; did you mean per_device_train_batch_size?"),
+        ("grpo: {load_4bit: true}", "grpo.load_4bit: unknown key; did you mean model.load_in_4bit?"),
         ("grpo: {learning_rate: fast}", "grpo.learning_rate: 'fast'"),
         ("grpo: {max_steps: true}", "grpo.max_steps: true is not a number"),
         ("grpo: {seed: 3}", "grpo.seed: not set here: set `seed` at the top level"),
@@ -128,7 +145,7 @@ def test_all_mistakes_are_told_at_once(write) -> None:  # type: ignore[no-untype
 
 
 def test_a_missing_file_and_a_list_are_refused(write, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(Misuse, match=r"nowhere.yaml: cannot be read"):
+    with pytest.raises(Misuse, match=r"nowhere.yaml: there is no such file"):
         load_stage(tmp_path / "nowhere.yaml")
     with pytest.raises(Misuse, match="holds a list"):
         load_stage(write("- 1"))

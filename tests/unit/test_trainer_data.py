@@ -15,8 +15,8 @@ from gradus.resources import configs
 from gradus.tasks.ocaml import OcamlTask
 from gradus.tasks.rust import RustTask, StdioCase
 from gradus.tasks.story import StoryTask
-from trainer.config.run import DataConfig, FewShot, ModelConfig, PromptConfig
-from trainer.config.stages import SftStage, TrainingRows, load_stage
+from trainer.config.run import DataConfig, FewShot, ModelConfig, PromptConfig, SplitSource
+from trainer.config.stages import SftStage, load_stage
 from trainer.data.demo_tasks import KINDS, held_out_constants
 from trainer.data.prompts import render, render_text
 from trainer.data.rows import load_rows
@@ -28,7 +28,7 @@ ROW = {"id": "a", "prompt": "add one", "tests": "let () = assert (f 1 = 2)"}
 
 def worked_answers(dataset: str, **options: Any) -> list[dict[str, Any]]:
     """The rows of a warm start, as the stage `sft` takes them."""
-    data = TrainingRows(dataset=dataset, **options)
+    data = SplitSource(dataset=dataset, **options)
     config = SftStage(model=ModelConfig(name="m"), data=data, output_dir=Path("run"))
     return [sample.values for sample in load_rows(config).train]
 
@@ -160,6 +160,18 @@ def test_a_bad_row_is_refused_by_file_and_line(tmp_path: Path, rows: tuple[Any, 
     message = refused(dataset)
     assert says in message
     assert message.startswith(dataset)
+
+
+def test_rows_that_cannot_be_used_are_left_out_and_counted_when_told(tmp_path: Path) -> None:
+    bad = [row(1), row(9, prompt=""), row(8, tests="  "), row(1, id="again"), row(7, id="t2")]
+    dataset = jsonl(tmp_path / "tasks.jsonl", row(1), row(2), *bad, row(3))
+    held_out = jsonl(tmp_path / "held_out.jsonl", row(2, id="elsewhere"), row(4), row(4))
+    loaded = load(dataset, eval_dataset=held_out, unusable="skip")
+    assert [one.id for one in loaded.train] == ["t1", "t3"]
+    assert [one.id for one in loaded.held_out] == ["elsewhere", "t4"]
+    assert [text.split(": ")[0].rpartition(":")[2] for text in loaded.skipped[:-1]] == ["3", "4", "5", "6", "7", "3"]
+    assert "'elsewhere' is also in" in loaded.skipped[-1]
+    assert "holds no rows that can be used: " in refused(jsonl(tmp_path / "b.jsonl", bad[1]), unusable="skip")
 
 
 def test_a_csv_row_with_a_cell_too_many_is_refused_by_line(tmp_path: Path) -> None:

@@ -22,6 +22,12 @@ from trainer.runs.folder import (
 )
 
 
+def archive(file: Path) -> None:
+    file.parent.mkdir(exist_ok=True)
+    with zipfile.ZipFile(file, "w") as made:
+        made.writestr("data.pkl", b"x" * 1000)
+
+
 def make_checkpoint(folder: Path, step: int) -> Path:
     """Files of the right outer form: what is looked at is whether they are whole."""
     path = folder / f"checkpoint-{step}"
@@ -29,8 +35,7 @@ def make_checkpoint(folder: Path, step: int) -> Path:
     header = json.dumps({"w": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}).encode()
     (path / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + b"\0" * 16)
     for name in ("optimizer.pt", "scheduler.pt"):
-        with zipfile.ZipFile(path / name, "w") as archive:
-            archive.writestr("data.pkl", b"x" * 1000)
+        archive(path / name)
     (path / "trainer_state.json").write_text(json.dumps({"global_step": step, "epoch": step / 10}))
     return path
 
@@ -70,6 +75,59 @@ def test_an_adapter_is_weights_enough(tmp_path: Path) -> None:
     path = make_checkpoint(tmp_path, 20)
     (path / "model.safetensors").rename(path / "adapter_model.safetensors")
     assert why_incomplete(path) is None
+
+
+def make_sharded(folder: Path, layout: str, step: int) -> Path:
+    """A checkpoint as transformers 5.19 leaves it with FSDP or DeepSpeed 0.19, of two processes."""
+    path = make_checkpoint(folder, step)
+    (path / "optimizer.pt").unlink()
+    if layout == "fsdp whole":
+        for name in ("pytorch_model_fsdp.bin", "optimizer.bin"):
+            archive(path / name)
+    elif layout == "fsdp sharded":
+        (path / "model.safetensors").unlink()
+        for name in ("pytorch_model_fsdp_0", "optimizer_0"):
+            (path / name).mkdir()
+            (path / name / ".metadata").write_bytes(b"x")
+    else:
+        for rank in (0, 1):
+            archive(path / "global_step20" / f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt")
+        archive(path / "global_step20" / "mp_rank_00_model_states.pt")
+        (path / "latest").write_text("global_step20")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("layout", "shard"),
+    [
+        ("fsdp whole", "optimizer.bin"),
+        ("fsdp sharded", "optimizer_0/.metadata"),
+        ("deepspeed", "global_step20/zero_pp_rank_1_mp_rank_00_optim_states.pt"),
+    ],
+)
+def test_checkpoints_of_fsdp_and_deepspeed_are_whole_with_all_their_shards(
+    tmp_path: Path, layout: str, shard: str
+) -> None:
+    whole = make_sharded(tmp_path, layout, 20)
+    assert checkpoint_to_resume(tmp_path, "auto", print) == whole
+    (whole / shard).write_bytes(b"")
+    if layout == "fsdp sharded":
+        (whole / shard).unlink()
+    assert why_incomplete(whole) == f"{shard} is missing or torn"
+    assert checkpoint_to_resume(tmp_path, "auto", print) is None
+
+
+def test_a_run_that_begins_anew_keeps_the_logs_of_the_earlier_one(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    assert folder.forget_after(0) is None
+    append_lines(folder.metrics, [{"step": 1}, {"step": 2}])
+    folder.evaluations.mkdir()
+    for name in ("before", "step-2"):
+        (folder.evaluations / f"{name}.json").touch()
+    assert folder.forget_after(0) == tmp_path / "previous-1"
+    assert [line["step"] for line in read_lines(tmp_path / "previous-1" / "metrics.jsonl")] == [1, 2]
+    assert not folder.metrics.exists()
+    assert [file.stem for file in folder.evaluations.iterdir()] == ["before"]
 
 
 def test_lines_of_steps_to_be_done_again_are_dropped_and_torn_ones_too(tmp_path: Path) -> None:

@@ -107,6 +107,6 @@ def test_a_prompt_that_is_too_long_is_refused_and_another_models_name_ends_it(
     lost = found["greedy", "long", 0, 1]
     assert isinstance(lost, GenerationError)
     assert (lost.kind, lost.attempts) == (ErrorKind.REFUSED, 1)
-    assert asyncio.run(models_at(served)) == [str(model)]
+    assert asyncio.run(models_at(served)) == {str(model): "vllm"}
     with pytest.raises(Misuse, match="404"):
         written(Endpoint(served, plan(Path("nobody"))), TEXTS, plan(Path("nobody")))

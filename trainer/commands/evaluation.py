@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Like = Annotated[Path | None, typer.Option(help="Folder of a run: ask with its prompts, judge by its rubric")]
 Samples = Annotated[int, typer.Option(min=1, max=1000, help="Completions per task")]
-Out = Annotated[Path | None, typer.Option(help="Folder to write to [default: runs/eval/MODEL-FILE]")]
+Out = Annotated[Path | None, typer.Option(help="Folder to write to", show_default="runs/eval/MODEL-FILE")]
 Seed = Annotated[int, typer.Option(min=0)]
 GradedAt = Annotated[
     str | None, typer.Option("--url", help="Grade on the Gradus service at this URL, not on this machine")
@@ -62,7 +62,9 @@ class Asking:
         named = given[0] if len(given) == 2 else self.model
         twice = len(given) == 2 and self.model is not None
         if len(given) not in (1, 2) or twice or (named is None and self.endpoint is None):
-            raise Misuse(f"give MODEL and {file}, or --model and {file}, or --endpoint and {file}")
+            missing = {0: f"MODEL and {file} are missing", 1: f"{given[0]} is taken for {file}, MODEL is missing"}
+            what = missing.get(len(given), "MODEL is given twice" if twice else f"{given[2:]} is too much")
+            raise Misuse(f"{what}: give MODEL and {file}, or --model and {file}, or --endpoint and {file}")
         same = {name: getattr(self, name) for name in ("temperature", "max_new_tokens", "limit", "fresh")}
         return SamplingOptions.of(self.settings or (), named, self.endpoint, **same, **more), Path(given[-1])
 
@@ -89,7 +91,7 @@ def evaluate(
     what: Annotated[list[str] | None, typer.Argument(metavar="[MODEL] TASKS", show_default=False)] = None,
     out: Out = None,
     grader: Annotated[str, typer.Option(help="Which grader judges")] = "ocaml",
-    rubric: Annotated[str | None, typer.Option(help="[default: the run's, else the grader's]")] = None,
+    rubric: Annotated[str | None, typer.Option(show_default="the run's, else the grader's")] = None,
     url: GradedAt = None,
     like: Like = None,
     turns: Annotated[
@@ -120,7 +122,7 @@ def eval_perplexity(
     file: Annotated[Path, typer.Argument(help="A .txt file, or rows of text, messages, or prompt and completion")],
     out: Out = None,
     window: Annotated[
-        int | None, typer.Option(help="Tokens that the model sees at once [default: at most 2048]")
+        int | None, typer.Option(help="Tokens that the model sees at once", show_default="at most 2048")
     ] = None,
 ) -> None:
     """Measure how well a model here foresees a text: perplexity with its interval, and bits per byte.
@@ -189,7 +191,7 @@ def sample(
 def compare(
     before: Annotated[Path, typer.Argument(help="Folder of an evaluation, or its JSON")],
     after: Annotated[Path, typer.Argument(help="Another one of the same tasks")],
-    mode: Annotated[str | None, typer.Option(help="sampled or greedy [default: the first that both have]")] = None,
+    mode: Annotated[str | None, typer.Option(help="sampled or greedy", show_default="the first that both have")] = None,
     html: Annotated[Path | None, typer.Option("--html", help="Write a page with both sides of every change")] = None,
     as_json: Annotated[Path | None, typer.Option("--json", help="Write everything for programs")] = None,
     anyway: Annotated[bool, typer.Option("--anyway", help="Also where tasks, grader or rubric differ")] = False,
@@ -206,12 +208,12 @@ def compare(
 
 def replay(
     run: Annotated[Path, typer.Argument(help="Folder of a run or of an evaluation")],
-    grader: Annotated[str | None, typer.Option(help="Which grader judges [default: the folder's]")] = None,
+    grader: Annotated[str | None, typer.Option(help="Which grader judges", show_default="the folder's")] = None,
     url: GradedAt = None,
     config: Config = None,
     slots: Slots = None,
     as_json: Annotated[
-        Path | None, typer.Option("--json", help="File to write to [default: replay.json there]")
+        Path | None, typer.Option("--json", help="File to write to", show_default="replay.json there")
     ] = None,
     quiet: Quiet = False,
 ) -> None:
@@ -235,7 +237,9 @@ def pairs(
     passed_vs_failed: Annotated[
         bool, typer.Option("--passed-vs-failed", help="Only what passed against what did not")
     ] = False,
-    chat: Annotated[bool | None, typer.Option("--chat/--text", help="Form of the rows [default: as was asked]")] = None,
+    chat: Annotated[
+        bool | None, typer.Option("--chat/--text", help="Form of the rows", show_default="as was asked")
+    ] = None,
 ) -> None:
     """Make preference pairs for DPO from graded completions: of each prompt the best against the worst.
 

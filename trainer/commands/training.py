@@ -9,6 +9,7 @@ import typer
 
 from gradus.console import log_line
 from gradus.errors import Misuse
+from gradus.yaml_reader import read_mapping
 
 
 def train(
@@ -18,6 +19,9 @@ def train(
         bool, typer.Option("--dry-run", help="Check and print the resolved config; train nothing")
     ] = False,
     resume: Annotated[str, typer.Option(help="auto, never, or the path of a checkpoint")] = "auto",
+    env_file: Annotated[
+        Path | None, typer.Option(help="Variables of ocamler-grpo (.envrc), which go before the config")
+    ] = None,
 ) -> None:
     """Train on true rewards, on worked answers, on preferences or on plain text. Options after the config override it.
 
@@ -25,6 +29,7 @@ def train(
     gradus train configs/train/demo_ocaml.yaml --dry-run
     gradus train my.yaml --learning_rate 1e-6 --reward.deadline_s 30
     gradus train sft configs/train/sft_ocaml_qwen_1.5b.yaml
+    gradus train configs/train/ocaml_qwen_1.5b.yaml --env-file .envrc
 
     \b
     The config's `stage:` says what; a STAGE before the config has to agree.
@@ -36,6 +41,7 @@ def train(
       pretrain  plain text, in blocks that grow
     PPO is no longer in TRL: take rloo, or grpo, with `reward.models`.
     """
+    from trainer.config.env_file import with_env_file
     from trainer.config.stages import STAGES
     from trainer.train import main as train_main
 
@@ -45,12 +51,17 @@ def train(
     if not rest or rest[0].startswith("-"):
         raise Misuse(f"gradus train {config}: name the config, for example configs/train/demo_ocaml.yaml")
     path, *overrides = rest
+    if env_file is not None:
+        asked = stage or read_mapping(Path(path)).get("stage", "grpo")
+        overrides, told = with_env_file(overrides, env_file, str(asked))
+        for line in told:
+            log_line(f"gradus: {env_file}: {line}")
     raise typer.Exit(train_main(Path(path), overrides, dry_run=dry_run, resume=resume, stage=stage))
 
 
 def merge(
     adapter: Annotated[Path, typer.Argument(help="Folder with an adapter, or of a run that trained one")],
-    out: Annotated[Path | None, typer.Option(help="Folder to write [default: merged, beside the adapter]")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder to write", show_default="merged, beside the adapter")] = None,
     gguf: Annotated[
         str | None, typer.Option(help="Also as GGUF of this type, by llama.cpp: f16, bf16, q8_0 ...")
     ] = None,
@@ -79,7 +90,7 @@ def model(
 
 def report(
     run: Annotated[Path, typer.Argument(help="Folder of a run or of gradus eval, for example runs/demo")],
-    out: Annotated[Path | None, typer.Option(help="File to write [default: report.html in the folder]")] = None,
+    out: Annotated[Path | None, typer.Option(help="File to write", show_default="report.html in the folder")] = None,
 ) -> None:
     """Write the dashboard's page of a run as one HTML file that needs no network."""
     from trainer.evaluate.report import write_report
@@ -123,7 +134,9 @@ def run(
 
 def gate(
     gates: Annotated[Path, typer.Argument(help="YAML or JSON with gates, and the model that they are for")],
-    out: Annotated[Path | None, typer.Option(help="Record to write [default: promotion.json beside the file]")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Record to write", show_default="promotion.json beside the file")
+    ] = None,
 ) -> None:
     """Check evaluation metrics against thresholds.
 

@@ -119,6 +119,10 @@ class SplitSource(RowSource):
             raise ValueError("give either eval_dataset or held_out, not both")
         return self
 
+    unusable: Literal["refuse", "skip"] = "refuse"
+    """What happens to a row that cannot be used, or that occurred before. skip: it is left out and counted, for files
+    that are not yours."""
+
 
 class DataConfig(SplitSource):
     """Tasks."""
@@ -141,6 +145,8 @@ class PromptConfig(Section):
     thinks: bool = False
     """The tokenizer's chat template ends the prompt with `<think>`. A plain template that ends so need not say it."""
     system: str | None = None
+    chat_template_kwargs: dict[str, Any] = {}
+    """Further arguments of the chat template, such as `enable_thinking: false`; in training and in measurements."""
     examples: list[FewShot] = []
     """Shown before the task: as text when plain, as earlier turns when chat."""
 
@@ -150,6 +156,8 @@ class PromptConfig(Section):
             raise ValueError("template has no {prompt}, so the model would never see the task")
         if self.style == "plain" and self.system is not None:
             raise ValueError("system needs style: chat; write it into template for plain prompts")
+        if self.style == "plain" and self.chat_template_kwargs:
+            raise ValueError("chat_template_kwargs needs style: chat")
         if self.style == "plain" and self.thinks:
             raise ValueError("thinks needs style: chat; end a plain template with <think>")
         return self
@@ -306,8 +314,8 @@ class GenerationConfig(Section):
     verify_sync: Literal["first", "always", "never"] = "first"
     """After which syncs trainer and server are asked for the probabilities of the same tokens. With ZeRO-3 or FSDP it
     has to be never."""
-    max_logprob_difference: Annotated[float, Field(gt=0)] = 0.05
-    """The run stops when they differ by more: 1e-4 is usual in float32, some hundredths in bfloat16."""
+    max_logprob_difference: Annotated[float, Field(gt=0)] | None = None
+    """The run stops when they differ by more in the mean. None: by dtype, 1e-3 in float32 and 0.1 in bfloat16."""
     sync_deadline_s: Annotated[float, Field(gt=0, le=MAX_DEADLINE_S)] = 300.0
     request_timeout_s: Annotated[float, Field(gt=0, le=MAX_DEADLINE_S)] = 600.0
     """For all completions of one prompt."""
@@ -318,6 +326,20 @@ class GenerationConfig(Section):
     """Go on with a vLLM that was never tried with this TRL."""
     api_key_env: str = "GRADUS_VLLM_API_KEY"
     """The environment variable that holds the server's key, if it wants one."""
+
+
+class TurnsConfig(Section):
+    """Several turns per sample: an answer that does not pass comes back with the grader's feedback."""
+
+    max: Annotated[int, Field(ge=1, le=32)] = 3
+    """Answers of one sample, at most."""
+    credit: Literal["turn", "chain"] = "turn"
+    """turn: each answer has the advantage of its own reward over those of the same turn in its group. chain: all
+    answers of a sample have the advantage of its last reward."""
+    discount: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Factor of a reward for each turn before it."""
+    window: Count | None = None
+    """Tokens of a whole chain, at most. None: the model's own window. Set it for a vLLM server with a smaller one."""
 
 
 class EvaluationConfig(Section):
@@ -396,7 +418,8 @@ OWN_NAMES = {
     "model_init_kwargs": "set `model.dtype`, `model.revision`, `model.attn_implementation` or `model.load_in_4bit`",
     "reward_weights": "set `reward.weight` and those of `reward.services` and `reward.models`",
     "disable_tqdm": "set `logging.progress`",
-    "eval_strategy": "set `evaluation.every_steps`",
+    "eval_strategy": "set `evaluation.every_steps`, 0 to measure only before and after, or `data.held_out: 0`",
+    "chat_template_kwargs": "set `prompt.chat_template_kwargs`",
     "remove_unused_columns": "leave it out: the reward needs the columns",
 }
 """TRL options that this trainer sets itself, and where a person sets them."""
@@ -423,6 +446,8 @@ class TrainConfig(RunConfig):
     rloo: dict[str, Any] = {}
     """TRL's RLOOConfig, by its own names, for `stage: rloo`."""
     generation: GenerationConfig = GenerationConfig()
+    turns: TurnsConfig | None = None
+    """None: one answer per sample."""
     evaluation: EvaluationConfig = EvaluationConfig()
 
     @property
@@ -458,7 +483,17 @@ class TrainConfig(RunConfig):
         return self
 
 
+NAMED_ELSEWHERE = {
+    **{"batch_size": "per_device_train_batch_size", "lr": "learning_rate", "epochs": "num_train_epochs"},
+    **{"max_prompt_length": "data.max_prompt_tokens", "dataset": "data.dataset", "dataset_path": "data.dataset"},
+    **{"model_name": "model.name", "load_4bit": "model.load_in_4bit", "load_8bit": "model.load_in_8bit"},
+    **{"lora_r": "lora.r", "lora_alpha": "lora.alpha", "lora_dropout": "lora.dropout", "use_lora": "lora.r"},
+    **{"vllm_endpoint": "generation.url", "resume": "--resume"},
+}
+"""Names that other trainers and TRL's own scripts have for our settings."""
+
+
 def nearest(name: str, known: Sequence[str]) -> str:
     """The end of an error message about an unknown name."""
-    close = difflib.get_close_matches(name, known, n=1)
+    close = [NAMED_ELSEWHERE[name]] if name in NAMED_ELSEWHERE else difflib.get_close_matches(name, known, n=1)
     return f"; did you mean {close[0]}?" if close else ""

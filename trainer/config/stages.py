@@ -43,17 +43,10 @@ class StageConfig(RunConfig):
     SET_ELSEWHERE: ClassVar[Mapping[str, str]] = BY_TRL
 
 
-class TrainingRows(SplitSource):
-    """Rows with prompts and answers."""
-
-    unusable: Literal["refuse", "skip"] = "refuse"
-    """What happens to a row that cannot be used. skip: it is left out and said, for files that are not yours."""
-
-
 class RowStage(StageConfig):
     """A stage that learns from rows with prompts and answers."""
 
-    data: TrainingRows
+    data: SplitSource
     prompt: PromptConfig = PromptConfig()
     """How a prompt that is a plain text becomes what the model reads. Rows of messages are taken as they are."""
 

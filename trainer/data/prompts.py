@@ -63,14 +63,22 @@ def _in_words(value: Any) -> str:
 
 
 def token_ids(
-    tokenizer: Any, prompt: Prompt, tools: Sequence[Mapping[str, Any]] | None = None, *, is_answer_due: bool = True
+    tokenizer: Any,
+    prompt: Prompt,
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    template: Mapping[str, Any] | None = None,
+    *,
+    is_answer_due: bool = True,
 ) -> list[int]:
-    """The prompt's tokens, exactly as TRL's trainer makes them; with messages, `tools` are declared to the model."""
+    """The prompt's tokens, exactly as TRL's trainer makes them; with messages, `tools` are declared to the model.
+
+    `template`: the configuration's `prompt.chat_template_kwargs`.
+    """
     if isinstance(prompt, str):
         ids: list[int] = tokenizer(text=prompt)["input_ids"]
         return ids
-    declared = {"tools": list(tools)} if tools else {}
+    further = {**(template or {}), **({"tools": list(tools)} if tools else {})}
     rendered = tokenizer.apply_chat_template(
-        prompt, add_generation_prompt=is_answer_due, tokenize=True, return_dict=True, **declared
+        prompt, add_generation_prompt=is_answer_due, tokenize=True, return_dict=True, **further
     )
     return list(rendered["input_ids"])

@@ -116,6 +116,8 @@ class _Reader:
         if "tools" in row.values and not _is_empty(row.values["tools"]):
             # As JSON, the form in which tools of different rows fit into one column.
             values["tools"] = json.dumps(_list_in(row, "tools", "tools"))
+        if self.prompt.chat_template_kwargs:
+            values["chat_template_kwargs"] = self.prompt.chat_template_kwargs  # TRL reads them from each row
         asked = values.get("prompt", values.get("messages", [])[:-1] or values.get("text"))
         return Sample(row.where, values, _key(asked), _key(values))
 

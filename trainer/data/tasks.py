@@ -2,7 +2,7 @@
 
 A row has `id`, `prompt` and the fields of the grader's task (`tests`, `signature`, `module` ... as in
 `gradus.contract`), flat or under `task`; for stories, rows of sprint data sets will do (`gradus.sprint_datasets`). Rows
-that cannot be used are refused with file and line, never skipped.
+that cannot be used are refused with file and line, and skipped only where that is asked for.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ DESCRIBING = (
 ALIASES = {"story": ("formatted_issues",)}
 """Other names that the contract knows for fields of a task."""
 
-_STRUCTURED = ("packages", "dependencies", "cases", "files", "limits", "team_context", "references")
+_STRUCTURED = ("packages", "dependencies", "cases", "files", "limits", "team_context", "references", "public_tests")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,8 @@ class Tasks:
 
     train: tuple[Example, ...]
     held_out: tuple[Example, ...]
+    skipped: tuple[str, ...] = ()
+    """Why, for each row that was left out."""
 
 
 # ---------------------------------------------------------------------------------------------------------- tasks
@@ -78,36 +80,52 @@ class Tasks:
 
 def load_tasks(config: DataConfig, grader: GraderName | None, seed: int = 42) -> Tasks:
     """The tasks of a run, split; bare prompts without a grader. Raises Misuse naming file and line."""
+    examples, skipped = read_examples(config, config.dataset, grader)
+    examples = examples[: config.limit]
     if grader is None:
-        return Tasks(read_examples(config, config.dataset, None)[: config.limit], ())
-    examples = read_examples(config, config.dataset, grader)[: config.limit]
+        return Tasks(examples, (), skipped)
     if config.eval_dataset is not None:
-        held_out = read_examples(config, config.eval_dataset, grader)
-        _refuse_overlap(examples, held_out, config)
-        return Tasks(examples, held_out)
+        held_out, skipped_too = read_examples(config, config.eval_dataset, grader)
+        overlap = _overlap(examples, held_out, config)
+        if overlap and config.unusable == "refuse":
+            raise Misuse(f"{next(iter(overlap.values()))}; a held-out task must not be trained on")
+        examples = tuple(one for one in examples if one.id not in overlap)
+        return Tasks(examples, held_out, (*skipped, *skipped_too, *overlap.values()))
     # Drawn by what judges them, so that variants of one task stay on one side.
     train, held_out = split(examples, lambda one: _sha256(str(seed), _judged_by(one)), config.held_out)
     if not train:
         raise Misuse(f"{config.dataset}: held_out {config.held_out} leaves no task to train on")
-    return Tasks(train, held_out)
+    return Tasks(train, held_out, skipped)
 
 
-def read_examples(config: DataConfig, dataset: str, grader: GraderName | None) -> tuple[Example, ...]:
-    """All tasks of one dataset, in its order; without a grader bare prompts, whose `id` is made where there is none."""
+def read_examples(
+    config: DataConfig, dataset: str, grader: GraderName | None
+) -> tuple[tuple[Example, ...], tuple[str, ...]]:
+    """All tasks of one dataset, in its order, and what is wrong with those that are skipped.
+
+    Without a grader bare prompts, whose `id` is made where there is none. Raises Misuse naming file and line.
+    """
     known = ["id", "prompt", *DESCRIBING]
     if grader is not None:
         known += ["task", "solution", *task_class(grader).model_fields, *sprint_columns(grader)]
-    rows = list(named_rows(dataset, config, known))
-    if not rows:
-        raise Misuse(f"{dataset}: holds no rows")
-    if grader is not None:
-        rows = [Row(row.where, as_task_row(row.values, grader)) for row in rows]
-        examples = [_example(row, grader) for row in rows]
-    else:
-        ids = (str(row.values.get("id") or f"row-{number}") for number, row in enumerate(rows, start=1))
-        examples = [Example(name, row.text("prompt"), None) for name, row in zip(ids, rows, strict=True)]
-    _refuse_duplicates(rows, examples)
-    return tuple(examples)
+    found: list[Example] = []
+    skipped: list[str] = []
+    first: dict[str, str] = {}
+    for number, row in enumerate(named_rows(dataset, config, known), start=1):
+        try:
+            if grader is None:
+                example = Example(str(row.values.get("id") or f"row-{number}"), row.text("prompt"), None)
+            else:
+                example = _example(Row(row.where, as_task_row(row.values, grader)), grader)
+            _refuse_duplicate(row, example, first)
+            found.append(example)
+        except Misuse as misuse:
+            if config.unusable == "refuse":
+                raise
+            skipped.append(str(misuse))
+    if not found:
+        raise Misuse(f"{dataset}: holds no rows" + (f" that can be used: {skipped[0]}" if skipped else ""))
+    return tuple(found), tuple(skipped)
 
 
 def _example(row: Row, grader: GraderName) -> Example:
@@ -171,26 +189,26 @@ def _judged_by(example: Example) -> str:
     return example.task.model_dump_json() if example.task is not None else ""
 
 
-def _refuse_duplicates(rows: Sequence[Row], examples: Sequence[Example]) -> None:
-    first: dict[str, str] = {}
-    for row, example in zip(rows, examples, strict=True):
-        keys = {f"id:{example.id}": f"id {example.id!r}"}
-        if example.task is not None:
-            keys[_content(example)] = "this prompt with these tests"
-        for key, what in keys.items():
-            if key in first:
-                raise Misuse(f"{row.where}: {what} occurred before, at {first[key]}")
-            first[key] = row.where
+def _refuse_duplicate(row: Row, example: Example, first: dict[str, str]) -> None:
+    """Raises Misuse when `first`, places by key, has this id, or this prompt with these tests; else adds the place."""
+    keys = {f"id:{example.id}": f"id {example.id!r}"}
+    if example.task is not None:
+        keys[_content(example)] = "this prompt with these tests"
+    for key, what in keys.items():
+        if key in first:
+            raise Misuse(f"{row.where}: {what} occurred before, at {first[key]}")
+    first |= dict.fromkeys(keys, row.where)
 
 
-def _refuse_overlap(train: tuple[Example, ...], held_out: tuple[Example, ...], config: DataConfig) -> None:
+def _overlap(train: Sequence[Example], held_out: Sequence[Example], config: DataConfig) -> dict[str, str]:
+    """Mistakes by id of a task: it is to be trained on and held out as well."""
     trained = {_content(example): example.id for example in train}
-    for example in held_out:
-        if (same := trained.get(_content(example))) is not None:
-            raise Misuse(
-                f"{config.eval_dataset}: task {example.id!r} is also in {config.dataset} (as {same!r}); "
-                "a held-out task must not be trained on"
-            )
+    pairs = ((one.id, trained.get(_content(one))) for one in held_out)
+    return {
+        same: f"{config.eval_dataset}: task {name!r} is also in {config.dataset} (as {same!r})"
+        for name, same in pairs
+        if same is not None
+    }
 
 
 # ----------------------------------------------------------------------------------------------------------- rows

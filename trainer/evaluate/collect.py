@@ -22,7 +22,7 @@ from gradus.contract import MAX_BATCH, Graded, GraderName
 from gradus.descriptions import GraderDescription
 from gradus.errors import Misuse
 from gradus.extract import after_thinking
-from gradus.feedback import repair_turn, reply
+from gradus.feedback import next_turn
 from gradus.validation import explain
 from trainer.data.prompts import Message, Prompt
 from trainer.evaluate.completion_store import Completions, key_of
@@ -186,11 +186,9 @@ MADE = ("finish_reason", "prompt_tokens", "completion_tokens", "latency_s")
 
 
 def refuse_turns(description: GraderDescription, turns: int) -> None:
-    """Raises Misuse for several turns with a grader whose answers are prose, which has no fences."""
-    if turns > 1 and not description.fences:
-        raise Misuse(
-            f"--turns {turns}: answers of the grader {description.name!r} are no code, which could be repaired"
-        )
+    """Raises Misuse for several turns with a grader whose verdicts do not say what to repair."""
+    if turns > 1 and not description.fences and description.name != "story":
+        raise Misuse(f"--turns {turns}: verdicts of the grader {description.name!r} do not say what to repair")
 
 
 async def collect_turns(
@@ -226,8 +224,9 @@ def ask_again(ask: CompletionRequest, record: Record, plan: EvalPlan, turn: int)
         verdict = Graded.model_validate({"id": "earlier", "cpu_ms": 0, "wall_ms": 0, **fields})
     except ValidationError as error:
         raise Misuse(f"{record['prompt_id']}: its stored verdict is none of ours: {explain(error)}") from None
-    message = repair_turn(GraderName(plan.grader), reply(verdict))
-    said = continued(ask.prompt, with_opening(plan.opening, str(record["completion"])), clean(message))
+    completion = with_opening(plan.opening, str(record["completion"]))
+    message = next_turn(GraderName(plan.grader), verdict, completion)
+    said = continued(ask.prompt, completion, clean(message))
     seed = seed_of(plan.seed, ask.mode, ask.problem.id, ask.sample, turn)
     return replace(ask, turn=turn, said=said, seed=seed)
 

@@ -18,7 +18,7 @@ from gradus.errors import GradusError
 from trainer.config.run import TrainConfig
 from trainer.data.prompts import token_ids
 from trainer.data.tasks import Tasks
-from trainer.evaluate.collect import collect
+from trainer.evaluate.collect import collect, collect_turns
 from trainer.evaluate.completion_store import Completions
 from trainer.evaluate.grader_backend import ServiceJudge
 from trainer.evaluate.local import LocalModel, SampledCompletion, ends_of, written_batch
@@ -34,7 +34,8 @@ from trainer.evaluate.plan import (
     problems_of,
 )
 from trainer.evaluate.results import Evaluation, evaluation_of, figures_path, write_outcome
-from trainer.rewards.judge import GradingStopped, Record, advice
+from trainer.rewards.advice import advice
+from trainer.rewards.judge import GradingStopped, Record
 from trainer.rewards.judges import client_of
 from trainer.runs.context import RunContext
 from trainer.runs.distributed import any_rank_true, count_processes, gathered, is_leader, share_of
@@ -69,6 +70,7 @@ class HeldOutEvalCallback(TrainerCallback):  # type: ignore[misc]
                 greedy=asked.greedy,
                 max_new_tokens=trainer.max_completion_length,
                 seed=config.seed,
+                turns=config.turns.max if config.turns is not None and (self._served or count_processes() == 1) else 1,
             )
 
     def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
@@ -104,22 +106,29 @@ class HeldOutEvalCallback(TrainerCallback):  # type: ignore[misc]
 
     def _measure(self, source: CompletionSource, name: str, plan: EvalPlan) -> None:
         run, started = self._run, time.monotonic()
-        description, records = asyncio.run(self._collected(source, plan))
+        description, records, later = asyncio.run(self._collected(source, plan))
         if not any(record["status"] == "graded" for record in records):
             raise GradingStopped(
                 f"measuring held-out tasks: none of {len(records)} samples could be graded. "
                 + advice(run.config.reward, [record["fault"] or record["error"] for record in records])
             )
-        evaluation = evaluation_of(records, plan, description, name=name, duration_s=time.monotonic() - started)
-        write_outcome(run.folder.path, evaluation, records)
+        evaluation = evaluation_of(
+            records, plan, description, name=name, duration_s=time.monotonic() - started, later=later
+        )
+        write_outcome(run.folder.path, evaluation, records, later)
         run.say(f"held-out tasks, {name}: {_described(evaluation)}")
 
-    async def _collected(self, source: CompletionSource, plan: EvalPlan) -> tuple[GraderDescription, list[Record]]:
+    async def _collected(
+        self, source: CompletionSource, plan: EvalPlan
+    ) -> tuple[GraderDescription, list[Record], list[Record]]:
+        """The grader's description, the first answers, and those of later turns."""
         config, client = self._run.config, client_of(self._run.config.reward)
         judge = ServiceJudge(client, config.reward.judge, deadline_s=config.reward.deadline_s)
         async with client:
             description = await judge.description()
-            return description, await collect(source, judge, self._problems, plan, Completions())
+            records = await collect(source, judge, self._problems, plan, Completions())
+            firsts = list(zip(asks_of(self._problems, plan), records, strict=True))
+            return description, records, await collect_turns(source, judge, firsts, plan, Completions())
 
 
 class SharedModel:
@@ -157,16 +166,18 @@ class GenerationServer:
         if self._served is not None:
             self._served.on_group = lambda index, group: None  # these are no completions of a training step
         room = (self._client.get_server_info().get("model_config") or {}).get("max_model_len")
-        least = self._plan.max_new_tokens
+        least, template = self._plan.max_new_tokens, self._plan.chat_template_kwargs
         for batch in batches_of([ask for ask in asks if ask.key in wanted], self._batch_size):
-            for found in await asyncio.to_thread(written_batch, batch, self._tokenizer, self._drawn, room, least):
+            made = asyncio.to_thread(written_batch, batch, self._tokenizer, self._drawn, room, least, template)
+            for found in await made:
                 yield found
         if self._served is not None:
             self._served.metrics.clear()
 
     def _drawn(self, asks: Sequence[CompletionRequest], seed: int) -> list[SampledCompletion]:
         """One completion of each prompt, from the whole distribution; the server draws by a seed of its own."""
-        prompts, most = [token_ids(self._tokenizer, ask.prompt) for ask in asks], self._plan.max_new_tokens
+        most, template = self._plan.max_new_tokens, self._plan.chat_template_kwargs
+        prompts = [token_ids(self._tokenizer, ask.prompt, template=template) for ask in asks]
         neutral = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
         made = self._client.generate(prompts, n=1, temperature=asks[0].temperature, max_tokens=most, **neutral)
         texts = [self._tokenizer.decode(ids, skip_special_tokens=True) for ids in made["completion_ids"]]
@@ -184,4 +195,6 @@ def _described(evaluation: Evaluation) -> str:
         faults = f", {found.faulted} faulted" if found.faulted else ""
         if rate is not None:
             parts.append(f"pass@1 {how} {rate.value:.1%} [{rate.low:.1%}, {rate.high:.1%}]{faults}")
+        if found.turns is not None:
+            parts += [f"green by turn {turn} {one.value:.1%}" for turn, one in found.turns.green_by.items() if turn > 1]
     return "; ".join(parts)

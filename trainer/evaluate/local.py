@@ -50,7 +50,8 @@ class LocalModel:
     def written(self, batch: Sequence[CompletionRequest]) -> list[tuple[CompletionRequest, Outcome]]:
         """What comes of one batch of `batches_of`."""
         model, tokenizer = self.loaded
-        return written_batch(batch, tokenizer, self._drawn, getattr(model.config, "max_position_embeddings", None), 1)
+        room = getattr(model.config, "max_position_embeddings", None)
+        return written_batch(batch, tokenizer, self._drawn, room, 1, self.plan.chat_template_kwargs)
 
     async def write(
         self, asks: Sequence[CompletionRequest], wanted: AbstractSet[Key]
@@ -72,6 +73,7 @@ class LocalModel:
             batch_size=self.batch_size,
             seed=seed,
             tools_P=[ask.problem.tools for ask in asks],
+            template=self.plan.chat_template_kwargs,
             keep_special=self.keep_special,
         )
 
@@ -82,12 +84,14 @@ def written_batch(
     drawn: Callable[[Sequence[CompletionRequest], int], Sequence[SampledCompletion]],
     room: int | None,
     least: int,
+    template: Mapping[str, Any],
 ) -> list[tuple[CompletionRequest, Outcome]]:
     """What came of neighbouring asks, of which `drawn` writes those whose prompt fits, with the seed of the first.
 
-    A prompt fits a model of `room` tokens that leaves `least` of them to the completion.
+    A prompt fits a model of `room` tokens that leaves `least` of them to the completion. `template`: the plan's
+    `chat_template_kwargs`.
     """
-    lengths = [len(token_ids(tokenizer, ask.prompt, ask.problem.tools)) for ask in batch]
+    lengths = [len(token_ids(tokenizer, ask.prompt, ask.problem.tools, template)) for ask in batch]
     fitting = [ask for ask, length in zip(batch, lengths, strict=True) if room is None or length + least <= room]
     started = time.monotonic()
     made = iter(drawn(fitting, batch[0].seed) if fitting else ())
@@ -127,18 +131,19 @@ def draw(
     batch_size: int = 256,
     seed: int | None = None,
     tools_P: Sequence[Sequence[Mapping[str, Any]] | None] | None = None,
+    template: Mapping[str, Any] | None = None,
     keep_special: bool = False,
 ) -> list[SampledCompletion]:
     """One completion per prompt, in their order, with its length; a temperature of 0 is greedy.
 
     Samples from the whole distribution but for `top_p`, whatever the model's own generation settings say. With a `seed`
     the same call gives the same completions and leaves the global random state as it was. `tools_P` are declared with
-    each prompt. `keep_special` leaves special tokens in the texts.
+    each prompt, and `template` goes to the chat template. `keep_special` leaves special tokens in the texts.
     """
     import torch
 
     ids_P = [
-        token_ids(tokenizer, prompt, tools)
+        token_ids(tokenizer, prompt, tools, template)
         for prompt, tools in zip(prompts, tools_P or [None] * len(prompts), strict=True)
     ]
     # Like lengths together: a short prompt in a long batch is mostly padding.

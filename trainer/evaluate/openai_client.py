@@ -154,6 +154,7 @@ class Endpoint:
             "top_p": plan.top_p if ask.temperature > 0 else 1.0,
             "seed": ask.seed,
             **({"stop": list(plan.stop)} if plan.stop else {}),
+            **({"chat_template_kwargs": plan.chat_template_kwargs} if plan.chat_template_kwargs else {}),
             **plan.body,
         }
         # Half a surrogate pair has no UTF-8; NaN was refused with the plan.
@@ -201,23 +202,23 @@ def connection(server: Server, retries: int = 0) -> openai.AsyncOpenAI:
     )
 
 
-async def models_at(server: Server) -> list[str]:
-    """Names of the models that the server lists; empty where it lists none.
+async def models_at(server: Server) -> dict[str, str | None]:
+    """Names of the models that the server lists, with what it calls their owner; empty where it lists none.
 
     Raises QueueFault when no server answers there, and Misuse when the key is refused.
     """
     try:
         async with connection(server, retries=server.attempts - 1) as client:
             found: Any = await client.models.list(timeout=min(30.0, server.timeout_s), extra_headers=headers_of(server))
-        return [str(model.id) for model in found.data]
+        return {str(model.id): getattr(model, "owned_by", None) for model in found.data}
     except openai.APIConnectionError as error:
         raise QueueFault(f"no model's server answers at {server.url}: {error.__cause__ or error}") from None
     except openai.APIStatusError as error:
         if error.status_code in (401, 403):
             raise Misuse(f"{server.url} answered {error.status_code}: it wants another API key") from None
-        return []
+        return {}
     except (openai.OpenAIError, AttributeError, TypeError, ValueError, RecursionError):
-        return []
+        return {}
 
 
 def _refusal(error: openai.APIStatusError) -> _Failed:

@@ -95,6 +95,8 @@ class EvalPlan(BaseModel):
     stop: tuple[str, ...] = ()
     body: Annotated[dict[str, Any], AfterValidator(_sendable)] = {}
     """Further fields of each request to an endpoint; null leaves one of ours out."""
+    chat_template_kwargs: dict[str, Any] = {}
+    """Further arguments of the chat template."""
     opening: str = ""
     """What the prompts have already written of each completion."""
     turns: Annotated[int, Field(ge=1, le=MAX_TURNS)] = 1
@@ -117,7 +119,8 @@ def make_plan(problems: Sequence[Problem], prompt: PromptConfig, *, tasks: str, 
     content = [[one.id, one.text, one.task.model_dump(mode="json") if one.task else None] for one in problems]
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
     asked_as = "chat" if prompt.style == "chat" else "text"
-    own = {"tasks": tasks, "tasks_sha256": digest, "asked_as": asked_as, "opening": prompt.opening}
+    own: dict[str, Any] = {"tasks": tasks, "tasks_sha256": digest, "asked_as": asked_as, "opening": prompt.opening}
+    own["chat_template_kwargs"] = prompt.chat_template_kwargs
     try:
         return EvalPlan.model_validate({**own, **fields})
     except ValidationError as error:

@@ -13,18 +13,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gradus.contract import GraderName
 from gradus.errors import Misuse
 from gradus.validation import explain
+from gradus.yaml_reader import read_scalar
 from trainer.config.run import DataConfig, ModelConfig, PromptConfig, RunConfig, TrainConfig
 from trainer.config.stages import STAGES, RowStage
 from trainer.data.tasks import Example, read_examples
 from trainer.evaluate.local import LocalModel
 from trainer.evaluate.openai_client import Endpoint, Server, models_at
 from trainer.evaluate.plan import CompletionSource, EvalPlan, Problem, make_plan
+
+VLLM = "vllm"
+"""What vLLM calls the owner of the models that it lists."""
+NEUTRAL = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
+"""Fields of a request to vLLM that sample from the whole distribution, as training does."""
 
 
 class AskSettings(BaseModel):
@@ -87,8 +92,8 @@ class SamplingOptions(AskSettings):
             if not mark or name not in AskSettings.model_fields:
                 raise Misuse(f"--set {one}: use NAME=VALUE, where NAME is one of {', '.join(AskSettings.model_fields)}")
             try:
-                values[name] = yaml.safe_load(text)
-            except yaml.YAMLError:
+                values[name] = read_scalar(text, one)
+            except Misuse:
                 values[name] = text
             if name == "stop" and not isinstance(values[name], list):
                 values[name] = [text]
@@ -104,19 +109,24 @@ class SamplingOptions(AskSettings):
 
 
 async def with_model(asked: SamplingOptions) -> SamplingOptions:
-    """`asked` with the model's name, which a server with one model need not be told."""
-    if asked.server is None:
+    """`asked` with the model's name, which a server with one model need not be told, and with neutral sampling.
+
+    vLLM samples as the model's own generation_config.json says where a request is silent; other servers may refuse
+    these fields.
+    """
+    server = asked.server
+    if server is None:
         if asked.model is None:
             raise Misuse("name a model: a folder, or a name on the hub; or an --endpoint that serves one")
         return asked
-    served = await models_at(asked.server)
+    served = await models_at(server)
+    if VLLM in served.values():
+        asked = asked.model_copy(update={"body": {**NEUTRAL, **asked.body}})
     if asked.model is not None:
         return asked
     if len(served) != 1:
-        raise Misuse(
-            f"--model: name one of those at {asked.server.url}: {', '.join(served) or 'it does not say which'}"
-        )
-    return asked.model_copy(update={"model": served[0]})
+        raise Misuse(f"--model: name one of those at {server.url}: {', '.join(served) or 'it does not say which'}")
+    return asked.model_copy(update={"model": next(iter(served))})
 
 
 def source_of(
@@ -223,7 +233,7 @@ def examples_of(
     # What rows of other stages are called says nothing about tasks.
     like = trained_with.data if isinstance(trained_with, TrainConfig) else DataConfig(dataset=str(tasks))
     config = DataConfig(dataset=str(tasks), columns=like.columns, ignore_columns=like.ignore_columns)
-    return read_examples(config, str(tasks), grader)[: asked.limit]
+    return read_examples(config, str(tasks), grader)[0][: asked.limit]
 
 
 def folder_name(model: str, tasks: Path) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from gradus.errors import Misuse
 from gradus.reward_model.model_files import base_of
 from trainer.config.device import choose_device
+from trainer.config.packages import refuse_absent_packages
 from trainer.config.run import ModelConfig
 from trainer.runs.distributed import is_leader, local_rank, wait_for_all
 from trainer.runs.folder import written_whole
@@ -73,14 +73,23 @@ def load_model(name: str, config: ModelConfig, dtype: str, scores: bool = False)
 
 def bare_model(name: str, config: ModelConfig, scores: bool = False) -> Any:
     """The model's modules with no weights worth using, for a look at what it is made of. Raises Misuse."""
+    found = architecture_of(name, config)
+    if scores:
+        found.num_labels = 1
+    try:
+        return _auto_class(scores).from_config(found, trust_remote_code=config.trust_remote_code)
+    except (OSError, ValueError, ImportError) as error:
+        raise _not_loadable("model", name, error) from None
+
+
+def architecture_of(name: str, config: ModelConfig) -> Any:
+    """The configuration of transformers'. Raises Misuse, also for code of the model's own that is not trusted."""
     from transformers import AutoConfig
 
-    trust = config.trust_remote_code
     try:
-        found = AutoConfig.from_pretrained(name, revision=_revision(name, config), trust_remote_code=trust)
-        if scores:
-            found.num_labels = 1
-        return _auto_class(scores).from_config(found, trust_remote_code=trust)
+        return AutoConfig.from_pretrained(
+            name, revision=_revision(name, config), trust_remote_code=config.trust_remote_code
+        )
     except (OSError, ValueError, ImportError) as error:
         raise _not_loadable("model", name, error) from None
 
@@ -91,9 +100,7 @@ def _quantization(name: str, config: ModelConfig, dtype: str) -> dict[str, Any]:
         from gradus.reward_model.model import unpacked
 
         return unpacked(name, _revision(name, config))
-    option = "load_in_4bit" if config.load_in_4bit else "load_in_8bit"
-    if importlib.util.find_spec("bitsandbytes") is None:
-        raise Misuse(f"model.{option} needs bitsandbytes, which is not installed: pip install 'gradus[quantized]'")
+    refuse_absent_packages(config)
     import torch
     from transformers import BitsAndBytesConfig
 
@@ -102,7 +109,8 @@ def _quantization(name: str, config: ModelConfig, dtype: str) -> dict[str, Any]:
         "bnb_4bit_use_double_quant": True,
         "bnb_4bit_compute_dtype": getattr(torch, dtype),
     }
-    made = BitsAndBytesConfig(**{option: True}, **(nf4 if config.load_in_4bit else {}))
+    bits = {"load_in_4bit": config.load_in_4bit, "load_in_8bit": config.load_in_8bit}
+    made = BitsAndBytesConfig(**bits, **(nf4 if config.load_in_4bit else {}))
     # Quantized weights cannot be moved by the trainer later: each process loads them to its own device.
     kind = choose_device(config).kind
     return {"quantization_config": made, "device_map": {"": local_rank() if kind == "cuda" else kind}}
@@ -128,4 +136,6 @@ def _revision(name: str, config: ModelConfig) -> str | None:
 
 def _not_loadable(what: str, name: str, error: Exception) -> Misuse:
     first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if name.count("/") > 1 and not Path(name).exists():  # transformers: "Repo id must be in the form ..."
+        first_line = "there is no such folder"
     return Misuse(f"model.name: no {what} can be loaded from {name}: {first_line}")

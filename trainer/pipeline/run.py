@@ -11,23 +11,26 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
-from dataclasses import dataclass
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from gradus.errors import Misuse
-from trainer.config.run import nearest
+from gradus.local import open_local
+from trainer.config.run import DataConfig, nearest
 from trainer.config.stages import load_stage
+from trainer.data.tasks import read_examples
 from trainer.pipeline.console import Screen
 from trainer.pipeline.digests import Digests, Inputs, fingerprint, sha256_of_json
 from trainer.pipeline.paths import mistakes_in
 from trainer.pipeline.plan import EMBEDDED, Pipeline, load_pipeline
-from trainer.pipeline.stages import CommandStage, GateStage, TrainStage
+from trainer.pipeline.stages import CommandStage, GateStage, Stage, TrainStage
 from trainer.pipeline.state import Entry, PipelineFolder, Status, write_json
 from trainer.pipeline.subprocesses import GRADUS, Child, Embedded, Signals
+from trainer.rewards.requirements import lacking
 from trainer.runs.signals import StopRequested
 
 EXIT_DONE, EXIT_REFUSED, EXIT_MISUSE, EXIT_FAULTED, EXIT_FAILED = 0, 1, 2, 3, 4
@@ -111,6 +114,9 @@ class Run:
     screen: Screen
     signals: Signals
     folder: PipelineFolder
+
+    looked_at: set[str] = field(default_factory=set)
+    """Files of tasks whose requirements were checked."""
 
     def __post_init__(self) -> None:
         self.ready = self.pipeline.ready()
@@ -249,12 +255,12 @@ class Run:
         self.save()
 
     def describe(self, check_command: CheckCommand) -> None:
-        """Say what each stage would do; every mistake is named before the first is raised as Misuse."""
+        """Say what each stage would do. Raises Misuse with every mistake before it says anything."""
+        self._refuse_mistakes(check_command)
         for name, todo, _ in self.todo():
             words = self.words(name, lambda: LATER)
             self.screen.line(name, todo)
             self.screen.note(shlex.join(["gradus", *words[len(GRADUS) :]] if _is_ours(words) else words))
-        self._refuse_mistakes(check_command)
 
     def _refuse_mistakes(self, check_command: CheckCommand) -> None:
         mistakes = []
@@ -267,10 +273,25 @@ class Run:
                     check_command(words[len(GRADUS) :])
                 if isinstance(stage, TrainStage):
                     load_stage(Path(stage.config), stage.overrides(self.folder.of(name), None))
+                mistakes += [f"stages.{name}: {line}" for line in self._lacking(stage)]
             except Misuse as misuse:
                 mistakes += [f"stages.{name}: {line}" for line in str(misuse).splitlines()]
         if mistakes:
             raise Misuse("\n".join(mistakes))
+
+    def _lacking(self, stage: Stage) -> Iterator[str]:
+        """What tasks of the files that are there need, and the one grader of the embedded service lacks."""
+        if self.pipeline.service != EMBEDDED or len(self.pipeline.graders) != 1:
+            return
+        [grader] = self.pipeline.graders
+        for file in stage.reads():
+            if file.endswith(".jsonl") and Path(file).is_file() and file not in self.looked_at:
+                self.looked_at.add(file)
+                config = DataConfig(dataset=file, ignore_columns=["*"], unusable="skip")
+                with suppress(Misuse):  # no tasks of this grader
+                    examples, _ = read_examples(config, file, grader)
+                    found = lacking(examples, grader, lambda asked: open_local(grader, slots=1).grade(asked))
+                    yield from (f"{file}: {text}" for text in found)
 
 
 def _is_ours(words: Sequence[str]) -> bool:

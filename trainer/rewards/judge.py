@@ -20,6 +20,7 @@ from gradus.errors import GradusError
 from gradus.tasks.base import MAX_TEXT_CHARS
 from trainer.config.run import TRLS_NAME_OF_THE_GRADER, RewardConfig
 from trainer.data.tasks import Example
+from trainer.rewards.advice import advice
 
 Record = dict[str, Any]
 Result = Graded | Faulted
@@ -81,12 +82,12 @@ class Judge:
         asked = [(one, text_of(completion)) for one, completion in zip(prompt_id, completions, strict=True)]
         log_metric(f"{self.name}/early", sum(one in self._early for one in asked) / max(len(asked), 1))
         with self.grading():
-            results = await self._results(asked, f"{step}.")
+            results = await self.results(asked, f"{step}.")
         if self.record is not None:
             self.record(records_of(step, prompts, asked, results))
         for name, value in metrics_of(self.name, prompt_id, results).items():
             log_metric(name, value)
-        self._stop_past_budget(step, results)
+        self.stop_past_budget(step, results)
         return [self.value(result) if isinstance(result, Graded) else None for result in results]
 
     def send_ahead(self, asked: Iterable[SamplingOptions]) -> None:
@@ -96,7 +97,7 @@ class Judge:
             sent = asyncio.create_task(self._ask(new, f"early.{len(self._early)}.", self.config.deadline_s))
             self._early |= {one: asyncio.create_task(_item_of(sent, index)) for index, one in enumerate(new)}
 
-    async def _results(self, asked: Sequence[SamplingOptions], id_prefix: str) -> list[Result]:
+    async def results(self, asked: Sequence[SamplingOptions], id_prefix: str) -> list[Result]:
         """Results in order: early verdicts, and for the rest one request, within one deadline for both."""
         give_up_at = time.monotonic() + self.config.deadline_s
         early, self._early = {one: self._early[one] for one in asked if one in self._early}, {}
@@ -115,7 +116,7 @@ class Judge:
         submissions = [self.submission(*one, f"{id_prefix}{index}") for index, one in enumerate(asked)]
         return await self.grade(submissions, deadline_s)
 
-    def _stop_past_budget(self, step: int, results: Sequence[Result]) -> None:
+    def stop_past_budget(self, step: int, results: Sequence[Result]) -> None:
         """Raises GradingStopped at once when a step has no verdict at all, and after so many steps over the budget."""
         faults = [outcome_of(result)["fault"] for result in results if isinstance(result, Faulted)]
         budget = self.config.fault_budget
@@ -134,23 +135,6 @@ class Judge:
 
 async def _item_of(sent: asyncio.Task[list[Result]], index: int) -> Result:
     return (await asyncio.shield(sent))[index]
-
-
-def advice(config: RewardConfig, faults: Sequence[Record]) -> str:
-    """What went wrong, where, and what to start."""
-    kinds = Counter(fault["kind"] for fault in faults)
-    counts = ", ".join(f"{count} x {kind}" for kind, count in kinds.most_common())
-    return f"Faults: {counts}; the last: {faults[-1]['message']}\n{start_hint(config)}"
-
-
-def start_hint(config: RewardConfig) -> str:
-    if not config.urls:
-        return "The reward model runs in this process. Train another one with: gradus train reward"
-    return (
-        f"Graders were asked for at {', '.join(config.urls)}. If nothing runs there, start `gradus serve`; if it runs "
-        f"without workers of its own, start `gradus worker {config.judge} --redis redis://HOST:6379` on its "
-        f"Redis; if it is only slow, raise reward.deadline_s ({config.deadline_s:g} s) or start more workers."
-    )
 
 
 # ------------------------------------------------------------------------------------- completions, records, metrics

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback
+from transformers.integrations import is_deepspeed_zero3_enabled
 
+from gradus.errors import Misuse
 from trainer.runs.distributed import any_rank_true, is_leader
-from trainer.runs.folder import step_of, why_incomplete
+from trainer.runs.folder import DEEPSPEED, FSDP, PLAIN, layout_of, step_of, why_incomplete
 from trainer.runs.signals import StopWish
 
 
@@ -25,13 +27,25 @@ class Resumable:
 
     def load(self: Any, checkpoint: Path) -> None:
         """The weights of a checkpoint, to be saved or measured and not to be trained."""
-        self._load_from_checkpoint(str(checkpoint))
+        if not is_deepspeed_zero3_enabled():  # no process has room for them, and held-out tasks are left out
+            self._load_from_checkpoint(str(checkpoint))
 
     def save_now(self: Any) -> None:
         """Write a checkpoint of the last whole step, if there was one and it is not saved."""
         checkpoint = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
-        if self.state.global_step > 0 and why_incomplete(checkpoint) is not None:
+        # Processes must agree: the first one may have written its part before another one looks.
+        if self.state.global_step > 0 and any_rank_true(why_incomplete(checkpoint) is not None):
             self._save_checkpoint(self.model, trial=None)
+
+    def _load_optimizer_and_scheduler(self: Any, checkpoint: str | None) -> None:
+        """Raises Misuse for a checkpoint of another kind of launch, whose optimizer states transformers would skip."""
+        here = DEEPSPEED if self.is_deepspeed_enabled else FSDP if self.is_fsdp_enabled else PLAIN
+        if checkpoint is not None and (found := layout_of(Path(checkpoint))) != here:
+            raise Misuse(
+                f"{checkpoint} was written with {found}, and this run is launched with {here}: its optimizer states do "
+                "not fit. Launch the run as before, or begin anew with --resume never"
+            )
+        super()._load_optimizer_and_scheduler(checkpoint)  # type: ignore[misc]
 
 
 class StopAtStepEnd(TrainerCallback):  # type: ignore[misc]
@@ -75,12 +89,19 @@ def is_done(trainer: Any, checkpoint: Path | None, say: Callable[[str], None]) -
     return True
 
 
-def save_final(trainer: Any, target: Path) -> None:
-    """The trained model in `target`, whole or not at all."""
+STATES = ("global_step*", "latest", "zero_to_*", "rng_state_*", "scheduler.pt", "trainer_state.json")
+"""Files of a checkpoint of DeepSpeed that are not the model's."""
+
+
+def save_final(trainer: Any, target: Path, done: Path | None) -> None:
+    """The trained model in `target`, whole or not at all. `done`: the checkpoint that already was the run's end."""
     half_saved = target.with_name(target.name + ".partial")
     if is_leader():
         for old in (half_saved, target):
             shutil.rmtree(old, ignore_errors=True)
-    trainer.save_model(str(half_saved))
+    if done is None or not trainer.is_deepspeed_enabled:
+        trainer.save_model(str(half_saved))
+    elif is_leader():  # DeepSpeed saves only what it has prepared for training
+        shutil.copytree(done, half_saved, ignore=shutil.ignore_patterns(*STATES))
     if is_leader():
         half_saved.rename(target)

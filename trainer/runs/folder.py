@@ -37,6 +37,8 @@ class RunFolder:
         """Which rows or tokens a run without tasks used for what."""
         self.completions = path / "completions.jsonl"
         """One line per sampled completion."""
+        self.turns = path / "turns.jsonl"
+        """One line per answer of a run with several turns."""
         self.evaluations = path / "eval"
         """Measurements on the held-out tasks, `trainer.evaluate`'s."""
         self.comparison = path / "comparison.json"
@@ -68,14 +70,25 @@ class RunFolder:
             entry.rename(aside / entry.name)
         return aside
 
-    def forget_after(self, step: int) -> None:
-        """Drop what was logged and measured of steps that will be done again, and a line torn by a crash."""
-        for file in (self.metrics, self.completions):
+    def forget_after(self, step: int) -> Path | None:
+        """Drop what was logged and measured of steps that will be done again, and a line torn by a crash.
+
+        Logs of a run that begins anew move to `previous-<n>`, which is returned; None: there were none.
+        """
+        logs = [file for file in (self.metrics, self.completions, self.turns) if file.exists() and file.stat().st_size]
+        if step == 0 and logs:
+            aside = free_name(self.metrics.with_name("previous-"))
+            aside.mkdir()
+            for file in [*logs, *self.evaluations.glob("step-*"), *self.evaluations.glob("after*")]:
+                file.rename(aside / file.name)
+            return aside
+        for file in (self.metrics, self.completions, self.turns):
             keep_lines_until(file, step)
         for file in self.evaluations.glob("*.json"):
             measured_at = re.fullmatch(r"step-([0-9]+)", file.stem)
             if file.stem == "after" or (measured_at and int(measured_at[1]) > step):
                 file.unlink()
+        return None
 
 
 def free_name(stem: Path) -> Path:
@@ -152,9 +165,9 @@ def why_incomplete(checkpoint: Path) -> str | None:
         json.loads((checkpoint / "trainer_state.json").read_text())["global_step"]
     except (OSError, ValueError, KeyError) as error:
         return f"trainer_state.json is missing or torn ({type(error).__name__})"
-    for name in ("optimizer.pt", "scheduler.pt"):
-        if not zipfile.is_zipfile(checkpoint / name):
-            return f"{name} is missing or torn"
+    for file in _state_files(checkpoint):
+        if not (zipfile.is_zipfile(file) or (file.name == ".metadata" and file.exists())):
+            return f"{file.relative_to(checkpoint)} is missing or torn"
     weights = [*checkpoint.glob("*.safetensors")]
     for file in weights:
         try:
@@ -162,7 +175,33 @@ def why_incomplete(checkpoint: Path) -> str | None:
                 pass
         except SafetensorError:
             return f"{file.name} is torn"
-    return None if weights else "it has no weights"
+    return None if weights or layout_of(checkpoint) != PLAIN else "it has no weights"
+
+
+PLAIN, FSDP, DEEPSPEED = "no sharding", "FSDP", "DeepSpeed"
+"""What laid a checkpoint out, by what it shards among processes."""
+
+
+def layout_of(checkpoint: Path) -> str:
+    """What laid the checkpoint out: `PLAIN`, `FSDP` or `DEEPSPEED`."""
+    if (checkpoint / "latest").exists():
+        return DEEPSPEED
+    return FSDP if any(checkpoint.glob("pytorch_model_fsdp*")) else PLAIN
+
+
+def _state_files(checkpoint: Path) -> list[Path]:
+    """Files without which a checkpoint is not whole, beside safetensors: optimizer, schedule, sharded weights."""
+    layout, schedule = layout_of(checkpoint), checkpoint / "scheduler.pt"
+    if layout == DEEPSPEED:  # its file `latest` is written after all processes' shards, and names their folder
+        shards = checkpoint / (checkpoint / "latest").read_text().strip()
+        states = sorted(shards.glob("*_states.pt")) or [shards]
+        return [*states, schedule] if schedule.exists() else states  # a schedule of DeepSpeed's own is in the shards
+    if layout == FSDP and (checkpoint / "pytorch_model_fsdp_0").is_dir():
+        folders = ("pytorch_model_fsdp_0", "optimizer_0")
+        return [*(checkpoint / name / ".metadata" for name in folders), schedule]  # written after the shards
+    if layout == FSDP:
+        return [checkpoint / "pytorch_model_fsdp.bin", checkpoint / "optimizer.bin", schedule]
+    return [checkpoint / "optimizer.pt", schedule]
 
 
 # ------------------------------------------------------------------------------------------------------ JSON lines

@@ -51,7 +51,10 @@ class UpdateWatch(TrainerCallback):  # type: ignore[misc]
 
 @contextmanager
 def detect_oom(trainer: Any, watch: UpdateWatch, config: RunConfig) -> Iterator[None]:
-    """Turns an allocation that failed inside the block into `OutOfMemory`, with the last whole step saved."""
+    """Turns an allocation that failed inside the block into `OutOfMemory`, with the last whole step saved.
+
+    Raises Misuse where vLLM generates in this process, whose engine cannot start a second time.
+    """
     try:
         yield
         return
@@ -68,6 +71,13 @@ def detect_oom(trainer: Any, watch: UpdateWatch, config: RunConfig) -> Iterator[
     clear_device_cache(garbage_collection=True)
     if not watch.in_update:
         trainer.save_now()
+    if getattr(trainer, "use_vllm", False) and trainer.vllm_mode == "colocate":
+        raise Misuse(
+            f"out of memory after step {trainer.state.global_step} ({said}), and vLLM's engine cannot start twice in "
+            f"one process: halve per_device_train_batch_size ({trainer.args.per_device_train_batch_size}) and double "
+            f"gradient_accumulation_steps ({trainer.args.gradient_accumulation_steps}), or lower "
+            f"{config.options_name}.vllm_gpu_memory_utilization, and start again to go on from that step"
+        )
     raise OutOfMemory(said, trainer.state.global_step, trainer.args)
 
 

@@ -7,6 +7,7 @@ its final model, linear on purpose.
 from __future__ import annotations
 
 import hashlib
+import heapq
 import importlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,6 +19,7 @@ from transformers import PrinterCallback, TrainerCallback, set_seed
 
 from gradus.errors import GradusError, Misuse
 from trainer.config.device import Device, choose_device, weights_dtype, with_device_defaults
+from trainer.config.packages import refuse_absent_packages
 from trainer.config.run import RunConfig, TrainConfig
 from trainer.config.stages import RowStage
 from trainer.data.rows import Sample, Split, load_rows, repeated
@@ -34,6 +36,7 @@ from trainer.runs.signals import StopWish
 
 Say = Callable[[str], None]
 R = TypeVar("R", bound=RowStage)
+T = TypeVar("T")
 
 MEASURING: dict[str, Any] = {"eval_strategy": "epoch", "eval_on_start": True}
 """Defaults that apply when there is something to measure the loss on."""
@@ -68,6 +71,14 @@ class Stage(Generic[C, D]):
     def data_found(self) -> str:
         """The data in words, for a dry run. Raises Misuse naming file and line."""
         return self.described(self.read())
+
+    def lengths_found(self, tokenizer: Any, window: int | None) -> list[str]:
+        """Lengths of the data in tokens, in words, for a dry run.
+
+        `window`: tokens that the model takes at once; None where its configuration names no bound. Raises Misuse where
+        the data does not fit.
+        """
+        return []
 
     def texts(self, data: D) -> Iterable[str]:
         """What a fresh model's tokenizer is trained on."""
@@ -178,7 +189,8 @@ class Stage(Generic[C, D]):
         trainer, watch = self.make_trainer(run, start, tokenizer), UpdateWatch()
         trainer.add_callback(watch)
         self.before_steps(run, trainer)
-        if not is_done(trainer, run.checkpoint, run.say):
+        done = run.checkpoint if is_done(trainer, run.checkpoint, run.say) else None
+        if done is None:
             with detect_oom(trainer, watch, run.config):
                 try:
                     trainer.train(resume_from_checkpoint=str(run.checkpoint) if run.checkpoint else None)
@@ -188,7 +200,7 @@ class Stage(Generic[C, D]):
                     raise
         run.wish.raise_if_made()
         self.after_steps(run, trainer)
-        save_final(trainer, run.folder.final)
+        save_final(trainer, run.folder.final, done)
 
     def fit(self, run: RunContext[C, D], start: str) -> None:
         """Train from the model in `start`, with smaller batches where memory runs out."""
@@ -215,6 +227,18 @@ class RowsStage(Stage[R, Split]):
     def texts(self, data: Split) -> Iterable[str]:
         return (text for sample in data.train for text in _strings(sample.values))
 
+    def lengths_found(self, tokenizer: Any, window: int | None) -> list[str]:
+        most = self.config.options.get("max_length", self.OPTIONS_CLASS.max_length)
+        if window is None or (most is not None and most <= window):
+            return []
+        longest = max(len(tokenizer(text)["input_ids"]) for text in longest_of(self.texts(self.read()), len))
+        if longest > window:
+            raise Misuse(
+                f"data: a text has {longest} tokens, and the model takes {window}: set "
+                f"{self.config.options_name}.max_length to {window} at most, it is {most}"
+            )
+        return []
+
     def told(self, data: Split) -> dict[str, Any]:
         parts = {"train": data.train, "held_out": data.held_out}
         keys = {name: "".join(sample.whole_key for sample in part) for name, part in parts.items()}
@@ -239,6 +263,14 @@ class RowsStage(Stage[R, Split]):
         if lost > 0 and not getattr(trainer.args, "packing", False):
             limit = trainer.args.max_length
             run.say(f"{lost} of {len(run.data.train)} rows are left out: longer than max_length ({limit} tokens)")
+
+
+LONGEST = 1000
+"""Texts that a dry run counts the tokens of, the longest by characters: 10,000 would take several seconds."""
+
+
+def longest_of(texts: Iterable[T], length: Callable[[T], int]) -> list[T]:
+    return heapq.nlargest(LONGEST, texts, key=length)
 
 
 def _strings(value: Any) -> Sequence[str]:
@@ -274,6 +306,7 @@ def train_stage(config: RunConfig, folder: RunFolder, resume: str, wish: StopWis
     """
     stage = stage_for(config)
     wish.raise_if_made()
+    refuse_absent_packages(config.model, config.options.get("report_to"))
     data = stage.read()
     checkpoint = checkpoint_to_resume(folder.path, resume, say)
     device = choose_device(config.model)
@@ -281,7 +314,8 @@ def train_stage(config: RunConfig, folder: RunFolder, resume: str, wish: StopWis
     stage.check(data, options, device)
     done = step_of(checkpoint)
     if is_leader():
-        folder.forget_after(done)
+        if (aside := folder.forget_after(done)) is not None:
+            say(f"no checkpoint to resume from: the run begins anew, and logs of the earlier one lie in {aside}")
         write_settings(config, options, folder, device)
     texts = stage.texts(data) if config.model.is_fresh else ()
     start = starting_point(config.model, folder.fresh_model, texts, config.seed)

@@ -1,7 +1,8 @@
 """TRL's two trainers that learn from rewards, GRPO and RLOO, with what ours do besides. The loops are TRL's.
 
-They send completions to be graded early, resume from a checkpoint as if never stopped, and give a completion that one
-judge could not judge no reward at all, whatever the others say of it.
+They send completions to be graded early, resume from a checkpoint as if never stopped, and learn nothing from a
+completion that one judge could not judge, whatever the others say of it: loss and gradients are those of a batch
+without it.
 
 Graded early: completions go to the graders as they end, while others of the batch are still being written. With
 generation in this process a batch takes as long as its longest completion. A verdict is asked for by task and text, so
@@ -26,9 +27,13 @@ from trl import GRPOTrainer, RLOOTrainer
 from trainer.generation.client import GenerationState
 from trainer.generation.responses import Sampled
 from trainer.rewards.completion_log import AdvantageLoggingMixin
-from trainer.rewards.judge import Judge
+from trainer.rewards.judge import GradingStopped, Judge
+from trainer.rollouts.rollout import Rollout
 from trainer.runs.checkpoints import Resumable
 from trainer.runs.folder import epochs_of, step_of
+
+BY_TOKENS = ("dapo", "cispo", "vespo", "bnpo")
+"""Losses that are divided by a number of tokens, and not of completions."""
 
 
 class OnRewards(AdvantageLoggingMixin, Resumable):
@@ -44,11 +49,17 @@ class OnRewards(AdvantageLoggingMixin, Resumable):
     processing_class: Any
     eos_token_ids: Any
     async_loop: Any
+    beta: Any
+    use_vllm: bool
     _metrics: Any
+    _faulted_B: Any
+    """Mask over all processes' completions of a round: those that a judge could not judge."""
 
     passes_done = 0
     asked_early: Sequence[Judge] = ()
     """Where completions go as they end; empty: all are graded together."""
+    stops: Sequence[str] = ()
+    """Messages of judges that this run cannot go on, see `noting`."""
     served: GenerationState | None = None
     """The vLLM server that writes completions; None: this process does, or TRL talks to vLLM by itself."""
 
@@ -82,20 +93,62 @@ class OnRewards(AdvantageLoggingMixin, Resumable):
             for name, value in self.served.metrics.items():
                 self._metrics["train"][f"generation/{name}"].append(value)
             self.served.metrics.clear()
-            return output
+            return self._without_faulted(output)
+        if not self.asked_early or self.use_vllm:
+            return self._without_faulted(super()._generate_and_score_completions(inputs))
         model = self.accelerator.unwrap_model(self.model_wrapped)
         with sent_as_they_end(model, self.processing_class, self.eos_token_ids, prompt_ids, self._send_ahead):
-            return super()._generate_and_score_completions(inputs)
+            return self._without_faulted(super()._generate_and_score_completions(inputs))
 
     def _send_ahead(self, ended: list[tuple[str, str]]) -> None:
         for judge in self.asked_early:
             self.async_loop.call_soon_threadsafe(judge.send_ahead, ended)
 
-    def _calculate_rewards(self, *args: Any, **named: Any) -> Any:
-        """Rewards by completion and judge. Beside other judges a fault would become a partial score."""
-        rewards_BF = super()._calculate_rewards(*args, **named)  # type: ignore[misc]
-        rewards_BF[torch.isnan(rewards_BF).any(dim=1)] = torch.nan
+    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids: Any) -> Any:
+        """Rewards by completion and judge. Beside other judges a fault would become a partial score.
+
+        Judges read what was written, as it was sent early: a tokenizer's `response_template` would leave thoughts out.
+        Raises GradingStopped in all processes where it ends one, after the last thing that they do together.
+        """
+        texts = self.processing_class.batch_decode(completion_ids, skip_special_tokens=True)
+        rewards_BF = super()._calculate_rewards(inputs, prompts, texts, completion_ids)  # type: ignore[misc]
+        if stops := gather_object([*self.stops]):
+            raise GradingStopped(stops[0])
+        self._faulted_B = torch.isnan(rewards_BF).any(dim=1)
+        rewards_BF[self._faulted_B] = torch.nan
         return rewards_BF
+
+    def _without_faulted(self, output: dict[str, Any]) -> dict[str, Any]:
+        """The round with the tokens of faulted completions masked, and counts of what is left of it.
+
+        TRL 1.16 gives them no advantage and keeps their tokens in the KL term and in what it divides by.
+        """
+        if not self._faulted_B.any():
+            return output
+        rows = len(output["completion_mask"])
+        here_B = self._faulted_B[self.accelerator.process_index * rows :][:rows]
+        if "old_logps" in output:  # RLOO: one ratio for each completion, of sums over its tokens
+            output["completion_mask"][here_B] = 0
+            output["old_logps"][here_B] = 0
+        else:  # `completion_mask` is also what is attended to: ratios to the old log-probabilities could overflow
+            counted_BT = output.setdefault("tool_mask", torch.ones_like(output["completion_mask"]))
+            counted_BT[here_B] = 0
+            tokens = (output["completion_mask"] * counted_BT).sum()
+            output["num_items_in_batch"] = self.accelerator.gather(tokens).sum()
+        graded = (~self._faulted_B).sum().clamp(min=1)
+        output["completions_per_graded"] = len(self._faulted_B) / graded
+        return output
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Any:
+        """TRL's loss; where it divides by the number of completions, of those that were graded."""
+        weight = inputs.get("completions_per_graded")
+        if weight is None or getattr(self.args, "loss_type", None) in BY_TOKENS:
+            return super()._compute_loss(model, inputs)  # type: ignore[misc]
+        beta, self.beta = self.beta, self.beta * weight
+        try:
+            return super()._compute_loss(model, {**inputs, "advantages": inputs["advantages"] * weight})  # type: ignore[misc]
+        finally:
+            self.beta = beta
 
 
 class GradusTrainer(OnRewards, GRPOTrainer):  # type: ignore[misc]
@@ -104,6 +157,23 @@ class GradusTrainer(OnRewards, GRPOTrainer):  # type: ignore[misc]
 
 class GradusRlooTrainer(OnRewards, RLOOTrainer):  # type: ignore[misc]
     """REINFORCE with the mean of a group's other completions as the baseline."""
+
+
+def noting(judge: Judge | Rollout, stops: list[str]) -> Callable[..., Any]:
+    """The judge's reward function, with GradingStopped as a message in `stops` and no rewards.
+
+    Raised in one process, it would leave the others waiting for that one's rewards.
+    """
+
+    @functools.wraps(judge.function)
+    async def rewards(*, completions: Sequence[Any], **columns: Any) -> list[float | None]:
+        try:
+            return await judge.rewards(completions=completions, **columns)
+        except GradingStopped as stopped:
+            stops.append(str(stopped))
+            return [None] * len(completions)
+
+    return rewards
 
 
 TRAINERS: dict[str, Any] = {"grpo": GradusTrainer, "rloo": GradusRlooTrainer}

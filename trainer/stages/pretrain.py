@@ -18,6 +18,7 @@ import torch
 from torch.utils.data import Dataset, SequentialSampler
 from transformers import AutoConfig, Trainer, TrainingArguments, default_data_collator
 
+from gradus.errors import Misuse
 from trainer.config.stages import Phase, PretrainStage
 from trainer.data.tokens import Ids, Tokens, describe, load_tokens, texts_of
 from trainer.models.loading import load_tokenizer
@@ -102,6 +103,12 @@ class Pretrain(Stage[PretrainStage, Tokens | None]):
     def data_found(self) -> str:
         phases = ", ".join(f"{phase.steps} steps of {phase.length}" for phase in self.config.data.curriculum)
         return f"{describe(self.config.data)}; {phases}"
+
+    def lengths_found(self, tokenizer: Any, window: int | None) -> list[str]:
+        longest = max(phase.length for phase in self.config.data.curriculum)
+        if window is not None and longest > window:
+            raise Misuse(f"data.curriculum: a block has {longest} tokens, and the model takes {window}")
+        return []
 
     def texts(self, data: Tokens | None) -> Iterable[str]:
         return texts_of(self.config.data, self.config.data.dataset)

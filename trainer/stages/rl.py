@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -18,27 +19,31 @@ from trl import GRPOConfig, RLOOConfig
 from gradus.errors import Misuse, QueueFault
 from gradus.local import LocalGrader
 from trainer.config.device import Device, weights_dtype, with_device_defaults
-from trainer.config.run import RewardConfig, TrainConfig
-from trainer.config.stages import SftStage, TrainingRows
+from trainer.config.run import RewardConfig, SplitSource, TrainConfig
+from trainer.config.stages import SftStage
 from trainer.data.prompts import render, token_ids
 from trainer.data.tasks import Example, Tasks, load_tasks
 from trainer.evaluate.held_out import AFTER, BEFORE, HeldOutEvalCallback
 from trainer.evaluate.report import write_comparisons
 from trainer.evaluate.results import figures_path
-from trainer.generation.backend import generating, refuse_without_vllm, vllm_options
+from trainer.generation.backend import generating, has_nccl, refuse_without_vllm, vllm_options
 from trainer.generation.client import GenerationState
 from trainer.models.loading import load_trained
+from trainer.rewards.advice import start_hint
 from trainer.rewards.completion_log import CompletionsFile
-from trainer.rewards.judge import GradingStopped, start_hint
+from trainer.rewards.judge import GradingStopped
 from trainer.rewards.judges import Judges, client_of, open_reward_model, refuse_headless, weights_of
+from trainer.rollouts.refusals import refuse_wrong_combinations
+from trainer.rollouts.rollout import Rollout
 from trainer.runs.checkpoints import SaveAtRoundEnd
 from trainer.runs.context import RunContext
 from trainer.runs.distributed import is_leader, wait_for_all
 from trainer.runs.folder import RunFolder, append_lines, checkpoint_to_resume, step_of, written_whole
 from trainer.runs.progress import MetricsFile, StepClock, grpo_summary
-from trainer.stages.base import Say, Stage
-from trainer.stages.online import TRAINERS
+from trainer.stages.base import Say, Stage, longest_of
+from trainer.stages.online import TRAINERS, noting
 from trainer.stages.sft import Sft
+from trainer.stages.turns import TurnsTrainer
 
 RlRun = RunContext[TrainConfig, Tasks]
 
@@ -63,7 +68,33 @@ class Rl(Stage[TrainConfig, Tasks]):
         return load_tasks(self.config.data, self.config.reward.grader, self.config.seed)
 
     def described(self, data: Tasks) -> str:
-        return f"{len(data.train)} tasks to train on, {len(data.held_out)} held out"
+        said = f"{len(data.train)} tasks to train on, {len(data.held_out)} held out"
+        if data.skipped:
+            said += f"; {len(data.skipped)} rows cannot be used and are left out, the first: {data.skipped[0]}"
+        return said
+
+    def lengths_found(self, tokenizer: Any, window: int | None) -> list[str]:
+        self._refuse_without_template(tokenizer, self.config.model.name)
+        limit = self.config.data.max_prompt_tokens
+        rendered = [render(self.config.prompt, one) for one in self.read().train]
+        template = self.config.prompt.chat_template_kwargs
+        longest = longest_of(rendered, lambda one: len(str(one)))
+        lengths = [len(token_ids(tokenizer, prompt, None, template)) for prompt in longest]
+        kept = [length for length in lengths if limit is None or length <= limit]
+        if not kept:
+            raise Misuse(f"data.max_prompt_tokens: every prompt is longer than {limit} tokens")
+        options = self.config.options
+        completion = options.get("max_completion_length", self.OPTIONS_CLASS.max_completion_length)
+        room = min(size for size in (window, options.get("vllm_max_model_length"), math.inf) if size is not None)
+        if too_long := sum(length + completion > room for length in kept):
+            raise Misuse(
+                f"data.max_prompt_tokens: {too_long} prompts, the longest of {max(kept)} tokens, leave no room for "
+                f"max_completion_length {completion} in the {room} tokens that the model takes; set it to "
+                f"{room - completion} at most"
+            )
+        left_out = len(lengths) - len(kept)
+        said = f"prompts of at most {max(kept)} tokens"
+        return [said, f"{left_out} tasks left out, longer than {limit} tokens"] if left_out else [said]
 
     def completed(self, run: RlRun, start: str) -> Tasks:
         refuse_headless(self.config.reward.models)
@@ -97,12 +128,15 @@ class Rl(Stage[TrainConfig, Tasks]):
         """Raises Misuse for combinations that TRL refuses, or that leave it without a whole batch."""
         refuse_without_vllm(self.config.generation, options, device)
         made = self.rl_arguments(options, Path("."), len(data.train))
+        refuse_wrong_combinations(self.config, made)
         prompts = made.generation_batch_size // made.num_generations
         return f"{prompts} prompts x {made.num_generations} completions per generation"
 
     def rl_arguments(self, options: Mapping[str, Any], output_dir: Path, tasks: int) -> Any:
         """TRL's object. Raises Misuse for a batch of more tasks than there are."""
-        made = self.arguments(options, output_dir, reward_weights=weights_of(self.config.reward))
+        template = self.config.prompt.chat_template_kwargs or None
+        weights = weights_of(self.config.reward)
+        made = self.arguments(options, output_dir, reward_weights=weights, chat_template_kwargs=template)
         wanted = made.generation_batch_size // made.num_generations
         if tasks < wanted:
             raise Misuse(
@@ -156,7 +190,7 @@ class Rl(Stage[TrainConfig, Tasks]):
         config, asked = self.config, self.config.warm_start
         if asked is None:
             return None
-        rows = TrainingRows.model_validate(asked.model_dump(exclude={"sft"}))
+        rows = SplitSource.model_validate(asked.model_dump(exclude={"sft"}))
         stage = Sft(
             SftStage(
                 model=config.model,
@@ -187,10 +221,15 @@ class Rl(Stage[TrainConfig, Tasks]):
     # -------------------------------------------------------------------------------------------------------- trainer
 
     def train_once(self, run: RlRun, start: str, tokenizer: Any) -> None:
-        if self.config.prompt.style == "chat" and not tokenizer.chat_template:
-            raise Misuse(f"prompt.style: the tokenizer of {start} has no chat template; use style: plain")
-        with generating(self.config.generation, run.folder, run.say) as self._served:
+        self._refuse_without_template(tokenizer, start)
+        lora = self.config.lora
+        over_nccl = has_nccl(run.device) and (lora is None or bool(lora.modules_to_save))
+        with generating(self.config.generation, run.folder, run.say, over_nccl=over_nccl) as self._served:
             super().train_once(run, start, tokenizer)
+
+    def _refuse_without_template(self, tokenizer: Any, name: str) -> None:
+        if self.config.prompt.style == "chat" and not tokenizer.chat_template:
+            raise Misuse(f"prompt.style: the tokenizer of {name} has no chat template; use style: plain")
 
     def make_trainer(self, run: RlRun, start: str, tokenizer: Any) -> Any:
         from datasets import Dataset
@@ -204,9 +243,15 @@ class Rl(Stage[TrainConfig, Tasks]):
         examples = self._fitting(run, tokenizer)
         self._models = self._models or [open_reward_model(model, run.device) for model in config.reward.models]
         judges = Judges(config.reward, examples, config.prompt, file=file, grading=clock.grading).all(self._models)
+        stops: list[str] = []
+        if config.turns is not None:
+            rollout = Rollout(config.turns, judges[0], config.prompt.opening)
+            build = partial(TurnsTrainer, reward_funcs=[noting(rollout, stops)], rollout_func=rollout)
+        else:
+            build = partial(TRAINERS[config.stage], reward_funcs=[noting(judge, stops) for judge in judges])
         trainer = self.made(
             run,
-            partial(TRAINERS[config.stage], reward_funcs=[judge.function for judge in judges]),
+            build,
             start,
             callbacks=[clock],
             metrics=MetricsFile(run.folder.metrics, grpo_summary, clock),
@@ -219,8 +264,12 @@ class Rl(Stage[TrainConfig, Tasks]):
         )
         graders = len(judges) - len(config.reward.models)
         trainer.asked_early = judges[:graders] if config.reward.early else ()
-        trainer.completions_file = file
+        trainer.stops, trainer.completions_file = stops, file
         trainer.served = self._served
+        if config.turns is not None:
+            rollout.prepare(trainer)
+            trainer.weight = config.reward.weight
+            trainer.files = (run.folder.completions, run.folder.turns) if config.logging.completions else None
         trainer.add_callback(SaveAtRoundEnd(trainer.steps_in_round()))
         self._held_out = HeldOutEvalCallback(run, tokenizer, trainer)
         trainer.add_callback(self._held_out)
@@ -244,7 +293,11 @@ class Rl(Stage[TrainConfig, Tasks]):
         limit, examples = self.config.data.max_prompt_tokens, run.data.train
         if limit is None:
             return examples
-        fits = {one.id: len(token_ids(tokenizer, render(self.config.prompt, one))) <= limit for one in examples}
+        template = self.config.prompt.chat_template_kwargs
+        lengths = {
+            one.id: len(token_ids(tokenizer, render(self.config.prompt, one), None, template)) for one in examples
+        }
+        fits = {name: length <= limit for name, length in lengths.items()}
         kept = [one for one in examples if fits[one.id]]
         if not kept:
             raise Misuse(f"data.max_prompt_tokens: every one of {len(examples)} prompts is longer than {limit} tokens")

@@ -1,14 +1,12 @@
--- Count what a batch of more than one chunk would add to a queue; changes nothing.
+-- Check a batch of more than one chunk against the bound of a queue; changes nothing. Uses `is_full` of bound.lua.
 --
--- KEYS: 1 queue  2 stream of running jobs
--- ARGV: 1 key prefix  2 ...: job ids
--- Reply: {jobs that are neither known nor answered, jobs queued and running}
+-- KEYS: 1 queue  2 virtual times  3 wake-up list (unused)  4 stream of running jobs
+-- ARGV: 1 key prefix  2 bound of jobs queued and running, -1 for none  3 jobs of the run that may pass it  4 grader
+--       5 first virtual time of the priority of these jobs  6 run  7 ...: job ids
+-- Reply: 'full', or nothing
 
-local new = 0
-for i = 2, #ARGV do
+local depth, new = redis.call('ZCARD', KEYS[1]) + redis.call('XLEN', KEYS[4]), 0
+for i = 7, #ARGV do
   if redis.call('EXISTS', ARGV[1]..'result:'..ARGV[i], ARGV[1]..'job:'..ARGV[i]) == 0 then new = new + 1 end
 end
--- Users of earlier releases may not read the state: pcall.
-local state = redis.pcall('GET', ARGV[1]..'state:'..string.sub(KEYS[1], #ARGV[1] + 7))
-if state == 'draining' then return {new, 1e9} end
-return {new, redis.call('ZCARD', KEYS[1]) + redis.call('XLEN', KEYS[2])}
+if is_full(depth, new, KEYS[2], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), unpack(ARGV, 4, 6)) then return 'full' end

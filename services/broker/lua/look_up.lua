@@ -16,7 +16,7 @@ for i = 2, #ARGV do
     if entry == '' then known = redis.call('ZSCORE', prefix..'queue:'..grader, id)
     elseif entry then known = redis.call('XRANGE', prefix..'jobs:'..grader, entry, entry)[1] end
     if known then
-      redis.call('HSET', job, inbox, 1)
+      if not redis.call('HGET', job, inbox) then redis.call('HSET', job, inbox, '') end
       found[#found + 1] = 1
     else
       redis.call('DEL', job)

@@ -1,22 +1,24 @@
 -- Queue the jobs that are neither queued, running nor answered, in the next turns of one run; all of them or, past the
--- bound, none. A job that another run queued already moves up if this run's next turn is sooner.
+-- bound, none. A job that another run queued already moves up if this run's next turn is sooner. Uses `is_full` of
+-- bound.lua.
 --
 -- KEYS: 1 queue  2 virtual times  3 wake-up list  4 stream of running jobs  5 inbox of this process
 -- ARGV: 1 key prefix
 --       2 bound of jobs queued and running, -1 for none
---       3 time to live of everything written, in ms
+--       3 jobs of the run that may pass it
 --       4 grader
---       5 run
---       6 first virtual time of the priority of these jobs
---       7 first virtual time of training
---       8 number of fair shares from which on idle ones are forgotten
---       9 wake-up tokens kept
---       10, 11 ...: id and payload of each job
+--       5 first virtual time of the priority of these jobs
+--       6 run
+--       7 time to live of everything written, in ms
+--       8 first virtual time of training
+--       9 number of fair shares from which on idle ones are forgotten
+--       10 wake-up tokens kept
+--       11, 12 ...: id and payload of each job
 -- Reply: 'full', or id and result, in turns, of each job that has a cached result
 
 local queue, times, wakeup, stream, inbox = unpack(KEYS)
-local prefix, bound, ttl, grader, run = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
-local from, training_from, max_shares, max_tokens = ARGV[6], ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9])
+local prefix, bound, reserve, grader, from, run = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), unpack(ARGV, 4, 6)
+local ttl, training_from, max_shares, max_tokens = ARGV[7], ARGV[8], tonumber(ARGV[9]), tonumber(ARGV[10])
 local answered, known, new = {}, {}, {}
 local n_queued, n_running = redis.call('ZCARD', queue), redis.call('XLEN', stream)
 
@@ -27,7 +29,7 @@ local function is_known(id)
   return entry and redis.call('XRANGE', stream, entry, entry)[1]
 end
 
-for i = 10, #ARGV, 2 do
+for i = 11, #ARGV, 2 do
   local result = redis.call('GET', prefix..'result:'..ARGV[i])
   if result then
     answered[#answered + 1] = ARGV[i]
@@ -35,16 +37,19 @@ for i = 10, #ARGV, 2 do
   elseif is_known(ARGV[i]) then known[#known + 1] = i
   else new[#new + 1] = i end
 end
--- Users of earlier releases may not read the state: pcall.
-if bound >= 0 and redis.pcall('GET', prefix..'state:'..grader) == 'draining' then bound = 0 end
-if bound >= 0 and #new > 0 and n_queued + n_running + #new > bound then return 'full' end
+if is_full(n_queued + n_running, #new, times, prefix, bound, reserve, grader, from, run) then return 'full' end
 
 if n_queued == 0 then redis.call('DEL', times) end
 local share = 'last '..from..' '..run
 local now = tonumber(redis.call('HGET', times, 'now '..from) or from)
 local time = math.max(now, tonumber(redis.call('HGET', times, share) or from))
 for _, i in ipairs(known) do
-  redis.call('HSET', prefix..'job:'..ARGV[i], inbox, 1)
+  local job = prefix..'job:'..ARGV[i]
+  local runs = redis.call('HGET', job, inbox) or ''
+  if not string.find('\n'..runs..'\n', '\n'..run..'\n', 1, true) then
+    redis.call('HSET', job, inbox, runs == '' and run or runs..'\n'..run)
+  end
+  redis.call('DEL', prefix..'uncached:'..ARGV[i])  -- it may have been revoked before
   local has = redis.call('ZSCORE', queue, ARGV[i])
   if has and tonumber(has) > time + 1 then
     time = time + 1
@@ -56,7 +61,7 @@ for n, i in ipairs(new) do
   local job = prefix..'job:'..ARGV[i]
   time = time + 1
   redis.call('HSET', job, 'grader', grader, 'payload', ARGV[i + 1], 'entry', '', 'starts', 0, 'turn', time,
-    'history', '', inbox, 1)
+    'history', '', inbox, run)
   redis.call('PEXPIRE', job, ttl)
   places[2 * n - 1], places[2 * n], tokens[n], old[n] = time, ARGV[i], 1, prefix..'uncached:'..ARGV[i]
 end

@@ -3,6 +3,7 @@
 -- KEYS: 1 queue  2 virtual times  3 wake-up list  4 stream of running jobs
 -- ARGV: 1 key prefix  2 consumer group  3 worker  4 most jobs to take  5 time to live in ms
 --       6 '1' if the worker took a wake-up token  7 first virtual time of training
+--       8 which part of the jobs that are claimed while both priorities wait is training's: 5 for a fifth
 -- Reply: for each job {stream entry, deliveries of that entry, job id, payload, starts of the job}
 -- Error: NOGROUP, before anything was moved
 
@@ -34,6 +35,24 @@ local function pick_up(entry)
   end
 end
 
+-- The next jobs and their virtual times, in turns. Evaluation has the lowest ones: where it would be all, training
+-- gets its part, and as many jobs of evaluation return to their places.
+local function pop(count)
+  local popped = redis.call('ZPOPMIN', queue, count)
+  if count >= n_queued or tonumber(popped[#popped]) > tonumber(training_from) then return popped end
+  local n_claimed = redis.call('HINCRBY', times, 'evaluation', count)
+  local due = math.floor(n_claimed / ARGV[8]) - math.floor((n_claimed - count) / ARGV[8])
+  if due == 0 then return popped end
+  local others = redis.call('ZRANGE', queue, training_from, '+inf', 'BYSCORE', 'LIMIT', 0, due, 'WITHSCORES')
+  for i = 1, #others, 2 do
+    local at = #popped - #others + i
+    redis.call('ZADD', queue, popped[at + 1], popped[at])
+    redis.call('ZREM', queue, others[i])
+    popped[at], popped[at + 1] = others[i], others[i + 1]
+  end
+  return popped
+end
+
 local now = {}
 local function move(id, time)
   local job = prefix..'job:'..id
@@ -49,7 +68,7 @@ end
 -- entered the stream but reached no worker, because the group was lost.
 for _, entry in ipairs(read(limit)) do pick_up(entry) end
 if n_queued > 0 and #taken < limit then
-  local popped, before = redis.call('ZPOPMIN', queue, limit - #taken), #taken
+  local popped, before = pop(limit - #taken), #taken
   for i = 1, #popped, 2 do move(popped[i], popped[i + 1]) end
   if #taken > before then read(#taken - before) end
   for name, time in pairs(now) do

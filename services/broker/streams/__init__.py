@@ -21,10 +21,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gradus.errors import QueueFault
-from services.broker import DEAD_AFTER_S, MAX_DELIVERIES, MAX_FAIR_SHARES, RENEW_S, BrokerSettings
-from services.broker.jobs import DEFAULT_FAIR_SHARE, Claim, FairShare, Job, Priority, QueueFull, grader_of
+from services.broker import DEAD_AFTER_S, MAX_DELIVERIES, PUT_OFF_TURNS, RENEW_S, RESERVED_PART, BrokerSettings
+from services.broker.jobs import DEFAULT_FAIR_SHARE, Claim, FairShare, Job, QueueFull, grader_of
 from services.broker.streams import layout, scripts
-from services.broker.streams.memory import MIN_TTL_S, RedisMemory, share_key
+from services.broker.streams.memory import RedisMemory
 from services.broker.streams.operations import StreamOperations
 from services.broker.streams.redis_client import LAST_PAUSE_S, Argument, RetryingRedis, chunks, fields, ms
 from services.broker.streams.redis_faults import NoGroup, NoMemory
@@ -84,6 +84,7 @@ class StreamsBroker(StreamOperations):
         *,
         prefix: str = "gradus:",
         patience_s: float = 5.0,
+        waiters: ResultWaiters | None = None,
     ) -> None:
         """While Redis is unreachable, a call retries for `patience_s` seconds and a wait until its own timeout.
 
@@ -93,11 +94,10 @@ class StreamsBroker(StreamOperations):
         self.lease_s = self._settings.lease_s
         self._redis = RetryingRedis(url, prefix=prefix, patience_s=patience_s)
         self.memory = RedisMemory(self._redis)
-        self._shorten = (share_key(self._redis), ms(MIN_TTL_S))
         self._inbox = self._redis.key("inbox", uuid.uuid4().hex[:16])
         self._last_id = "0-0"
-        self._pending: dict[str, _Pending] = {}
-        self._waiters = ResultWaiters()
+        self.pending: dict[str, _Pending] = {}
+        self._waiters = waiters or ResultWaiters()
         self._listener: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()
         self._consumers: dict[tuple[str, str], _Consumer] = {}
@@ -121,18 +121,17 @@ class StreamsBroker(StreamOperations):
         parts = list(chunks(wanted.values()))
         await self._open()
         for job in wanted.values():  # before Redis knows them: the result may come before the reply
-            self._pending.setdefault(job.id, _Pending(job, fair_share)).wishes += 1
+            self.pending.setdefault(job.id, _Pending(job, fair_share)).wishes += 1
         answered: dict[str, str] = {}
         try:
             if len(parts) > 1:
-                keys = self._redis.keys(("queue", "jobs"), grader)
-                new, depth = await self._redis.run(scripts.ADMIT, keys, self._redis.prefix, *wanted)
-                if new and depth + new > bound:
+                keys, limits = self._redis.keys(layout.QUEUE, grader), self._limits(grader, fair_share, bound)
+                if await self._redis.run(scripts.ADMIT, keys, *limits, *wanted) == "full":
                     raise QueueFull(grader, self._settings.retry_after_s)
                 bound = -1
             for part in parts:
                 answered.update(await self._queue(part, fair_share, bound))
-                for pending in filter(None, (self._pending.get(job.id) for job in part)):
+                for pending in filter(None, (self.pending.get(job.id) for job in part)):
                     pending.queued = True
         except QueueFull:
             await self.cancel(grader, wanted)
@@ -146,9 +145,7 @@ class StreamsBroker(StreamOperations):
     async def _queue(self, jobs: Sequence[Job], fair_share: FairShare, bound: int) -> dict[str, str]:
         """The cached results of one chunk. `bound` -1: queue whatever the depth. Raises QueueFull."""
         grader = jobs[0].grader
-        first_time = 0 if fair_share.priority is Priority.EVALUATION else layout.TRAINING_FROM
-        limits = (first_time, layout.TRAINING_FROM, MAX_FAIR_SHARES, layout.MAX_TOKENS)
-        args = (self._redis.prefix, bound, layout.JOB_TTL_MS, grader, fair_share.run, *limits)
+        args = (*self._limits(grader, fair_share, bound), *layout.SUBMIT_LIMITS)
         pairs = [text for job in jobs for text in (job.id, job.payload)]
         keys = [*self._redis.keys(layout.QUEUE, grader), self._inbox]
         try:
@@ -159,13 +156,16 @@ class StreamsBroker(StreamOperations):
             raise QueueFull(grader, self._settings.retry_after_s)
         return fields(answered)
 
+    def _limits(self, grader: str, share: FairShare, bound: int) -> tuple[Argument, ...]:
+        return self._redis.prefix, bound, bound // RESERVED_PART, grader, layout.FIRST[share.priority], share.run
+
     def _withdraw(self, job_ids: Iterable[str]) -> list[str]:
         """Take one wish each back; returns the ids without wishes left in this process."""
         unwanted = []
-        for pending in filter(None, map(self._pending.get, dict.fromkeys(job_ids))):
+        for pending in filter(None, map(self.pending.get, dict.fromkeys(job_ids))):
             pending.wishes -= 1
             if pending.wishes <= 0:
-                del self._pending[pending.job.id]
+                del self.pending[pending.job.id]
                 unwanted.append(pending.job.id)
         return unwanted
 
@@ -175,11 +175,11 @@ class StreamsBroker(StreamOperations):
             await self._redis.run(scripts.CANCEL, keys, self._redis.prefix, layout.N_JOB_FIELDS, *chunk)
 
     def wait(self, job_ids: Iterable[str], timeout_s: float) -> AsyncIterator[tuple[str, str]]:
-        return self._waiters.wait(job_ids, timeout_s, self._deliver_stored)
+        return self._waiters.wait(job_ids, timeout_s, self.deliver_stored)
 
-    async def _deliver_stored(self, job_ids: list[str]) -> None:
+    async def deliver_stored(self, job_ids: list[str]) -> None:
         await self._open()
-        await self._look_up([job_id for job_id in job_ids if job_id not in self._pending])
+        await self._look_up([job_id for job_id in job_ids if job_id not in self.pending])
 
     async def _open(self) -> None:
         """Create the inbox before a job can name it."""
@@ -218,11 +218,11 @@ class StreamsBroker(StreamOperations):
         if not await self._redis.call("PEXPIRE", self._inbox, layout.INBOX_TTL_MS):
             self._last_id = await self._redis.run(scripts.OPEN_INBOX, [self._inbox], layout.INBOX_TTL_MS)
         too_old = time.monotonic() - layout.JOB_TTL_MS / 1000
-        self._pending = {job_id: pending for job_id, pending in self._pending.items() if pending.since > too_old}
-        queued = [job_id for job_id, pending in self._pending.items() if pending.queued]
+        self.pending = {job_id: pending for job_id, pending in self.pending.items() if pending.since > too_old}
+        queued = [job_id for job_id, pending in self.pending.items() if pending.queued]
         lost: dict[tuple[str, FairShare], list[Job]] = {}
-        for job_id in await self._look_up([*queued, *self._waiters.jobs() - self._pending.keys()]):
-            if pending := self._pending.get(job_id):
+        for job_id in await self._look_up([*queued, *self._waiters.jobs() - self.pending.keys()]):
+            if pending := self.pending.get(job_id):
                 lost.setdefault((pending.job.grader, pending.fair_share), []).append(pending.job)
         for (_, fair_share), jobs in lost.items():
             for chunk in chunks(jobs):
@@ -241,7 +241,7 @@ class StreamsBroker(StreamOperations):
         return lost
 
     def _deliver(self, job_id: str, result: str) -> None:
-        self._pending.pop(job_id, None)
+        self.pending.pop(job_id, None)
         self._waiters.deliver(job_id, result)
 
     def _consumer(self, grader: str, worker: str) -> _Consumer:
@@ -295,7 +295,7 @@ class StreamsBroker(StreamOperations):
         is_woken = False
         while True:
             if is_woken or block_s <= 0 or time.monotonic() >= consumer.look_at:
-                args = (limit, layout.JOB_TTL_MS, int(is_woken), layout.TRAINING_FROM)
+                args = (limit, layout.JOB_TTL_MS, int(is_woken), *layout.PRIORITIES)
                 taken: list[Any] = await self._run(scripts.TAKE, consumer, *args)
                 # As many as requested: there may be more.
                 consumer.look_at = 0.0 if len(taken) == limit else time.monotonic() + LOOK_S
@@ -339,17 +339,19 @@ class StreamsBroker(StreamOperations):
         stored, ttl_s = ("result", settings.result_ttl_s) if cache else ("uncached", settings.uncached_ttl_s)
         keys = [key("jobs", job.grader), key(stored, job.id), key("dead", job.grader), key("job", job.id)]
         letter = (settings.max_dead_letters if dead_letter else 0, job.payload if dead_letter else "")
-        args = (claim.token.split(" ")[0], job.id, result, ms(ttl_s), layout.MAX_INBOX, *letter, layout.DEAD_TTL_MS)
-        is_first = await self._redis.run(scripts.FINISH, keys, layout.GROUP, *args, key("inbox", ""), *self._shorten)
+        args = (claim.token.split(" ")[0], job.id, result, ms(ttl_s), layout.MAX_INBOX, *letter)
+        kept = (ms(settings.dead_letter_ttl_s), key("inbox", ""), *self.memory.shortening)
+        is_first = await self._redis.run(scripts.FINISH, keys, layout.GROUP, *args, *kept)
         self._drop(claim)
         return bool(is_first)
 
-    async def release(self, claim: Claim) -> None:
+    async def release(self, claim: Claim, *, put_off: bool = False) -> None:
         job = claim.job
         keys = [*self._redis.keys(layout.QUEUE, job.grader), self._redis.key("job", job.id)]
         bounds = (MAX_DELIVERIES, ms(self.lease_s), job.id, layout.JOB_TTL_MS, layout.N_JOB_FIELDS)
+        later, token = (PUT_OFF_TURNS if put_off else 0, layout.TRAINING_FROM), claim.token.split(" ", 2)
         with suppress(NoGroup):  # the waiting producers find that the job is lost and submit it again
-            await self._redis.run(scripts.RELEASE, keys, layout.GROUP, *claim.token.split(" ", 2), *bounds)
+            await self._redis.run(scripts.RELEASE, keys, layout.GROUP, *token, *bounds, *later)
         self._drop(claim)
 
     def _drop(self, claim: Claim) -> None:

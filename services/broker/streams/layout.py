@@ -3,10 +3,11 @@
 All keys share one prefix, so that one Redis can be shared and one ACL pattern covers them:
 
     queue:<grader>    zset     queued jobs by virtual time (start-time fair queuing, docs/decisions/0008)
-    turns:<grader>    hash     virtual time of the job claimed last by priority, and of the last job of every fair share
+    turns:<grader>    hash     virtual time of the job claimed last by priority, of the last job of every fair share,
+                               and jobs claimed while evaluation would have been all (take.lua)
     bell:<grader>     list     one token per job that was queued: wakes one idle worker
     jobs:<grader>     stream   running jobs: id; group `workers`
-    job:<id>          hash     an unfinished job (`N_JOB_FIELDS`), and one field per inbox that waits
+    job:<id>          hash     an unfinished job (`N_JOB_FIELDS`), one field per inbox that waits (its runs)
     result:<id>       string   the result of a finished job, to cache
     uncached:<id>     string   the result of a finished job, for the clients that wait already
     inbox:<producer>  stream   results on their way to one broker instance: id, result
@@ -21,6 +22,8 @@ All keys share one prefix, so that one Redis can be shared and one ACL pattern c
 Every key has a time to live, which use renews, so an abandoned Redis empties itself.
 """
 
+from services.broker import MAX_FAIR_SHARES, TRAINING_PART, Priority
+
 GROUP = "workers"
 QUEUE = ("queue", "turns", "bell", "jobs")
 """KEYS 1 to 4 of the scripts that move jobs."""
@@ -28,7 +31,8 @@ JOB_TTL_MS = 86_400_000
 """Time to keep job streams and job records. It is far beyond every deadline: it only cleans up."""
 INBOX_TTL_MS = 300_000
 """Time to keep the inbox of a dead process. A process that was frozen for longer reads the stored results."""
-DEAD_TTL_MS = 7 * JOB_TTL_MS
+STATE_TTL_MS = 7 * JOB_TTL_MS
+"""Time to keep the state that an operator set: a forgotten pause ends."""
 N_JOB_FIELDS = 6
 """Number of fields in every `job:<id>`: grader, payload, entry, starts, turn, history.
 
@@ -39,6 +43,10 @@ TRAINING_FROM = 10**12
 """First virtual time of training; evaluation starts at 0. Lua writes integers of up to 14 digits exactly."""
 MAX_TOKENS = 1024
 """Wake-up tokens kept per queue."""
+FIRST = {Priority.EVALUATION: 0, Priority.TRAINING: TRAINING_FROM}
+"""First virtual time of each priority."""
+SUBMIT_LIMITS = (JOB_TTL_MS, TRAINING_FROM, MAX_FAIR_SHARES, MAX_TOKENS)
+PRIORITIES = (TRAINING_FROM, TRAINING_PART)
 MAX_INBOX = 20_000
 """Results that one inbox holds; a process that falls behind further reads the stored results."""
 MAX_REPAIRS = 100

@@ -25,6 +25,8 @@ CHECK_S = 1.0
 class RedisMemory:
     def __init__(self, redis: RetryingRedis) -> None:
         self._redis = redis
+        self.shortening = (f"{redis.prefix}share", ms(MIN_TTL_S))
+        """Key of the share of their time to live for which results are kept, and the shortest time in ms."""
         self.next_look = 0.0
         self.fill = 0.0
         """Used share of `maxmemory` at the last look; 0 without a `maxmemory`."""
@@ -50,8 +52,4 @@ class RedisMemory:
         self.fill = int(values["used_memory"]) / limit if limit else 0.0
         if self.fill > SHORTEN_FROM:
             share = max((REFUSE_AT - self.fill) / (REFUSE_AT - SHORTEN_FROM), 0.001)
-            await self._redis.run(SHORTEN, [share_key(self._redis)], f"{share:.3f}", ms(10 * CHECK_S))
-
-
-def share_key(redis: RetryingRedis) -> str:
-    return f"{redis.prefix}share"
+            await self._redis.run(SHORTEN, [self.shortening[0]], f"{share:.3f}", ms(10 * CHECK_S))

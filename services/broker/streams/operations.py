@@ -8,11 +8,12 @@ from collections.abc import Iterable, Sequence
 from pydantic import ValidationError
 
 from gradus.descriptions import GraderInfo
-from services.broker import DeadLetter, Job, QueueState, QueueStats
+from services.broker import BrokerSettings, DeadLetter, Job, QueueState, QueueStats, UnfinishedJob
+from services.broker.signing import CANCELLED
 from services.broker.streams import layout
 from services.broker.streams.memory import RedisMemory
 from services.broker.streams.redis_client import RetryingRedis, chunks, fields, ms
-from services.broker.streams.scripts import DEPTH, HEARTBEAT, STATS
+from services.broker.streams.scripts import DEPTH, HEARTBEAT, REVOKE, STATS, UNFINISHED, WORKERS
 from services.broker.workers import summarize_workers
 
 log = logging.getLogger(__name__)
@@ -20,6 +21,7 @@ log = logging.getLogger(__name__)
 
 class StreamOperations:
     _redis: RetryingRedis
+    _settings: BrokerSettings
     memory: RedisMemory
 
     async def results(self, job_ids: Sequence[str]) -> dict[str, str]:
@@ -30,12 +32,36 @@ class StreamOperations:
             found.update((job_id, text) for job_id, text in texts if text is not None)
         return found
 
-    async def put_note(self, key: str, text: str, ttl_s: float) -> None:
-        await self._redis.call("SET", self._redis.key("note", key), text, "PX", ms(ttl_s))
+    async def put_note(self, key: str, text: str, ttl_s: float, *, replace: bool = True) -> None:
+        condition = () if replace else ("NX",)
+        await self._redis.call("SET", self._redis.key("note", key), text, "PX", ms(ttl_s), *condition)
 
-    async def get_note(self, key: str) -> str | None:
-        text: str | None = await self._redis.call("GET", self._redis.key("note", key))
-        return text
+    async def get_notes(self, keys: Sequence[str]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for chunk in chunks(keys):
+            texts = await self._redis.call("MGET", *(self._redis.key("note", key) for key in chunk))
+            found.update((key, text) for key, text in zip(chunk, texts, strict=True) if text is not None)
+        return found
+
+    async def unfinished(self, grader: str, limit: int | None = None) -> list[UnfinishedJob]:
+        count = () if limit is None else ("COUNT", limit)
+        entries = await self._redis.call("XRANGE", self._redis.key("jobs", grader), "-", "+", *count)
+        job_ids = [fields(entry).get("id", "") for _, entry in entries]
+        job_ids += await self._redis.call("ZRANGE", self._redis.key("queue", grader), 0, (limit or 0) - 1)
+        found = {}
+        for chunk in chunks(job_ids):
+            args = (self._redis.prefix, self._redis.key("inbox", ""), *chunk)
+            for job_id, is_running, starts, runs in await self._redis.run(UNFINISHED, [], *args):
+                names = tuple(sorted({*runs.split("\n")} - {""}))
+                found[job_id] = UnfinishedJob(job_id, names, bool(is_running), starts)
+        return list(found.values())
+
+    async def revoke(self, grader: str, job_ids: Iterable[str], run: str = "") -> int:
+        fixed = (self._redis.prefix, self._redis.key("inbox", ""), CANCELLED, ms(self._settings.uncached_ttl_s))
+        queue, n_ended = [self._redis.key("queue", grader)], 0
+        for chunk in chunks(job_ids):
+            n_ended += await self._redis.run(REVOKE, queue, *fixed, layout.MAX_INBOX, run, *chunk)
+        return n_ended
 
     async def heartbeat(self, worker: str, info: GraderInfo, ttl_s: float) -> None:
         worker = f"{info.name}:{worker}"  # so that a Redis user can be kept from registering other graders
@@ -44,19 +70,16 @@ class StreamOperations:
         await self._redis.run(HEARTBEAT, keys, worker, info.model_dump_json(), ttl_ms, layout.JOB_TTL_MS)
 
     async def graders(self) -> list[GraderInfo]:
-        workers: list[str] = await self._redis.call("ZRANGE", f"{self._redis.prefix}workers", 0, -1)
-        if not workers:
-            return []
-        texts = await self._redis.call("MGET", *(self._redis.key("worker", worker) for worker in workers))
         registered = []
-        for worker, text in zip(workers, texts, strict=True):
-            if text is not None:
-                try:
-                    info = GraderInfo.model_validate_json(text)
-                    if worker.startswith(f"{info.name}:"):
-                        registered.append((worker, info))
-                except ValidationError as error:  # a worker of another release: the others still count
-                    log.warning("cannot read the registration of worker %s: %s", worker, error)
+        for worker, text, number in await self._redis.run(WORKERS, [], self._redis.prefix):
+            try:
+                info = GraderInfo.model_validate_json(text)
+            except ValidationError as error:  # a worker of another release: the others still count
+                log.warning("cannot read the registration of worker %s: %s", worker, error)
+                continue
+            if worker.startswith(f"{info.name}:"):
+                counts = {"workers": info.workers * number, "slots": info.slots * number}
+                registered.append((worker, info.model_copy(update=counts)))
         return summarize_workers(registered)
 
     async def depth(self, grader: str) -> int:
@@ -92,4 +115,4 @@ class StreamOperations:
         return QueueState(await self._redis.call("GET", self._redis.key("state", grader)) or QueueState.OPEN)
 
     async def set_queue_state(self, grader: str, state: QueueState) -> None:
-        await self._redis.call("SET", self._redis.key("state", grader), state.value, "PX", layout.DEAD_TTL_MS)
+        await self._redis.call("SET", self._redis.key("state", grader), state.value, "PX", layout.STATE_TTL_MS)

@@ -9,20 +9,19 @@ can swallow a cancellation, so that a cancelled task runs on for ever.
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from typing import Any, TypeVar
 
 from redis import exceptions as redis_errors
 from redis.asyncio.connection import AbstractConnection
 
 from services.broker.jobs import Job
-from services.broker.streams.redis_faults import RedisUnavailable, fault_of
+from services.broker.streams.redis_faults import NoFunction, NoPermission, RedisUnavailable, fault_of
 from services.broker.streams.redis_url import connector, redacted
-from services.broker.streams.scripts import Script
+from services.broker.streams.scripts import Script, library
 
 COMMAND_CONNECTIONS = 64
 """Connections of commands. A process has one more for its inbox and for each of its workers, which wait."""
@@ -45,8 +44,6 @@ class RetryingRedis:
         """`prefix` of every key. Raises ValueError when `url` cannot be read. Connects when first used."""
         self.prefix = prefix
         self.patience_s = patience_s
-        self.functions = os.environ.get("GRADUS_REDIS_FUNCTIONS", "") not in ("", "0")
-        """Whether scripts are called as functions, which an administrator has loaded (`scripts.library`)."""
         self._shown = redacted(url)
         self._new_connection, self._sentinels = connector(url, patience_s)
         self._slots = asyncio.Semaphore(COMMAND_CONNECTIONS)
@@ -65,16 +62,19 @@ class RetryingRedis:
         return await self.persist(lambda: self._attempt(self._slots, self.patience_s, command))
 
     async def run(self, script: Script, keys: Sequence[str], *args: Argument) -> Any:
-        """The script's reply, like `call`. It must be idempotent: it runs twice when the first reply is lost."""
-        rest = (len(keys), *keys, *args)
+        """The script's reply, like `call`. It must be idempotent: it runs twice when the first reply is lost.
+
+        Loads the library into a Redis that lacks it, where the user may; else waits until another client has.
+        """
+        command = ("FCALL", script.function, len(keys), *keys, *args)
 
         async def attempt() -> Any:
-            if self.functions:
-                return await self._attempt(self._slots, self.patience_s, ("FCALL", script.function, *rest))
             try:
-                return await self._attempt(self._slots, self.patience_s, ("EVALSHA", script.sha, *rest))
-            except redis_errors.NoScriptError:
-                return await self._attempt(self._slots, self.patience_s, ("EVAL", script.text, *rest))
+                return await self._attempt(self._slots, self.patience_s, command)
+            except NoFunction:
+                with suppress(NoPermission):
+                    await self._attempt(self._slots, self.patience_s, ("FUNCTION", "LOAD", "REPLACE", library()))
+                return await self._attempt(self._slots, self.patience_s, command)
 
         return await self.persist(attempt)
 
@@ -107,8 +107,6 @@ class RetryingRedis:
         try:
             async with asyncio.timeout(timeout_s), slots:
                 return await self._exchange(command)
-        except redis_errors.NoScriptError:
-            raise
         except (redis_errors.RedisError, OSError, EOFError) as error:  # redis-py lets some of the system's through
             fault = fault_of(error, self._shown, timeout_s)
             if isinstance(fault, RedisUnavailable):

@@ -14,6 +14,14 @@ class RedisUnavailable(QueueFault):
     """Redis cannot be reached; the next attempt may succeed."""
 
 
+class NoFunction(RedisUnavailable):
+    """The functions of this release are not in Redis; a client that may load them does when it first needs one."""
+
+
+class NoPermission(QueueFault):
+    """The user may not run this command."""
+
+
 class NoGroup(QueueFault):
     """The stream or its consumer group does not exist."""
 
@@ -28,13 +36,18 @@ def fault_of(error: Exception, shown: str, timeout_s: float) -> QueueFault:
         return NoGroup(f"Redis at {shown} has no such consumer group")
     if isinstance(error, redis_errors.OutOfMemoryError):
         return NoMemory(f"Redis at {shown} is at its `maxmemory`: raise it, or try again later")
+    if str(error) == "Function not found":
+        return NoFunction(
+            f"Redis at {shown} has no functions of this release: start an API of it, or run `gradus queue functions`"
+        )
     why = f"no reply within {timeout_s:.1f} s" if isinstance(error, TimeoutError) else str(error)
     is_login = isinstance(error, redis_errors.AuthenticationError)
     is_lost = isinstance(error, redis_errors.ConnectionError | redis_errors.TimeoutError | OSError | EOFError)
     is_replica = isinstance(error, redis_errors.ReadOnlyError | redis_errors.MasterDownError)
     if is_login or not (is_lost or is_replica or str(error).startswith(PASSING)):
         message = f"Redis at {shown} refuses a command ({why}): check its user, password, memory and version"
-        return QueueFault(message, retryable=not is_login)
+        kind = NoPermission if isinstance(error, redis_errors.NoPermissionError) else QueueFault
+        return kind(message, retryable=not is_login)
     return RedisUnavailable(
         f"cannot reach Redis at {shown} ({why or type(error).__name__}): "
         "check that it runs and that the URL is right, then try again"

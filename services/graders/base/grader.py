@@ -11,21 +11,20 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import ValidationError
 
-from gradus.contract import Graded, Submission, TaskSubmission
+from gradus.contract import Graded, Stage, Submission, TaskSubmission
 from gradus.descriptions import GraderDescription, GraderInfo, describe
 from gradus.errors import InternalFault
 from gradus.tasks.base import AnyTask, Task
 from gradus.validation import explain
 from services.graders.base import Facts
 from services.graders.base.config_loader import GraderConfig, settings_file
+from services.graders.base.public_tests import with_public_tests
 from services.graders.base.revision import revision
 from services.graders.base.rubric import Rubrics
 from services.graders.base.self_test_cases import run_self_test_cases
 from services.graders.base.user_rubrics import configured
 
 TaskT = TypeVar("TaskT", bound=Task)
-
-
 FactsT = TypeVar("FactsT", bound=Facts)
 
 
@@ -79,7 +78,11 @@ class BaseGrader(ABC, Generic[TaskT, FactsT]):
 
     def grade(self, submission: Submission, rubric: str, slot: int) -> Graded:
         started = time.monotonic()
-        facts, cpu_s = self.facts(self._typed(submission), slot, rubric)
+        typed = self._typed(submission)
+        facts, cpu_s = self.facts(typed, slot, rubric)
+        diagnostics = facts.diagnostics
+        if facts.stage is Stage.TESTS and not facts.passed and getattr(typed.task, "public_tests", None):
+            diagnostics, cpu_s = with_public_tests(self, typed, slot, rubric, diagnostics, cpu_s)
         score = self.rubrics.score(facts, rubric)
         return Graded(
             id=submission.id,
@@ -89,7 +92,7 @@ class BaseGrader(ABC, Generic[TaskT, FactsT]):
             components=score.components,
             tests=facts.tests,
             flags=facts.flags,
-            diagnostics=facts.diagnostics,
+            diagnostics=diagnostics,
             rubric=rubric,
             grader=self._info.grader,
             toolchain=self._info.toolchain,
@@ -105,8 +108,7 @@ class BaseGrader(ABC, Generic[TaskT, FactsT]):
         asked = submission.task.model_dump() if isinstance(submission.task, AnyTask) else submission.task
         if isinstance(submission, TaskSubmission) and isinstance(asked, Task):
             if not isinstance(asked, self.task):
-                message = f"the {self.name} grader was given a {type(submission).__name__}"
-                raise InternalFault(message, retryable=False)
+                raise InternalFault(f"the {self.name} grader was given a {type(submission).__name__}", retryable=False)
             return submission
         try:
             task = self.task.model_validate(asked)

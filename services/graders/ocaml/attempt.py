@@ -16,6 +16,7 @@ from gradus.errors import InternalFault
 from gradus.tasks.ocaml import Framework, OcamlTask
 from services.graders.base.code import CodeFacts
 from services.graders.base.harness_report import HarnessReport
+from services.sandbox.cancellation import is_brief
 
 TOY = b"let toy = 1\n"
 """Compiles wherever anything compiles: tells an answer that breaks the compiler from a box that is broken."""
@@ -40,6 +41,8 @@ class GradingAttempt:
     task: OcamlTask
     code: str
     slot: int
+    is_brief: bool = field(default_factory=is_brief)
+    """A step that meets its CPU limit raises NeedsTime, and `cpu_ms` of the configuration is short."""
     cpu_s: float = 0.0
     """Used in boxes so far."""
     outside: tuple[int, int] = (0, 0)

@@ -29,6 +29,7 @@ from services.graders.ocaml.attempt import (
 from services.graders.ocaml.config import OcamlConfig
 from services.graders.ocaml.toolchain import HARNESS_UNITS, MOUNT, SEAL, OcamlToolchain
 from services.sandbox import Command, ExitReason, Limits, Outcome, Sandbox
+from services.sandbox.cancellation import NeedsTime
 
 _VIEW = f"{MOUNT}/view".encode()
 _IDLE_S = 3.0
@@ -79,7 +80,7 @@ class ColdPath:
 
     def _ran(self, attempt: GradingAttempt, facts: CodeFacts, reply: Sections, expected: int) -> CodeFacts:
         limits = replace(self._config.run_limits(attempt.task.limits), idle_s=_IDLE_S)
-        cpu_ms = self._config.run_cpu_ms(attempt.task.limits)
+        cpu_ms = self._config.run_cpu_ms(attempt.task.limits, brief=attempt.is_brief)
         packages = "false" if is_warm_eligible(attempt.task) else "true"
         command = Command(
             argv=(self._toolchain.ocamlrun, "/box/program"),
@@ -94,7 +95,10 @@ class ColdPath:
         proof = parse_test_report(outcome.report, attempt.secret, expected)
         if not proof.started and outcome.exit_reason is ExitReason.EXITED:
             raise SandboxFault(f"the program did not start: {_said(outcome)}")
-        return facts_of_run(facts, proof, *_limit_hit(outcome, cpu_ms, limits))
+        limit, reason = _limit_hit(outcome, cpu_ms, limits)
+        if limit == "cpu" and attempt.is_brief:
+            raise NeedsTime
+        return facts_of_run(facts, proof, limit, reason)
 
     def _request(self, attempt: GradingAttempt) -> Sections:
         toolchain = self._toolchain

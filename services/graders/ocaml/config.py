@@ -14,17 +14,19 @@ class OcamlConfig(GraderConfig):
     cold_compile: BoxLimits
     """Of the stock compiler, with its own start, packages and rewriters."""
     run: BoxLimits
+    brief_cpu_ms: Positive = 200
+    """CPU time of each child in a brief attempt; what takes more is graded when its neighbours are done."""
     max_cpu_s: Positive = 300
     max_memory_mb: Positive = 4096
 
     def run_limits(self, task: OcamlLimits) -> Limits:
         return self.run.limits(task, max_cpu_s=self.max_cpu_s, max_memory_mb=self.max_memory_mb)
 
-    def run_cpu_ms(self, task: OcamlLimits) -> int:
-        return self.run.cpu_ms if task.cpu_s is None else self._granted_ms(task.cpu_s)
+    def run_cpu_ms(self, task: OcamlLimits, *, brief: bool) -> int:
+        return self._cpu_ms(self.run, task.cpu_s, brief=brief)
 
-    def compile_cpu_ms(self, task: OcamlLimits) -> int:
-        return self.compile.cpu_ms if task.compile_cpu_s is None else self._granted_ms(task.compile_cpu_s)
+    def compile_cpu_ms(self, task: OcamlLimits, *, brief: bool) -> int:
+        return self._cpu_ms(self.compile, task.compile_cpu_s, brief=brief)
 
     def cold_compile_limits(self, task: OcamlLimits) -> Limits:
         """What the task grants counts where it is more: starting the stock compiler is no work of the answer's."""
@@ -32,5 +34,6 @@ class OcamlConfig(GraderConfig):
         granted = RunLimits(cpu_s=asked)
         return self.cold_compile.limits(granted, max_cpu_s=self.max_cpu_s, max_memory_mb=self.max_memory_mb)
 
-    def _granted_ms(self, asked_s: float) -> int:
-        return max(1, round(min(asked_s, self.max_cpu_s) * 1e3))
+    def _cpu_ms(self, limits: BoxLimits, asked_s: float | None, *, brief: bool) -> int:
+        granted_ms = limits.cpu_ms if asked_s is None else max(1, round(min(asked_s, self.max_cpu_s) * 1e3))
+        return min(granted_ms, self.brief_cpu_ms) if brief else granted_ms

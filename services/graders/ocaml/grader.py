@@ -42,6 +42,7 @@ class OcamlGrader(BaseGrader[OcamlTask, CodeFacts]):
     name = "ocaml"
     task = OcamlTask
     shipped = RUBRICS
+    without_effect = frozenset({"brief_cpu_ms"})
 
     def __init__(self, config: Path | None = None, sandbox: Sandbox | None = None) -> None:
         self.config = read_settings(OcamlConfig, self.name, config)

@@ -27,6 +27,7 @@ from services.graders.ocaml.attempt import (
 from services.graders.ocaml.config import OcamlConfig
 from services.graders.ocaml.toolchain import MOUNT, OcamlToolchain
 from services.sandbox import Command, Limits, Sandbox
+from services.sandbox.cancellation import NeedsTime
 from services.sandbox.restarting_box import RestartingBox
 
 _COMPILER, _RUNNER = "the compile server", "the runner"
@@ -117,14 +118,14 @@ class WarmPath:
         return self._run(attempt, facts, reply["code/answer"], tests)
 
     def _compile(self, attempt: GradingAttempt, sections: Mapping[str, bytes]) -> ChildResult:
-        limits, cpu_ms = self._config.compile, self._config.compile_cpu_ms(attempt.task.limits)
+        limits, cpu_ms = self._config.compile, self._config.compile_cpu_ms(attempt.task.limits, brief=attempt.is_brief)
         wall_s = limits.limits().wall_s + 4 * cpu_ms / 1e3
         body = encode_sections(sections)
         return self._ask(attempt, _COMPILER, f"{cpu_ms} {limits.memory_mb} {len(body)}\n", body, wall_s)
 
     def _run(self, attempt: GradingAttempt, facts: CodeFacts, answer: bytes, tests: CompiledTests) -> CodeFacts:
         limits = self._config.run_limits(attempt.task.limits)
-        cpu_ms = self._config.run_cpu_ms(attempt.task.limits)
+        cpu_ms = self._config.run_cpu_ms(attempt.task.limits, brief=attempt.is_brief)
         body = answer + f"{attempt.secret} {len(tests.code)}".ljust(_HEAD).encode() + tests.code
         head = f"{cpu_ms} {limits.memory_mb} {len(answer)}".ljust(_HEAD)
         done = self._ask(attempt, _RUNNER, head, body, limits.wall_s)
@@ -135,7 +136,7 @@ class WarmPath:
         return facts_of_run(facts, proof, *(("cpu", stopped) if done.ended == "cpu" else (None, None)))
 
     def _ask(self, attempt: GradingAttempt, name: str, head: str, body: bytes, wall_s: float) -> ChildResult:
-        """One exchange with a box of the attempt's slot. Raises SandboxFault when the box is lost over it."""
+        """One exchange with a box of the attempt's slot. Raises NeedsTime, SandboxFault when the box is lost."""
         box = self._boxes.get((attempt.slot, name))
         if box is None:
             box = RestartingBox(self._sandbox, replace(self._command, argv=_PROGRAMS[name]), name)
@@ -143,6 +144,8 @@ class WarmPath:
         exchange = box.ask(head.encode() + body, wall_s)
         ended, code, cpu_us = exchange.words
         attempt.cpu_s += int(cpu_us) / 1e6
+        if ended == "cpu" and attempt.is_brief:
+            raise NeedsTime
         return ChildResult(ended, int(code), exchange.payload, exchange.report)
 
     def close(self) -> None:

@@ -1,0 +1,264 @@
+"""What all integrations share: settings, tasks from rows of data sets, grading from async and from plain functions.
+
+Settings are keyword arguments, or variables of the environment of the process that runs the reward function:
+
+| variable | default | meaning |
+|---|---|---|
+| `GRADUS_URL` | `http://127.0.0.1:8000` | services, with commas between |
+| `GRADUS_API_KEY` | none | key of the services |
+| `GRADUS_GRADER` | none | grader, where neither the data set nor an argument names one |
+| `GRADUS_RUBRIC` | the grader's first | rubric |
+| `GRADUS_DEADLINE_S` | 120 | seconds from the call to its last result |
+| `GRADUS_TASKS` | none | JSONL files of tasks, with commas between, whose rows a data set names by `id` |
+| `GRADUS_COMPLETION_PREFIX` | none | text that prompts already hold of a completion, such as `<think>` |
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import threading
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from gradus.coalescing import CoalescingClient
+from gradus.contract import Faulted, Graded
+from gradus.errors import Fault, Misuse
+from gradus.row_reader import read_rows, strict_json
+from gradus.tasks import task_class
+from gradus.tasks.base import MAX_TEXT_CHARS
+
+T = TypeVar("T")
+
+ROW_COLUMNS = frozenset(
+    {"id", "prompt", "solution", "stub", "title", "topics", "tags", "kind", "difficulty", "source", "notes", "group"}
+    | {"licence", "license", "message", "num_issues", "sprint_name"}
+)
+"""Columns of a file of tasks that describe a task. They are not part of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where and how completions are graded."""
+
+    urls: tuple[str, ...]
+    grader: str | None
+    api_key: str | None
+    rubric: str | None
+    deadline_s: float
+    tasks: tuple[str, ...]
+    prefix: str
+
+
+def settings(
+    grader: str | None = None,
+    *,
+    url: str | None = None,
+    api_key: str | None = None,
+    rubric: str | None = None,
+    deadline_s: float | None = None,
+    tasks: str | None = None,
+    prefix: str | None = None,
+) -> Settings:
+    """The settings: arguments where they are given, else the environment. Raises Misuse for a deadline that is none."""
+    given = os.environ.get
+    text = given("GRADUS_DEADLINE_S", "120")
+    try:
+        seconds = float(text) if deadline_s is None else deadline_s
+    except ValueError:
+        raise Misuse(f"GRADUS_DEADLINE_S must be a number of seconds, not {text!r}") from None
+    return Settings(
+        urls=_listed(url or given("GRADUS_URL") or "http://127.0.0.1:8000"),
+        grader=grader or given("GRADUS_GRADER") or None,
+        api_key=api_key or given("GRADUS_API_KEY") or None,
+        rubric=rubric or given("GRADUS_RUBRIC") or None,
+        deadline_s=seconds,
+        tasks=_listed(tasks or given("GRADUS_TASKS") or ""),
+        prefix=prefix if prefix is not None else given("GRADUS_COMPLETION_PREFIX", ""),
+    )
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+# ------------------------------------------------------------------------------------------ from rows to submissions
+
+
+class Completion(NamedTuple):
+    """One completion to grade."""
+
+    task: Any
+    """A task as a mapping or as JSON text, the id of a row of a file of tasks, or a row that holds one in `task`."""
+    text: Any
+    """A text, or the messages of a conversation, the last of which is graded."""
+    prompt: Any = ""
+    """A text or messages; sent only to graders that read it."""
+
+
+def task_of(value: Any, rows: Mapping[str, Mapping[str, Any]] | None = None) -> dict[str, Any]:
+    """The task that a data set's cell holds.
+
+    Arrow writes null for the fields that a row lacks and other rows have: they count as absent, at every depth. A text
+    that is no JSON object is the id of one of `rows`. Raises Misuse for what is neither.
+    """
+    if isinstance(value, bytes):
+        value = value.decode()
+    if isinstance(value, str):
+        value = _parsed(value, rows or {})
+    if not isinstance(value, Mapping):
+        raise Misuse(f"a task is an object, JSON text or the id of a row of tasks, not {type(value).__name__}")
+    inner = value.get("task")
+    if isinstance(inner, Mapping | str | bytes):
+        return task_of(inner, rows)
+    found: dict[str, Any] = _without_nulls(value)
+    return found
+
+
+def _parsed(text: str, rows: Mapping[str, Mapping[str, Any]]) -> Any:
+    if text in rows:
+        return rows[text]
+    if text.lstrip().startswith("{"):
+        try:
+            return strict_json(text)
+        except ValueError as error:
+            raise Misuse(f"a task is not JSON: {error}") from None
+    raise Misuse(
+        f"there is no task with the id {text[:80]!r}: a task is JSON text, or the id of a row of the files of tasks "
+        "(GRADUS_TASKS for an integration, `gradus serve --tasks GRADER=FILE` for a route)"
+    )
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _without_nulls(inner) for name, inner in value.items() if inner is not None}
+    if hasattr(value, "tolist"):  # numpy's arrays and scalars, which rows of Parquet files hold
+        value = value.tolist()
+    return [_without_nulls(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+def task_in_row(row: Mapping[str, Any], grader: str | None = None) -> dict[str, Any]:
+    """The task of a row of a file of tasks: the column `task`, or the columns that are fields of a task."""
+    if row.get("task") is not None:
+        return task_of(row["task"])
+    fields = task_class(grader or "").model_fields
+    names = {*fields, "formatted_issues"} if fields else row.keys() - ROW_COLUMNS
+    return task_of({name: row[name] for name in names if name in row})
+
+
+@cache
+def rows_of(files: tuple[str, ...], grader: str | None = None) -> Mapping[str, Mapping[str, Any]]:
+    """The tasks in files of tasks, by id, read once. Raises Misuse for what cannot be read, and for an id twice."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for file in files:
+        for row in read_rows(Path(file)):
+            name = row.checked().text("id")
+            if name in found:
+                raise Misuse(f"{row.where}: the id {name!r} occurred before")
+            found[name] = task_in_row(row.values, grader)
+    return found
+
+
+def text_of(completion: Any) -> str:
+    """The text of a completion; of messages the content of the last, of its parts those that are text."""
+    if isinstance(completion, str):
+        return completion
+    if isinstance(completion, Mapping):
+        completion = [completion]
+    content = completion[-1]["content"] if len(completion) else ""
+    if isinstance(content, list):
+        content = "".join(part.get("text") or "" for part in content)
+    return content or ""
+
+
+def cleaned(text: str) -> str:
+    """A text as the contract takes it: without NUL, half surrogate pairs and characters past the longest."""
+    text = text[:MAX_TEXT_CHARS].replace("\0", "\N{REPLACEMENT CHARACTER}")
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+_IDS = itertools.count()
+
+
+def submission(grader: str, completion: Completion, chosen: Settings) -> dict[str, Any]:
+    """The submission of a completion, with an id that is unique in this process. Raises Misuse for a wrong task."""
+    task, text, prompt = completion
+    found: dict[str, Any] = {
+        "id": f"i{next(_IDS)}",
+        "task": task_of(task, rows_of(chosen.tasks, grader) if chosen.tasks else None),
+        "completion": cleaned(chosen.prefix + text_of(text)),
+    }
+    if prompt and task_class(grader).READS_PROMPT:
+        if isinstance(prompt, str):
+            found["prompt"] = cleaned(prompt)
+        else:
+            found["task"].setdefault("messages", [{"role": one["role"], "content": text_of(one)} for one in prompt])
+    return found
+
+
+# ----------------------------------------------------------------------------------------------------------- grading
+
+
+async def grade(completions: Sequence[Completion], chosen: Settings) -> list[Graded | Faulted]:
+    """One result per completion, in order. Single completions of concurrent calls are sent together.
+
+    Raises Misuse for tasks that the grader refuses and where no grader is named.
+    """
+    if chosen.grader is None:
+        raise Misuse("no grader is named: pass its name, or set GRADUS_GRADER to `ocaml`, `rust`, `story` ...")
+    grader = chosen.grader
+    submissions = [submission(grader, one, chosen) for one in completions]
+    client = _client(chosen.urls, chosen.api_key)
+    return await client.grade(grader, submissions, rubric=chosen.rubric, deadline_s=chosen.deadline_s)
+
+
+def grade_blocking(completions: Sequence[Completion], chosen: Settings) -> list[Graded | Faulted]:
+    """`grade` for plain functions: runs on a loop in a thread of its own, also where another loop is running."""
+    return blocking(grade(completions, chosen))
+
+
+def blocking(work: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run_coroutine_threadsafe(work, _loop()).result()
+
+
+@cache
+def _client(urls: tuple[str, ...], api_key: str | None) -> CoalescingClient:
+    return CoalescingClient(urls, api_key=api_key)
+
+
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="gradus", daemon=True).start()
+    return loop
+
+
+# A forked child has no thread that runs the parent's loop. Trainers fork pools of reward workers.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_loop.cache_clear)
+    os.register_at_fork(after_in_child=_client.cache_clear)
+
+
+# ----------------------------------------------------------------------------------------------------------- results
+
+
+def reward_or_raise(result: Graded | Faulted) -> float:
+    """The reward. Raises Fault, of the kind that the service reported, where there is none."""
+    if isinstance(result, Graded):
+        return result.reward
+    kind = next(fault for fault in Fault.__subclasses__() if fault.kind is result.fault.kind)
+    raise kind(result.fault.message, retryable=result.fault.retryable)
+
+
+def numbers(result: Graded | Faulted) -> dict[str, float]:
+    """Numbers for a trainer's metrics, with the same names for every result."""
+    graded = isinstance(result, Graded)
+    return {
+        "passed": float(isinstance(result, Graded) and result.passed),
+        "fault": float(not graded),
+        "cached": float(isinstance(result, Graded) and result.cached),
+    }

@@ -1,0 +1,116 @@
+"""NeMo Gym's resources server: `/seed_session`, `/verify`, `/aggregate_metrics` and `/reverify_mode`.
+
+They are at `/nemo_gym/GRADER` for clients that take a path, such as verifiers' `resources_url`. There a fault is
+status 503. NeMo Gym itself addresses a server by host and port alone: `--nemo-gym-port GRADER=PORT` serves the same at
+the root of a port. There a fault is NeMo Gym's failure row, reward 0.0 with `_ng_failure_class`, which NeMo Gym writes
+to its file of failures and leaves out of metrics. Clients that do not read `_ng_failure_class` must use the path.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from gradus.contract import Graded
+from gradus.errors import Misuse
+from gradus.integrations.core import Completion, numbers
+from services.api.adapters.grading import field, grade, listed, read_json, refused_faults
+from services.api.routing import KeyedRoute
+
+DEADLINE_S = 55.0
+FAILURE_ROWS = "gradus.failure_rows"
+TASK_INDEX = "_ng_task_index"
+ROLLOUT_INDEX = "_ng_rollout_index"
+router = APIRouter(prefix="/nemo_gym/{grader}", route_class=KeyedRoute, include_in_schema=False)
+
+
+@router.post("/seed_session")
+async def seed_session(grader: str, request: Request) -> Response:
+    """Sessions have no state."""
+    await read_json(request)
+    return JSONResponse({})
+
+
+@router.get("/reverify_mode")
+async def reverify_mode(grader: str, request: Request) -> Response:
+    return JSONResponse("stateless")
+
+
+@router.post("/verify")
+async def verify(grader: str, request: Request) -> Response:
+    """The row with its reward, components and metrics. The task is `verifier_metadata.task`, else `task`."""
+    row, body = await read_json(request)
+    metadata = row.get("verifier_metadata")
+    task = metadata.get("task") if isinstance(metadata, dict) else None
+    given = Completion(task if task is not None else field(row, "task"), _output_text(field(row, "response")))
+    [result] = await grade(request, grader, [given], DEADLINE_S, body)
+    if isinstance(result, Graded):
+        more = {"reward_components": dict(result.components), "stage": result.stage.value, **numbers(result)}
+        return JSONResponse(row | {"reward": result.reward} | more)
+    if request.scope.get(FAILURE_ROWS):
+        failure = {"_ng_failure_class": "judge_failed", "_ng_failure_judge_error": result.fault.message}
+        return JSONResponse(row | {"reward": 0.0} | failure)
+    return refused_faults(request, [result]) or Response(status_code=503)
+
+
+@router.post("/aggregate_metrics")
+async def aggregate_metrics(grader: str, request: Request) -> Response:
+    """Mean, max, min, median and standard deviation of each number, over all rollouts and for each task."""
+    asked, _ = await read_json(request)
+    responses = listed(asked, "verify_responses")
+    if not all(isinstance(one, dict) for one in responses):
+        raise Misuse("verify_responses: must be a list of objects")
+    graded = [one for one in responses if "_ng_failure_class" not in one]
+    tasks: dict[Any, list[dict[str, Any]]] = defaultdict(list)
+    for one in graded:
+        tasks[one.get(TASK_INDEX, 0)].append(one)
+    overall = _described(graded)
+    return JSONResponse(
+        {
+            "group_level_metrics": [{TASK_INDEX: index, **_described(tasks[index])} for index in sorted(tasks)],
+            "agent_metrics": overall,
+            "key_metrics": {name: value for name, value in overall.items() if name.startswith("mean/")},
+        }
+    )
+
+
+def _described(responses: list[dict[str, Any]]) -> dict[str, float]:
+    columns: dict[str, list[float]] = defaultdict(list)
+    for one in responses:
+        for name, value in one.items():
+            if isinstance(value, int | float) and name not in (TASK_INDEX, ROLLOUT_INDEX):
+                columns[name].append(float(value))
+    found = {}
+    for name, values in columns.items():
+        found[f"mean/{name}"] = statistics.fmean(values)
+        found[f"max/{name}"], found[f"min/{name}"] = max(values), min(values)
+        found[f"median/{name}"] = statistics.median(values)
+        found[f"std/{name}"] = statistics.stdev(values) if len(values) > 1 else 0.0
+    return found
+
+
+def _output_text(response: Any) -> str:
+    """The text of the last message in the output of a response of OpenAI's Responses API."""
+    output = response.get("output") if isinstance(response, dict) else None
+    messages = [one for one in output or [] if isinstance(one, dict) and one.get("type") == "message"]
+    parts = messages[-1].get("content") or [] if messages else []
+    if isinstance(parts, str):
+        return parts
+    return "".join(part.get("text") or "" for part in parts if isinstance(part, dict))
+
+
+def at_root(app: ASGIApp, grader: str) -> ASGIApp:
+    """An application that answers at its root what `app` answers for one grader, faults as failure rows."""
+
+    async def rooted(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            path = f"/nemo_gym/{grader}{scope['path']}"
+            scope = {**scope, "path": path, "raw_path": path.encode(), FAILURE_ROWS: True}
+        await app(scope, receive, send)
+
+    return rooted

@@ -1,0 +1,231 @@
+"""An OpenEnv environment per grader: `GenericEnvClient(base_url="http://HOST:8000/openenv/GRADER", headers={...})`.
+
+`reset` takes `task` (and `prompt`), or `split` and `index` into the service's files of tasks, or `seed` in place of
+`index`. `step` takes `completion`. A fault is an error frame, which is an exception in the client; the session goes on.
+Tasks are listed over HTTP (`/openenv/GRADER/GRADER/splits`, `tasks`, `num_tasks`, `task`, `task_range`) by id, index
+and prompt.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import Any
+
+from fastapi import APIRouter, Request, WebSocket, WebSocketDisconnect
+from starlette.responses import JSONResponse, Response
+
+from gradus.contract import Faulted, Graded
+from gradus.errors import Fault, Misuse
+from gradus.feedback import reply
+from gradus.integrations.core import Completion
+from services.api.adapters.grading import begin, field, read_json
+from services.api.adapters.task_files import StoredTask, TaskFiles
+from services.api.api_keys import ApiKey
+from services.api.problems import Refused
+from services.api.request_body import Body
+from services.api.routing import KeyedRoute, LeanRoute, authenticate, check_host
+from services.api.state import Api
+from services.broker import QueueFull
+
+DEADLINE_S = 55.0
+MAX_SESSIONS = 256
+keyed = APIRouter(prefix="/openenv/{grader}", route_class=KeyedRoute, include_in_schema=False)
+keyless = APIRouter(prefix="/openenv/{grader}", route_class=LeanRoute, include_in_schema=False)
+router = APIRouter(include_in_schema=False)
+
+
+@keyless.get("/health")
+async def health(grader: str, request: Request) -> Response:
+    return JSONResponse({"status": "healthy"})
+
+
+# ------------------------------------------------------------------------------------------------------ task discovery
+
+
+def _split(tasks: TaskFiles, grader: str, name: Any) -> list[StoredTask]:
+    splits = tasks.splits.get(grader, {})
+    if name not in splits:
+        raise Misuse(f"split: there is no such split of tasks of {grader}; there are: {', '.join(splits) or 'none'}")
+    return splits[name]
+
+
+def _shown(split: str, number: int, task: StoredTask) -> dict[str, Any]:
+    return {"id": task.id, "index": number, "split": split, "prompt": task.prompt}
+
+
+@keyless.get("/list_environments")
+async def list_environments(grader: str, request: Request) -> Response:
+    return JSONResponse([grader])
+
+
+@keyed.get("/{env}/splits")
+async def splits(grader: str, env: str, request: Request) -> Response:
+    found = request.app.state.tasks.splits.get(grader, {})
+    kinds = {name: name if name in ("train", "validation", "test") else "train" for name in found}
+    return JSONResponse([{"name": name, "type": kind} for name, kind in kinds.items()])
+
+
+@keyed.post("/{env}/{what}")
+async def tasks(grader: str, env: str, what: str, request: Request) -> Response:
+    """The tasks of a split: all, their number, one, or a range. Shows ids and prompts, never tests."""
+    asked, _ = await read_json(request)
+    split = field(asked, "split")
+    found = [_shown(split, *one) for one in enumerate(_split(request.app.state.tasks, grader, split))]
+    if what == "tasks":
+        return JSONResponse({"tasks": found, "env_name": env})
+    if what == "num_tasks":
+        return JSONResponse({"num_tasks": len(found)})
+    if what == "task_range":
+        return JSONResponse({"tasks": found[_index(asked, "start") : _index(asked, "stop")]})
+    index = _index(asked, "index")
+    if what != "task":
+        raise Refused(404, "there is no such list of tasks")
+    if index is None or not 0 <= index < len(found):
+        raise Refused(400, "Invalid task index")
+    return JSONResponse({"task": found[index]})
+
+
+def _index(asked: dict[str, Any], name: str) -> int | None:
+    value = asked.get(name)
+    if value is not None and not isinstance(value, int):
+        raise Misuse(f"{name}: must be an integer")
+    return value
+
+
+# ----------------------------------------------------------------------------------------------------------- sessions
+
+
+class _Session:
+    """One episode of one WebSocket."""
+
+    def __init__(self, socket: WebSocket, grader: str, key: ApiKey) -> None:
+        self._socket = socket
+        self._grader = grader
+        self._key = key
+        self._task: Any = None
+        self._prompt = ""
+        self._state: dict[str, Any] = {"episode_id": None, "step_count": 0}
+
+    async def answer(self, kind: Any, data: dict[str, Any]) -> dict[str, Any]:
+        """The frame that answers one of the client's. Raises Misuse, QueueFull, Fault."""
+        if kind == "reset":
+            return self._reset(data)
+        if kind == "step":
+            return await self._step(data)
+        if kind == "state":
+            return {"type": "state", "data": self._state}
+        raise Misuse("type: must be reset, step, state or close")
+
+    def _reset(self, data: dict[str, Any]) -> dict[str, Any]:
+        if data.get("task") is not None:
+            self._task, self._prompt, shown = data["task"], str(data.get("prompt") or ""), {}
+        else:
+            files: TaskFiles = self._socket.app.state.tasks
+            names = list(files.splits.get(self._grader, {}))
+            split = data.get("split") or (names[0] if names else None)
+            found = _split(files, self._grader, split)
+            index, seed = _index(data, "index"), _index(data, "seed")
+            if index is not None and not 0 <= index < len(found):
+                raise Misuse(f"index: the split {split} has the tasks 0 to {len(found) - 1}")
+            number = index if index is not None else (seed or 0) % len(found)
+            self._task, self._prompt = found[number].task, found[number].prompt
+            shown = {"id": found[number].id, "split": split, "index": number}
+        self._state = {"episode_id": data.get("episode_id") or uuid.uuid4().hex, "step_count": 0}
+        return _observation(shown | {"prompt": self._prompt}, None, done=False)
+
+    async def _step(self, data: dict[str, Any]) -> dict[str, Any]:
+        if self._task is None:
+            raise Misuse("reset the environment before the first step")
+        if not isinstance(data.get("completion"), str):
+            raise Misuse("an action has `completion`, a text")
+        api: Api = self._socket.app.state.api
+        given = Completion(self._task, data["completion"], self._prompt)
+        body = Body(api.in_flight)
+        body.grow(len(given.text))
+        headers = self._socket.headers
+        batch = await begin(self._socket.app, headers, self._key, self._grader, [given], DEADLINE_S, body)
+        found: list[Graded | Faulted] = []
+        try:
+            await api.dispatcher.settle_or_fail(batch, found.append)
+        finally:
+            await api.dispatcher.cancel(batch)
+        [result] = found
+        self._state["step_count"] += 1
+        if isinstance(result, Faulted):
+            raise Fault(result.fault.message)
+        shown = {
+            "stage": result.stage.value,
+            "passed": result.passed,
+            "components": dict(result.components),
+            "feedback": reply(result),
+        }
+        return _observation(shown, result.reward, done=result.passed)
+
+
+def _observation(shown: dict[str, Any], reward: float | None, *, done: bool) -> dict[str, Any]:
+    return {"type": "observation", "data": {"observation": shown, "reward": reward, "done": done}}
+
+
+def _error(code: str, message: str) -> dict[str, Any]:
+    return {"type": "error", "data": {"message": message, "code": code}}
+
+
+@router.websocket("/openenv/{grader}/ws")
+async def session(socket: WebSocket, grader: str) -> None:
+    """Frames in turn until the client closes. A wrong key or host is refused before the connection is accepted."""
+    api: Api = socket.app.state.api
+    try:
+        check_host(socket)
+        key, _ = await authenticate(api, socket.headers)
+    except Refused:
+        await socket.close(1008)
+        return
+    await socket.accept()
+    open_sessions = _open_sessions(socket.app)
+    if len(open_sessions) >= MAX_SESSIONS:
+        await socket.send_json(_error("CAPACITY_REACHED", f"this process has {MAX_SESSIONS} open sessions"))
+        await socket.close(1013)
+        return
+    open_sessions.add(socket)
+    try:
+        found = _Session(socket, grader, key)
+        while True:
+            frame = await _frame(socket, found)
+            if frame is None:
+                return
+            await socket.send_json(frame)
+    except WebSocketDisconnect:
+        return
+    finally:
+        open_sessions.discard(socket)
+
+
+async def _frame(socket: WebSocket, session: _Session) -> dict[str, Any] | None:
+    """The answer to the client's next frame; None when it closes the session."""
+    try:
+        message = json.loads(await socket.receive_text())
+        if not isinstance(message, dict) or not isinstance(message.get("data") or {}, dict):
+            return _error("INVALID_JSON", "a frame is an object with `type` and perhaps `data`")
+        if message.get("type") == "close":
+            await socket.close()
+            return None
+        return await session.answer(message.get("type"), message.get("data") or {})
+    except json.JSONDecodeError as error:
+        return _error("INVALID_JSON", str(error))
+    except Misuse as misuse:
+        return _error("VALIDATION_ERROR", str(misuse))
+    except QueueFull as full:
+        return _error("EXECUTION_ERROR", str(full))
+    except Fault as fault:
+        return _error("EXECUTION_ERROR", fault.message)
+
+
+def _open_sessions(app: Any) -> set[WebSocket]:
+    found: set[WebSocket] | None = getattr(app.state, "openenv_sessions", None)
+    if found is None:
+        found = app.state.openenv_sessions = set()
+    return found
+
+
+router.routes.extend([*keyless.routes, *keyed.routes])

@@ -1,0 +1,35 @@
+"""OpenRLHF's remote reward model: `--reward.remote_url http://key:KEY@HOST:8000/openrlhf/GRADER/get_reward`.
+
+A fault is status 503. OpenRLHF tries five times within 180 s each, then gives the sample no reward, and its experience
+maker raises: the run ends.
+"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from starlette.responses import JSONResponse, Response
+
+from gradus.errors import Misuse
+from gradus.integrations.core import Completion, numbers, reward_or_raise
+from gradus.integrations.openrlhf_query import completion_of
+from services.api.adapters.grading import grade, listed, read_json, refused_faults
+from services.api.routing import KeyedRoute
+
+DEADLINE_S = 170.0
+router = APIRouter(route_class=KeyedRoute, include_in_schema=False)
+
+
+@router.post("/openrlhf/{grader}/get_reward")
+async def get_reward(grader: str, request: Request) -> Response:
+    """Rewards in the order of `query`; the label of each is its task."""
+    asked, body = await read_json(request)
+    queries, prompts, labels = listed(asked, "query"), listed(asked, "prompts"), listed(asked, "labels")
+    if not len(queries) == len(prompts) == len(labels) or not all(isinstance(text, str) for text in queries + prompts):
+        raise Misuse("query, prompts, labels: must be lists of the same length, the first two of texts")
+    texts = map(completion_of, queries, prompts)
+    results = await grade(request, grader, list(map(Completion, labels, texts, prompts)), DEADLINE_S, body)
+    if refusal := refused_faults(request, results):
+        return refusal
+    rewards = [reward_or_raise(result) for result in results]
+    logs = {name: [numbers(result)[name] for result in results] for name in ("passed", "cached")}
+    return JSONResponse({"rewards": rewards, "scores": rewards, "extra_logs": logs})

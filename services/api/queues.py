@@ -1,0 +1,136 @@
+"""The routes of operators: counts, pausing, cancelling and dead letters of queues, for keys with `role=operator`.
+
+They are no part of the contract with clients and so not in the OpenAPI document; docs/operations.md lists them.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, TypeVar
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.responses import JSONResponse, Response
+
+from services.api.api_keys import ApiKey
+from services.api.problems import Refused, refused_model
+from services.api.request_body import read_body
+from services.api.routing import KeyedRoute, check_scope
+from services.api.state import Api
+from services.broker import Broker, QueueState, queue_commands
+
+MAX_JOBS = 1000
+"""Jobs of each state in one answer."""
+router = APIRouter(prefix="/v1/queues", route_class=KeyedRoute, include_in_schema=False)
+Body = TypeVar("Body", bound=BaseModel)
+
+
+class Change(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    state: QueueState
+
+
+class Cancelling(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    jobs: Annotated[list[str], Field(max_length=20_000)] = []
+    run: str = ""
+
+
+async def _broker(request: Request, grader: str | None = None) -> Broker:
+    """The broker, for an operator. Raises Refused (403) for another key, UnknownGrader."""
+    api: Api = request.app.state.api
+    key: ApiKey = request.state.key
+    if not key.is_operator:
+        raise Refused(403, "only an API key with `role=operator` may do this")
+    if grader is not None:
+        check_scope(key, grader)
+        await api.registry.find_known(grader)
+        request.state.log_fields |= {"grader": grader}
+    return api.broker
+
+
+async def _body(request: Request, model: type[Body]) -> Body:
+    api: Api = request.app.state.api
+    body = await read_body(request, api.settings, api.in_flight)
+    try:
+        return model.model_validate_json(body.data)
+    except ValidationError as error:
+        raise refused_model(error) from None
+
+
+@router.get("")
+async def queues(request: Request) -> Response:
+    """By grader: live workers, slots, jobs by state, dead letters, state."""
+    broker, api, key = await _broker(request), request.app.state.api, request.state.key
+    found = await queue_commands.counts(broker, api.registry.known)
+    return JSONResponse({"queues": {name: row for name, row in found.items() if key.may_use(name)}})
+
+
+@router.put("/{grader}")
+async def change(grader: str, request: Request) -> Response:
+    """Pause, drain or open a queue: `{"state": "paused"}`, `draining` or `open`."""
+    broker = await _broker(request, grader)
+    state = (await _body(request, Change)).state
+    await broker.set_queue_state(grader, state)
+    return JSONResponse({"state": state})
+
+
+@router.get("/{grader}/jobs")
+async def jobs(grader: str, request: Request) -> Response:
+    """Running and queued jobs, the first `MAX_JOBS` of each."""
+    found = await (await _broker(request, grader)).unfinished(grader, MAX_JOBS)
+    return JSONResponse(
+        {
+            "jobs": [
+                {
+                    "id": job.id,
+                    "runs": job.runs,
+                    "state": "running" if job.is_running else "queued",
+                    "starts": job.starts,
+                }
+                for job in found
+            ]
+        }
+    )
+
+
+@router.post("/{grader}/cancel")
+async def cancel(grader: str, request: Request) -> Response:
+    """Cancel jobs, `{"jobs": ["..."]}`, or those that one run alone waits for, `{"run": "..."}`."""
+    broker = await _broker(request, grader)
+    asked = await _body(request, Cancelling)
+    return JSONResponse({"cancelled": await queue_commands.cancel(broker, grader, asked.jobs, asked.run)})
+
+
+@router.get("/{grader}/dead-letters")
+async def dead_letters(grader: str, request: Request) -> Response:
+    found = await (await _broker(request, grader)).dead_letters(grader)
+    return JSONResponse({"dead_letters": [{"job": letter.job.id, "history": letter.history} for letter in found]})
+
+
+@router.delete("/{grader}/dead-letters")
+async def purge(grader: str, request: Request) -> Response:
+    return JSONResponse({"deleted": await queue_commands.purge(await _broker(request, grader), grader)})
+
+
+@router.get("/{grader}/dead-letters/{job}")
+async def dead_letter(grader: str, job: str, request: Request) -> Response:
+    """One dead letter with its payload: submission, task and rubric."""
+    letter = await queue_commands.dead_letter(await _broker(request, grader), grader, job)
+    return JSONResponse({"job": job, "history": letter.history, "payload": _payload(letter.job.payload)})
+
+
+def _payload(text: str) -> Any:
+    """The payload as JSON; as text where it is none."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+@router.post("/{grader}/dead-letters/{job}/requeue")
+async def requeue(grader: str, job: str, request: Request) -> Response:
+    await queue_commands.requeue(await _broker(request, grader), grader, job)
+    return JSONResponse({"requeued": 1})

@@ -1,0 +1,74 @@
+"""What operators do with a queue, from the command line and over REST: counts, cancelling, dead letters."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Any, ClassVar
+
+from pydantic import ValidationError
+
+from gradus.errors import Misuse
+from services.broker import Broker, DeadLetter, Job
+from services.broker.jobs import JobPayload
+
+REQUEUED_FOR_S = 3600.0
+"""Deadline of a dead letter that is queued again, in seconds from then."""
+
+
+class UnknownDeadLetter(Misuse):
+    """No dead letter of the grader has that job."""
+
+    status: ClassVar[int] = 404
+
+
+async def counts(broker: Broker, graders: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """By grader, those with a live worker included: live workers, their slots, jobs by state, state of the queue."""
+    live = await broker.graders()
+    found: dict[str, dict[str, Any]] = {}
+    for name in sorted({*graders, *(info.name for info in live)}):
+        own = [info for info in live if info.name == name]
+        workers = {"workers": sum(info.workers for info in own), "slots": sum(info.slots for info in own)}
+        stats = asdict(await broker.queue_stats(name))
+        found[name] = workers | stats | {"state": (await broker.queue_state(name)).value}
+    return found
+
+
+async def cancel(broker: Broker, grader: str, jobs: Sequence[str], run: str) -> int:
+    """Cancel `jobs`, or all jobs that `run` alone waits for. Returns their number. Raises Misuse."""
+    if bool(jobs) == bool(run):
+        raise Misuse("name either jobs or a run: `gradus queue jobs` and `GET /v1/queues/{grader}/jobs` list both")
+    return await broker.revoke(grader, jobs or [job.id for job in await broker.unfinished(grader)], run)
+
+
+async def dead_letter(broker: Broker, grader: str, job: str) -> DeadLetter:
+    """Raises UnknownDeadLetter."""
+    for letter in await broker.dead_letters(grader):
+        if letter.job.id == job:
+            return letter
+    raise UnknownDeadLetter(
+        "there is no dead letter of this job; `gradus queue dead-letters list` prints those there are"
+    )
+
+
+async def requeue(broker: Broker, grader: str, job: str) -> None:
+    """Queue a dead letter again, for `REQUEUED_FOR_S`. Its verdict is cached.
+
+    Raises Misuse for a letter that is not there or cannot be read, and QueueFull.
+    """
+    letter = await dead_letter(broker, grader, job)
+    try:
+        payload = JobPayload.model_validate_json(letter.job.payload)
+    except ValidationError:
+        raise Misuse("this dead letter cannot be read, so no worker can grade it") from None
+    payload = payload.model_copy(update={"deadline": time.time() + REQUEUED_FOR_S})
+    await broker.submit([Job(job, grader, payload.encode())])
+    await broker.remove_dead_letters(grader, [job])
+
+
+async def purge(broker: Broker, grader: str) -> int:
+    """Delete all dead letters of the grader. Returns their number."""
+    jobs = [letter.job.id for letter in await broker.dead_letters(grader)]
+    await broker.remove_dead_letters(grader, jobs)
+    return len(jobs)

@@ -1,0 +1,185 @@
+"""Feedback to repair from: it quotes public tests that fail, and over all corpora no constant of a hidden test."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corpus.drafts import Unusable
+from corpus.public_tests import ocaml_tests, rust_tests
+from corpus.task_validation import fenced
+from gradus.contract import Graded, submission_class
+from gradus.feedback import next_turn
+from gradus.resources import configs
+from services.graders.base import Grader
+from services.graders.ocaml.grader import OcamlGrader
+from services.graders.rust.grader import RustGrader
+from services.graders.story.grader import StoryGrader
+from tests.conftest import Cli
+from trainer.data.demo_tasks import demo_rows
+
+OCAML = {"tests": "let () = assert (f 41 = 42)\nlet () = assert (f 0 = 1)", "signature": "val f : int -> int"}
+PUBLIC = ["let () = assert (f 2 = 3)", "let () = assert (f 0 = 0)", "let () = assert (f (-7) = -6)"]
+
+
+def graded(grader: Grader, name: str, task: Mapping[str, Any], answer: str) -> Graded:
+    given = {"id": "a", "completion": fenced(name, answer), "task": task}
+    return grader.grade(submission_class(name).model_validate(given), grader.info().rubrics[0], 0)
+
+
+# -------------------------------------------------------------------------------------------------------- public tests
+
+
+def test_failing_public_tests_are_quoted_and_change_no_reward(ocaml_grader: OcamlGrader) -> None:
+    plain = graded(ocaml_grader, "ocaml", OCAML, "let f x = x")
+    told = graded(ocaml_grader, "ocaml", {**OCAML, "public_tests": PUBLIC}, "let f x = x")
+    assert (told.reward, told.tests, told.passed) == (plain.reward, plain.tests, plain.passed)
+    said = next_turn("ocaml", told, fenced("ocaml", "let f x = x"))
+    assert [test in said for test in PUBLIC] == [True, False, True]
+    assert "this public test fails" not in next_turn("ocaml", plain, "let f x = x")
+
+
+def test_a_public_test_never_decides(ocaml_grader: OcamlGrader) -> None:
+    """The second one is wrong, and the answer still passes; an answer that fails the hidden tests still fails."""
+    right = graded(ocaml_grader, "ocaml", {**OCAML, "public_tests": PUBLIC}, "let f x = x + 1")
+    assert (right.reward, right.passed, right.diagnostics) == (1.0, True, ())
+    only = graded(ocaml_grader, "ocaml", {**OCAML, "public_tests": PUBLIC[:1]}, "let f _ = 3")
+    assert (only.passed, only.tests and only.tests.passed) == (False, 0)
+
+
+def test_a_run_that_meets_its_limit_is_the_last(ocaml_grader: OcamlGrader) -> None:
+    task = {**OCAML, "public_tests": PUBLIC, "limits": {"cpu_s": 0.2}}
+    told = graded(ocaml_grader, "ocaml", task, "let f x = while true do () done; x")
+    assert sum("this public test fails" in one.message for one in told.diagnostics) == 1
+    assert any("limit:cpu" in one.message for one in told.diagnostics)
+
+
+def test_failing_public_tests_of_rust_are_quoted(rust_grader: RustGrader) -> None:
+    public = "#[test]\nfn p() { assert_eq!(solution::f(2), 3); }"
+    task = {"tests": "#[test]\nfn a() { assert_eq!(solution::f(41), 42); }", "public_tests": [public]}
+    told = graded(
+        rust_grader, "rust", {**task, "signature": "pub fn f(x: i64) -> i64;"}, "pub fn f(x: i64) -> i64 { x }"
+    )
+    said = next_turn("rust", told, "pub fn f(x: i64) -> i64 { x }")
+    assert public in said
+    assert "41" not in said
+
+
+# ---------------------------------------------------------------------------------------------------- hidden constants
+
+NUMBER = re.compile(r"\d+")
+OWN = re.compile(
+    r"\d+ of \d+|lines? \d+(-\d+)?|column \d+|characters \d+-\d+|^\d+ \||after [\d.]+ s|reward [\d.]+ of 1|E0\d{3}",
+    re.MULTILINE,
+)
+"""Numbers that feedback makes itself: counts, places, limits and codes of rustc."""
+
+
+def leaked(said: str, hidden: str, visible: str) -> set[str]:
+    """Constants of the hidden tests that stand in `said` and nowhere where the model could have read them."""
+    seen, words = OWN.sub("", said), re.compile(r'"([^"\n]{3,})"')
+    numbers = (set(NUMBER.findall(hidden)) - set(NUMBER.findall(visible))) & set(NUMBER.findall(seen))
+    texts = {text for text in words.findall(hidden) if text in seen and text not in visible}
+    return numbers | texts
+
+
+def code_rows(name: str) -> Iterator[tuple[dict[str, Any], str]]:
+    """Rows of the shipped corpus with an answer that does nothing, and of the demo with that of another task."""
+    for line in (configs() / "tasks" / f"{name}.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        if not row.get("dependencies"):  # crates that a test machine has not built
+            yield row, row.get("stub") or row["solution"]
+    rows = list(demo_rows(f"demo:{name}"))
+    for row, other in list(zip(rows, rows[1:] + rows[:1], strict=True))[:: 1 if name == "ocaml" else 16]:
+        yield row, other["solution"]
+
+
+@pytest.mark.parametrize("name", ["ocaml", "rust"])
+def test_no_feedback_holds_a_hidden_constant(name: str, request: pytest.FixtureRequest) -> None:
+    grader: Grader = request.getfixturevalue(f"{name}_grader")
+    fields = set(submission_class(name).model_fields["task"].annotation.model_fields)  # type: ignore[union-attr]
+    leaks, said_of_tests = {}, 0
+    for row, answer in code_rows(name):
+        task = row.get("task") or {key: value for key, value in row.items() if key in fields}
+        verdict = graded(grader, name, task, answer)
+        if verdict.passed:  # there is no turn after it
+            continue
+        said = next_turn(name, verdict, fenced(name, answer))
+        said_of_tests += "tests pass" in said
+        hidden = json.dumps([task.get("tests"), task.get("cases")]).replace('\\"', '"')
+        if found := leaked(said, hidden, json.dumps([row["prompt"], answer, task.get("signature"), task.get("files")])):
+            leaks[row["id"]] = found
+    assert not leaks
+    assert said_of_tests > 40, "the answers of this test come as far as the tests"
+
+
+def test_the_check_for_hidden_constants_finds_one(ocaml_grader: OcamlGrader) -> None:
+    task = {**OCAML, "public_tests": ["let () = assert (f 41 = 42)"]}
+    said = next_turn("ocaml", graded(ocaml_grader, "ocaml", task, "let f x = x"), "let f x = x")
+    assert leaked(said, OCAML["tests"], "let f x = x") == {"41", "42"}
+
+
+def test_no_feedback_holds_a_reference_story(story_grader: StoryGrader) -> None:
+    rows = [json.loads(line) for line in (configs() / "tasks" / "story.jsonl").read_text().splitlines()]
+    rows += list(demo_rows("demo:story"))[:20]
+    answer = "As a user, I want a thing, so that it works.\nAs a user, I want never to see it."
+    for row in rows:
+        task = row.get("task") or {"references": row.get("references") or row["formatted_issues"]}
+        verdict = graded(story_grader, "story", task, answer)
+        said, visible = next_turn("story", verdict, answer), f"{row.get('prompt')} {row.get('sprint_goal')} {answer}"
+        submission = submission_class("story").model_validate({"id": "a", "completion": "", "task": task})
+        for words in (one.split() for one in submission.task.references):
+            runs = {" ".join(words[at : at + 4]) for at in range(len(words) - 3)}
+            assert not [run for run in runs if run in said and run not in visible]
+        assert "wants that the sprint needs are missing" in said
+
+
+# ----------------------------------------------------------------------------------------------- public tests are made
+
+
+def test_single_tests_of_ocaml_and_rust() -> None:
+    tests = 'let () =\n  assert (f "a;b" = 1);\n  assert (f "" = 0);;\nlet () = assert (f "x" = 2)\n'
+    assert ocaml_tests(tests) == [
+        'let () = assert (f "a;b" = 1)',
+        'let () = assert (f "" = 0)',
+        'let () = assert (f "x" = 2)',
+    ]
+    file = "use solution::f;\n\n#[test]\nfn a() {\n    assert!(f());\n}\n\n#[test]\nfn b() { assert!(!f()); }\n"
+    assert [one.count("#[test]") for one in rust_tests(file)] == [1, 1]
+    assert all(one.startswith("use solution::f;\n") for one in rust_tests(file))
+
+
+@pytest.mark.parametrize(
+    "tests",
+    [
+        "let cases = [1, 2]\nlet () = assert (f 1 = 2)",
+        "let () = let x = 1 in assert (f x = 2)",
+        "let () = List.iter (fun x -> assert (f x = 1)) [1]; assert (f 1 = 1)",
+    ],
+)
+def test_tests_that_share_something_stay_hidden(tests: str) -> None:
+    with pytest.raises(Unusable):
+        ocaml_tests(tests)
+
+
+def test_published_tests_are_no_longer_hidden_and_the_task_stays_usable(gradus: Cli, tmp_path: Path) -> None:
+    file, out = tmp_path / "tasks.jsonl", tmp_path / "out.jsonl"
+    rows = list(demo_rows("demo:ocaml"))[:3]
+    uncut = {**rows[0], "id": "uncut", "prompt": "p", "tests": "let x = 1\n" + rows[0]["tests"]}
+    given = [*rows, uncut]
+    file.write_text("".join(json.dumps({**row, "stub": 'let f _ = failwith ""'}) + "\n" for row in given))
+    assert gradus("tasks", "publish", file, "--out", out, "--share", "0.4").status == 0
+    *lines, last = out.read_text().splitlines()
+    assert json.loads(last) == {**uncut, "stub": 'let f _ = failwith ""'}
+    for row, line in zip(rows, lines, strict=True):
+        made = json.loads(line)
+        assert len(made["public_tests"]) == 2
+        assert len(ocaml_tests(made["tests"])) == len(set(ocaml_tests(row["tests"]))) - 2
+        assert not {*made["public_tests"]} & {*ocaml_tests(made["tests"])}
+    got = gradus("tasks", "validate", out)
+    assert got.status == 0, got.out

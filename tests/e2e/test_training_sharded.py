@@ -1,0 +1,87 @@
+"""Training in two processes that share weights or optimizer states (FSDP2, DeepSpeed), on the CPU with gloo: resumed,
+it is the same run. DeepSpeed is none of our extras; its cases are skipped where it is not installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gradus.contract import Faulted, Graded, faulted
+from gradus.errors import FaultKind
+from services.broker.jobs import JobPayload
+from tests.e2e.test_training import ROOT, LengthWorker, config, curve, lines, model, service, tasks, url
+from tests.sharded_run import SHARDED
+
+__all__ = ["config", "model", "tasks", "url"]
+pytestmark = pytest.mark.training
+
+
+class OddlyFaultyWorker(LengthWorker):
+    """Cannot judge answers to every second task, so that one process has verdicts and the other none."""
+
+    def _result(self, payload: JobPayload, completion: str) -> Graded | Faulted:
+        if int(payload.submission.prompt.split()[2]) % 2:
+            return faulted(payload.submission.id, FaultKind.WORKER, "the box broke", retryable=False)
+        return super()._result(payload, completion)
+
+
+def launch(kind: str, config: Path, *overrides: str, status: int = 0) -> str:
+    """What two processes print that train as the config says."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    done = subprocess.run(
+        [*command, "-m", "tests.sharded_run", kind, str(config), "--per_device_train_batch_size", "4", *overrides],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+        timeout=500,
+    )
+    assert done.returncode == min(status, 1), done.stderr  # torchrun's own
+    assert done.stderr.count(f"exitcode  : {status} (pid") == 2 * (status > 0), done.stderr
+    return done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", SHARDED)
+def test_a_sharded_run_resumes_from_its_checkpoint_and_keeps_its_logs(kind: str, config: Path, tmp_path: Path) -> None:
+    if kind.startswith("zero") and importlib.util.find_spec("deepspeed") is None:
+        pytest.skip("DeepSpeed is not installed")
+    run, reference = tmp_path / "run", tmp_path / "reference"
+    launch(kind, config, "--max_steps", "4", "--output_dir", str(reference))
+    shutil.copytree(reference, run)
+    for later in (run / "checkpoint-4", run / "final"):
+        shutil.rmtree(later)
+
+    assert f"going on from {run / 'checkpoint-2'}, step 2" in launch(kind, config, "--max_steps", "4")
+    assert [line["step"] for line in lines(run / "metrics.jsonl")] == [1, 2, 3, 4]
+    assert curve(run) == [pytest.approx(step, rel=1e-5) for step in curve(reference)]
+    written = [
+        sorted((one["step"], one["completion"]) for one in lines(at / "completions.jsonl")) for at in (run, reference)
+    ]
+    assert written[0] == written[1]  # two processes write them, each its own
+    weights = [(folder / "final" / "model.safetensors").read_bytes() for folder in (run, reference)]
+    assert weights[0] == weights[1]
+
+    shutil.rmtree(run / "final")  # killed while it was saved
+    assert "all 4 steps are done already" in launch(kind, config, "--max_steps", "4")
+    assert (run / "final" / "model.safetensors").read_bytes() == weights[1]
+    assert len(lines(run / "metrics.jsonl")) == 4
+
+
+def test_what_stops_one_process_stops_all_with_a_checkpoint(config: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with service(LengthWorker) as url:
+        launch("ddp", config, "--max_steps", "1", "--reward.urls", url)
+    with service(OddlyFaultyWorker) as url:
+        said = launch("ddp", config, "--max_steps", "100000", "--reward.urls", url, status=3)
+    assert "none of 4 samples could be graded" in said
+    step = len(lines(run / "metrics.jsonl"))
+    assert f"go on from checkpoint-{step}" in said
+    assert (run / f"checkpoint-{step}" / "rng_state_1.pth").exists()

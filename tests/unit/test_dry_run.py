@@ -1,0 +1,269 @@
+"""`gradus train --dry-run`: what it refuses, what it names, and how it behaves without a network."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gradus.errors import Misuse
+from gradus.resources import configs
+from tests.tiny_models import SIZES, make_model
+from trainer import check
+from trainer.config.run import TrainConfig
+from trainer.config.stages import load_stage
+from trainer.train import main
+
+pytestmark = pytest.mark.training
+
+Findings = dict[str, tuple[str | None, str]]
+WINDOW = SIZES["max_position_embeddings"]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return make_model("qwen2", tmp_path / "model")
+
+
+@pytest.fixture
+def found(tmp_path: Path, model: Path) -> Callable[..., Findings]:
+    """Runs a dry run of a GRPO config with these changes; what each line of it says."""
+    rows = [
+        {"id": f"t{n}", "prompt": f"(* add {n} *)" + " long" * 40 * n, "tests": f"let () = assert (f {n} = 1)"}
+        for n in range(8)
+    ]
+    (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def look(
+        options: dict[str, Any] | None = None,
+        data: dict[str, Any] | None = None,
+        lora: dict[str, Any] | None = None,
+        **changed: Any,
+    ) -> Findings:
+        told = {
+            "model": {"name": str(model), "device": "cpu", **changed},
+            "data": {"dataset": "tasks.jsonl", **(data or {})},
+            "reward": {"grader": "ocaml", "urls": "http://127.0.0.1:1"},
+            "grpo": {"per_device_train_batch_size": 8, "num_generations": 4, **(options or {})},
+            "lora": lora,
+            "output_dir": str(tmp_path / "run"),
+        }
+        (tmp_path / "run.yaml").write_text(yaml.safe_dump(told))
+        return {what: (trouble, text) for what, trouble, text in check.findings(load_stage(tmp_path / "run.yaml"))}
+
+    return look
+
+
+# ------------------------------------------------------------------------------------------------------- own code
+
+
+@pytest.fixture
+def own_code(model: Path) -> Path:
+    """The model in a folder whose configuration is a class of its own."""
+    (model / "own.py").write_text(
+        "from transformers import Qwen2Config, Qwen2ForCausalLM\n\n\n"
+        'class OwnConfig(Qwen2Config):\n    model_type = "own"\n\n\n'
+        "class OwnModel(Qwen2ForCausalLM):\n    config_class = OwnConfig\n"
+    )
+    told = json.loads((model / "config.json").read_text())
+    own = {"AutoConfig": "own.OwnConfig", "AutoModelForCausalLM": "own.OwnModel"}
+    (model / "config.json").write_text(json.dumps({**told, "model_type": "own", "auto_map": own}))
+    return model
+
+
+@pytest.fixture(autouse=True)
+def _no_questions(monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked(prompt: str = "") -> str:
+        pytest.fail(f"asked: {prompt}")
+
+    monkeypatch.setattr("builtins.input", asked)
+
+
+def test_code_of_the_models_own_that_is_trusted_is_read_without_a_question(
+    found: Callable[..., Findings], own_code: Path
+) -> None:
+    assert found(trust_remote_code=True)["model"] == (None, f"{own_code} (own), on cpu; prompts of at most 1405 tokens")
+
+
+def test_code_of_the_models_own_that_is_not_trusted_is_refused_with_the_option(
+    found: Callable[..., Findings], own_code: Path
+) -> None:
+    trouble, text = found()["model"]
+    assert trouble == "misuse"
+    assert "contains custom code which must be executed" in text
+
+
+# ------------------------------------------------------------------------------------------------------- packages
+
+
+@pytest.mark.parametrize(
+    ("package", "changed", "says"),
+    [
+        (
+            "bitsandbytes",
+            {"load_in_8bit": True, "lora": {}},
+            "model.load_in_8bit needs bitsandbytes, which is not installed: pip",
+        ),
+        ("flash_attn", {"attn_implementation": "flash_attention_2"}, "flash_attention_2 needs flash_attn, which is"),
+        (
+            "kernels",
+            {"attn_implementation": "kernels-community/flash-attn3"},
+            "flash-attn3 needs kernels, which is not",
+        ),
+        ("wandb", {"options": {"report_to": "wandb"}}, "report_to: WandbCallback requires wandb to be installed"),
+        ("swanlab", {"options": {"report_to": ["swanlab"]}}, "report_to: SwanLabCallback requires swanlab"),
+        ("nothing", {"options": {"report_to": "wandbs"}}, "report_to: wandbs is not supported, only"),
+    ],
+)
+def test_an_absent_package_is_named_with_the_setting_that_needs_it(
+    found: Callable[..., Findings], package: str, changed: dict[str, Any], says: str
+) -> None:
+    if importlib.util.find_spec(package) is not None:
+        pytest.skip(f"{package} is installed")
+    trouble, text = found(**changed)["packages"]
+    assert trouble == "misuse"
+    assert says in text
+
+
+def test_the_run_itself_refuses_an_absent_package_before_it_loads_a_model(
+    found: Callable[..., Findings], tmp_path: Path
+) -> None:
+    found(options={"report_to": "wandbs"})
+    with pytest.raises(Misuse, match="report_to: wandbs is not supported"):
+        main(tmp_path / "run.yaml")
+    assert not (tmp_path / "run" / "config.resolved.json").exists()
+
+
+# -------------------------------------------------------------------------------------------------------- lengths
+
+
+def test_prompts_that_leave_no_room_for_a_completion_are_refused_with_the_limit_to_set(
+    found: Callable[..., Findings],
+) -> None:
+    trouble, text = found(options={"max_completion_length": 1000})["model"]
+    assert trouble == "misuse"
+    assert text == (
+        "data.max_prompt_tokens: 2 prompts, the longest of 1405 tokens, leave no room for max_completion_length 1000 "
+        f"in the {WINDOW} tokens that the model takes; set it to 1048 at most"
+    )
+    trouble, text = found(options={"max_completion_length": 1000}, data={"max_prompt_tokens": 1048})["model"]
+    assert trouble is None
+    assert text.endswith("prompts of at most 1005 tokens; 2 tasks left out, longer than 1048 tokens")
+
+
+def test_a_limit_that_leaves_no_prompt_is_refused(found: Callable[..., Findings]) -> None:
+    trouble, text = found(data={"max_prompt_tokens": 3})["model"]
+    assert (trouble, text) == ("misuse", "data.max_prompt_tokens: every prompt is longer than 3 tokens")
+
+
+@pytest.mark.parametrize(
+    ("stage", "told", "says"),
+    [
+        ("sft", {"sft": {"max_length": 4000}}, f"tokens, and the model takes {WINDOW}: set sft.max_length to {WINDOW}"),
+        ("sft", {"sft": {"max_length": 2000}}, None),
+        ("pretrain", {"pretrain": {}}, f"data.curriculum: a block has 3000 tokens, and the model takes {WINDOW}"),
+    ],
+)
+def test_texts_that_the_model_cannot_take_at_once_are_refused(
+    stage: str, told: dict[str, Any], says: str | None, model: Path, tmp_path: Path
+) -> None:
+    rows = {"prompt": "f", "completion": "x = x + 1; " * 1000} if stage == "sft" else {"text": "x = x + 1; " * 1000}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(rows) + "\n")
+    data: dict[str, Any] = {"dataset": "rows.jsonl"}
+    if stage == "pretrain":
+        data["curriculum"] = [{"length": 100, "steps": 1}, {"length": 3000, "steps": 1}]
+    whole = {"stage": stage, "model": str(model), "data": data, "output_dir": str(tmp_path / "run"), **told}
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(whole))
+    said = {what: (trouble, text) for what, trouble, text in check.findings(load_stage(tmp_path / "run.yaml"))}
+    assert said["model"][0] == (None if says is None else "misuse")
+    assert says is None or says in said["model"][1]
+
+
+# ------------------------------------------------------------------------------------------------ without a network
+
+
+@pytest.fixture
+def silent_hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], int]]:
+    """A hub that takes connections and never answers; how many connections it took."""
+    import datasets
+    from huggingface_hub import constants
+
+    taken: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.getsockname()[1]}")
+        for library in (constants, datasets.config):
+            monkeypatch.setattr(library, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(check, "HUB_ANSWERS_S", 0.2)
+        server.setblocking(False)
+
+        def connections() -> int:
+            try:
+                while True:
+                    taken.append(server.accept()[0])
+            except BlockingIOError:
+                return len(taken)
+
+        yield connections
+        for connection in taken:
+            connection.close()
+
+
+def test_a_hub_that_does_not_answer_gets_one_request(
+    found: Callable[..., Findings], silent_hub: Callable[[], int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    trouble, text = found(name="some/model")["model"]
+    assert trouble == "misuse"
+    assert "couldn't find them in the cached files" in text
+    assert silent_hub() == 1
+
+
+def test_without_a_hub_the_cache_serves(
+    found: Callable[..., Findings],
+    silent_hub: Callable[[], int],
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cached = tmp_path / "cache" / "models--some--model"
+    (cached / "snapshots").mkdir(parents=True)
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text("a" * 40)
+    model.rename(cached / "snapshots" / ("a" * 40))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    trouble, text = found(name="some/model", lora={})["model"]
+    assert (trouble, text) == (None, "some/model (qwen2), on cpu; prompts of at most 1405 tokens")
+    assert silent_hub() == 1
+
+
+@pytest.mark.parametrize("preset", sorted(path.name for path in (configs() / "train").glob("*.yaml")))
+def test_every_preset_passes_or_names_what_is_absent(
+    preset: str, silent_hub: Callable[[], int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    config = load_stage(configs() / "train" / preset)
+    nowhere = ["--reward.urls", "http://127.0.0.1:1"] if isinstance(config, TrainConfig) else []
+    config = load_stage(configs() / "train" / preset, nowhere)
+    for what, trouble, text in check.findings(config):
+        absent = {
+            "graders": "no grading service answers at http://127.0.0.1:1",
+            "vLLM server": "http://127.0.0.1:8001",
+            "packages": "needs bitsandbytes, which is not installed",
+        }
+        refused = (
+            *("needs vLLM in the trainer's environment", "this build of torch, has no", "trains on cpu; use file"),
+            *(
+                ": cannot be read: No such file",
+                "is neither a .jsonl/.json/.csv file nor a dataset",
+                "there is no such folder",
+            ),
+            "couldn't find them in the cached files",
+        )
+        assert trouble is None or absent.get(what, "\0") in text or any(one in text for one in refused), (what, text)
+    assert silent_hub() <= 1

@@ -1,0 +1,111 @@
+"""The online trainers between two of TRL's calls: what judges read, what is watched, and how a run ends."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from gradus.errors import Misuse
+from tests.tiny_models import built, make_model, run_of, trainer_of
+from trainer.config.run import RewardConfig, TrainConfig
+from trainer.evaluate.local import LocalModel
+from trainer.evaluate.plan import GeneratedCompletion, asks_of, make_plan, problems_of
+from trainer.rewards.judge import GradingStopped, Judge
+from trainer.runs.oom_recovery import UpdateWatch, detect_oom
+from trainer.stages.online import noting
+
+ROWS = [{"prompt": f"(* add {row // 4} *)", "prompt_id": f"p{row // 4}"} for row in range(8)]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_model("qwen2", tmp_path_factory.mktemp("qwen2"))
+
+
+def test_measurements_render_prompts_as_training_does(model: Path, tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    shutil.copytree(model, tmp_path / "model")
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    tokenizer.chat_template += "{% if enable_thinking is false %}<think></think>{% endif %}"
+    tokenizer.save_pretrained(tmp_path / "model")
+    config = TrainConfig(
+        model={"name": str(tmp_path / "model"), "device": "cpu"},
+        data={"dataset": "demo:ocaml", "limit": 40},
+        prompt={"style": "chat", "chat_template_kwargs": {"enable_thinking": False}},
+        reward={"grader": "ocaml"},
+        grpo={"max_completion_length": 4, "num_generations": 4},
+        output_dir=tmp_path / "run",
+    )
+    trainer = built(config)
+    problems = problems_of(run_of(config).data.train[:2], config.prompt)
+    ids, *_ = trainer._tokenize_prompts([one.prompt for one in problems])
+    assert all(tokenizer.decode(one).endswith("assistant\n<think></think>") for one in ids)
+
+    fields: dict[str, Any] = {"model": "m", "served": False, "samples": 0, "temperature": 0, "greedy": True}
+    plan = make_plan(problems, config.prompt, tasks="t", max_new_tokens=4, **fields)
+    written = LocalModel(lambda: (trainer.model, tokenizer), plan, 8).written([*asks_of(problems, plan)])
+    assert [made.prompt_tokens for _, made in written if isinstance(made, GeneratedCompletion)] == [*map(len, ids)]
+
+
+def test_judges_read_the_whole_text_although_the_tokenizer_parses_responses(model: Path, tmp_path: Path) -> None:
+    read: list[Any] = []
+
+    async def reading(completions: Sequence[Any], **columns: Any) -> list[float]:
+        await asyncio.sleep(0)
+        read.extend(completions)
+        return [0.0] * len(completions)
+
+    trainer = trainer_of(model, tmp_path, reward_funcs=[reading])
+    ids = trainer.processing_class("<think>why</think>let f x = x")["input_ids"]
+    parsed = [{"role": "assistant", "reasoning_content": "why", "content": "let f x = x"}]
+    trainer._calculate_rewards(ROWS[:1], [[{"role": "user", "content": "add"}]], [parsed], [ids])
+    assert read == ["<think>why</think>let f x = x"]
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_tokens_are_watched_only_where_completions_are_graded_early(
+    early: bool, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = trainer_of(model, tmp_path)
+    sent: list[Any] = []
+    monkeypatch.setattr(trainer, "_send_ahead", sent.extend)
+    trainer.asked_early = ["a judge"] if early else ()
+    watched, generate = [], type(trainer.model).generate
+
+    def seen(self: Any, *given: Any, **named: Any) -> Any:
+        watched.append("stopping_criteria" in named)
+        return generate(self, *given, **named)
+
+    monkeypatch.setattr(type(trainer.model), "generate", seen)
+    trainer._generate_and_score_completions(ROWS)
+    assert watched == [early]
+
+
+def test_a_judge_that_stops_lets_the_step_end_and_the_run_stops_after_it(model: Path, tmp_path: Path) -> None:
+    async def grade(submissions: Sequence[Any], deadline_s: float) -> list[Any]:
+        await asyncio.sleep(0)
+        raise GradingStopped("none of 8 samples could be graded")
+
+    stops: list[str] = []
+    judge = Judge(RewardConfig(grader="ocaml"), lambda *given: None, grade)  # type: ignore[arg-type, return-value]
+    trainer = trainer_of(model, tmp_path, reward_funcs=[noting(judge, stops)])
+    trainer.stops = stops
+    with pytest.raises(GradingStopped, match="none of 8 samples"):
+        trainer._generate_and_score_completions(ROWS)
+
+
+def test_out_of_memory_starts_no_second_engine_of_vllm_in_the_process(model: Path, tmp_path: Path) -> None:
+    trainer = trainer_of(model, tmp_path)
+    trainer.use_vllm, trainer.vllm_mode = True, "colocate"
+    data = {"dataset": "demo:ocaml"}
+    config = TrainConfig(model={"name": str(model)}, data=data, reward={"grader": "ocaml"}, output_dir=tmp_path)
+    refused = pytest.raises(Misuse, match=r"cannot start twice.*halve per_device_train_batch_size \(8\)")
+    with refused, detect_oom(trainer, UpdateWatch(), config):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
