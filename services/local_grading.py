@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
+from threading import Event
 
 from gradus.contract import Faulted, Graded, Submission, job_id_of, with_id
 from gradus.descriptions import GraderDescription, GraderInfo
@@ -28,7 +29,7 @@ def grade_in_order(
     free: SimpleQueue[int] = SimpleQueue()
     for slot in range(slots):
         free.put(slot)
-    revision = grader.info().grader
+    revision, all_asked = grader.info().grader, Event()
 
     def grade(submission: Submission, settle: Future[Graded | Faulted], *, brief: bool) -> None:
         slot = free.get()
@@ -37,6 +38,7 @@ def grade_in_order(
         finally:
             free.put(slot)
         if result is None:
+            all_asked.wait()
             pool.submit(grade, submission, settle, brief=False)
         else:
             settle.set_result(result)
@@ -51,9 +53,11 @@ def grade_in_order(
                 graded[key] = Future()
                 pool.submit(grade, submission, graded[key], brief=True)
             asked.append((submission.id, graded[key]))
+        all_asked.set()
         for submission_id, future in asked:
             yield with_id(future.result(), submission_id)
     finally:
+        all_asked.set()
         pool.shutdown(cancel_futures=True)  # after Ctrl-C or a closed pipe, queued submissions are not graded
 
 

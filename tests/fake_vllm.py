@@ -76,13 +76,15 @@ class VllmLike(Answering):
     version: str = "0.32.0"
     settings: dict[str, Any] = field(
         default_factory=lambda: {
-            "model_config": {"logprobs_mode": "processed_logprobs"},
+            "model_config": {"logprobs_mode": "processed_logprobs", "dtype": "torch.float32"},
             "weight_transfer_config": {"backend": "file"},
             "lora_config": None,
         }
     )
     weight_version: str | None = None
     adapters: list[str] = field(default_factory=list)
+    checksums: dict[str, str] = field(default_factory=dict)
+    """Of its weights, by parameter."""
     engine_ready: bool = False
     paused: bool = False
     updating: bool = False
@@ -102,6 +104,7 @@ class VllmLike(Answering):
             "/version": lambda: {"version": self.version},
             "/server_info": lambda: {"vllm_config": self.settings},
             "/v1/models": lambda: {"data": [{"id": name} for name in ["base", *self.adapters]]},
+            "/weight_checker": lambda: {"checksums": {f"dp0:pp0:pcp0:tp0:{k}": v for k, v in self.checksums.items()}},
             "/weight_info": lambda: {"weight_version": self.weight_version or "default"},
         }
         if path in known:

@@ -18,6 +18,10 @@ def dashboard(
     host: Annotated[str, typer.Option(help="Address to listen on")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free port")] = 8080,
     token_file: Annotated[Path | None, typer.Option(help="Holds the token that those who look must have")] = None,
+    api: Annotated[str | None, typer.Option(help="Show and change the queues of the Gradus API at this URL")] = None,
+    api_key_file: Annotated[
+        Path | None, typer.Option(help="With --api: holds an API key whose line has role=operator")
+    ] = None,
 ) -> None:
     """Serve a live page of runs and evaluations, and the runs' newest values for Prometheus at /metrics.
 
@@ -27,11 +31,14 @@ def dashboard(
     gradus dashboard                                        # http://127.0.0.1:8080, everything in runs/
     gradus dashboard --runs /data/runs
     gradus dashboard --host 0.0.0.0 --token-file token.txt
+    gradus dashboard --api http://127.0.0.1:8000 --api-key-file operator.key
     """
     from services.dashboard.app import serve
     from services.dashboard.auth import OPEN_VARIABLE, TOKEN_VARIABLE, checked_token, token_of_file
+    from services.dashboard.queues import queues_of
     from services.event_loop import run
 
+    queues = queues_of(api, api_key_file)
     token = None
     if token_file is not None:
         token = token_of_file(token_file)
@@ -45,6 +52,7 @@ def dashboard(
         port,
         token=token,
         compare=_installed_compare,
+        queues=queues,
         allow_anonymous=os.environ.get(OPEN_VARIABLE, "").lower() in ("1", "true", "yes"),
         on_ready=lambda url: log_line(f"gradus: the dashboard is at {url}"),
     )

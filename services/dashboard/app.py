@@ -1,4 +1,4 @@
-"""`serve` and `create_app`: the routes of the dashboard. Every route only reads."""
+"""`serve` and `create_app`: the routes of the dashboard. They read files; `queues` passes requests of operators on."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ from services.dashboard.auth import (
 )
 from services.dashboard.document import escaped_json, live_page, page_file, script
 from services.dashboard.prometheus import exposition
+from services.dashboard.queues import METHODS, Queues
 from services.dashboard.report import Compare, changes_of
 from services.dashboard.run import FollowedRun
 from services.dashboard.runs import Runs
@@ -52,19 +53,21 @@ async def serve(
     token: str | None = None,
     allow_anonymous: bool = False,
     compare: Compare | None = None,
+    queues: Queues | None = None,
     stop: asyncio.Event | None = None,
     on_ready: Callable[[str], None] | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT; with `stop`, until that is set, and signals are the caller's.
 
-    Readers need `token`. `compare` computes what changed between two evaluations. `on_ready` is called with the URL
-    once it is listening. Raises Misuse for an open address without a token, and when it cannot listen.
+    Readers need `token`. `compare` computes what changed between two evaluations. With `queues`, the page shows and
+    changes them. `on_ready` is called with the URL once it is listening. Raises Misuse for an open address without a
+    token, and when it cannot listen.
     """
     refuse_open_page(host, token, allow_anonymous=allow_anonymous)
     watch = Runs(runs)
     found = listener(host, port)
     config = uvicorn.Config(
-        create_app(watch, token, compare, only_this_machine=is_loopback(host)),
+        create_app(watch, token, compare, queues, only_this_machine=is_loopback(host)),
         ws="none",
         log_config=None,
         access_log=False,
@@ -80,11 +83,16 @@ async def serve(
 
 
 def create_app(
-    watch: Runs, token: str | None = None, compare: Compare | None = None, *, only_this_machine: bool = True
+    watch: Runs,
+    token: str | None = None,
+    compare: Compare | None = None,
+    queues: Queues | None = None,
+    *,
+    only_this_machine: bool = True,
 ) -> Starlette:
     """The page over what `watch` sees. `only_this_machine`: it listens on the loopback address."""
     verifier = TokenVerifier(token)
-    dashboard = _Dashboard(watch, verifier, compare)
+    dashboard = _Dashboard(watch, verifier, compare, has_queues=queues is not None)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -112,6 +120,8 @@ def create_app(
         Route("/events", dashboard.events),
         Route("/metrics", dashboard.metrics),
     ]
+    if queues is not None:
+        routes.append(Route("/api/queues{path:path}", queues.answer, methods=METHODS))
     entrance = Middleware(AuthMiddleware, verifier=verifier, only_this_machine=only_this_machine)
     return Starlette(
         routes=routes, middleware=[entrance], lifespan=lifespan, exception_handlers={HTTPException: refused}
@@ -124,10 +134,11 @@ class _AsciiJson(JSONResponse):
 
 
 class _Dashboard:
-    def __init__(self, watch: Runs, verifier: TokenVerifier, compare: Compare | None) -> None:
+    def __init__(self, watch: Runs, verifier: TokenVerifier, compare: Compare | None, *, has_queues: bool) -> None:
         self.watch = watch
         self.verifier = verifier
         self.compare = compare
+        self.has_queues = has_queues
         self.comparing = asyncio.Lock()
         """One comparison at a time: each takes a second of CPU."""
 
@@ -149,7 +160,8 @@ class _Dashboard:
     async def runs(self, request: Request) -> Response:
         now, runs = time.time(), self.watch
         rows = [summary_of(run, now) for run in runs.all()]
-        return _AsciiJson({"now": now, "folder": runs.confined.root.name, "left_out": runs.left_out, "runs": rows})
+        folder = {"folder": runs.confined.root.name, "left_out": runs.left_out, "has_queues": self.has_queues}
+        return _AsciiJson({"now": now, **folder, "runs": rows})
 
     async def run(self, request: Request) -> Response:
         return _AsciiJson(detail_of(self._run_in(request), time.time()))

@@ -1,6 +1,6 @@
 """Access to the dashboard: open on the loopback address, a token everywhere else; and security headers.
 
-There is one token and there are no users. The token gives read access to everything.
+There is one token and there are no users. The token gives access to everything, also to queues where they are shown.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from typing import Any
 FILES = resources.files("services.dashboard").joinpath("page")
 MODULES = (
     *("words", "dom", "store", "series", "chart", "samples", "figures"),
-    *("runs", "run", "groups", "compare", "app"),
+    *("runs", "run", "groups", "compare", "queues", "app"),
 )
 """In an order in which each comes after those that it imports."""
 IMPORT = re.compile(r"^import [^;]*;\n", re.MULTILINE)

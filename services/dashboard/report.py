@@ -52,7 +52,7 @@ def report_data(out: Path, folders: Sequence[Path], compare: Compare | None = No
             write_text(folder / COMPARISONS, escaped_json({"comparisons": run.comparisons}) + "\n")
     now = time.time()
     answers = {
-        "/api/runs": {"now": now, "folder": "", "left_out": False, "runs": [summary_of(run, now)]},
+        "/api/runs": {"now": now, "folder": "", "left_out": False, "has_queues": False, "runs": [summary_of(run, now)]},
         answer_key("/api/run", id=run.id): detail_of(run, now),
         answer_key("/api/samples", id=run.id): examples_of(run),
     }

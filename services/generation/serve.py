@@ -24,9 +24,10 @@ from typing import Any
 import httpx
 
 from gradus.errors import InternalFault, Misuse, QueueFault
+from gradus.weight_transfer import BACKENDS, DEFAULT_BACKEND, SHARED_CARD, memory_share
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
-DEVICES, SYNCS = ("auto", "cuda", "cpu"), ("file", "nccl")
+DEVICES = ("auto", "cuda", "cpu")
 POLL_S = 0.5
 PR_SET_PDEATHSIG = 1
 STOP_S = 30.0
@@ -56,7 +57,7 @@ class VllmServerOptions:
     max_model_len: int | None = None
     lora_rank: int | None = None
     """The largest rank of adapters; None: no adapters."""
-    sync: str = "file"
+    sync: str = DEFAULT_BACKEND
     """How the server takes new weights: `file`, which every run can send, or `nccl` between CUDA cards."""
     exposed: bool = False
     """Other hosts are kept off its port by other means."""
@@ -70,7 +71,7 @@ class VllmServerOptions:
         return f"http://{host}:{self.port}"
 
 
-def command_of(options: VllmServerOptions, device: str) -> list[str]:
+def command_of(options: VllmServerOptions, device: str, cards: int = 0) -> list[str]:
     """How vLLM is started. Its module and not its script: the script looks for a package that its CPU build lacks."""
     dtype = "float32" if options.dtype == "auto" and device == "cpu" else options.dtype
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", options.model]
@@ -89,6 +90,8 @@ def command_of(options: VllmServerOptions, device: str) -> list[str]:
         command += ["--kv-cache-memory-bytes", str(CPU_KV_CACHE_MB << 20)]
         # vLLM 0.32 dies on a CPU of a request with a seed whose prompt is read in chunks
         command += ["--no-enable-chunked-prefill", "--max-num-batched-tokens", "8192"]
+    elif (share := memory_share(cards, is_divided="CUDA_VISIBLE_DEVICES" in os.environ)) is not None:
+        command += ["--gpu-memory-utilization", str(share)]
     return [*command, *options.extra]
 
 
@@ -99,8 +102,15 @@ def environment_of() -> dict[str, str]:
 def serve(options: VllmServerOptions, say: Callable[[str], None]) -> int:
     """Run the server until it ends or a signal ends it; its exit status. Raises Misuse or Fault when it is unfit."""
     _refuse_unusable(options)
-    device = _device(options)
-    with subprocess.Popen(command_of(options, device), env=environment_of(), preexec_fn=_dies_with_us()) as server:  # noqa: PLW1509
+    device, cards = _device(options), _cards()
+    if memory_share(cards, is_divided="CUDA_VISIBLE_DEVICES" in os.environ) is not None:
+        say(
+            f"gradus: this machine has one card, which a trainer needs too: vLLM takes {SHARED_CARD:.0%} of its memory "
+            "(--gpu-memory-utilization takes more)"
+        )
+    with subprocess.Popen(
+        command_of(options, device, cards), env=environment_of(), preexec_fn=_dies_with_us()
+    ) as server:  # noqa: PLW1509
         _pass_signals_on(server)
         try:
             _await_health(options, server)
@@ -113,7 +123,7 @@ def serve(options: VllmServerOptions, say: Callable[[str], None]) -> int:
 
 
 def _refuse_unusable(options: VllmServerOptions) -> None:
-    for name, value, known in (("--device", options.device, DEVICES), ("--sync", options.sync, SYNCS)):
+    for name, value, known in (("--device", options.device, DEVICES), ("--sync", options.sync, BACKENDS)):
         if value not in known:
             raise Misuse(f"{name} {value}: it is one of {', '.join(known)}")
     if importlib.util.find_spec("vllm") is None:
@@ -141,6 +151,13 @@ def _device(options: VllmServerOptions) -> str:
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _cards() -> int:
+    """CUDA cards that this process sees."""
+    import torch
+
+    return torch.cuda.device_count()
 
 
 def _pass_signals_on(server: subprocess.Popen[bytes]) -> None:

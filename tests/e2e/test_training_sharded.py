@@ -48,6 +48,7 @@ def launch(kind: str, config: Path, *overrides: str, status: int = 0) -> str:
     return done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SHARDED)
 def test_a_sharded_run_resumes_from_its_checkpoint_and_keeps_its_logs(kind: str, config: Path, tmp_path: Path) -> None:
     if kind.startswith("zero") and importlib.util.find_spec("deepspeed") is None:

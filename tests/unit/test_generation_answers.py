@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from typing import Any
 
@@ -130,23 +131,88 @@ def own_logprobs(model: Any, ids: list[int]) -> list[float]:
     return [float(table[at, token]) for at, token in enumerate(ids[1:])]
 
 
-def test_the_largest_difference_is_the_largest_and_training_goes_on(model: Any) -> None:
-    from trainer.generation.backend import largest_difference
+def test_the_model_gives_each_token_its_log_probability_and_training_goes_on(model: Any) -> None:
+    from trainer.generation.parity import difference, logprobs_of_model
 
     ids = [1, 2, 3, 4]
     served = own_logprobs(model, ids)
     model.train()
-    assert largest_difference(model, ids, served) < 1e-6
-    served[1] += 0.25
-    assert largest_difference(model, ids, served) == pytest.approx(0.25, abs=1e-5)
+    assert logprobs_of_model(model, ids) == pytest.approx(served, abs=1e-6)
     assert model.training
+    found = difference(served, [served[0], served[1] + 0.25, served[2] - 0.5])
+    assert (found.mean, found.largest) == (pytest.approx(0.25), pytest.approx(0.5))
 
 
 @pytest.mark.parametrize("served", [[], [-1.0], [-1.0, float("nan"), -1.0], [-1.0, float("-inf"), -1.0]])
-def test_what_cannot_be_compared_differs_without_end(model: Any, served: list[float]) -> None:
-    from trainer.generation.backend import largest_difference
+def test_what_cannot_be_compared_differs_without_end(served: list[float]) -> None:
+    from trainer.generation.parity import difference
 
-    assert largest_difference(model, [1, 2, 3, 4], served) == float("inf")
+    assert difference([-1.0] * 3, served).mean == float("inf")
+
+
+def test_equal_weights_in_bfloat16_are_within_the_bound_and_weights_before_an_update_are_not() -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, Qwen2Config
+
+    from trainer.generation.parity import difference, logprobs_of_model, mean_bound
+
+    sizes = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4, "vocab_size": 2048}
+    config = Qwen2Config(**sizes, num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False)
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        ours = AutoModelForCausalLM.from_config(config).bfloat16()
+        ours.lm_head.weight.data.mul_(20)  # logits of up to 20, as those of a trained model
+        theirs = copy.deepcopy(ours).float()  # rounds elsewhere, as the kernels of a server do
+        ids = torch.randint(2048, (256,)).tolist()
+    served = logprobs_of_model(theirs, ids)
+    found = difference(logprobs_of_model(ours, ids), served)
+    bound = mean_bound(["torch.bfloat16", "bfloat16"])
+    assert found.largest > 0.05 > found.mean, "the largest one tells nothing"
+    assert found.mean < bound
+    for parameter in ours.parameters():
+        parameter.data.mul_(1.05)
+    assert difference(logprobs_of_model(ours, ids), served).mean > bound
+
+
+def as_vllm_holds(model: Any, rows: int) -> dict[str, str]:
+    """Sums as vLLM gives them of a Qwen model: fused projections, a padded vocabulary; written down apart from ours."""
+    import hashlib
+
+    import torch
+
+    found = {}
+    tensors = dict(model.named_parameters())
+    for name, tensor in tensors.items():
+        if any(part in name for part in ("k_proj", "v_proj", "up_proj")):
+            continue
+        whole, data = name, [tensor]
+        if "q_proj" in name:
+            data = [tensors[name.replace("q_proj", one)] for one in ("q_proj", "k_proj", "v_proj")]
+            whole = name.replace("q_proj", "qkv_proj")
+        elif "gate_proj" in name:
+            data, whole = [tensor, tensors[name.replace("gate", "up")]], name.replace("gate_proj", "gate_up_proj")
+        elif "embed_tokens" in name or "lm_head" in name:
+            data = [tensor, torch.zeros(rows - len(tensor), tensor.shape[1])]
+        packed = torch.cat(data).to(torch.bfloat16).view(torch.uint8)
+        found[whole.replace("o_proj.", "o_proj.base_layer.")] = hashlib.sha256(packed.detach().numpy()).hexdigest()
+    return found
+
+
+def test_sums_are_those_of_the_parameters_that_vllm_fuses_and_pads(model: Any) -> None:
+    import torch
+
+    from trainer.generation.parity import NOTHING, checksums, unlike
+
+    served = as_vllm_holds(model, rows=64)
+    own = checksums(model.named_parameters(), torch.bfloat16)
+    assert {name.replace(".base_layer", "") for name in served} == set(own)
+    assert unlike(own, served) == []
+    name = "model.layers.0.self_attn.qkv_proj.weight"
+    spoiled = served | {name: "other", "model.norm.weight": "other"}
+    assert unlike(own, spoiled) == ["model.norm.weight"], "no other layer shows how the server lays out this matrix"
+    second = {one.replace("layers.0", "layers.1"): digest for one, digest in own.items() if "layers.0" in one}
+    assert unlike(own | second, spoiled | second) == ["model.layers.0.self_attn.qkv_proj.weight", "model.norm.weight"]
+    assert unlike(own | second, served | second | {name: NOTHING}) == [], "packed away on a CPU"
 
 
 # --------------------------------------------------------------------------------------------------------- versions

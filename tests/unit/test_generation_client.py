@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gradus.errors import Misuse
-from tests.fake_vllm import VllmLike, slow
+from tests.fake_vllm import LOGPROB, VllmLike, slow
 from trainer.config.run import GenerationConfig
 from trainer.generation.responses import GenerationStopped
 
@@ -30,7 +30,7 @@ class Run:
     """A client with the rest of a run around it: weights to send, what was said, which groups came early."""
 
     def __init__(self, url: str, folder: Path, difference: float = 0.0, **options: Any) -> None:
-        from trainer.generation.client import Client, GenerationState
+        from trainer.generation.client import Client, GenerationState, Model
         from trainer.generation.weights import WeightsFolder
 
         settings = {"restart_wait_s": 60, "request_timeout_s": 60, "tries": 3, **options}
@@ -38,17 +38,19 @@ class Run:
         self.said: list[str] = []
         self.groups: list[int] = []
         self.compared: list[Sequence[int]] = []
+        self.checksums: dict[str, str] = {}
         written = WeightsFolder(folder, RUN)
         self.served = GenerationState(
             config, written, RUN, self.said.append, lambda index, group: self.groups.append(index)
         )
 
-        def compare(ids: Sequence[int], logprobs: Sequence[float]) -> float:
+        def logprobs(ids: Sequence[int]) -> list[float]:
             self.compared.append(ids)
-            return difference
+            return [LOGPROB - difference] * (len(ids) - 1)
 
+        own = Model(logprobs, lambda dtype: dict(self.checksums), vocab_size=10, dtype="torch.float32")
         self.folder = written
-        self.client = Client(self.served, self._write, compare, vocab_size=10)
+        self.client = Client(self.served, self._write, own)
 
     def _write(self, name: str) -> Path:
         import torch
@@ -90,7 +92,12 @@ def test_a_step_sends_weights_proves_them_and_hands_over_every_group(start: Call
     assert run.compared == [[5, 6, 7]]
     assert like.weight_version == f"{RUN}-1"
     assert not like.paused
-    assert set(run.served.metrics) == {"sync_s", "generate_s", "sync_logprob_difference_max"}
+    assert set(run.served.metrics) == {
+        "sync_s",
+        "generate_s",
+        "sync_logprob_difference_max",
+        "sync_logprob_difference_mean",
+    }
 
 
 def test_sampling_is_what_the_trainer_says_and_what_is_ours_stays_ours(
@@ -124,7 +131,29 @@ def test_a_server_that_disagrees_ends_the_run_before_a_completion(
     start: Callable[..., Run], like: VllmLike, difference: float
 ) -> None:
     run = start(difference=difference)
-    with pytest.raises(GenerationStopped, match="disagree by"):
+    with pytest.raises(GenerationStopped, match="differ by"):
+        run.step()
+    assert run.groups == []
+
+
+def test_bfloat16_may_differ_by_more_than_float32(start: Callable[..., Run], like: VllmLike) -> None:
+    like.settings["model_config"]["dtype"] = "torch.bfloat16"
+    run = start(difference=0.06)
+    run.step()
+    assert run.served.metrics["sync_logprob_difference_mean"] == pytest.approx(0.06)
+
+
+@pytest.mark.parametrize("spoiled", [False, True])
+def test_a_server_whose_weights_have_other_bytes_ends_the_run(
+    start: Callable[..., Run], like: VllmLike, spoiled: bool
+) -> None:
+    run = start()
+    run.checksums = {"model.layers.0.mlp.down_proj.weight": "a", "model.layers.1.mlp.down_proj.weight": "b"}
+    like.checksums = {**run.checksums, "model.layers.1.mlp.down_proj.weight": "c" if spoiled else "b"}
+    if not spoiled:
+        run.step()
+        return
+    with pytest.raises(GenerationStopped, match=r"other bytes for 1 parameters, model\.layers\.1\.mlp"):
         run.step()
     assert run.groups == []
 
@@ -426,7 +455,36 @@ def test_a_server_as_documented_suits_a_trainer_as_documented(like: VllmLike, de
     config = GenerationConfig(backend="vllm", url=like.url)
     for wants_adapter in (False, True):
         way = way_of_weights(VllmServer(config), config, wants_adapter)
-        assert way == ("lora" if rank and wants_adapter else "weights")
+        assert way == ("lora" if rank and wants_adapter else "file")
+
+
+@pytest.mark.parametrize(
+    ("server_sync", "adapters", "has_nccl", "wants_adapter", "way"),
+    [
+        ("file", False, False, True, "file"),
+        ("file", True, True, True, "lora"),
+        ("nccl", True, True, True, "lora"),
+        ("nccl", False, True, True, "nccl"),
+        ("nccl", True, True, False, "nccl"),
+        ("nccl", False, False, False, None),
+    ],
+)
+def test_the_way_is_the_first_of_the_table_that_both_sides_have(
+    like: VllmLike, server_sync: str, adapters: bool, has_nccl: bool, wants_adapter: bool, way: str | None
+) -> None:
+    from trainer.generation.client import way_of_weights
+    from trainer.generation.server import VllmServer
+
+    like.settings |= {
+        "weight_transfer_config": {"backend": server_sync},
+        "lora_config": {} if not adapters else {"r": 8},
+    }
+    config = GenerationConfig(backend="vllm", url=like.url)
+    if way is not None:
+        assert way_of_weights(VllmServer(config), config, wants_adapter, has_nccl=has_nccl) == way
+        return
+    with pytest.raises(GenerationStopped, match=r"takes weights by nccl.*gradus vllm MODEL --sync file"):
+        way_of_weights(VllmServer(config), config, wants_adapter, has_nccl=has_nccl)
 
 
 def test_the_dry_run_refuses_a_server_that_takes_weights_otherwise(like: VllmLike) -> None:

@@ -214,6 +214,17 @@ def test_a_server_on_cuda_is_left_its_own_settings() -> None:
     assert command[-2:] == ["--dtype", "half"], "what is said last counts"
 
 
+def test_a_server_on_a_machines_only_card_leaves_room_for_the_trainer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    options = VllmServerOptions(model="m")
+    assert options_of(command_of(options, "cuda", cards=1))["--gpu-memory-utilization"] == "0.35"
+    assert "--gpu-memory-utilization" not in command_of(options, "cuda", cards=2)
+    asked = VllmServerOptions(model="m", extra=("--gpu-memory-utilization", "0.8"))
+    assert options_of(command_of(asked, "cuda", cards=1))["--gpu-memory-utilization"] == "0.8"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert "--gpu-memory-utilization" not in command_of(options, "cuda", cards=1), "a card of its own"
+
+
 def test_development_endpoints_cannot_be_switched_off_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLLM_SERVER_DEV_MODE", "0")
     monkeypatch.setenv("VLLM_NO_USAGE_STATS", "0")

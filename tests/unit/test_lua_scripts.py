@@ -11,12 +11,13 @@ from services.broker.streams import scripts
 from services.broker.streams.scripts import LUA, Script
 
 SCRIPTS = [value for value in vars(scripts).values() if type(value) is Script]
-PRELUDES = {"history"}
+PRELUDES = {"history": "note(", "bound": "is_full("}
+"""What a script calls that begins with the file."""
 
 
 def test_every_file_is_a_script_or_joined_in_front_of_one() -> None:
     files = {file.stem for file in LUA.iterdir()}
-    assert files == {script.name for script in SCRIPTS} | PRELUDES
+    assert files == {script.name for script in SCRIPTS} | PRELUDES.keys()
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
@@ -43,8 +44,7 @@ def test_the_header_lists_the_keys_and_arguments_that_the_script_uses_and_its_re
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
-def test_a_script_with_a_prelude_begins_with_it(script: Script) -> None:
-    prelude = (LUA / "history.lua").read_text("utf-8")
-    assert script.text.removeprefix("#!lua flags=allow-oom\n").startswith(prelude) == (
-        "note(" in (LUA / f"{script.name}.lua").read_text("utf-8")
-    )
+@pytest.mark.parametrize("prelude", PRELUDES)
+def test_a_script_with_a_prelude_begins_with_it(script: Script, prelude: str) -> None:
+    calls = PRELUDES[prelude] in (LUA / f"{script.name}.lua").read_text("utf-8")
+    assert script.body.startswith((LUA / f"{prelude}.lua").read_text("utf-8")) == calls

@@ -314,8 +314,8 @@ class GenerationConfig(Section):
     verify_sync: Literal["first", "always", "never"] = "first"
     """After which syncs trainer and server are asked for the probabilities of the same tokens. With ZeRO-3 or FSDP it
     has to be never."""
-    max_logprob_difference: Annotated[float, Field(gt=0)] = 0.05
-    """The run stops when they differ by more: 1e-4 is usual in float32, some hundredths in bfloat16."""
+    max_logprob_difference: Annotated[float, Field(gt=0)] | None = None
+    """The run stops when they differ by more in the mean. None: by dtype, 1e-3 in float32 and 0.1 in bfloat16."""
     sync_deadline_s: Annotated[float, Field(gt=0, le=MAX_DEADLINE_S)] = 300.0
     request_timeout_s: Annotated[float, Field(gt=0, le=MAX_DEADLINE_S)] = 600.0
     """For all completions of one prompt."""

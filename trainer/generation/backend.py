@@ -8,7 +8,6 @@ is `client`'s.
 from __future__ import annotations
 
 import importlib.util
-import math
 import secrets
 import shutil
 import time
@@ -26,7 +25,10 @@ from trl.trainer import grpo_trainer, rloo_trainer
 from gradus.errors import GradusError, Misuse
 from trainer.config.device import Device
 from trainer.config.run import GenerationConfig
-from trainer.generation.client import Client, GenerationState, How
+from trainer.generation.client import Client, GenerationState, How, Model, way_of_weights
+from trainer.generation.parity import checksums, logprobs_of_model
+from trainer.generation.responses import GenerationStopped, TransientServerError
+from trainer.generation.server import VllmServer
 from trainer.generation.weights import WeightsFolder, merged_parameters
 from trainer.runs.distributed import is_leader
 from trainer.runs.folder import RunFolder
@@ -95,14 +97,28 @@ def refuse_without_vllm(config: GenerationConfig, options: Mapping[str, Any], de
         )
 
 
+def has_nccl(device: Device) -> bool:
+    """Whether TRL could send weights from this process's GPU to a server's."""
+    return device.kind == "cuda" and importlib.util.find_spec("vllm") is not None
+
+
 @contextmanager
 def generating(
-    config: GenerationConfig, folder: RunFolder, say: Callable[[str], None]
+    config: GenerationConfig, folder: RunFolder, say: Callable[[str], None], *, over_nccl: bool = False
 ) -> Iterator[GenerationState | None]:
     """A trainer of TRL's that is made inside the block generates this way; None where TRL does it all by itself.
 
-    What was written for the server is gone after the block.
+    What was written for the server is gone after the block. `over_nccl`: with `sync: auto`, a server that was started
+    to take weights over NCCL gets them so; the run has what that needs, and no adapter that vLLM can serve.
     """
+    if config.backend == "vllm" and config.sync == "auto" and over_nccl:
+        server = VllmServer(config)
+        server.await_ready(config.restart_wait_s, say)
+        try:
+            way = way_of_weights(server, config, wants_adapter=False, has_nccl=True)
+        except TransientServerError as trouble:
+            raise GenerationStopped(str(trouble)) from None
+        config = config.model_copy(update={"sync": way})
     served = None
     ours: Callable[..., Any] = PreciseVllmGeneration
     if config.backend == "vllm" and config.sync != "nccl":
@@ -160,8 +176,11 @@ class HttpVllmGeneration(PreciseVllmGeneration):
         self._how: How = self._by_main(lambda: self._connected(adapter))
 
     def _connected(self, adapter: bool) -> How:
-        vocab_size = self.accelerator.unwrap_model(self.model).get_input_embeddings().num_embeddings
-        self.vllm_client = Client(self.served, self._write, self._difference, vocab_size)
+        model = self.accelerator.unwrap_model(self.model)
+        own = Model(
+            self._logprobs, self._checksums, model.get_input_embeddings().num_embeddings, dtype=str(model.dtype)
+        )
+        self.vllm_client = Client(self.served, self._write, own)
         self.served.client = self.vllm_client
         return self.vllm_client.connect(adapter)
 
@@ -178,7 +197,7 @@ class HttpVllmGeneration(PreciseVllmGeneration):
 
     def sync_weights(self) -> None:
         """Give the server the weights of this step. Every process walks through them: gathering is done together."""
-        if not self.accelerator.is_main_process and self._how == "weights":
+        if not self.accelerator.is_main_process and self._how != "lora":
             for _ in self._iter_named_params():
                 pass
         self._by_main(lambda: self.vllm_client.new_version())
@@ -211,8 +230,20 @@ class HttpVllmGeneration(PreciseVllmGeneration):
             return self.served.folder.adapter(name, self.accelerator.unwrap_model(self.model))
         return self.served.folder.weights(name, self._iter_named_params())
 
-    def _difference(self, ids_T: Sequence[int], logprobs_T: Sequence[float]) -> float:
-        return largest_difference(self.accelerator.unwrap_model(self.model), ids_T, logprobs_T)
+    def _logprobs(self, ids_T: Sequence[int]) -> list[float]:
+        return logprobs_of_model(self.accelerator.unwrap_model(self.model), ids_T)
+
+    def _checksums(self, dtype: str) -> dict[str, str]:
+        """Sums of what the server has to hold: with adapters, the base model alone."""
+        if self.accelerator.unwrap_model(self.model).config.to_dict().get("quantization_config"):
+            return {}
+        tensors = self._iter_base_params() if self._how == "lora" else self._iter_named_params()
+        return checksums(tensors, getattr(torch, dtype.removeprefix("torch.")))
+
+    def _iter_base_params(self) -> Iterator[tuple[str, torch.Tensor]]:
+        for name, parameter in self.accelerator.unwrap_model(self.model).named_parameters():
+            if "lora_" not in name:
+                yield name.removeprefix("base_model.model.").replace(".base_layer", ""), parameter
 
 
 class _RemoteError:
@@ -223,29 +254,3 @@ class _RemoteError:
 
     def __iter__(self) -> Iterator[Any]:
         raise self.stopped
-
-
-def largest_difference(model: Any, ids_T: Sequence[int], served_T1: Sequence[float]) -> float:
-    """The largest difference between the model's log-probabilities of `ids_T[1:]` and those that a server gave.
-
-    Infinite when there is nothing to compare, or when a figure is no number.
-    """
-    own_T1 = _logprobs(model, ids_T)
-    if not served_T1 or len(own_T1) != len(served_T1):
-        return math.inf
-    differences = [abs(own - served) for own, served in zip(own_T1, served_T1, strict=True)]
-    return max(differences) if all(map(math.isfinite, differences)) else math.inf
-
-
-def _logprobs(model: Any, ids_T: Sequence[int]) -> list[float]:
-    training = model.training
-    model.eval()  # dropout would be a difference of its own
-    try:
-        with torch.no_grad():
-            ids = torch.tensor([list(ids_T)], device=model.device)
-            logits_TV = model(input_ids=ids).logits[0, :-1].float()
-            all_TV = torch.log_softmax(logits_TV, dim=-1)
-            chosen: list[float] = all_TV.gather(-1, ids[0, 1:, None])[:, 0].tolist()
-            return chosen
-    finally:
-        model.train(training)

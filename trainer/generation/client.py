@@ -16,15 +16,29 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gradus.errors import Misuse
+from gradus.weight_transfer import chosen_way
 from trainer.config.run import GenerationConfig
+from trainer.generation.parity import difference, mean_bound, unlike
 from trainer.generation.responses import Bounds, GenerationStopped, Sampled, TransientServerError, refuse_untested
 from trainer.generation.server import OnGroup, VllmServer
 from trainer.generation.weights import HttpWeightServer, SharedFolder, WeightsFolder
 
-How = Literal["lora", "weights"]
-"""What is sent: an adapter, or all weights."""
+How = Literal["lora", "nccl", "http", "file"]
+"""How the server gets weights: a name of `gradus.weight_transfer.TABLE`."""
 Write = Callable[[str], Path]
-Compare = Callable[[Sequence[int], Sequence[float]], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """The trainer's model, as far as it is compared with the server's."""
+
+    logprobs: Callable[[Sequence[int]], list[float]]
+    """Log-probability of every token but the first."""
+    checksums: Callable[[str], dict[str, str]]
+    """Sums of the weights that the server has to hold in this dtype, by their names in vLLM."""
+    vocab_size: int
+    dtype: str
+
 
 PROBE_TOKENS = 256
 """What is compared at most: two tables of this many rows by the vocabulary are made for it."""
@@ -51,8 +65,11 @@ class GenerationState:
             self.client.close()
 
 
-def way_of_weights(server: VllmServer, config: GenerationConfig, wants_adapter: bool) -> How:
-    """How weights will travel to a server that answers. Raises GenerationStopped when it cannot take them."""
+def way_of_weights(server: VllmServer, config: GenerationConfig, wants_adapter: bool, *, has_nccl: bool = False) -> How:
+    """How weights will travel to a server that answers. Raises GenerationStopped when it cannot take them.
+
+    `has_nccl`: TRL could send them from GPU to GPU.
+    """
     refuse_untested(server.version(), allowed=config.allow_untested_versions)
     settings = server.settings()
     mode = (settings.get("model_config") or {}).get("logprobs_mode")
@@ -61,22 +78,24 @@ def way_of_weights(server: VllmServer, config: GenerationConfig, wants_adapter: 
             f"the vLLM server at {server.url} runs with --logprobs-mode {mode}: its log-probabilities are not those of "
             "what it samples. Start it with `gradus vllm MODEL`, or that option = processed_logprobs."
         )
-    if wants_adapter and settings.get("lora_config"):
-        refuse_changed_base(server)
-        return "lora"
-    if wants_adapter and config.sync == "lora":
-        raise GenerationStopped(
-            f"the vLLM server at {server.url} was started without --enable-lora; `gradus vllm MODEL --lora-rank R` "
-            "serves adapters"
-        )
-    wanted = "nccl" if config.sync == "nccl" else "file"
+    serves_adapters = bool(settings.get("lora_config"))
     backend = (settings.get("weight_transfer_config") or {}).get("backend")
-    if backend != wanted:
+    has = {"has_adapter": wants_adapter, "has_nccl": has_nccl}
+    way = chosen_way(config.sync, serves_adapters=serves_adapters, backend=backend, **has)
+    if way.backend is None:
+        if not serves_adapters:
+            raise GenerationStopped(
+                f"the vLLM server at {server.url} was started without --enable-lora; `gradus vllm MODEL --lora-rank R` "
+                "serves adapters"
+            )
+        refuse_changed_base(server)
+    elif way.backend != backend:
         raise GenerationStopped(
             f"the vLLM server at {server.url} takes weights by {backend or 'nothing'}, and this run sends them by "
-            f"{wanted}: start it with `gradus vllm MODEL --sync {wanted}`"
+            f"{way.name}: start it with `gradus vllm MODEL --sync {way.backend}`"
         )
-    return "weights"
+    how: How = way.name  # type: ignore[assignment]
+    return how
 
 
 def refuse_changed_base(server: VllmServer) -> None:
@@ -89,14 +108,13 @@ def refuse_changed_base(server: VllmServer) -> None:
 
 
 class Client:
-    def __init__(self, served: GenerationState, write: Write, compare: Compare, vocab_size: int) -> None:
+    def __init__(self, served: GenerationState, write: Write, model: Model) -> None:
         self._served = served
         self._config = served.config
         self._write = write
-        self._compare = compare
-        self._vocab_size = vocab_size
+        self._own = model
         self._server = VllmServer(served.config)
-        self._how: How = "weights"
+        self._how: How = "file"
         self._channel = SharedFolder()
         self._base = ""
         self._number = 0
@@ -113,9 +131,9 @@ class Client:
             self._how = way_of_weights(self._server, self._config, wants_adapter)
         except TransientServerError as trouble:
             raise GenerationStopped(str(trouble)) from None
-        if self._how == "weights" and self._config.sync == "http":
+        if self._how == "http":
             self._channel = HttpWeightServer(self._config.serve_weights_at, self._served.folder.path)
-        how = {"lora": "LoRA adapters", "weights": "files of all weights"}[self._how]
+        how = "LoRA adapters" if self._how == "lora" else "files of all weights"
         self._served.say(f"completions by vLLM at {self._server.url}, kept in step by {how}")
         return self._how
 
@@ -157,7 +175,7 @@ class Client:
     def _load(self) -> None:
         assert self._written is not None
         deadline_s = self._config.sync_deadline_s
-        if self._how == "weights":
+        if self._how != "lora":
             if not (self._server.weight_version() or "").startswith(self._served.run):
                 self._server.begin_updates()
             self._server.update(self._channel.info(self._written), self._name, deadline_s)
@@ -181,17 +199,29 @@ class Client:
         return self._server.weight_version() == self._name
 
     def _verify(self, prompts: Sequence[Sequence[int]]) -> None:
-        """Raises GenerationStopped when trainer and server do not give the same tokens the same probability."""
-        probe = probe_of(prompts)
-        difference = self._compare(probe, self._server.logprobs(self._model, probe))
+        """Raises GenerationStopped when trainer and server give tokens other probabilities or hold other weights."""
+        probe, settings = probe_of(prompts), self._server.settings().get("model_config") or {}
+        dtype = str(settings.get("dtype", "bfloat16"))
+        found = difference(self._own.logprobs(probe), self._server.logprobs(self._model, probe))
+        self._served.metrics["sync_logprob_difference_max"] = found.largest
+        self._served.metrics["sync_logprob_difference_mean"] = found.mean
+        bound = self._config.max_logprob_difference or mean_bound((self._own.dtype, dtype))
+        names = unlike(self._own.checksums(dtype), self._server.checksums())
         self._unverified = False
-        self._served.metrics["sync_logprob_difference_max"] = difference
-        if not difference <= self._config.max_logprob_difference:
-            raise GenerationStopped(
-                f"trainer and vLLM server {self._server.url} disagree by {difference:.3g} in the log-probability of a "
-                f"token (generation.max_logprob_difference: {self._config.max_logprob_difference:g}): it does not hold "
-                f"the weights of this step ({self._name}). Nothing was trained on its completions."
+        if found.mean <= bound and not names:
+            return
+        what = (
+            f"hold other bytes for {len(names)} parameters, {names[0]} among them"
+            if names
+            else (
+                f"differ by {found.mean:.3g} in the mean log-probability of a token, more than {bound:g} "
+                "(generation.max_logprob_difference)"
             )
+        )
+        raise GenerationStopped(
+            f"trainer and vLLM server {self._server.url} {what}: it does not hold the weights of this step "
+            f"({self._name}). Nothing was trained on its completions."
+        )
 
     # ------------------------------------------------------------------------------------------------- generate
 
@@ -215,7 +245,7 @@ class Client:
             how["structured_outputs"] = {"regex": structured_outputs_regex}
         started = time.monotonic()
         groups: dict[int, list[Sampled]] = {}
-        bounds = Bounds(max_tokens, self._vocab_size)
+        bounds = Bounds(max_tokens, self._own.vocab_size)
         self._tried(partial(self._complete, prompts, n, how, bounds, groups), "complete prompts")
         self._served.metrics["generate_s"] = time.monotonic() - started
         flat = [one for index in range(len(prompts)) for one in groups[index]]

@@ -104,6 +104,13 @@ class VllmServer:
         version = said.get("weight_version") if isinstance(said, dict) else None
         return str(version) if version not in (None, "", "default") else None
 
+    def checksums(self) -> dict[str, str]:
+        """SHA-256 of each parameter by its name; empty where several processes of the server share the model."""
+        answer = self._ask("POST", "/weight_checker", {"action": "checksum"}, timeout_s=self._request_s)
+        said = field_of(answer, "checksums", dict)
+        shards = {key.rpartition(":")[0].partition(":")[2] for key in said}  # behind the data-parallel replica
+        return {key.rpartition(":")[2]: str(digest) for key, digest in said.items()} if len(shards) == 1 else {}
+
     # ------------------------------------------------------------------------------------------------- weights
 
     def begin_updates(self) -> None:

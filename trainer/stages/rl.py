@@ -26,7 +26,7 @@ from trainer.data.tasks import Example, Tasks, load_tasks
 from trainer.evaluate.held_out import AFTER, BEFORE, HeldOutEvalCallback
 from trainer.evaluate.report import write_comparisons
 from trainer.evaluate.results import figures_path
-from trainer.generation.backend import generating, refuse_without_vllm, vllm_options
+from trainer.generation.backend import generating, has_nccl, refuse_without_vllm, vllm_options
 from trainer.generation.client import GenerationState
 from trainer.models.loading import load_trained
 from trainer.rewards.advice import start_hint
@@ -74,7 +74,9 @@ class Rl(Stage[TrainConfig, Tasks]):
         self._refuse_without_template(tokenizer, self.config.model.name)
         limit = self.config.data.max_prompt_tokens
         rendered = [render(self.config.prompt, one) for one in self.read().train]
-        lengths = [len(token_ids(tokenizer, prompt)) for prompt in longest_of(rendered, lambda one: len(str(one)))]
+        template = self.config.prompt.chat_template_kwargs
+        longest = longest_of(rendered, lambda one: len(str(one)))
+        lengths = [len(token_ids(tokenizer, prompt, None, template)) for prompt in longest]
         kept = [length for length in lengths if limit is None or length <= limit]
         if not kept:
             raise Misuse(f"data.max_prompt_tokens: every prompt is longer than {limit} tokens")
@@ -216,7 +218,9 @@ class Rl(Stage[TrainConfig, Tasks]):
 
     def train_once(self, run: RlRun, start: str, tokenizer: Any) -> None:
         self._refuse_without_template(tokenizer, start)
-        with generating(self.config.generation, run.folder, run.say) as self._served:
+        lora = self.config.lora
+        over_nccl = has_nccl(run.device) and (lora is None or bool(lora.modules_to_save))
+        with generating(self.config.generation, run.folder, run.say, over_nccl=over_nccl) as self._served:
             super().train_once(run, start, tokenizer)
 
     def _refuse_without_template(self, tokenizer: Any, name: str) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 
 from gradus.errors import QueueFault
 from services.broker import DEAD_AFTER_S, MAX_DELIVERIES, PUT_OFF_TURNS, RENEW_S, RESERVED_PART, BrokerSettings
-from services.broker.jobs import DEFAULT_FAIR_SHARE, Claim, FairShare, Job, Priority, QueueFull, grader_of
+from services.broker.jobs import DEFAULT_FAIR_SHARE, Claim, FairShare, Job, QueueFull, grader_of
 from services.broker.streams import layout, scripts
 from services.broker.streams.memory import RedisMemory
 from services.broker.streams.operations import StreamOperations
@@ -156,9 +156,8 @@ class StreamsBroker(StreamOperations):
             raise QueueFull(grader, self._settings.retry_after_s)
         return fields(answered)
 
-    def _limits(self, grader: str, fair_share: FairShare, bound: int) -> tuple[Argument, ...]:
-        first_time = 0 if fair_share.priority is Priority.EVALUATION else layout.TRAINING_FROM
-        return self._redis.prefix, bound, bound // RESERVED_PART, grader, first_time, fair_share.run
+    def _limits(self, grader: str, share: FairShare, bound: int) -> tuple[Argument, ...]:
+        return self._redis.prefix, bound, bound // RESERVED_PART, grader, layout.FIRST[share.priority], share.run
 
     def _withdraw(self, job_ids: Iterable[str]) -> list[str]:
         """Take one wish each back; returns the ids without wishes left in this process."""

@@ -22,7 +22,7 @@ All keys share one prefix, so that one Redis can be shared and one ACL pattern c
 Every key has a time to live, which use renews, so an abandoned Redis empties itself.
 """
 
-from services.broker import MAX_FAIR_SHARES, TRAINING_PART
+from services.broker import MAX_FAIR_SHARES, TRAINING_PART, Priority
 
 GROUP = "workers"
 QUEUE = ("queue", "turns", "bell", "jobs")
@@ -43,6 +43,8 @@ TRAINING_FROM = 10**12
 """First virtual time of training; evaluation starts at 0. Lua writes integers of up to 14 digits exactly."""
 MAX_TOKENS = 1024
 """Wake-up tokens kept per queue."""
+FIRST = {Priority.EVALUATION: 0, Priority.TRAINING: TRAINING_FROM}
+"""First virtual time of each priority."""
 SUBMIT_LIMITS = (JOB_TTL_MS, TRAINING_FROM, MAX_FAIR_SHARES, MAX_TOKENS)
 PRIORITIES = (TRAINING_FROM, TRAINING_PART)
 MAX_INBOX = 20_000

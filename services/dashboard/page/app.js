@@ -2,11 +2,19 @@
 import { el } from "./dom.js";
 import { ChangesView, CompareView } from "./compare.js";
 import { GroupsView } from "./groups.js";
+import { QueuesView } from "./queues.js";
 import { RunView } from "./run.js";
 import { RunsView } from "./runs.js";
 import { inlined, kept, store } from "./store.js";
 
-const VIEWS = { "": RunsView, run: RunView, completions: GroupsView, compare: CompareView, changes: ChangesView };
+const VIEWS = {
+  "": RunsView,
+  run: RunView,
+  completions: GroupsView,
+  compare: CompareView,
+  changes: ChangesView,
+  queues: QueuesView,
+};
 const main = document.getElementById("main");
 let view = null;
 
@@ -63,6 +71,7 @@ addEventListener("beforeprint", openForPrinting);
 store.addEventListener("connection", showConnection);
 store.readAll().then(
   () => {
+    document.getElementById("to-queues").hidden = !store.hasQueues;
     route();
     addEventListener("hashchange", route);
     if (inlined) document.getElementById("connection").textContent = "Made " + inlined.made;

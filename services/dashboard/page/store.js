@@ -17,12 +17,22 @@ export async function ask(path, parameters = {}) {
   return answer.json();
 }
 
+export async function send(method, path, body) {
+  const headers = { accept: "application/json", "content-type": "application/json" };
+  const answer = await fetch(path, { method, headers, body: body && JSON.stringify(body) });
+  if (answer.status === 401) location.assign("/enter");
+  const told = await answer.json().catch(() => ({}));
+  if (!answer.ok) throw new Error(told.detail ?? `the server answered ${answer.status}`);
+  return told;
+}
+
 class Store extends EventTarget {
   constructor() {
     super();
     this.runs = new Map();
     this.folder = "";
     this.leftOut = false;
+    this.hasQueues = false;
     this.skew = 0;
     this.connected = null;
   }
@@ -41,6 +51,7 @@ class Store extends EventTarget {
     this.skew = told.now - Date.now() / 1000;
     this.folder = told.folder;
     this.leftOut = told.left_out;
+    this.hasQueues = told.has_queues;
     this.runs = new Map(told.runs.map((run) => [run.id, run]));
     this.tell("runs", { all: true });
   }

@@ -1,0 +1,104 @@
+// Queues of the graders, for operators: counts, states, unfinished jobs and dead letters.
+import { el, Place, section, table } from "./dom.js";
+import { ask, send } from "./store.js";
+import { count } from "./words.js";
+
+const LOOK_MS = 2000;
+const MOST_JOBS = 50;
+const CHANGES = {
+  open: [
+    ["Pause", "paused"],
+    ["Drain", "draining"],
+  ],
+  paused: [["Resume", "open"]],
+  draining: [["Resume", "open"]],
+};
+const COUNTS = ["workers", "slots", "queued", "running", "restarted", "dead_letters"];
+
+export class QueuesView {
+  constructor(parameters) {
+    this.title = "Queues";
+    this.grader = parameters.get("grader");
+    this.said = el("p.note", { role: "status" });
+    const place = (render) => new Place(el("div"), render);
+    this.counts = place((queues) => this.countsOf(queues));
+    this.jobs = place((jobs) => this.jobsOf(jobs));
+    this.letters = place((letters) => this.lettersOf(letters));
+    const places = [this.counts, this.jobs, this.letters].map((one) => one.node);
+    this.node = section("queues", "Queues", this.said, places);
+    this.node.classList.add("first");
+    this.timer = setInterval(() => this.read(), LOOK_MS);
+    this.read();
+  }
+
+  close() {
+    clearInterval(this.timer);
+  }
+
+  async read() {
+    try {
+      const { queues } = await ask("/api/queues");
+      this.counts.show(queues);
+      if (!(this.grader in queues)) return;
+      this.jobs.show((await ask(`/api/queues/${this.grader}/jobs`)).jobs);
+      this.letters.show((await ask(`/api/queues/${this.grader}/dead-letters`)).dead_letters);
+    } catch (error) {
+      this.said.textContent = error.message;
+    }
+  }
+
+  button(text, method, path, body, question) {
+    const onclick = async () => {
+      if (question && !confirm(question)) return;
+      try {
+        const answer = await send(method, `/api/queues/${path}`, body);
+        const [[what, value]] = Object.entries(answer);
+        this.said.textContent = `${text}: ${what} ${value}`;
+      } catch (error) {
+        this.said.textContent = `${text}: ${error.message}`;
+      }
+      await this.read();
+    };
+    return el("button", { type: "button", onclick }, text);
+  }
+
+  countsOf(queues) {
+    const rows = Object.entries(queues).map(([name, row]) => {
+      const changes = CHANGES[row.state].map(([text, state]) => this.button(text, "PUT", name, { state }));
+      const link = el("a", { href: "#/queues?" + new URLSearchParams({ grader: name }) }, name);
+      return [link, row.state, ...COUNTS.map((key) => count(row[key])), el("span.bar", changes)];
+    });
+    const heads = ["grader", "state", ...COUNTS.map((key) => key.replace("_", " ")), "change"];
+    return table("Jobs by grader; choose one to see its jobs", heads, rows);
+  }
+
+  jobsOf(jobs) {
+    const rows = jobs.slice(0, MOST_JOBS).map(({ id, state, starts, runs }) => {
+      const cancel = this.button("Cancel", "POST", `${this.grader}/cancel`, { jobs: [id] }, `Cancel ${id}?`);
+      return [id, state, count(starts), runs.join(", "), cancel];
+    });
+    const more = jobs.length > MOST_JOBS ? `, the first ${MOST_JOBS} of ${jobs.length} or more` : "";
+    if (!rows.length) return el("p.empty", "No unfinished job.");
+    return table(`Unfinished jobs of ${this.grader}${more}`, ["job", "state", "starts", "runs", "end"], rows);
+  }
+
+  lettersOf(letters) {
+    const path = `${this.grader}/dead-letters`;
+    const rows = letters.map(({ job, history }) => {
+      const text = el("pre");
+      const ontoggle = async ({ target }) => {
+        if (!target.open) return;
+        text.textContent = "Reading …";
+        const read = await ask(`/api/queues/${path}/${job}`).catch((error) => ({ payload: error.message }));
+        text.replaceChildren(el("span", JSON.stringify(read.payload, null, 2)));
+      };
+      const shown = el("details", { ontoggle }, el("summary", "submission"), text);
+      return [job, history.join("\n"), shown, this.button("Queue again", "POST", `${path}/${job}/requeue`)];
+    });
+    if (!rows.length) return el("p.empty", "No dead letter.");
+    const question = `Delete all dead letters of ${this.grader}?`;
+    const purge = this.button("Delete all dead letters", "DELETE", path, undefined, question);
+    const heads = ["job", "starts that failed", "content", "grade"];
+    return [table(`Dead letters of ${this.grader}`, heads, rows), el("p.bar", purge)];
+  }
+}

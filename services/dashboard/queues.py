@@ -1,0 +1,72 @@
+"""The queues on the page: passes an operator's requests on to the API, with the dashboard's key for it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gradus.errors import Misuse
+
+PATH = re.compile(
+    r"(/[a-z][a-z0-9_]{0,31}(/jobs|/cancel|/dead-letters(/[A-Za-z0-9_][A-Za-z0-9_.:\-]{0,127}(/requeue)?)?)?)?"
+)
+"""What may follow `/v1/queues`."""
+METHODS = ["GET", "PUT", "POST", "DELETE"]
+MAX_BODY_BYTES = 4096
+TIMEOUT_S = 10.0
+
+
+class Queues:
+    """Requests to the API at `url`, with `key`, which needs `role=operator`."""
+
+    def __init__(self, url: str, key: str) -> None:
+        self._url = f"{url.rstrip('/')}/v1/queues"
+        self._headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
+
+    async def answer(self, request: Request) -> Response:
+        path = request.path_params["path"]
+        if not PATH.fullmatch(path):
+            raise HTTPException(404, "there is no such queue, job or dead letter")
+        if request.method != "GET":
+            refuse_foreign_page(request)
+        body = b""
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > MAX_BODY_BYTES:
+                raise HTTPException(413, f"the body is longer than {MAX_BODY_BYTES} bytes")
+        try:
+            async with httpx.AsyncClient(timeout=TIMEOUT_S, headers=self._headers) as client:
+                found = await client.request(request.method, f"{self._url}{path}", content=body)
+        except (httpx.HTTPError, OSError) as error:
+            raise HTTPException(502, f"the API does not answer: {type(error).__name__}") from None
+        if found.status_code in (401, 403):  # the page takes a 401 for its own
+            raise HTTPException(502, "the API refuses the dashboard's key: its line needs `role=operator`")
+        return Response(found.content, found.status_code, media_type=found.headers.get("content-type"))
+
+
+def refuse_foreign_page(request: Request) -> None:
+    """Raises HTTPException (403) for a request that a page from elsewhere made; browsers name its origin."""
+    origin = request.headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
+        raise HTTPException(403, "this request comes from a page of another origin")
+
+
+def queues_of(api: str | None, key_file: Path | None) -> Queues | None:
+    """None without an API. Raises Misuse for one without a key, and for a file that cannot be used."""
+    if api is None:
+        return None
+    if key_file is None:
+        raise Misuse("--api needs --api-key-file, a file with an API key whose line has `role=operator`")
+    try:
+        key = key_file.read_text(encoding="ascii").strip()
+    except (OSError, ValueError) as error:
+        raise Misuse(f"--api-key-file {key_file} cannot be read: {type(error).__name__}") from None
+    if not key or not key.isprintable() or " " in key:
+        raise Misuse(f"--api-key-file {key_file}: one API key is wanted, such as `gradus keys new` prints")
+    return Queues(api, key)

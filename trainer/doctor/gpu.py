@@ -1,0 +1,392 @@
+"""`make verify-gpu`: what training does on this machine's CUDA card, with random weights, in at most ten minutes.
+
+The model has the architecture of Qwen2.5-Coder-1.5B, is made on the spot and knows nothing, so no hub is needed. Its
+rewards come from a small reward model that is as random. Each check runs `gradus train` in a process of its own, so
+that its peak memory is its own and a crash ends no other check. `--device cpu` runs the same code with a tiny model.
+Writes verify.json and verify.html, and exits with 1 where a check failed or there is no card.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import platform
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+from trainer.pipeline.subprocesses import GRADUS, LOOK_EVERY_S, Child
+from trainer.runs.folder import RunFolder, read_lines
+from trainer.runs.provenance import versions
+
+EXIT_WORKS, EXIT_FAILS = 0, 1
+BUDGET_S = 600.0
+"""Seconds for all checks together. A check that would begin or end later has failed."""
+SERVER_READY_S = 240.0
+QWEN_1_5B: dict[str, Any] = {
+    "hidden_size": 1536,
+    "intermediate_size": 8960,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 12,
+    "num_key_value_heads": 2,
+    "vocab_size": 151_936,
+    "max_position_embeddings": 32_768,
+    "tie_word_embeddings": True,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1_000_000.0},
+}
+"""Qwen2.5-Coder-1.5B's configuration, in transformers' names: 1.54 billion parameters."""
+TINY = {**QWEN_1_5B, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "vocab_size": 512}
+TINY |= {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 1024}
+STEPS, SAVE_AT, KILL_AT = 4, 2, 3
+"""Optimizer steps of a check; the step of the checkpoint, and the one after which the run to resume is killed."""
+GROUP, PROMPTS = 8, 2
+MOST_NATS = 0.05
+"""Mean difference of a token's log-probability in bfloat16 from float32's. One rounding of a logit near 16 is 0.06."""
+
+Figures = dict[str, Any]
+
+
+class CheckFailed(Exception):
+    """What a check found wrong."""
+
+
+# ---------------------------------------------------------------------------------------------------------- models
+
+
+def make_models(folder: Path, device: str) -> None:
+    """The policy in `folder/model` and the reward model in `folder/judge`; random, and the same each time."""
+    import torch
+    from transformers import AutoConfig, AutoModelForSequenceClassification
+    from transformers.utils.logging import disable_progress_bar
+
+    from trainer.models.fresh import untrained
+
+    disable_progress_bar()
+    for name, sizes in (("model", QWEN_1_5B if device == "cuda" else TINY), ("judge", TINY)):
+        tokenizer = _tokenizer(sizes["vocab_size"])
+        ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id, "bos_token_id": None}
+        config = AutoConfig.for_model("qwen2", **sizes, **ends)
+        if name == "model":
+            made = untrained(config, "bfloat16" if device == "cuda" else "float32", seed=1)
+        else:
+            config.num_labels = 1
+            torch.manual_seed(1)
+            made = AutoModelForSequenceClassification.from_config(config)
+        made.save_pretrained(folder / name)
+        tokenizer.save_pretrained(folder / name)
+
+
+def _tokenizer(size: int) -> Any:
+    """A tokenizer in which each of `size` tokens has a text, so that random completions differ for the judge."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    names = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "<|endoftext|>", "<|im_end|>"]
+    names += [f"Ġ{number}" for number in range(size - len(names))]
+    bpe = Tokenizer(models.BPE(vocab={name: number for number, name in enumerate(names)}, merges=[]))
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=bpe, eos_token="<|im_end|>", pad_token="<|endoftext|>", padding_side="left"
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------- checks
+
+
+def check_precision(folder: Path, device: str) -> Figures:
+    """Log-probabilities of one text in bfloat16 against float32, by the attention that training uses."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    ids = torch.randint(0, 500, (1, 256), generator=torch.Generator().manual_seed(1)).to(device)
+    found = []
+    for dtype in (torch.float32, torch.bfloat16):
+        model = AutoModelForCausalLM.from_pretrained(folder / "model", dtype=dtype).to(device).eval()
+        with torch.inference_mode():
+            told = model(input_ids=ids).logits[:, :-1].float().log_softmax(dim=-1)
+        found.append(told.gather(2, ids[:, 1:, None]).squeeze(2))
+        del model
+    apart = (found[0] - found[1]).abs()
+    figures = {"mean_nats": float(apart.mean()), "max_nats": float(apart.max())}
+    if not figures["mean_nats"] < MOST_NATS:
+        raise CheckFailed(f"bfloat16 and float32 differ by {figures['mean_nats']:.3f} nats on average")
+    return figures
+
+
+def check_lora(folder: Path, device: str) -> Figures:
+    return _trained(folder, device, "lora", {"lora": {"r": 16, "alpha": 32}})
+
+
+def check_full(folder: Path, device: str) -> Figures:
+    return _trained(folder, device, "full", {})
+
+
+def check_resume(folder: Path, device: str) -> Figures:
+    """The run of `lora`, killed by SIGKILL after a checkpoint, resumed, and compared with the run that was not."""
+    changes = {"lora": {"r": 16, "alpha": 32}}
+    config = _write_config(folder, device, "resume", changes)
+    run = RunFolder(folder / "resume")
+    child = Child([*GRADUS, "train", str(config)], folder / "resume.killed.log")
+    try:
+        while not run.metrics.exists() or len(read_lines(run.metrics)) < KILL_AT:
+            if child.process.poll() is not None:
+                raise CheckFailed(f"the run to kill ended by itself\n{child.tail(5)}")
+            time.sleep(LOOK_EVERY_S)
+    finally:
+        child.kill()
+    figures = _trained(folder, device, "resume", changes)
+    if f"checkpoint-{SAVE_AT}" not in run.log.read_text(encoding="utf-8"):
+        raise CheckFailed("the run did not resume from its checkpoint")
+    if (folder / "lora" / "final").is_dir():
+        figures["adapter_difference"] = _apart(run.final, folder / "lora" / "final")
+    return figures
+
+
+def check_colocate(folder: Path, device: str) -> Figures:
+    """vLLM in the trainer's process, asleep while the trainer updates."""
+    grpo = {"use_vllm": True, "vllm_mode": "colocate", "vllm_gpu_memory_utilization": 0.3}
+    grpo |= {"vllm_enable_sleep_mode": True, "vllm_max_model_length": 512}
+    return _trained(folder, device, "colocate", {"lora": {"r": 16, "alpha": 32}, "grpo": grpo})
+
+
+def check_server(folder: Path, device: str) -> Figures:
+    """A vLLM server on the same card; adapters are sent to it, and the trainer proves each transfer."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    command = [
+        *GRADUS,
+        "vllm",
+        str(folder / "model"),
+        "--port",
+        str(port),
+        "--device",
+        device,
+        "--max-model-len",
+        "512",
+    ]
+    server = Child([*command, "--lora-rank", "16", "--gpu-memory-utilization", "0.3"], folder / "server.vllm.log")
+    try:
+        give_up_at = time.monotonic() + SERVER_READY_S
+        while not _is_healthy(url):
+            if server.process.poll() is not None or time.monotonic() > give_up_at:
+                raise CheckFailed(f"the vLLM server did not come up\n{server.tail(5)}")
+            time.sleep(LOOK_EVERY_S)
+        changes = {
+            "lora": {"r": 16, "alpha": 32},
+            "generation": {"backend": "vllm", "url": url, "verify_sync": "always"},
+        }
+        figures = _trained(folder, device, "server", changes)
+    finally:
+        server.end()
+    lines = read_lines(folder / "server" / "metrics.jsonl")
+    names = {name for line in lines for name in line if name.startswith("generation/")}
+    return figures | {name: max(line[name] for line in lines if name in line) for name in sorted(names)}
+
+
+CHECKS: Mapping[str, Callable[[Path, str], Figures]] = {
+    "precision": check_precision,
+    "lora": check_lora,
+    "resume": check_resume,
+    "full": check_full,
+    "colocate": check_colocate,
+    "server": check_server,
+}
+"""In this order: what needs no vLLM comes first, so that a short budget spends itself on it."""
+NEEDS_VLLM = {"colocate", "server"}
+
+
+def _is_healthy(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/health", timeout=1).status_code == httpx.codes.OK
+    except httpx.TransportError:
+        return False
+
+
+# ------------------------------------------------------------------------------------------------------------ runs
+
+
+def _write_config(folder: Path, device: str, name: str, changes: Mapping[str, Any]) -> Path:
+    """The config of a GRPO run of `STEPS` steps in `folder/name`, without a grader: the judge alone gives rewards."""
+    prompts = "".join(json.dumps({"id": f"p{n}", "prompt": f"task {n}: "}) + "\n" for n in range(8))
+    (folder / "prompts.jsonl").write_text(prompts, encoding="utf-8")
+    told = {
+        "model": {"name": str(folder / "model"), "device": device},
+        "data": {"dataset": str(folder / "prompts.jsonl")},
+        "reward": {"models": [{"path": str(folder / "judge")}]},
+        "output_dir": str(folder / name),
+        **changes,
+        "grpo": {
+            "max_steps": STEPS,
+            "per_device_train_batch_size": GROUP * PROMPTS,
+            "num_generations": GROUP,
+            "max_completion_length": 256 if device == "cuda" else 16,
+            "learning_rate": 1.0e-4 if "lora" in changes else 1.0e-6,
+            "lr_scheduler_type": "constant",
+            "save_steps": SAVE_AT,
+            "save_only_model": name == "full",
+            **changes.get("grpo", {}),
+        },
+    }
+    config = folder / f"{name}.yaml"
+    config.write_text(yaml.safe_dump(told), encoding="utf-8")
+    return config
+
+
+def _trained(folder: Path, device: str, name: str, changes: Mapping[str, Any]) -> Figures:
+    """Figures of a run in this process, resumed where its folder has a checkpoint. Raises CheckFailed."""
+    import torch
+
+    from trainer.train import main as train
+
+    status = train(_write_config(folder, device, name, changes))
+    if status != 0:
+        raise CheckFailed(f"gradus train ended with status {status}; its log is {folder / name / 'training.log'}")
+    lines = [line for line in read_lines(folder / name / "metrics.jsonl") if "learning_rate" in line]
+    if len(lines) != STEPS:
+        raise CheckFailed(f"{len(lines)} steps were logged in place of {STEPS}")
+    if not any(line["grad_norm"] > 0 for line in lines):
+        raise CheckFailed("no step had a gradient")
+    later = lines[1:]  # the first one compiles kernels and fills caches
+    seconds = {part: _mean(line[f"time/{part}_s"] for line in later) for part in ("generate", "grade", "update")}
+    tokens = GROUP * PROMPTS * _mean(line["completions/mean_length"] for line in later)
+    peak = (
+        torch.cuda.max_memory_allocated()
+        if device == "cuda"
+        else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    )
+    return {
+        "steps": len(lines),
+        **{f"{part}_s": value for part, value in seconds.items()},
+        "generated_tokens_per_s": tokens / seconds["generate"],
+        "step_tokens_per_s": tokens / sum(seconds.values()),
+        "peak_memory_gib": peak / 2**30,
+        "grad_norm": lines[-1]["grad_norm"],
+    }
+
+
+def _mean(values: Any) -> float:
+    found = list(values)
+    return float(sum(found) / len(found))
+
+
+def _apart(one: Path, other: Path) -> float:
+    """The largest difference of two adapters' weights."""
+    from safetensors.torch import load_file
+
+    first, second = (load_file(place / "adapter_model.safetensors") for place in (one, other))
+    return max(float((first[name] - second[name]).abs().max()) for name in first)
+
+
+# ---------------------------------------------------------------------------------------------------------- report
+
+
+def main(device: str, out: Path, budget_s: float, names: list[str]) -> int:
+    """Run the checks and write verify.json and verify.html; the exit status."""
+    import torch
+
+    if device == "cuda" and not torch.cuda.is_available():
+        print(f"MISS no CUDA card: torch {torch.__version__} sees none; `gradus doctor` says what there is", flush=True)
+        return EXIT_FAILS
+    out.mkdir(parents=True, exist_ok=True)
+    if earlier := [entry.name for entry in out.iterdir()]:
+        print(f"MISS {out}: is not empty ({earlier[0]} ...); name another folder with --out")
+        return EXIT_FAILS
+    give_up_at, checks = time.monotonic() + budget_s, {}
+    make_models(out, device)
+    for name in names:
+        checks[name] = _checked(name, out, device, give_up_at - time.monotonic())
+        print(f"{checks[name]['status']:8} {name}: {checks[name]['text']}", flush=True)
+    found = {"machine": _machine(torch, device), "checks": checks}
+    (out / "verify.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    _write_page(found, out / "verify.html")
+    print(f"{out / 'verify.json'} and {out / 'verify.html'}")
+    return EXIT_FAILS if any(check["status"] == "failed" for check in checks.values()) else EXIT_WORKS
+
+
+def _checked(name: str, out: Path, device: str, left_s: float) -> Figures:
+    """What a check found: its status (ok, failed, skipped), a text, its figures."""
+    if name in NEEDS_VLLM and importlib.util.find_spec("vllm") is None:
+        return {"status": "skipped", "text": "vLLM is not installed: pip install 'gradus[vllm]'"}
+    if name == "colocate" and device != "cuda":
+        return {"status": "skipped", "text": "vLLM sleeps on CUDA alone"}
+    if left_s <= 0:
+        return {"status": "failed", "text": "no time was left for it; give more with --budget"}
+    command = [sys.executable, "-m", "trainer.doctor.gpu", "--device", device, "--out", str(out), "--check", name]
+    started = time.monotonic()
+    child = Child(command, out / f"{name}.log", environment={"OMP_NUM_THREADS": "1", **os.environ})
+    try:
+        child.process.wait(left_s)
+    except subprocess.TimeoutExpired:
+        child.process.send_signal(signal.SIGTERM)
+        return {"status": "failed", "text": f"did not end in the {left_s:.0f} s that were left\n{child.tail(5)}"}
+    finally:
+        child.end()
+    wrote = out / f"{name}.json"
+    if not wrote.exists():
+        return {"status": "failed", "text": f"ended with status {child.process.returncode}\n{child.tail(5)}"}
+    found: Figures = json.loads(wrote.read_text(encoding="utf-8"))
+    return found | {"wall_s": round(time.monotonic() - started, 1)}
+
+
+def check(name: str, out: Path, device: str) -> int:
+    """One check in this process; its outcome goes to `out/NAME.json`."""
+    try:
+        figures = {key: round(value, 6) for key, value in CHECKS[name](out, device).items()}
+        found: Figures = {"status": "ok", "text": ", ".join(f"{key} {value:g}" for key, value in figures.items())}
+        found["figures"] = figures
+    except CheckFailed as failure:
+        found = {"status": "failed", "text": str(failure)}
+    (out / f"{name}.json").write_text(json.dumps(found) + "\n", encoding="utf-8")
+    return EXIT_WORKS if found["status"] == "ok" else EXIT_FAILS
+
+
+def _machine(torch: Any, device: str) -> Figures:
+    found: Figures = {"device": device, "platform": platform.platform(), "versions": versions()}
+    if device == "cuda":
+        card = torch.cuda.get_device_properties(0)
+        found |= {"card": card.name, "memory_gib": round(card.total_memory / 2**30, 1), "cuda": torch.version.cuda}
+        found["capability"] = f"{card.major}.{card.minor}"
+    return found
+
+
+def _write_page(found: Figures, path: Path) -> None:
+    console = Console(record=True, width=160, highlight=False, file=open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+    console.print(" ".join(str(found["machine"].get(name, "")) for name in ("card", "device", "cuda", "platform")))
+    table = Table("check", "status", "s", "found", title="make verify-gpu")
+    for name, check_found in found["checks"].items():
+        table.add_row(
+            name, check_found["status"], str(check_found.get("wall_s", "")), check_found["text"].replace(", ", "\n")
+        )
+    console.print(table)
+    console.print(", ".join(f"{name} {version}" for name, version in found["machine"]["versions"].items()))
+    console.save_html(str(path))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m trainer.doctor.gpu", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu runs a tiny model")
+    parser.add_argument("--out", type=Path, default=Path("runs/verify-gpu"))
+    parser.add_argument("--budget", type=float, default=BUDGET_S, metavar="SECONDS")
+    parser.add_argument("--only", nargs="+", choices=tuple(CHECKS), default=list(CHECKS))
+    parser.add_argument("--check", choices=tuple(CHECKS), help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    folder = asked.out.resolve()
+    if asked.check is not None:
+        sys.exit(check(asked.check, folder, asked.device))
+    sys.exit(main(asked.device, folder, asked.budget, asked.only))
