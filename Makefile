@@ -63,6 +63,10 @@ demo: setup  ## Train a tiny model with a real OCaml compiler as its teacher; re
 demo-vllm: setup vllm  ## The same with the completions written by a vLLM server, over HTTP; report in runs/demo-vllm/report.html
 	@$(BIN)/python -m trainer.demo.run --vllm $(VLLM_BIN)/gradus --run-dir runs/demo-vllm
 
+.PHONY: demo-turns
+demo-turns: setup  ## The same over several turns: a tiny model learns to repair its answers; report in runs/demo-turns/report.html
+	@$(BIN)/python -m trainer.demo.run --turns --run-dir runs/demo-turns
+
 .PHONY: demo-pipeline
 demo-pipeline: setup  ## SFT, preference pairs, IPO, GRPO, evaluation and gates with a tiny model; goes on where it was stopped (3 to 5 minutes)
 	@$(BIN)/gradus pipeline run configs/pipelines/demo.yaml

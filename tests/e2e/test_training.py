@@ -338,6 +338,20 @@ def test_a_warm_start_from_nothing_then_grpo(config: Path, tmp_path: Path) -> No
     assert (run / "final" / "tokenizer.json").exists()
 
 
+def test_a_run_over_several_turns_trains_and_measures_chains(config: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    chat = ["--prompt.style", "chat", "--turns.max", "2", "--data.held_out", "0.25", "--evaluation.samples", "2"]
+    # An untrained model ends one answer in 300: with as many tokens some do, and are asked again.
+    assert train(config, *chat, "--max_steps", "2", "--max_completion_length", "60") == 0
+    turns, chains = lines(run / "turns.jsonl"), lines(run / "completions.jsonl")
+    assert len(chains) == 16
+    assert len(turns) == sum(one["turns"] for one in chains)
+    assert lines(run / "metrics.jsonl")[-1]["turns/pass_by_2"] >= lines(run / "metrics.jsonl")[-1]["turns/pass_by_1"]
+    for name in ("before", "after"):
+        measured = json.loads((run / "eval" / f"{name}.json").read_text())["measurements"]
+        assert [[*one["turns"]["green_by"]] for one in measured] == [["1", "2"]] * len(measured)
+
+
 def test_options_that_cannot_work_are_misuse(config: Path) -> None:
     with pytest.raises(Misuse, match="must be divisible by num_generations"):
         train(config, "--num_generations", "3")

@@ -328,6 +328,20 @@ class GenerationConfig(Section):
     """The environment variable that holds the server's key, if it wants one."""
 
 
+class TurnsConfig(Section):
+    """Several turns per sample: an answer that does not pass comes back with the grader's feedback."""
+
+    max: Annotated[int, Field(ge=1, le=32)] = 3
+    """Answers of one sample, at most."""
+    credit: Literal["turn", "chain"] = "turn"
+    """turn: each answer has the advantage of its own reward over those of the same turn in its group. chain: all
+    answers of a sample have the advantage of its last reward."""
+    discount: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Factor of a reward for each turn before it."""
+    window: Count | None = None
+    """Tokens of a whole chain, at most. None: the model's own window. Set it for a vLLM server with a smaller one."""
+
+
 class EvaluationConfig(Section):
     """How the held-out tasks are measured during a run, if there are any."""
 
@@ -432,6 +446,8 @@ class TrainConfig(RunConfig):
     rloo: dict[str, Any] = {}
     """TRL's RLOOConfig, by its own names, for `stage: rloo`."""
     generation: GenerationConfig = GenerationConfig()
+    turns: TurnsConfig | None = None
+    """None: one answer per sample."""
     evaluation: EvaluationConfig = EvaluationConfig()
 
     @property

@@ -22,14 +22,19 @@ from typing import Any, Literal
 import yaml
 from pydantic import TypeAdapter
 
+from gradus.contract import Diagnostic, Graded, Stage, TestCount
 from gradus.errors import Misuse
+from gradus.feedback import next_turn
 from trainer.config.run import Section
 from trainer.data.demo_sprints import MAKERS
 
 CONSTANTS = range(1, 26)
 HELD_OUT_PER_KIND = 5
 CASES_PER_TASK = 5
+PUBLIC_CASES = 2
+"""Public tests of a task that has them. They are cases that the hidden tests do not have."""
 WARM_START_ROWS = 10_000
+REPAIR_ROWS = 6_000
 MISTAKEN_SHARE = 0.6
 """Of the rows of a kind that has a mistake."""
 DAMAGED_SHARE = 0.35
@@ -151,6 +156,9 @@ KINDS = (
 def demo_rows(name: str) -> Iterator[dict[str, Any]]:
     """The rows of `demo:ocaml`, `demo:ocaml/held-out`, `demo:ocaml/warm-start`, Rust's or those of stories.
 
+    For training over several turns: `demo:ocaml/public` and `demo:ocaml/public/held-out` are the same tasks, of whose
+    cases two are public tests, and `demo:ocaml/repairs` are conversations with wrong first answers.
+
     They are always the same ones.
     """
     makers: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {**MAKERS}
@@ -158,6 +166,9 @@ def demo_rows(name: str) -> Iterator[dict[str, Any]]:
         makers[f"demo:{grader}"] = partial(_task_rows, language, held_out=False)
         makers[f"demo:{grader}/held-out"] = partial(_task_rows, language, held_out=True)
         makers[f"demo:{grader}/warm-start"] = partial(_warm_start_rows, language)
+        makers[f"demo:{grader}/public"] = partial(_task_rows, language, held_out=False, public=PUBLIC_CASES)
+        makers[f"demo:{grader}/public/held-out"] = partial(_task_rows, language, held_out=True, public=PUBLIC_CASES)
+        makers[f"demo:{grader}/repairs"] = partial(_repair_rows, grader, language)
     if name not in makers:
         raise Misuse(f"there is no demo {name!r}; there are: {', '.join(makers)}")
     return makers[name]()
@@ -168,16 +179,19 @@ def held_out_constants(kind: Kind) -> frozenset[int]:
     return frozenset(random.Random(f"{SEED}:{kind.name}").sample(CONSTANTS, HELD_OUT_PER_KIND))
 
 
-def _task_rows(language: Language, *, held_out: bool) -> Iterator[dict[str, Any]]:
+def _task_rows(language: Language, *, held_out: bool, public: int = 0) -> Iterator[dict[str, Any]]:
     for kind in KINDS:
         for a in CONSTANTS:
             if (a in held_out_constants(kind)) is held_out:
+                cases = _cases(kind, a)
+                shown = [language.tests_of([case]) for case in cases[:public]]
                 yield {
                     "id": f"{kind.name}-{a}",
                     "kind": kind.name,
                     "prompt": _prompt(language, kind, a),
                     "signature": language.signatures[kind.shape],
-                    "tests": language.tests_of(_cases(kind, a)),
+                    "tests": language.tests_of(cases[public:]),
+                    **({"public_tests": shown} if shown else {}),
                     "solution": _filled(language.answers[kind.name], a),
                 }
 
@@ -194,6 +208,65 @@ def _warm_start_rows(language: Language) -> Iterator[dict[str, Any]]:
         if draw.random() < DAMAGED_SHARE:
             completion = language.damaged(completion, a, CONSTANTS, draw)
         yield {"prompt": _prompt(language, kind, a), "completion": completion}
+
+
+def _repair_rows(grader: str, language: Language) -> Iterator[dict[str, Any]]:
+    """Every other row is a first answer, as in the warm start; in the others, a wrong one is followed by feedback."""
+    draw = random.Random(SEED)
+    kinds = {kind.name: kind for kind in KINDS}
+    for first, task in zip(_warm_start_rows(language), _repeated(draw, language), strict=False):
+        yield {"messages": _conversation(first["prompt"], first["completion"])}
+        kind, a = kinds[task["kind"]], task["a"]
+        wrong, computes = language.mistakes.get(kind.name), kind.mistaken
+        b = a
+        if computes is None or wrong is None or draw.random() < 0.3:
+            b, wrong, computes = (
+                draw.choice([c for c in CONSTANTS if c != a]),
+                language.answers[kind.name],
+                kind.computes,
+            )
+        verdict = _verdict(language, _cases(kind, a), partial(computes, b))
+        if verdict is None:
+            continue
+        answer, said = _filled(wrong, b), next_turn(grader, verdict, _filled(wrong, b))
+        end = task["solution"] if draw.random() < 0.5 else answer
+        yield {"messages": [*_conversation(task["prompt"], answer), *_conversation(said, end)]}
+
+
+def _repeated(draw: random.Random, language: Language) -> Iterator[dict[str, Any]]:
+    tasks = list(_task_rows(language, held_out=False))
+    for _ in range(REPAIR_ROWS // 2):
+        task = draw.choice(tasks)
+        yield {**task, "a": int(task["id"].rpartition("-")[2])}
+
+
+def _conversation(asked: str, answer: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": asked}, {"role": "assistant", "content": answer}]
+
+
+def _verdict(language: Language, cases: Sequence[Case], computes: Callable[[Any], Any]) -> Graded | None:
+    """What the grader says of an answer that computes this; None where it passes."""
+    passes = [computes(x) == y for x, y in cases]
+    hidden, failing = passes[PUBLIC_CASES:], sum(not one for one in passes[PUBLIC_CASES:])
+    if not failing:
+        return None
+    public = zip(cases[:PUBLIC_CASES], passes, strict=False)
+    remarks = [f"{failing} of {len(hidden)} tests failed an assertion"]
+    remarks += [f"this public test fails:\n{language.tests_of([case]).strip()}" for case, right in public if not right]
+    return Graded(
+        id="demo",
+        reward=0,
+        passed=False,
+        stage=Stage.TESTS,
+        components={},
+        tests=TestCount(passed=len(hidden) - failing, total=len(hidden)),
+        diagnostics=tuple(Diagnostic(stage=Stage.TESTS, message=remark) for remark in remarks),
+        rubric="demo/strict@1",
+        grader="demo@1",
+        toolchain="none",
+        cpu_ms=0,
+        wall_ms=0,
+    )
 
 
 def _prompt(language: Language, kind: Kind, a: int) -> str:

@@ -18,7 +18,7 @@ from gradus.errors import GradusError
 from trainer.config.run import TrainConfig
 from trainer.data.prompts import token_ids
 from trainer.data.tasks import Tasks
-from trainer.evaluate.collect import collect
+from trainer.evaluate.collect import collect, collect_turns
 from trainer.evaluate.completion_store import Completions
 from trainer.evaluate.grader_backend import ServiceJudge
 from trainer.evaluate.local import LocalModel, SampledCompletion, ends_of, written_batch
@@ -70,6 +70,7 @@ class HeldOutEvalCallback(TrainerCallback):  # type: ignore[misc]
                 greedy=asked.greedy,
                 max_new_tokens=trainer.max_completion_length,
                 seed=config.seed,
+                turns=config.turns.max if config.turns is not None and (self._served or count_processes() == 1) else 1,
             )
 
     def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
@@ -105,22 +106,29 @@ class HeldOutEvalCallback(TrainerCallback):  # type: ignore[misc]
 
     def _measure(self, source: CompletionSource, name: str, plan: EvalPlan) -> None:
         run, started = self._run, time.monotonic()
-        description, records = asyncio.run(self._collected(source, plan))
+        description, records, later = asyncio.run(self._collected(source, plan))
         if not any(record["status"] == "graded" for record in records):
             raise GradingStopped(
                 f"measuring held-out tasks: none of {len(records)} samples could be graded. "
                 + advice(run.config.reward, [record["fault"] or record["error"] for record in records])
             )
-        evaluation = evaluation_of(records, plan, description, name=name, duration_s=time.monotonic() - started)
-        write_outcome(run.folder.path, evaluation, records)
+        evaluation = evaluation_of(
+            records, plan, description, name=name, duration_s=time.monotonic() - started, later=later
+        )
+        write_outcome(run.folder.path, evaluation, records, later)
         run.say(f"held-out tasks, {name}: {_described(evaluation)}")
 
-    async def _collected(self, source: CompletionSource, plan: EvalPlan) -> tuple[GraderDescription, list[Record]]:
+    async def _collected(
+        self, source: CompletionSource, plan: EvalPlan
+    ) -> tuple[GraderDescription, list[Record], list[Record]]:
+        """The grader's description, the first answers, and those of later turns."""
         config, client = self._run.config, client_of(self._run.config.reward)
         judge = ServiceJudge(client, config.reward.judge, deadline_s=config.reward.deadline_s)
         async with client:
             description = await judge.description()
-            return description, await collect(source, judge, self._problems, plan, Completions())
+            records = await collect(source, judge, self._problems, plan, Completions())
+            firsts = list(zip(asks_of(self._problems, plan), records, strict=True))
+            return description, records, await collect_turns(source, judge, firsts, plan, Completions())
 
 
 class SharedModel:
@@ -187,4 +195,6 @@ def _described(evaluation: Evaluation) -> str:
         faults = f", {found.faulted} faulted" if found.faulted else ""
         if rate is not None:
             parts.append(f"pass@1 {how} {rate.value:.1%} [{rate.low:.1%}, {rate.high:.1%}]{faults}")
+        if found.turns is not None:
+            parts += [f"green by turn {turn} {one.value:.1%}" for turn, one in found.turns.green_by.items() if turn > 1]
     return "; ".join(parts)

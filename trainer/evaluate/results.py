@@ -266,10 +266,15 @@ def figures_path(run: Path, name: str) -> Path:
     return run / "eval" / f"{name}.json"
 
 
-def write_outcome(run: Path, evaluation: Evaluation, records: Iterable[Record]) -> Path:
-    """Write both files into the run folder; returns the path of the figures, which appear last and at once."""
+def write_outcome(run: Path, evaluation: Evaluation, records: Iterable[Record], later: Sequence[Record] = ()) -> Path:
+    """Write the files into the run folder; returns the path of the figures, which appear last and at once.
+
+    `later` are the answers of turns after the first, for `<name>.turns.jsonl`.
+    """
     path = figures_path(run, evaluation.name)
     write_lines(path.with_name(f"{path.stem}.completions.jsonl"), records)
+    if later:
+        write_lines(path.with_name(f"{path.stem}.turns.jsonl"), later)
     write_text(path, evaluation.model_dump_json(by_alias=True, indent=1) + "\n")
     return path
 

@@ -82,12 +82,12 @@ class Judge:
         asked = [(one, text_of(completion)) for one, completion in zip(prompt_id, completions, strict=True)]
         log_metric(f"{self.name}/early", sum(one in self._early for one in asked) / max(len(asked), 1))
         with self.grading():
-            results = await self._results(asked, f"{step}.")
+            results = await self.results(asked, f"{step}.")
         if self.record is not None:
             self.record(records_of(step, prompts, asked, results))
         for name, value in metrics_of(self.name, prompt_id, results).items():
             log_metric(name, value)
-        self._stop_past_budget(step, results)
+        self.stop_past_budget(step, results)
         return [self.value(result) if isinstance(result, Graded) else None for result in results]
 
     def send_ahead(self, asked: Iterable[SamplingOptions]) -> None:
@@ -97,7 +97,7 @@ class Judge:
             sent = asyncio.create_task(self._ask(new, f"early.{len(self._early)}.", self.config.deadline_s))
             self._early |= {one: asyncio.create_task(_item_of(sent, index)) for index, one in enumerate(new)}
 
-    async def _results(self, asked: Sequence[SamplingOptions], id_prefix: str) -> list[Result]:
+    async def results(self, asked: Sequence[SamplingOptions], id_prefix: str) -> list[Result]:
         """Results in order: early verdicts, and for the rest one request, within one deadline for both."""
         give_up_at = time.monotonic() + self.config.deadline_s
         early, self._early = {one: self._early[one] for one in asked if one in self._early}, {}
@@ -116,7 +116,7 @@ class Judge:
         submissions = [self.submission(*one, f"{id_prefix}{index}") for index, one in enumerate(asked)]
         return await self.grade(submissions, deadline_s)
 
-    def _stop_past_budget(self, step: int, results: Sequence[Result]) -> None:
+    def stop_past_budget(self, step: int, results: Sequence[Result]) -> None:
         """Raises GradingStopped at once when a step has no verdict at all, and after so many steps over the budget."""
         faults = [outcome_of(result)["fault"] for result in results if isinstance(result, Faulted)]
         budget = self.config.fault_budget

@@ -37,6 +37,8 @@ class RunFolder:
         """Which rows or tokens a run without tasks used for what."""
         self.completions = path / "completions.jsonl"
         """One line per sampled completion."""
+        self.turns = path / "turns.jsonl"
+        """One line per answer of a run with several turns."""
         self.evaluations = path / "eval"
         """Measurements on the held-out tasks, `trainer.evaluate`'s."""
         self.comparison = path / "comparison.json"
@@ -73,14 +75,14 @@ class RunFolder:
 
         Logs of a run that begins anew move to `previous-<n>`, which is returned; None: there were none.
         """
-        logs = [file for file in (self.metrics, self.completions) if file.exists() and file.stat().st_size]
+        logs = [file for file in (self.metrics, self.completions, self.turns) if file.exists() and file.stat().st_size]
         if step == 0 and logs:
             aside = free_name(self.metrics.with_name("previous-"))
             aside.mkdir()
             for file in [*logs, *self.evaluations.glob("step-*"), *self.evaluations.glob("after*")]:
                 file.rename(aside / file.name)
             return aside
-        for file in (self.metrics, self.completions):
+        for file in (self.metrics, self.completions, self.turns):
             keep_lines_until(file, step)
         for file in self.evaluations.glob("*.json"):
             measured_at = re.fullmatch(r"step-([0-9]+)", file.stem)

@@ -28,6 +28,7 @@ from trainer.generation.client import GenerationState
 from trainer.generation.responses import Sampled
 from trainer.rewards.completion_log import AdvantageLoggingMixin
 from trainer.rewards.judge import GradingStopped, Judge
+from trainer.rollouts.rollout import Rollout
 from trainer.runs.checkpoints import Resumable
 from trainer.runs.folder import epochs_of, step_of
 
@@ -158,7 +159,7 @@ class GradusRlooTrainer(OnRewards, RLOOTrainer):  # type: ignore[misc]
     """REINFORCE with the mean of a group's other completions as the baseline."""
 
 
-def noting(judge: Judge, stops: list[str]) -> Callable[..., Any]:
+def noting(judge: Judge | Rollout, stops: list[str]) -> Callable[..., Any]:
     """The judge's reward function, with GradingStopped as a message in `stops` and no rewards.
 
     Raised in one process, it would leave the others waiting for that one's rewards.

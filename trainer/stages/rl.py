@@ -33,6 +33,8 @@ from trainer.rewards.advice import start_hint
 from trainer.rewards.completion_log import CompletionsFile
 from trainer.rewards.judge import GradingStopped
 from trainer.rewards.judges import Judges, client_of, open_reward_model, refuse_headless, weights_of
+from trainer.rollouts.refusals import refuse_wrong_combinations
+from trainer.rollouts.rollout import Rollout
 from trainer.runs.checkpoints import SaveAtRoundEnd
 from trainer.runs.context import RunContext
 from trainer.runs.distributed import is_leader, wait_for_all
@@ -41,6 +43,7 @@ from trainer.runs.progress import MetricsFile, StepClock, grpo_summary
 from trainer.stages.base import Say, Stage, longest_of
 from trainer.stages.online import TRAINERS, noting
 from trainer.stages.sft import Sft
+from trainer.stages.turns import TurnsTrainer
 
 RlRun = RunContext[TrainConfig, Tasks]
 
@@ -125,6 +128,7 @@ class Rl(Stage[TrainConfig, Tasks]):
         """Raises Misuse for combinations that TRL refuses, or that leave it without a whole batch."""
         refuse_without_vllm(self.config.generation, options, device)
         made = self.rl_arguments(options, Path("."), len(data.train))
+        refuse_wrong_combinations(self.config, made)
         prompts = made.generation_batch_size // made.num_generations
         return f"{prompts} prompts x {made.num_generations} completions per generation"
 
@@ -240,9 +244,14 @@ class Rl(Stage[TrainConfig, Tasks]):
         self._models = self._models or [open_reward_model(model, run.device) for model in config.reward.models]
         judges = Judges(config.reward, examples, config.prompt, file=file, grading=clock.grading).all(self._models)
         stops: list[str] = []
+        if config.turns is not None:
+            rollout = Rollout(config.turns, judges[0], config.prompt.opening)
+            build = partial(TurnsTrainer, reward_funcs=[noting(rollout, stops)], rollout_func=rollout)
+        else:
+            build = partial(TRAINERS[config.stage], reward_funcs=[noting(judge, stops) for judge in judges])
         trainer = self.made(
             run,
-            partial(TRAINERS[config.stage], reward_funcs=[noting(judge, stops) for judge in judges]),
+            build,
             start,
             callbacks=[clock],
             metrics=MetricsFile(run.folder.metrics, grpo_summary, clock),
@@ -257,6 +266,10 @@ class Rl(Stage[TrainConfig, Tasks]):
         trainer.asked_early = judges[:graders] if config.reward.early else ()
         trainer.stops, trainer.completions_file = stops, file
         trainer.served = self._served
+        if config.turns is not None:
+            rollout.prepare(trainer)
+            trainer.weight = config.reward.weight
+            trainer.files = (run.folder.completions, run.folder.turns) if config.logging.completions else None
         trainer.add_callback(SaveAtRoundEnd(trainer.steps_in_round()))
         self._held_out = HeldOutEvalCallback(run, tokenizer, trainer)
         trainer.add_callback(self._held_out)

@@ -267,6 +267,7 @@ export class RunView extends View {
       draw(title, "small", { show, ...further, lines: raw(values[key], ONLY_IF_NOT_ZERO.has(key) ? anything : some) });
     const lengths = LENGTHS.map((stat) => [`completions/${stat}_length`, stat]);
     draw("Completion length", "small", { note: "tokens", lines: linesOf(lengths, values) });
+    this.drawTurns(values, draw);
     const { steps, shares } = run.repeats;
     const repeated = Object.entries(shares).filter(([name]) => name !== "graded afresh");
     const areas = stacked(repeated.map(([name, y], n) => [name, y, PARTS[n]]));
@@ -276,6 +277,16 @@ export class RunView extends View {
     const parity = { log: true, note: "difference of log-probabilities", lines: linesOf(PARITY, values) };
     draw("Trainer against generation server", "small", parity);
     return true;
+  }
+
+  // Only runs with several turns log any of these.
+  drawTurns(values, draw) {
+    const named = (prefix, word) => family(values, prefix).map((key) => [key, word + key.slice(prefix.length)]);
+    const passes = linesOf(named("turns/pass_by_", "by turn "), values);
+    draw("Pass rate by turn", "medium", { range: FULL, show: percent, lines: passes });
+    draw("Tokens per turn", "small", { lines: linesOf(named("turns/tokens_", "turn "), values) });
+    const reasons = named("turns/stopped/", "").map(([key, name], n) => [name, values[key], PARTS[n % 6]]);
+    draw("Why chains end", "small", { range: FULL, show: percent, areas: stacked(reasons) });
   }
 
   drawStacks(run, draw) {

@@ -68,7 +68,10 @@ const TAKEN = new Set([
   ...["reward", "reward_std", "rewards/gradus/mean", "rewards/gradus/std", "gradus/cached"],
   ...["step_time", "time", "epoch", "eval_loss", "num_tokens"],
 ]);
-const FAMILIES = ["gradus/component/", "gradus/stage/", "gradus/flag/"];
+const FAMILIES = [
+  ...["gradus/component/", "gradus/stage/", "gradus/flag/"],
+  ...["turns/pass_by_", "turns/tokens_", "turns/stopped/"],
+];
 export const isFurther = (name) => !TAKEN.has(name) && !FAMILIES.some((prefix) => name.startsWith(prefix));
 
 export const family = (values, prefix) =>

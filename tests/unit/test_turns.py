@@ -1,0 +1,197 @@
+"""Training over several turns: what is trained, what is masked, and what one process or many make of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import trl
+from transformers import AutoTokenizer
+from trl import GRPOConfig
+
+from gradus.contract import submission_class
+from gradus.errors import Misuse
+from tests.tiny_models import make_model
+from tests.tiny_turns import tiny_trainer, verdict_of
+from trainer.config.run import TrainConfig, TurnsConfig
+from trainer.rollouts.chain import Chain, StopReason, Turn
+from trainer.rollouts.credit import advantages_of_turns
+from trainer.rollouts.refusals import refuse_wrong_combinations
+from trainer.rollouts.template import usable_template, user_ids
+from trainer.runs.folder import read_lines
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_model("qwen3", tmp_path_factory.mktemp("model"))
+
+
+@pytest.mark.parametrize(("credit", "scale"), [("turn", "group"), ("turn", "batch"), ("chain", "none")])
+def test_one_turn_is_single_turn_training_bit_for_bit(model: Path, tmp_path: Path, credit: Any, scale: str) -> None:
+    weights = []
+    for turns in (None, TurnsConfig(max=1, credit=credit)):
+        trainer = tiny_trainer(model, tmp_path / str(turns is None), turns, scale_rewards=scale, save_strategy="no")
+        before = {name: one.clone() for name, one in trainer.model.state_dict().items()}
+        trainer.train()
+        weights.append(trainer.model.state_dict())
+        assert any(not torch.equal(before[name], one) for name, one in weights[-1].items())
+    assert all(torch.equal(weights[0][name], one) for name, one in weights[1].items())
+
+
+def test_tokens_of_the_user_get_no_gradient(model: Path, tmp_path: Path) -> None:
+    trainer = tiny_trainer(model, tmp_path, TurnsConfig(max=3), beta=0.0)
+    seen: list[tuple[Any, Any]] = []
+    logps_of, loss_of = trainer._get_per_token_logps_and_entropies, trainer._compute_loss
+
+    def kept(*args: Any, **named: Any) -> Any:
+        found = logps_of(*args, **named)
+        if found[0].requires_grad:
+            found[0].retain_grad()
+            seen[-1][1].append(found[0])
+        return found
+
+    def watched(model: Any, inputs: Any) -> Any:
+        seen.append((inputs, []))
+        return loss_of(model, inputs)
+
+    trainer._get_per_token_logps_and_entropies, trainer._compute_loss = kept, watched
+    trainer.train()
+    masked = trained = 0
+    for inputs, (logps,) in seen:
+        own = (inputs["completion_mask"] * inputs["tool_mask"]).bool()
+        assert torch.count_nonzero(logps.grad[~own]) == 0
+        masked += int((inputs["completion_mask"].bool() & ~own).sum())
+        trained += int(torch.count_nonzero(logps.grad[own]))
+    assert masked > 20
+    assert trained > 20
+
+
+def test_lines_of_turns_and_chains_fit_together(model: Path, tmp_path: Path) -> None:
+    trainer = tiny_trainer(model, tmp_path, TurnsConfig(max=3), save_strategy="no", max_steps=3)
+    trainer.train()
+    turns, chains = read_lines(tmp_path / "turns.jsonl"), read_lines(tmp_path / "completions.jsonl")
+    assert len(chains) == 24
+    assert sum(chain["turns"] for chain in chains) == len(turns)
+    lasts = [one for one in turns if one["stopped"]]
+    same = ("step", "prompt_id", "sample", "completion", "reward", "advantage", "stopped")
+    assert [[one[name] for name in same] for one in lasts] == [[one[name] for name in same] for one in chains]
+    assert {one["stopped"] for one in lasts} <= {*StopReason}
+    assert all((one["said"] is None) == (one["turn"] == 1) for one in turns)
+    faults = [one for one in turns if one["status"] == "faulted"]
+    assert all(one["reward"] is None and one["advantage"] == 0 and one["stopped"] == "faulted" for one in faults)
+
+
+def test_a_chain_ends_where_its_window_ends(model: Path, tmp_path: Path) -> None:
+    trainer = tiny_trainer(model, tmp_path, TurnsConfig(max=3, window=40), save_strategy="no")
+    trainer.train()
+    chains = read_lines(tmp_path / "completions.jsonl")
+    assert {one["turns"] for one in chains} == {1}
+    assert "window" in {one["stopped"] for one in chains}
+
+
+def test_advantages_are_of_the_same_turn_of_the_group() -> None:
+    nan = float("nan")
+    rewards = torch.tensor(
+        [[0.0, 1.0], [1.0, nan], [0.0, 0.0], [nan, nan], [1.0, nan], [0.0, 0.5], [1.0, nan], [1.0, nan]]
+    )
+    found = advantages_of_turns(rewards, 4, "none")
+    third = 1 / 3
+    expected = [[-third, 0.5], [2 * third, 0], [-third, -0.5], [0, 0], [0.25, 0], [-0.75, 0], [0.25, 0], [0.25, 0]]
+    assert torch.allclose(found, torch.tensor(expected))
+
+
+def test_a_chain_earns_its_last_reward_discounted() -> None:
+    one = submission_class("ocaml").model_validate({"id": "a", "completion": "x", "task": {"tests": "t"}})
+    results = [verdict_of(one, passed=passed) for passed in (False, False, True)]
+    chain = Chain("a", "p", [1], turns=[Turn(None, "x", result, 0, 1) for result in results])
+    assert chain.reward(0.5) == 0.25
+    assert chain.reward(1.0) == 1.0
+
+
+def test_templates_that_rewrite_earlier_answers_are_replaced_or_refused(model: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    ends = [tokenizer.eos_token_id]
+    templates = Path(trl.__file__).parent / "chat_templates"
+    assert usable_template(tokenizer, ends) is None
+    tokenizer.chat_template = (templates / "qwen3.jinja").read_text()  # writes empty thoughts into the last answer only
+    kept = usable_template(tokenizer, ends)
+    assert kept is not None
+    turn = tokenizer.decode(user_ids(tokenizer, kept, "hi", ends))
+    assert turn == "\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+    tokenizer.chat_template = (templates / "phi3.jinja").read_text()  # ends answers with no token of this tokenizer
+    with pytest.raises(Misuse, match="chat template"):
+        usable_template(tokenizer, ends)
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "why"),
+    [
+        ({}, {"loss_type": "dr_grpo"}, "bounds one answer"),
+        ({}, {"importance_sampling_level": "sequence"}, "credit: chain"),
+        ({}, {"loss_type": "luspo"}, "whole samples"),
+        ({"prompt": {"style": "plain"}}, {}, "style: chat"),
+        ({"stage": "rloo"}, {}, "stage: grpo"),
+        ({"turns": {"window": 6}}, {}, "no prompt fits"),
+        ({"reward": {"grader": "ocaml", "services": [{"grader": "preference"}]}}, {}, "all turns as one text"),
+    ],
+)
+def test_combinations_that_would_be_wrong_are_refused(
+    changes: dict[str, Any], options: dict[str, Any], why: str, tmp_path: Path
+) -> None:
+    given = {
+        "model": "m",
+        "data": {"dataset": "demo:ocaml"},
+        "reward": {"grader": "ocaml"},
+        "prompt": {"style": "chat"},
+        "turns": {"max": 2},
+        "output_dir": tmp_path,
+    }
+    made = GRPOConfig(output_dir=str(tmp_path), max_completion_length=6, use_cpu=True, bf16=False, **options)
+    with pytest.raises(Misuse, match=why):
+        refuse_wrong_combinations(TrainConfig.model_validate({**given, **changes}), made)
+    refuse_wrong_combinations(
+        TrainConfig.model_validate(given), GRPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False)
+    )
+
+
+def run(*argv: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    settings = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **environment}
+    return subprocess.run(
+        [sys.executable, "-m", *map(str, argv)], cwd=ROOT, env=settings, capture_output=True, text=True, timeout=300
+    )
+
+
+def test_a_run_killed_in_the_middle_of_a_chain_goes_on_as_if_it_had_not_been(model: Path, tmp_path: Path) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    done = run("tests.tiny_turns", "train", model, whole)
+    assert done.returncode == 0, done.stderr
+    steps = [one["step"] for one in read_lines(whole / "turns.jsonl")]
+    assert run("tests.tiny_turns", "train", model, killed, "8").returncode == -9
+    begun = read_lines(killed / "turns.jsonl")
+    assert {one["step"] for one in begun} < set(steps)
+    again = run("tests.tiny_turns", "train", model, killed)
+    assert again.returncode == 0, again.stderr
+    ends = [torch.load(folder / "weights.pt") for folder in (whole, killed)]
+    assert all(torch.equal(ends[0][name], one) for name, one in ends[1].items())
+    assert [json.dumps(one) for one in read_lines(killed / "turns.jsonl")] == [
+        json.dumps(one) for one in read_lines(whole / "turns.jsonl")
+    ]
+
+
+def test_processes_with_unequal_chains_get_the_completions_of_their_own(tmp_path: Path) -> None:
+    """And TRL's vLLM client alone still gives them others': once it does not, `Rollout` need not fill up."""
+    done = run("torch.distributed.run", "--standalone", "--nproc_per_node=2", "tests/tiny_turns.py", "ranks")
+    assert done.returncode == 0, done.stderr[-3000:]
+    first, second = json.loads(done.stdout.strip().splitlines()[-1])
+    assert (first["turns"], second["turns"]) == ([1, 1, 3, 3], [3, 3, 3, 3])
+    assert first["right"]
+    assert second["right"]
+    assert not all(first["upstream"] + second["upstream"])

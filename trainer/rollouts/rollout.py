@@ -1,0 +1,182 @@
+"""Writing chains: TRL's `rollout_func` for several turns, and the reward function that goes with it.
+
+TRL's `rollout_func` is experimental (1.16); everything that depends on it is in this module. Every turn is written by
+TRL's own generation, whichever backend that is, and graded while others of the same turn are still being written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any
+
+from accelerate.utils import gather_object
+
+from gradus.contract import Faulted, Graded
+from gradus.feedback import next_turn
+from trainer.config.run import TurnsConfig
+from trainer.rewards.judge import Judge, Result, clean, metrics_of, with_opening
+from trainer.rollouts.chain import Chain, StopReason, Turn
+from trainer.rollouts.template import usable_template, user_ids
+
+Watch = Callable[[Sequence[str]], AbstractContextManager[None]]
+"""Takes the prompts' ids of what is generated inside the block; an empty id marks a row that is not used."""
+
+
+@dataclass
+class Rollout:
+    """TRL's `rollout_func`. Set `tasks` before each round of generation; read `chains` after it."""
+
+    config: TurnsConfig
+    judge: Judge
+    opening: str
+    """What the prompt has already written of each answer."""
+    watch: Watch | None = None
+    """Sends answers to the judge as they end. None: all answers of a turn are graded together."""
+    tasks: Sequence[str] = ()
+    """The prompts' ids of the rows, in their order."""
+    chains: list[Chain] = field(default_factory=list)
+    """The chains of the last round."""
+    _template: str | None = field(default=None, init=False)
+    _template_kwargs: Mapping[str, Any] = field(default_factory=dict, init=False)
+    _window: int | None = field(default=None, init=False)
+
+    def prepare(self, trainer: Any) -> None:
+        """Choose the chat template and the window. Raises Misuse for a template that cannot be used."""
+        tokenizer = trainer.processing_class
+        self._template_kwargs = trainer.chat_template_kwargs or {}
+        self._template = usable_template(tokenizer, trainer.eos_token_ids, self._template_kwargs)
+        if self._template is not None:
+            trainer.chat_template = self._template  # the first prompt is rendered by it as well
+        own = getattr(trainer.model.config, "max_position_embeddings", None)
+        self._window = min((one for one in (self.config.window, own) if one is not None), default=None)
+
+    def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, list[Any] | None]:
+        prompt_ids_B, _, _ = trainer._tokenize_prompts(prompts)
+        chains = [Chain(*row) for row in zip(self.tasks, prompts, map(list, prompt_ids_B), strict=True)]
+        self.chains, open_chains, has_logprobs = chains, chains, False
+        said: list[str | None] = [None] * len(chains)
+        for turn in range(1, self.config.max + 1):
+            # All processes generate equally often and for as many prompts: TRL 1.16 gives the completions of a vLLM
+            # server to other processes otherwise, and a collective call that one process leaves out never returns.
+            width = max(gather_object([len(open_chains)]))
+            if width == 0:
+                break
+            rows = [chain.prompt_ids + chain.ids_T for chain in open_chains]
+            rows += [chains[0].prompt_ids] * (width - len(rows))
+            names = [chain.task for chain in open_chains] + [""] * (width - len(open_chains))
+            written, logprobs = self._generated(trainer, rows, names, trainer.num_generations if turn == 1 else 1)
+            has_logprobs = logprobs is not None
+            number = len(open_chains)
+            sampled = logprobs[:number] if logprobs is not None else [None] * number
+            spans = [one.add_model(*made) for one, *made in zip(open_chains, written[:number], sampled, strict=True)]
+            texts = trainer.processing_class.batch_decode(written[:number], skip_special_tokens=True)
+            results = self._graded(
+                trainer, [(one.task, text) for one, text in zip(open_chains, texts, strict=True)], turn
+            )
+            for chain, before, text, result, span in zip(open_chains, said, texts, results, spans, strict=True):
+                chain.turns.append(Turn(before, text, result, *span))
+            messages = [self._next_message(chain, trainer) for chain in open_chains]
+            open_chains = [one for one, message in zip(open_chains, messages, strict=True) if message is not None]
+            said = [message for message in messages if message is not None]
+        return {
+            "prompt_ids": [chain.prompt_ids for chain in chains],
+            "completion_ids": [chain.ids_T for chain in chains],
+            "logprobs": [chain.logprobs_T for chain in chains] if has_logprobs else None,
+            "env_mask": [chain.mask_T for chain in chains],
+            "chain": chains,
+        }
+
+    def _generated(self, trainer: Any, rows: list[list[int]], names: list[str], group: int) -> tuple[Any, Any]:
+        """Completions and their log-probabilities, None where the backend reports none."""
+        if self.watch is None:
+            return tuple(trainer._generate_single_turn(rows, None, {}, group))
+        with self.watch(names):
+            return tuple(trainer._generate_single_turn(rows, None, {}, group))
+
+    def _graded(self, trainer: Any, asked: list[tuple[str, str]], turn: int) -> list[Result]:
+        if not asked:
+            return []
+        prefix = f"{trainer.state.global_step + 1}.{turn}."
+        with self.judge.grading():
+            return asyncio.run_coroutine_threadsafe(self.judge.results(asked, prefix), trainer.async_loop).result()
+
+    def _next_message(self, chain: Chain, trainer: Any) -> str | None:
+        """The user's next message, which is added to the chain; None where the chain ends."""
+        last = chain.turns[-1]
+        if isinstance(last.result, Faulted):
+            chain.stopped = StopReason.FAULTED
+        elif last.passed:
+            chain.stopped = StopReason.PASSED
+        elif chain.ids_T[-1] not in trainer.eos_token_ids:
+            chain.stopped = StopReason.CUT
+        elif len(chain.turns) == self.config.max:
+            chain.stopped = StopReason.TURNS
+        else:
+            name = self.judge.config.judge
+            message = clean(next_turn(name, last.result, with_opening(self.opening, last.text)))
+            how = self._template, message, trainer.eos_token_ids, self._template_kwargs
+            ids = user_ids(trainer.processing_class, *how)
+            length = len(chain.prompt_ids) + len(chain.ids_T) + len(ids) + trainer.max_completion_length
+            if self._window is None or length <= self._window:
+                chain.add_user(ids)
+                return message
+            chain.stopped = StopReason.WINDOW
+        return None
+
+    # ------------------------------------------------------------------------------------------------------- rewards
+
+    @property
+    def function(self) -> Callable[..., Awaitable[list[float | None]]]:
+        """The async reward function for TRL, which names its metrics after the function."""
+
+        async def rewards(**columns: Any) -> list[float | None]:
+            return await self.rewards(**columns)
+
+        rewards.__name__ = self.judge.name
+        return rewards
+
+    async def rewards(
+        self,
+        *,
+        chain: Sequence[Chain],
+        trainer_state: Any,
+        log_metric: Callable[[str, float], None],
+        **_columns: Any,
+    ) -> list[float | None]:
+        """One reward per chain, None where it ended in a fault. Raises GradingStopped past the fault budget."""
+        last = [one.turns[-1].result for one in chain]
+        for name, value in metrics_of(self.judge.name, [one.task for one in chain], last).items():
+            log_metric(name, value)
+        for name, value in metrics_of_chains(chain, self.config.max).items():
+            log_metric(name, value)
+        results = [turn.result for one in chain for turn in one.turns]
+        self.judge.stop_past_budget(trainer_state.global_step + 1, results)
+        return [one.reward(self.config.discount) for one in chain]
+
+
+def metrics_of_chains(chains: Sequence[Chain], turns: int) -> dict[str, float]:
+    """Metrics of one step, below `turns/`.
+
+    `pass_by_<k>`: share of chains that passed in turn k or before; a chain with a fault before that counts in none.
+    `asked_again`: share of chains with a second answer, and `repaired`: share of these that passed in the end.
+    `tokens_<k>`: mean tokens of the k-th answers. `stopped/<reason>`: share of chains that ended so.
+    """
+    found: dict[str, float] = {}
+    judged = [one for one in chains if all(isinstance(turn.result, Graded) for turn in one.turns)]
+    again = [one for one in judged if len(one.turns) > 1]
+    for turn in range(1, turns + 1):
+        if judged:
+            found[f"pass_by_{turn}"] = sum(any(one.passed for one in one.turns[:turn]) for one in judged) / len(judged)
+        lengths = [one.turns[turn - 1].end - one.turns[turn - 1].start for one in chains if len(one.turns) >= turn]
+        if lengths:
+            found[f"tokens_{turn}"] = sum(lengths) / len(lengths)
+    if judged:
+        found["asked_again"] = len(again) / len(judged)
+    if again:
+        found["repaired"] = sum(one.passed for one in again) / len(again)
+    for reason in StopReason:
+        found[f"stopped/{reason.value}"] = sum(one.stopped is reason for one in chains) / max(len(chains), 1)
+    return {f"turns/{name}": value for name, value in found.items()}
