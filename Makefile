@@ -111,9 +111,23 @@ test-fast: test-system  ## Run the test files that take a few seconds each, for 
 	$(PYTEST) -n $(PROCESSES) -m "not slow" --ignore tests/vllm_server --fast
 
 .PHONY: test-slow
-test-slow: test-system  ## Run the tests that `make test` leaves out: long variants, and 4-bit and 8-bit weights on the CPU
+test-slow: test-system .venv-integrations/.done  ## Run the tests that `make test` leaves out: long variants, and 4-bit and 8-bit weights on the CPU
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --upgrade --target .venv-quantized bitsandbytes==0.50.2
 	PYTHONPATH=.venv-quantized $(PYTEST) -n $(PROCESSES) -m slow --ignore tests/vllm_server
+
+PEERS := .venv-integrations
+
+# An environment that also sees the packages of $(VENV), so that torch is not installed twice.
+$(PEERS)/.done: tests/integrations/requirements.txt $(VENV)/.done
+	@echo "installing other trainers into $(PEERS) ..."
+	@test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
+	@$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > "$$($(PEERS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/gradus.pth"
+	@$(PEERS)/bin/python -m pip install -qq --disable-pip-version-check --no-deps -r tests/integrations/requirements.txt
+	@touch $@
+
+.PHONY: test-integrations
+test-integrations: test-system $(PEERS)/.done  ## Run other trainers' own code with rewards from Gradus (5 minutes); part of `make test-slow`
+	$(PYTEST) -m slow tests/integrations
 
 .PHONY: test-vllm
 test-vllm: setup vllm  ## Training against a real vLLM server that is killed, restarted, slow, wrong (tests/vllm_server)
@@ -168,4 +182,4 @@ lock-vllm:  ## Write requirements-vllm.lock from what is installed in .venv-vllm
 
 .PHONY: clean
 clean:  ## Remove the environment and builds; runs/ stays
-	rm -rf $(VENV) $(VLLM_VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VLLM_VENV) $(PEERS) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
