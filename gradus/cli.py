@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from gradus import interactive
+from gradus import __version__, interactive
 from gradus.console import EXIT_FAULT, EXIT_MISUSE, Redis, Url, log_line
 from gradus.errors import Fault, Misuse
 from gradus.wings import absent, loaded_from, packages
@@ -27,8 +27,8 @@ class _Commands(TyperGroup):
         command = super().get_command(ctx, name)
         if command is None and (wings := absent()):
             raise Misuse(
-                f"there is no command {name!r} here. The package contains the SDK only: to get the commands of "
-                f"{', '.join(wings)}, run `pip install -e '.[api,worker,train]'` in a checkout of Gradus"
+                f"there is no command {name!r} here. The package gradus-rl contains the SDK only: to get the "
+                f"commands of {', '.join(wings)}, run `pip install -e '.[api,worker,train]'` in a checkout of Gradus"
             )
         return command
 
@@ -41,15 +41,32 @@ def application() -> typer.Typer:
         cls=_Commands,
         help="Grade what language models write, in sandboxes, and train them on the grades.",
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    app.callback()(lambda: None)  # without it, Typer makes a single command the whole application
+    app.callback()(_options)  # without a callback, Typer makes a single command the whole application
     for register in loaded_from("gradus.commands"):
         register(app)
     app.command()(doctor)
     return app
+
+
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            is_eager=True,
+            callback=lambda given: _show_version() if given else None,
+            help="Show the version",
+        ),
+    ] = False,
+) -> None: ...
+
+
+def _show_version() -> None:
+    print(f"gradus {__version__}")
+    raise typer.Exit
 
 
 def doctor(
@@ -97,7 +114,7 @@ def main() -> None:
         if package in packages():
             raise
         extra = "api" if package in _OF_THE_API else "train"
-        log_line(f"gradus: this needs the package {package}: pip install 'gradus[{extra}]'")
+        log_line(f"gradus: this needs the package {package}: pip install 'gradus-rl[{extra}]'")
         sys.exit(EXIT_MISUSE)
     except KeyboardInterrupt:
         sys.exit(130)

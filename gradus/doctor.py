@@ -71,7 +71,7 @@ def is_installed(module: str) -> bool:
 def extra(name: str, module: str, use: str) -> Check:
     """Check for one of Gradus' extras: whether `module`, one of its packages, is installed."""
     found = is_installed(module)
-    text = "installed" if found else f"{use} needs it: pip install 'gradus[{name}]'"
+    text = "installed" if found else f"{use} needs it: pip install 'gradus-rl[{name}]'"
     return Check(f"extra {name}", found, text, False)
 
 

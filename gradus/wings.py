@@ -20,21 +20,27 @@ from typing import Any
 
 from gradus.errors import Misuse
 
+WINGS = frozenset({"corpus", "services", "tools", "trainer"})
+"""Packages of a checkout, which stand beside `gradus`."""
+
 
 def found_in(group: str) -> list[EntryPoint]:
     """Entry points of the group whose module is installed, ordered by name; not loaded.
 
     The wheel registers the entry points of every wing and contains none: the wings run from a checkout.
     """
-    return sorted((entry for entry in entry_points(group=group) if _is_installed(entry)), key=lambda entry: entry.name)
+    return sorted(filter(_is_installed, set(entry_points(group=group))), key=lambda entry: entry.name)
 
 
 def absent() -> list[str]:
     """Names of the wings that are registered and not installed."""
-    return sorted(entry.name for entry in entry_points(group="gradus.commands") if not _is_installed(entry))
+    return sorted(entry.name for entry in set(entry_points(group="gradus.commands")) if not _is_installed(entry))
 
 
 def _is_installed(entry: EntryPoint) -> bool:
+    top = entry.module.partition(".")[0]
+    if top in WINGS and not (Path(__file__).parents[1] / top / "__init__.py").exists():
+        return False  # a package of that name elsewhere belongs to another project
     try:
         return find_spec(entry.module) is not None
     except ModuleNotFoundError as missing:

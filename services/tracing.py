@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 TRACEPARENT: ContextVar[str | None] = ContextVar("traceparent", default=None)
 """Trace context of the request under way, for the jobs that it queues."""
 _PACKAGES_MISSING = (
-    "the environment asks for traces (OTEL_...), which need OpenTelemetry: pip install 'gradus[otel]', or set "
+    "the environment asks for traces (OTEL_...), which need OpenTelemetry: pip install 'gradus-rl[otel]', or set "
     "OTEL_TRACES_EXPORTER=none"
 )
 

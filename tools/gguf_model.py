@@ -9,6 +9,7 @@ what they stand for: nothing is won back, and nothing more is lost. Needs the pa
 from __future__ import annotations
 
 import argparse
+import struct
 import sys
 import tempfile
 from pathlib import Path
@@ -39,7 +40,7 @@ def convert(source: Path, out: Path) -> int:
         place = {"pretrained_model_name_or_path": str(source.parent), "gguf_file": source.name}
         quantized = AutoModelForCausalLM.from_pretrained(**place, dtype=torch.float32)
         tokenizer = AutoTokenizer.from_pretrained(**place)
-    except (OSError, ValueError, ImportError) as error:
+    except (OSError, ValueError, ImportError, KeyError, struct.error) as error:
         raise Misuse(f"{source}: cannot be read as GGUF: {str(error).strip().splitlines()[0]}") from None
     if not tokenizer.chat_template:
         raise Misuse(f"{source}: has no chat template, so it is no model to talk to")

@@ -33,7 +33,7 @@ def validate_tasks(
     """Check that every task can be used to train on.
 
     Fields and duplicates; tests parse and type-check; the reference answer gets full marks; the stub and an empty
-    answer do not. For stories: the references, given as the answer, earn 0.85, a solution 0.4, stub and empty answer
+    answer do not. For stories: the references, given as the answer, earn 0.9, a solution 0.5, stub and empty answer
     less; no reference stands in the prompt. Prints one line per problem. Exit status 0 when all are usable, 1 when
     some are not. For usable OCaml tasks it also prints how many tests compare outside the process that runs the answer.
     """

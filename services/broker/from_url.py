@@ -38,7 +38,8 @@ def open_broker(url: str | None, settings: BrokerSettings | None = None) -> Brok
         from services.broker.shards import ShardedBroker
         from services.broker.streams import StreamsBroker
     except ModuleNotFoundError as error:
-        raise Misuse(f"{url.partition(':')[0]}:// needs the package {error.name}: pip install 'gradus[api]'") from error
+        message = f"{url.partition(':')[0]}:// needs the package {error.name}: pip install 'gradus-rl[api]'"
+        raise Misuse(message) from error
     try:
         return StreamsBroker(urls[0], settings) if len(urls) == 1 else ShardedBroker(urls, settings)
     except ValueError as error:

@@ -266,7 +266,13 @@ class ShardedBroker:
     async def finish(self, claim: Claim, result: str, *, cache: bool, dead_letter: bool = False) -> bool:
         if claim not in self._holders:  # finished already
             return False
-        is_first = await self._holders[claim].broker.finish(claim, result, cache=cache, dead_letter=dead_letter)
+        shard, is_first = self._holders[claim], False
+        try:
+            is_first = await shard.broker.finish(claim, result, cache=cache, dead_letter=dead_letter)
+        except QueueFault as fault:
+            shard.is_down(fault)
+            if time.monotonic() - shard.down_since < self.lease_s:
+                raise  # past the lease the job is another worker's, and the slot is needed for the other shards
         self._holders.pop(claim, None)
         return is_first
 

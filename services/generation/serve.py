@@ -129,7 +129,7 @@ def _refuse_unusable(options: VllmServerOptions) -> None:
     if importlib.util.find_spec("vllm") is None:
         raise Misuse(
             "this environment has no vLLM. It wants one of its own: `make vllm` makes .venv-vllm for a CPU; with CUDA, "
-            "pip install 'gradus[vllm]' into a fresh environment"
+            "pip install 'gradus-rl[vllm]' into a fresh environment"
         )
     if options.host not in LOOPBACK and not options.exposed:
         raise Misuse(

@@ -1,9 +1,10 @@
-"""`python -m tests.attack.story_judgements [--config FILE]`: what the story grader tells apart, as the table of
-docs/stories.md.
+"""`python -m tests.attack.story_judgements [FILE...]`: what the story grader tells apart, as the table of
+docs/stories.md. FILE: configurations in place of the shipped one and the same without a pair model.
 
-Every answer is one story, its task one reference. Beside honest answers in other words (`paraphrase`) stand answers of
-a kind that is worse; the table gives the mean reward of a kind, the chance that an answer of it earns less than a
-paraphrase of the same source (AUC; ties count half), and the share below half of the honest mean.
+Every answer is one story, its task one reference. Beside honest answers in other words (`paraphrase`; where there are
+none, the references) stand answers of a kind that is worse; the table gives the mean reward of a kind, the chance that
+an answer of it earns less than an honest one of the same source (AUC; ties count half), and the share below half of the
+honest mean.
 """
 
 from __future__ import annotations
@@ -11,18 +12,21 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from gradus.contract import Graded, StorySubmission
 from gradus.resources import configs
 from services.attacks.stories import story_rows
 from services.graders.story.grader import StoryGrader
-from services.graders.story.parser import Story, read_story
+from services.graders.story.parser import Story, read_story, tidied
 from services.local_grading import grade_in_order
 from tests.attack.story_benchmark import SAMPLE
 
@@ -40,6 +44,7 @@ UNSEEN_DENIALS = (
     "scrap what lets us {}",
 )
 """In words that no training text has."""
+USUAL_BENEFITS = ("I can plan ahead", "the day goes well", "I need less time", "it is worth the effort")
 ORDER = (
     "reference",
     "paraphrase",
@@ -52,7 +57,10 @@ ORDER = (
     "half",
     "wrong role",
     "harmful benefit",
+    "rotated benefit",
+    "usual benefit",
     "keywords",
+    "shuffled",
 )
 _THING = re.compile(r"(?:an?|the|no|files|messages)\b", re.IGNORECASE)
 
@@ -81,15 +89,27 @@ def _of(source: str, reference: Story, wants: Mapping[str, str], benefit: str | 
         "denied unseen": UNSEEN_DENIALS[number % 4].format(deed["p"]),
         "half": " ".join(same.split()[: (len(same.split()) + 1) // 2]),
         "keywords": " ".join(sorted(word for word in re.findall(r"\w+", same) if len(word) > 3)),
+        "shuffled": " ".join(random.Random(number).sample(same.split(), len(same.split()))),
     }
     yield Case(source, "reference", reference.text, reference.text)
     for kind, want in made.items():
         yield Case(source, kind, reference.text, _told(reference.role, want, benefit))
+    if benefit:
+        usual = USUAL_BENEFITS[number % len(USUAL_BENEFITS)]
+        yield Case(source, "usual benefit", reference.text, _told(reference.role, same, usual))
+
+
+def _rotated(source: str, said: Sequence[tuple[str, Story]]) -> Iterator[Case]:
+    """Honest answers with the benefit of the one before. `said`: references, and the stories that answer them."""
+    for (text, story), (_, other) in zip(said, [*said[-1:], *said[:-1]], strict=True):
+        if story.benefit and other.benefit:
+            yield Case(source, "rotated benefit", text, _told(story.role, story.want, other.benefit))
 
 
 def _backlogs() -> Iterator[Case]:
     rows = map(json.loads, (SHARED / "data/stories_dalpiaz_backlogs.jsonl").read_text().splitlines())
     backlogs = {row["project"]: row["stories"] for row in rows}
+    said = []
     for line in Path(__file__).with_name("story_judgements.txt").read_text().splitlines():
         if line.startswith("#"):
             continue
@@ -101,16 +121,30 @@ def _backlogs() -> Iterator[Case]:
         yield from _of("backlogs", reference, wants, reference.benefit)
         yield Case("backlogs", "wrong role", reference.text, _told(role, same, reference.benefit))
         yield Case("backlogs", "harmful benefit", reference.text, _told(reference.role, same, harm))
+        said.append((reference.text, replace(reference, want=same)))
+    yield from _rotated("backlogs", said)
+
+
+def _sprints() -> Iterator[Case]:
+    """Items of a team's sprints that are stories; their references stand for paraphrases."""
+    rows = map(json.loads, (SHARED / "data/stories_tanf_sprints.jsonl").read_text().splitlines())
+    items = dict.fromkeys(item for row in rows for item in row["formatted_issues"].split(" ||||| "))
+    stories = [read for item in items if isinstance(read := read_story(tidied(item)), Story)]
+    for story in stories[:: max(1, len(stories) // 40)]:
+        cases = _of("sprints", story, {"paraphrase": story.want}, story.benefit)
+        yield from (one for one in cases if one.kind not in ("paraphrase", "denied paraphrase"))
 
 
 def _tasks() -> Iterator[Case]:
     """Of shipped tasks that the pair model did not learn from: the solutions are the paraphrases."""
     for row in list(story_rows().values())[SAMPLE]:
-        honest = row["solution"].splitlines()
+        honest, said = row["solution"].splitlines(), []
         for text, other in zip(row["references"], honest, strict=False):
             reference, same = read_story(text), read_story(other)
             if len(honest) == len(row["references"]) and isinstance(reference, Story) and isinstance(same, Story):
                 yield from _of("shipped tasks", reference, {"paraphrase": same.want}, same.benefit)
+                said.append((reference.text, same))
+        yield from _rotated("shipped tasks", said)
 
 
 def _domains() -> Iterator[Case]:
@@ -158,19 +192,29 @@ def measured(grader: StoryGrader, cases: Sequence[Case]) -> dict[tuple[str, str]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--config", type=Path, default=configs() / "graders" / "story.yaml")
-    grader = StoryGrader(parser.parse_args().config)
-    cases = [*_backlogs(), *_tasks(), *_domains()]
-    found = measured(grader, cases)
-    print(f"{grader.info().toolchain}\n\n| source | kind | n | mean | AUC | below half |\n|---|---|--:|--:|--:|--:|")
+    parser.add_argument("configs", nargs="*", type=Path)
+    chosen: list[Path] = parser.parse_args().configs
+    cases = [*_backlogs(), *_sprints(), *_tasks(), *_domains()]
+    with TemporaryDirectory() as folder:
+        shipped, without = configs() / "graders" / "story.yaml", Path(folder) / "story.yaml"
+        without.write_text(shipped.read_text().replace("pairs: shipped", "pairs: none"))
+        graders = [StoryGrader(path) for path in chosen or [shipped, without]]
+    tables = [measured(grader, cases) for grader in graders]
+    print(*[grader.info().toolchain for grader in graders], sep="\n")
+    print(f"\n| source | kind | n |{' mean | AUC | below half |' * len(tables)}")
+    print(f"|---|---|--:|{'--:|--:|--:|' * len(tables)}")
     for source in dict.fromkeys(case.source for case in cases):
-        honest = found[source, "paraphrase"]
         for kind in ORDER:
-            if rewards := found.get((source, kind)):
-                mean = sum(rewards) / len(rewards)
-                below = sum(one < sum(honest) / len(honest) / 2 for one in rewards) / len(rewards)
-                print(f"| {source} | {kind} | {len(rewards)} | {mean:.3f} | {auc(honest, rewards):.3f} | {below:.2f} |")
+            if (source, kind) in tables[0]:
+                cells = [_figures(found, source, kind) for found in tables]
+                print(f"| {source} | {kind} | {len(tables[0][source, kind])} | {' | '.join(cells)} |")
     os._exit(0)
+
+
+def _figures(found: Mapping[tuple[str, str], Sequence[float]], source: str, kind: str) -> str:
+    honest, rewards = found.get((source, "paraphrase")) or found[source, "reference"], found[source, kind]
+    below = sum(one < sum(honest) / len(honest) / 2 for one in rewards) / len(rewards)
+    return f"{sum(rewards) / len(rewards):.3f} | {auc(honest, rewards):.3f} | {below:.2f}"
 
 
 if __name__ == "__main__":

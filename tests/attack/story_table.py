@@ -1,6 +1,6 @@
 """`python -m tests.attack.story_table`: what honest answers and attacks earn, as the tables of docs/stories.md.
 
-With `--exceptions` it prints, in place of the tables, the attacks that pay as entries of `story/exceptions.yaml`, with
+With `--exceptions` it prints, behind the tables, the attacks that pay as entries of `story/exceptions.yaml`, with
 the reasons that are given there. Changes no file.
 """
 
@@ -22,6 +22,14 @@ def main() -> None:
     fields = [measured(grader, source) for source in SOURCES]
     sprints = load_sprints()
     found = list(outcomes(sprints, grade_in_order(grader, submissions_of(sprints), RUBRIC, 16)))
+    print("\n".join([*honest(fields), "", *by_machine(fields)]))
+    by_class = defaultdict(list)
+    for one in found:
+        by_class[one.attack.kind].append((one.reward, one.half))
+    print("\n| by hand | earns | half of an honest answer |\n|---|---|---|")
+    for kind, pairs in sorted(by_class.items(), key=lambda item: -sum(r - h for r, h in item[1]) / len(item[1])):
+        reward, half = (sum(column) / len(pairs) for column in zip(*pairs, strict=True))
+        print(f"| {kind} | {_marked(reward, half)} | {half:.2f} |")
     if "--exceptions" in sys.argv:
         listed = load_exceptions()
         paying = [(one.sprint.name, one.attack.kind, one.reward, one.half) for one in found if not one.is_held]
@@ -36,15 +44,6 @@ def main() -> None:
             print(
                 f"- file: {file}\n  class: '{kind}'\n  reward: {reward:.2f}\n  half: {half:.2f}\n  reason: '{reason}'"
             )
-        return
-    print("\n".join([*honest(fields), "", *by_machine(fields)]))
-    by_class = defaultdict(list)
-    for one in found:
-        by_class[one.attack.kind].append((one.reward, one.half))
-    print("\n| by hand | earns | half of an honest answer |\n|---|---|---|")
-    for kind, pairs in sorted(by_class.items(), key=lambda item: -sum(r - h for r, h in item[1]) / len(item[1])):
-        reward, half = (sum(column) / len(pairs) for column in zip(*pairs, strict=True))
-        print(f"| {kind} | {_marked(reward, half)} | {half:.2f} |")
 
 
 def honest(fields: list[Field]) -> Iterator[str]:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from services.broker import (
     MAX_DELIVERIES,
     Broker,
     BrokerSettings,
+    Claim,
     DeadLetter,
     FairShare,
     Job,
@@ -211,6 +212,26 @@ async def keep_looking(broker: Broker) -> None:
     while True:
         await broker.graders()
         await asyncio.sleep(0.5)
+
+
+async def test_a_worker_gives_up_a_result_for_a_shard_that_is_away_past_the_lease(servers: Servers) -> None:
+    async with opened(servers, settings=BrokerSettings(lease_s=3.0)) as [broker]:
+        await broker.submit(jobs(20))
+        claims: list[Claim] = []
+        async with asyncio.timeout(SOON_S):
+            while len(claims) < 20:
+                claims += await broker.claim("ocaml", "w", 20, 0.1)
+        servers[0].stop()
+
+        async def finished(claim: Claim) -> bool:
+            while True:
+                with suppress(QueueFault):
+                    return await broker.finish(claim, "{}", cache=True)
+
+        async with asyncio.timeout(SOON_S):
+            outcomes = set(await asyncio.gather(*map(finished, claims)))
+        assert outcomes == {True, False}
+        assert len(await broker.results([claim.job.id for claim in claims])) in range(1, 20)
 
 
 async def test_a_queue_whose_shards_are_all_away_is_a_fault(servers: Servers) -> None:

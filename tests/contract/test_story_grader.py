@@ -232,7 +232,7 @@ def test_the_revision_names_the_model_the_backend_and_the_calibration(
 ) -> None:
     text = (configs() / "graders" / "story.yaml").read_text()
     other = tmp_path / "story.yaml"
-    other.write_text(text.replace("high: 0.45", "high: 0.46"))
+    other.write_text(text.replace("high: 0.95", "high: 0.96"))
     assert "onnxruntime-fp32" in story_grader.info().toolchain
     assert load(story_grader.info().name, config=other).info().revision != story_grader.info().revision
 
@@ -240,8 +240,8 @@ def test_the_revision_names_the_model_the_backend_and_the_calibration(
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("low: 0.25", "low: 0.50", "less than"),
-        ("low: 0.25", "low: .nan", "gate"),
+        ("low: 0.15", "low: 0.50", "less than"),
+        ("low: 0.15", "low: .nan", "gate"),
         ("precision: fp32", "precision: fp33", "no precision"),
         ("backend: onnxruntime", "backend: abacus", "no backend"),
         ("cache_mb: 64", "cache_mb: -1", "cache_mb"),
@@ -264,4 +264,4 @@ def test_a_wrong_configuration_is_refused_and_named(
 def test_the_shipped_configuration_is_what_the_documents_say() -> None:
     config = read_settings(StoryConfig, "story")
     assert (config.rubric, config.backend, config.precision) == (WEIGHTED, "onnxruntime", "fp32")
-    assert json.loads(config.model_dump_json())["gate"] == {"low": 0.25, "high": 0.45}
+    assert json.loads(config.model_dump_json())["gate"] == {"low": 0.15, "knee": 0.4, "high": 0.95}

@@ -350,5 +350,5 @@ main()
 """
     done = python(script, OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:1")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "pip install 'gradus[otel]'" in done.stderr
+    assert "pip install 'gradus-rl[otel]'" in done.stderr
     assert "Traceback" not in done.stderr

@@ -12,11 +12,13 @@ import sysconfig
 import venv
 import zipfile
 from collections.abc import Mapping
+from email import message_from_bytes
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gradus import __version__
 from gradus.contract import Graded
 
 ROOT = Path(__file__).parents[2]
@@ -86,6 +88,37 @@ def test_the_wheel_is_the_sdk(wheel: Path) -> None:
     if not tracked:
         pytest.skip("this is no git checkout, so nothing says which files belong to it")
     assert inside == {name for name in tracked if (ROOT / name).exists()}
+
+
+def test_the_wheel_says_what_it_is(wheel: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    about = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+    assert about.startswith(f"gradus_rl-{__version__}.dist-info/")
+    metadata = message_from_bytes(archive.read(about))
+    assert (metadata["Name"], metadata["Version"]) == ("gradus-rl", __version__)
+    assert (metadata["License-Expression"], metadata["License-File"]) == ("Apache-2.0", "LICENSE")
+    assert "Typing :: Typed" in metadata.get_all("Classifier", [])
+    names = archive.namelist()
+    assert "gradus/py.typed" in names
+    assert [name for name in names if name.endswith("/LICENSE")]
+
+
+def test_the_command_tells_its_version_and_completes_words(alone: Path, tmp_path: Path) -> None:
+    assert run(alone / "gradus", "--version", cwd=tmp_path).stdout == f"gradus {__version__}\n"
+    asked = {"_GRADUS_COMPLETE": "complete_bash", "COMP_WORDS": "gradus doc", "COMP_CWORD": "1"}
+    assert run(alone / "gradus", cwd=tmp_path, env=asked).stdout.split() == ["doctor"]
+
+
+def test_folders_with_the_wings_names_change_nothing(alone: Path, tmp_path: Path) -> None:
+    for wing in WINGS:
+        (tmp_path / wing).mkdir()
+        (tmp_path / wing / "__init__.py").write_text("raise SystemExit('imported')")
+        (tmp_path / wing / "commands.py").write_text("def register(app): raise SystemExit('registered')")
+    command = [alone / "python", "-m", "gradus"]
+    for words in (["--help"], ["doctor", "--json"]):
+        done = run(*command, *words, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr + done.stdout
+    assert "there is no command 'serve' here" in run(*command, "serve", cwd=tmp_path).stderr
 
 
 def test_the_sdk_works_where_no_wing_is_installed(alone: Path, tmp_path: Path) -> None:
@@ -188,5 +221,5 @@ def test_a_command_that_needs_more_says_which_extra_has_it(
 ) -> None:
     done = run(installed / "gradus", *argv, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert f"pip install 'gradus[{extra}]'" in done.stderr
+    assert f"pip install 'gradus-rl[{extra}]'" in done.stderr
     assert "Traceback" not in done.stderr

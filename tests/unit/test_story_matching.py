@@ -12,7 +12,7 @@ from hypothesis.extra.numpy import arrays
 
 from services.graders.story.matching import Gate, Matching, Vectors, clusters, connected, match, repeats, similarities
 
-GATE = Gate(0.25, 0.45)
+GATE = Gate(0.2, 0.4, 0.8)
 
 
 def rows(*angles: float) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
@@ -26,7 +26,7 @@ def matched(gated: np.ndarray[tuple[int, int], np.dtype[np.float64]], references
 
 
 def test_the_gate_is_shut_below_and_wide_open_above() -> None:
-    assert GATE(np.array([-1.0, 0.25, 0.35, 0.45, 1.0])) == pytest.approx([0, 0, 0.5, 1, 1])
+    assert GATE(np.array([-1.0, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0])) == pytest.approx([0, 0, 0.35, 0.7, 0.85, 1, 1])
 
 
 def test_the_matching_is_one_to_one_and_the_best_in_sum() -> None:

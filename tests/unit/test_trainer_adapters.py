@@ -219,7 +219,7 @@ def test_without_bitsandbytes_the_refusal_says_what_to_install(
 
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "bitsandbytes" else found(name))
-    with pytest.raises(Misuse, match=r"model.load_in_8bit needs bitsandbytes.*pip install 'gradus\[quantized\]'"):
+    with pytest.raises(Misuse, match=r"model.load_in_8bit needs bitsandbytes.*pip install 'gradus-rl\[quantized\]'"):
         load_model(str(model("qwen2")), ModelConfig(name="x", device="cpu", load_in_8bit=True), "float32")
 
 

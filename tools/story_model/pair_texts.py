@@ -111,7 +111,9 @@ VAGUE = _lines("""
     to improve {n}|to see {n}|things to be easier|good {n}|to get information|to think about {n}|to be supported|
     {n} to be better|to discuss {n}|
     a concept for {n}|to research {n}|to look into {n}|a report on how to {v}|to talk about {g}|
-    to find out whether we could {v}|a meeting about {g}
+    to find out whether we could {v}|a meeting about {g}|us to talk over {g}|a study of {g}|
+    someone to look into how to {v}|to weigh up whether to {v}|a plan for {g}|a workshop on {g}|
+    an investigation into {g}|people to debate {g}|to think through how to {v}
 """)
 TAILS = _lines("""
     that nobody has answered|that were never collected|that I no longer need|that are not ready|
@@ -180,6 +182,14 @@ VILLAINS = _lines("""
     film star|dinosaur|pop singer|billionaire|managing director|prime minister|convict|mobster|troublemaker|
     rival company|founder of the company
 """)
+USUAL_BENEFITS = _lines("""
+    it is better|I am happy|my life is easier|I save time|I save money|it is quicker|I can do my job|work is easier|
+    I can work well|I am more productive|everything goes well|I have what I need|it is useful|I am satisfied|
+    it helps me|things improve|I get more done|users are happy|the team works better|the quality is higher|
+    we are successful|the process is smoother|it is convenient|I make fewer errors|value is created|I feel good|
+    we reach our goals|I can do what I want|I benefit from it|it works
+""")
+"""Benefits of whatever is done."""
 HARMS = _lines("""
     people get hurt|everything takes longer|nobody can work|we lose all data|customers leave|money is wasted|
     I lose my job|it gets worse|everybody is angry|
@@ -224,7 +234,7 @@ ANTONYMS = [
     increase/decrease|online/offline|known/unknown|limited/unlimited|everybody/nobody|everyone/no one|
     all/none of the|stops/starts|missing/complete|
     large/small|fast/slow|full/empty|broken/working|dangerous/harmless|sold/unsold|near/far from|when/unless|
-    lock/unlock|show/hide
+    lock/unlock|show/hide|approve/reject|accept/decline|grant/refuse|enable/disable|win/lose|enter/leave
     """)
 ]
 """Words that turn a want round wherever they stand in it."""
@@ -246,12 +256,36 @@ _FLIPS = [
         (r"\b(i|we|they) (?=[a-z]+)", r"\1 never "),
     )
 ]
+_MENDS = [
+    (re.compile(pattern), instead)
+    for pattern, instead in (
+        (r"^I am ", "I am never "),
+        (r"\b(?:everybody|everyone)\b", "nobody"),
+        (r"\b(?:somebody|someone)\b", "no one"),
+        (r"\b(is|are|was|were) (?!not)", r"\1 not "),
+        (r"^(I|we) (?!am|do|can|cannot|never)", r"\1 do not "),
+        (r"^([a-z]+[^s]s) (?!not)", r"no \1 "),
+        (r"^(a|the) ([a-z]+) (?=[a-z]+s )", r"no \2 "),
+    )
+]
+AVERTED = _lines("""
+    it does not happen that {b}|we avoid that {b}|I need not fear that {b}|it is less likely that {b}|
+    it is prevented that {b}|the risk that {b} is gone|it never comes so far that {b}|nobody can say that {b}
+""")
 _PREPOSITIONS = frozenset(
     _lines("""
     in|on|at|by|for|with|from|to|of|without|before|after|during|near|through|when|while|if|until|because|as|per|via|
     that|which|who|where|so|and|but|between|against|into|over|under|about|inside|outside|instead
     """)
 )
+_NO_DEEDS = frozenset(
+    _lines("""
+    a|an|the|no|that|not|never|one|two|what|how|where|my|bigger|cheaper|expenses|guidance|live|usage|turnover|current|
+    kilograms|medicines|reports|photos|maps|articles|labels|stickers|drugs|amounts|alerts|formats|headcount|food|fair|
+    long|late|automatic|remote|reviews|spoken|litres|alternative
+    """)
+)
+"""Words that begin a want that is a thing."""
 _IRREGULAR = {
     pair.partition("/")[0]: pair.partition("/")[2]
     for pair in _lines("""
@@ -379,7 +413,17 @@ class Writer:
             flipped, times = pattern.subn(instead, benefit, count=1)
             if times and self.chance.random() < 0.8:
                 return flipped
+        if self.chance.random() < 0.3:
+            return self.averted(benefit)
         return self.chance.choice(HARMS)
+
+    def averted(self, harm: str) -> str:
+        """That `harm` does not come about."""
+        for pattern, instead in _MENDS:
+            mended, times = pattern.subn(instead, harm, count=1)
+            if times and self.chance.random() < 0.7:
+                return mended
+        return self.chance.choice(AVERTED).format(b=harm)
 
 
 def examples(stories: Path, tasks: Path, without: frozenset[str]) -> list[Example]:
@@ -407,19 +451,12 @@ def examples(stories: Path, tasks: Path, without: frozenset[str]) -> list[Exampl
                 )
             )
     for number, line in enumerate(line for line in stories.read_text().splitlines() if not line.startswith("#")):
-        role, want, same, contradiction, detail, benefit, harm = line.split(" | ")
-        found.append(
-            Example(
-                1000 + number // 5,
-                frozenset({want.partition(" ")[0], same.partition(" ")[0]}),
-                (role,),
-                (want, same),
-                (contradiction,),
-                (detail,),
-                (benefit,),
-                (harm,),
-            )
+        roles, want, same, contradictions, details, benefits, harms = (
+            tuple(field.split(" / ")) for field in line.split(" | ")
         )
+        wants = want + same
+        deeds = frozenset(one.partition(" ")[0] for one in wants) - _NO_DEEDS
+        found.append(Example(1000 + number // 5, deeds, roles, wants, contradictions, details, benefits, harms))
     return found
 
 
@@ -443,7 +480,7 @@ def _of_wants(example: Example, known: Sequence[Example], writer: Writer) -> Pai
     if chance.random() < 0.4:
         second = writer.reworded(second)
     plain = first if chance.random() < 0.7 else writer.said(first)
-    kind = chance.choices(range(10), (34, 5, 24, 9 if not example.contradictions else 24, 3, 12, 8, 7, 4, 3))[0]
+    kind = chance.choices(range(10), (34, 5, 22, 9 if not example.contradictions else 22, 3, 16, 8, 7, 4, 4))[0]
     if kind == 0:
         pair = Pair(plain, writer.said(second) if chance.random() < 0.6 else second, SAME)
     elif kind == 1:
@@ -454,7 +491,7 @@ def _of_wants(example: Example, known: Sequence[Example], writer: Writer) -> Pai
         turned = writer.turned(second)
         if turned and chance.random() < 0.4:
             pair = Pair(plain, turned, DENIED)
-        elif example.contradictions:
+        elif example.contradictions and chance.random() < 0.5:
             said = chance.choice(example.contradictions)
             pair = Pair(plain, writer.reworded(said) if chance.random() < 0.4 else said, DENIED)
         else:
@@ -486,12 +523,17 @@ def _of_benefits(example: Example, known: Sequence[Example], writer: Writer) -> 
     if not example.benefits:
         return _of_wants(example, known, writer)
     want, benefit = chance.choice(example.wants), chance.choice(example.benefits)
-    kind = chance.choices((SAME, DENIED, OTHER), (4, 4, 1))[0]
+    kind = chance.choices((SAME, DENIED, OTHER), (4, 4, 3))[0]
     if kind == DENIED:
         own = example.harms and chance.random() < 0.5
         benefit = chance.choice(example.harms) if own else writer.harmed(benefit)
     elif kind == OTHER:
-        benefit = chance.choice(chance.choice([one for one in known if one.benefits]).benefits)
+        near = [one for one in known if one.group == example.group and one is not example and one.benefits]
+        strangers = near if near and chance.random() < 0.5 else [one for one in known if one.benefits]
+        usual = chance.random() < 0.3
+        benefit = chance.choice(USUAL_BENEFITS if usual else chance.choice(strangers).benefits)
+    elif example.harms and chance.random() < 0.35:
+        benefit = writer.averted(chance.choice(example.harms))
     return Pair(want, f"so that {benefit}", kind)
 
 

@@ -30,7 +30,7 @@ def refuse_absent_packages(model: ModelConfig, report_to: str | Sequence[str] | 
 def _absent_for_model(model: ModelConfig) -> Iterator[str]:
     if model.is_quantized and not _is_there("bitsandbytes"):
         option = "load_in_4bit" if model.load_in_4bit else "load_in_8bit"
-        yield f"model.{option} needs bitsandbytes, which is not installed: pip install 'gradus[quantized]'"
+        yield f"model.{option} needs bitsandbytes, which is not installed: pip install 'gradus-rl[quantized]'"
     attention = model.attn_implementation or ""
     if "/" in attention and not _is_there(KERNELS):
         yield f"model.attn_implementation: {attention} needs kernels, which is not installed: pip install kernels"

@@ -18,7 +18,7 @@ from trainer.runs.provenance import version_of
 BF16_FROM, FP8_FROM = (8, 0), (8, 9)
 """CUDA's compute capability."""
 OPTIONAL = (
-    ("bitsandbytes", "4-bit and 8-bit weights, 8-bit optimizers", "pip install 'gradus[quantized]'"),
+    ("bitsandbytes", "4-bit and 8-bit weights, 8-bit optimizers", "pip install 'gradus-rl[quantized]'"),
     ("liger-kernel", "use_liger_kernel: less memory for logits, on CUDA", "pip install liger-kernel"),
     (
         "flash-attn",
@@ -115,7 +115,7 @@ def vllm_pair() -> Check:
     if vllm is None:
         wanted = f"vLLM {' or '.join(tested)}" if tested else "no vLLM was tried with it"
         return Check(
-            "vLLM", False, f"TRL {trl}, {wanted}: `make vllm` (CPU) or pip install 'gradus[vllm]'", False, details
+            "vLLM", False, f"TRL {trl}, {wanted}: `make vllm` (CPU) or pip install 'gradus-rl[vllm]'", False, details
         )
     if vllm.partition("+")[0] in tested:
         return Check("vLLM", True, f"TRL {trl} with vLLM {vllm}, tried together", False, details)

@@ -322,7 +322,7 @@ def main(device: str, out: Path, budget_s: float, names: list[str]) -> int:
 def _checked(name: str, out: Path, device: str, left_s: float) -> Figures:
     """What a check found: its status (ok, failed, skipped), a text, its figures."""
     if name in NEEDS_VLLM and importlib.util.find_spec("vllm") is None:
-        return {"status": "skipped", "text": "vLLM is not installed: pip install 'gradus[vllm]'"}
+        return {"status": "skipped", "text": "vLLM is not installed: pip install 'gradus-rl[vllm]'"}
     if name == "colocate" and device != "cuda":
         return {"status": "skipped", "text": "vLLM sleeps on CUDA alone"}
     if left_s <= 0:

@@ -20,7 +20,7 @@ def main() -> int:
     try:
         import torch
     except ImportError:
-        print("MISS torch is not installed: pip install 'gradus[train]'")
+        print("MISS torch is not installed: pip install 'gradus-rl[train]'")
         return EXIT_FAILS
     if not torch.backends.mps.is_available():
         print(f"MISS {why_not(torch)}")

@@ -92,7 +92,8 @@ def refuse_without_vllm(config: GenerationConfig, options: Mapping[str, Any], de
     if by_trl and importlib.util.find_spec("vllm") is None:
         raise Misuse(
             f"{'generation.sync: nccl' if over_nccl else 'use_vllm'}: needs vLLM in the trainer's environment, which "
-            "has none: pip install 'gradus[train,vllm]'. A server with generation: {backend: vllm, sync: file} does not"
+            "has none: pip install 'gradus-rl[train,vllm]'. A server with generation: {backend: vllm, sync: file} "
+            "does not"
         )
 
 

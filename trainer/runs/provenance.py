@@ -8,13 +8,14 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
+from gradus import __version__
 from trainer.config.run import RunConfig
 from trainer.runs.folder import RunFolder
 
 if TYPE_CHECKING:
     from trainer.config.device import Device
 
-PACKAGES = ("gradus", "torch", "transformers", "trl", "peft", "datasets", "accelerate")
+PACKAGES = ("torch", "transformers", "trl", "peft", "datasets", "accelerate")
 
 
 def version_of(package: str) -> str | None:
@@ -27,7 +28,7 @@ def version_of(package: str) -> str | None:
 
 def versions() -> dict[str, str | None]:
     """The versions of what trains."""
-    return {name: version_of(name) for name in PACKAGES}
+    return {"gradus": __version__, **{name: version_of(name) for name in PACKAGES}}
 
 
 def write_settings(config: RunConfig, options: dict[str, object], folder: RunFolder, device: Device) -> None:

@@ -46,7 +46,7 @@ class PreferenceGrader(BaseGrader[PreferenceTask, PreferenceFacts]):
             from services.graders.preference.backend import open_model
         except ModuleNotFoundError as missing:
             package = (missing.name or "").partition(".")[0]
-            message = f"the preference grader needs the package {package}: pip install 'gradus[preference]'"
+            message = f"the preference grader needs the package {package}: pip install 'gradus-rl[preference]'"
             raise InternalFault(message, retryable=False) from None
         self.model: Model
         self.model, self.precision = open_model(self.config, self.config.model)

@@ -15,17 +15,18 @@ Cosine = Annotated[float, Field(ge=-1, le=1, allow_inf_nan=False)]
 
 class GateConfig(Section):
     low: Cosine
+    knee: Cosine
     high: Cosine
 
     @model_validator(mode="after")
     def _opens(self) -> GateConfig:
-        if self.low >= self.high:
-            raise ValueError("`low` must be less than `high`")
+        if not self.low < self.knee < self.high:
+            raise ValueError("`low` must be less than `knee`, and `knee` less than `high`")
         return self
 
     @property
     def gate(self) -> Gate:
-        return Gate(self.low, self.high)
+        return Gate(self.low, self.knee, self.high)
 
 
 class StoryLimits(Section):

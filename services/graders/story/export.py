@@ -87,7 +87,7 @@ def _refuse_without_packages(model: str) -> None:
     except ModuleNotFoundError as missing:
         message = (
             f"there is no exported graph of {model} in {cache()}, and to make one this needs the package "
-            f"{missing.name}: pip install 'gradus[story]', or set GRADUS_CACHE_DIR to where one is"
+            f"{missing.name}: pip install 'gradus-rl[story]', or set GRADUS_CACHE_DIR to where one is"
         )
         raise InternalFault(message, retryable=False) from None
 

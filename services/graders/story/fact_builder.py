@@ -60,16 +60,20 @@ OF_PLACE = 0.1
 """What the places of stories and references count for, all together, beside one role that is the same."""
 
 
-DENIED = (0.4, 0.8)
+DENIED = (0.5, 0.85)
 """Chance that a want contradicts its reference, of this and of `the same`: up to the first all of the similarity
 stays, from the second on nothing."""
 CONTRADICTS = 0.6
 """Chance of a contradiction from which an answer does not pass."""
-STRANGE, STRANGE_COST = (0.35, 0.95), 0.3
-"""Chance that a want says something else than its reference: from which it costs, to where it costs STRANGE_COST."""
+LIFT, USUAL = 0.5, 0.2
+"""What the chance that want and reference say the same adds to their cosine, for each that it is above USUAL."""
 HARMS = (0.5, 0.95)
 """Chance that a benefit contradicts its want: from which it costs, to where it is worth nothing."""
-FOREIGN = (0.4, 0.9)
+STRAY, STRAY_COST = (0.3, 0.9), 0.5
+"""Chance that a benefit has nothing to do with its want: from which it costs, to where it costs STRAY_COST."""
+CLEARED = (0.5, 0.9)
+"""Chance that a benefit says the same as the reference's: from which it harms less, to where it does not."""
+FOREIGN = (0.85, 0.97)
 """Chance that no holder of a role would want it: from which it costs, to where the role is worth nothing."""
 
 
@@ -87,7 +91,7 @@ class Reference:
     """Of a story its want, of a bare title the title."""
     role: frozenset[str]
     """Stems; empty of a bare title."""
-    has_benefit: bool
+    benefit: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +170,11 @@ def _reference(text: str) -> Reference:
     found = read_story(text)
     if isinstance(found, Story):
         role = frozenset(content(found.role))
-        return Reference(found.want, role, found.benefit is not None)
+        return Reference(found.want, role, found.benefit)
     title = text  # a bare one, without `[Design]` or `(Internal)` in front, unless that is all there is
     while title[:1] in "[(" and (end := title.find("])"["[(".index(title[0])])) > 0 and title[end + 1 :].strip():
         title = title[end + 1 :].strip()
-    return Reference(title, frozenset(), has_benefit=False)
+    return Reference(title, frozenset(), None)
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -183,10 +187,12 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 class _Read(NamedTuple):
-    """What the pair model says of matched stories, each in [0, 1] and in their order; 1 for all without one."""
+    """What the pair model says of matched stories, in their order; all but `lift` in [0, 1], 1 without one."""
 
+    lift: list[float]
+    """What is added to the cosine of want and reference; 0 without a pair model."""
     agreement: list[float]
-    """What is left of the similarity of want and reference."""
+    """What a contradiction leaves of their similarity."""
     contradicted: int
     """Number of wants that contradict their references."""
     benefit: list[float]
@@ -218,8 +224,12 @@ def judged(
     fluency = semantic_checks.probe("fluency")(embedded.inner)
     read = _read(stories, asked, matching.pairs, reader)
     pairs = tuple(
-        pair._replace(gated=pair.gated * agreement)
-        for pair, agreement in zip(matching.pairs, read.agreement, strict=True)
+        pair._replace(
+            gated=float(gate(cosines[pair.story, pair.reference] + lift))
+            * agreement
+            * (HEDGED if hedged[pair.story] else 1.0)
+        )
+        for pair, lift, agreement in zip(matching.pairs, read.lift, read.agreement, strict=True)
     )
     matching = replace(matching, pairs=pairs)
     matched = [
@@ -247,29 +257,52 @@ def _shortened(answer: StoryList, most_words: int) -> StoryList:
 
 
 def _read(stories: Sequence[Story], asked: TaskSpec, pairs: Sequence[Pair], reader: PairReader | None) -> _Read:
-    """One call of `reader` for all that is to be read: want and reference in both directions, want and benefit, role
-    and want."""
+    """One call of `reader` for wants, roles and benefits, and one for the benefits that are in doubt then: what says
+    the same as the benefit of the reference neither harms nor strays."""
     ones = [1.0] * len(pairs)
     if reader is None or not pairs:
-        return _Read(ones, 0, ones, ones, 0.0)
+        return _Read([0.0] * len(pairs), ones, 0, ones, ones, 0.0)
     texts: list[tuple[str, str]] = []
     for pair in pairs:
         story, wanted = stories[pair.story], asked.references[pair.reference].want
-        texts += [(wanted, story.want), (story.want, wanted), (f"as {story.role}", story.want)]
+        texts += [(wanted, story.want), (story.want, wanted)]
+    foreign = [
+        at for at, pair in enumerate(pairs) if not _has_role_of(stories[pair.story], asked.references[pair.reference])
+    ]
+    texts += [(f"as {stories[pairs[at].story].role}", stories[pairs[at].story].want) for at in foreign]
     with_benefit = [at for at, pair in enumerate(pairs) if stories[pair.story].benefit is not None]
     texts += [(stories[pairs[at].story].want, f"so that {stories[pairs[at].story].benefit}") for at in with_benefit]
     chances, cpu_s = reader.chances(texts)
-    number = len(pairs)
-    by_story = chances[: 3 * number].reshape(number, 3, 3)
-    wants, roles, benefits = by_story[:, :2].mean(1), by_story[:, 2], chances[3 * number :]
+    number, ramps = len(pairs), semantic_checks.ramps
+    wants = chances[: 2 * number].reshape(number, 2, 3).mean(1)
+    wants[[stories[pair.story].want == asked.references[pair.reference].want for pair in pairs]] = 1.0, 0.0, 0.0
+    roles, benefits = np.split(chances[2 * number :], [len(foreign)])
     denied = wants[:, CONTRADICTED] / (wants[:, SAME] + wants[:, CONTRADICTED])
-    other = 1 - wants[:, SAME] - wants[:, CONTRADICTED]
-    ramps = semantic_checks.ramps
-    agreement = (1 - ramps(denied, *DENIED)) * (1 - STRANGE_COST * ramps(other, *STRANGE))
-    harmless = np.ones(number)
-    harmless[with_benefit] = 1 - ramps(benefits[:, CONTRADICTED], *HARMS)
-    fitting = 1 - ramps(roles[:, CONTRADICTED], *FOREIGN)
-    return _Read(agreement.tolist(), int((denied >= CONTRADICTS).sum()), harmless.tolist(), fitting.tolist(), cpu_s)
+    lift, agreement = LIFT * (wants[:, SAME] - USUAL), 1 - ramps(denied, *DENIED)
+    harms, strays = benefits[:, CONTRADICTED], 1 - benefits[:, SAME] - benefits[:, CONTRADICTED]
+    doubted = [
+        (place, own, said)
+        for place, at in enumerate(with_benefit)
+        if (harms[place] > HARMS[0] or strays[place] > STRAY[0])
+        and (own := asked.references[pairs[at].reference].benefit)
+        and (said := stories[pairs[at].story].benefit)
+    ]
+    if doubted:
+        again, more_cpu_s = reader.chances([(own, said) for _, own, said in doubted])
+        cpu_s += more_cpu_s
+        places = [place for place, _, _ in doubted]
+        harms[places] *= 1 - ramps(again[:, SAME], *CLEARED)
+        strays[places] *= 1 - again[:, SAME]
+    sound, fitting = np.ones(number), np.ones(number)
+    sound[with_benefit] = (1 - ramps(harms, *HARMS)) * (1 - STRAY_COST * ramps(strays, *STRAY))
+    fitting[foreign] = 1 - ramps(roles[:, CONTRADICTED], *FOREIGN)
+    contradicted = int((denied >= CONTRADICTS).sum())
+    return _Read(lift.tolist(), agreement.tolist(), contradicted, sound.tolist(), fitting.tolist(), cpu_s)
+
+
+def _has_role_of(story: Story, reference: Reference) -> bool:
+    said = content(story.role)
+    return bool(said) and reference.role.issuperset(said)
 
 
 def _facts(
@@ -294,7 +327,7 @@ def _facts(
             story.benefit is not None and semantic_checks.own_benefit(story.want, story.benefit) for story in stories
         )
         / len(stories),
-        benefits_wanted=sum(reference.has_benefit for reference in asked.references) / len(asked.references),
+        benefits_wanted=sum(reference.benefit is not None for reference in asked.references) / len(asked.references),
         fitting_length=sum(map(_fitting_length, stories)) / len(stories),
         boilerplate=_boilerplate(stories),
         repeats=repeated,

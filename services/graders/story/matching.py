@@ -24,8 +24,9 @@ EQUAL = 0.002
 """Cosines this close are equal: backends, precisions and the company in a pass move them by less."""
 EDGE = 0.02
 """Cosines over which two stories come to say the same."""
+AT_KNEE = 0.7
 ANSWERED = 0.5
-"""Gated similarity from which a story answers its reference: the middle of the gate."""
+"""Gated similarity from which a story answers its reference."""
 TIE = 1e-6
 """Weight of cosines: where the gate is wide open, a story still belongs to what it is nearest to."""
 TWINS = 1e-10
@@ -42,12 +43,15 @@ def clipped(values: Floats) -> Floats:
 class Gate:
     low: float
     """Cosines up to here are worth nothing: what any two texts of one trade have in common."""
+    knee: float
+    """The cosine that is worth AT_KNEE: below it stands what few honest wants are, above it most."""
     high: float
     """Cosines from here on are worth everything: more would pay for copying words."""
 
-    def __call__(self, similarities: NDArray[np.floating]) -> Floats:
-        opened = (similarities.astype(np.float64) - self.low) / (self.high - self.low)
-        return clipped(opened)
+    def __call__(self, similarities: NDArray[np.floating] | float) -> Floats:
+        """In [0, 1], straight between the three."""
+        found: Floats = np.asarray(np.interp(similarities, (self.low, self.knee, self.high), (0.0, AT_KNEE, 1.0)))
+        return found
 
 
 class Pair(NamedTuple):

@@ -14,7 +14,7 @@ WITHOUT_BENEFIT = 0.6
 """Of `clauses`, for a story without a benefit: four in ten real ones have none."""
 ON_TOPIC = 0.5
 """Coverage from which form is paid in full."""
-REDUNDANCY, EXTRANEOUS, BENEFITS, BOILERPLATE, TAMPERING = 0.6, 0.25, 0.35, 0.4, 0.5
+REDUNDANCY, EXTRANEOUS, BENEFITS, BOILERPLATE, TAMPERING = 0.6, 0.25, 0.4, 0.4, 0.5
 USUAL_BOILERPLATE = 0.34
 """Share of the benefits that honest writers repeat."""
 FLUENCY, FOCUS, COHERENCE, ROLE = 0.9, 0.9, 0.6, 0.6

@@ -1,0 +1,54 @@
+"""verifiers' Task.score with a Trace: of our task set, or of its own NeMo Gym tasks when `nemo_gym` is the argument."""
+
+import json
+import sys
+import types
+
+
+class Empty(types.ModuleType):
+    """In place of clients of a remote sandbox, which are not used."""
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return type(name, (Exception,), {})
+
+
+for name in ("prime_sandboxes", "prime_sandboxes.models", "prime_sandboxes.exceptions", "prime_tunnel", "prime_runs"):
+    sys.modules[name] = Empty(name)
+    sys.modules[name].__path__ = []
+
+from common import FAULTY, ROW, SERVICE, TASK, TASKS, run, told
+from verifiers.v1.configs.agent import AgentConfig
+from verifiers.v1.graph import MessageNode
+from verifiers.v1.state import state_cls
+from verifiers.v1.tasksets.nemo_gym import NeMoGymData, NeMoGymTask, NeMoGymTaskConfig
+from verifiers.v1.trace import AgentInfo, Trace, TraceTask
+from verifiers.v1.types import AssistantMessage, UserMessage
+
+from gradus.integrations.verifiers import GradusConfig, GradusTaskset
+
+
+def own_task(url):
+    return next(iter(GradusTaskset(GradusConfig(id="gradus", file=TASKS, grader="ocaml"))))
+
+
+def nemo_gym_task(url):
+    params = {"input": [{"role": "user", "content": ROW["prompt"]}]}
+    row = {"responses_create_params": params, "verifier_metadata": {"task": json.loads(TASK)}}
+    config = NeMoGymTaskConfig(resources_url=f"{url}/nemo_gym/ocaml")
+    return NeMoGymTask(NeMoGymData(idx=0, prompt=ROW["prompt"], row=row), config)
+
+
+async def reward(text, url=SERVICE):
+    task = nemo_gym_task(url) if "nemo_gym" in sys.argv else own_task(url)
+    about = TraceTask(type=type(task).__name__, data=task.data, key=task.key, hash=task.hash)
+    trace = Trace(task=about, state=state_cls(type(task))(), agent=AgentInfo(config=AgentConfig()))
+    trace.nodes.append(MessageNode(message=UserMessage(content=task.data.prompt)))
+    trace.nodes.append(MessageNode(parent=0, message=AssistantMessage(content=text), sampled=True))
+    await task.setup(trace, None)
+    await task.score(trace)
+    return trace.reward
+
+
+run(told(reward, lambda: reward("x", FAULTY)))
