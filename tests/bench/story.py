@@ -3,8 +3,11 @@
 `make bench` runs it. One thread for every model. The reference algorithm is GRPO-for-SCRUM's reward of 7 July 2025 on
 sentence-transformers, written from its formulas: three model calls per completion, no cache, cosines pair by pair. The
 floor is ONNX Runtime in fp32 on exactly the different sentences that ours asks for, tokens ready, sorted by length,
-in passes cut as ours are, and nothing else. Ours is the whole path of a worker's slots; every round begins with empty
-caches of texts, while stems and tokens of single words are known, as they are to a worker that has run for a while.
+in passes cut as ours are, and nothing else; the floor of both models has the different pairs of texts besides, in
+passes of their own. Ours is the whole path of a worker's slots; every round begins with empty caches of texts, while
+stems and tokens of single words are known, as they are to a worker that has run for a while. One row is
+`gradus grade story` on one file: what a process spends on all rows beyond what one spends on the first half of them,
+beside the floor of the texts that are new in the second half.
 
 Then rewards: how far each backend's are from fp32's, and how many advantages within a group change their sign.
 """
@@ -20,11 +23,14 @@ import json
 import math
 import random
 import re
+import resource
 import statistics
 import string
+import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +40,14 @@ import torch
 
 from gradus.contract import Graded, StorySubmission
 from gradus.errors import Fault
+from gradus.resources import configs
 from services.graders.story import fact_builder, lexicon
 from services.graders.story.backends import Backend, open_backend
-from services.graders.story.encoder import MAX_PASS_TOKENS, Encoder, _Wanted, make_batches, padded
+from services.graders.story.encoder import MAX_PASS_TOKENS, Encoder, TokenizerLike, _Wanted, make_batches, padded
 from services.graders.story.export import export, weights_of
 from services.graders.story.grader import StoryGrader
-from services.graders.story.model import DEFAULT_MODEL, ExportedModel
+from services.graders.story.model import DEFAULT_MODEL, SHIPPED, ExportedModel
+from services.graders.story.pairs import PairModel, open_pairs
 from services.local_grading import grade_in_order
 from tests.bench.ocaml import machine, ratios
 from tests.bench.story_answers import G, groups
@@ -55,6 +63,7 @@ CONFIGURATIONS = (
     ("sentence-transformers", "fp32"),
     ("sentence-transformers", "bf16"),
 )
+ENCODER, BOTH = "onnxruntime fp32", "onnxruntime fp32, pair model"
 EQUAL = 1e-9
 """Advantages closer to zero than this are of a group whose rewards are all the same."""
 FELT = 0.1
@@ -125,8 +134,8 @@ class Reference:
 class Listening:
     """An encoder's tokenizer that keeps what was asked for: the floor is measured on that."""
 
-    def __init__(self, model: ExportedModel) -> None:
-        self._tokenizer = model.tokenizer()
+    def __init__(self, tokenizer: TokenizerLike) -> None:
+        self._tokenizer = tokenizer
         self.asked: dict[str, list[int]] = {}
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
@@ -138,25 +147,40 @@ class Listening:
 class Ours:
     """The whole path of a worker's slots: read, embed, match, check, score; no text is known at the start."""
 
-    def __init__(self, grader: StoryGrader, backend: Backend, model: ExportedModel) -> None:
+    def __init__(
+        self, grader: StoryGrader, backend: Backend, model: ExportedModel, pairs: PairModel | None = None
+    ) -> None:
         self._grader, self._backend = grader, backend
-        self._tokenizer = Listening(model)
+        self._tokenizer = Listening(model.tokenizer())
+        self._of_pairs = Listening(pairs) if pairs else None
+        self.model_of_pairs = pairs
 
     def __call__(self, asked: Groups) -> Rewards:
-        for of_texts in (fact_builder._asked, lexicon.tokens, lexicon.content):
+        for of_texts in (fact_builder._asked, lexicon._tokens, lexicon._content):
             of_texts.cache_clear()
         self._tokenizer.asked.clear()
         self._grader.encoder = Encoder(self._backend, self._tokenizer)
+        self._grader.pairs = self.model_of_pairs
+        if self.model_of_pairs and self._of_pairs:
+            self._of_pairs.asked.clear()
+            self.model_of_pairs._encoder = Encoder(self.model_of_pairs, self._of_pairs)
         try:
             found = [_reward(result) for result in grade_in_order(self._grader, sum(asked, []), RUBRIC, SLOTS)]
         finally:
             self._grader.encoder.close()
+            if self.model_of_pairs:
+                self.model_of_pairs.close()
         return [found[at : at + G] for at in range(0, len(found), G)]
 
     @property
     def sentences(self) -> dict[str, list[int]]:
-        """What was asked for last, with its tokens."""
+        """What the encoder was asked for last, with its tokens."""
         return dict(self._tokenizer.asked)
+
+    @property
+    def pairs(self) -> dict[str, list[int]]:
+        """What the pair model was asked for last, with its tokens."""
+        return dict(self._of_pairs.asked) if self._of_pairs else {}
 
 
 def _reward(result: Any) -> float:
@@ -165,17 +189,63 @@ def _reward(result: Any) -> float:
 
 
 class Floor:
-    """The model on different sentences and nothing else."""
+    """Models on the different texts that each of them was asked for, and nothing else."""
 
-    def __init__(self, backend: Backend, sentences: Sequence[list[int]]) -> None:
-        wanted = [_Wanted("", ids) for ids in sentences]
-        self._backend = backend
-        self._passes = [padded([one.ids for one in a_pass]) for a_pass in make_batches(wanted, MAX_PASS_TOKENS)]
+    def __init__(self, *given: tuple[Backend | PairModel, Iterable[list[int]]]) -> None:
+        self._passes = [
+            (model, padded([one.ids for one in a_pass]))
+            for model, texts in given
+            for a_pass in make_batches([_Wanted("", ids) for ids in texts], MAX_PASS_TOKENS)
+        ]
 
     def __call__(self, asked: Groups) -> Rewards:
-        for ids, mask in self._passes:
-            self._backend.encode(ids, mask)
+        for model, (ids, mask) in self._passes:
+            model.encode(ids, mask)
         return []
+
+
+def cpu_of_grade_story(asked: Groups, config: Path) -> float:
+    """CPU seconds of `gradus grade story`, as a process of its own, on all rows of `asked` in one file."""
+    rows = "".join(one.model_dump_json() + "\n" for group in asked for one in group)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [sys.executable, "-m", "gradus", "grade", "story", "-", "--config", str(config)]
+    subprocess.run(command, input=rows.encode(), stdout=subprocess.DEVNULL, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def grade_story(rounds: int, asked: Groups, ours: Mapping[str, Ours], backend: Backend) -> dict[str, dict[str, float]]:
+    """CPU milliseconds per completion of `gradus grade story` and its ratios to the floor of the same texts, by what
+    reads them: the `encoder` alone, or `both`."""
+    half, found = len(asked) // 2, {}
+    for name, contestant in ours.items():
+        contestant(asked[:half])
+        old_sentences, old_pairs = contestant.sentences, contestant.pairs
+        contestant(asked)
+        new = [ids for text, ids in contestant.sentences.items() if text not in old_sentences]
+        given: list[tuple[Backend | PairModel, Iterable[list[int]]]] = [(backend, new)]
+        if contestant.model_of_pairs:
+            pairs = [ids for text, ids in contestant.pairs.items() if text not in old_pairs]
+            given.append((contestant.model_of_pairs, pairs))
+        floor = Floor(*given)
+        with tempfile.TemporaryDirectory() as folder:
+            config = Path(folder) / "story.yaml"
+            text = (configs() / "graders" / "story.yaml").read_text()
+            config.write_text(text if contestant.model_of_pairs else text.replace("pairs: shipped", "pairs: none"))
+            taken = []
+            for _ in range(rounds):
+                floor_ms = measured(floor, asked[half:])["cpu_ms"]
+                spent_s = cpu_of_grade_story(asked, config) - cpu_of_grade_story(asked[:half], config)
+                taken.append((spent_s * 1e3 / sum(map(len, asked[half:])), floor_ms))
+        of_floor = sorted(ms / floor_ms for ms, floor_ms in taken)
+        found[name] = {
+            "cpu_ms": statistics.median(ms for ms, _ in taken),
+            "floor_ms": statistics.median(floor_ms for _, floor_ms in taken),
+            "median": statistics.median(of_floor),
+            "min": of_floor[0],
+            "max": of_floor[-1],
+        }
+    return found
 
 
 # ----------------------------------------------------------------------------------------------------------- measuring
@@ -229,17 +299,29 @@ def run(rounds: int, number: int, shared: float, judged: int) -> dict[str, Any]:
     backends = opened(model)
     asked = groups(number, shared)
     ours = {name: Ours(grader, backend, model) for name, backend in backends.items()}
-    exact = ours["onnxruntime fp32"]
+    for precision in ("fp32", "int8"):
+        name, pairs = f"onnxruntime {precision}", open_pairs(SHIPPED, model, precision, 1, 64)
+        ours[f"{name}, pair model"] = Ours(grader, backends[name], model, pairs)
+    exact, both = ours[ENCODER], ours[BOTH]
     exact(asked[:1])
     rewards = {name: contestant(groups(judged)) for name, contestant in ours.items()}
     exact(asked)
-    floor = Floor(backends["onnxruntime fp32"], list(exact.sentences.values()))
-    contestants: dict[str, Callable[[Groups], Rewards]] = {"reference": Reference(), "floor": floor, **ours}
+    both(asked)
+    encoder = backends[ENCODER]
+    contestants: dict[str, Callable[[Groups], Rewards]] = {
+        "reference": Reference(),
+        "floor": Floor((encoder, exact.sentences.values())),
+        "floor of both": Floor((encoder, both.sentences.values()), (both.model_of_pairs, both.pairs.values())),
+        **ours,
+    }
     samples: dict[str, list[dict[str, float]]] = {name: [] for name in contestants}
     for index in range(rounds):
         for name in random.Random(index).sample(list(contestants), len(contestants)):
             samples[name].append(measured(contestants[name], asked))
         print(f"round {index + 1} of {rounds} done", file=sys.stderr, flush=True)
+    one_process = grade_story(rounds, asked, {ENCODER: exact, BOTH: both}, encoder)
+    exact(asked)
+    both(asked)
     stories = sum(one.completion.count(" so that ") for group in asked for one in group)
     return {
         "machine": machine(grader.info().toolchain),
@@ -249,13 +331,23 @@ def run(rounds: int, number: int, shared: float, judged: int) -> dict[str, Any]:
         "stories": stories,
         "sentences": len(exact.sentences),
         "tokens": sum(map(len, exact.sentences.values())),
+        "pairs": len(both.pairs),
+        "pair_tokens": sum(map(len, both.pairs.values())),
         "rows": {
             name: {key: statistics.median(one[key] for one in each) for key in each[0]}
             for name, each in samples.items()
         },
-        "ratios": ratios(samples, [(name, "floor") for name in ours] + [("reference", name) for name in ours]),
-        "agreement": {name: agreement(rewards["onnxruntime fp32"], each) for name, each in rewards.items()},
+        "ratios": ratios(samples, [(name, _floor_of(name)) for name in ours] + [("reference", name) for name in ours]),
+        "grade story": one_process,
+        "agreement": {
+            name: agreement(rewards[ENCODER if _floor_of(name) == "floor" else BOTH], each)
+            for name, each in rewards.items()
+        },
     }
+
+
+def _floor_of(name: str) -> str:
+    return "floor of both" if name.endswith("pair model") else "floor"
 
 
 # -------------------------------------------------------------------------------------------------------------- report
@@ -265,14 +357,16 @@ def title(name: str) -> str:
     known = {
         "reference": "the reference algorithm on sentence-transformers, fp32",
         "floor": "floor: ONNX Runtime fp32 on the different sentences, nothing else",
+        "floor of both": "floor of both models, fp32: the different sentences and the different pairs, nothing else",
     }
-    return known.get(name, f"ours, {name}")
+    return known.get(name, f"ours, {name}" if _floor_of(name) == "floor of both" else f"ours, {name}, `pairs: none`")
 
 
 def table(report: dict[str, Any]) -> str:
     lines = [
         f"{report['completions']} completions in groups of {G}, {report['stories']} stories, "
-        f"{report['sentences']} different wants of {report['tokens'] / report['sentences']:.1f} tokens; "
+        f"{report['sentences']} different texts of {report['tokens'] / report['sentences']:.1f} tokens, "
+        f"{report['pairs']} different pairs of {report['pair_tokens'] / report['pairs']:.1f}; "
         f"share of stories said in the same words: {report['shared']:g}. "
         f"{report['rounds']} shuffled rounds, medians. {report['machine']}.",
         "",
@@ -280,11 +374,21 @@ def table(report: dict[str, Any]) -> str:
         "|---|--:|--:|--:|--:|",
     ]
     for name, row in report["rows"].items():
-        floor, reference = (report["ratios"].get(pair) for pair in (f"{name} / floor", f"reference / {name}"))
+        floor, reference = (
+            report["ratios"].get(pair) for pair in (f"{name} / {_floor_of(name)}", f"reference / {name}")
+        )
         shown = [
             f"{one['median']:.2f} ({one['min']:.2f} to {one['max']:.2f})" if one else "" for one in (floor, reference)
         ]
         lines.append(f"| {title(name)} | {row['cpu_ms']:.2f} | {row['wall_ms']:.2f} | {shown[0]} | {shown[1]} |")
+    lines += [
+        "",
+        "| `gradus grade story`, one file | CPU ms per completion | floor | CPU / floor |",
+        "|---|--:|--:|--:|",
+    ]
+    for name, one in report["grade story"].items():
+        spread = f"{one['median']:.2f} ({one['min']:.2f} to {one['max']:.2f})"
+        lines.append(f"| {title(name)} | {one['cpu_ms']:.2f} | {one['floor_ms']:.2f} | {spread} |")
     lines += [
         "",
         "| rewards beside ONNX Runtime fp32 | largest difference | mean | advantages | signs that change "
