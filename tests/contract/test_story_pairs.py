@@ -77,6 +77,7 @@ def test_the_grader_runs_without_a_pair_model_and_says_so(tmp_path: Path, story_
     assert without.info().toolchain.endswith("no pair model: contradictions, harms and villains are not measured")
     assert "pairs" in story_grader.info().toolchain
     assert without.info().revision != story_grader.info().revision
+    without.self_test()
     assert without.grade(submission("\n".join(ASKED)), "story/weighted@1", 0).passed
     without.encoder.close()
 

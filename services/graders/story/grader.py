@@ -14,6 +14,7 @@ from gradus.errors import InternalFault
 from gradus.tasks.story import StoryTask
 from services.graders.base.config_loader import read_settings
 from services.graders.base.grader import BaseGrader
+from services.graders.base.self_test_cases import run_self_test_cases
 from services.graders.story.backends import open_backend
 from services.graders.story.config import StoryConfig
 from services.graders.story.encoder import Encoder
@@ -50,6 +51,11 @@ class StoryGrader(BaseGrader[StoryTask, StoryFacts]):
             toolchain=f"{model.about.model} {model.revision} on {backend.name}, {read_by}",
             versions=(model.revision, backend.name, read_by),
         )
+
+    def self_test(self) -> None:
+        super().self_test()
+        if self.pairs:
+            run_self_test_cases(self, self.task, Path(__file__).with_name("pair_cases.yaml"))
 
     def facts(self, submission: TaskSubmission[StoryTask], slot: int = 0, rubric: str = "") -> tuple[StoryFacts, float]:
         task, limits = submission.task, self.config.limits
