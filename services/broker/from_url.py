@@ -20,8 +20,10 @@ def open_broker(url: str | None, settings: BrokerSettings | None = None) -> Brok
     """
     if url is None:
         return MemoryBroker(settings)
+    where = ""
     if url.startswith("file:"):
         file = Path(url.removeprefix("file:"))
+        where = f"{file}: "
         try:
             url = file.read_text(encoding="utf-8").strip()
         except (OSError, ValueError) as error:
@@ -32,7 +34,8 @@ def open_broker(url: str | None, settings: BrokerSettings | None = None) -> Brok
     for scheme in (urlsplit(one).scheme for one in urls or [""]):
         if scheme not in ("redis", "rediss", "redis+sentinel"):
             raise Misuse(
-                f"a broker URL starts with redis://, rediss:// or redis+sentinel://, not with {scheme or 'nothing'}:"
+                f"{where}a broker URL starts with redis://, rediss:// or redis+sentinel://, "
+                f"not with {scheme or 'nothing'}:"
             )
     try:
         from services.broker.shards import ShardedBroker

@@ -24,11 +24,15 @@ from tests.fake_grader import HIDDEN, SETTINGS, Service
 
 SECRET, KEY = new_key("trainer", ["ocaml"])
 TASK = {"tests": HIDDEN}
-NEMO_GYM_PORT = free_port()
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def nemo_gym_port() -> int:
+    return free_port()
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory, nemo_gym_port: int) -> Iterator[Service]:
     files = tmp_path_factory.mktemp("tasks")
     for split, names in (("train", "ab"), ("test", "c")):
         rows = [{"id": name, "prompt": f"prompt {name}", "solution": "s", **TASK} for name in names]
@@ -36,7 +40,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     settings = {
         "adapters": ADAPTERS,
         "tasks": f"ocaml={files / 'train.jsonl'},ocaml={files / 'test.jsonl'}",
-        "nemo_gym_ports": f"ocaml={NEMO_GYM_PORT}",
+        "nemo_gym_ports": f"ocaml={nemo_gym_port}",
         "keys": KEY.line(),
     }
     with Service(**settings).running() as running:
@@ -160,8 +164,8 @@ def test_text_that_the_contract_refuses_is_a_verdict(client: httpx.Client) -> No
 # ------------------------------------------------------------------------------------------------------------ NeMo Gym
 
 
-def test_nemo_gym_gets_failure_rows_on_a_port_of_its_own() -> None:
-    with httpx.Client(base_url=f"http://127.0.0.1:{NEMO_GYM_PORT}", auth=("x", SECRET)) as client:
+def test_nemo_gym_gets_failure_rows_on_a_port_of_its_own(service: Service, nemo_gym_port: int) -> None:
+    with httpx.Client(base_url=f"http://127.0.0.1:{nemo_gym_port}", auth=("x", SECRET)) as client:
         assert client.post("/seed_session", json=verify_row("")).json() == {}
         assert client.get("/reverify_mode").json() == "stateless"
         row = verify_row("fault", kept="yes")
@@ -172,7 +176,7 @@ def test_nemo_gym_gets_failure_rows_on_a_port_of_its_own() -> None:
             "_ng_failure_judge_error": "the box broke",
         }
         assert client.post("/verify", json=verify_row("reward 1")).json()["reward"] == 1.0
-        assert httpx.post(f"http://127.0.0.1:{NEMO_GYM_PORT}/verify", json=row).status_code == 401
+        assert httpx.post(f"http://127.0.0.1:{nemo_gym_port}/verify", json=row).status_code == 401
 
 
 def test_nemo_gym_gets_components_and_numbers(client: httpx.Client) -> None:

@@ -68,6 +68,7 @@ def test_stories_come_back_with_what_was_missing_in_kind(gradus: Cli, tmp_path: 
 def test_turns_need_verdicts_to_repair_by(gradus: Cli, tmp_path: Path) -> None:
     with OpenAiLike(lambda *_: "x").serving() as like:
         to = ("--grader", "preference", "--out", tmp_path / "out", "--turns", "2")
-        got = gradus("eval", configs() / "tasks" / "story.jsonl", "--endpoint", like.url, *to)
+        (rows := tmp_path / "rows.jsonl").write_text('{"id": "a", "prompt": "Write a poem."}\n')
+        got = gradus("eval", rows, "--endpoint", like.url, *to)
         assert (got.status, like.requests) == (2, [])
         assert "do not say what to repair" in got.err

@@ -313,7 +313,7 @@ TITLES = ["Leak reports with photos", "Slot picker", *REFERENCES[2:]]
 UNUSABLE_STORIES: dict[str, tuple[dict[str, Any], str]] = {
     "a solution beside the point": (
         {"solution": "As a pilot, I want to see the runway, so that I can land."},
-        "the solution earns 0.00, not at least 0.40: line 1: is not what was asked for",
+        "the solution earns 0.01, not at least 0.50: too little of what was asked for",
     ),
     "a stub that is good": ({"stub": STORIES["solution"]}, "the stub earns"),
     "a reference in the prompt": (
@@ -381,7 +381,7 @@ DOUBTFUL_STORIES: dict[str, tuple[dict[str, Any], str]] = {
     "another number of issues": ({"num_issues": 9}, "num_issues is 9, and there are 4 references"),
     "no goal": ({"sprint_goal": None}, "sprint_goal: is missing or empty"),
     "a goal that is an answer": (
-        {"sprint_goal": "Send a photo of a leak, pick a slot for visits, give jobs to firms, close a finished job."},
+        {"sprint_goal": "Report a leak with a photo, choose a visit slot, assign jobs by postcode, mark a job done."},
         "an answer that splits the goal at its commas earns",
     ),
 }

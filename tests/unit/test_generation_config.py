@@ -133,7 +133,7 @@ def test_what_trl_asks_of_vllm_itself_is_refused_where_there_is_none(
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     for config, options in ((COLOCATE, {"use_vllm": True}), (NCCL, {"use_vllm": True, "vllm_mode": "server"})):
-        with pytest.raises(Misuse, match=r"needs vLLM in the trainer's environment.*gradus\[train,vllm\]"):
+        with pytest.raises(Misuse, match=r"needs vLLM in the trainer's environment.*gradus-rl\[train,vllm\]"):
             backend.refuse_without_vllm(config, options, CUDA)
     for config in (COLOCATE, SERVER):
         backend.refuse_without_vllm(config, backend.vllm_options(config, {}), CPU)

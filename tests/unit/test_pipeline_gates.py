@@ -340,5 +340,5 @@ def test_a_missing_gates_file_is_misuse() -> None:
     from trainer.config.files import read_section
     from trainer.pipeline.gate_command import GatesFile
 
-    with pytest.raises(Misuse, match="cannot be read"):
+    with pytest.raises(Misuse, match="there is no such file"):
         read_section(GatesFile, Path("no/such/file.yaml"))

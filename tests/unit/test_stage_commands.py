@@ -66,7 +66,7 @@ def test_a_dry_run_with_bad_rows_names_the_line(gradus: Run, config: str) -> Non
     [
         (("merge", "nowhere"), "nowhere: holds no adapter"),
         (("merge", "nowhere", "--dtype", "int8"), "--dtype int8: is none of auto, float32, float16, bfloat16"),
-        (("model", "nowhere.yaml", "--out", "x"), "nowhere.yaml: cannot be read"),
+        (("model", "nowhere.yaml", "--out", "x"), "nowhere.yaml: there is no such file"),
     ],
 )
 def test_what_is_not_there_is_refused(gradus: Run, argv: tuple[str, ...], says: str) -> None:

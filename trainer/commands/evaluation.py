@@ -62,8 +62,12 @@ class Asking:
         named = given[0] if len(given) == 2 else self.model
         twice = len(given) == 2 and self.model is not None
         if len(given) not in (1, 2) or twice or (named is None and self.endpoint is None):
-            missing = {0: f"MODEL and {file} are missing", 1: f"{given[0]} is taken for {file}, MODEL is missing"}
-            what = missing.get(len(given), "MODEL is given twice" if twice else f"{given[2:]} is too much")
+            if len(given) == 1:
+                what = f"{given[0]} is taken for {file}, MODEL is missing"
+            elif given:
+                what = "MODEL is given twice" if twice else f"{given[2:]} is too much"
+            else:
+                what = f"MODEL and {file} are missing"
             raise Misuse(f"{what}: give MODEL and {file}, or --model and {file}, or --endpoint and {file}")
         same = {name: getattr(self, name) for name in ("temperature", "max_new_tokens", "limit", "fresh")}
         return SamplingOptions.of(self.settings or (), named, self.endpoint, **same, **more), Path(given[-1])
