@@ -71,8 +71,11 @@ class ApiSettings(BaseSettings):
     """Seconds between keep-alive lines on an idle NDJSON stream. Clients use them to detect a dead server."""
     registry_ttl_s: Annotated[float, Field(ge=0)] = 1.0
     """Seconds for which the list of live graders is cached."""
-    worker_grace_s: Annotated[float, Field(ge=0)] = 5.0
-    """A grader without a live worker for this long is answered for with faults, without waiting for the deadline."""
+    worker_grace_s: Annotated[float, Field(ge=0)] = 12.0
+    """A grader without a live worker for this long is answered for with faults, without waiting for the deadline.
+
+    Longer than a worker may need to register anew after a failover: a call that hangs for 5 s, and a heartbeat's 5 s.
+    """
     required_graders: Annotated[tuple[GraderName, ...], NoDecode] = ()
     """Graders without which this service is not ready, with commas between. Empty: any one will do."""
     ready_stall_timeout_s: Annotated[float, Field(gt=0)] = 300.0
