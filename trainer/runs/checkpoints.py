@@ -14,7 +14,7 @@ from transformers import TrainerCallback
 from transformers.integrations import is_deepspeed_zero3_enabled
 
 from gradus.errors import Misuse
-from trainer.runs.distributed import any_rank_true, is_leader
+from trainer.runs.distributed import any_rank_true, is_leader, wait_for_all
 from trainer.runs.folder import DEEPSPEED, FSDP, PLAIN, layout_of, step_of, why_incomplete
 from trainer.runs.signals import StopWish
 
@@ -36,6 +36,7 @@ class Resumable:
         # Processes must agree: the first one may have written its part before another one looks.
         if self.state.global_step > 0 and any_rank_true(why_incomplete(checkpoint) is not None):
             self._save_checkpoint(self.model, trial=None)
+            wait_for_all()  # once one process has ended, a launcher soon kills the others: all parts must be written
 
     def _load_optimizer_and_scheduler(self: Any, checkpoint: str | None) -> None:
         """Raises Misuse for a checkpoint of another kind of launch, whose optimizer states transformers would skip."""
