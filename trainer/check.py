@@ -31,6 +31,8 @@ Finding = tuple[str, str | None, str]
 """(what was looked at, `misuse`, `fault` or None for good, what was found)."""
 
 
+REQUIREMENTS_S = 15.0
+"""Seconds in which a service has to say that it lacks what tasks require; a slower one says so when the run starts."""
 HUB_ANSWERS_S = 3.0
 """Seconds that the hub may take for one small request. Its name may have several addresses, each tried for so long."""
 
@@ -140,7 +142,8 @@ def _requirements(config: TrainConfig) -> str:
     client, tasks = client_of(reward), load_tasks(config.data, reward.grader, config.seed)
 
     def grade(asked: Sequence[Submission]) -> list[Graded | Faulted]:
-        return asyncio.run(client.grade(reward.judge, asked, rubric=reward.rubric, deadline_s=reward.deadline_s))
+        deadline_s = min(reward.deadline_s, REQUIREMENTS_S)
+        return asyncio.run(client.grade(reward.judge, asked, rubric=reward.rubric, deadline_s=deadline_s))
 
     if found := lacking([*tasks.train, *tasks.held_out], reward.grader, grade):
         raise Misuse("\n".join(found))

@@ -30,7 +30,7 @@ from gradus.contract import Faulted, Graded
 from gradus.errors import Fault, Misuse
 from gradus.row_reader import read_rows, strict_json
 from gradus.tasks import task_class
-from gradus.tasks.base import MAX_TEXT_CHARS
+from gradus.tasks.base import cleaned
 
 T = TypeVar("T")
 
@@ -173,12 +173,6 @@ def text_of(completion: Any) -> str:
     if isinstance(content, list):
         content = "".join(part.get("text") or "" for part in content)
     return content or ""
-
-
-def cleaned(text: str) -> str:
-    """A text as the contract takes it: without NUL, half surrogate pairs and characters past the longest."""
-    text = text[:MAX_TEXT_CHARS].replace("\0", "\N{REPLACEMENT CHARACTER}")
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 _IDS = itertools.count()

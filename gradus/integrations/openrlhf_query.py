@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gradus.errors import Misuse
+
 END_TOKENS = (
     *("<|im_end|>", "<|endoftext|>", "</s>", "<|eot_id|>", "<|end_of_text|>", "<end_of_turn>", "<eos>", "<|end|>"),
     *("<|return|>", "<｜end▁of▁sentence｜>", "<|eom_id|>", "<turn|>", "[EOS]", "<|EOT|>"),
@@ -12,12 +14,14 @@ END_TOKENS = (
 
 
 def completion_of(query: str, prompt: str, more_end_tokens: Sequence[str] = ()) -> str:
-    """The completion: the query without its prompt and without the tokens that end it."""
-    text = query.removeprefix(prompt)
-    while (shorter := _without_end(text.rstrip(), (*END_TOKENS, *more_end_tokens))) != text.rstrip():
-        text = shorter
+    """The completion: what follows the prompt in the query, without the tokens that end it.
+
+    Raises Misuse for a query that does not hold its prompt, which would be graded as a part of the answer.
+    """
+    _, found, text = query.partition(prompt) if prompt else ("", prompt, query)
+    if found != prompt:
+        raise Misuse("a query does not hold its prompt: prompts must be those that the queries were made of")
+    ends = (*END_TOKENS, *more_end_tokens)
+    while (shorter := text.rstrip()).endswith(ends):
+        text = next(shorter.removesuffix(token) for token in ends if shorter.endswith(token))
     return text
-
-
-def _without_end(text: str, tokens: Sequence[str]) -> str:
-    return next((text.removesuffix(token) for token in tokens if text.endswith(token)), text)

@@ -27,6 +27,12 @@ def clean(text: str) -> str:
     return text
 
 
+def cleaned(text: str) -> str:
+    """`text` as the contract takes it: a model may write NUL, half a surrogate pair, or without end."""
+    text = text[:MAX_TEXT_CHARS].replace("\0", "\N{REPLACEMENT CHARACTER}")
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
 Text = Annotated[str, AfterValidator(clean)]
 """A text without NUL and lone surrogates, at most `MAX_TEXT_CHARS` long."""
 Completion = Annotated[str, AfterValidator(lambda text: clean(text.replace("\0", "\N{REPLACEMENT CHARACTER}")))]

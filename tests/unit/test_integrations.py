@@ -137,11 +137,16 @@ def test_the_prefix_stands_before_each_completion() -> None:
         ("<|user|>p<|assistant|>answer</s>\n<|endoftext|>", (), "answer"),
         ("<|user|>p<|assistant|>answer\n", (), "answer\n"),
         ("<|user|>p<|assistant|>answer<stop>", ("<stop>",), "answer"),
-        ("something else", (), "something else"),
+        ("<s><|user|>p<|assistant|>answer</s>", (), "answer"),
     ],
 )
 def test_a_query_of_openrlhf_holds_the_completion(query: str, more: tuple[str, ...], expected: str) -> None:
     assert completion_of(query, "<|user|>p<|assistant|>", more) == expected
+
+
+def test_a_query_without_its_prompt_is_refused() -> None:
+    with pytest.raises(Misuse, match="does not hold its prompt"):
+        completion_of("something else", "<|user|>p<|assistant|>")
 
 
 # ------------------------------------------------------------------------------------------------- sent together

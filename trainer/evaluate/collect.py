@@ -23,6 +23,7 @@ from gradus.descriptions import GraderDescription
 from gradus.errors import Misuse
 from gradus.extract import after_thinking
 from gradus.feedback import next_turn
+from gradus.tasks.base import cleaned
 from gradus.validation import explain
 from trainer.data.prompts import Message, Prompt
 from trainer.evaluate.completion_store import Completions, key_of
@@ -38,7 +39,7 @@ from trainer.evaluate.plan import (
     seed_of,
 )
 from trainer.evaluate.verdicts import is_judged, is_passed
-from trainer.rewards.judge import NO_VERDICT, Record, clean, outcome_of, with_opening
+from trainer.rewards.judge import NO_VERDICT, Record, outcome_of, with_opening
 
 OnProgress = Callable[[str, int, int], None]
 """(`written` or `graded`, how many so far, of how many)."""
@@ -144,8 +145,8 @@ def _is_unwritten(ask: CompletionRequest, record: Record | None) -> bool:
 
 def submission_of(problem: Problem, completion: str, submission_id: str) -> dict[str, object]:
     """What the judge gets: the completion with what its prompt had written of it."""
-    given = clean(with_opening(problem.opening, completion))
-    return {"id": submission_id, "prompt": clean(problem.text), "completion": given, "task": problem.task}
+    given = cleaned(with_opening(problem.opening, completion))
+    return {"id": submission_id, "prompt": cleaned(problem.text), "completion": given, "task": problem.task}
 
 
 def written_record(ask: CompletionRequest, outcome: Outcome) -> Record:
@@ -171,7 +172,7 @@ def written_record(ask: CompletionRequest, outcome: Outcome) -> Record:
     if problem.stub is not None:
         record["stub"] = problem.stub
     if isinstance(outcome, GeneratedCompletion):
-        record |= {"status": "written", "completion": clean(outcome.text)}
+        record |= {"status": "written", "completion": cleaned(outcome.text)}
         if outcome.tool_calls:
             record["tool_calls"] = [dict(call) for call in outcome.tool_calls]
     else:
@@ -226,7 +227,7 @@ def ask_again(ask: CompletionRequest, record: Record, plan: EvalPlan, turn: int)
         raise Misuse(f"{record['prompt_id']}: its stored verdict is none of ours: {explain(error)}") from None
     completion = with_opening(plan.opening, str(record["completion"]))
     message = next_turn(GraderName(plan.grader), verdict, completion)
-    said = continued(ask.prompt, completion, clean(message))
+    said = continued(ask.prompt, completion, cleaned(message))
     seed = seed_of(plan.seed, ask.mode, ask.problem.id, ask.sample, turn)
     return replace(ask, turn=turn, said=said, seed=seed)
 

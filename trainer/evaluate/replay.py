@@ -20,7 +20,7 @@ from gradus.contract import Faulted, Graded
 from gradus.errors import Misuse
 from gradus.row_reader import read_rows, stored_rows
 from gradus.tasks import task_class
-from gradus.tasks.base import Task
+from gradus.tasks.base import Task, cleaned
 from gradus.validation import explain, read_as
 from gradus.whole_file import write_text
 from trainer.config.run import TrainConfig
@@ -30,7 +30,7 @@ from trainer.evaluate.grader_backend import Judge
 from trainer.evaluate.intervals import Part
 from trainer.evaluate.plan import EvalPlan
 from trainer.evaluate.verdicts import cause_of
-from trainer.rewards.judge import Record, clean, outcome_of, text_of, with_opening
+from trainer.rewards.judge import Record, outcome_of, text_of, with_opening
 from trainer.runs.folder import RunFolder
 
 ROUNDING = 1e-6
@@ -100,7 +100,7 @@ async def replay(folder: Path, grader: str | None, judge_of: Callable[[str], Jud
         alike = [place for place, one in enumerate(work) if one.record["rubric"] == rubric]
         for start in range(0, len(alike), HANDFUL):
             handful = alike[start : start + HANDFUL]
-            texts = [clean(with_opening(opening, text_of(work[place].record["completion"]))) for place in handful]
+            texts = [cleaned(with_opening(opening, text_of(work[place].record["completion"]))) for place in handful]
             submissions = [
                 {"id": str(place), "completion": text, "task": work[place].task}
                 for place, text in zip(handful, texts, strict=True)

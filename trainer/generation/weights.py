@@ -41,7 +41,7 @@ class SharedFolder:
 
 
 class HttpWeightServer(SharedFolder):
-    """The server fetches the file from `host:port` of ours, below a path that only it is told."""
+    """The server fetches the file from `host:port` at a path with a random secret that only the server gets."""
 
     def __init__(self, address: str, folder: Path) -> None:
         host, _, port = address.rpartition(":")

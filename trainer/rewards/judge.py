@@ -17,7 +17,7 @@ from typing import Any
 from gradus.client import RewardClient
 from gradus.contract import Faulted, Graded, Submission, submission_class
 from gradus.errors import GradusError
-from gradus.tasks.base import MAX_TEXT_CHARS
+from gradus.tasks.base import cleaned
 from trainer.config.run import TRLS_NAME_OF_THE_GRADER, RewardConfig
 from trainer.data.tasks import Example
 from trainer.rewards.advice import advice
@@ -155,17 +155,11 @@ def with_opening(opening: str, completion: str) -> str:
     return completion if completion.lstrip().startswith(opening.strip()) else opening + completion
 
 
-def clean(given: str) -> str:
-    """A prompt or completion as the contract takes it: a model may write NUL, half a surrogate pair, or without end."""
-    text = given[:MAX_TEXT_CHARS].replace("\0", "\N{REPLACEMENT CHARACTER}")
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
 def task_submissions(config: RewardConfig, examples: Mapping[str, Example], opening: str = "") -> MakeSubmission:
     """Completions for tasks, ready for the wire, with what their prompts have already written of them."""
 
     def submission(prompt_id: str, text: str, submission_id: str) -> Submission:
-        example, completion = examples[prompt_id], clean(with_opening(opening, text))
+        example, completion = examples[prompt_id], cleaned(with_opening(opening, text))
         given = {"id": submission_id, "prompt": example.prompt, "completion": completion, "task": example.task}
         return submission_class(config.judge).model_validate(given)
 

@@ -18,11 +18,12 @@ from gradus.contract import PreferenceSubmission, Submission
 from gradus.errors import Fault, Misuse
 from gradus.local import LocalGrader, open_local
 from gradus.reward_model.model_files import refuse_unusable
+from gradus.tasks.base import cleaned
 from trainer.config.run import PromptConfig, RewardConfig, RewardModelConfig, ServiceConfig
 from trainer.data.prompts import Prompt, render
 from trainer.data.tasks import Example
 from trainer.rewards.completion_log import CompletionsFile
-from trainer.rewards.judge import Judge, Record, Result, clean, over_http, task_submissions
+from trainer.rewards.judge import Judge, Record, Result, over_http, task_submissions
 
 if TYPE_CHECKING:
     from trainer.config.device import Device
@@ -108,10 +109,10 @@ def weights_of(reward: RewardConfig) -> list[float]:
 
 def preference_of(prompt: Prompt, completion: str, submission_id: str) -> Submission:
     """A completion behind the prompt that it answers, as the policy reads that prompt."""
-    given: dict[str, Any] = {"id": submission_id, "completion": clean(completion), "task": {}}
+    given: dict[str, Any] = {"id": submission_id, "completion": cleaned(completion), "task": {}}
     if isinstance(prompt, str):
-        return PreferenceSubmission.model_validate({**given, "prompt": clean(prompt)})
-    messages = [{"role": message["role"], "content": clean(message["content"])} for message in prompt]
+        return PreferenceSubmission.model_validate({**given, "prompt": cleaned(prompt)})
+    messages = [{"role": message["role"], "content": cleaned(message["content"])} for message in prompt]
     return PreferenceSubmission.model_validate({**given, "task": {"messages": messages}})
 
 

@@ -16,8 +16,9 @@ from accelerate.utils import gather_object
 
 from gradus.contract import Faulted, Graded
 from gradus.feedback import next_turn
+from gradus.tasks.base import cleaned
 from trainer.config.run import TurnsConfig
-from trainer.rewards.judge import Judge, Result, clean, metrics_of, with_opening
+from trainer.rewards.judge import Judge, Result, metrics_of, with_opening
 from trainer.rollouts.chain import Chain, StopReason, Turn
 from trainer.rollouts.template import usable_template, user_ids
 
@@ -116,7 +117,7 @@ class Rollout:
             chain.stopped = StopReason.TURNS
         else:
             name = self.judge.config.judge
-            message = clean(next_turn(name, last.result, with_opening(self.opening, last.text)))
+            message = cleaned(next_turn(name, last.result, with_opening(self.opening, last.text)))
             how = self._template, message, trainer.eos_token_ids, self._template_kwargs
             ids = user_ids(trainer.processing_class, *how)
             length = len(chain.prompt_ids) + len(chain.ids_T) + len(ids) + trainer.max_completion_length

@@ -11,8 +11,9 @@ from starlette.responses import Response
 
 from gradus.contract import Faulted, Graded, GradeRequest
 from gradus.errors import DeadlineFault, Misuse
-from gradus.integrations.core import Completion, cleaned, task_of
+from gradus.integrations.core import Completion, task_of
 from gradus.row_reader import strict_json
+from gradus.tasks.base import cleaned
 from services.api.api_keys import ApiKey
 from services.api.dispatch import Batch
 from services.api.grade_request import parse_fair_share

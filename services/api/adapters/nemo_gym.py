@@ -45,6 +45,7 @@ async def reverify_mode(grader: str, request: Request) -> Response:
 async def verify(grader: str, request: Request) -> Response:
     """The row with its reward, components and metrics. The task is `verifier_metadata.task`, else `task`."""
     row, body = await read_json(request)
+    row = {name: value for name, value in row.items() if not name.startswith("_ng_failure_")}  # of an earlier try
     metadata = row.get("verifier_metadata")
     task = metadata.get("task") if isinstance(metadata, dict) else None
     given = Completion(task if task is not None else field(row, "task"), _output_text(field(row, "response")))
@@ -68,7 +69,9 @@ async def aggregate_metrics(grader: str, request: Request) -> Response:
     graded = [one for one in responses if "_ng_failure_class" not in one]
     tasks: dict[Any, list[dict[str, Any]]] = defaultdict(list)
     for one in graded:
-        tasks[one.get(TASK_INDEX, 0)].append(one)
+        if not isinstance(index := one.get(TASK_INDEX, 0), int):
+            raise Misuse(f"verify_responses: {TASK_INDEX}: must be an integer")
+        tasks[index].append(one)
     overall = _described(graded)
     return JSONResponse(
         {
@@ -95,13 +98,16 @@ def _described(responses: list[dict[str, Any]]) -> dict[str, float]:
 
 
 def _output_text(response: Any) -> str:
-    """The text of the last message in the output of a response of OpenAI's Responses API."""
-    output = response.get("output") if isinstance(response, dict) else None
-    messages = [one for one in output or [] if isinstance(one, dict) and one.get("type") == "message"]
-    parts = messages[-1].get("content") or [] if messages else []
-    if isinstance(parts, str):
-        return parts
-    return "".join(part.get("text") or "" for part in parts if isinstance(part, dict))
+    """The text of the last message in the output of a response of OpenAI's Responses API; empty without a message.
+
+    Raises Misuse for what is no such response: read as an empty answer, it would earn 0.
+    """
+    try:
+        messages = [one for one in response["output"] if one.get("type") == "message"]
+        parts = messages[-1]["content"] if messages else ""
+        return parts if isinstance(parts, str) else "".join(part.get("text") or "" for part in parts)
+    except (TypeError, KeyError, AttributeError):
+        raise Misuse("response.output: must be a list of items as in OpenAI's Responses API") from None
 
 
 def at_root(app: ASGIApp, grader: str) -> ASGIApp:

@@ -1,9 +1,9 @@
 """An OpenEnv environment per grader: `GenericEnvClient(base_url="http://HOST:8000/openenv/GRADER", headers={...})`.
 
 `reset` takes `task` (and `prompt`), or `split` and `index` into the service's files of tasks, or `seed` in place of
-`index`. `step` takes `completion`. A fault is an error frame, which is an exception in the client; the session goes on.
-Tasks are listed over HTTP (`/openenv/GRADER/GRADER/splits`, `tasks`, `num_tasks`, `task`, `task_range`) by id, index
-and prompt.
+`index`. `step` takes `completion`. A fault is an error frame, which is an exception in the client; the session stays
+open. Tasks are listed over HTTP (`/openenv/GRADER/GRADER/splits`, `tasks`, `num_tasks`, `task`, `task_range`) by id,
+index and prompt.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ async def health(grader: str, request: Request) -> Response:
 
 def _split(tasks: TaskFiles, grader: str, name: Any) -> list[StoredTask]:
     splits = tasks.splits.get(grader, {})
-    if name not in splits:
+    if not isinstance(name, str) or name not in splits:
         raise Misuse(f"split: there is no such split of tasks of {grader}; there are: {', '.join(splits) or 'none'}")
     return splits[name]
 
@@ -211,7 +211,7 @@ async def _frame(socket: WebSocket, session: _Session) -> dict[str, Any] | None:
             await socket.close()
             return None
         return await session.answer(message.get("type"), message.get("data") or {})
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         return _error("INVALID_JSON", str(error))
     except Misuse as misuse:
         return _error("VALIDATION_ERROR", str(misuse))
