@@ -51,22 +51,23 @@ def application() -> typer.Typer:
     return app
 
 
+def _show_version(asked: bool) -> None:
+    if asked:
+        print(f"gradus {__version__}")
+        raise typer.Exit
+
+
 def _options(
     version: Annotated[
         bool,
         typer.Option(
             "--version",
             is_eager=True,
-            callback=lambda given: _show_version() if given else None,
+            callback=_show_version,
             help="Show the version",
         ),
     ] = False,
 ) -> None: ...
-
-
-def _show_version() -> None:
-    print(f"gradus {__version__}")
-    raise typer.Exit
 
 
 def doctor(

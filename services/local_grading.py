@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Event
+from typing import Any
 
 from gradus.contract import Faulted, Graded, Submission, job_id_of, with_id
 from gradus.descriptions import GraderDescription, GraderInfo
@@ -31,31 +32,32 @@ def grade_in_order(
         free.put(slot)
     revision, all_asked = grader.info().grader, Event()
 
-    def grade(submission: Submission, settle: Future[Graded | Faulted], *, brief: bool) -> None:
+    def grade(submission: Submission, *, brief: bool) -> Graded | Faulted | Future[Any]:
+        """The result, or the future of another attempt with all its time, behind all that was asked."""
         slot = free.get()
         try:
             result = grade_with_retries(grader, submission, rubric, slot, brief=brief)
         finally:
             free.put(slot)
-        if result is None:
-            all_asked.wait()
-            pool.submit(grade, submission, settle, brief=False)
-        else:
-            settle.set_result(result)
+        if result is not None:
+            return result
+        all_asked.wait()
+        return pool.submit(grade, submission, brief=False)
 
     pool = ThreadPoolExecutor(slots)
     try:
-        graded: dict[str, Future[Graded | Faulted]] = {}
-        asked = []
+        graded: dict[str, Future[Any]] = {}
+        asked: list[tuple[str, Any]] = []
         for submission in submissions:
             key = job_id_of(revision, rubric, submission)
             if key not in graded:
-                graded[key] = Future()
-                pool.submit(grade, submission, graded[key], brief=True)
+                graded[key] = pool.submit(grade, submission, brief=True)
             asked.append((submission.id, graded[key]))
         all_asked.set()
-        for submission_id, future in asked:
-            yield with_id(future.result(), submission_id)
+        for submission_id, result in asked:
+            while isinstance(result, Future):
+                result = result.result()
+            yield with_id(result, submission_id)
     finally:
         all_asked.set()
         pool.shutdown(cancel_futures=True)  # after Ctrl-C or a closed pipe, queued submissions are not graded

@@ -84,7 +84,7 @@ class VllmLike(Answering):
     weight_version: str | None = None
     adapters: list[str] = field(default_factory=list)
     checksums: dict[str, str] = field(default_factory=dict)
-    """Of its weights, by parameter."""
+    """A checksum of each parameter of the weights, by name."""
     engine_ready: bool = False
     paused: bool = False
     updating: bool = False
