@@ -104,6 +104,10 @@ class BaseGrader(ABC, Generic[TaskT, FactsT]):
     def facts(self, submission: TaskSubmission[TaskT], slot: int = 0, rubric: str = "") -> tuple[FactsT, float]:
         """What was seen of the submission, and the CPU seconds that it used in boxes or in a model."""
 
+    def value_text(self, task: TaskT, word: str) -> str | None:
+        """A value of the answer, from the harness's word for it, as the language writes it. None: it is not known."""
+        return None
+
     def _typed(self, submission: Submission) -> TaskSubmission[TaskT]:
         asked = submission.task.model_dump() if isinstance(submission.task, AnyTask) else submission.task
         if isinstance(submission, TaskSubmission) and isinstance(asked, Task):

@@ -35,6 +35,8 @@ class HarnessReport:
     """The answer's process reported what the harness could not have."""
     passed: tuple[str, ...] = ()
     """Names of the tests that passed, where the harness says `name <number> <name>`."""
+    got: tuple[str, ...] = ()
+    """Values that are not the expected ones, in the harness's words; of runs of public tests only."""
 
 
 def parse_test_report(report: bytes, secret: str, expected: int) -> HarnessReport:
@@ -42,6 +44,7 @@ def parse_test_report(report: bytes, secret: str, expected: int) -> HarnessRepor
     verdicts: dict[int, str] = {}
     skipped: set[int] = set()
     names: list[tuple[int, str]] = []
+    got: list[str] = []
     words_seen: set[str] = set()
     planned = expected
     whole = report[: report.rfind(b"\n") + 1].decode(errors="replace")
@@ -56,6 +59,8 @@ def parse_test_report(report: bytes, secret: str, expected: int) -> HarnessRepor
         if name:
             if word == "name":
                 names.append((number, name[0]))
+            elif word == "got":
+                got.append(name[0])
             continue
         words_seen.add(word)
         if word == "plan":
@@ -79,4 +84,5 @@ def parse_test_report(report: bytes, secret: str, expected: int) -> HarnessRepor
         too_long="limit" in words_seen,
         forged="forged" in words_seen,
         passed=tuple(name for number, name in names if verdicts.get(number) == "ok"),
+        got=tuple(got),
     )

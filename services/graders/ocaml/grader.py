@@ -22,6 +22,7 @@ from services.graders.ocaml.config import OcamlConfig
 from services.graders.ocaml.rubric import RUBRICS
 from services.graders.ocaml.syntax import SYNTAX, needed_names
 from services.graders.ocaml.toolchain import OcamlToolchain
+from services.graders.ocaml.values import value_text
 from services.graders.ocaml.warm_path import NeedsColdPath, WarmPath
 from services.sandbox import Sandbox
 from services.sandbox.bubblewrap import Bubblewrap
@@ -70,6 +71,9 @@ class OcamlGrader(BaseGrader[OcamlTask, CodeFacts]):
         attempt = GradingAttempt(task, answer.text, slot)
         facts = self._judged(attempt) if uncommented.strip() else _NO_CODE
         return with_form(facts, answer, uncommented), attempt.cpu_s
+
+    def value_text(self, task: OcamlTask, word: str) -> str | None:
+        return value_text(task, word)
 
     def compared_outside(self, task: OcamlTask, code: str) -> tuple[int, int]:
         """Tests of a task, as written, whose expected values stay outside the answer's process; all. `code` passes."""
