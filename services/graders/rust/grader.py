@@ -37,6 +37,7 @@ from services.graders.rust.signature import Signature, parse_signature
 from services.graders.rust.task_check import declaration_error, library, signature_error, stub, task_error
 from services.graders.rust.tests_file import TestsFile, write_tests_file
 from services.graders.rust.toolchain import HARNESS_CRATE, RustToolchain
+from services.graders.rust.values import value_text
 from services.sandbox import Sandbox
 from services.sandbox.bubblewrap import Bubblewrap
 from services.sandbox.escape_probe import refuse_unless_safe
@@ -152,6 +153,9 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         if error := self._checked_tasks[key]:
             raise InternalFault(f"this task cannot be judged: {error}", retryable=False)
 
+    def value_text(self, task: RustTask, word: str) -> str | None:
+        return value_text(word)
+
     def task_problem(self, task: RustTask, solution: str | None, slot: int = -1) -> str | None:
         """What is wrong with signature or tests, with its line: no answer can mend it, or `solution` does not.
 
@@ -261,6 +265,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
             typed_share=1.0,
             compiled=True,
             tests=ran.tests,
+            got=ran.got,
             flags=(*facts.flags, *((f"limit:{ran.limit}",) if ran.limit else ())),
         )
 
