@@ -11,7 +11,7 @@ completion is wrong there, and every third row is damaged at random. Nothing her
 
 Training over several turns has tasks of its own. Three kinds have a vague wording, such as `(* keep beyond 7 *)`: above
 and below are both asked for, by tasks with the same prompt, and only the tests tell them apart. A first answer can
-pass half of these. Two cases of each task are public tests, so that the second answer can pass all of them.
+pass half of these. One case of each task is a public test, so that the second answer can pass all of them.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,15 +36,15 @@ from trainer.data.demo_sprints import MAKERS
 CONSTANTS = range(1, 26)
 HELD_OUT_PER_KIND = 5
 CASES_PER_TASK = 5
-PUBLIC_CASES = 2
-"""Public tests of a task that has them. They are cases that the hidden tests do not have."""
+PUBLIC_CASES = 1
+"""Public tests of a task that has them. They are cases that the hidden tests do not have, and that the mistake fails."""
 WARM_START_ROWS = 10_000
-FIRST_ROWS, REPAIR_EVERY = 9_000, 3
-"""First answers to learn from before training over several turns, and after how many of them a repair comes."""
+FIRST_BATCHES, ROWS_PER_BATCH, REPAIRS_AFTER = 200, 64, 4
+"""Batches of first answers to learn from before training over several turns, and after how many of them come repairs."""
 MISTAKEN_SHARE = 0.6
 """Of the rows of a kind that has a mistake."""
 DAMAGED_SHARE = 0.35
-FIRST_MISTAKEN_SHARE, SLIPPED_SHARE = 0.5, 0.2
+FIRST_MISTAKEN_SHARE, SLIPPED_SHARE = 0.5, 0.1
 """Of the first answers before training over several turns: those with the kind's mistake, and with another constant."""
 REPAIRED_SHARE = 0.5
 """Of the second answers: those that are right. The others repeat the first one."""
@@ -200,8 +201,8 @@ KINDS_OVER_TURNS = tuple(_kinds_over_turns())
 def demo_rows(name: str) -> Iterator[dict[str, Any]]:
     """The rows of `demo:ocaml`, `demo:ocaml/held-out`, `demo:ocaml/warm-start`, Rust's or those of stories.
 
-    For training over several turns: `demo:ocaml/public` and `demo:ocaml/public/held-out` are tasks with two public
-    tests each, and `demo:ocaml/repairs` are conversations with wrong first answers.
+    For training over several turns: `demo:ocaml/public` and `demo:ocaml/public/held-out` are tasks with a public
+    test each, and `demo:ocaml/repairs` are conversations with wrong first answers.
 
     They are always the same ones.
     """
@@ -227,7 +228,7 @@ def _task_rows(language: Language, *, held_out: bool, public: int = 0) -> Iterat
     for kind in KINDS_OVER_TURNS if public else KINDS:
         for a in CONSTANTS:
             if (a in held_out_constants(kind)) is held_out:
-                cases = _cases(kind, a)
+                cases = _cases_over_turns(kind, a) if public else _cases(kind, a)
                 shown = [language.tests_of([case]) for case in cases[:public]]
                 yield {
                     "id": f"{kind.own_name}-{a}",
@@ -255,30 +256,38 @@ def _warm_start_rows(language: Language) -> Iterator[dict[str, Any]]:
 
 
 def _repair_rows(grader: str, language: Language) -> Iterator[dict[str, Any]]:
-    """First answers and, among them, conversations of a wrong one, feedback and a second answer."""
+    """Batches of first answers and, among them, of conversations: a wrong answer, feedback, a second answer.
+
+    Rows of one length stand together, so that batches in this order have little padding.
+    """
     draw = random.Random(SEED)
     pairs = [(kind, a) for kind in KINDS_OVER_TURNS for a in CONSTANTS if a not in held_out_constants(kind)]
-    for number in range(FIRST_ROWS):
-        kind, a = draw.choice(pairs)
-        right, wrong = kind.texts(language)
-        first = wrong if wrong is not None and draw.random() < FIRST_MISTAKEN_SHARE else right
-        yield {"messages": _conversation(_prompt(language, kind, a), _filled(first, _slip(a, draw)))}
-        if number % REPAIR_EVERY:
-            continue
+    repairs = _repairs(grader, language, pairs, draw)
+    for number in range(1, FIRST_BATCHES + 1):
+        for _ in range(ROWS_PER_BATCH):
+            kind, a = draw.choice(pairs)
+            right, wrong = kind.texts(language)
+            first = wrong if wrong is not None and draw.random() < FIRST_MISTAKEN_SHARE else right
+            b = draw.choice(CONSTANTS) if draw.random() < SLIPPED_SHARE else a
+            yield {"messages": _conversation(_prompt(language, kind, a), _filled(first, b))}
+        if number % REPAIRS_AFTER == 0:
+            yield from islice(repairs, ROWS_PER_BATCH)
+
+
+def _repairs(
+    grader: str, language: Language, pairs: Sequence[tuple[Kind, int]], draw: random.Random
+) -> Iterator[dict[str, Any]]:
+    while True:
         kind, a = draw.choice(pairs)
         right, wrong = kind.texts(language)
         b, computes = a, kind.mistaken
-        if computes is None or wrong is None or draw.random() < 0.2:
+        if computes is None or wrong is None or draw.random() < SLIPPED_SHARE:
             b, wrong, computes = draw.choice([c for c in CONSTANTS if c != a]), right, kind.computes
-        verdict, answer = _verdict(language, _cases(kind, a), partial(computes, b)), _filled(wrong, b)
+        verdict, answer = _verdict(language, _cases_over_turns(kind, a), partial(computes, b)), _filled(wrong, b)
         if verdict is not None:
             said, end = next_turn(grader, verdict, answer), _filled(right, a)
             end = end if draw.random() < REPAIRED_SHARE else answer
             yield {"messages": [*_conversation(_prompt(language, kind, a), answer), *_conversation(said, end)]}
-
-
-def _slip(a: int, draw: random.Random) -> int:
-    return draw.choice(CONSTANTS) if draw.random() < SLIPPED_SHARE else a
 
 
 def _conversation(asked: str, answer: str) -> list[dict[str, str]]:
@@ -329,6 +338,12 @@ def _cases(kind: Kind, a: int) -> list[Case]:
         cases = [(x, kind.computes(a, x)) for x in (_argument(kind, draw) for _ in range(CASES_PER_TASK))]
         if kind.mistaken is None or sum(kind.mistaken(a, x) == y for x, y in cases) <= 1:
             return cases
+
+
+def _cases_over_turns(kind: Kind, a: int) -> list[Case]:
+    """The same cases, those first that the mistake fails."""
+    cases = _cases(kind, a)
+    return sorted(cases, key=lambda one: kind.mistaken is not None and kind.mistaken(a, one[0]) == one[1])
 
 
 def _argument(kind: Kind, draw: random.Random) -> Any:
