@@ -20,8 +20,8 @@ from gradus.errors import Misuse
 from tests.tiny_models import make_model
 from tests.tiny_turns import tiny_trainer, tool_trainer, verdict_of
 from trainer.config.run import TrainConfig, TurnsConfig
-from trainer.rollouts.check_tool import last_answer, refuse_without_calls
 from trainer.rollouts.chain import Chain, StopReason, Turn
+from trainer.rollouts.check_tool import last_answer, refuse_without_calls
 from trainer.rollouts.credit import advantages_of_turns
 from trainer.rollouts.refusals import refuse_wrong_combinations
 from trainer.rollouts.template import usable_template, user_ids
@@ -189,10 +189,7 @@ def test_a_model_with_the_template_of_qwen3_checks_its_code(model: Path, tmp_pat
     assert [one["completion"] for one in read_lines(tmp_path / "completions.jsonl")] == ["right", "no call"] * 4
     seen = trainer.seen_inputs[0]
     own = (seen["completion_mask"] * seen["tool_mask"]).bool()
-    texts = [
-        trainer.processing_class.decode(ids[mask])
-        for ids, mask in zip(seen["completion_ids"], own, strict=True)
-    ]
+    texts = [trainer.processing_class.decode(ids[mask]) for ids, mask in zip(seen["completion_ids"], own, strict=True)]
     assert sorted(texts) == sorted([call + "right<|im_end|>", "no call<|im_end|>"] * 4)
 
 

@@ -37,17 +37,17 @@ CONSTANTS = range(1, 26)
 HELD_OUT_PER_KIND = 5
 CASES_PER_TASK = 5
 PUBLIC_CASES = 1
-"""Public tests of a task that has them. They are cases that the hidden tests do not have, and that the mistake fails."""
+"""Public tests of a task that has them: cases that the hidden tests do not have, and that the mistake fails."""
 WARM_START_ROWS = 10_000
 FIRST_BATCHES, ROWS_PER_BATCH, REPAIRS_AFTER = 200, 64, 4
-"""Batches of first answers to learn from before training over several turns, and after how many of them come repairs."""
+"""Batches of first answers before training over several turns, and after how many of them one of repairs comes."""
 MISTAKEN_SHARE = 0.6
 """Of the rows of a kind that has a mistake."""
 DAMAGED_SHARE = 0.35
 FIRST_MISTAKEN_SHARE, SLIPPED_SHARE = 0.5, 0.1
-"""Of the first answers before training over several turns: those with the kind's mistake, and with another constant."""
+"""Shares of first answers before training over several turns: with the kind's mistake, and with another constant."""
 REPAIRED_SHARE = 0.5
-"""Of the second answers: those that are right. The others repeat the first one."""
+"""Share of second answers that are right. The others repeat the first one."""
 SEED = 7
 
 Function = Callable[[int, Any], Any]
@@ -190,9 +190,7 @@ def _kinds_over_turns() -> Iterator[Kind]:
             yield kind
         else:
             yield replace(kind, wording=kind.vague)
-            yield replace(
-                kind, wording=kind.vague, computes=kind.mistaken, mistaken=kind.computes, swapped=True
-            )
+            yield replace(kind, wording=kind.vague, computes=kind.mistaken, mistaken=kind.computes, swapped=True)
 
 
 KINDS_OVER_TURNS = tuple(_kinds_over_turns())
@@ -302,11 +300,10 @@ def _verdict(language: Language, cases: Sequence[Case], computes: Callable[[Any]
         return None
     public = zip(cases[:PUBLIC_CASES], passes, strict=False)
     remarks = [f"{failing} of {len(hidden)} tests failed an assertion"]
-    remarks += [
-        f"this public test fails:\n{language.tests_of([case]).strip()}\nthe answer gives {language.value(computes(case[0]))}"
-        for case, right in public
-        if not right
-    ]
+    for case, right in public:
+        if not right:
+            gives = language.value(computes(case[0]))
+            remarks.append(f"this public test fails:\n{language.tests_of([case]).strip()}\nthe answer gives {gives}")
     return Graded(
         id="demo",
         reward=0,
@@ -341,7 +338,7 @@ def _cases(kind: Kind, a: int) -> list[Case]:
 
 
 def _cases_over_turns(kind: Kind, a: int) -> list[Case]:
-    """The same cases, those first that the mistake fails."""
+    """Cases of the task, those first that the mistake fails."""
     cases = _cases(kind, a)
     return sorted(cases, key=lambda one: kind.mistaken is not None and kind.mistaken(a, one[0]) == one[1])
 

@@ -36,6 +36,8 @@ class BaseGrader(ABC, Generic[TaskT, FactsT]):
     shipped: ClassVar[Rubrics[Any]]
     """The rubrics of this grader; the configuration may add others."""
     waiting_slots: ClassVar[int | None] = None
+    value_text: ClassVar[Any] = staticmethod(lambda task, word: None)
+    """(task, the harness's word for a value of the answer) -> the value as the language writes it; None: unknown."""
     without_effect: ClassVar[frozenset[str]] = frozenset()
     """Keys of the configuration that change no verdict, or are in the revision in another way."""
 
@@ -103,10 +105,6 @@ class BaseGrader(ABC, Generic[TaskT, FactsT]):
     @abstractmethod
     def facts(self, submission: TaskSubmission[TaskT], slot: int = 0, rubric: str = "") -> tuple[FactsT, float]:
         """What was seen of the submission, and the CPU seconds that it used in boxes or in a model."""
-
-    def value_text(self, task: TaskT, word: str) -> str | None:
-        """A value of the answer, from the harness's word for it, as the language writes it. None: it is not known."""
-        return None
 
     def _typed(self, submission: Submission) -> TaskSubmission[TaskT]:
         asked = submission.task.model_dump() if isinstance(submission.task, AnyTask) else submission.task

@@ -43,8 +43,7 @@ def parse_test_report(report: bytes, secret: str, expected: int) -> HarnessRepor
     """`expected`: tests known before the run; a suite that is built while it runs may announce another number."""
     verdicts: dict[int, str] = {}
     skipped: set[int] = set()
-    names: list[tuple[int, str]] = []
-    got: list[str] = []
+    named: list[tuple[str, int, str]] = []
     words_seen: set[str] = set()
     planned = expected
     whole = report[: report.rfind(b"\n") + 1].decode(errors="replace")
@@ -57,10 +56,7 @@ def parse_test_report(report: bytes, secret: str, expected: int) -> HarnessRepor
             continue
         number = int(digits)
         if name:
-            if word == "name":
-                names.append((number, name[0]))
-            elif word == "got":
-                got.append(name[0])
+            named.append((word, number, name[0]))
             continue
         words_seen.add(word)
         if word == "plan":
@@ -83,6 +79,6 @@ def parse_test_report(report: bytes, secret: str, expected: int) -> HarnessRepor
         reasons=tuple(f"{number} of {len(counted)} tests {_BAD[word]}" for word, number in wrong.items()),
         too_long="limit" in words_seen,
         forged="forged" in words_seen,
-        passed=tuple(name for number, name in names if verdicts.get(number) == "ok"),
-        got=tuple(got),
+        passed=tuple(name for word, number, name in named if word == "name" and verdicts.get(number) == "ok"),
+        got=tuple(name for word, _, name in named if word == "got"),
     )

@@ -36,7 +36,7 @@ def with_public_tests(
         limits = [flag for flag in facts.flags if flag.startswith("limit:")]
         if not facts.passed:
             why = f" ({', '.join(limits)})" if limits else ""
-            values = [text for word in facts.got[:1] if (text := grader.value_text(task, word))]
+            values = [text for word in facts.got[:1] if (text := grader.value_text(task, word)) is not None]
             lines = [f"{FAILS}{why}", test.strip(), *(f"{GIVES} {text}" for text in values)]
             shown.append(Diagnostic(stage=Stage.TESTS, message="\n".join(lines)))
         if limits or len(shown) == MAX_SHOWN:

@@ -44,6 +44,7 @@ class OcamlGrader(BaseGrader[OcamlTask, CodeFacts]):
     task = OcamlTask
     shipped = RUBRICS
     without_effect = frozenset({"brief_cpu_ms"})
+    value_text = staticmethod(value_text)
 
     def __init__(self, config: Path | None = None, sandbox: Sandbox | None = None) -> None:
         self.config = read_settings(OcamlConfig, self.name, config)
@@ -69,18 +70,10 @@ class OcamlGrader(BaseGrader[OcamlTask, CodeFacts]):
         answer = extract(submission.completion, task.FENCES, SYNTAX, lambda: needed_names(task))
         uncommented = COMMENT.sub("", answer.text)
         attempt = GradingAttempt(task, answer.text, slot)
-        facts = self._judged(attempt) if uncommented.strip() else _NO_CODE
+        facts = self.judged(attempt) if uncommented.strip() else _NO_CODE
         return with_form(facts, answer, uncommented), attempt.cpu_s
 
-    def value_text(self, task: OcamlTask, word: str) -> str | None:
-        return value_text(task, word)
-
-    def compared_outside(self, task: OcamlTask, code: str) -> tuple[int, int]:
-        """Tests of a task, as written, whose expected values stay outside the answer's process; all. `code` passes."""
-        self._judged(attempt := GradingAttempt(task, code, slot=0))
-        return attempt.outside
-
-    def _judged(self, attempt: GradingAttempt) -> CodeFacts:
+    def judged(self, attempt: GradingAttempt) -> CodeFacts:
         if is_warm_eligible(attempt.task):
             try:
                 return self.warm.facts(attempt)

@@ -1,4 +1,4 @@
-"""Values of an answer as OCaml writes them, from the canonical text of `harness/gradus_value.ml` and the declared type."""
+"""Values of an answer as OCaml writes them, from the text of `harness/gradus_value.ml` and the declared type."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SIMPLE_STRING = re.compile(r"[ !#-\[\]-~]*")
 
 
 class _Unknown(Exception):
-    """The type or the text is of another form."""
+    """The type, or the text of a value, has another form."""
 
 
 def value_text(task: OcamlTask, word: str) -> str | None:
@@ -27,20 +27,25 @@ def value_text(task: OcamlTask, word: str) -> str | None:
     `word` is the canonical text in hexadecimal digits. It comes from the answer's process, so it may be anything.
     """
     called = _CALL.search(task.tests)
+    pattern = rf"val\s+{re.escape(called[1])}\s*:(.*?)(?=\bval\b|\Z)" if called else r"\Z."
+    declared = re.search(pattern, task.signature or "", re.DOTALL)
+    if declared is None:
+        return None
     try:
-        declared = re.search(rf"val\s+{re.escape(called[1])}\s*:(.*?)(?=\bval\b|\Z)", task.signature or "", re.DOTALL)  # type: ignore[index]
-        kind = _parsed(iter([*_TOKEN.findall(declared[1]), ""]))  # type: ignore[index]
+        kind = _parsed(iter([*_TOKEN.findall(declared[1]), ""]))
         while kind[0] == "->":
             kind = kind[1][1]
         text, rest = _written(kind, bytes.fromhex(word).decode("latin-1"))
-    except (_Unknown, ValueError, TypeError, StopIteration, struct.error):
+    except (_Unknown, ValueError, StopIteration, RecursionError, struct.error):
         return None
     return text if not rest else None
 
 
 def _parsed(tokens: Iterator[str]) -> Type:
     """The type in front of `""` or of a closing parenthesis, which is read as well."""
-    parts, found, token = [], None, next(tokens)
+    parts: list[Type] = []
+    found: Type | None = None
+    token = next(tokens)
     while token not in ("", ")", "->"):
         if token == "(" and found is None:
             found = _parsed(tokens)
@@ -63,9 +68,7 @@ def _written(kind: Type, text: str) -> tuple[str, str]:
     name, arguments = kind
     if name in _PLAIN:
         end, write = _PLAIN[name]
-        number, found, rest = text.partition(end)
-        if not found:
-            raise _Unknown
+        number, _, rest = text.partition(end)
         return write(int(number)), rest
     if name == "string":
         length, _, rest = text.partition('"')

@@ -71,6 +71,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
     name = "rust"
     task = RustTask
     shipped = RUBRICS
+    value_text = staticmethod(value_text)
 
     def __init__(self, config: Path | None = None, sandbox: Sandbox | None = None) -> None:
         self.config = read_settings(RustConfig, self.name, config)
@@ -152,9 +153,6 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
             self._checked_tasks[key] = error
         if error := self._checked_tasks[key]:
             raise InternalFault(f"this task cannot be judged: {error}", retryable=False)
-
-    def value_text(self, task: RustTask, word: str) -> str | None:
-        return value_text(word)
 
     def task_problem(self, task: RustTask, solution: str | None, slot: int = -1) -> str | None:
         """What is wrong with signature or tests, with its line: no answer can mend it, or `solution` does not.

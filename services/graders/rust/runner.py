@@ -65,7 +65,8 @@ class Runner:
         limit, why = _limit_hit(outcome, limits)
         # A suite that came to nothing proves nothing: it counts as one test that did not pass.
         tests = proof.tests if proof.tests.total else TestCount(passed=0, total=1)
-        return RunResult(tests, (*why, *proof.reasons), limit, outcome.cpu_s, proof.passed, forged=proof.forged, got=proof.got)
+        found = proof.passed, False, proof.forged, proof.got
+        return RunResult(tests, (*why, *proof.reasons), limit, outcome.cpu_s, *found)
 
     def cases(self, program: bytes, task: RustTask) -> RunResult:
         """Run the program once per case, until all are done or one run hits a limit."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import struct
 
+from gradus.tasks.rust import RustTask
+
 _SIMPLE_STRING = re.compile(r"[ !#-\[\]-~]*")
 _WRAPPERS = {"S": "Some", "K": "Ok", "E": "Err"}
 _ORDERINGS = {"-1": "Less", "0": "Equal", "1": "Greater"}
 
 
-def value_text(word: str) -> str | None:
+def value_text(task: RustTask, word: str) -> str | None:
     """The value; None where its type is not of the standard library, or its text of another form.
 
     `word` is the canonical text in hexadecimal digits. It comes from the answer's process, so it may be anything.
@@ -56,6 +58,8 @@ def _written(words: list[str]) -> str:
 
 
 def _listed(words: list[str], number: str) -> str:
+    if not number.isdecimal():
+        raise ValueError("not a length")
     return ", ".join(_written(words) for _ in range(int(number)))
 
 
