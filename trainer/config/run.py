@@ -338,6 +338,9 @@ class TurnsConfig(Section):
     answers of a sample have the advantage of its last reward."""
     discount: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Factor of a reward for each turn before it."""
+    as_tool: bool = False
+    """The model asks for feedback by calling the tool `check(code)`, at most `max` times, and is rewarded for its last
+    message. Its chat template has to render calls."""
     window: Count | None = None
     """Tokens of a whole chain, at most. None: the model's own window. Set it for a vLLM server with a smaller one."""
 

@@ -56,6 +56,7 @@ class HeldOutEvalCallback(TrainerCallback):  # type: ignore[misc]
             _ = example.task_for_grading  # raises for a bare prompt
         self._problems = problems_of(examples, config.prompt)
         self._plan: EvalPlan | None = None
+        in_turns = config.turns is not None and not config.turns.as_tool
         if self._problems and (asked.samples or asked.greedy):
             self._plan = make_plan(
                 self._problems,
@@ -70,7 +71,7 @@ class HeldOutEvalCallback(TrainerCallback):  # type: ignore[misc]
                 greedy=asked.greedy,
                 max_new_tokens=trainer.max_completion_length,
                 seed=config.seed,
-                turns=config.turns.max if config.turns is not None and (self._served or count_processes() == 1) else 1,
+                turns=config.turns.max if config.turns and in_turns and (self._served or count_processes() == 1) else 1,
             )
 
     def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import math
 import shutil
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -33,6 +34,7 @@ from trainer.rewards.advice import start_hint
 from trainer.rewards.completion_log import CompletionsFile
 from trainer.rewards.judge import GradingStopped
 from trainer.rewards.judges import Judges, client_of, open_reward_model, refuse_headless, weights_of
+from trainer.rollouts.check_tool import CheckEnvironment, refuse_without_calls
 from trainer.rollouts.refusals import refuse_wrong_combinations
 from trainer.rollouts.rollout import Rollout
 from trainer.runs.checkpoints import SaveAtRoundEnd
@@ -43,7 +45,7 @@ from trainer.runs.progress import MetricsFile, StepClock, grpo_summary
 from trainer.stages.base import Say, Stage, longest_of
 from trainer.stages.online import TRAINERS, noting
 from trainer.stages.sft import Sft
-from trainer.stages.turns import TurnsTrainer
+from trainer.stages.turns import ToolTrainer, TurnsTrainer
 
 RlRun = RunContext[TrainConfig, Tasks]
 
@@ -136,7 +138,9 @@ class Rl(Stage[TrainConfig, Tasks]):
         """TRL's object. Raises Misuse for a batch of more tasks than there are."""
         template = self.config.prompt.chat_template_kwargs or None
         weights = weights_of(self.config.reward)
-        made = self.arguments(options, output_dir, reward_weights=weights, chat_template_kwargs=template)
+        turns = self.config.turns
+        calls = {"max_tool_calling_iterations": turns.max} if turns is not None and turns.as_tool else {}
+        made = self.arguments(options, output_dir, reward_weights=weights, chat_template_kwargs=template, **calls)
         wanted = made.generation_batch_size // made.num_generations
         if tasks < wanted:
             raise Misuse(
@@ -244,7 +248,12 @@ class Rl(Stage[TrainConfig, Tasks]):
         self._models = self._models or [open_reward_model(model, run.device) for model in config.reward.models]
         judges = Judges(config.reward, examples, config.prompt, file=file, grading=clock.grading).all(self._models)
         stops: list[str] = []
-        if config.turns is not None:
+        rollout, calls = None, Counter[str]()
+        if config.turns is not None and config.turns.as_tool:
+            refuse_without_calls(tokenizer)
+            check = partial(CheckEnvironment, judges[0], calls)
+            build = partial(ToolTrainer, reward_funcs=[noting(judges[0], stops)], environment_factory=check)
+        elif config.turns is not None:
             rollout = Rollout(config.turns, judges[0], config.prompt.opening)
             build = partial(TurnsTrainer, reward_funcs=[noting(rollout, stops)], rollout_func=rollout)
         else:
@@ -263,10 +272,12 @@ class Rl(Stage[TrainConfig, Tasks]):
             processing_class=tokenizer,
         )
         graders = len(judges) - len(config.reward.models)
-        trainer.asked_early = judges[:graders] if config.reward.early else ()
+        as_tool = config.turns is not None and config.turns.as_tool  # several calls of `generate`
+        trainer.asked_early = judges[:graders] if config.reward.early and not as_tool else ()
         trainer.stops, trainer.completions_file = stops, file
         trainer.served = self._served
-        if config.turns is not None:
+        trainer.calls = calls
+        if rollout is not None:
             rollout.prepare(trainer)
             trainer.weight = config.reward.weight
             trainer.files = (run.folder.completions, run.folder.turns) if config.logging.completions else None
