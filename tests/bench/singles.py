@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.integrations.test_peers import ADAPTERS, FAULTS, PYTHON, ROOT, TASKS
+from tests.integrations.test_peers import ADAPTERS, FAULTS, NEMO_GYM_PORT, ROOT, TASKS, python_of
 
 
 @contextmanager
@@ -24,6 +24,7 @@ def service(graders: str) -> Iterator[tuple[str, int]]:
     """The URL and process id of a service in one process."""
     command = [sys.executable, "-m", "gradus", "serve", "--port", "0", "--graders", graders]
     command += ["--adapters", ADAPTERS, "--tasks", f"ocaml={TASKS}"]
+    command += ["--nemo-gym-port", f"{graders}={NEMO_GYM_PORT}"]
     # verifiers' NeMo Gym client loads certificates between connecting and sending, 100 times in one thread
     environment = {**os.environ, "GRADUS_API_HEADER_TIMEOUT_S": "120"}
     with subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True) as process:
@@ -40,8 +41,9 @@ def service(graders: str) -> Iterator[tuple[str, int]]:
 def measure(client: tuple[str, ...], n: int) -> dict[str, list[list[float]]]:
     with service("rust" if client == ("sandbox_fusion",) else "ocaml") as (url, pid):
         more = {"GRADUS_URL": url, "SERVICE_PID": str(pid), "SINGLES": str(n), "GRADUS_GRADER": "ocaml"}
+        more |= {"NEMO_GYM_PORT": str(NEMO_GYM_PORT), "FAULTY_NEMO_GYM_PORT": "0"}
         done = subprocess.run(
-            [PYTHON, ROOT / "tests" / "integrations" / "peers" / f"{client[0]}_peer.py", *client[1:]],
+            [python_of(client[0]), ROOT / "tests" / "integrations" / "peers" / f"{client[0]}_peer.py", *client[1:]],
             env={**os.environ, **more, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"},
             capture_output=True,
             text=True,

@@ -42,4 +42,5 @@ async def scored(text):
 
 
 SCORER = gradus("ocaml")
-run(told(reward, lambda: reward("x"), scored))
+if __name__ == "__main__":
+    run(told(reward, lambda: reward("x"), scored))

@@ -40,4 +40,5 @@ route = "route" in sys.argv
 url = f"{SERVICE}/openrlhf/ocaml/get_reward" if route else file.__file__
 faulty = f"{FAULTY}/openrlhf/ocaml/get_reward" if route else file.__file__
 json.loads(TASK)
-run(told(lambda text: reward(url, text), lambda: reward(faulty, "x")))
+if __name__ == "__main__":
+    run(told(lambda text: reward(url, text), lambda: reward(faulty, "x")))

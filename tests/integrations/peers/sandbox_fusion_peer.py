@@ -40,4 +40,5 @@ async def reward(text, url=SERVICE):
     return found.extra["reward"]
 
 
-run(told(reward, lambda: reward("x", FAULTY)))
+if __name__ == "__main__":
+    run(told(reward, lambda: reward("x", FAULTY)))

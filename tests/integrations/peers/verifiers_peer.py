@@ -53,4 +53,5 @@ async def reward(text, url=SERVICE):
     return trace.reward
 
 
-run(told(reward, lambda: reward("x", FAULTY)))
+if __name__ == "__main__":
+    run(told(reward, lambda: reward("x", FAULTY)))

@@ -32,4 +32,5 @@ async def reward(text):
     return (await naive().run_single(data_of(text)))["reward_score"]
 
 
-run(told(reward, lambda: reward("x")))
+if __name__ == "__main__":
+    run(told(reward, lambda: reward("x")))
