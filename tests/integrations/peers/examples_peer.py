@@ -73,7 +73,7 @@ async def openrlhf():
     executor = SingleTurnAgentExecutor([given[given.index("--reward.remote_url") + 1]])
     params = SimpleNamespace(max_tokens=9000, logprobs=None)
     found = await executor.execute("p", ROW["id"], params, 90_000, Characters(), Engine(RIGHT))
-    return float(found["reward"])
+    return float(found["reward"][0])
 
 
 async def slime():
