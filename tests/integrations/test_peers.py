@@ -54,9 +54,13 @@ def service(ocaml_grader: object, rust_grader: object) -> Iterator[str]:
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:
-            found = next(re.search(r"serving on (\S+)", line) for line in process.stderr if "serving on" in line)
-            assert found
-            yield found[1]
+            lines = []
+            for line in process.stderr:
+                lines.append(line)
+                if found := re.search(r"serving on (\S+)", line):
+                    yield found[1]
+                    return
+            pytest.fail("".join(lines[-5:]))
         finally:
             process.terminate()
 
