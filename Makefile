@@ -111,7 +111,7 @@ test-fast: test-system  ## Run the test files that take a few seconds each, for 
 	$(PYTEST) -n $(PROCESSES) -m "not slow" --ignore tests/vllm_server --fast
 
 .PHONY: test-slow
-test-slow: test-system .venv-integrations/.done  ## Run the tests that `make test` leaves out: long variants, and 4-bit and 8-bit weights on the CPU
+test-slow: test-system .venv-integrations/.done .venv-nemo-gym/.done  ## Run the tests that `make test` leaves out: long variants, and 4-bit and 8-bit weights on the CPU
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --upgrade --target .venv-quantized bitsandbytes==0.50.2
 	PYTHONPATH=.venv-quantized $(PYTEST) -n $(PROCESSES) -m slow --ignore tests/vllm_server
 
@@ -125,8 +125,20 @@ $(PEERS)/.done: tests/integrations/requirements.txt $(VENV)/.done
 	@$(PEERS)/bin/python -m pip install -qq --disable-pip-version-check --no-deps -r tests/integrations/requirements.txt
 	@touch $@
 
+NEMO_GYM := .venv-nemo-gym
+NEMO_GYM_PYTHON ?= $(shell for p in python3.13 python3.12; do $$p -c '' 2>/dev/null && echo $$p && break; done)
+
+$(NEMO_GYM)/.done: tests/integrations/requirements-nemo-gym.txt
+	@if test -z "$(NEMO_GYM_PYTHON)"; then \
+		echo "NeMo Gym needs Python 3.12 or 3.13: its test is skipped. Name one with NEMO_GYM_PYTHON=..."; \
+	else \
+		echo "installing NeMo Gym into $(NEMO_GYM) ..." && $(NEMO_GYM_PYTHON) -m venv $(NEMO_GYM) && \
+		$(NEMO_GYM)/bin/python -m pip install -qq --disable-pip-version-check -r $< && \
+		$(NEMO_GYM)/bin/python -m pip install -qq --disable-pip-version-check --no-deps nemo-gym==0.4.0 && touch $@; \
+	fi
+
 .PHONY: test-integrations
-test-integrations: test-system $(PEERS)/.done  ## Run other trainers' own code with rewards from Gradus (5 minutes); part of `make test-slow`
+test-integrations: test-system $(PEERS)/.done $(NEMO_GYM)/.done  ## Run other trainers' own code with rewards from Gradus (5 minutes); part of `make test-slow`
 	$(PYTEST) -m slow tests/integrations
 
 .PHONY: test-vllm
@@ -182,4 +194,4 @@ lock-vllm:  ## Write requirements-vllm.lock from what is installed in .venv-vllm
 
 .PHONY: clean
 clean:  ## Remove the environment and builds; runs/ stays
-	rm -rf $(VENV) $(VLLM_VENV) $(PEERS) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VLLM_VENV) $(PEERS) $(NEMO_GYM) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

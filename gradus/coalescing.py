@@ -13,23 +13,27 @@ from gradus.descriptions import checked_name
 from gradus.errors import Misuse
 
 WINDOW_S = 0.005
+IDLE_S = 1.0
+"""Seconds without a call after which connections are closed. Opening one costs as much as a request."""
 
 
 @dataclass(eq=False, slots=True)
 class _Shared:
-    """The submissions of calls that are sent as one, by id, and the task that sends them."""
+    """The submissions of calls that are sent as one, each with the result that its call waits for, by id."""
 
     submissions: dict[str, Submission | Mapping[str, Any]] = field(default_factory=dict)
+    results: dict[str, asyncio.Future[Graded | Faulted | Misuse]] = field(default_factory=dict)
     callers: int = 0
-    results: asyncio.Task[dict[str, Graded | Faulted | Misuse]] | None = None
+    sending: asyncio.Task[None] | None = None
 
 
 class CoalescingClient(RewardClient):
     """`RewardClient` that sends calls of one submission together.
 
-    Calls on one event loop with the same grader, rubric and deadline that arrive within `window_s` seconds become one
-    call. Each gets its own result. A submission that is refused raises Misuse in its own call alone. Calls with several
-    submissions, and those whose id is in the current window already, are sent as they are.
+    Calls on one event loop with the same grader, rubric and deadline that start together, or within `window_s` seconds
+    while others are in flight, become one call. Each returns as soon as its own result is there. A submission that is
+    refused raises Misuse in its own call alone. Calls with several submissions, and those whose id is in the current
+    window already, are sent as they are.
     """
 
     def __init__(
@@ -38,6 +42,10 @@ class CoalescingClient(RewardClient):
         """`more`: the options of `RewardClient`."""
         super().__init__(urls, **more)
         self._window_s = window_s
+        self._n_sending = 0
+        self._used_at: dict[asyncio.AbstractEventLoop, float] = {}
+        """Time of the last call on each loop whose connections are kept open, of the loop's clock."""
+        self._keepers: set[asyncio.Task[None]] = set()
         self._windows: dict[tuple[asyncio.AbstractEventLoop, str, str | None, float], _Shared] = {}
 
     async def grade(
@@ -52,20 +60,30 @@ class CoalescingClient(RewardClient):
         if len(submissions) != 1:
             return await super().grade(grader, submissions, rubric=rubric, deadline_s=deadline_s, on_result=on_result)
         name = encoded(checked_name(grader), submissions, rubric or "")[0].id
-        window = (asyncio.get_running_loop(), grader, rubric, deadline_s)
+        loop = asyncio.get_running_loop()
+        if loop not in self._used_at:
+            keeper = asyncio.create_task(self._keep_open())
+            self._keepers.add(keeper)
+            keeper.add_done_callback(self._keepers.discard)
+        self._used_at[loop] = loop.time()
+        window = (loop, grader, rubric, deadline_s)
         shared = self._windows.setdefault(window, _Shared())
         if name in shared.submissions:
             return await super().grade(grader, submissions, rubric=rubric, deadline_s=deadline_s, on_result=on_result)
         shared.submissions[name] = submissions[0]
-        if shared.results is None:
-            shared.results = asyncio.create_task(self._send(window, shared))
+        own = shared.results[name] = loop.create_future()
+        if shared.sending is None:
+            shared.sending = asyncio.create_task(self._send(window, shared))
         shared.callers += 1
         try:
-            result = (await asyncio.shield(shared.results))[name]
+            await asyncio.wait([own, shared.sending], return_when=asyncio.FIRST_COMPLETED)
+            if not own.done():
+                await shared.sending  # raises what ended it
+            result = own.result()
         finally:
             shared.callers -= 1
-            if not shared.callers:  # the last caller was cancelled, or all have their results
-                shared.results.cancel()
+            if not shared.callers and not all(one.done() for one in shared.results.values()):
+                shared.sending.cancel()
                 if self._windows.get(window) is shared:
                     del self._windows[window]
         if isinstance(result, Misuse):
@@ -74,23 +92,40 @@ class CoalescingClient(RewardClient):
             on_result(0, result)
         return [result]
 
-    async def _send(
-        self, window: tuple[asyncio.AbstractEventLoop, str, str | None, float], shared: _Shared
-    ) -> dict[str, Graded | Faulted | Misuse]:
-        await asyncio.sleep(self._window_s)
+    async def _keep_open(self) -> None:
+        """Hold the connections of this loop open between calls. `asyncio.run` cancels this at its end."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with self:
+                left_s = IDLE_S
+                while left_s > 0:
+                    await asyncio.sleep(left_s)
+                    left_s = self._used_at[loop] + IDLE_S - loop.time()
+        finally:
+            del self._used_at[loop]
+
+    async def _send(self, window: tuple[asyncio.AbstractEventLoop, str, str | None, float], shared: _Shared) -> None:
+        # Nothing is in flight: calls that start in the same turn of the loop suffice, and a lone call does not wait.
+        await asyncio.sleep(self._window_s if self._n_sending else 0)
         del self._windows[window]
         _, grader, rubric, deadline_s = window
-        grade, given = super().grade, list(shared.submissions.values())
+        grade, given, results = super().grade, list(shared.submissions.values()), list(shared.results.values())
+
+        def deliver(index: int, result: Graded | Faulted) -> None:
+            results[index].set_result(result)
+
+        self._n_sending += 1
         try:
-            found: Sequence[Graded | Faulted | Misuse] = await grade(
-                grader, given, rubric=rubric, deadline_s=deadline_s
-            )
+            await grade(grader, given, rubric=rubric, deadline_s=deadline_s, on_result=deliver)
         except Misuse:
             # The service refuses a request as a whole; each submission alone shows which of them it refuses.
-            calls = (grade(grader, [one], rubric=rubric, deadline_s=deadline_s) for one in given)
+            waiting = [index for index, result in enumerate(results) if not result.done()]
+            calls = (grade(grader, [given[index]], rubric=rubric, deadline_s=deadline_s) for index in waiting)
             alone = await asyncio.gather(*calls, return_exceptions=True)
-            found = [_refusal(one) if isinstance(one, BaseException) else one[0] for one in alone]
-        return dict(zip(shared.submissions, found, strict=True))
+            for index, found in zip(waiting, alone, strict=True):
+                results[index].set_result(_refusal(found) if isinstance(found, BaseException) else found[0])
+        finally:
+            self._n_sending -= 1
 
 
 def _refusal(error: BaseException) -> Misuse:

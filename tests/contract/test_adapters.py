@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -305,3 +307,18 @@ def test_an_id_twice_in_the_files_is_refused(tmp_path: Path) -> None:
     file.write_text((json.dumps({"id": "a", **TASK}) + "\n") * 2)
     with pytest.raises(Misuse, match="twice.jsonl:2"):
         create_app(MemoryBroker(), ApiSettings(adapters=("slime",), tasks=f"ocaml={file}"))
+
+
+@pytest.mark.parametrize("path", ENDPOINTS)
+def test_a_client_that_leaves_is_no_defect(service: Service, client: httpx.Client, path: str) -> None:
+    with pytest.raises(httpx.ReadTimeout):
+        client.post(path, json=ENDPOINTS[path](f"hold {path}"), timeout=0.3)
+    template = path.replace("ocaml", "{grader}")
+    for _ in range(100):
+        lines = [line for line in client.get("/metrics").text.splitlines() if f'route="{template}"' in line]
+        if any('status="499"' in line for line in lines):
+            break
+        time.sleep(0.1)
+    statuses = {found[1] for line in lines if (found := re.search(r'status="(\d+)"', line))}
+    assert "499" in statuses
+    assert "500" not in statuses

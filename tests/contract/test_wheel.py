@@ -6,6 +6,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -20,6 +21,7 @@ import pytest
 
 from gradus import __version__
 from gradus.contract import Graded
+from tests.fake_grader import Service
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("torch", "trl", "transformers", "fastapi", "starlette", "uvicorn", "uvloop", "redis", "numpy", "opentelemetry")
@@ -149,6 +151,39 @@ def test_a_command_of_a_wing_that_is_not_installed_says_where_it_is(alone: Path,
     assert "corpus, services, trainer" in done.stderr
     assert "checkout of Gradus" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def interpreter(version: str) -> Path | None:
+    """A Python of this version, on the PATH or of pyenv."""
+    found = [shutil.which(f"python{version}"), *Path.home().glob(f".pyenv/versions/{version}.*/bin/python")]
+    return next((Path(one) for one in found if one and run(one, "-c", "").returncode == 0), None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13", "3.14"])
+def test_the_wheel_grades_with_each_python(wheel: Path, tmp_path: Path, version: str) -> None:
+    python = interpreter(version)
+    if python is None:
+        pytest.skip(f"there is no Python {version} here")
+    assert run(python, "-m", "venv", tmp_path / "environment").returncode == 0
+    programs = tmp_path / "environment" / "bin"
+    done = run(programs / "python", "-m", "pip", "--disable-pip-version-check", "install", "-q", wheel)
+    if re.search("No matching distribution|Could not find a version|ConnectionError", done.stderr):
+        pytest.skip(f"the base dependencies cannot be installed here: {done.stderr.strip().splitlines()[-1]}")
+    assert done.returncode == 0, done.stderr
+    assert run(programs / "gradus", "--version").stdout == f"gradus {__version__}\n"
+    script = (
+        "import asyncio, sys\n"
+        "from gradus.client import RewardClient\n"
+        "from gradus.integrations.core import Completion, grade_blocking, settings\n"
+        "url, given = sys.argv[1], {'id': 'a', 'completion': 'reward 0.25', 'task': {'tests': 'x'}}\n"
+        "[batch] = asyncio.run(RewardClient(url).grade('ocaml', [given]))\n"
+        "[single] = grade_blocking([Completion(given['task'], 'reward 0.5')], settings('ocaml', url=url))\n"
+        "print(batch.reward, single.reward, '%d.%d' % sys.version_info[:2])\n"
+    )
+    with Service().running() as service:
+        done = run(programs / "python", "-I", "-W", "error", "-c", script, service.url, cwd=tmp_path)
+    assert done.stdout.split() == ["0.25", "0.5", version], done.stderr
 
 
 @pytest.mark.slow

@@ -17,11 +17,14 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import free_port
 from tests.fake_grader import Service
 
 ROOT = Path(__file__).parents[2]
 PYTHON = Path(os.environ.get("GRADUS_INTEGRATIONS_VENV", ROOT / ".venv-integrations")) / "bin" / "python"
+NEMO_GYM_PYTHON = Path(os.environ.get("GRADUS_NEMO_GYM_VENV", ROOT / ".venv-nemo-gym")) / "bin" / "python"
 TASKS = ROOT / "configs" / "tasks" / "ocaml.jsonl"
+NEMO_GYM_PORT, FAULTY_NEMO_GYM_PORT = free_port(), free_port()
 ADAPTERS = "openrlhf,slime,nemo_gym,openenv,sandbox_fusion"
 
 pytestmark = pytest.mark.slow
@@ -36,23 +39,28 @@ FAULTS = {
     ("openrlhf", "route"): None,
     ("verifiers",): "TaskError",
     ("verifiers", "nemo_gym"): "TaskError",
+    ("nemo_gym",): "failure row: judge_failed",
     ("openenv",): "RuntimeError",
     ("sandbox_fusion",): "Exception",
 }
-"""What each client's own code makes of a fault: the beginning of its exception, or None for no reward."""
+"""What each client's own code makes of a fault: the beginning of its exception or failure, or None for no reward."""
 
 
 @pytest.fixture(scope="module")
 def service(ocaml_grader: object, rust_grader: object) -> Iterator[str]:
     """The URL of a service with real graders. The fixtures skip where there is no compiler."""
     command = [sys.executable, "-m", "gradus", "serve", "--port", "0", "--graders", "ocaml,rust"]
-    command += ["--adapters", ADAPTERS, "--tasks", f"ocaml={TASKS}"]
+    command += ["--adapters", ADAPTERS, "--tasks", f"ocaml={TASKS}", "--nemo-gym-port", f"ocaml={NEMO_GYM_PORT}"]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:
-            found = next(re.search(r"serving on (\S+)", line) for line in process.stderr if "serving on" in line)
-            assert found
-            yield found[1]
+            lines = []
+            for line in process.stderr:
+                lines.append(line)
+                if found := re.search(r"serving on (\S+)", line):
+                    yield found[1]
+                    return
+            pytest.fail("".join(lines[-5:]))
         finally:
             process.terminate()
 
@@ -60,16 +68,22 @@ def service(ocaml_grader: object, rust_grader: object) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def faulty() -> Iterator[str]:
     """The URL of a service without a grader."""
-    with Service(worker=False, adapters=tuple(ADAPTERS.split(","))).running() as running:
+    ports = f"ocaml={FAULTY_NEMO_GYM_PORT}"
+    with Service(worker=False, adapters=tuple(ADAPTERS.split(",")), nemo_gym_ports=ports).running() as running:
         yield running.url
+
+
+def python_of(script: str) -> Path:
+    return NEMO_GYM_PYTHON if script == "nemo_gym" else PYTHON
 
 
 def told(service: str, faulty: str, script: str, *words: str) -> dict[str, Any]:
     """What the script printed. Skips where the trainer is not installed."""
-    if not PYTHON.exists():
-        pytest.skip("the trainers are not installed: `make test-integrations` installs them")
+    if not python_of(script).exists():
+        pytest.skip("the trainers are not installed: `make test-integrations` installs them (NeMo Gym: Python 3.12)")
     environment = {"GRADUS_URL": service, "FAULTY_URL": faulty, "GRADUS_GRADER": "ocaml", "GRADUS_DEADLINE_S": "30"}
-    command = [PYTHON, ROOT / "tests" / "integrations" / "peers" / f"{script}_peer.py", *words]
+    environment |= {"NEMO_GYM_PORT": str(NEMO_GYM_PORT), "FAULTY_NEMO_GYM_PORT": str(FAULTY_NEMO_GYM_PORT)}
+    command = [python_of(script), ROOT / "tests" / "integrations" / "peers" / f"{script}_peer.py", *words]
     done = subprocess.run(
         command,
         env={**os.environ, **environment, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"},
@@ -95,6 +109,24 @@ def test_a_trainer_gets_its_rewards(service: str, faulty: str, client: tuple[str
         assert found["fault"] is None
     else:
         assert found["fault"].startswith(FAULTS[client])
+
+
+EXAMPLES = sorted(folder.name for folder in (ROOT / "examples").iterdir() if (folder / "README.md").exists())
+
+
+@pytest.mark.parametrize("name", [name for name in EXAMPLES if name != "nemo_gym"])
+def test_an_example_rewards_a_right_answer(service: str, faulty: str, name: str) -> None:
+    """The files run as far as the trainer goes without a GPU. Those of nemo_gym run in its client's test."""
+    assert told(service, faulty, "examples", name)["reward"] == 1.0
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_has_a_readme_of_ten_lines(name: str) -> None:
+    lines = (ROOT / "examples" / name / "README.md").read_text().splitlines()
+    assert 8 <= len(lines) <= 12
+    files = {path.name for path in (ROOT / "examples" / name).iterdir() if path.suffix in (".py", ".sh")}
+    commands = "\n".join(lines)
+    assert [file for file in files if Path(file).stem not in commands] == []
 
 
 @pytest.mark.parametrize("way", ["function", "route"])

@@ -162,6 +162,19 @@ async def test_single_calls_are_sent_together(service: Service) -> None:
     assert requests_at(service) - before == 1
 
 
+async def test_a_call_does_not_wait_for_the_slowest_of_those_it_is_sent_with(service: Service) -> None:
+    client = CoalescingClient(service.url)
+    slow, fast = (
+        asyncio.create_task(client.grade("ocaml", [{"id": text, "completion": text, "task": TASK}]))
+        for text in ("hold while others return", "reward 0.125")
+    )
+    [result] = await asyncio.wait_for(fast, 10)
+    assert isinstance(result, Graded)
+    assert not slow.done()
+    slow.cancel()
+    await asyncio.wait([slow])
+
+
 async def test_a_refused_submission_harms_no_neighbour(service: Service) -> None:
     client = CoalescingClient(service.url)
 

@@ -7,10 +7,11 @@ from typing import Any
 
 from fastapi import Request
 from pydantic import ValidationError
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from gradus.contract import Faulted, Graded, GradeRequest
-from gradus.errors import DeadlineFault, Misuse
+from gradus.errors import Misuse
 from gradus.integrations.core import Completion, task_of
 from gradus.row_reader import strict_json
 from gradus.tasks.base import cleaned
@@ -71,7 +72,7 @@ async def begin(
 
 
 async def grade(request: Request, grader: str, given: Sequence[Completion], deadline_s: float, body: Body) -> Results:
-    """One result per completion, in order. Raises Misuse, QueueFull, QueueFault, and a Fault when the client left."""
+    """One result per completion, in order. Raises Misuse, QueueFull, QueueFault, and ClientDisconnect."""
     api: Api = request.app.state.api
     request.state.log_fields |= {"grader": grader, "n_submissions": len(given)}
     batch = await begin(request.app, request.headers, request.state.key, grader, given, deadline_s, body)
@@ -79,7 +80,7 @@ async def grade(request: Request, grader: str, given: Sequence[Completion], dead
     settling = api.dispatcher.settle(batch, lambda result: found.update({result.id: result}))
     await run_while_connected(request.receive, api.dispatcher, batch, settling)
     if len(found) < len(given):
-        raise DeadlineFault("the client closed the connection")
+        raise ClientDisconnect
     return [found[one] for one in batch.submission_ids]
 
 

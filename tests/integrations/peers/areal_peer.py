@@ -1,5 +1,6 @@
 """AReaL's AsyncRewardWrapper, which runs the function in a pool of processes. Its package is not imported."""
 
+import functools
 import importlib.util
 import logging
 import sys
@@ -23,8 +24,13 @@ sys.modules[spec.name] = api
 spec.loader.exec_module(api)
 
 
-async def reward(text, max_workers=1, **options):
-    return await api.AsyncRewardWrapper(reward_fn, max_workers=max_workers, **options)("p", text, [1], [2], task=TASK)
+@functools.cache
+def wrapper(max_workers=8, **options):
+    return api.AsyncRewardWrapper(reward_fn, max_workers=max_workers, **options)
+
+
+async def reward(text, **options):
+    return await wrapper(**options)("p", text, [1], [2], task=TASK)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,17 @@
-"""What the scripts of this folder share: a task, answers to it, and one line of JSON as the result."""
+"""What the scripts of this folder share: a task, answers to it, and one line of JSON as the result.
+
+With `SINGLES`, a number, the line is what that many single calls cost beside one batch (tests/bench/singles.py).
+"""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
+import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +23,25 @@ ANSWERS = {
     "stub": f"```ocaml\n{ROW['stub']}```",
     "broken": "```ocaml\nlet clamp a b = a +\n```",
 }
+GRADER = "ocaml"
+COMMENT = "(* {} *)"
 SERVICE = os.environ.get("GRADUS_URL", "")
 FAULTY = os.environ.get("FAULTY_URL", "")
 """A service without a grader: each submission is a fault."""
 
 
-async def told(reward: Callable[[str], Awaitable[Any]], faulty: Callable[[], Awaitable[Any]]) -> None:
-    """Print the rewards of the answers, and what a fault becomes: the exception, or what was returned."""
+async def told(
+    reward: Callable[[str], Awaitable[Any]],
+    faulty: Callable[[], Awaitable[Any]],
+    single: Callable[[str], Awaitable[Any]] | None = None,
+) -> None:
+    """Print the rewards of the answers, and what a fault becomes: the exception, or what was returned.
+
+    `single` is the part of `reward` whose cost is measured, by default all of it.
+    """
+    if "SINGLES" in os.environ:
+        print("RESULT " + json.dumps(await cost(single or reward, int(os.environ["SINGLES"]))))
+        return
     found: dict[str, Any] = {name: await reward(text) for name, text in ANSWERS.items()}
     os.environ["GRADUS_URL"] = FAULTY
     try:
@@ -31,6 +49,59 @@ async def told(reward: Callable[[str], Awaitable[Any]], faulty: Callable[[], Awa
     except Exception as error:  # whatever the client raises is what is measured
         found["fault"] = f"{type(error).__name__}: {error}"[:300]
     print("RESULT " + json.dumps(found))
+
+
+def cpu_s(pids: list[int]) -> float:
+    """CPU seconds of processes and of their descendants that live or were waited for, in ticks of 10 ms."""
+    children: dict[int, list[int]] = {}
+    ticks: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        children.setdefault(int(fields[1]), []).append(int(stat.parent.name))
+        ticks[int(stat.parent.name)] = sum(map(int, fields[11:15]))
+    found, waiting = 0, list(pids)
+    while waiting:
+        pid = waiting.pop()
+        found += ticks.get(pid, 0)
+        waiting += children.get(pid, [])
+    return found / os.sysconf("SC_CLK_TCK")
+
+
+async def cost(reward: Callable[[str], Awaitable[Any]], n: int) -> dict[str, list[list[float]]]:
+    """[seconds, CPU seconds of this process and the service] of `n` answers, as one batch and as single calls.
+
+    Both ways take turns in three rounds, after one that does not count. No answer occurs twice. Plain functions run in
+    32 threads, which is what asyncio takes on a machine with 28 cores or more.
+    """
+    from gradus.client import RewardClient
+
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(32))
+    numbers, found = itertools.count(), {}
+    client = RewardClient(SERVICE, batch_size=n)
+    processes = [os.getpid(), int(os.environ["SERVICE_PID"])]
+
+    async def batch(texts: list[str]) -> list[Any]:
+        given = [{"id": str(i), "completion": text, "task": json.loads(TASK)} for i, text in enumerate(texts)]
+        return [result.reward for result in await client.grade(GRADER, given)]
+
+    async def singles(texts: list[str]) -> list[Any]:
+        return await asyncio.gather(*map(reward, texts))
+
+    for _ in range(4):
+        for way in (batch, singles):
+            texts = [
+                ANSWERS["right"].replace(f"```{GRADER}\n", f"```{GRADER}\n{COMMENT.format(next(numbers))}\n")
+                for _ in range(n)
+            ]
+            cpu_before, began_at = cpu_s(processes), time.perf_counter()
+            rewards = await way(texts)
+            spent = [time.perf_counter() - began_at, cpu_s(processes) - cpu_before]
+            assert rewards == [1.0] * n, rewards
+            found.setdefault(way.__name__, []).append(spent)
+    return {name: rounds[1:] for name, rounds in found.items()}
 
 
 def run(work: Awaitable[None]) -> None:

@@ -10,8 +10,9 @@ tiktoken.get_encoding = lambda _: type("Counter", (), {"encode": lambda self, te
 
 from inspect_ai import Task, eval_async
 from inspect_ai.dataset import Sample
-from inspect_ai.model import ModelOutput, get_model
-from inspect_ai.solver import generate
+from inspect_ai.model import ModelName, ModelOutput, get_model
+from inspect_ai.scorer import Target
+from inspect_ai.solver import TaskState, generate
 
 from gradus.integrations.inspect import gradus
 
@@ -34,4 +35,12 @@ def result_of(log):
     return log.samples[0].scores["gradus"].value["reward"]
 
 
-run(told(reward, lambda: reward("x")))
+async def scored(text):
+    output = ModelOutput.from_content("mockllm/model", text)
+    state = TaskState(ModelName("mockllm/model"), "a", 1, ROW["prompt"], [], output=output, metadata={"task": TASK})
+    return (await SCORER(state, Target(""))).value["reward"]
+
+
+SCORER = gradus("ocaml")
+if __name__ == "__main__":
+    run(told(reward, lambda: reward("x"), scored))

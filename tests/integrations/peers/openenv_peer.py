@@ -22,4 +22,5 @@ async def reward(text, url=SERVICE):
         return (await client.step({"completion": text})).reward
 
 
-run(told(reward, lambda: reward("x", FAULTY)))
+if __name__ == "__main__":
+    run(told(reward, lambda: reward("x", FAULTY)))

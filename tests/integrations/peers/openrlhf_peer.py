@@ -1,5 +1,6 @@
 """OpenRLHF's SingleTurnAgentExecutor with the reward file, or with the route when `route` is the first argument."""
 
+import functools
 import json
 import sys
 from types import SimpleNamespace
@@ -23,10 +24,14 @@ class Engine:
         )
 
 
+@functools.cache
+def executor(url):
+    return agent.SingleTurnAgentExecutor([url])
+
+
 async def reward(url, text):
     params = SimpleNamespace(max_tokens=9000, logprobs=None)
-    executor = agent.SingleTurnAgentExecutor([url])
-    found = await executor.execute(PROMPT, TASK, params, 90_000, Characters(), Engine(text))
+    found = await executor(url).execute(PROMPT, TASK, params, 90_000, Characters(), Engine(text))
     value = found["reward"]
     return float(value[0] if isinstance(value, list) else value) if value is not None else None
 
@@ -35,4 +40,5 @@ route = "route" in sys.argv
 url = f"{SERVICE}/openrlhf/ocaml/get_reward" if route else file.__file__
 faulty = f"{FAULTY}/openrlhf/ocaml/get_reward" if route else file.__file__
 json.loads(TASK)
-run(told(lambda text: reward(url, text), lambda: reward(faulty, "x")))
+if __name__ == "__main__":
+    run(told(lambda text: reward(url, text), lambda: reward(faulty, "x")))

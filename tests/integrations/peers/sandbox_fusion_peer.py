@@ -1,6 +1,7 @@
 """sandbox_fusion's submit() with a Rust program and cases."""
 
 import asyncio
+import json
 
 import common
 import sandbox_fusion
@@ -21,7 +22,13 @@ common.ANSWERS = {
     "stub": SUM.replace("v[0] + v[1]", "v[0]"),
     "broken": "```rust\nfn main() { let x: i32 = 'a\n```",
 }
+common.GRADER, common.COMMENT = "rust", "// {}"
 CASES = [{"input": {"stdin": f"{a} {b}\n"}, "output": {"stdout": f"{a + b}\n"}} for a, b in ((1, 2), (10, -3), (7, 7))]
+
+
+common.TASK = json.dumps(
+    {"cases": [{"stdin": one["input"]["stdin"], "stdout": one["output"]["stdout"]} for one in CASES]}
+)
 
 
 async def reward(text, url=SERVICE):
@@ -33,4 +40,5 @@ async def reward(text, url=SERVICE):
     return found.extra["reward"]
 
 
-run(told(reward, lambda: reward("x", FAULTY)))
+if __name__ == "__main__":
+    run(told(reward, lambda: reward("x", FAULTY)))

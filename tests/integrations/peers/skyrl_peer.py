@@ -16,4 +16,5 @@ async def reward(text):
     return (await asyncio.to_thread(environment.step, text))["reward"]
 
 
-run(told(reward, lambda: reward("x")))
+if __name__ == "__main__":
+    run(told(reward, lambda: reward("x")))

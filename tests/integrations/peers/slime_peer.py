@@ -52,4 +52,5 @@ async def reward(text, url=SERVICE):
     return await hub.async_rm(args, sample)
 
 
-run(told(reward, lambda: reward("x", FAULTY)))
+if __name__ == "__main__":
+    run(told(reward, lambda: reward("x", FAULTY)))

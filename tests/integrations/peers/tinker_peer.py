@@ -20,4 +20,5 @@ async def reward(text):
     return (await environment.step(Characters().encode(text))).reward
 
 
-run(told(reward, lambda: reward("x")))
+if __name__ == "__main__":
+    run(told(reward, lambda: reward("x")))

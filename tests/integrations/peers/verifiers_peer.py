@@ -1,5 +1,6 @@
 """verifiers' Task.score with a Trace: of our task set, or of its own NeMo Gym tasks when `nemo_gym` is the argument."""
 
+import functools
 import json
 import sys
 import types
@@ -29,6 +30,7 @@ from verifiers.v1.types import AssistantMessage, UserMessage
 from gradus.integrations.verifiers import GradusConfig, GradusTaskset
 
 
+@functools.cache
 def own_task(url):
     return next(iter(GradusTaskset(GradusConfig(id="gradus", file=TASKS, grader="ocaml"))))
 
@@ -51,4 +53,5 @@ async def reward(text, url=SERVICE):
     return trace.reward
 
 
-run(told(reward, lambda: reward("x", FAULTY)))
+if __name__ == "__main__":
+    run(told(reward, lambda: reward("x", FAULTY)))

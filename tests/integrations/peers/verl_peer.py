@@ -1,5 +1,7 @@
 """verl's load_reward_manager and NaiveRewardManager with `pkg://gradus.integrations.verl`."""
 
+import functools
+
 import numpy as np
 import torch
 from common import TASK, Characters, run, told
@@ -21,8 +23,14 @@ def data_of(text):
     return DataProto.from_dict(tensors={"responses": torch.tensor([ids]), "attention_mask": mask}, non_tensors=columns)
 
 
+@functools.cache
+def naive():
+    return load_reward_manager(CONFIG, Characters())
+
+
 async def reward(text):
-    return (await load_reward_manager(CONFIG, Characters()).run_single(data_of(text)))["reward_score"]
+    return (await naive().run_single(data_of(text)))["reward_score"]
 
 
-run(told(reward, lambda: reward("x")))
+if __name__ == "__main__":
+    run(told(reward, lambda: reward("x")))
