@@ -131,6 +131,13 @@ def test_an_absent_package_is_named_with_the_setting_that_needs_it(
     assert says in text
 
 
+def test_a_reference_that_follows_needs_a_reference(found: Callable[..., Findings]) -> None:
+    trouble, text = found(options={"sync_ref_model": True})["grpo options"]
+    assert trouble == "misuse"
+    assert "grpo.sync_ref_model needs beta above 0" in text
+    assert found(options={"sync_ref_model": True, "beta": 0.04})["grpo options"][0] is None
+
+
 def test_the_run_itself_refuses_an_absent_package_before_it_loads_a_model(
     found: Callable[..., Findings], tmp_path: Path
 ) -> None:

@@ -404,6 +404,15 @@ class RunConfig(Section):
             raise ValueError(f"{_bits(self.model)} needs lora: quantized weights cannot be trained themselves")
         return self
 
+    @model_validator(mode="after")
+    def _has_a_reference_to_move(self) -> RunConfig:
+        if self.options.get("sync_ref_model") and self.lora is not None:
+            raise ValueError(
+                f"{self.options_name}.sync_ref_model needs all weights trained (--lora null): with lora the reference "
+                "is the model without its adapter, and there is nothing to move"
+            )
+        return self
+
 
 def _bits(model: ModelConfig) -> str:
     return "model.load_in_4bit" if model.load_in_4bit else "model.load_in_8bit"

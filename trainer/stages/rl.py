@@ -129,6 +129,8 @@ class Rl(Stage[TrainConfig, Tasks]):
         refuse_without_vllm(self.config.generation, options, device)
         made = self.rl_arguments(options, Path("."), len(data.train))
         refuse_wrong_combinations(self.config, made)
+        if made.sync_ref_model and made.beta == 0:
+            raise Misuse(f"{self.config.stage}.sync_ref_model needs beta above 0: without it there is no reference")
         prompts = made.generation_batch_size // made.num_generations
         return f"{prompts} prompts x {made.num_generations} completions per generation"
 
