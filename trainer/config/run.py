@@ -357,6 +357,21 @@ class EvaluationConfig(Section):
     """Completions generated at once."""
 
 
+class StopWhen(Section):
+    """When a run on rewards has collapsed: it ends in order then, with its final model and its measurement."""
+
+    kl: Annotated[float, Field(gt=0)] | None = None
+    """Mean KL to the reference model above which the run ends."""
+    kl_warning: Annotated[float, Field(gt=0)] | None = None
+    """Mean KL above which training.log has a warning."""
+    no_spread: Share | None = None
+    """Mean share of groups whose completions all earned the same above which the run ends."""
+    held_out_flat: Count | None = None
+    """The run ends when so many measurements of the held-out tasks in a row brought no gain while the reward rose."""
+    steps: Count = 20
+    """Logged steps that a mean is taken over."""
+
+
 class LoggingConfig(Section):
     progress: bool = True
     completions: bool = True
@@ -457,6 +472,8 @@ class TrainConfig(RunConfig):
     generation: GenerationConfig = GenerationConfig()
     turns: TurnsConfig | None = None
     """None: one answer per sample."""
+    stop_when: StopWhen = StopWhen()
+    """Rules that end a run which has collapsed; none by default."""
     evaluation: EvaluationConfig = EvaluationConfig()
 
     @property
