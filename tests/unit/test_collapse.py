@@ -54,7 +54,7 @@ def test_a_warning_of_kl_comes_once_and_ends_nothing() -> None:
     [
         ((0.2, 0.3, 0.3, 0.3), (0.1, 0.2, 0.3, 0.4), True),  # more reward, and nothing gained where nothing is trained
         ((0.2, 0.3, 0.3, 0.4), (0.1, 0.2, 0.3, 0.4), False),  # a gain in the second measurement
-        ((0.2, 0.3, 0.3, 0.2), (0.1, 0.3, 0.3, 0.3), False),  # the reward stays where it is, too
+        ((0.2, 0.3, 0.3, 0.2), (0.3, 0.3, 0.3, 0.3), False),  # the reward stays where it is, too
         ((0.3, 0.3, 0.3), (0.2, 0.3, 0.4), False),  # before the first steps nothing was earned to compare with
     ],
 )

@@ -114,7 +114,8 @@ def _environment(folder: Path) -> dict[str, str]:
 
 def _program(words: Sequence[str]) -> list[str]:
     if words[0] == "make":
-        return ["make", "--no-print-directory", "-C", str(ROOT), *words[1:]]
+        # -o: the environment that runs this is not installed anew.
+        return ["make", "--no-print-directory", "-C", str(ROOT), "-o", ".venv/.done", *words[1:]]
     assert words[0] == "gradus", words
     return [sys.executable, "-m", *words]
 
