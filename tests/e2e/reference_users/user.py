@@ -74,7 +74,8 @@ class User:
 
     def follow(self, folder: Path, port: int) -> None:
         """Run every command in the folder, in order, and check what is left. `port`: free, and so is the next one."""
-        (folder / "configs").symlink_to(ROOT / "configs")
+        for name in ("configs", ".venv"):
+            (folder / name).symlink_to(ROOT / name)
         self.prepare(folder)
         with ExitStack() as servers:
             if self.serves is not None:
@@ -115,7 +116,7 @@ def _environment(folder: Path) -> dict[str, str]:
 def _program(words: Sequence[str]) -> list[str]:
     if words[0] == "make":
         # -o: the environment that runs this is not installed anew.
-        return ["make", "--no-print-directory", "-C", str(ROOT), "-o", ".venv/.done", *words[1:]]
+        return ["make", "-f", str(ROOT / "Makefile"), "-o", ".venv/.done", *words[1:]]
     assert words[0] == "gradus", words
     return [sys.executable, "-m", *words]
 
