@@ -14,7 +14,7 @@ WINDOW = 32768
 GATES = """
 model: runs/rust_gpt_oss_20b/final
 gates:
-  - {name: everything was graded, of: runs/eval/answers/eval.json, metric: "measurements[mode=sampled].faulted",
+  - {name: everything was graded, of: runs/eval/answers/results.json, metric: "measurements[mode=sampled].faulted",
      bound: value, at_most: 0}
 """
 
@@ -51,7 +51,7 @@ def check(folder: Path) -> None:
     assert all(chat["messages"][-1]["role"] == "assistant" for chat in chats)
     for name in ("sft_rust_gpt_oss_20b", "dpo_rust_gpt_oss_20b", "rust_gpt_oss_20b", "pretrain_llama_7b"):
         assert (folder / "runs" / name / "final").is_dir(), name
-    assert json.loads((folder / "promotion.json").read_text())["passed"] is True
+    assert json.loads((folder / "promotion.json").read_text())["promoted"] is True
 
 
 USER = User(
