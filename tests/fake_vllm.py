@@ -127,8 +127,10 @@ class VllmLike(Answering):
                 self.updating, self.weight_version = False, body["weight_version"]
         elif path == "/v1/load_lora_adapter":
             self.adapters.append(body["lora_name"])
+            return 200, b"Success: LoRA adapter added successfully."
         elif path == "/v1/unload_lora_adapter":
             self.adapters.remove(body["lora_name"])
+            return 200, b"Success: LoRA adapter removed successfully."
         return 200, {}
 
     def _completions(self, body: Any) -> tuple[int, Any]:

@@ -78,11 +78,11 @@ class KeyRing:
         return found[0] if found else None
 
 
-def new_key(name: str, graders: Iterable[str]) -> tuple[str, ApiKey]:
-    """A new secret, which is stored nowhere, and its key without it. Raises Misuse for a wrong name or grader."""
+def new_key(name: str, graders: Iterable[str], limits: str = "") -> tuple[str, ApiKey]:
+    """A new secret, which is stored nowhere, and its key without it. `limits`: as in the key's line. Raises Misuse."""
     secret = f"gradus_{secrets.token_urlsafe(32)}"
     asked = ",".join(graders) or "*"
-    return secret, key_of(f"{name} sha256:{hash_of(secret)} {asked}", "the new key")
+    return secret, key_of(f"{name} sha256:{hash_of(secret)} {asked} {limits}", "the new key")
 
 
 def key_of(line: str, where: str) -> ApiKey:

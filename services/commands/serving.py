@@ -244,16 +244,27 @@ def worker(
 def new_key(
     name: Annotated[str, typer.Argument(help="Whose key it is; stands in the service's log")],
     graders: Annotated[str, typer.Option(help="What it may use, with commas between", show_default="all")] = "",
+    expires: Annotated[str, typer.Option(metavar="YYYY-MM-DD", help="Last day on which it works, UTC")] = "",
+    per_minute: Annotated[
+        int | None, typer.Option(min=1, help="Submissions a minute that each API process takes from it")
+    ] = None,
+    training_only: Annotated[bool, typer.Option("--training-only", help="Refuse it requests for evaluation")] = False,
+    operator: Annotated[
+        bool, typer.Option("--operator", help="Let it pause, drain and cancel queues and handle dead letters")
+    ] = False,
 ) -> None:
     """Make an API key: its line for the service on standard output, the key itself, shown once, on standard error.
 
     \b
     gradus keys new trainer --graders story,preference >> keys.txt
+    gradus keys new ada --operator --expires 2027-01-31 >> keys.txt
     GRADUS_API_KEYS_FILE=keys.txt gradus serve --host 0.0.0.0 --redis redis://...
     GRADUS_API_KEY=gradus_... gradus grade story --url http://... submissions.jsonl
     """
     from services.api.api_keys import new_key as made
 
-    secret, key = made(name, graders.replace(",", " ").split())
+    limits = f"expires={expires} " * bool(expires) + f"per_minute={per_minute} " * bool(per_minute)
+    limits += "priority=training " * training_only + "role=operator" * operator
+    secret, key = made(name, graders.replace(",", " ").split(), limits)
     print(key.line())
     log_line(f"gradus: the key of {name}, shown only now: {secret}")

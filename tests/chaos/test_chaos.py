@@ -238,15 +238,16 @@ async def test_a_worker_whose_network_is_cut_in_one_direction_answers_nothing_tw
             await asyncio.sleep(2 * cluster.lease_s)
 
 
-async def test_poison_is_buried_after_three_workers_and_takes_nobody_along(cluster: Cluster) -> None:
+async def test_poison_is_buried_after_three_workers_and_takes_nobody_along(patient_cluster: Cluster) -> None:
+    """The lease outlasts the test: the deaths themselves are noticed."""
     innocents, killer = works(60, ms=20), poison()
-    deaths = sum(worker.deaths for worker in cluster.workers)
-    async with asking(cluster, [*innocents[:30], killer, *innocents[30:]]) as history:
+    deaths = sum(worker.deaths for worker in patient_cluster.workers)
+    async with asking(patient_cluster, [*innocents[:30], killer, *innocents[30:]]) as history:
         pass
-    assert runs(cluster, [killer]) == {killer: MAX_DELIVERIES}
-    assert sum(worker.deaths for worker in cluster.workers) - deaths == MAX_DELIVERIES
+    assert runs(patient_cluster, [killer]) == {killer: MAX_DELIVERIES}
+    assert sum(worker.deaths for worker in patient_cluster.workers) - deaths == MAX_DELIVERIES
     assert history.counts["innocents whose workers died three times"] == 0
-    assert killer in [submission_in(letter) for letter in await letters(cluster)]
+    assert killer in [submission_in(letter) for letter in await letters(patient_cluster)]
 
 
 async def test_supervised_workers_survive_poison_with_the_shipped_lease(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import date
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -337,6 +338,16 @@ def test_a_new_key_is_shown_once_and_its_line_lets_it_in(gradus: Cli) -> None:
     assert gradus("keys", "new", "trainer").err.split()[-1] != secret
 
 
-@pytest.mark.parametrize("argv", [["two words"], [""], ["trainer", "--graders", "Cobol"]])
+def test_a_new_key_has_the_limits_that_are_asked_for(gradus: Cli) -> None:
+    limits = ["--operator", "--training-only", "--per-minute", "60", "--expires", "2099-12-31"]
+    [key] = key_ring((), gradus("keys", "new", "ada", *limits).out, None).keys
+    assert (key.is_operator, key.training_only, key.per_minute, key.expires) == (True, True, 60, date(2099, 12, 31))
+    [key] = key_ring((), gradus("keys", "new", "ada").out, None).keys
+    assert (key.is_operator, key.training_only, key.per_minute, key.expires) == (False, False, None, None)
+
+
+@pytest.mark.parametrize(
+    "argv", [["two words"], [""], ["trainer", "--graders", "Cobol"], ["trainer", "--expires", "2099-02-30"]]
+)
 def test_a_key_that_no_service_would_take_is_misuse(gradus: Cli, argv: list[str]) -> None:
     assert gradus("keys", "new", *argv).status == 2

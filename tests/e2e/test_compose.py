@@ -110,6 +110,16 @@ def test_a_grader_is_scaled_stateless_and_unreachable(name: str) -> None:
     assert service.get("volumes", []) == mounted
 
 
+def test_settings_of_the_queue_reach_workers_and_api() -> None:
+    rows = (ROOT / "docs" / "operations.md").read_text().splitlines()
+    cells = [[cell.strip(" `") for cell in row.split("|")] for row in rows if re.match(r"\| `--.* `GRADUS_QUEUE_", row)]
+    given = {name: {*SERVICES[name].get("environment", {})} for name in (*GRADERS, "api")}
+    assert len(cells) > 4
+    for _, _, variable, who, *_ in cells:
+        assert [name for name in GRADERS if ("worker" in who) != (variable in given[name])] == []
+        assert ("serve" in who and "without" not in who) == (variable in given["api"])
+
+
 @pytest.mark.parametrize("name", BOXED)
 def test_a_grader_of_code_may_start_boxes_and_nothing_else(name: str) -> None:
     service = SERVICES[name]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -78,6 +80,33 @@ def start(like: VllmLike, tmp_path: Path) -> Iterator[Callable[..., Run]]:
     yield started
     for run in runs:
         run.client.close()
+
+
+def test_held_out_completions_come_from_the_server_too(start: Callable[..., Run]) -> None:
+    from trainer.config.run import FreshModel, PromptConfig
+    from trainer.evaluate.held_out import GenerationServer
+    from trainer.evaluate.plan import GeneratedCompletion, Problem, asks_of, make_plan
+    from trainer.models.fresh import train_tokenizer
+
+    run = start()
+    run.step()
+    tokenizer = train_tokenizer(["let f x = 1"], FreshModel())
+    problems = [Problem("a", "let f", None), Problem("b", "let f x = " * 200, None)]
+    fields: dict[str, Any] = {"model": "m", "served": True, "samples": 1, "temperature": 0.7, "greedy": True}
+    plan = make_plan(problems, PromptConfig(), tasks="t", max_new_tokens=4, **fields)
+    trainer = SimpleNamespace(vllm_generation=SimpleNamespace(vllm_client=run.client), served=run.served)
+    source = GenerationServer(trainer, frozenset(), tokenizer, plan, 64)
+
+    async def all_of() -> dict[Any, Any]:
+        asks = asks_of(problems, plan)
+        return {ask.key: found async for ask, found in source.write(asks, {ask.key for ask in asks})}
+
+    found = asyncio.run(all_of())
+    assert {key: type(one) for key, one in found.items() if key[1] == "a"} == {
+        ("sampled", "a", 0, 1): GeneratedCompletion,
+        ("greedy", "a", 0, 1): GeneratedCompletion,
+    }
+    assert sorted(run.groups) == [0, 1], "they are no completions of a training step"
 
 
 # ----------------------------------------------------------------------------------------------------- one good step
@@ -223,6 +252,7 @@ def test_adapters_come_and_go_by_name_and_none_is_left(like: VllmLike, tmp_path:
     run.step()
     run.step()
     assert like.adapters == ["somebody's", f"{RUN}-2"]
+    assert not [line for line in run.said if "try 1" in line]
     like.start_again()
     run.generate()
     assert like.adapters == [f"{RUN}-2"]

@@ -61,9 +61,11 @@ def fresh(server: Server, model: Path) -> Server:
 
 def test_adapters_are_loaded_as_they_are_trained_and_none_is_left(fresh: Server, model: Path, training: Make) -> None:
     run = training(model, fresh.url)
-    assert run(*LORA) == 0
+    assert run(*LORA, "--data.eval_dataset", str(run.folder.parent / "tasks.jsonl"), "--evaluation.limit", "2") == 0
     assert_in_step(run, 3)
     assert "kept in step by LoRA adapters" in run.said
+    assert "held-out tasks, after" in run.said
+    assert "try 1" not in run.said
     assert [one["id"] for one in httpx.get(f"{fresh.url}/v1/models").json()["data"]] == [str(model)]
     assert not (run.folder / "weights").exists()
 

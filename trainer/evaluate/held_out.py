@@ -168,7 +168,8 @@ class GenerationServer:
     ) -> AsyncIterator[tuple[CompletionRequest, Outcome]]:
         if self._served is not None:
             self._served.on_group = lambda index, group: None  # these are no completions of a training step
-        room = (self._client.get_server_info().get("model_config") or {}).get("max_model_len")
+        said = await asyncio.to_thread(self._client.get_server_info)
+        room = (said.get("model_config") or {}).get("max_model_len")
         least, template = self._plan.max_new_tokens, self._plan.chat_template_kwargs
         for batch in batches_of([ask for ask in asks if ask.key in wanted], self._batch_size):
             made = asyncio.to_thread(written_batch, batch, self._tokenizer, self._drawn, room, least, template)

@@ -144,10 +144,11 @@ class VllmServer:
         step("/resume")
 
     def load_adapter(self, name: str, path: str, within_s: float) -> None:
-        self._ask("POST", "/v1/load_lora_adapter", {"lora_name": name, "lora_path": path}, timeout_s=within_s)
+        body = {"lora_name": name, "lora_path": path}
+        self._ask("POST", "/v1/load_lora_adapter", body, timeout_s=within_s, is_json=False)
 
     def unload_adapter(self, name: str) -> None:
-        self._ask("POST", "/v1/unload_lora_adapter", {"lora_name": name})
+        self._ask("POST", "/v1/unload_lora_adapter", {"lora_name": name}, is_json=False)
 
     # --------------------------------------------------------------------------------------------- completions
 
@@ -215,8 +216,9 @@ class VllmServer:
         params: Mapping[str, str] | None = None,
         timeout_s: float = CONTROL_S,
         setting: str = "",
+        is_json: bool = True,
     ) -> Any:
-        """The JSON of an answer; `setting` is where a person sets the time that it may take."""
+        """The JSON of an answer, or its text; `setting` is where a person sets the time that it may take."""
         timeout, whole = httpx.Timeout(None, connect=min(CONNECT_S, timeout_s)), bytearray()
         try:
             async with (
@@ -234,6 +236,8 @@ class VllmServer:
             raise TransientServerError(f"{self.url}{path}: {text}") from None
         text = whole.decode("utf-8", "replace")
         if got.status_code == 200:
+            if not is_json:
+                return text
             try:
                 return json.loads(text) if text.strip() else {}
             except (ValueError, RecursionError):  # a number of 5,000 digits is a ValueError
