@@ -50,6 +50,8 @@ class HeldOutEvalCallback(TrainerCallback):  # type: ignore[misc]
         """`trainer` is TRL's. Raises Misuse for settings that make no sense."""
         config, asked = run.config, run.config.evaluation
         self._run, self._tokenizer, self._trainer = run, tokenizer, trainer
+        self.pass_rates: list[float] = []
+        """pass@1 of each measurement by this process, sampled where there are samples; empty in the others."""
         self._served = bool(trainer.use_vllm and trainer.vllm_mode == "server")
         examples = run.data.held_out[: asked.limit]
         for example in examples:
@@ -117,6 +119,7 @@ class HeldOutEvalCallback(TrainerCallback):  # type: ignore[misc]
             records, plan, description, name=name, duration_s=time.monotonic() - started, later=later
         )
         write_outcome(run.folder.path, evaluation, records, later)
+        self.pass_rates += [one.pass_at[1].value for one in evaluation.measurements if 1 in one.pass_at][:1]
         run.say(f"held-out tasks, {name}: {_described(evaluation)}")
 
     async def _collected(

@@ -20,7 +20,7 @@ from trl import GRPOConfig, RLOOConfig
 from gradus.errors import Misuse, QueueFault
 from gradus.local import LocalGrader
 from trainer.config.device import Device, weights_dtype, with_device_defaults
-from trainer.config.run import RewardConfig, SplitSource, TrainConfig
+from trainer.config.run import RewardConfig, SplitSource, StopWhen, TrainConfig
 from trainer.config.stages import SftStage
 from trainer.data.prompts import render, token_ids
 from trainer.data.tasks import Example, Tasks, load_tasks
@@ -38,6 +38,7 @@ from trainer.rollouts.check_tool import CheckEnvironment, refuse_without_calls
 from trainer.rollouts.refusals import refuse_wrong_combinations
 from trainer.rollouts.rollout import Rollout
 from trainer.runs.checkpoints import SaveAtRoundEnd
+from trainer.runs.collapse import CollapseWatch
 from trainer.runs.context import RunContext
 from trainer.runs.distributed import is_leader, wait_for_all
 from trainer.runs.folder import RunFolder, append_lines, checkpoint_to_resume, step_of, written_whole
@@ -131,6 +132,15 @@ class Rl(Stage[TrainConfig, Tasks]):
         refuse_without_vllm(self.config.generation, options, device)
         made = self.rl_arguments(options, Path("."), len(data.train))
         refuse_wrong_combinations(self.config, made)
+        if made.sync_ref_model and made.beta == 0:
+            raise Misuse(f"{self.config.stage}.sync_ref_model needs beta above 0: without it there is no reference")
+        rules = self.config.stop_when
+        if made.beta == 0 and (rules.kl or rules.kl_warning):
+            raise Misuse(
+                f"stop_when.kl and kl_warning need {self.config.stage}.beta above 0: without it there is no KL"
+            )
+        if rules.held_out_flat and not (data.held_out and self.config.evaluation.every_steps):
+            raise Misuse("stop_when.held_out_flat needs held-out tasks (data.held_out) and evaluation.every_steps")
         prompts = made.generation_batch_size // made.num_generations
         return f"{prompts} prompts x {made.num_generations} completions per generation"
 
@@ -281,8 +291,10 @@ class Rl(Stage[TrainConfig, Tasks]):
             rollout.prepare(trainer)
             trainer.weight = config.reward.weight
             trainer.files = (run.folder.completions, run.folder.turns) if config.logging.completions else None
-        trainer.add_callback(SaveAtRoundEnd(trainer.steps_in_round()))
         self._held_out = HeldOutEvalCallback(run, tokenizer, trainer)
+        if config.stop_when != StopWhen():
+            trainer.add_callback(CollapseWatch(config.stop_when, self._held_out.pass_rates, run.say))
+        trainer.add_callback(SaveAtRoundEnd(trainer.steps_in_round()))
         trainer.add_callback(self._held_out)
         return trainer
 
