@@ -1,4 +1,4 @@
-"""`python -m tests.attack.story_ablation`: what each rule of the story grader earns, as the table of decision 0018.
+"""`python -m tests.attack.story_ablation`: what each rule of the story grader earns (decision 0018).
 
 A rule is switched off, everything is graded anew, and each kind of worse answer is compared with honest ones: twists by
 machine (`story_perturbations.py`) of the 13 shipped tasks that the pair model did not learn from with honest halves of
