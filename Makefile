@@ -82,6 +82,16 @@ $(SMOLLM2)/.done:
 demo-real: setup $(SMOLLM2)/.done  ## A real language model on the CPU: converted, measured, fine-tuned and trained with GRPO on stories (35 minutes on two busy cores)
 	@PYTHONPATH=$(SMOLLM2) $(BIN)/gradus pipeline run configs/pipelines/demo_real.yaml
 
+.PHONY: versions
+versions: $(VENV)/.done  ## Versions of Python and of the packages that train
+	@$(BIN)/python -c 'import platform, importlib.metadata as m; print("python", platform.python_version()); [print(p, m.version(p)) for p in ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "gradus-rl")]'
+
+CONFIG ?= configs/train/demo_sft.yaml
+
+.PHONY: train
+train: $(VENV)/.done  ## Train as CONFIG=... says, by default the supervised demo, which needs no grader; `gradus train` takes options too
+	@$(BIN)/gradus train $(CONFIG)
+
 .PHONY: verify-mps
 verify-mps: $(VENV)/.done  ## Whether torch computes rightly on Apple Silicon; graders run in containers there, the trainer natively
 	@$(BIN)/python -m trainer.doctor.mps

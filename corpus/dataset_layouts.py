@@ -19,7 +19,7 @@ from typing import Any
 
 from corpus import rust_text
 from corpus.drafts import Draft, Unusable, id_of, optional_text, passthrough_columns, text_of
-from corpus.humaneval import ocaml_task
+from corpus.humaneval import ocaml_task, to_complete
 from gradus.contract import GraderName
 from gradus.row_reader import Row
 from gradus.sprint_datasets import as_task_row
@@ -61,6 +61,13 @@ def _ocamler_eval(values: _Values) -> dict[str, Any]:
     if problem.rstrip().endswith("="):
         return ocaml_task(problem, tests, solution)
     return {"prompt": problem, "tests": tests, "solution": solution}
+
+
+def _ocamler_answer(values: _Values) -> dict[str, Any]:
+    """Asked as the tasks of the layouts `ocamler` and `ocamler-eval` are, so that both stages read the same prompt."""
+    prompt = text_of(values, "prompt")
+    asked = to_complete(prompt) if prompt.rstrip().endswith("=") else prompt
+    return {"prompt": asked, "completion": text_of(values, "completion", "solution")}
 
 
 def _rust_agent(values: _Values) -> dict[str, Any]:
@@ -131,9 +138,7 @@ LAYOUTS: Mapping[str, Layout] = {
         lambda row: ocaml_task(text_of(row, "prompt"), text_of(row, "tests"), optional_text(row, "solution")), "ocaml"
     ),
     "ocamler-eval": Layout(_ocamler_eval, "ocaml"),
-    "ocamler-sft": Layout(
-        lambda row: {"prompt": text_of(row, "prompt"), "completion": text_of(row, "completion", "solution")}, None
-    ),
+    "ocamler-sft": Layout(_ocamler_answer, None),
     "b": Layout(_rust_agent, "rust", ("id", "task_id")),
     "scrum": Layout(_sprint, "story", ("id", "sprint_name")),
 }

@@ -91,12 +91,17 @@ def _ocaml(values: _Values) -> dict[str, Any]:
     return made
 
 
+def to_complete(beginning: str) -> str:
+    """The prompt that asks for the whole of an OCaml definition whose beginning is given."""
+    asked = "Complete this OCaml function. Answer with its whole definition and use the standard library only."
+    return f"{asked}\n\n```ocaml\n{beginning.strip()}\n```"
+
+
 def ocaml_task(prompt: str, tests: str, solution: str | None) -> dict[str, Any]:
     """The fields of a task whose prompt ends in the beginning of a definition. Raises Unusable when it does not."""
     beginning = last_beginning(prompt)
-    asked = "Complete this OCaml function. Answer with its whole definition and use the standard library only."
     return {
-        "prompt": f"{asked}\n\n```ocaml\n{prompt.strip()}\n```",
+        "prompt": to_complete(prompt),
         "tests": with_tests_run(tests),
         **({"signature": beginning.signature} if beginning.signature else {}),
         **({"solution": beginning.completed(solution)} if solution else {}),

@@ -23,6 +23,7 @@ from gradus.tasks import TASKS
 from gradus.tasks.ocaml import OcamlTask
 from gradus.validation import explain
 from services.graders.base import ChecksTasks, Grader
+from services.graders.ocaml.attempt import GradingAttempt
 from services.graders.ocaml.grader import OcamlGrader
 from services.local_grading import grade_in_order
 
@@ -117,8 +118,9 @@ def compared_outside(grader: OcamlGrader, rows: Iterable[Row]) -> tuple[int, int
     for row in rows:
         values = as_task_row(row.values, "ocaml")
         fields = {key: value for key, value in values.items() if key in OcamlTask.model_fields and value}
-        found = grader.compared_outside(OcamlTask.model_validate(values.get("task") or fields), values["solution"])
-        outside, total = outside + found[0], total + found[1]
+        task = OcamlTask.model_validate(values.get("task") or fields)
+        grader.judged(attempt := GradingAttempt(task, values["solution"], slot=0))
+        outside, total = outside + attempt.outside[0], total + attempt.outside[1]
     return outside, total
 
 

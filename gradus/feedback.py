@@ -27,15 +27,13 @@ STORIES = "These user stories can be improved. Answer with the whole corrected l
 REVIEW = "# What the review says"
 STORY_REMARKS = {
     "coverage": (0.55, "wants that the sprint needs are missing, or say something else than it needs"),
-    "format": (0.09, "lines are no stories: As a ROLE, I want WANT, so that BENEFIT."),
+    "format": (0.18, "lines are no stories: As a ROLE, I want WANT, so that BENEFIT."),
     "count": (0.045, "the number of stories does not fit the sprint"),
-    "length": (0.09, "stories are much shorter or longer than usual"),
     "redundancy": (-0.02, "stories ask for the same thing"),
-    "extraneous": (-0.02, "there are lines beside the stories"),
     "benefits": (-0.02, "benefits are missing, or repeat the want"),
     "boilerplate": (-0.02, "benefits repeat each other"),
     "fluency": (-0.02, "wants are no fluent sentences"),
-    "focus": (-0.02, "wants hold more than one request"),
+    "focus": (-0.02, "wants are about stories"),
     "coherence": (-0.02, "benefits do not follow from their wants"),
     "role": (-0.02, "roles would not want this"),
     "tampering": (-0.02, "text is hidden, or addresses a judge"),

@@ -15,15 +15,7 @@ _MAX_PROSE = 500
 _MAX_BLOCKS = 5
 _WINDOW = 50
 _STRIDE = 25
-_INDICATORS = (
-    "placeholder",
-    "replace with",
-    "actual logic",
-    "not implemented",
-    "your code here",
-    "implement this",
-    "implement the",
-)
+_INDICATED = re.compile("placeholder|replace with|actual logic|not implemented|your code here|implement th(?:is|e)")
 _FAILS = re.compile(r"failwith|assert false|\b(?:todo|unimplemented)\s*+!")
 _BRANCH = re.compile(r"\b(?:if|else)\b|=>|->(?!\s?[\w<>:&']{1,40}\s?\{)")
 """Not the arrow in front of a Rust function's type."""
@@ -53,5 +45,4 @@ def is_stub(code: str, *, uncommented: str, tests_passed: int = 0) -> bool:
     fails = len(_FAILS.findall(lowered))
     if len(lines) >= 5 or (tests_passed and 0 < fails < len(_BRANCH.findall(uncommented))):
         return False
-    indicated = any(phrase in lowered for phrase in _INDICATORS)
-    return indicated or "assert false" in lowered or (fails > 0 and len(lines) < 3)
+    return bool(_INDICATED.search(lowered)) or "assert false" in lowered or (fails > 0 and len(lines) < 3)

@@ -22,7 +22,7 @@ CASES = Path(__file__).parent / "cases"
 class OnlyCold(OcamlGrader):
     """An OCaml grader that judges every answer the cold way."""
 
-    def _judged(self, attempt: GradingAttempt) -> Facts:
+    def judged(self, attempt: GradingAttempt) -> Facts:
         return self.cold.facts(attempt)
 
 

@@ -38,6 +38,10 @@ for part in "$@"; do
   esac
 done
 
+if [ "$(uname -s)" = Darwin ]; then
+  echo "On a Mac the trainer runs natively, and the graders, which need Linux, in containers: docker compose up." >&2
+  exit 0
+fi
 if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
   cat >&2 <<TEXT
 This is not Debian or Ubuntu, so nothing can be installed for you. Please install yourself:

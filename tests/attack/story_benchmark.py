@@ -1,4 +1,4 @@
-"""Honest answers to all shipped story tasks and their twists, graded: the figures of tests and docs/stories.md."""
+"""Honest answers to all shipped story tasks and their twists, graded: the figures of tests and of `story_table`."""
 
 from __future__ import annotations
 

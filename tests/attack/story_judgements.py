@@ -3,8 +3,8 @@ docs/stories.md. FILE: configurations in place of the shipped one and the same w
 
 Every answer is one story, its task one reference. Beside honest answers in other words (`paraphrase`; where there are
 none, the references) stand answers of a kind that is worse; the table gives the mean reward of a kind, the chance that
-an answer of it earns less than an honest one of the same source (AUC; ties count half), and the share below half of the
-honest mean.
+an answer of it earns less than an honest one of the same source (AUC; ties count half), the same chance beside the
+honest answer to its own reference (in group), and the share below half of the honest mean.
 """
 
 from __future__ import annotations
@@ -201,20 +201,34 @@ def main() -> None:
         graders = [StoryGrader(path) for path in chosen or [shipped, without]]
     tables = [measured(grader, cases) for grader in graders]
     print(*[grader.info().toolchain for grader in graders], sep="\n")
-    print(f"\n| source | kind | n |{' mean | AUC | below half |' * len(tables)}")
-    print(f"|---|---|--:|{'--:|--:|--:|' * len(tables)}")
+    references = defaultdict(list)
+    for case in cases:
+        references[case.source, case.kind].append(case.reference)
+    print(f"\n| source | kind | n |{' mean | AUC | in group | below half |' * len(tables)}")
+    print(f"|---|---|--:|{'--:|--:|--:|--:|' * len(tables)}")
     for source in dict.fromkeys(case.source for case in cases):
         for kind in ORDER:
             if (source, kind) in tables[0]:
-                cells = [_figures(found, source, kind) for found in tables]
+                cells = [_figures(found, references, source, kind) for found in tables]
                 print(f"| {source} | {kind} | {len(tables[0][source, kind])} | {' | '.join(cells)} |")
     os._exit(0)
 
 
-def _figures(found: Mapping[tuple[str, str], Sequence[float]], source: str, kind: str) -> str:
+def _figures(
+    found: Mapping[tuple[str, str], Sequence[float]],
+    references: Mapping[tuple[str, str], Sequence[str]],
+    source: str,
+    kind: str,
+) -> str:
     honest, rewards = found.get((source, "paraphrase")) or found[source, "reference"], found[source, kind]
+    own: dict[str, float] = {}
+    for better in ("reference", "paraphrase"):
+        own.update(zip(references[source, better], found.get((source, better), ()), strict=True))
+    beside = zip(references[source, kind], rewards, strict=True)
+    wins = [auc([own[reference]], [reward]) for reference, reward in beside]
     below = sum(one < sum(honest) / len(honest) / 2 for one in rewards) / len(rewards)
-    return f"{sum(rewards) / len(rewards):.3f} | {auc(honest, rewards):.3f} | {below:.2f}"
+    means = sum(rewards) / len(rewards), auc(honest, rewards), sum(wins) / len(wins)
+    return f"{' | '.join(f'{one:.3f}' for one in means)} | {below:.2f}"
 
 
 if __name__ == "__main__":

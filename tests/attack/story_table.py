@@ -1,4 +1,4 @@
-"""`python -m tests.attack.story_table`: what honest answers and attacks earn, as the tables of docs/stories.md.
+"""`python -m tests.attack.story_table`: what honest answers and attacks earn, as tables.
 
 With `--exceptions` it prints, behind the tables, the attacks that pay as entries of `story/exceptions.yaml`, with
 the reasons that are given there. Changes no file.

@@ -4,7 +4,7 @@ The attacks are `story/*.yaml` (by hand) and the twists of `story_twists.py`. Th
 tasks, and their solutions, which say the same in other words. The fast tests take every fifth task, the slow ones all.
 Attacks that pay are listed in `story/exceptions.yaml`. An exception whose attack pays no longer, or whose figures are
 out of date, fails here. Figures of twists are means over all tasks.
-`python -m tests.attack.story_table` prints the table of docs/stories.md.
+`python -m tests.attack.story_table` prints the figures.
 """
 
 from __future__ import annotations

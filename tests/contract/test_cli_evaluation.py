@@ -202,6 +202,44 @@ def test_samples_are_written_for_rows_of_every_kind(gradus: Cli, tmp_path: Path)
     assert "2 of 2 completions were not written: 2 x server; the last: 500: no" in lost.err
 
 
+def test_samples_have_metrics_where_they_are_asked_for(gradus: Cli, tmp_path: Path) -> None:
+    prompts, out = tmp_path / "prompts.jsonl", tmp_path / "samples.jsonl"
+    prompts.write_text('{"prompt": "a"}\n{"prompt": "b"}\n')
+    with OpenAiLike(lambda text, body, before: f"so {text} so {text}").serving() as like:
+        got = gradus("sample", prompts, "--endpoint", like.url, "--metrics", "--out", out)
+    assert got.status == 0
+    found = json.loads((tmp_path / "samples.metrics.json").read_text())
+    assert (found["completions"], found["perplexity"]) == (2, None)  # the server says nothing of likelihood
+    assert (found["text"]["distinct_1"], found["text"]["words"]) == (3 / 8, 4.0)
+    assert "distinct_1  0.375" in got.out
+
+
+def test_a_talk_about_a_task_has_the_verdict_after_each_answer(gradus: Cli, tasks: Path, rows: list[Json]) -> None:
+    task = rows[1]
+
+    def answer(text: str, body: Json, before: int) -> str:
+        return f"```ocaml\n{task['stub'] if text == task['prompt'] else task['solution']}\n```"
+
+    asks = ("chat", "--tasks", tasks, "--task", task["id"])
+    with OpenAiLike(answer).serving() as like:
+        got = gradus(*asks, "--endpoint", like.url, stdin=b"Repair it.\n")
+        assert gradus(*asks[:-1], "none", "--endpoint", like.url).status == 2
+        assert gradus("chat", "--task", "x", "--endpoint", like.url).status == 2
+    assert got.status == 0
+    verdicts = [line for line in got.out.splitlines() if line.startswith("[reward ")]
+    assert "did not pass" in verdicts[0]
+    assert verdicts[1:] == ["[reward 1.000, passed, stage tests]"]
+    said = [message["content"] for message in like.requests[1][1]["messages"]]
+    assert said == [task["prompt"], f"```ocaml\n{task['stub']}\n```", "Repair it."]
+
+
+def test_a_talk_goes_on_until_the_input_ends(gradus: Cli) -> None:
+    with OpenAiLike(lambda text, body, before: f"to {text}").serving() as like:
+        got = gradus("chat", "--endpoint", like.url, stdin=b"a\nb\n")
+    assert (got.status, [line for line in got.out.splitlines() if line.startswith("to ")]) == (0, ["to a", "to b"])
+    assert len(like.requests[1][1]["messages"]) == 3
+
+
 def test_bad_prompts_are_named_and_nothing_is_asked(gradus: Cli, tmp_path: Path) -> None:
     with OpenAiLike(lambda *_: "x").serving() as like:
         for text, why in (

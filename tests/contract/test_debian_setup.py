@@ -29,3 +29,16 @@ def test_what_rust_lacks_is_told_with_the_command_that_brings_it(
     assert done.returncode == 0
     assert f"there is no working {lacks}" in done.stderr
     assert does in done.stderr
+
+
+def test_on_a_mac_setup_goes_on_without_a_variable(tmp_path: Path) -> None:
+    program = tmp_path / "uname"
+    program.write_text("#!/bin/sh\necho Darwin\n")
+    program.chmod(0o755)
+    environment = {name: value for name, value in os.environ.items() if name != "GRADUS_SKIP_SYSTEM"}
+    environment["PATH"] = f"{tmp_path}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["sh", SCRIPT, "python", "grader", "queue"], capture_output=True, text=True, check=False, env=environment
+    )
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "docker compose up" in done.stderr

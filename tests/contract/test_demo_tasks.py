@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gradus.contract import SUBMISSIONS, GraderName
 from gradus.feedback import next_turn
 from services.graders.base import Grader
@@ -39,15 +41,19 @@ def test_the_demo_in_ocaml_passes_right_answers_and_no_mistakes(ocaml_grader: Oc
 
 def test_feedback_of_the_demo_is_what_the_grader_says(ocaml_grader: OcamlGrader) -> None:
     """Repairs of the warm start quote feedback that no grader was asked for."""
-    tasks = {row["prompt"]: row for row in demo_rows("demo:ocaml/public")}
+    tasks: dict[str, list[dict[str, Any]]] = {}  # two of each vague prompt
+    for row in demo_rows("demo:ocaml/public"):
+        tasks.setdefault(row["prompt"], []).append(row)
     repairs = [row["messages"] for row in demo_rows("demo:ocaml/repairs") if len(row["messages"]) == 4]
     kinds, right = set(), 0
     for asked, first, said, second in repairs[::40]:
-        row = tasks[asked["content"]]
-        task = {name: row[name] for name in ("tests", "signature", "public_tests")}
-        given = {"id": "a", "completion": first["content"], "task": task}
-        verdict = ocaml_grader.grade(SUBMISSIONS["ocaml"].model_validate(given), "ocaml/strict@1", 0)
-        assert said["content"] == next_turn("ocaml", verdict, first["content"])
+        messages = {}
+        for row in tasks[asked["content"]]:
+            task = {name: row[name] for name in ("tests", "signature", "public_tests")}
+            given = {"id": "a", "completion": first["content"], "task": task}
+            verdict = ocaml_grader.grade(SUBMISSIONS["ocaml"].model_validate(given), "ocaml/strict@1", 0)
+            messages[next_turn("ocaml", verdict, first["content"])] = row
+        row = messages[said["content"]]
         kinds.add(row["kind"])
         right += second["content"] == row["solution"]
     assert len(kinds) > 8

@@ -87,9 +87,9 @@ def terminal() -> Iterator[Terminal]:
 def test_what_is_chosen_is_asked_for_printed_and_run(terminal: Terminal, tmp_path: Path) -> None:
     pipeline = tmp_path / "toy.yaml"
     pipeline.write_text(f"{{name: toy, folder: {tmp_path}/out, stages: {{a: {{kind: command, run: ['true']}}}}}}")
-    terminal.reads("5  pipeline")
+    terminal.reads("9  pipeline")
     terminal.reads("What shall it be?")
-    terminal.type("5\n")
+    terminal.type("9\n")
     terminal.reads("demo.yaml")
     terminal.reads("Which pipeline?")
     terminal.type(f"{tmp_path}/none.yaml\n")

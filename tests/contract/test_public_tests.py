@@ -11,14 +11,19 @@ from typing import Any
 import pytest
 
 from corpus.drafts import Unusable
-from corpus.public_tests import ocaml_tests, rust_tests
+from corpus.public_tests import SINGLE_TESTS, ocaml_tests, rust_tests
 from corpus.task_validation import fenced
-from gradus.contract import Graded, submission_class
+from gradus.contract import Graded, Stage, submission_class
 from gradus.feedback import next_turn
 from gradus.resources import configs
+from gradus.tasks.ocaml import OcamlTask
+from gradus.tasks.rust import RustTask
 from services.graders.base import Grader
+from services.graders.base.public_tests import FAILS
 from services.graders.ocaml.grader import OcamlGrader
+from services.graders.ocaml.values import value_text as ocaml_value
 from services.graders.rust.grader import RustGrader
+from services.graders.rust.values import value_text as rust_value
 from services.graders.story.grader import StoryGrader
 from tests.conftest import Cli
 from trainer.data.demo_tasks import demo_rows
@@ -67,7 +72,82 @@ def test_failing_public_tests_of_rust_are_quoted(rust_grader: RustGrader) -> Non
     )
     said = next_turn("rust", told, "pub fn f(x: i64) -> i64 { x }")
     assert public in said
+    assert "the answer gives 2" in said
     assert "41" not in said
+
+
+# ------------------------------------------------------------------------------------------------- what an answer gives
+
+VALUES = {
+    "ocaml": [
+        ("val f : int -> int", "let () = assert (f 2 = 3)", "let f x = -x", "(-2)"),
+        ("val f : int -> int list", "let () = assert (f 2 = [])", "let f x = [x; -x]", "[2; (-2)]"),
+        ("val f : int -> (int * char) option", "let () = assert (f 2 = None)", "let f x = Some (x, 'a')", None),
+        (
+            "val f : int -> (int * string) option",
+            "let () = assert (f 2 = None)",
+            'let f x = Some (x, "b")',
+            '(Some (2, "b"))',
+        ),
+        ("val f : int -> bool", "let () = assert (f 2 = true)", "let f x = x = 3", "false"),
+        ("val f : float -> float", "let () = assert (f 2. = 3.)", "let f x = -.x /. 4.", "(-0.5)"),
+        ("val f : int -> unit", "let () = assert (f 2 = ())", 'let f _ = failwith ""', None),
+        ("val f : int -> int array", "let () = assert (f 2 = [|1|])", "let f x = [|x|]", None),
+    ],
+    "rust": [
+        ("i64", "-3", "-x", "-2"),
+        (
+            "Vec<Option<(i64, String)>>",
+            "vec![]",
+            'vec![None, Some((x, "a b".to_string()))]',
+            '[None, Some((2, "a b"))]',
+        ),
+        ("Result<char, bool>", "Err(true)", "Ok(if x > 0 { 'a' } else { 'b' })", "Ok('a')"),
+        ("f64", "1.5", "x as f64 / 4.0", "0.5"),
+    ],
+}
+
+
+def test_values_of_ocaml_are_shown_as_it_writes_them(ocaml_grader: OcamlGrader) -> None:
+    for signature, test, answer, value in VALUES["ocaml"]:
+        hidden = test.replace("2", "7")
+        task = {"tests": hidden, "signature": signature, "public_tests": [test]}
+        assert gives(graded(ocaml_grader, "ocaml", task, answer)) == ([value] if value else [])
+
+
+def test_values_of_rust_are_shown_as_it_writes_them(rust_grader: RustGrader) -> None:
+    for kind, expected, body, value in VALUES["rust"]:
+        test = f"#[test]\nfn p() {{ assert_eq!(solution::f(2), {expected}); }}"
+        task = {"tests": test.replace("2", "7"), "signature": f"pub fn f(x: i64) -> {kind};", "public_tests": [test]}
+        assert gives(graded(rust_grader, "rust", task, f"pub fn f(x: i64) -> {kind} {{ {body} }}")) == [value]
+
+
+def gives(result: Graded) -> list[str]:
+    """The values that the feedback shows."""
+    return re.findall(r"^the answer gives (.*)$", "\n".join(one.message for one in result.diagnostics), re.MULTILINE)
+
+
+@pytest.mark.parametrize("word", ["", "zz", "00", "322c", "30283a", "5b3939", "7b2d31", "20536938", "2053" * 60, "69"])
+def test_words_of_another_form_have_no_value(word: str) -> None:
+    """They come from the answer's process."""
+    task = OcamlTask(tests="let () = assert (f 2 = 3)", signature="val f : int -> (int * int list) option")
+    assert ocaml_value(task, word) is None
+    assert rust_value(RustTask(tests="#[test] fn a() {}"), word) is None
+
+
+@pytest.mark.parametrize("name", ["ocaml", "rust"])
+def test_no_value_of_a_hidden_test_leaves_the_graders(name: str, request: pytest.FixtureRequest) -> None:
+    """Neither graders nor the report know what an answer gives in a hidden test."""
+    grader: Any = request.getfixturevalue(f"{name}_grader")
+    row = next(demo_rows(f"demo:{name}"))
+    wrong = row["solution"].replace("+", "-")
+    for public in ([], [row["tests"] + "\n"]):
+        task = {"tests": row["tests"], "signature": row["signature"], "public_tests": public}
+        made = submission_class(name).model_validate({"id": "a", "completion": fenced(name, wrong), "task": task})
+        facts, _ = grader.facts(made, 0)
+        assert (facts.tests.passed, facts.got) == (0, ())
+    shown = made.model_copy(update={"task": made.task.model_copy(update={"public_tests": (row["tests"],)})})
+    assert len(grader.facts(shown, 0)[0].got) > 0  # the same tests, public
 
 
 # ---------------------------------------------------------------------------------------------------- hidden constants
@@ -97,6 +177,36 @@ def code_rows(name: str) -> Iterator[tuple[dict[str, Any], str]]:
     rows = list(demo_rows(f"demo:{name}"))
     for row, other in list(zip(rows, rows[1:] + rows[:1], strict=True))[:: 1 if name == "ocaml" else 16]:
         yield row, other["solution"]
+
+
+@pytest.mark.parametrize(("name", "every", "least"), [("ocaml", 1, 20), ("rust", 2, 6)])
+def test_what_public_tests_show_does_not_depend_on_hidden_ones(
+    name: str, every: int, least: int, request: pytest.FixtureRequest
+) -> None:
+    """Over all corpora: the same answer, the same public test, and hidden tests that have no test in common."""
+    grader: Grader = request.getfixturevalue(f"{name}_grader")
+    fields = set(submission_class(name).model_fields["task"].annotation.model_fields)  # type: ignore[union-attr]
+    shown = values = 0
+    for row, answer in list(code_rows(name))[::every]:
+        task = row.get("task") or {key: value for key, value in row.items() if key in fields}
+        try:
+            public, *hidden = dict.fromkeys(SINGLE_TESTS[name](task.get("tests") or ""))
+        except Unusable:
+            continue
+        if len(hidden) < 2:
+            continue
+        said = []
+        for half in (hidden[::2], hidden[1::2]):
+            tests = half[0] if name == "rust" else "\n".join(half)
+            result = graded(grader, name, {**task, "tests": tests, "public_tests": [public]}, answer)
+            if result.passed or result.stage is not Stage.TESTS:
+                break
+            said.append([one.message for one in result.diagnostics if one.message.startswith(FAILS)])
+        if len(said) == 2:
+            assert said[0] == said[1], row["id"]
+            shown, values = shown + bool(said[0]), values + ("the answer gives" in "".join(said[0]))
+    assert shown >= least
+    assert values >= least
 
 
 @pytest.mark.parametrize("name", ["ocaml", "rust"])

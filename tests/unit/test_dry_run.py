@@ -44,6 +44,7 @@ def found(tmp_path: Path, model: Path) -> Callable[..., Findings]:
         options: dict[str, Any] | None = None,
         data: dict[str, Any] | None = None,
         lora: dict[str, Any] | None = None,
+        stop_when: dict[str, Any] | None = None,
         **changed: Any,
     ) -> Findings:
         told = {
@@ -52,6 +53,7 @@ def found(tmp_path: Path, model: Path) -> Callable[..., Findings]:
             "reward": {"grader": "ocaml", "urls": "http://127.0.0.1:1"},
             "grpo": {"per_device_train_batch_size": 8, "num_generations": 4, **(options or {})},
             "lora": lora,
+            "stop_when": stop_when or {},
             "output_dir": str(tmp_path / "run"),
         }
         (tmp_path / "run.yaml").write_text(yaml.safe_dump(told))
@@ -129,6 +131,21 @@ def test_an_absent_package_is_named_with_the_setting_that_needs_it(
     trouble, text = found(**changed)["packages"]
     assert trouble == "misuse"
     assert says in text
+
+
+def test_a_reference_that_follows_needs_a_reference(found: Callable[..., Findings]) -> None:
+    trouble, text = found(options={"sync_ref_model": True})["grpo options"]
+    assert trouble == "misuse"
+    assert "grpo.sync_ref_model needs beta above 0" in text
+    assert found(options={"sync_ref_model": True, "beta": 0.04})["grpo options"][0] is None
+
+
+def test_a_rule_to_stop_by_needs_what_it_looks_at(found: Callable[..., Findings]) -> None:
+    trouble, text = found(stop_when={"kl": 0.5})["grpo options"]
+    assert (trouble, "need grpo.beta above 0" in text) == ("misuse", True)
+    trouble, text = found(stop_when={"held_out_flat": 2}, data={"held_out": 0.2})["grpo options"]
+    assert (trouble, "evaluation.every_steps" in text) == ("misuse", True)
+    assert found(stop_when={"kl": 0.5, "no_spread": 0.9}, options={"beta": 0.04})["grpo options"][0] is None
 
 
 def test_the_run_itself_refuses_an_absent_package_before_it_loads_a_model(

@@ -11,7 +11,7 @@ from report_runs import RIGHT, STUCK, UNTYPED, WRONG, XSS, record_of, verdict
 
 from gradus.contract import Diagnostic, Faulted, Graded, Severity, Stage, TestCount
 from services.graders.ocaml.evaluation import is_imperative
-from trainer.evaluate.breakdowns import details_of, histogram
+from trainer.evaluate.breakdowns import details_of, histogram, text_metrics
 from trainer.evaluate.exports import junit_of, table_of
 from trainer.evaluate.intervals import quantiles
 from trainer.evaluate.results import Evaluation, measurement_of
@@ -290,3 +290,15 @@ def test_partial_passes_are_told_in_numbers() -> None:
         "10.0",
         "False",
     )
+
+
+def test_variety_and_repetition_of_texts() -> None:
+    metrics = text_metrics(["a b a b", "c"])
+    assert metrics is not None
+    assert metrics.distinct_1 == pytest.approx(3 / 5)  # a b c of a b a b c
+    assert metrics.distinct_2 == pytest.approx(2 / 3)  # ab ba of ab ba ab
+    assert (metrics.words, metrics.repetition) == (2.5, 0.0)
+    loop = text_metrics(["x y z w x y z w x"])  # 6 runs of four words, 4 of them different
+    assert loop is not None
+    assert loop.repetition == pytest.approx(1 / 3)
+    assert text_metrics([]) is None

@@ -11,7 +11,8 @@ import pytest
 
 from gradus.errors import Misuse
 from trainer.config.run import FreshModel, ModelConfig
-from trainer.evaluate.perplexity import Document, Perplexity, Sums, documents_of, main, perplexity_of, sums_of
+from trainer.evaluate.likelihood import Document, Sums, completion_document, perplexity_of_completions, sums_of
+from trainer.evaluate.perplexity import Perplexity, documents_of, main, perplexity_of
 
 pytestmark = pytest.mark.training
 TEXT = "let f x = x + 1\nlet g y = f (f y)\n"
@@ -61,6 +62,16 @@ def test_it_is_the_models_own_loss_where_one_window_holds_everything(tiny: tuple
         sums = sums_of(model, document, 64, 32)
         assert sums.tokens == sum(document.counted[1:])
         assert sums.nats / sums.tokens == pytest.approx(by_the_models_own_loss(model, document), rel=1e-5)
+
+
+def test_the_perplexity_of_completions_counts_their_tokens_alone(tiny: tuple[Any, Any]) -> None:
+    model, tokenizer = tiny
+    prompt = tokenizer("(* add 1 *)\n")["input_ids"]
+    documents = [completion_document(prompt, text, tokenizer) for text in ("let f x = x + 1", "let g y = y")]
+    losses = [by_the_models_own_loss(model, one) * sum(one.counted) for one in documents]
+    expected = math.exp(sum(losses) / sum(sum(one.counted) for one in documents))
+    assert perplexity_of_completions(model, documents) == pytest.approx(expected, rel=1e-5)
+    assert perplexity_of_completions(model, [completion_document(prompt, "", tokenizer)]) is None
 
 
 def test_of_chats_only_answers_with_their_end_are_counted(tiny: tuple[Any, Any], tmp_path: Path) -> None:

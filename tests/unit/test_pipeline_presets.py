@@ -25,7 +25,7 @@ PRESETS = sorted(path.name for path in FOLDER.glob("*.yaml"))
 PARTS = {
     "ocaml": {"types": 0.25, "compile": 0.1, "tests": 0.65},
     "rust": {"check": 0.25, "clippy": 0.1, "tests": 0.65},
-    "story": {"coverage": 0.65, "format": 0.1, "clauses": 0.1, "count": 0.05, "length": 0.1},
+    "story": {"coverage": 0.65, "format": 0.2, "clauses": 0.1, "count": 0.05},
 }
 RUN_METRICS = (
     *("entropy", "frac_reward_zero_std", "grad_norm", "completions/clipped_ratio"),

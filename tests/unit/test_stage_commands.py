@@ -87,3 +87,33 @@ def test_a_new_model_is_counted(gradus: Run, tmp_path: Path) -> None:
     assert words % (2 * 64) == 0
     assert 259 <= words // (2 * 64) <= 280
     assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize("stage", ["sft", "dpo", "reward"])
+def test_a_preset_takes_the_place_of_a_config(gradus: Run, config: str, tmp_path: Path, stage: str) -> None:
+    rows = [{"prompt": f"p{n}", "chosen": "c", "rejected": "r"} for n in range(20)]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    dataset = str(tmp_path / ("rows.jsonl" if stage == "sft" else "pairs.jsonl"))
+    words = ["train", stage, "--model", "fresh:qwen3", "--dataset", dataset, "--dry-run", "--data.held_out", "0.3"]
+    quick, standard = (gradus(*words, "--preset", name) for name in ("quick", "standard"))
+    assert (quick.status, standard.status) == (0, 0), quick.err + standard.err
+    told = [json.loads(said.out) for said in (quick, standard)]
+    section = {"reward": "reward_model"}.get(stage, stage)
+    assert [one["data"]["limit"] for one in told] == [500, None]
+    assert [one[section]["num_train_epochs"] for one in told] == [1.0, 3.0]
+    assert told[0]["output_dir"] == f"runs/{stage}-fresh-qwen3-{Path(dataset).stem}"
+    named = gradus(*words, "--preset", "quick", "--output_dir", "runs/mine", "--num_train_epochs", "2")
+    assert json.loads(named.out)["output_dir"] == "runs/mine"
+    assert json.loads(named.out)[section]["num_train_epochs"] == 2.0
+
+
+def test_a_preset_says_what_it_lacks(gradus: Run) -> None:
+    for words, why in (
+        (("train", "sft", "--preset", "quick", "--model", "m"), "needs --model and --dataset"),
+        (("train", "sft", "--preset", "fast", "--model", "m"), "use one of quick, standard"),
+        (("train", "grpo", "--preset", "quick", "--model", "m"), "give a STAGE before the options, one of sft, dpo"),
+        (("train", "sft", "--model", "m"), "or give --preset quick"),
+    ):
+        said = gradus(*words)
+        assert said.status == 2
+        assert why in said.err

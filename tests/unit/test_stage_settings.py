@@ -95,7 +95,9 @@ def test_who_asks_for_ppo_is_told_what_to_take(write, asked: str | None) -> None
         (ROWS + "stage: sft\nsft: {seed: 1}", "sft.seed: not set here: set `seed` at the top level"),
         (ROWS + "stage: sft\ngrpo: {}", "grpo: unknown key"),
         (ROWS + "stage: dpo\ndpo: {beta: much}", "dpo.beta: 'much'"),
-        (ROWS + "stage: dpo\nlora: {}\ndpo: {sync_ref_model: true}", "sync_ref_model needs all weights trained"),
+        (ROWS + "stage: dpo\nlora: {}\ndpo: {sync_ref_model: true}", "dpo.sync_ref_model needs all weights trained"),
+        (REWARDED + "lora: {}\ngrpo: {sync_ref_model: true}", "grpo.sync_ref_model needs all weights trained"),
+        (REWARDED + "stage: rloo\nlora: {}\nrloo: {sync_ref_model: true}", "rloo.sync_ref_model needs all weights"),
         (
             ROWS + "stage: dpo\ndpo: {sync_ref_model: true, precompute_ref_log_probs: true}",
             "sync_ref_model moves the reference",

@@ -25,7 +25,6 @@ FULL = StoryFacts(
     answered=6,
     benefits=1.0,
     benefits_wanted=1.0,
-    fitting_length=1.0,
 )
 HALF = replace(FULL, lines=3, stories=3, matched=3.0, answered=3)
 
@@ -48,7 +47,6 @@ def story_facts(draw: st.DrawFn) -> StoryFacts:
         answered=answered,
         benefits=draw(SHARE),
         benefits_wanted=draw(SHARE),
-        fitting_length=draw(SHARE),
         repeats=draw(st.integers(0, max(0, stories - 1))),
         boilerplate=draw(st.floats(0, 0.99)),
         senses=Senses(*(draw(SHARE) for _ in range(4))),
@@ -106,7 +104,6 @@ def test_no_charge_ever_raises_a_reward() -> None:
         replace(FULL, repeats=3),
         replace(FULL, stories=5, matched=5.0),
         replace(FULL, benefits=0.5),
-        replace(FULL, fitting_length=0.5),
         replace(FULL, senses=Senses(coherence=0.5)),
         replace(FULL, senses=Senses(role=0.5)),
         replace(FULL, flags=("story:message_to_judge",)),

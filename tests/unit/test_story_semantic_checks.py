@@ -40,21 +40,6 @@ def test_a_want_may_be_left_open(case: dict[str, str]) -> None:
     assert not semantic_checks.is_hedged(case["reference"], frozenset())
 
 
-def test_only_a_want_that_is_long_for_what_it_answers_is_long() -> None:
-    assert not semantic_checks.is_long("pay " * 10, "pay")
-    assert semantic_checks.is_long("pay " * 11, "pay")
-    assert not semantic_checks.is_long("pay " * 16, "pay " * 10)
-
-
-def test_a_long_want_is_cut_where_it_is_joined_and_every_few_words() -> None:
-    assert semantic_checks.pieces("pay by card, and get a receipt while the shop is open") == (
-        "pay by card",
-        "get a receipt",
-        "the shop is open",
-    )
-    assert [len(piece.split()) for piece in semantic_checks.pieces("pay " * 17)] == [8, 9]
-
-
 def test_a_benefit_is_its_own_unless_it_only_says_the_want_again() -> None:
     assert semantic_checks.own_benefit("pay by card", "I need no cash")
     assert not semantic_checks.own_benefit("pay by card", "I can pay by card")
@@ -68,11 +53,11 @@ def test_words_of_the_task_and_usual_ones_explain_a_benefit() -> None:
     assert semantic_checks.explained("", known) == 1.0
 
 
-def test_a_party_is_somebody_in_any_trade_or_whom_the_task_names() -> None:
-    assert semantic_checks.is_actor("regional manager", ())
-    assert semantic_checks.is_actor("shop owners", ())
-    assert not semantic_checks.is_actor("teapot", ())
-    assert semantic_checks.is_actor("Tadpole", frozenset(content("the tadpoles are our team")))
+def test_a_role_is_known_where_the_task_has_its_last_word() -> None:
+    known = frozenset(content("the tadpoles are our team"))
+    assert semantic_checks.is_known_role("Tadpole", known)
+    assert not semantic_checks.is_known_role("teapot of tadpoles in space", known)
+    assert not semantic_checks.is_known_role("teapot", ())
 
 
 def test_a_role_of_another_reference_is_the_wrong_one() -> None:

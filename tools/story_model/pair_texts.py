@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from services.graders.story.lexicon import word_list
 from services.graders.story.parser import Story, read_story
 
 SAME, DENIED, OTHER = 0, 1, 2
-_PARTIES = sorted(word_list("actor_nouns"))
+PARTIES = sorted(Path(__file__).with_name("actor_nouns.txt").read_text().split())
+"""Heads of roles: someone, or a body, that can want something."""
 
 
 class Pair(NamedTuple):
@@ -544,5 +544,5 @@ def _of_roles(example: Example, known: Sequence[Example], writer: Writer) -> Pai
     if kind == DENIED:
         role = chance.choice(VILLAINS)
     elif kind == OTHER:
-        role = chance.choice(_PARTIES if chance.random() < 0.7 else chance.choice(known).roles)
+        role = chance.choice(PARTIES if chance.random() < 0.7 else chance.choice(known).roles)
     return Pair(f"as {role}", want, kind)

@@ -27,6 +27,7 @@ from services.graders.story.encoder import Encoder
 from services.graders.story.export import open_model
 from services.graders.story.lexicon import word_list
 from services.graders.story.model import DEFAULT_MODEL
+from tools.story_model.pair_texts import PARTIES
 
 SEED = 20
 FEWEST_WORDS, MOST_WORDS = 4, 24
@@ -150,15 +151,14 @@ def _purposes(found: Sequence[str], chance: random.Random, number: int) -> list[
 
 def _roles(words: Sequence[str], chance: random.Random) -> tuple[list[str], list[str]]:
     """Roles headed by a person, and similar ones headed by a thing."""
-    parties = sorted(word_list("actor_nouns"))
-    things = [one for one in words if one.removesuffix("s") not in word_list("actor_nouns") and not _AGENT.search(one)]
+    things = [one for one in words if one.removesuffix("s") not in PARTIES and not _AGENT.search(one)]
 
     def with_heads(heads: Sequence[str]) -> list[str]:
         """Each behind none, one or two words of any kind."""
         sizes = [chance.choice((0, 1, 1, 2)) for _ in range(ROLES)]
         return [" ".join([*chance.choices(words, k=size), chance.choice(heads)]) for size in sizes]
 
-    return with_heads(parties), with_heads(things)
+    return with_heads(PARTIES), with_heads(things)
 
 
 def _trained(encoder: Encoder, good: Sequence[str], bad: Sequence[str], chance: random.Random) -> dict[str, Any]:

@@ -175,6 +175,9 @@ def sample(
     out: Annotated[Path, typer.Option(help="File to write to")] = Path("completions.jsonl"),
     like: Like = None,
     samples: Samples = 1,
+    metrics: Annotated[
+        bool, typer.Option("--metrics", help="Also measure distinct-1 and -2, length, repetition and perplexity")
+    ] = False,
     *,
     asking: Asking,
 ) -> None:
@@ -189,7 +192,31 @@ def sample(
 
     greedy = asking.temperature == 0
     asked, prompts = asking.of(what, "PROMPTS", like=like, samples=samples, greedy=greedy)
-    raise typer.Exit(main(asked, prompts, out))
+    raise typer.Exit(main(asked, prompts, out, metrics=metrics))
+
+
+@asks_a_model
+def chat(
+    what: Annotated[list[str] | None, typer.Argument(metavar="[MODEL]", show_default=False)] = None,
+    tasks: Annotated[Path | None, typer.Option(help="File of tasks: one of them is the first prompt")] = None,
+    task: Annotated[str | None, typer.Option(help="Its id", show_default="the first task of the file")] = None,
+    grader: Annotated[str, typer.Option(help="Which grader judges, with --tasks")] = "ocaml",
+    rubric: Annotated[str | None, typer.Option(show_default="the run's, else the grader's")] = None,
+    url: GradedAt = None,
+    like: Like = None,
+    *,
+    asking: Asking,
+) -> None:
+    """Talk to a model on the terminal; with --tasks, the grader's verdict follows each answer. Ctrl-D ends it.
+
+    \b
+    gradus chat runs/my/final
+    gradus chat runs/my/final --tasks configs/tasks/ocaml.jsonl --grader ocaml
+    """
+    from trainer.evaluate.chat import main
+
+    asked, _ = asking.of([*(what or ()), "chat"], "nothing else", like=like, greedy=asking.temperature == 0)
+    raise typer.Exit(main(asked, tasks, task, _judge(grader, url, asked.config, asked.slots), rubric))
 
 
 def compare(

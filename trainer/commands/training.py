@@ -22,6 +22,12 @@ def train(
     env_file: Annotated[
         Path | None, typer.Option(help="Variables of ocamler-grpo (.envrc), which go before the config")
     ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            help="In the place of CONFIG, with --model and --dataset: quick (500 rows once) or standard (all, 3 times)"
+        ),
+    ] = None,
 ) -> None:
     """Train on true rewards, on worked answers, on preferences or on plain text. Options after the config override it.
 
@@ -30,6 +36,7 @@ def train(
     gradus train my.yaml --learning_rate 1e-6 --reward.deadline_s 30
     gradus train sft configs/train/sft_ocaml_qwen_1.5b.yaml
     gradus train configs/train/ocaml_qwen_1.5b.yaml --env-file .envrc
+    gradus train sft --model Qwen/Qwen2.5-0.5B --dataset answers.jsonl --preset quick
 
     \b
     The config's `stage:` says what; a STAGE before the config has to agree.
@@ -42,21 +49,27 @@ def train(
     PPO is no longer in TRL: take rloo, or grpo, with `reward.models`.
     """
     from trainer.config.env_file import with_env_file
+    from trainer.config.presets import without_file
     from trainer.config.stages import STAGES
     from trainer.train import main as train_main
 
     # PPO, to be told what became of it
     is_stage = config in (*STAGES, "ppo")
     stage, rest = (config, list(context.args)) if is_stage else (None, [config, *context.args])
-    if not rest or rest[0].startswith("-"):
-        raise Misuse(f"gradus train {config}: name the config, for example configs/train/demo_ocaml.yaml")
-    path, *overrides = rest
+    if preset is not None:
+        path, overrides = without_file(stage, preset, rest)
+    elif not rest or rest[0].startswith("-"):
+        raise Misuse(
+            f"gradus train {config}: name the config, for example configs/train/demo_ocaml.yaml, or give --preset quick"
+        )
+    else:
+        path, overrides = Path(rest[0]), rest[1:]
     if env_file is not None:
-        asked = stage or read_mapping(Path(path)).get("stage", "grpo")
+        asked = stage or read_mapping(path).get("stage", "grpo")
         overrides, told = with_env_file(overrides, env_file, str(asked))
         for line in told:
             log_line(f"gradus: {env_file}: {line}")
-    raise typer.Exit(train_main(Path(path), overrides, dry_run=dry_run, resume=resume, stage=stage))
+    raise typer.Exit(train_main(path, overrides, dry_run=dry_run, resume=resume, stage=stage))
 
 
 def merge(

@@ -338,6 +338,9 @@ class TurnsConfig(Section):
     answers of a sample have the advantage of its last reward."""
     discount: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Factor of a reward for each turn before it."""
+    as_tool: bool = False
+    """The model asks for feedback by calling the tool `check(code)`, at most `max` times, and is rewarded for its last
+    message. Its chat template has to render calls."""
     window: Count | None = None
     """Tokens of a whole chain, at most. None: the model's own window. Set it for a vLLM server with a smaller one."""
 
@@ -355,6 +358,21 @@ class EvaluationConfig(Section):
     limit: Count | None = None
     batch_size: Count = 256
     """Completions generated at once."""
+
+
+class StopWhen(Section):
+    """When a run on rewards has collapsed: it ends in order then, with its final model and its measurement."""
+
+    kl: Annotated[float, Field(gt=0)] | None = None
+    """Mean KL to the reference model above which the run ends."""
+    kl_warning: Annotated[float, Field(gt=0)] | None = None
+    """Mean KL above which training.log has a warning."""
+    no_spread: Share | None = None
+    """Mean share of groups whose completions all earned the same above which the run ends."""
+    held_out_flat: Count | None = None
+    """The run ends when so many measurements of the held-out tasks in a row brought no gain while the reward rose."""
+    steps: Count = 20
+    """Logged steps that a mean is taken over."""
 
 
 class LoggingConfig(Section):
@@ -404,6 +422,15 @@ class RunConfig(Section):
             raise ValueError(f"{_bits(self.model)} needs lora: quantized weights cannot be trained themselves")
         return self
 
+    @model_validator(mode="after")
+    def _has_a_reference_to_move(self) -> RunConfig:
+        if self.options.get("sync_ref_model") and self.lora is not None:
+            raise ValueError(
+                f"{self.options_name}.sync_ref_model needs all weights trained (--lora null): with lora the reference "
+                "is the model without its adapter, and there is nothing to move"
+            )
+        return self
+
 
 def _bits(model: ModelConfig) -> str:
     return "model.load_in_4bit" if model.load_in_4bit else "model.load_in_8bit"
@@ -448,6 +475,8 @@ class TrainConfig(RunConfig):
     generation: GenerationConfig = GenerationConfig()
     turns: TurnsConfig | None = None
     """None: one answer per sample."""
+    stop_when: StopWhen = StopWhen()
+    """Rules that end a run which has collapsed; none by default."""
     evaluation: EvaluationConfig = EvaluationConfig()
 
     @property

@@ -71,9 +71,7 @@ class DpoStage(RowStage):
     """TRL's DPOConfig, by its own names."""
 
     @model_validator(mode="after")
-    def _has_a_reference_to_move(self) -> DpoStage:
-        if self.dpo.get("sync_ref_model") and self.lora is not None:
-            raise ValueError("dpo.sync_ref_model needs all weights trained: with lora the reference is the bare model")
+    def _keeps_one_of_two_references(self) -> DpoStage:
         if self.dpo.get("sync_ref_model") and self.dpo.get("precompute_ref_log_probs"):
             raise ValueError("dpo.sync_ref_model moves the reference, and precompute_ref_log_probs wants it fixed")
         return self

@@ -8,14 +8,19 @@ demo_languages.yaml. What overlaps, so that the numbers are not taken for more t
 
 The warm start is wrong on purpose. Six kinds carry one fixed wrong answer most of the time, so that even the likeliest
 completion is wrong there, and every third row is damaged at random. Nothing here grades or trains.
+
+Training over several turns has tasks of its own. Three kinds have a vague wording, such as `(* keep beyond 7 *)`: above
+and below are both asked for, by tasks with the same prompt, and only the tests tell them apart. A first answer can
+pass half of these. One case of each task is a public test, so that the second answer can pass all of them.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,13 +36,18 @@ from trainer.data.demo_sprints import MAKERS
 CONSTANTS = range(1, 26)
 HELD_OUT_PER_KIND = 5
 CASES_PER_TASK = 5
-PUBLIC_CASES = 2
-"""Public tests of a task that has them. They are cases that the hidden tests do not have."""
+PUBLIC_CASES = 1
+"""Public tests of a task that has them: cases that the hidden tests do not have, and that the mistake fails."""
 WARM_START_ROWS = 10_000
-REPAIR_ROWS = 6_000
+FIRST_BATCHES, ROWS_PER_BATCH, REPAIRS_AFTER = 200, 64, 4
+"""Batches of first answers before training over several turns, and after how many of them one of repairs comes."""
 MISTAKEN_SHARE = 0.6
 """Of the rows of a kind that has a mistake."""
 DAMAGED_SHARE = 0.35
+FIRST_MISTAKEN_SHARE, SLIPPED_SHARE = 0.5, 0.1
+"""Shares of first answers before training over several turns: with the kind's mistake, and with another constant."""
+REPAIRED_SHARE = 0.5
+"""Share of second answers that are right. The others repeat the first one."""
 SEED = 7
 
 Function = Callable[[int, Any], Any]
@@ -82,15 +92,15 @@ class Language(Section):
         """The cases as the tests of a task."""
         single = []
         for n, (x, y) in enumerate(cases, 1):
-            argument = self.list_argument.replace("{}", self._value(x)) if isinstance(x, list) else self._value(x)
-            single.append(self.test.replace("{n}", str(n)).replace("{x}", argument).replace("{y}", self._value(y)))
+            argument = self.list_argument.replace("{}", self.value(x)) if isinstance(x, list) else self.value(x)
+            single.append(self.test.replace("{n}", str(n)).replace("{x}", argument).replace("{y}", self.value(y)))
         return self.tests.replace("{}", self.between_tests.join(single))
 
-    def _value(self, value: Any) -> str:
+    def value(self, value: Any) -> str:
         if isinstance(value, tuple):
-            return f"({', '.join(map(self._value, value))})"
+            return f"({', '.join(map(self.value, value))})"
         if isinstance(value, list):
-            return f"[{self.between_items.join(map(self._value, value))}]"
+            return f"[{self.between_items.join(map(self.value, value))}]"
         return self.negative.replace("{}", str(value)) if value < 0 else str(value)
 
     def damaged(self, answer: str, a: int, constants: Sequence[int], draw: random.Random) -> str:
@@ -125,10 +135,23 @@ class Kind:
     computes: Function
     mistaken: Function | None = None
     """What the wrong answer computes that the warm start teaches."""
+    vague: str | None = None
+    """The wording of two tasks over several turns: of this kind, and of the one that its mistake would solve."""
+    swapped: bool = False
+    """This is the latter."""
 
     @property
     def takes_list(self) -> bool:
         return self.shape in ("fold", "list")
+
+    @property
+    def own_name(self) -> str:
+        return f"{self.name}_swapped" if self.swapped else self.name
+
+    def texts(self, language: Language) -> tuple[str, str | None]:
+        """The right answer, and the wrong one of kinds that have a mistake."""
+        right, wrong = language.answers[self.name], language.mistakes.get(self.name)
+        return (wrong, right) if self.swapped and wrong is not None else (right, wrong)
 
 
 KINDS = (
@@ -138,7 +161,7 @@ KINDS = (
     Kind("pair", "pair with {a}", "pair", lambda a, x: (x, a)),
     Kind("sum", "sum list plus {a}", "fold", lambda a, xs: sum(xs) + a),
     Kind("map_add", "map add {a}", "list", lambda a, xs: [x + a for x in xs]),
-    Kind("minus_x", "{a} minus x", "number", lambda a, x: a - x, lambda a, x: x - a),
+    Kind("minus_x", "{a} minus x", "number", lambda a, x: a - x, lambda a, x: x - a, vague="difference to {a}"),
     Kind("maximum", "max of list and {a}", "fold", lambda a, xs: max([a, *xs]), lambda a, xs: min([a, *xs])),
     Kind("length", "length plus {a}", "fold", lambda a, xs: len(xs) + a, lambda a, xs: len(xs) - a),
     Kind("map_times", "map times {a}", "list", lambda a, xs: [x * a for x in xs], lambda a, xs: [x + a for x in xs]),
@@ -148,16 +171,36 @@ KINDS = (
         "list",
         lambda a, xs: [x for x in xs if x > a],
         lambda a, xs: [x for x in xs if x < a],
+        vague="keep beyond {a}",
     ),
-    Kind("cons_reversed", "cons {a} on reversed", "list", lambda a, xs: [a, *xs[::-1]], lambda a, xs: [*xs[::-1], a]),
+    Kind(
+        "cons_reversed",
+        "cons {a} on reversed",
+        "list",
+        lambda a, xs: [a, *xs[::-1]],
+        lambda a, xs: [*xs[::-1], a],
+        vague="{a} and list reversed",
+    ),
 )
+
+
+def _kinds_over_turns() -> Iterator[Kind]:
+    for kind in KINDS:
+        if kind.vague is None or kind.mistaken is None:
+            yield kind
+        else:
+            yield replace(kind, wording=kind.vague)
+            yield replace(kind, wording=kind.vague, computes=kind.mistaken, mistaken=kind.computes, swapped=True)
+
+
+KINDS_OVER_TURNS = tuple(_kinds_over_turns())
 
 
 def demo_rows(name: str) -> Iterator[dict[str, Any]]:
     """The rows of `demo:ocaml`, `demo:ocaml/held-out`, `demo:ocaml/warm-start`, Rust's or those of stories.
 
-    For training over several turns: `demo:ocaml/public` and `demo:ocaml/public/held-out` are the same tasks, of whose
-    cases two are public tests, and `demo:ocaml/repairs` are conversations with wrong first answers.
+    For training over several turns: `demo:ocaml/public` and `demo:ocaml/public/held-out` are tasks with a public
+    test each, and `demo:ocaml/repairs` are conversations with wrong first answers.
 
     They are always the same ones.
     """
@@ -180,19 +223,19 @@ def held_out_constants(kind: Kind) -> frozenset[int]:
 
 
 def _task_rows(language: Language, *, held_out: bool, public: int = 0) -> Iterator[dict[str, Any]]:
-    for kind in KINDS:
+    for kind in KINDS_OVER_TURNS if public else KINDS:
         for a in CONSTANTS:
             if (a in held_out_constants(kind)) is held_out:
-                cases = _cases(kind, a)
+                cases = _cases_over_turns(kind, a) if public else _cases(kind, a)
                 shown = [language.tests_of([case]) for case in cases[:public]]
                 yield {
-                    "id": f"{kind.name}-{a}",
-                    "kind": kind.name,
+                    "id": f"{kind.own_name}-{a}",
+                    "kind": kind.own_name,
                     "prompt": _prompt(language, kind, a),
                     "signature": language.signatures[kind.shape],
                     "tests": language.tests_of(cases[public:]),
                     **({"public_tests": shown} if shown else {}),
-                    "solution": _filled(language.answers[kind.name], a),
+                    "solution": _filled(kind.texts(language)[0], a),
                 }
 
 
@@ -211,33 +254,38 @@ def _warm_start_rows(language: Language) -> Iterator[dict[str, Any]]:
 
 
 def _repair_rows(grader: str, language: Language) -> Iterator[dict[str, Any]]:
-    """Every other row is a first answer, as in the warm start; in the others, a wrong one is followed by feedback."""
+    """Batches of first answers and, among them, of conversations: a wrong answer, feedback, a second answer.
+
+    Rows of one length stand together, so that batches in this order have little padding.
+    """
     draw = random.Random(SEED)
-    kinds = {kind.name: kind for kind in KINDS}
-    for first, task in zip(_warm_start_rows(language), _repeated(draw, language), strict=False):
-        yield {"messages": _conversation(first["prompt"], first["completion"])}
-        kind, a = kinds[task["kind"]], task["a"]
-        wrong, computes = language.mistakes.get(kind.name), kind.mistaken
-        b = a
-        if computes is None or wrong is None or draw.random() < 0.3:
-            b, wrong, computes = (
-                draw.choice([c for c in CONSTANTS if c != a]),
-                language.answers[kind.name],
-                kind.computes,
-            )
-        verdict = _verdict(language, _cases(kind, a), partial(computes, b))
-        if verdict is None:
-            continue
-        answer, said = _filled(wrong, b), next_turn(grader, verdict, _filled(wrong, b))
-        end = task["solution"] if draw.random() < 0.5 else answer
-        yield {"messages": [*_conversation(task["prompt"], answer), *_conversation(said, end)]}
+    pairs = [(kind, a) for kind in KINDS_OVER_TURNS for a in CONSTANTS if a not in held_out_constants(kind)]
+    repairs = _repairs(grader, language, pairs, draw)
+    for number in range(1, FIRST_BATCHES + 1):
+        for _ in range(ROWS_PER_BATCH):
+            kind, a = draw.choice(pairs)
+            right, wrong = kind.texts(language)
+            first = wrong if wrong is not None and draw.random() < FIRST_MISTAKEN_SHARE else right
+            b = draw.choice(CONSTANTS) if draw.random() < SLIPPED_SHARE else a
+            yield {"messages": _conversation(_prompt(language, kind, a), _filled(first, b))}
+        if number % REPAIRS_AFTER == 0:
+            yield from islice(repairs, ROWS_PER_BATCH)
 
 
-def _repeated(draw: random.Random, language: Language) -> Iterator[dict[str, Any]]:
-    tasks = list(_task_rows(language, held_out=False))
-    for _ in range(REPAIR_ROWS // 2):
-        task = draw.choice(tasks)
-        yield {**task, "a": int(task["id"].rpartition("-")[2])}
+def _repairs(
+    grader: str, language: Language, pairs: Sequence[tuple[Kind, int]], draw: random.Random
+) -> Iterator[dict[str, Any]]:
+    while True:
+        kind, a = draw.choice(pairs)
+        right, wrong = kind.texts(language)
+        b, computes = a, kind.mistaken
+        if computes is None or wrong is None or draw.random() < SLIPPED_SHARE:
+            b, wrong, computes = draw.choice([c for c in CONSTANTS if c != a]), right, kind.computes
+        verdict, answer = _verdict(language, _cases_over_turns(kind, a), partial(computes, b)), _filled(wrong, b)
+        if verdict is not None:
+            said, end = next_turn(grader, verdict, answer), _filled(right, a)
+            end = end if draw.random() < REPAIRED_SHARE else answer
+            yield {"messages": [*_conversation(_prompt(language, kind, a), answer), *_conversation(said, end)]}
 
 
 def _conversation(asked: str, answer: str) -> list[dict[str, str]]:
@@ -252,7 +300,10 @@ def _verdict(language: Language, cases: Sequence[Case], computes: Callable[[Any]
         return None
     public = zip(cases[:PUBLIC_CASES], passes, strict=False)
     remarks = [f"{failing} of {len(hidden)} tests failed an assertion"]
-    remarks += [f"this public test fails:\n{language.tests_of([case]).strip()}" for case, right in public if not right]
+    for case, right in public:
+        if not right:
+            gives = language.value(computes(case[0]))
+            remarks.append(f"this public test fails:\n{language.tests_of([case]).strip()}\nthe answer gives {gives}")
     return Graded(
         id="demo",
         reward=0,
@@ -284,6 +335,12 @@ def _cases(kind: Kind, a: int) -> list[Case]:
         cases = [(x, kind.computes(a, x)) for x in (_argument(kind, draw) for _ in range(CASES_PER_TASK))]
         if kind.mistaken is None or sum(kind.mistaken(a, x) == y for x, y in cases) <= 1:
             return cases
+
+
+def _cases_over_turns(kind: Kind, a: int) -> list[Case]:
+    """Cases of the task, those first that the mistake fails."""
+    cases = _cases(kind, a)
+    return sorted(cases, key=lambda one: kind.mistaken is not None and kind.mistaken(a, one[0]) == one[1])
 
 
 def _argument(kind: Kind, draw: random.Random) -> Any:

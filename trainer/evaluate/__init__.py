@@ -2,11 +2,12 @@
 
 torch is loaded only where a model is. In five floors, each of which imports only those above it:
 
-    intervals, plan, verdicts, grader_backend, tool_calls    statistics; what is asked; facts of a record; who judges
+    intervals, likelihood, plan, verdicts, grader_backend, tool_calls
+                                                             statistics; what is asked; facts of a record; who judges
     breakdowns, completion_store, local, openai_client       the finer figures; files; the two sources of completions
     collect, results, pairs, setup                           from a plan to records; figures; from options to a plan
     comparison, exports, held_out, perplexity, replay, single_sample_runs
-    command, report, refusal_eval, tool_call_eval            `gradus eval`, `gradus compare` and their sisters
+    chat, command, report, refusal_eval, tool_call_eval      `gradus eval`, `gradus compare` and their sisters
 
 Measurements during a run (`trainer.evaluate.held_out`) take the same way: `plan`, `collect`, `results`.
 """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import inf, isfinite
 from statistics import fmean, median
 
@@ -45,6 +45,8 @@ from trainer.evaluate.verdicts import (
 SCORE_BINS = 10
 LENGTH_BINS = 12
 MOST_NAMES = 20
+REPEATED = 4
+"""Words of a run that counts as repeated when it occurs again in the same completion."""
 
 
 class Speed(Part):
@@ -109,6 +111,19 @@ class Sizes(Part):
     """Lines that differ between the task's `stub` and the answer; None where no task has one."""
 
 
+class TextMetrics(Part):
+    """Words are what stands between white space."""
+
+    distinct_1: float
+    """Different words as a share of all words of all completions (Li et al. 2016)."""
+    distinct_2: float
+    """Different pairs of neighbours as a share of all."""
+    repetition: float
+    """Share of a completion's runs of four words that stood in it before; the mean over completions."""
+    words: float
+    """Words of a completion, on average."""
+
+
 class Details(Part):
     rates: dict[str, Rate]
     """Shares of verdicts by the names and rules of the grader's description, in its order."""
@@ -137,6 +152,8 @@ class Details(Part):
     """Lines of code; None where answers are none, and in files of earlier versions."""
     declined: Rate | None = None
     """Share of answers that decline a task; None where answers are no code, and in files of earlier versions."""
+    text: TextMetrics | None = None
+    """Variety and repetition of the completions; None in files of earlier versions."""
 
 
 def details_of(records: Sequence[Record], description: GraderDescription | None = None, *, seed: int = 0) -> Details:
@@ -184,6 +201,7 @@ def details_of(records: Sequence[Record], description: GraderDescription | None 
         if fences
         else None,
         declined=_share(verdicts, lambda record: is_declined(record, description), seed) if fences else None,
+        text=text_metrics([str(record["completion"]) for record in written]),
     )
 
 
@@ -285,6 +303,32 @@ def busy_s(timed: Sequence[Record]) -> float:
         total_s += max(0.0, end - max(start, until))
         until = max(until, end)
     return total_s
+
+
+# ------------------------------------------------------------------------------------------------- variety of texts
+
+
+def text_metrics(texts: Sequence[str]) -> TextMetrics | None:
+    """The metrics of these completions; None where there is none."""
+    if not texts:
+        return None
+    split = [text.split() for text in texts]
+    return TextMetrics(
+        distinct_1=_distinct(run for words in split for run in _runs(words, 1)),
+        distinct_2=_distinct(run for words in split for run in _runs(words, 2)),
+        repetition=fmean(1 - _distinct(_runs(words, REPEATED)) if len(words) > REPEATED else 0.0 for words in split),
+        words=fmean(map(len, split)),
+    )
+
+
+def _runs(words: Sequence[str], length: int) -> Iterator[tuple[str, ...]]:
+    return zip(*(words[start:] for start in range(length)), strict=False)
+
+
+def _distinct(runs: Iterator[tuple[str, ...]]) -> float:
+    """The share of different ones; 0 where there is none."""
+    found = list(runs)
+    return len(set(found)) / len(found) if found else 0.0
 
 
 # ------------------------------------------------------------------------------------------------------------- turns

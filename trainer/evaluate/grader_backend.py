@@ -58,8 +58,8 @@ class LocalJudge:
     calls_at_once = 2
 
     def __init__(self, grader: str, config: Path | None = None, slots: int | None = None) -> None:
-        self._name, self._config, self._slots = grader, config, slots
-        self._grader: LocalGrader | None = None
+        self.grader, self._config, self._slots = grader, config, slots
+        self._local: LocalGrader | None = None
         self._lock = threading.Lock()
         """Held while grading: calls of one slot must not overlap."""
 
@@ -85,12 +85,12 @@ class LocalJudge:
         return await asyncio.to_thread(graded)
 
     def _started(self) -> LocalGrader:
-        if self._grader is None:
-            log_line(f"gradus: proving that the {self._name} grader judges rightly here")
-            grader = open_local(self._name, self._config, self._slots)
+        if self._local is None:
+            log_line(f"gradus: proving that the {self.grader} grader judges rightly here")
+            grader = open_local(self.grader, self._config, self._slots)
             grader.self_test()
-            self._grader = grader
-        return self._grader
+            self._local = grader
+        return self._local
 
 
 Judge = ServiceJudge | LocalJudge

@@ -50,12 +50,15 @@ class HeldOutEvalCallback(TrainerCallback):  # type: ignore[misc]
         """`trainer` is TRL's. Raises Misuse for settings that make no sense."""
         config, asked = run.config, run.config.evaluation
         self._run, self._tokenizer, self._trainer = run, tokenizer, trainer
+        self.pass_rates: list[float] = []
+        """pass@1 of each measurement by this process, sampled where there are samples; empty in the others."""
         self._served = bool(trainer.use_vllm and trainer.vllm_mode == "server")
         examples = run.data.held_out[: asked.limit]
         for example in examples:
             _ = example.task_for_grading  # raises for a bare prompt
         self._problems = problems_of(examples, config.prompt)
         self._plan: EvalPlan | None = None
+        in_turns = config.turns is not None and not config.turns.as_tool
         if self._problems and (asked.samples or asked.greedy):
             self._plan = make_plan(
                 self._problems,
@@ -70,7 +73,7 @@ class HeldOutEvalCallback(TrainerCallback):  # type: ignore[misc]
                 greedy=asked.greedy,
                 max_new_tokens=trainer.max_completion_length,
                 seed=config.seed,
-                turns=config.turns.max if config.turns is not None and (self._served or count_processes() == 1) else 1,
+                turns=config.turns.max if config.turns and in_turns and (self._served or count_processes() == 1) else 1,
             )
 
     def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
@@ -116,6 +119,7 @@ class HeldOutEvalCallback(TrainerCallback):  # type: ignore[misc]
             records, plan, description, name=name, duration_s=time.monotonic() - started, later=later
         )
         write_outcome(run.folder.path, evaluation, records, later)
+        self.pass_rates += [one.pass_at[1].value for one in evaluation.measurements if 1 in one.pass_at][:1]
         run.say(f"held-out tasks, {name}: {_described(evaluation)}")
 
     async def _collected(

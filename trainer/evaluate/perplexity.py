@@ -11,7 +11,6 @@ import math
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,8 +23,7 @@ from gradus.whole_file import write_text
 from trainer.data.prompts import token_ids
 from trainer.evaluate.completion_store import is_chat
 from trainer.evaluate.intervals import Part, bootstrap, ratio
-
-DEFAULT_WINDOW = 2048
+from trainer.evaluate.likelihood import DEFAULT_WINDOW, Document, Sums, exp_of, sums_of
 
 
 class Perplexity(Part):
@@ -48,24 +46,6 @@ class Perplexity(Part):
     bits_per_byte: float
     """Independent of the tokenizer: of the bytes of the texts that were counted."""
     duration_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Document:
-    """One document as tokens; `counted` says which of them are foreseen."""
-
-    ids: list[int]
-    counted: list[bool]
-    counted_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Sums:
-    """Sums over the tokens of one document."""
-
-    nats: float
-    tokens: int
-    counted_bytes: int
 
 
 def main(model: str, data: Path, out: Path, window: int | None = None) -> int:
@@ -111,34 +91,6 @@ def main(model: str, data: Path, out: Path, window: int | None = None) -> int:
     return 0
 
 
-def sums_of(model: Any, document: Document, window: int, stride: int) -> Sums:
-    """The negative log-likelihood of the counted tokens of a document, in nats.
-
-    A document longer than `window` is read in windows that overlap by `window - stride`; each token is counted in the
-    first window that holds it.
-    """
-    import torch
-
-    nats, tokens, done = 0.0, 0, 1
-    ids = document.ids
-    while done < len(ids):
-        end = min(len(ids), window if done == 1 else done + stride)
-        start = max(0, end - window)
-        targets = [place for place in range(done, end) if document.counted[place]]
-        if targets:
-            part = torch.tensor([ids[start:end]], device=model.device)
-            with torch.no_grad():
-                logits = model(input_ids=part, use_cache=False).logits[0]
-            rows = torch.tensor([place - 1 - start for place in targets], device=model.device)
-            wanted = torch.tensor([ids[place] for place in targets], device=model.device)
-            chosen = logits[rows].float()
-            losses = torch.logsumexp(chosen, dim=-1) - chosen.gather(1, wanted[:, None])[:, 0]
-            nats += float(losses.double().sum())
-            tokens += len(targets)
-        done = end
-    return Sums(nats, tokens, document.counted_bytes)
-
-
 def perplexity_of(sums: Sequence[Sums], *, data: str, **told: Any) -> Perplexity:
     """The figures of a file's documents; `told` are fields that say how they were measured.
 
@@ -154,17 +106,12 @@ def perplexity_of(sums: Sequence[Sums], *, data: str, **told: Any) -> Perplexity
         data=data,
         documents=len(sums),
         tokens=tokens,
-        perplexity=_exp(nats / tokens),
-        interval=(_exp(ends[0]), _exp(ends[1])) if ends else None,
+        perplexity=exp_of(nats / tokens),
+        interval=(exp_of(ends[0]), exp_of(ends[1])) if ends else None,
         nats_per_token=nats / tokens,
         bits_per_byte=nats / math.log(2) / max(1, sum(one.counted_bytes for one in sums)),
         **told,
     )
-
-
-def _exp(nats: float) -> float:
-    # A model that gives a token no chance at all is as bad as a number can say.
-    return math.exp(min(nats, 700.0))
 
 
 # ----------------------------------------------------------------------------------------------------------- reading

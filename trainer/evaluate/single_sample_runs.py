@@ -11,19 +11,23 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from pydantic import Field
 from rich.console import Console
 
 from gradus.errors import Misuse
 from gradus.row_reader import Row, non_empty_rows
 from gradus.whole_file import write_text
 from trainer.config.run import PromptConfig
-from trainer.data.prompts import Message, Prompt, render_text
+from trainer.data.prompts import Message, Prompt, render_text, token_ids
+from trainer.evaluate.breakdowns import TextMetrics, text_metrics
 from trainer.evaluate.collect import collect, progress_bar, say_troubles
 from trainer.evaluate.completion_store import is_chat, opened
 from trainer.evaluate.intervals import Part
-from trainer.evaluate.plan import EvalPlan, Problem
+from trainer.evaluate.likelihood import completion_document, perplexity_of_completions
+from trainer.evaluate.local import LocalModel
+from trainer.evaluate.plan import CompletionSource, EvalPlan, Problem
 from trainer.evaluate.setup import SamplingOptions, config_of, plan_of, prompt_config, source_of, with_model
 from trainer.rewards.judge import Record
 
@@ -73,16 +77,16 @@ def asked_for(
     plan = plan_of(asked.model_copy(update={"greedy": asked.temperature == 0}), data.name, problems, prompt)
     digest = hashlib.sha256(data.read_bytes() + f"\0{asked.limit}".encode()).hexdigest()
     plan = plan.model_copy(update={"tasks_sha256": digest})
-    return plan, _written(asked, plan, problems, file, keep_special=keep_special)
+    source = source_of(asked, plan, config_of(asked), keep_special=keep_special)
+    return plan, _written(asked, plan, problems, file, source)
 
 
 def _written(
-    asked: SamplingOptions, plan: EvalPlan, problems: Sequence[Problem], file: Path, *, keep_special: bool = False
+    asked: SamplingOptions, plan: EvalPlan, problems: Sequence[Problem], file: Path, source: CompletionSource
 ) -> list[Record]:
     """The records of a plan, with its troubles on the terminal."""
     console = Console(stderr=True)
     with opened(file, plan, fresh=asked.fresh) as store, progress_bar(console) as on_progress:
-        source = source_of(asked, plan, config_of(asked), keep_special=keep_special)
         records = asyncio.run(collect(source, None, problems, plan, store, on_progress))
     say_troubles(console, records)
     return records
@@ -109,8 +113,21 @@ def named_rows(data: Path, limit: int | None) -> Iterator[tuple[str, Row]]:
         yield name, row
 
 
-def main(asked: SamplingOptions, prompts: Path, out: Path) -> int:
+class SampleMetrics(Part):
+    """Metrics of `gradus sample --metrics`."""
+
+    schema_: Literal["gradus/sample@1"] = Field("gradus/sample@1", alias="schema")
+    model: str
+    completions: int
+    text: TextMetrics | None
+    perplexity: float | None
+    """Perplexity of the completions under the model that wrote them; None where a server wrote them."""
+
+
+def main(asked: SamplingOptions, prompts: Path, out: Path, *, metrics: bool = False) -> int:
     """Write completions of the prompts of a file to `out`; its path is printed last.
+
+    `metrics`: also print their metrics, and write them beside `out`, as `NAME.metrics.json`.
 
     Rows have `prompt`, a text or messages, or `messages`, and perhaps `id`; other columns are left alone. Returns 0
     when all were written, else 3. Raises Misuse, and QueueFault when the server is away.
@@ -122,11 +139,30 @@ def main(asked: SamplingOptions, prompts: Path, out: Path) -> int:
         for name, row in named_rows(prompts, asked.limit)
     ]
     plan = plan_of(asked, prompts.name, problems, config)
-    records = _written(asked, plan, problems, out)
+    source = source_of(asked, plan, config_of(asked))
+    records = _written(asked, plan, problems, out, source)
     missing = sum(record["status"] == "generation_error" for record in records)
     print(f"{len(records) - missing} of {len(records)} completions written")
+    if metrics:
+        found = _metrics(plan, [record for record in records if record["status"] == "written"], problems, source)
+        write_text(out.with_suffix(".metrics.json"), found.model_dump_json(by_alias=True, indent=1) + "\n")
+        for name, value in {**(found.text.model_dump() if found.text else {}), "perplexity": found.perplexity}.items():
+            print(f"{name:<12}{'-' if value is None else format(value, '.4g')}")
     print(out)
     return EXIT_UNWRITTEN if missing else EXIT_WRITTEN
+
+
+def _metrics(
+    plan: EvalPlan, written: Sequence[Record], problems: Sequence[Problem], source: CompletionSource
+) -> SampleMetrics:
+    perplexity = None
+    if isinstance(source, LocalModel) and written:
+        model, tokenizer = source.loaded
+        asked = {one.id: token_ids(tokenizer, one.prompt, None, plan.chat_template_kwargs) for one in problems}
+        documents = [completion_document(asked[one["prompt_id"]], one["completion"], tokenizer) for one in written]
+        perplexity = perplexity_of_completions(model, documents)
+    text = text_metrics([record["completion"] for record in written])
+    return SampleMetrics(model=plan.model, completions=len(written), text=text, perplexity=perplexity)
 
 
 def _prompt(row: Row, config: PromptConfig) -> Prompt:

@@ -6,6 +6,7 @@ from typing import Any
 
 from gradus.errors import Misuse
 from trainer.config.run import TrainConfig
+from trainer.runs.distributed import count_processes
 
 
 def refuse_wrong_combinations(config: TrainConfig, options: Any) -> None:
@@ -14,6 +15,7 @@ def refuse_wrong_combinations(config: TrainConfig, options: Any) -> None:
     if turns is None:
         return
     by_turn = turns.credit == "turn"
+    as_tool = turns.as_tool
     tokens = options.max_completion_length
     wrong = (
         (config.stage != "grpo", "stage", "TRL's RLOOTrainer takes no rollout function; use stage: grpo"),
@@ -49,6 +51,21 @@ def refuse_wrong_combinations(config: TrainConfig, options: Any) -> None:
             by_turn and options.multi_objective_aggregation != "sum_then_normalize",
             f"multi_objective_aggregation: {options.multi_objective_aggregation}",
             "turns have one reward; leave it out",
+        ),
+        (
+            as_tool and by_turn,
+            "as_tool and credit: turn",
+            "the calls of a tool are not graded one by one; use credit: chain",
+        ),
+        (
+            as_tool and (turns.discount != 1 or turns.window is not None),
+            "as_tool and discount or window",
+            "TRL runs the tool; max_completion_length bounds all that follows the prompt",
+        ),
+        (
+            as_tool and config.generation.backend == "vllm" and count_processes() > 1,
+            "as_tool and a vLLM server in several processes",
+            "TRL 1.16 gives completions to other processes where they differ in their number of calls",
         ),
         (
             turns.window is not None and turns.window <= tokens,

@@ -110,13 +110,17 @@ class OnRewards(AdvantageLoggingMixin, Resumable):
         Judges read what was written, as it was sent early: a tokenizer's `response_template` would leave thoughts out.
         Raises GradingStopped in all processes where it ends one, after the last thing that they do together.
         """
-        texts = self.processing_class.batch_decode(completion_ids, skip_special_tokens=True)
+        texts = self._texts(completions, completion_ids)
         rewards_BF = super()._calculate_rewards(inputs, prompts, texts, completion_ids)  # type: ignore[misc]
         if stops := gather_object([*self.stops]):
             raise GradingStopped(stops[0])
         self._faulted_B = torch.isnan(rewards_BF).any(dim=1)
         rewards_BF[self._faulted_B] = torch.nan
         return rewards_BF
+
+    def _texts(self, completions: Any, completion_ids: Any) -> list[str]:
+        """What judges read."""
+        return self.processing_class.batch_decode(completion_ids, skip_special_tokens=True)  # type: ignore[no-any-return]
 
     def _without_faulted(self, output: dict[str, Any]) -> dict[str, Any]:
         """The round with the tokens of faulted completions masked, and counts of what is left of it.

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import math
 import shutil
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,7 @@ from trl import GRPOConfig, RLOOConfig
 from gradus.errors import Misuse, QueueFault
 from gradus.local import LocalGrader
 from trainer.config.device import Device, weights_dtype, with_device_defaults
-from trainer.config.run import RewardConfig, SplitSource, TrainConfig
+from trainer.config.run import RewardConfig, SplitSource, StopWhen, TrainConfig
 from trainer.config.stages import SftStage
 from trainer.data.prompts import render, token_ids
 from trainer.data.tasks import Example, Tasks, load_tasks
@@ -33,9 +34,11 @@ from trainer.rewards.advice import start_hint
 from trainer.rewards.completion_log import CompletionsFile
 from trainer.rewards.judge import GradingStopped
 from trainer.rewards.judges import Judges, client_of, open_reward_model, refuse_headless, weights_of
+from trainer.rollouts.check_tool import CheckEnvironment, refuse_without_calls
 from trainer.rollouts.refusals import refuse_wrong_combinations
 from trainer.rollouts.rollout import Rollout
 from trainer.runs.checkpoints import SaveAtRoundEnd
+from trainer.runs.collapse import CollapseWatch
 from trainer.runs.context import RunContext
 from trainer.runs.distributed import is_leader, wait_for_all
 from trainer.runs.folder import RunFolder, append_lines, checkpoint_to_resume, step_of, written_whole
@@ -43,7 +46,7 @@ from trainer.runs.progress import MetricsFile, StepClock, grpo_summary
 from trainer.stages.base import Say, Stage, longest_of
 from trainer.stages.online import TRAINERS, noting
 from trainer.stages.sft import Sft
-from trainer.stages.turns import TurnsTrainer
+from trainer.stages.turns import ToolTrainer, TurnsTrainer
 
 RlRun = RunContext[TrainConfig, Tasks]
 
@@ -129,6 +132,15 @@ class Rl(Stage[TrainConfig, Tasks]):
         refuse_without_vllm(self.config.generation, options, device)
         made = self.rl_arguments(options, Path("."), len(data.train))
         refuse_wrong_combinations(self.config, made)
+        if made.sync_ref_model and made.beta == 0:
+            raise Misuse(f"{self.config.stage}.sync_ref_model needs beta above 0: without it there is no reference")
+        rules = self.config.stop_when
+        if made.beta == 0 and (rules.kl or rules.kl_warning):
+            raise Misuse(
+                f"stop_when.kl and kl_warning need {self.config.stage}.beta above 0: without it there is no KL"
+            )
+        if rules.held_out_flat and not (data.held_out and self.config.evaluation.every_steps):
+            raise Misuse("stop_when.held_out_flat needs held-out tasks (data.held_out) and evaluation.every_steps")
         prompts = made.generation_batch_size // made.num_generations
         return f"{prompts} prompts x {made.num_generations} completions per generation"
 
@@ -136,7 +148,9 @@ class Rl(Stage[TrainConfig, Tasks]):
         """TRL's object. Raises Misuse for a batch of more tasks than there are."""
         template = self.config.prompt.chat_template_kwargs or None
         weights = weights_of(self.config.reward)
-        made = self.arguments(options, output_dir, reward_weights=weights, chat_template_kwargs=template)
+        turns = self.config.turns
+        calls = {"max_tool_calling_iterations": turns.max} if turns is not None and turns.as_tool else {}
+        made = self.arguments(options, output_dir, reward_weights=weights, chat_template_kwargs=template, **calls)
         wanted = made.generation_batch_size // made.num_generations
         if tasks < wanted:
             raise Misuse(
@@ -244,7 +258,12 @@ class Rl(Stage[TrainConfig, Tasks]):
         self._models = self._models or [open_reward_model(model, run.device) for model in config.reward.models]
         judges = Judges(config.reward, examples, config.prompt, file=file, grading=clock.grading).all(self._models)
         stops: list[str] = []
-        if config.turns is not None:
+        rollout, calls = None, Counter[str]()
+        if config.turns is not None and config.turns.as_tool:
+            refuse_without_calls(tokenizer)
+            check = partial(CheckEnvironment, judges[0], calls)
+            build = partial(ToolTrainer, reward_funcs=[noting(judges[0], stops)], environment_factory=check)
+        elif config.turns is not None:
             rollout = Rollout(config.turns, judges[0], config.prompt.opening)
             build = partial(TurnsTrainer, reward_funcs=[noting(rollout, stops)], rollout_func=rollout)
         else:
@@ -263,15 +282,19 @@ class Rl(Stage[TrainConfig, Tasks]):
             processing_class=tokenizer,
         )
         graders = len(judges) - len(config.reward.models)
-        trainer.asked_early = judges[:graders] if config.reward.early else ()
+        as_tool = config.turns is not None and config.turns.as_tool  # several calls of `generate`
+        trainer.asked_early = judges[:graders] if config.reward.early and not as_tool else ()
         trainer.stops, trainer.completions_file = stops, file
         trainer.served = self._served
-        if config.turns is not None:
+        trainer.calls = calls
+        if rollout is not None:
             rollout.prepare(trainer)
             trainer.weight = config.reward.weight
             trainer.files = (run.folder.completions, run.folder.turns) if config.logging.completions else None
-        trainer.add_callback(SaveAtRoundEnd(trainer.steps_in_round()))
         self._held_out = HeldOutEvalCallback(run, tokenizer, trainer)
+        if config.stop_when != StopWhen():
+            trainer.add_callback(CollapseWatch(config.stop_when, self._held_out.pass_rates, run.say))
+        trainer.add_callback(SaveAtRoundEnd(trainer.steps_in_round()))
         trainer.add_callback(self._held_out)
         return trainer
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,14 +13,34 @@ from accelerate.utils import gather_object
 from trl import GRPOTrainer
 
 from trainer.generation.responses import Sampled
+from trainer.rollouts.check_tool import last_answer
 from trainer.rollouts.credit import advantages_of_tokens, advantages_of_turns, rewards_of_turns
 from trainer.rollouts.files import records_of_chains, records_of_turns
 from trainer.rollouts.rollout import Rollout
 from trainer.runs.folder import append_lines
 from trainer.stages.online import GradusTrainer, sent_as_they_end
 
-warnings.filterwarnings("ignore", message="You are using 'rollout_func'")
-"""TRL warns that it is experimental. `trainer.rollouts.rollout` holds all that depends on it."""
+for interface in ("rollout_func", "environment_factory"):
+    # TRL warns that they are experimental. `trainer.rollouts` holds all that depends on them.
+    warnings.filterwarnings("ignore", message=f"You are using '{interface}'")
+
+
+class ToolTrainer(GradusTrainer):
+    """GRPO of a model that calls `check(code)`. TRL runs the tool; the reward is that of the last message."""
+
+    calls: Counter[str]
+    """Calls of this process since the last step, by outcome."""
+
+    def _texts(self, completions: Any, completion_ids: Any) -> list[str]:
+        return [last_answer(one) for one in completions]
+
+    def _generate_and_score_completions(self, inputs: Any) -> Any:
+        output = super()._generate_and_score_completions(inputs)
+        counts = sum((Counter(one) for one in gather_object([dict(self.calls)])), Counter[str]())
+        for outcome in ("passed", "failed", "faulted"):
+            self._metrics["train"][f"turns/checks/{outcome}"].append(float(counts[outcome]))
+        self.calls.clear()
+        return output
 
 
 class TurnsTrainer(GradusTrainer):

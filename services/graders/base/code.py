@@ -32,6 +32,8 @@ class CodeFacts:
     """Code blocks in the completion; 0 when the whole completion was taken for code."""
     trailing_chars: int = 0
     """Characters of prose behind the last code block."""
+    got: tuple[str, ...] = ()
+    """Values that are not the expected ones, in the harness's words; of runs of public tests only."""
 
     @property
     def passed(self) -> bool:

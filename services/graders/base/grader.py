@@ -36,6 +36,8 @@ class BaseGrader(ABC, Generic[TaskT, FactsT]):
     shipped: ClassVar[Rubrics[Any]]
     """The rubrics of this grader; the configuration may add others."""
     waiting_slots: ClassVar[int | None] = None
+    value_text: ClassVar[Any] = staticmethod(lambda task, word: None)
+    """(task, the harness's word for a value of the answer) -> the value as the language writes it; None: unknown."""
     without_effect: ClassVar[frozenset[str]] = frozenset()
     """Keys of the configuration that change no verdict, or are in the revision in another way."""
 

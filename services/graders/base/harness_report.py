@@ -35,13 +35,15 @@ class HarnessReport:
     """The answer's process reported what the harness could not have."""
     passed: tuple[str, ...] = ()
     """Names of the tests that passed, where the harness says `name <number> <name>`."""
+    got: tuple[str, ...] = ()
+    """Values that are not the expected ones, in the harness's words; of runs of public tests only."""
 
 
 def parse_test_report(report: bytes, secret: str, expected: int) -> HarnessReport:
     """`expected`: tests known before the run; a suite that is built while it runs may announce another number."""
     verdicts: dict[int, str] = {}
     skipped: set[int] = set()
-    names: list[tuple[int, str]] = []
+    named: list[tuple[str, int, str]] = []
     words_seen: set[str] = set()
     planned = expected
     whole = report[: report.rfind(b"\n") + 1].decode(errors="replace")
@@ -54,8 +56,7 @@ def parse_test_report(report: bytes, secret: str, expected: int) -> HarnessRepor
             continue
         number = int(digits)
         if name:
-            if word == "name":
-                names.append((number, name[0]))
+            named.append((word, number, name[0]))
             continue
         words_seen.add(word)
         if word == "plan":
@@ -78,5 +79,6 @@ def parse_test_report(report: bytes, secret: str, expected: int) -> HarnessRepor
         reasons=tuple(f"{number} of {len(counted)} tests {_BAD[word]}" for word, number in wrong.items()),
         too_long="limit" in words_seen,
         forged="forged" in words_seen,
-        passed=tuple(name for number, name in names if verdicts.get(number) == "ok"),
+        passed=tuple(name for word, number, name in named if word == "name" and verdicts.get(number) == "ok"),
+        got=tuple(name for word, _, name in named if word == "got"),
     )

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 MAX_SHOWN = 3
 """Failing tests to quote. Those behind them are not run."""
 FAILS = "this public test fails:"
+GIVES = "the answer gives"
 
 
 def with_public_tests(
@@ -28,13 +29,16 @@ def with_public_tests(
     """
     shown: list[Diagnostic] = []
     for test in submission.task.public_tests:
-        task = submission.task.model_copy(update={"tests": test, "public_tests": ()})
+        # Its tests are its public tests: graders may show the values that these fail with.
+        task = submission.task.model_copy(update={"tests": test, "public_tests": (test,)})
         facts, used_s = grader.facts(submission.model_copy(update={"task": task}), slot, rubric)
         cpu_s += used_s
         limits = [flag for flag in facts.flags if flag.startswith("limit:")]
         if not facts.passed:
             why = f" ({', '.join(limits)})" if limits else ""
-            shown.append(Diagnostic(stage=Stage.TESTS, message=f"{FAILS}{why}\n{test.strip()}"))
+            values = [text for word in facts.got[:1] if (text := grader.value_text(task, word)) is not None]
+            lines = [f"{FAILS}{why}", test.strip(), *(f"{GIVES} {text}" for text in values)]
+            shown.append(Diagnostic(stage=Stage.TESTS, message="\n".join(lines)))
         if limits or len(shown) == MAX_SHOWN:
             break
     return (*diagnostics, *shown), cpu_s

@@ -51,6 +51,11 @@ class GradingAttempt:
     """Secret that only the harness of this one run receives."""
 
     @property
+    def show(self) -> str:
+        """Behind the secret: the report may hold values of the answer, as every test of this run is public."""
+        return " show" if self.task.public_tests == (self.task.tests,) else ""
+
+    @property
     def framework(self) -> Framework:
         named = Framework.OUNIT2 if _NAMES_OUNIT.search(self.task.tests) else Framework.ASSERT
         return self.task.framework or named
@@ -134,6 +139,7 @@ def facts_of_run(facts: CodeFacts, proof: HarnessReport, limit: str | None, reas
         stage=Stage.TESTS,
         compiled=True,
         tests=tests,
+        got=proof.got,
         flags=(*facts.flags, f"limit:{limit}") if limit else facts.flags,
         diagnostics=tuple(Diagnostic(stage=Stage.TESTS, message=text) for text in reasons),
     )

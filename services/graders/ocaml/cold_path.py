@@ -85,7 +85,7 @@ class ColdPath:
         command = Command(
             argv=(self._toolchain.ocamlrun, "/box/program"),
             limits=limits,
-            stdin=f"{cpu_ms} {packages}\n{attempt.secret}\n".encode() + reply["sheet"],
+            stdin=f"{cpu_ms} {packages}\n{attempt.secret}{attempt.show}\n".encode() + reply["sheet"],
             files={"/box/program": reply["out/program"]},
             binds=self._toolchain.run_binds,
             mounts={str(self._toolchain.build / SEAL): f"{MOUNT}/{SEAL}"},

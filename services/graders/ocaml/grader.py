@@ -22,6 +22,7 @@ from services.graders.ocaml.config import OcamlConfig
 from services.graders.ocaml.rubric import RUBRICS
 from services.graders.ocaml.syntax import SYNTAX, needed_names
 from services.graders.ocaml.toolchain import OcamlToolchain
+from services.graders.ocaml.values import value_text
 from services.graders.ocaml.warm_path import NeedsColdPath, WarmPath
 from services.sandbox import Sandbox
 from services.sandbox.bubblewrap import Bubblewrap
@@ -43,6 +44,7 @@ class OcamlGrader(BaseGrader[OcamlTask, CodeFacts]):
     task = OcamlTask
     shipped = RUBRICS
     without_effect = frozenset({"brief_cpu_ms"})
+    value_text = staticmethod(value_text)
 
     def __init__(self, config: Path | None = None, sandbox: Sandbox | None = None) -> None:
         self.config = read_settings(OcamlConfig, self.name, config)
@@ -68,15 +70,10 @@ class OcamlGrader(BaseGrader[OcamlTask, CodeFacts]):
         answer = extract(submission.completion, task.FENCES, SYNTAX, lambda: needed_names(task))
         uncommented = COMMENT.sub("", answer.text)
         attempt = GradingAttempt(task, answer.text, slot)
-        facts = self._judged(attempt) if uncommented.strip() else _NO_CODE
+        facts = self.judged(attempt) if uncommented.strip() else _NO_CODE
         return with_form(facts, answer, uncommented), attempt.cpu_s
 
-    def compared_outside(self, task: OcamlTask, code: str) -> tuple[int, int]:
-        """Tests of a task, as written, whose expected values stay outside the answer's process; all. `code` passes."""
-        self._judged(attempt := GradingAttempt(task, code, slot=0))
-        return attempt.outside
-
-    def _judged(self, attempt: GradingAttempt) -> CodeFacts:
+    def judged(self, attempt: GradingAttempt) -> CodeFacts:
         if is_warm_eligible(attempt.task):
             try:
                 return self.warm.facts(attempt)

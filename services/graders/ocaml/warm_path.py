@@ -126,7 +126,7 @@ class WarmPath:
     def _run(self, attempt: GradingAttempt, facts: CodeFacts, answer: bytes, tests: CompiledTests) -> CodeFacts:
         limits = self._config.run_limits(attempt.task.limits)
         cpu_ms = self._config.run_cpu_ms(attempt.task.limits, brief=attempt.is_brief)
-        body = answer + f"{attempt.secret} {len(tests.code)}".ljust(_HEAD).encode() + tests.code
+        body = answer + f"{attempt.secret} {len(tests.code)}{attempt.show}".ljust(_HEAD).encode() + tests.code
         head = f"{cpu_ms} {limits.memory_mb} {len(answer)}".ljust(_HEAD)
         done = self._ask(attempt, _RUNNER, head, body, limits.wall_s)
         proof = parse_test_report(done.report, attempt.secret, tests.total)

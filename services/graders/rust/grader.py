@@ -37,6 +37,7 @@ from services.graders.rust.signature import Signature, parse_signature
 from services.graders.rust.task_check import declaration_error, library, signature_error, stub, task_error
 from services.graders.rust.tests_file import TestsFile, write_tests_file
 from services.graders.rust.toolchain import HARNESS_CRATE, RustToolchain
+from services.graders.rust.values import value_text
 from services.sandbox import Sandbox
 from services.sandbox.bubblewrap import Bubblewrap
 from services.sandbox.escape_probe import refuse_unless_safe
@@ -70,6 +71,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
     name = "rust"
     task = RustTask
     shipped = RUBRICS
+    value_text = staticmethod(value_text)
 
     def __init__(self, config: Path | None = None, sandbox: Sandbox | None = None) -> None:
         self.config = read_settings(RustConfig, self.name, config)
@@ -261,6 +263,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
             typed_share=1.0,
             compiled=True,
             tests=ran.tests,
+            got=ran.got,
             flags=(*facts.flags, *((f"limit:{ran.limit}",) if ran.limit else ())),
         )
 

@@ -32,11 +32,9 @@ from services.graders.story.matching import (
 from services.graders.story.pairs import CONTRADICTED, SAME
 from services.graders.story.parser import Rejected, Story, StoryList, read_story, tidied
 
-FEWEST_WORDS, MOST_WORDS, LONGEST = 8, 45, 80
-"""Words of real stories (5 to 95 of 100 have 10 to 44), and the length that is worth nothing."""
-
-SPARE_STORIES = 8
-"""Stories of MOST_WORDS words that are read of an answer, beside twice as many as there are references."""
+MOST_WORDS, SPARE_STORIES = 45, 8
+"""Words of a long real story (95 of 100 have at most 44); stories of that length that are read of an answer, beside
+twice as many as there are references."""
 KEPT_TASK = 30_000
 """Characters of a task from which it is read anew for each answer; 100 smaller ones take 50 MB at most."""
 
@@ -54,8 +52,6 @@ SENSE = 0.15
 """What making sense by itself adds to a benefit's cosine."""
 RELATED = (0.15, 0.30)
 """Cosine of a benefit and what is nearest to it, of the own want and all references, with SENSE: worth nothing, all."""
-RELEVANT = (0.15, 0.35)
-"""Cosines of a part of a want and the reference that is nearest to it."""
 OF_PLACE = 0.1
 """What the places of stories and references count for, all together, beside one role that is the same."""
 
@@ -129,11 +125,10 @@ class _PendingChecks(NamedTuple):
 
     role: str | None
     benefit: str | None
-    pieces: tuple[str, ...]
 
     @property
     def texts(self) -> Iterator[str]:
-        yield from (text for text in (self.role, self.benefit, *self.pieces) if text is not None)
+        yield from (text for text in self if text is not None)
 
 
 class _SecondPass:
@@ -328,7 +323,6 @@ def _facts(
         )
         / len(stories),
         benefits_wanted=sum(reference.benefit is not None for reference in asked.references) / len(asked.references),
-        fitting_length=sum(map(_fitting_length, stories)) / len(stories),
         boilerplate=_boilerplate(stories),
         repeats=repeated,
         senses=senses,
@@ -361,7 +355,7 @@ def _senses_of(
     scores = [
         (
             one.fluency,
-            _focus(one, doubt, asked, again, references),
+            META if semantic_checks.is_about_stories(one.story.want, asked.known) else 1.0,
             min(harmless, _coherence(one, doubt, again, references)),
             min(fitting, _role(one, doubt, asked, again)),
         )
@@ -379,21 +373,9 @@ def _pending_checks(one: _Matched, asked: TaskSpec) -> _PendingChecks:
     if benefit is not None and semantic_checks.explained(benefit, known, content(story.want)) >= EXPLAINED:
         benefit = None
     return _PendingChecks(
-        role=None if semantic_checks.is_actor(story.role, known) else story.role,
+        role=None if semantic_checks.is_known_role(story.role, known) else story.role,
         benefit=benefit,
-        pieces=semantic_checks.pieces(story.want) if semantic_checks.is_long(story.want, one.reference.want) else (),
     )
-
-
-def _focus(one: _Matched, doubt: _PendingChecks, asked: TaskSpec, again: _SecondPass, references: Vectors) -> float:
-    if semantic_checks.is_about_stories(one.story.want, asked.known):
-        return META
-    if not doubt.pieces:
-        return 1.0
-    nearest = [float((references @ again.vector[piece]).max()) for piece in doubt.pieces]
-    words = [len(tokens(piece)) for piece in doubt.pieces]
-    said = [number * semantic_checks.ramp(cosine, *RELEVANT) for cosine, number in zip(nearest, words, strict=True)]
-    return sum(said) / sum(words)
 
 
 def _coherence(one: _Matched, doubt: _PendingChecks, again: _SecondPass, references: Vectors) -> float:
@@ -421,13 +403,6 @@ def _boilerplate(stories: Sequence[Story]) -> float:
         if shared > 0 and shared / (len(kinds[one]) + len(kinds[other]) - shared) >= SAME_BENEFIT:
             alike.append((one, other))
     return 1 - len(connected(len(kinds), alike)) / len(said) if said else 0.0
-
-
-def _fitting_length(story: Story) -> float:
-    words = len(tokens(story.text))
-    if words < FEWEST_WORDS:
-        return words / FEWEST_WORDS
-    return 1 - semantic_checks.ramp(words, MOST_WORDS, LONGEST)
 
 
 def _diagnostics(answer: StoryList, stories: Sequence[Story], matching: Matching) -> Iterator[Diagnostic]:

@@ -30,7 +30,7 @@ class Senses:
     fluency: float = 1.0
     """Words stand in an order in which people write."""
     focus: float = 1.0
-    """Wants hold nothing that does not belong to the task."""
+    """Wants speak of the task and not of stories."""
     coherence: float = 1.0
     """Benefits have to do with the want or the task."""
     role: float = 1.0
@@ -59,8 +59,6 @@ class StoryFacts:
     """Share of the stories that name a benefit which is not the want again."""
     benefits_wanted: float = 0.0
     """Share of the references that name one."""
-    fitting_length: float = 0.0
-    """Mean over the stories, in [0, 1]: 1 where they are as long as real ones."""
     repeats: float = 0.0
     """Stories that only say again what another one says."""
     boilerplate: float = 0.0

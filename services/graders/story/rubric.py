@@ -9,12 +9,12 @@ from gradus.errors import InternalFault
 from services.graders.base.rubric import Components, Rubrics, weighted
 from services.graders.story.facts import StoryFacts
 
-COVERAGE, FORMAT, CLAUSES, COUNT, LENGTH = 0.65, 0.10, 0.10, 0.05, 0.10
+COVERAGE, FORMAT, CLAUSES, COUNT = 0.65, 0.20, 0.10, 0.05
 WITHOUT_BENEFIT = 0.6
 """Of `clauses`, for a story without a benefit: four in ten real ones have none."""
 ON_TOPIC = 0.5
 """Coverage from which form is paid in full."""
-REDUNDANCY, EXTRANEOUS, BENEFITS, BOILERPLATE, TAMPERING = 0.6, 0.25, 0.4, 0.4, 0.5
+REDUNDANCY, BENEFITS, BOILERPLATE, TAMPERING = 0.6, 0.4, 0.4, 0.5
 USUAL_BOILERPLATE = 0.34
 """Share of the benefits that honest writers repeat."""
 FLUENCY, FOCUS, COHERENCE, ROLE = 0.9, 0.9, 0.6, 0.6
@@ -48,7 +48,6 @@ MEASURES: Mapping[str, Callable[[StoryFacts], float]] = {
     "format": _good,
     "clauses": lambda facts: _good(facts) * (WITHOUT_BENEFIT + (1 - WITHOUT_BENEFIT) * facts.benefits),
     "count": _count,
-    "length": lambda facts: _good(facts) * facts.fitting_length,
 }
 """Form counts on topic only."""
 
@@ -70,7 +69,6 @@ def _charges(facts: StoryFacts) -> Components:
     senses = facts.senses
     return {
         "redundancy": REDUNDANCY * facts.repeats / facts.stories,
-        "extraneous": EXTRANEOUS * (1 - facts.stories / facts.lines),
         "benefits": BENEFITS * max(0.0, facts.benefits_wanted - facts.benefits),
         "boilerplate": BOILERPLATE * max(0.0, facts.boilerplate - USUAL_BOILERPLATE) / (1 - USUAL_BOILERPLATE),
         "fluency": FLUENCY * (1 - senses.fluency),
@@ -90,8 +88,8 @@ def _scrum(facts: StoryFacts) -> Components:
     return parts
 
 
-WEIGHTS = {"coverage": COVERAGE, "format": FORMAT, "clauses": CLAUSES, "count": COUNT, "length": LENGTH}
-CHARGES = ("redundancy", "extraneous", "benefits", "boilerplate", "fluency", "focus", "coherence", "role", "tampering")
+WEIGHTS = {"coverage": COVERAGE, "format": FORMAT, "clauses": CLAUSES, "count": COUNT}
+CHARGES = ("redundancy", "benefits", "boilerplate", "fluency", "focus", "coherence", "role", "tampering")
 RUBRICS: Rubrics[StoryFacts] = Rubrics(
     {"story/weighted@1": weighted(MEASURES, WEIGHTS, _charged), "story/scrum@1": _scrum},
     components=tuple(dict.fromkeys((*MEASURES, *CHARGES, *SCRUM_WEIGHTS, "clipped"))),

@@ -8,7 +8,6 @@ text anyway. Knows no model.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
@@ -21,14 +20,6 @@ from services.graders.story.lexicon import content, stem, tokens, word_list
 from services.graders.story.matching import clipped
 
 Vectors = NDArray[np.float32]
-
-MANY_WORDS = 10
-"""A want of up to so many words is not long, whatever it answers."""
-PIECE_WORDS, FEWEST_PIECE_WORDS = 8, 3
-_JOINT = re.compile(
-    r"\s*(?:[,;:()–—]|\s-\s|\b(?:and|while|whereas|but|because|with|plus|as well as|together with|including)\b)\s*",
-    re.IGNORECASE,
-)
 
 
 def is_hedged(want: str, known: Collection[str]) -> bool:
@@ -104,29 +95,7 @@ def is_others_role(role: str, own: frozenset[str], all_roles: Collection[frozens
     return bool(own) and not said & own and said in all_roles
 
 
-def is_actor(role: str, known: Collection[str]) -> bool:
-    """The role's words name somebody who can want something, or the task itself speaks of them."""
-    parties, words = word_list("actor_nouns"), tokens(role)
-    if not parties.isdisjoint(words) or any(word.removesuffix("s") in parties for word in words):
-        return True
+def is_known_role(role: str, known: Collection[str]) -> bool:
+    """The task itself speaks of the role: its last word of meaning is among `known`."""
     said = content(role)
     return bool(said) and said[-1] in known
-
-
-def is_long(want: str, reference: str) -> bool:
-    """So much longer than what it answers that there may be something in it that nobody asked for."""
-    return len(tokens(want)) > max(MANY_WORDS, 1.3 * len(tokens(reference)) + 3)
-
-
-def pieces(want: str) -> tuple[str, ...]:
-    """The want cut at commas, conjunctions and every few words; a short piece joins the one before."""
-    made: list[str] = []
-    for part in _JOINT.split(want):
-        words = part.split()
-        for at in range(0, len(words), PIECE_WORDS):
-            piece = words[at : at + PIECE_WORDS]
-            if made and len(piece) < FEWEST_PIECE_WORDS:
-                made[-1] = " ".join([made[-1], *piece])
-            else:
-                made.append(" ".join(piece))
-    return tuple(made)

@@ -88,8 +88,8 @@ let number_of value =
 (* Whether one of them is a handle; then the referee is told what to compare. The test goes on as if it were equal. *)
 let told a b =
   let tell handle number value =
-    let text = if Obj.obj (Obj.field (Obj.repr handle) 1) then Gradus_value.bits (Obj.magic value) else Gradus_value.digest (Obj.repr value) in
-    note (String.concat " " [ "value"; string_of_int number; text ]); true in
+    let words = if Obj.obj (Obj.field (Obj.repr handle) 1) then [ Gradus_value.bits (Obj.magic value) ] else Gradus_value.told (Obj.repr value) in
+    note (String.concat " " ("value" :: string_of_int number :: words)); true in
   match number_of a, number_of b with
   | Some number, _ -> tell a number b
   | _, Some number -> tell b number a

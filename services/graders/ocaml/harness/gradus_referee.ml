@@ -1,6 +1,6 @@
 (* The process beside the one that runs an answer. It alone holds the secret and the report: the answer's process, however
    much of its own memory an answer controls, can only say over a pipe what this one asked for.
-     child:   start | ready | at <id> | value <n> <text> | end | <token> [fail|raise|stack|skip] | plan <n> | step | done
+     child:   start | ready | at <id> | value <n> <digest> [<text>] | end | <token> [fail|raise|stack|skip] | plan <n> | step | done
      referee: a line for each test and at [end], which releases tests: names them, and two tokens of each, passed and failed
    A release is 32 digits: the number of a test (12), and the tokens (10 each). Numbers of the sheet are decoys, which fail
    when they are run as all tests are; any other number is the test that the child stands at. Each test is released among
@@ -87,13 +87,14 @@ type report = {
   secret : string;
   text : Buffer.t;
   at_once : bool; (* what is left of it counts if this process ends *)
+  shows : bool; (* values that are not the expected ones: all tests of this run are public *)
   mutable written : int;
   mutable too_long : bool;
   mutable forged : bool;
 }
 
-let report ~secret ~at_once =
-  { secret; text = Buffer.create 1024; at_once; written = 0; too_long = false; forged = false }
+let report ~secret ~at_once ~shows =
+  { secret; text = Buffer.create 1024; at_once; shows; written = 0; too_long = false; forged = false }
 
 let flush r =
   ignore (write 3 (Buffer.to_bytes r.text) 0 (Buffer.length r.text));
@@ -231,10 +232,14 @@ let referee report sheet child =
       planned := max (number n) (List.length (Lazy.force groups));
       sign report [ "plan"; string_of_int !planned ];
       if !planned > max_report / String.length (report.secret ^ " ok 1000\n") then (give_up report; raise Silent)
-    | [ "value"; n; digest ], ({ id; _ } as turn) :: _ when id >= 0 ->
+    | "value" :: n :: digest :: ([] | [ _ ] as text), ({ id; _ } as turn) :: _ when id >= 0 ->
       let n = number n in
       if n >= Array.length sheet.groups || sheet.groups.(n) = no_group then raise Forged;
-      if is_value sheet n digest then turn.right <- n :: turn.right else turn.wrong <- true
+      if is_value sheet n digest then turn.right <- n :: turn.right
+      else begin
+        turn.wrong <- true;
+        if report.shows then List.iter (fun text -> sign report [ "got"; string_of_int id; text ]) text
+      end
     | [ "step" ], [] -> sign report [ "step" ]
     | [ "done" ], [] when !ended -> sign report [ "done" ]
     | [ token ], ({ id; _ } as turn) :: outer when token = turn.passed && id >= 0 ->

@@ -27,8 +27,8 @@ let () =
        seal (int_of_string cpu_ms) (bool_of_string packages);
        Gradus_harness.start ~told ~said
      | pid, said, told ->
-       let secret = read_line read_byte in
-       let report = Gradus_referee.report ~secret ~at_once:true in
+       let words = String.split_on_char ' ' (read_line read_byte) in
+       let report = Gradus_referee.report ~secret:(List.hd words) ~at_once:true ~shows:(List.tl words = [ "show" ]) in
        Gradus_referee.referee report (Gradus_referee.sheet_of (read_rest ())) { pid = 0; said; told };
        end_as pid (report.forged || report.too_long))
   | _ -> failwith "the program was started without a limit"

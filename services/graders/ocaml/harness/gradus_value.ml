@@ -35,7 +35,15 @@ let text value =
   in
   match add value with () -> Some (Buffer.contents b) | exception Too_long -> None
 
-let digest value = match text value with Some text -> Digest.to_hex (Digest.string text) | None -> "-"
+(* What the harness tells of a value: its digest and, where it is short, its text in hexadecimal digits. *)
+let max_told = 80
+
+let told value =
+  let hex text = String.init (2 * String.length text) (fun i ->
+      "0123456789abcdef".[(Char.code text.[i / 2] lsr (if i land 1 = 0 then 4 else 0)) land 15]) in
+  match text value with
+  | Some text -> Digest.to_hex (Digest.string text) :: (if String.length text <= max_told then [ hex text ] else [])
+  | None -> [ "-" ]
 
 (* A float that is compared by how near it is. *)
 let bits f = Printf.sprintf "%016Lx" (Int64.bits_of_float f)

@@ -1,5 +1,5 @@
 (* Runs linked nothing but a runtime: one request on standard input, a child for it, its ending on standard output; again.
-   A request is "<cpu ms> <memory MB> <length>" and the answer's bytecode, and then "<secret> <length>" and the tests' sheet;
+   A request is "<cpu ms> <memory MB> <length>" and the answer's bytecode, and then "<secret> <length> [show]" and the tests' sheet;
    heads are padded with spaces to 48 bytes, as lines would have to be read byte by byte. In the child the answer is initialised first; it is there before the secret and the tests are read, and gets the
    tests' code from the referee, over a pipe. *)
 
@@ -50,9 +50,9 @@ let child limits answer ~told ~said =
 (* Nothing that the child may not see is read before the child is there, and nothing of it is left for the next. *)
 let beside child =
   match read_head () with
-  | [ secret; length ] ->
+  | secret :: length :: shows ->
     let tests = read_exactly (int_of_string length) in
-    let report = Gradus_referee.report ~secret ~at_once:false in
+    let report = Gradus_referee.report ~secret ~at_once:false ~shows:(shows = [ "show" ]) in
     Gradus_referee.referee report (Gradus_referee.sheet_of tests) child;
     Bytes.fill tests 0 (Bytes.length tests) '\000'
   | _ -> failwith "a request without a secret"

@@ -1,0 +1,16 @@
+"""Follow one guide by hand: `python -m tests.e2e.reference_users.run ocamler_grpo FOLDER`."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+from tests.conftest import free_port
+from tests.e2e.reference_users.user import User
+
+if __name__ == "__main__":
+    name, folder = sys.argv[1], Path(sys.argv[2])
+    folder.mkdir(parents=True)
+    user: User = importlib.import_module(f"tests.e2e.reference_users.{name}").USER
+    user.follow(folder.resolve(), free_port())
