@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,7 @@ def service(ocaml_grader: object, rust_grader: object) -> Iterator[str]:
             for line in process.stderr:
                 lines.append(line)
                 if found := re.search(r"serving on (\S+)", line):
+                    threading.Thread(target=process.stderr.read, daemon=True).start()  # a full pipe would stop it
                     yield found[1]
                     return
             pytest.fail("".join(lines[-5:]))
