@@ -55,14 +55,14 @@ class User:
     def commands(self) -> list[str]:
         """The commands of the guide, each once: those in blocks of `sh`, then those in its text and tables.
 
-        Blocks of `bash` hold what needs several GPUs.
+        Blocks of `bash` hold what needs several GPUs or a Mac, and `gradus` alone, the menu, needs a terminal.
         """
         text = self.page.read_text(encoding="utf-8")
         blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
         lines = [line.partition(" #")[0].strip() for block in blocks for line in block.splitlines()]
         spans = re.findall(r"`(gradus [^`]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
         named = [span for span in spans if not re.fullmatch(r"[a-z -]+", span)]  # the rest are names of commands
-        return list(dict.fromkeys(line for line in [*lines, *named] if line and not line.startswith("#")))
+        return list(dict.fromkeys(line for line in [*lines, *named] if line not in ("", "gradus")))
 
     def is_run(self, command: str) -> bool:
         return not any(command.startswith(start) for start in self.not_run)
