@@ -19,11 +19,11 @@ from trainer.runs.folder import read_lines
 
 pytestmark = [
     pytest.mark.training,
-    pytest.mark.timeout(2400),
     pytest.mark.skipif(not SOURCE.exists(), reason="`make demo-real` installs SmolLM2-135M-Instruct"),
 ]
 
 
+@pytest.mark.timeout(2400)
 def test_a_real_model_is_trained_on_what_vllm_writes(server: Server, tmp_path: Path) -> None:
     from trainer.train import main
 

@@ -61,7 +61,7 @@ def fresh(server: Server, model: Path) -> Server:
 
 def test_adapters_are_loaded_as_they_are_trained_and_none_is_left(fresh: Server, model: Path, training: Make) -> None:
     run = training(model, fresh.url)
-    assert run(*LORA, "--data.eval_dataset", str(run.folder.parent / "tasks.jsonl"), "--evaluation.limit", "2") == 0
+    assert run(*LORA, "--data.held_out", "0.25", "--evaluation.limit", "2") == 0
     assert_in_step(run, 3)
     assert "kept in step by LoRA adapters" in run.said
     assert "held-out tasks, after" in run.said
