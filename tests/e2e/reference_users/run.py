@@ -13,4 +13,4 @@ if __name__ == "__main__":
     name, folder = sys.argv[1], Path(sys.argv[2])
     folder.mkdir(parents=True)
     user: User = importlib.import_module(f"tests.e2e.reference_users.{name}").USER
-    user.follow(folder.resolve(), free_port())
+    user.follow(folder.resolve(), free_port(), free_port())

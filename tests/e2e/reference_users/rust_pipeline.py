@@ -21,6 +21,7 @@ gates:
 
 def prepare(folder: Path) -> None:
     model = make_model("gpt_oss", folder / "openai" / "gpt-oss-20b")
+    make_model("gpt2", folder / "openai-community" / "gpt2")  # its tokenizer is the 7B model's
     make_model("llama", folder / "models" / "llama_7b")
     config = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps({**config, "max_position_embeddings": WINDOW}))

@@ -33,4 +33,4 @@ def test_a_guide_is_held_to_its_script(name: str) -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_user_gets_through_the_guide(name: str, tmp_path: Path) -> None:
-    USERS[name].follow(tmp_path, free_port())
+    USERS[name].follow(tmp_path, free_port(), free_port())

@@ -55,14 +55,14 @@ class User:
     def commands(self) -> list[str]:
         """The commands of the guide, each once: those in blocks of `sh`, then those in its text and tables.
 
-        Blocks of `bash` hold what needs several GPUs.
+        Blocks of `bash` hold what needs several GPUs or a Mac, and `gradus` alone, the menu, needs a terminal.
         """
         text = self.page.read_text(encoding="utf-8")
         blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
         lines = [line.partition(" #")[0].strip() for block in blocks for line in block.splitlines()]
         spans = re.findall(r"`(gradus [^`]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
         named = [span for span in spans if not re.fullmatch(r"[a-z -]+", span)]  # the rest are names of commands
-        return list(dict.fromkeys(line for line in [*lines, *named] if line and not line.startswith("#")))
+        return list(dict.fromkeys(line for line in [*lines, *named] if line not in ("", "gradus")))
 
     def is_run(self, command: str) -> bool:
         return not any(command.startswith(start) for start in self.not_run)
@@ -72,8 +72,8 @@ class User:
         starts = {*self.smaller, *self.not_run, *self.statuses}
         return sorted(start for start in starts if not any(one.startswith(start) for one in self.commands()))
 
-    def follow(self, folder: Path, port: int) -> None:
-        """Run every command in the folder, in order, and check what is left. `port`: free, and so is the next one."""
+    def follow(self, folder: Path, port: int, page_port: int) -> None:
+        """Run every command in the folder, in order, and check what is left. The ports are free."""
         for name in ("configs", ".venv"):
             (folder / name).symlink_to(ROOT / name)
         self.prepare(folder)
@@ -84,7 +84,7 @@ class User:
                 )
             for command in self.commands():
                 if self.is_run(command):
-                    words = self._words(command, port)
+                    words = self._words(command, port, page_port)
                     print(f"$ {command}", flush=True)
                     if words[0] == "gradus" and words[1] in SERVERS:
                         servers.enter_context(_serving(words, folder))
@@ -92,12 +92,12 @@ class User:
                         _run(words, folder, self._of(command, self.statuses, 0))
         self.check(folder)
 
-    def _words(self, command: str, port: int) -> list[str]:
+    def _words(self, command: str, port: int, page_port: int) -> list[str]:
         words = shlex.split(re.sub(r"[|>&].*", "", command.replace(":8000", f":{port}")))
         if words[:2] == ["gradus", "serve"]:
             words += ["--port", str(port)]
         if words[:2] == ["gradus", "dashboard"]:
-            words += ["--port", str(port + 1)]
+            words += ["--port", str(page_port)]
         return [*words, *(one.replace(":8000", f":{port}") for one in self._of(command, self.smaller, ()))]
 
     @staticmethod
