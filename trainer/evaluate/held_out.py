@@ -177,7 +177,7 @@ class GenerationServer:
             for found in await made:
                 yield found
         if self._served is not None:
-            self._served.metrics.clear()
+            self._served.metrics.pop("generate_s", None)  # a sync, and its proof, are reported with the next step
 
     def _drawn(self, asks: Sequence[CompletionRequest], seed: int) -> list[SampledCompletion]:
         """One completion of each prompt, from the whole distribution; the server draws by a seed of its own."""
