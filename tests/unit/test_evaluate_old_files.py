@@ -20,6 +20,7 @@ from trainer.evaluate.results import measurement_of, read_evaluation
 
 CASES = Path(__file__).parents[1] / "cases" / "evaluations"
 WORDS_OF_FALLBACKS = ("wilson", "newcombe")
+ADDED_SINCE = ".details.text"
 
 
 def alike(old: Any, new: Any, where: str = "") -> None:
@@ -32,6 +33,8 @@ def alike(old: Any, new: Any, where: str = "") -> None:
         assert len(old) == len(new), where
         for place, (first, last) in enumerate(zip(old, new, strict=True)):
             alike(first, last, f"{where}[{place}]")
+    elif where.endswith(ADDED_SINCE):
+        assert old is None, where
     elif isinstance(old, float):
         assert new == pytest.approx(old, rel=1e-14, abs=1e-15), where
     elif where.endswith(".method") and old in WORDS_OF_FALLBACKS:
