@@ -79,7 +79,7 @@ $(SMOLLM2)/.done:
 	@touch $@
 
 .PHONY: demo-real
-demo-real: setup $(SMOLLM2)/.done  ## A real language model on the CPU: converted, measured, fine-tuned and trained with GRPO on stories (35 minutes on two busy cores)
+demo-real: setup $(SMOLLM2)/.done  ## A real language model on the CPU: converted, measured, fine-tuned and trained with GRPO on stories (about 10 minutes on two cores)
 	@PYTHONPATH=$(SMOLLM2) $(BIN)/gradus pipeline run configs/pipelines/demo_real.yaml
 
 .PHONY: versions
