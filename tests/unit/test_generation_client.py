@@ -82,30 +82,40 @@ def start(like: VllmLike, tmp_path: Path) -> Iterator[Callable[..., Run]]:
         run.client.close()
 
 
-def test_held_out_completions_come_from_the_server_too(start: Callable[..., Run]) -> None:
+@pytest.mark.parametrize(("ends", "finish_reason"), [(frozenset({2}), "stop"), (frozenset(), "length")])
+def test_held_out_completions_come_from_the_server_too(
+    start: Callable[..., Run], like: VllmLike, ends: frozenset[int], finish_reason: str
+) -> None:
     from trainer.config.run import FreshModel, PromptConfig
     from trainer.evaluate.held_out import GenerationServer
-    from trainer.evaluate.plan import GeneratedCompletion, Problem, asks_of, make_plan
+    from trainer.evaluate.plan import ErrorKind, GeneratedCompletion, GenerationError, Problem, asks_of, make_plan
     from trainer.models.fresh import train_tokenizer
 
+    like.settings["model_config"]["max_model_len"] = 100
     run = start()
     run.step()
     tokenizer = train_tokenizer(["let f x = 1"], FreshModel())
     problems = [Problem("a", "let f", None), Problem("b", "let f x = " * 200, None)]
     fields: dict[str, Any] = {"model": "m", "served": True, "samples": 1, "temperature": 0.7, "greedy": True}
-    plan = make_plan(problems, PromptConfig(), tasks="t", max_new_tokens=4, **fields)
+    plan = make_plan(problems, PromptConfig(), tasks="t", max_new_tokens=2, **fields)
     trainer = SimpleNamespace(vllm_generation=SimpleNamespace(vllm_client=run.client), served=run.served)
-    source = GenerationServer(trainer, frozenset(), tokenizer, plan, 64)
+    source = GenerationServer(trainer, ends, tokenizer, plan, 64)
 
     async def all_of() -> dict[Any, Any]:
         asks = asks_of(problems, plan)
         return {ask.key: found async for ask, found in source.write(asks, {ask.key for ask in asks})}
 
     found = asyncio.run(all_of())
-    assert {key: type(one) for key, one in found.items() if key[1] == "a"} == {
-        ("sampled", "a", 0, 1): GeneratedCompletion,
-        ("greedy", "a", 0, 1): GeneratedCompletion,
-    }
+    for mode in ("sampled", "greedy"):
+        written, refused = found[mode, "a", 0, 1], found[mode, "b", 0, 1]
+        assert isinstance(written, GeneratedCompletion)
+        assert (written.text, written.finish_reason) == (
+            tokenizer.decode([1, 2], skip_special_tokens=True),
+            finish_reason,
+        )
+        assert isinstance(refused, GenerationError)
+        assert refused.kind is ErrorKind.REFUSED
+    assert "generate_s" not in run.served.metrics, "a training step must not report it"
     assert sorted(run.groups) == [0, 1], "they are no completions of a training step"
 
 
