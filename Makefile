@@ -64,8 +64,8 @@ demo-vllm: setup vllm  ## The same with the completions written by a vLLM server
 	@$(BIN)/python -m trainer.demo.run --vllm $(VLLM_BIN)/gradus --run-dir runs/demo-vllm
 
 .PHONY: demo-turns
-demo-turns: setup  ## The same over several turns: a tiny model learns to repair its answers; report in runs/demo-turns/report.html
-	@$(BIN)/python -m trainer.demo.run --turns --run-dir runs/demo-turns
+demo-turns: setup  ## Several turns against single turns at equal tokens, three seeds; table in runs/demo-turns/comparison.txt
+	@$(BIN)/python -m trainer.demo.turns
 
 .PHONY: demo-pipeline
 demo-pipeline: setup  ## SFT, preference pairs, IPO, GRPO, evaluation and gates with a tiny model; goes on where it was stopped (3 to 5 minutes)
