@@ -1,4 +1,4 @@
-"""Commands that measure models: `gradus eval` and its three sisters, `sample`, `compare`, `replay`, `pairs`.
+"""Commands that measure models: `gradus eval` and its four sisters, `sample`, `compare`, `replay`, `pairs`.
 
 Each prints what a person reads, and last, on a line of its own, the path of the file that a program reads.
 """
@@ -141,6 +141,22 @@ def eval_perplexity(
     from trainer.evaluate.perplexity import main
 
     raise typer.Exit(main(model, file, _folder(out, model, file), window))
+
+
+def eval_choices(
+    model: Annotated[str, typer.Argument(help="Folder, or a name on the hub")],
+    file: Annotated[Path, typer.Argument(help="Rows of question, choices and answer, perhaps subject")],
+    out: Out = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N questions")] = None,
+) -> None:
+    """Measure a model here on multiple-choice questions, as in MMLU: accuracy with its interval.
+
+    \b
+    gradus eval-choices runs/my/final questions.jsonl
+    """
+    from trainer.evaluate.choice_eval import main
+
+    raise typer.Exit(main(model, file, _folder(out, model, file), limit))
 
 
 @asks_a_model

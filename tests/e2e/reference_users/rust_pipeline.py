@@ -16,6 +16,8 @@ model: runs/rust_gpt_oss_20b/final
 gates:
   - {name: everything was graded, of: runs/eval/answers/results.json, metric: "measurements[mode=sampled].faulted",
      bound: value, at_most: 0}
+  - {name: questions, of: runs/eval/choices-after/choices.json, against: runs/eval/choices-before/choices.json,
+     metric: accuracy, at_least: -1}
 """
 
 
@@ -40,6 +42,8 @@ def prepare(folder: Path) -> None:
             }
         )
     write_rows(folder / "tasks.jsonl", tasks)
+    asked = {"choices": ["one", "two", "three", "four"], "subject": "counting"}
+    write_rows(folder / "questions.jsonl", [{**asked, "question": f"Count {n}.", "answer": n % 4} for n in range(8)])
     pairs = [{"prompt": f"Add {n}.", "chosen": f"fn f() {{ {n} }}", "rejected": "I cannot."} for n in range(20)]
     write_rows(folder / "pairs.jsonl", pairs)
     (folder / "gates.yaml").write_text(GATES)
