@@ -45,6 +45,8 @@ from trainer.runs.folder import RunFolder, read_lines
 CONFIG = "demo_ocaml_turns.yaml"
 SEEDS = (42, 43, 44)
 LOOK_EVERY_S = 0.25
+WIDTH = 132
+"""Columns of the tables."""
 WARM_START, TURNS, SINGLE = "warm start", "several turns", "single turns"
 HINT = "Its log is complete; `gradus doctor` says what is missing."
 
@@ -65,7 +67,7 @@ class Measured:
 
 def main(run_dir: Path = Path("runs/demo-turns"), seeds: Sequence[int] = SEEDS, quick: bool = False) -> int:
     """Train and measure all seeds in `run_dir`. Returns the exit status."""
-    console = Console(highlight=False, soft_wrap=True, record=True)
+    console = Console(highlight=False, soft_wrap=True, record=True, width=WIDTH)
     started = time.monotonic()
     try:
         with terminable():
