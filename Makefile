@@ -175,6 +175,13 @@ bench: setup  ## What a submission costs, beside the naive pipeline and the bare
 	$(BIN)/python -m tests.bench.repetition
 	$(BIN)/python -m tests.bench.broker
 
+.PHONY: bench-compare
+bench-compare: setup  ## CPU of the commit OLD and of this checkout, in alternating rounds (3 minutes): make bench-compare OLD=main
+	@test -n "$(OLD)" || { echo 'make bench-compare: name a commit with OLD=...' >&2; exit 2; }
+	git worktree add --detach build/bench-old $(OLD)
+	$(BIN)/python -m tests.bench.compare build/bench-old $(CURDIR) --json build/bench-compare.json; \
+	status=$$?; git worktree remove --force build/bench-old; exit $$status
+
 .PHONY: chaos
 chaos: setup  ## 10,000 submissions while workers, APIs and Redis are killed, frozen and cut off (5 minutes)
 	$(BIN)/python -m tests.chaos.run --submissions 10000
