@@ -212,6 +212,10 @@ docs: $(VENV)/.docs  ## Build the documentation site into site/; dead links fail
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 	@echo "look at it: $(BIN)/python -m http.server --bind 127.0.0.1 --directory site 8002"
 
+.PHONY: release-check
+release-check: $(VENV)/.done  ## Whether wheel, sdist, images, citation and changelog state the version of gradus/__init__.py
+	@$(BIN)/python deploy/setup/release_check.py
+
 .PHONY: lock
 lock:  ## Write requirements.lock from what is installed; lines for other Pythons stay
 	@{ sed -n '/^#/p; /; python/p' requirements.lock; $(BIN)/python -m pip freeze --exclude-editable | grep -v '^uv==' | sed 's/+cpu//'; } > requirements.lock.new

@@ -97,7 +97,7 @@ PreferenceSubmission = SUBMISSIONS["preference"]
 
 def submission_class(grader: str) -> type[TaskSubmission[Any]]:
     """The grader's submission class; of one that this SDK has no task class for, with any task."""
-    return SUBMISSIONS.get(grader, TaskSubmission[AnyTask])
+    return SUBMISSIONS.get(grader) or TaskSubmission[AnyTask]
 
 
 class Stage(StrEnum):

@@ -78,6 +78,7 @@ USER = User(
             *("--data.eval_blocks", "2", "--warmup_steps", "0", "--per_device_train_batch_size", "1"),
         ],
         "gradus eval": ["--max-new-tokens", "8", "--limit", "2"],
+        "gradus eval-choices": ["--limit", "2"],
         "gradus model": ["--dry-run"],
     },
     not_run={
