@@ -111,9 +111,8 @@ class Bare:
 
     async def __call__(self, asked: Sequence[dict[str, Any]]) -> None:
         body = json.dumps({"submissions": asked, "deadline_s": 300}).encode()
-        head = (
-            f"POST /v1/grade/ocaml HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
-        )
+        head = "POST /v1/grade/ocaml HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        head += f"Content-Length: {len(body)}"
         reader, writer = self._free.pop() if self._free else await self._connected()
         writer.write(head.encode() + b"\r\n\r\n" + body)
         lines = (await reader.readuntil(b"\r\n\r\n")).lower()

@@ -66,11 +66,12 @@ def table(report: dict[str, Any]) -> str:
         else:
             all_ms = found["ratio"]["median"] / 1e3
             lines.append(f"| {part}, all processes | {all_ms:.3f} ({low / 1e3:.3f} to {high / 1e3:.3f}) | | | {tail}")
-    lines += ["", "| plumbing, CPU us per job | API | worker | Redis | client |", "|---|--:|--:|--:|--:|"]
-    us = report["parts"].get("plumbing", {"cpu_us": {}})["cpu_us"]
-    for name, title in (("queue", "one response"), ("stream", "`RewardClient`")):
-        cells = (us.get(f"{name}: {kind}", 0) for kind in ("api", "worker", "redis", "client"))
-        lines.append(f"| {title} | " + " | ".join(f"{cell:.0f}" for cell in cells) + " |")
+    if "plumbing" in report["parts"]:
+        us = report["parts"]["plumbing"]["cpu_us"]
+        lines += ["", "| plumbing, CPU us per job | API | worker | Redis | client |", "|---|--:|--:|--:|--:|"]
+        for name, title in (("queue", "one response"), ("stream", "`RewardClient`")):
+            cells = (us[f"{name}: {kind}"] for kind in ("api", "worker", "redis", "client"))
+            lines.append(f"| {title} | " + " | ".join(f"{cell:.0f}" for cell in cells) + " |")
     return "\n".join(lines)
 
 
