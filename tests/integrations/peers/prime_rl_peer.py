@@ -1,11 +1,10 @@
-"""prime-rl's TrainSink and GRPO, from a checkout: `prime_rl_peer.py CHECKOUT`. One group of four traces of verifiers:
-the three answers, and one that has a fault. `wandb`, which is not used, is replaced by an empty module."""
+"""prime-rl's GRPO, from a checkout: `prime_rl_peer.py CHECKOUT`. One group of four traces of verifiers: the three
+answers, and one that has a fault. `wandb`, which is not used, is replaced by an empty module."""
 
 import asyncio
 import json
 import os
 import sys
-from types import SimpleNamespace
 
 import verifiers_peer  # puts empty modules in place of clients of a remote sandbox
 from common import ANSWERS, FAULTY, SERVICE
@@ -15,22 +14,19 @@ sys.modules["wandb"] = verifiers_peer.Empty("wandb")
 
 import verifiers.v1 as vf
 from prime_rl.configs.algorithm import GRPOAlgoConfig
+from prime_rl.orchestrator.algo.base import iter_trainable_traces
 from prime_rl.orchestrator.algo.grpo import GRPOAlgorithm
-from prime_rl.orchestrator.train_sink import TrainSink
-from prime_rl.orchestrator.types import Progress
-from verifiers.v1.episode import EnvInfo, GroupInfo, TrainRunInfo, TrainWorkInfo
 
 
 async def scored(text, url):
-    """The trace of an answer with tokens, as a model's server returns them."""
+    """The trace of an answer, with tokens of which the model wrote the last three."""
     os.environ["GRADUS_URL"] = url
-    trace = verifiers_peer.trace_of(verifiers_peer.own_task(url), text)
+    task = verifiers_peer.own_task(url)
+    trace = verifiers_peer.trace_of(task, text)
     for node in trace.nodes:
-        node.token_ids = [1, 2, 3]
-        node.mask = [node.sampled] * 3
-        node.logprobs = [-1.0] * 3
+        node.token_ids, node.mask = [1, 2, 3], [node.sampled] * 3
     try:
-        await verifiers_peer.own_task(url).score(trace)
+        await task.score(trace)
         trace.ok = True
     except vf.TaskError as error:
         trace.record_error(error)
@@ -38,32 +34,18 @@ async def scored(text, url):
 
 
 async def main():
-    environment = SimpleNamespace(
-        config=SimpleNamespace(group_size=4),
-        algorithm=GRPOAlgorithm(GRPOAlgoConfig(), None),
-        sampling_args={"temperature": 1.0},
-    )
-    config = SimpleNamespace(max_off_policy_steps=8, train=SimpleNamespace(filter_zero_advantages=False))
-    sink = TrainSink(
-        config,
-        tokenizer=None,
-        train_envs=SimpleNamespace(get=lambda _: environment),
-        mm_token_type_ids_mapping=None,
-        progress=Progress(),
-        batch_size=3,
-        token_batch_size=None,
-    )
     traces = {name: await scored(text, SERVICE) for name, text in ANSWERS.items()}
     traces["fault"] = await scored("x", FAULTY)
-    batch = None
-    for trace in traces.values():
-        run = TrainRunInfo(id="run", work=TrainWorkInfo(step=1))
-        about = {"env": EnvInfo(name="gradus"), "group": GroupInfo(id="group"), "run": run, "task": trace.task}
-        batch = await sink.add(vf.Episode(ok=not trace.has_error, traces=[trace], **about))
-    trained = {trace.id for episode in batch.cohort.episodes for trace in episode.traces}
+    group = [vf.Episode(ok=trace.ok, task=trace.task, traces=[trace]) for trace in traces.values()]
+    algorithm = GRPOAlgorithm(GRPOAlgoConfig(), None)
+    for episode in group:
+        await algorithm.finalize_episode(episode)
+    await algorithm.finalize_group(group)
+    trained = {trace.id for _, trace in iter_trainable_traces(group)}
     found = {name: trace.reward if trace.id in trained else trace.errors[-1].type for name, trace in traces.items()}
-    found["advantages"] = [sum(sample.advantages) for sample in batch.samples]
-    print("RESULT " + json.dumps(found))
+    tokens = {name: trace.nodes[-1].advantages for name, trace in traces.items()}
+    advantages = {name: values and values[-1] for name, values in tokens.items()}
+    print("RESULT " + json.dumps({**found, "advantages": advantages}))
 
 
 if __name__ == "__main__":
