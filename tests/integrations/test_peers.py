@@ -155,7 +155,7 @@ def test_prime_rl_trains_on_what_was_graded(service: str, faulty: str) -> None:
     assert (found["right"], found["broken"], found["fault"]) == (1.0, 0.0, "TaskError")
     assert 0.0 < found["stub"] < 1.0
     mean = (found["right"] + found["stub"] + found["broken"]) / 3
-    advantages = {name: pytest.approx(found[name] - mean, abs=1e-6) for name in ("right", "stub", "broken")}
+    advantages: dict[str, Any] = {name: pytest.approx(found[name] - mean) for name in ("right", "stub", "broken")}
     assert found["advantages"] == {**advantages, "fault": None}
 
 
