@@ -13,6 +13,7 @@ import re
 import statistics
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -30,12 +31,16 @@ def service(graders: str) -> Iterator[tuple[str, int]]:
     with subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:
-            url = next(found[1] for line in process.stderr if (found := re.search(r"serving on (\S+)", line)))
-            drain = subprocess.Popen(["cat"], stdin=process.stderr, stdout=subprocess.DEVNULL)
-            yield url, process.pid
+            lines = []
+            for line in process.stderr:
+                lines.append(line)
+                if found := re.search(r"serving on (\S+)", line):
+                    threading.Thread(target=process.stderr.read, daemon=True).start()  # a full pipe would stop it
+                    yield found[1], process.pid
+                    return
+            raise RuntimeError("".join(lines[-5:]))
         finally:
             process.terminate()
-            drain.wait()
 
 
 def measure(client: tuple[str, ...], n: int) -> dict[str, list[list[float]]]:

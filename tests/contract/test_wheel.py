@@ -105,6 +105,18 @@ def test_the_wheel_says_what_it_is(wheel: Path) -> None:
     assert [name for name in names if name.endswith("/LICENSE")]
 
 
+def test_no_line_installs_the_other_project_of_that_name() -> None:
+    """`gradus` on PyPI is not ours."""
+    wrong = re.compile(r"pip install (?:[^|`;#\n]*[ '\"])?gradus(?!-rl)(?=[\[\s'\"`=<>~]|$)")
+    assert wrong.search("pip install 'gradus[api]'")
+    assert wrong.search("run `pip install -U gradus`")
+    files = run("git", "-C", ROOT, "ls-files", "*.md", "*.py", "*.ipynb", "*.toml", "*.y*ml", "Makefile").stdout
+    if not files:
+        pytest.skip("this is no git checkout, so nothing says which files belong to it")
+    told = [ROOT / name for name in files.splitlines() if not name.startswith("tests/")]
+    assert [str(path) for path in told if path.exists() and wrong.search(path.read_text())] == []
+
+
 def test_the_command_tells_its_version_and_completes_words(alone: Path, tmp_path: Path) -> None:
     assert run(alone / "gradus", "--version", cwd=tmp_path).stdout == f"gradus {__version__}\n"
     asked = {"_GRADUS_COMPLETE": "complete_bash", "COMP_WORDS": "gradus doc", "COMP_CWORD": "1"}

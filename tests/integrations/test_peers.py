@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -20,6 +21,7 @@ import pytest
 
 from tests.conftest import free_port
 from tests.fake_grader import Service
+from tests.report_runs import rich_run
 
 ROOT = Path(__file__).parents[2]
 PYTHON = Path(os.environ.get("GRADUS_INTEGRATIONS_VENV", ROOT / ".venv-integrations")) / "bin" / "python"
@@ -142,3 +144,26 @@ def test_slime_and_miles_get_their_rewards(service: str, faulty: str, peer: str,
     assert (found["right"], found["broken"]) == (1.0, 0.0)
     assert 0.0 < found["stub"] < 1.0
     assert found["fault"].startswith("QueueFault" if way == "function" else "ClientResponseError")
+
+
+def test_prime_rl_trains_on_what_was_graded(service: str, faulty: str) -> None:
+    """It is in no package index: `PRIME_RL_CHECKOUT` names a checkout. A fault has no part in the group's mean."""
+    checkout = os.environ.get("PRIME_RL_CHECKOUT")
+    if not checkout:
+        pytest.skip("PRIME_RL_CHECKOUT names no checkout of prime-rl")
+    found = told(service, faulty, "prime_rl", checkout)
+    assert (found["right"], found["broken"], found["fault"]) == (1.0, 0.0, "TaskError")
+    assert 0.0 < found["stub"] < 1.0
+    mean = (found["right"] + found["stub"] + found["broken"]) / 3
+    advantages: dict[str, Any] = {name: pytest.approx(found[name] - mean) for name in ("right", "stub", "broken")}
+    assert found["advantages"] == {**advantages, "fault": None}
+
+
+def test_the_notebook_runs_as_a_whole(service: str, faulty: str, tmp_path: Path) -> None:
+    run = rich_run(tmp_path / "runs" / "demo", steps=5)
+    (tmp_path / "examples").mkdir()
+    notebook = shutil.copy(ROOT / "examples" / "first_steps.ipynb", tmp_path / "examples")
+    found = told(service, faulty, "notebook", str(notebook))
+    right, wrong, broken = found["rewards"]
+    assert right == 1.0 > wrong > broken == 0.0
+    assert found["plotted"] == [json.loads(line)["reward"] for line in (run / "metrics.jsonl").read_text().splitlines()]

@@ -42,12 +42,17 @@ def nemo_gym_task(url):
     return NeMoGymTask(NeMoGymData(idx=0, prompt=ROW["prompt"], row=row), config)
 
 
-async def reward(text, url=SERVICE):
-    task = nemo_gym_task(url) if "nemo_gym" in sys.argv else own_task(url)
+def trace_of(task, text):
     about = TraceTask(type=type(task).__name__, data=task.data, key=task.key, hash=task.hash)
     trace = Trace(task=about, state=state_cls(type(task))(), agent=AgentInfo(config=AgentConfig()))
     trace.nodes.append(MessageNode(message=UserMessage(content=task.data.prompt)))
     trace.nodes.append(MessageNode(parent=0, message=AssistantMessage(content=text), sampled=True))
+    return trace
+
+
+async def reward(text, url=SERVICE):
+    task = nemo_gym_task(url) if "nemo_gym" in sys.argv else own_task(url)
+    trace = trace_of(task, text)
     await task.setup(trace, None)
     await task.score(trace)
     return trace.reward
