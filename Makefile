@@ -64,8 +64,8 @@ demo-vllm: setup vllm  ## The same with the completions written by a vLLM server
 	@$(BIN)/python -m trainer.demo.run --vllm $(VLLM_BIN)/gradus --run-dir runs/demo-vllm
 
 .PHONY: demo-turns
-demo-turns: setup  ## The same over several turns: a tiny model learns to repair its answers; report in runs/demo-turns/report.html
-	@$(BIN)/python -m trainer.demo.run --turns --run-dir runs/demo-turns
+demo-turns: setup  ## Several turns against single turns at equal tokens, three seeds; table in runs/demo-turns/comparison.txt
+	@$(BIN)/python -m trainer.demo.turns
 
 .PHONY: demo-pipeline
 demo-pipeline: setup  ## SFT, preference pairs, IPO, GRPO, evaluation and gates with a tiny model; goes on where it was stopped (3 to 5 minutes)
@@ -121,7 +121,7 @@ test-fast: test-system  ## Run the test files that take a few seconds each, for 
 	$(PYTEST) -n $(PROCESSES) -m "not slow" --ignore tests/vllm_server --fast
 
 .PHONY: test-slow
-test-slow: test-system .venv-integrations/.done .venv-nemo-gym/.done  ## Run the tests that `make test` leaves out: long variants, and 4-bit and 8-bit weights on the CPU
+test-slow: test-system $(VENV)/.docs .venv-integrations/.done .venv-nemo-gym/.done  ## Run the tests that `make test` leaves out: long variants, and 4-bit and 8-bit weights on the CPU
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --upgrade --target .venv-quantized bitsandbytes==0.50.2
 	PYTHONPATH=.venv-quantized $(PYTEST) -n $(PROCESSES) -m slow --ignore tests/vllm_server
 
@@ -192,6 +192,15 @@ check: $(VENV)/.done  ## Format, lint, types, and the direction of imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+$(VENV)/.docs: $(VENV)/.done
+	@$(INSTALL) -c requirements.lock -e '.[docs]'
+	@touch $@
+
+.PHONY: docs
+docs: $(VENV)/.docs  ## Build the documentation site into site/; dead links fail, and pages need no network
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
+	@echo "look at it: $(BIN)/python -m http.server --bind 127.0.0.1 --directory site 8002"
+
 .PHONY: lock
 lock:  ## Write requirements.lock from what is installed; lines for other Pythons stay
 	@{ sed -n '/^#/p; /; python/p' requirements.lock; $(BIN)/python -m pip freeze --exclude-editable | grep -v '^uv==' | sed 's/+cpu//'; } > requirements.lock.new
@@ -204,4 +213,4 @@ lock-vllm:  ## Write requirements-vllm.lock from what is installed in .venv-vllm
 
 .PHONY: clean
 clean:  ## Remove the environment and builds; runs/ stays
-	rm -rf $(VENV) $(VLLM_VENV) $(PEERS) $(NEMO_GYM) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VLLM_VENV) $(PEERS) $(NEMO_GYM) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -387,6 +387,20 @@ async def test_after_an_outage_a_silent_worker_is_not_dead_at_once(on_redis: Pla
     assert await broker.claim("ocaml", "another", 1, 1.5) == []
 
 
+async def test_an_outage_longer_than_the_lease_takes_no_job_from_who_renews_after_it(on_redis: Place) -> None:
+    broker = on_redis.open(BrokerSettings(lease_s=1.0))
+    await broker.submit(jobs(2))
+    dead, alive = await take_one(broker, "dead in the outage"), await take_one(broker, "frozen with Redis")
+    await asyncio.sleep(4)  # no worker looked
+    found = await broker.claim("ocaml", "another", 2, 0.1)
+    async with asyncio.timeout(SOON_S):
+        while not found:
+            await broker.renew([alive])
+            found = await broker.claim("ocaml", "another", 2, 0.2)
+    await broker.renew([alive])
+    assert ids_of([*found, *await broker.claim("ocaml", "another", 1, 0.5)]) == [dead.job.id]
+
+
 async def test_a_dead_letter_tells_who_had_the_job_and_how_it_ended(place: Place) -> None:
     broker = place.open(SHORT_LEASE)
     await broker.submit(jobs(1))

@@ -14,7 +14,7 @@ from gradus.cli import check_words
 from gradus.errors import Misuse
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "guides").glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 ENDS = {"|", ">", "<", "&&", "||", ";", "&", ">>", "2>", "..."}
 """Where the shell takes over."""
 

@@ -359,6 +359,8 @@ class EvaluationConfig(Section):
     greedy: bool = True
     """Also one completion per task without sampling."""
     limit: Count | None = None
+    turns: Annotated[int, Field(ge=1, le=32)] | None = None
+    """Answers of one chain, at most. None: as in training."""
     batch_size: Count = 256
     """Completions generated at once."""
 
