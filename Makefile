@@ -168,12 +168,23 @@ test-compose-short:  ## The same with OCaml alone and no training (podman)
 	tests/e2e/compose.sh short
 
 .PHONY: bench
-bench: setup  ## What a submission costs, beside the naive pipeline and the bare compiler or model, and what the queue adds (15 to 20 minutes)
+bench: setup  ## What a submission costs beside its floor, and the queue: one table, repeated until quiet (at most 10 minutes)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.bench.summary --json build/bench.json
+
+.PHONY: bench-full
+bench-full: setup  ## What a submission costs, beside the naive pipeline and the bare compiler or model, and what the queue adds (15 to 20 minutes)
 	$(BIN)/python -m tests.bench.ocaml --rounds 3
 	$(BIN)/python -m tests.bench.rust --rounds 3
 	$(BIN)/python -m tests.bench.story --rounds 3
 	$(BIN)/python -m tests.bench.repetition
 	$(BIN)/python -m tests.bench.broker
+
+.PHONY: bench-compare
+bench-compare: setup  ## CPU of the commit OLD and of this checkout, in alternating rounds (3 minutes): make bench-compare OLD=main
+	@test -n "$(OLD)" || { echo 'make bench-compare: name a commit with OLD=...' >&2; exit 2; }
+	git worktree add --detach build/bench-old $(OLD)
+	$(BIN)/python -m tests.bench.compare build/bench-old $(CURDIR) --json build/bench-compare.json; \
+	status=$$?; git worktree remove --force build/bench-old; exit $$status
 
 .PHONY: chaos
 chaos: setup  ## 10,000 submissions while workers, APIs and Redis are killed, frozen and cut off (5 minutes)
@@ -200,6 +211,10 @@ $(VENV)/.docs: $(VENV)/.done
 docs: $(VENV)/.docs  ## Build the documentation site into site/; dead links fail, and pages need no network
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 	@echo "look at it: $(BIN)/python -m http.server --bind 127.0.0.1 --directory site 8002"
+
+.PHONY: release-check
+release-check: $(VENV)/.done  ## Whether wheel, sdist, images, citation and changelog state the version of gradus/__init__.py
+	@$(BIN)/python deploy/setup/release_check.py
 
 .PHONY: lock
 lock:  ## Write requirements.lock from what is installed; lines for other Pythons stay

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from report_runs import RIGHT, STUCK, WRONG, lines, record_of
 from sample_evaluations import evaluation_of
 
 from gradus.contract import Faulted, Graded
-from trainer.demo.run import DemoFailed
 from trainer.demo.turns import SINGLE, TURNS, WARM_START, measured_of, steps_of_single_turns, tables_of
 from trainer.evaluate.results import write_outcome
 from trainer.rewards.judge import Record
@@ -59,9 +57,9 @@ def test_single_turns_get_steps_for_the_tokens_of_all_turns(tmp_path: Path) -> N
     assert steps_of_single_turns(seed_folder(tmp_path, REPAIRED) / "turns") == 4
 
 
-def test_a_faulted_answer_is_no_wrong_answer(tmp_path: Path) -> None:
-    with pytest.raises(DemoFailed, match="could not be graded"):
-        measured_of(seed_folder(tmp_path, {"a": [[RIGHT], [WRONG, STUCK]]}))
+def test_a_chain_with_a_faulted_answer_is_left_out(tmp_path: Path) -> None:
+    found = measured_of(seed_folder(tmp_path, {"a": [[RIGHT], [WRONG, STUCK]], "b": [[STUCK]]}))[TURNS]
+    assert (found.first, found.last, found.faulted) == ([1.0], [1.0], 2)
 
 
 def test_the_tables_have_gains_and_differences_over_seeds(tmp_path: Path) -> None:

@@ -45,6 +45,8 @@ from trainer.runs.folder import RunFolder, read_lines
 CONFIG = "demo_ocaml_turns.yaml"
 SEEDS = (42, 43, 44)
 LOOK_EVERY_S = 0.25
+WIDTH = 132
+"""Columns of the tables."""
 WARM_START, TURNS, SINGLE = "warm start", "several turns", "single turns"
 HINT = "Its log is complete; `gradus doctor` says what is missing."
 
@@ -59,11 +61,13 @@ class Measured:
     """Passed in the first turn."""
     last: list[float]
     """Passed in any turn."""
+    faulted: int
+    """Chains without a verdict in one of their turns, which are left out."""
 
 
 def main(run_dir: Path = Path("runs/demo-turns"), seeds: Sequence[int] = SEEDS, quick: bool = False) -> int:
     """Train and measure all seeds in `run_dir`. Returns the exit status."""
-    console = Console(highlight=False, soft_wrap=True, record=True)
+    console = Console(highlight=False, soft_wrap=True, record=True, width=WIDTH)
     started = time.monotonic()
     try:
         with terminable():
@@ -156,25 +160,34 @@ def measured_of(folder: Path) -> dict[str, Measured]:
 
 def _measured(run: Path, name: str) -> Measured:
     figures = figures_path(run, name)
-    records, repairs = read_evaluation(figures).records(), read_lines(figures.with_name(f"{name}.turns.jsonl"))
-    if any(one["status"] == "faulted" for one in [*records, *repairs]):
-        raise DemoFailed(f"Some answers of {figures} could not be graded.")
-    repaired = {(one["prompt_id"], one["sample"]) for one in repairs if one["passed"]}
-    tasks = by_task(records)
+    records, later = read_evaluation(figures).records(), read_lines(figures.with_name(f"{name}.turns.jsonl"))
+    repaired = {(one["prompt_id"], one["sample"]) for one in later if one["passed"]}
+    faulted = {(one["prompt_id"], one["sample"]) for one in [*records, *later] if one["status"] == "faulted"}
+    tasks = by_task(one for one in records if (one["prompt_id"], one["sample"]) not in faulted)
     first = [[bool(one["passed"]) for one in task] for task in tasks]
     last = [[bool(one["passed"]) or (one["prompt_id"], one["sample"]) in repaired for one in task] for task in tasks]
     tokens = sum(one["tokens"] for one in read_lines(RunFolder(run).turns)) if name == AFTER else 0
-    return Measured(tokens, *([sum(task) / len(task) for task in passed] for passed in (first, last)))
+    shares = [[sum(task) / len(task) for task in passed] for passed in (first, last)]
+    return Measured(tokens, shares[0], shares[1], len(faulted))
 
 
 def tables_of(measured: dict[int, dict[str, Measured]]) -> list[Table]:
     """The figures of each seed with intervals over tasks, and those of all seeds with intervals over seeds."""
-    single = Table("seed", "model", "model tokens", "passed in turn 1", "passed by the last turn", "gain in points")
+    single = Table(
+        "seed", "model", "model tokens", "passed in turn 1", "passed by the last turn", "gain in points", "faults"
+    )
     values: dict[str, dict[str, list[float]]] = {}
     for seed, models in measured.items():
         for name, one in models.items():
             rates = mean_with_interval(one.first), mean_with_interval(one.last), paired_difference(one.first, one.last)
-            single.add_row(str(seed), name, f"{one.tokens:,}", *(_text(rate) for rate in rates[:2]), _points(rates[2]))
+            single.add_row(
+                str(seed),
+                name,
+                f"{one.tokens:,}",
+                *(_text(rate) for rate in rates[:2]),
+                _points(rates[2]),
+                f"{one.faulted}",
+            )
             found = values.setdefault(name, {"first": [], "last": [], "gain": []})
             for column, rate in zip(found.values(), rates, strict=True):
                 column.append(rate.value if rate is not None else 0.0)
