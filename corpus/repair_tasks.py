@@ -18,7 +18,7 @@ from corpus.ocaml_mutations import OcamlMutations
 from corpus.repair_prompt import repair_prompt
 from corpus.rust_mutations import RustMutations
 from corpus.task_validation import fenced
-from gradus.contract import Faulted, Graded, GraderName, Submission, submission_class
+from gradus.contract import Faulted, Graded, GraderName, Stage, Submission, submission_class
 from gradus.errors import Fault, Misuse
 from gradus.feedback import render_verdict
 from gradus.row_reader import Row
@@ -66,6 +66,8 @@ class MutationOptions:
     tries: int = 12
     """Broken answers to grade for one task, at most."""
     seed: int = 42
+    lints: bool = False
+    """Add edits of Rust that clippy alone minds."""
 
 
 def mutations_for(name: GraderName, grader: Grader, engine: str = "auto") -> Mutations:
@@ -143,7 +145,8 @@ def _mutants(
             broken.problem = explain(error)
             return
         try:
-            edits = mutations.edits(code, str(task_of(row.values, name).get("edition", "2021")))
+            edition = str(task_of(row.values, name).get("edition", "2021"))
+            edits = [*mutations.edits(code, edition), *(RustMutations().lints(code, edition) if options.lints else ())]
         except Fault as fault:
             broken.problem = fault.message
             return
@@ -176,7 +179,8 @@ def _sort(mutant: _Mutant, row: Row, name: GraderName, result: Graded | Faulted,
             of.problem = f"its solution does not pass: {render_verdict(result)}"
     elif of.problem is None:
         of.tried += 1
-        if result.passed:
+        is_lint = edit.kind == "lint" and any(one.stage is Stage.CLIPPY for one in result.diagnostics)
+        if result.passed and not is_lint:
             of.survivors.append(_survivor(mutant, edit, row, result))
         elif len(of.repairs) < options.per_task:
             of.repairs.append(_repair(mutant, edit, row, name, result))

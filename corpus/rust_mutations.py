@@ -41,6 +41,23 @@ class RustMutations:
         makers = (_operators, _constants, _conditions, _cases, _methods, _left_out, _arguments, _names, _variants)
         return [edit for make in makers for edit in make(source, found)]
 
+    def lints(self, source: str, edition: str = "2021") -> list[Edit]:
+        """Edits that change nothing but what clippy says: `mut` and parentheses that nothing needs, `x = x + y`."""
+        found = _joined(_own_code(code(source, edition)))
+        edits = []
+        for at, token in enumerate(found[:-2]):
+            name = found[at + 1]
+            if token.text == "let" and name.kind is Kind.NAME and name.text not in ("mut", "Some", "Ok", "Err"):
+                edits.append(_replaced("lint", name, f"mut {name.text}"))
+            elif token.kind is Kind.NAME and name.text in ("+=", "-=", "*=") and found[at - 1].text in ("{", "}", ";"):
+                edits.append(_replaced("lint", name, f"= {token.text} {name.text[0]}"))
+            elif token.text == "if" and name.text not in ("let", "(", "!") and "let" not in _line_of(source, token):
+                opening = next((one for one in found[at + 1 :] if one.text in ("{", ";")), None)
+                if opening is not None and opening.text == "{":
+                    condition = source[name.start : opening.start].rstrip()
+                    edits.append(Edit("lint", name.start, name.start + len(condition), f"({condition})"))
+        return edits
+
 
 def _own_code(found: Sequence[Token]) -> list[Token]:
     """`found` without attributes and without the answer's own tests: breaking those breaks nothing that is judged."""
@@ -74,6 +91,10 @@ def _joined(found: Sequence[Token]) -> list[Token]:
 
 def _end(token: Token) -> int:
     return token.start + len(token.text)
+
+
+def _line_of(source: str, token: Token) -> str:
+    return source[source.rfind("\n", 0, token.start) + 1 :].partition("\n")[0]
 
 
 def _replaced(kind: str, token: Token, text: str) -> Edit:

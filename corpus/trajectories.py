@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from corpus.mutation import Edit
 from corpus.repair_tasks import task_of
 from corpus.task_validation import fenced
-from gradus.contract import Faulted, Graded, GraderName, Submission, submission_class
+from gradus.contract import Faulted, Graded, GraderName, Stage, Submission, submission_class
 from gradus.errors import Misuse
 from gradus.feedback import LANGUAGES, SPECIAL, render_verdict, reply
 from gradus.row_reader import Row
@@ -43,7 +43,9 @@ class Step:
 
     thought: str
     code: str
+    result: Graded
     reply: str
+    """The whole result in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,10 +159,12 @@ def _attempts(row: Row, others: _Others, number: int) -> list[str]:
 
 
 def _depth(row: Row) -> int:
-    """How late a mistake shows: words that are missing hide all others, types hide what tests find."""
+    """How late a mistake shows: words that are missing hide all others, types what tests find, all these what lints."""
     tags = row.values.get("tags")
     if not isinstance(tags, list):
         return 1
+    if "mutation:lint" in tags:
+        return 3
     return 0 if "mutation:syntax" in tags else 2 if "stage:tests" in tags else 1
 
 
@@ -185,19 +189,24 @@ def _fill(told: TrajectoryResult, row: Row, name: GraderName, graded: Sequence[t
         told.problem = fault
     elif isinstance(last, Graded) and not last.passed:
         told.problem = f"its solution does not pass: {render_verdict(last)}"
-    elif isinstance(broken[-1][1], Graded) and broken[-1][1].passed:
+    elif isinstance(broken[-1][1], Graded) and _is_right(broken[-1][1]):
         told.problem = "its stub passes all tests: there is nothing to repair"
     else:
         results = [(code, result) for code, result in graded if isinstance(result, Graded)]
-        tries = [(code, result) for code, result in results[:-1] if not result.passed]
+        tries = [(code, result) for code, result in results[:-1] if not _is_right(result)]
         request = _request(row, name, *tries[0])
         steps: list[Step] = []
         for code, result in [*tries, results[-1]]:
-            steps.append(Step(_thought(steps[-1] if steps else None, code, request), code, reply(result)))
+            steps.append(Step(_thought(steps[-1] if steps else None, code, request), code, result, reply(result)))
         thought = f"The check says: {steps[-1].reply.splitlines()[0]}. This is the answer."
         answer = fenced(name, steps[-1].code)
         told.trajectory = Trajectory(told.id, LANGUAGES[name], request, tuple(steps), thought, answer)
         told.columns = {one: row.values[one] for one in ("group", "licence", "license", "source") if one in row.values}
+
+
+def _is_right(result: Graded) -> bool:
+    """Whether all tests pass, and clippy has no warnings."""
+    return result.passed and all(one.stage is not Stage.CLIPPY for one in result.diagnostics)
 
 
 def _request(row: Row, name: GraderName, code: str, result: Graded) -> str:

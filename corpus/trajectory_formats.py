@@ -30,6 +30,7 @@ TOOLS: list[dict[str, Any]] = [
 
 class Format(StrEnum):
     CHAT = "chat"
+    AGENT = "agent"
     HARMONY = "harmony"
 
 

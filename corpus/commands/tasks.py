@@ -155,6 +155,7 @@ def mutate_tasks(
     tries: Annotated[int, typer.Option(min=1, max=1000, help="Broken answers to grade of one task, at most")] = 12,
     seed: Annotated[int, typer.Option(help="Draws which edits are tried")] = 42,
     engine: Annotated[str, typer.Option(help="What breaks Rust: auto, own or cargo-mutants")] = "auto",
+    lints: Annotated[bool, typer.Option("--lints", help="Rust: also edits of which clippy alone warns")] = False,
     force: Force = False,
     slots: Slots = None,
     config: Config = None,
@@ -176,13 +177,15 @@ def mutate_tasks(
     from services.graders.base import load
 
     name = grader_named(grader)
+    if lints and name != "rust":
+        raise Misuse("--lints: is for --grader rust")
     refuse_existing([out, sibling_path(out, "survivors")], force=force, sources=[file])
     rows = checked_rows(file)
     loaded = load(name, config=config)
     mutations = mutations_for(name, loaded, engine)
     loaded.self_test()
     log_line(f"gradus: breaking answers by {mutations.engine}")
-    tasks = break_tasks(rows, name, loaded, mutations, MutationOptions(per_task, tries, seed), slots)
+    tasks = break_tasks(rows, name, loaded, mutations, MutationOptions(per_task, tries, seed, lints), slots)
     found = list(with_progress(tasks, len(rows), "breaking", quiet))
     repairs = write_rows(out, (row for one in found for row in one.repairs))
     survivors = write_rows(sibling_path(out, "survivors"), (row for one in found for row in one.survivors))
@@ -200,7 +203,7 @@ def write_trajectories(
     file: Annotated[str, typer.Argument(help="JSONL, JSON or CSV of tasks with stub and solution: from tasks mutate")],
     out: Out,
     grader: Annotated[str, typer.Option(help="ocaml or rust")] = "ocaml",
-    format_: Annotated[str, typer.Option("--format", help="chat or harmony")] = "chat",
+    format_: Annotated[str, typer.Option("--format", help="chat, agent or harmony")] = "chat",
     by_turn: Annotated[
         bool, typer.Option(help="harmony: one prompt and completion per turn of the assistant, for warm_start")
     ] = False,
@@ -213,7 +216,8 @@ def write_trajectories(
     """Write repair trajectories: broken attempt, what the grader really says of it, fixed file.
 
     \b
-    chat     messages with tool calls, and tools, as chat templates take them
+    chat     messages with calls of one tool, and tools, as chat templates take them
+    agent    the same with five tools: run_tests, read_error, read_file, apply_patch, run_command; for Rust
     harmony  text for gpt-oss: channels analysis, commentary and final
 
     Every reply of the tool is graded here and now. With several attempts, the first has the mistakes of several tasks
@@ -231,6 +235,8 @@ def write_trajectories(
     if by_turn and format_ != Format.HARMONY:
         raise Misuse("--by-turn: is for --format harmony")
     name = grader_named(grader)
+    if format_ == Format.AGENT and name != "rust":
+        raise Misuse("--format agent: is for --grader rust")
     refuse_existing([out, sibling_path(out, "rejected")], force=force, sources=[file])
     rows = checked_rows(file)
     loaded = load(name, config=config)
@@ -246,6 +252,7 @@ def write_trajectories(
 
 def _written(told: TrajectoryResult, format_: str, by_turn: bool) -> Iterator[dict[str, Any]]:
     """The rows of one trajectory; none where there is none."""
+    from corpus.agent_format import agent_row
     from corpus.trajectory_formats import Format, chat_row, harmony_row, harmony_turns
 
     if told.trajectory is None:
@@ -253,7 +260,8 @@ def _written(told: TrajectoryResult, format_: str, by_turn: bool) -> Iterator[di
     if by_turn:
         rows = list(harmony_turns(told.trajectory))
     else:
-        rows = [(chat_row if format_ == Format.CHAT else harmony_row)(told.trajectory)]
+        make = {Format.CHAT: chat_row, Format.AGENT: agent_row, Format.HARMONY: harmony_row}[Format(format_)]
+        rows = [make(told.trajectory)]
     yield from ({**row, **told.columns} for row in rows)
 
 

@@ -492,8 +492,9 @@ def test_a_row_without_a_trajectory_says_why(ocaml_grader: OcamlGrader, changes:
 @pytest.mark.parametrize(
     ("argv", "told"),
     [
-        (("--format", "html"), "is none of chat, harmony"),
+        (("--format", "html"), "is none of chat, agent, harmony"),
         (("--by-turn",), "is for --format harmony"),
+        (("--format", "agent"), "is for --grader rust"),
         (("--grader", "story"), "no repair trajectories for the grader 'story'"),
     ],
 )

@@ -29,9 +29,9 @@ PARTS = {
 }
 RUN_METRICS = (
     *("entropy", "frac_reward_zero_std", "grad_norm", "completions/clipped_ratio"),
-    *("rewards/margins", "eval_rewards/accuracies"),
+    *("rewards/margins", "eval_rewards/accuracies", "eval_perplexity"),
 )
-"""That TRL 1.16 logs, by the metrics of real runs of GRPO and of DPO with rows held out."""
+"""Metrics that runs log: GRPO, DPO with rows held out, and pretraining."""
 
 
 CERTAIN = {"value": 1.0, "low": 1.0, "high": 1.0}

@@ -8,7 +8,7 @@ from trainer.commands import evaluation, training
 from trainer.commands.training import gate, pipeline_app
 
 COMMANDS = (
-    *(training.merge, training.model, training.report),
+    *(training.merge, training.model, training.gpus, training.report),
     *(evaluation.eval_perplexity, evaluation.eval_choices, evaluation.eval_tools, evaluation.eval_refusals),
     *(evaluation.sample, evaluation.chat),
     *(evaluation.compare, evaluation.replay, evaluation.pairs, gate),

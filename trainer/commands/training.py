@@ -101,6 +101,25 @@ def model(
     print(f"{count:,} parameters" + ("" if dry_run else f" in {out}"))
 
 
+def gpus(
+    config: Annotated[Path, typer.Argument(help="For example configs/train/story_cot.yaml")],
+    train: Annotated[int, typer.Option(min=1, help="GPUs that train: the first ones")] = 1,
+    vllm: Annotated[int, typer.Option(min=1, help="GPUs of the vLLM server: those after them")] = 1,
+    batch: Annotated[
+        int | None, typer.Option(min=1, help="Completions of one update", show_default="as the config says")
+    ] = None,
+) -> None:
+    """Print the two commands that split a machine's GPUs between a vLLM server and training. Runs nothing.
+
+    \b
+    gradus gpus configs/train/story_cot.yaml --train 2 --vllm 2 --batch 48
+    """
+    from trainer.config.gpus import split_commands
+
+    for line in split_commands(config, train, vllm, batch):
+        print(line)
+
+
 def report(
     run: Annotated[Path, typer.Argument(help="Folder of a run or of gradus eval, for example runs/demo")],
     out: Annotated[Path | None, typer.Option(help="File to write", show_default="report.html in the folder")] = None,
