@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import typer
 
-from corpus.commands.importing import import_app
+from corpus.commands.importing import import_tasks
 from corpus.commands.tasks import tasks_app
 
 
 def register(app: typer.Typer) -> None:
-    tasks_app.add_typer(import_app, name="import")
-    app.add_typer(tasks_app, name="tasks")
+    tasks_app.command("import")(import_tasks)
+    app.add_typer(tasks_app, name="tasks", rich_help_panel="Data")
