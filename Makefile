@@ -64,8 +64,8 @@ demo-vllm: setup vllm  ## The same with the completions written by a vLLM server
 	@$(BIN)/python -m trainer.demo.run --vllm $(VLLM_BIN)/gradus --run-dir runs/demo-vllm
 
 .PHONY: demo-turns
-demo-turns: setup  ## The same over several turns: a tiny model learns to repair its answers; report in runs/demo-turns/report.html
-	@$(BIN)/python -m trainer.demo.run --turns --run-dir runs/demo-turns
+demo-turns: setup  ## Several turns against single turns at equal tokens, three seeds; table in runs/demo-turns/comparison.txt
+	@$(BIN)/python -m trainer.demo.turns
 
 .PHONY: demo-pipeline
 demo-pipeline: setup  ## SFT, preference pairs, IPO, GRPO, evaluation and gates with a tiny model; goes on where it was stopped (3 to 5 minutes)
@@ -174,6 +174,13 @@ bench: setup  ## What a submission costs, beside the naive pipeline and the bare
 	$(BIN)/python -m tests.bench.story --rounds 3
 	$(BIN)/python -m tests.bench.repetition
 	$(BIN)/python -m tests.bench.broker
+
+.PHONY: bench-compare
+bench-compare: setup  ## CPU of the commit OLD and of this checkout, in alternating rounds (3 minutes): make bench-compare OLD=main
+	@test -n "$(OLD)" || { echo 'make bench-compare: name a commit with OLD=...' >&2; exit 2; }
+	git worktree add --detach build/bench-old $(OLD)
+	$(BIN)/python -m tests.bench.compare build/bench-old $(CURDIR) --json build/bench-compare.json; \
+	status=$$?; git worktree remove --force build/bench-old; exit $$status
 
 .PHONY: chaos
 chaos: setup  ## 10,000 submissions while workers, APIs and Redis are killed, frozen and cut off (5 minutes)

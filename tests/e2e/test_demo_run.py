@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from trainer.demo import run as demo
-from trainer.demo.run import DemoFailed, Services, _terminable, set_aside
+from trainer.demo.run import DemoFailed, Services, set_aside, terminable
 
 needs_tools = pytest.mark.skipif(
     any(shutil.which(tool) is None for tool in demo.NEEDED), reason=f"needs {', '.join(demo.NEEDED)}"
@@ -126,7 +126,7 @@ def test_what_does_not_get_ready_in_time_is_a_failure(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signals_end_the_demo_like_ctrl_c(number: signal.Signals) -> None:
     before = signal.getsignal(number)
-    with pytest.raises(KeyboardInterrupt), _terminable():
+    with pytest.raises(KeyboardInterrupt), terminable():
         signal.raise_signal(number)
     assert signal.getsignal(number) is before
 

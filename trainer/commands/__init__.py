@@ -10,8 +10,9 @@ from trainer.commands.training import gate, pipeline_app
 # commands that are called as their functions are
 TRAINING = (training.merge, training.model)
 EVALUATION = (
-    *(evaluation.eval_perplexity, evaluation.eval_tools, evaluation.eval_refusals, evaluation.sample, evaluation.chat),
-    *(evaluation.compare, evaluation.replay, evaluation.pairs, training.report, gate),
+    *(evaluation.eval_perplexity, evaluation.eval_choices, evaluation.eval_tools, evaluation.eval_refusals),
+    *(evaluation.sample, evaluation.chat, evaluation.compare, evaluation.replay, evaluation.pairs),
+    *(training.report, gate),
 )
 
 

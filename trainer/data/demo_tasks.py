@@ -39,14 +39,14 @@ CASES_PER_TASK = 5
 PUBLIC_CASES = 1
 """Public tests of a task that has them: cases that the hidden tests do not have, and that the mistake fails."""
 WARM_START_ROWS = 10_000
-FIRST_BATCHES, ROWS_PER_BATCH, REPAIRS_AFTER = 200, 64, 4
+FIRST_BATCHES, ROWS_PER_BATCH, REPAIRS_AFTER = 200, 64, 2
 """Batches of first answers before training over several turns, and after how many of them one of repairs comes."""
 MISTAKEN_SHARE = 0.6
 """Of the rows of a kind that has a mistake."""
 DAMAGED_SHARE = 0.35
 FIRST_MISTAKEN_SHARE, SLIPPED_SHARE = 0.5, 0.1
 """Shares of first answers before training over several turns: with the kind's mistake, and with another constant."""
-REPAIRED_SHARE = 0.5
+REPAIRED_SHARE = 0.75
 """Share of second answers that are right. The others repeat the first one."""
 SEED = 7
 

@@ -1,6 +1,5 @@
 """`make demo`: Redis, the service and workers started on this machine, a tiny model trained and measured, a report.
 `make demo-vllm`: the same with a vLLM server, which writes the completions of the training.
-`make demo-turns`: the same over several turns, with feedback and public tests.
 
 Everything is real and the same as in a large run: the queue, the sandboxed graders over HTTP, the trainer, its config.
 Whatever it starts it stops again, also after Ctrl-C or a failure; an earlier run is moved aside. It installs nothing.
@@ -52,7 +51,6 @@ SIGNALLED = 128
 """Exit statuses above it are signals, as in shells."""
 CONFIG, VLLM_CONFIG = "demo_ocaml.yaml", "demo_ocaml_vllm.yaml"
 """They differ in who generates and in nothing that is learnt from."""
-TURNS_CONFIG = "demo_ocaml_turns.yaml"
 VLLM_OPTIONS = ("--device", "cpu", "--max-model-len", "256", "--max-num-seqs", "128")
 QUICK = ("--max_steps", "12", "--warm_start.limit", "4000", "--evaluation.samples", "2", "--evaluation.limit", "24")
 """Overrides for a run that only shows that everything works; its figures mean little."""
@@ -62,21 +60,18 @@ class DemoFailed(Exception):
     """Something the demo needs did not come up; the message says what, shows its log and how to go on."""
 
 
-def main(
-    run_dir: Path = Path("runs/demo"), quick: bool = False, vllm: Path | None = None, *, turns: bool = False
-) -> int:
+def main(run_dir: Path = Path("runs/demo"), quick: bool = False, vllm: Path | None = None) -> int:
     """Run the whole demo in `run_dir`. Returns 0, 3 when anything was faulted, or what made it stop.
 
-    `vllm` is the `gradus` of an environment that has vLLM; None: the trainer's own process generates. `turns`: answers
-    that do not pass are asked again.
+    `vllm` is the `gradus` of an environment that has vLLM; None: the trainer's own process generates.
     """
     console = Console(highlight=False, soft_wrap=True)
     # Before torch is loaded: beside the workers, and for a model this small, one thread is fastest.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     started = time.monotonic()
     try:
-        with _terminable():
-            return _demo(run_dir, quick, vllm, turns, console, started)
+        with terminable():
+            return _demo(run_dir, quick, vllm, console, started)
     except DemoFailed as failure:
         console.print(f"\n[bold red]The demo stopped.[/] {escape(str(failure))}")
         return EXIT_FAILED
@@ -85,11 +80,10 @@ def main(
         return SIGNALLED + signal.SIGINT
 
 
-def _demo(run_dir: Path, quick: bool, vllm: Path | None, turns: bool, console: Console, started: float) -> int:
+def _demo(run_dir: Path, quick: bool, vllm: Path | None, console: Console, started: float) -> int:
     if vllm is not None and not vllm.exists():
         raise DemoFailed(f"There is no {vllm}. `make vllm` installs it.")
-    if missing := [f"{tool} ({how})" for tool, how in NEEDED.items() if shutil.which(tool) is None]:
-        raise DemoFailed(f"These programs are missing: {', '.join(missing)}. `make setup` installs all of them.")
+    refuse_without_tools()
     aside = set_aside(run_dir)
     (run_dir / "logs").mkdir(parents=True)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -106,7 +100,7 @@ def _demo(run_dir: Path, quick: bool, vllm: Path | None, turns: bool, console: C
             "2. Making a model of 0.6 million parameters; it learns the form from answers, many of them wrong."
         )
         console.print("   Then it is measured, trained with GRPO on the graders' rewards, and measured again.")
-        config, more = TURNS_CONFIG if turns else CONFIG, [*(QUICK if quick else ())]
+        config, more = CONFIG, [*(QUICK if quick else ())]
         if vllm is not None:
             console.print("   A vLLM server is started on what the warm start leaves, and writes GRPO's completions.")
             config, more = VLLM_CONFIG, [*more, "--generation.url", services.start_vllm(vllm, run_dir / "warm_start")]
@@ -144,10 +138,6 @@ def _conclude(run_dir: Path, console: Console, started: float) -> int:
     went = f"{verb} from {rates.before:.1%} to {rates.after:.1%}"
     console.print(f"\n[bold]The pass rate on {compared[0].tasks} held-out tasks {went}.[/]")
     console.print(_summary(compared, before, after))
-    for one in after.measurements:
-        if one.turns is not None:
-            shares = (f"{rate.value:.1%} by turn {turn}" for turn, rate in one.turns.green_by.items())
-            console.print(f"After training, chains pass: {', '.join(shares)}.")
     console.print("Held-out: the kinds of task that were trained on, with constants never trained on for that kind.")
     faults = f"[bold red]{faulted:,} faults[/]" if faulted else "no faults"
     # From the start of the first step to the end of the last.
@@ -173,6 +163,12 @@ def _summary(compared: Sequence[Comparison], *sides: Evaluation) -> Table:
         own = [one.pass_at[1] for one in measured if one is not None]
         table.add_row(how, *(f"{one.value:.1%}\n{one.low:.1%} to {one.high:.1%}" for one in own), points)
     return table
+
+
+def refuse_without_tools() -> None:
+    """Raises DemoFailed if a program is missing."""
+    if missing := [f"{tool} ({how})" for tool, how in NEEDED.items() if shutil.which(tool) is None]:
+        raise DemoFailed(f"These programs are missing: {', '.join(missing)}. `make setup` installs all of them.")
 
 
 def set_aside(run_dir: Path) -> Path | None:
@@ -297,7 +293,7 @@ def _live_workers(url: str) -> int:
 
 
 @contextmanager
-def _terminable() -> Iterator[None]:
+def terminable() -> Iterator[None]:
     """SIGTERM and SIGHUP end the demo like Ctrl-C, so that it cleans up."""
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -310,9 +306,7 @@ def _terminable() -> Iterator[None]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m trainer.demo.run", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--run-dir", type=Path, default=Path("runs/demo"))
-    ways = parser.add_mutually_exclusive_group()
-    ways.add_argument("--vllm", type=Path, help="the gradus of an environment with vLLM, to generate with that")
+    parser.add_argument("--vllm", type=Path, help="the gradus of an environment with vLLM, to generate with that")
     parser.add_argument("--quick", action="store_true", help="a dozen steps, only to see that everything works")
-    ways.add_argument("--turns", action="store_true", help="train on the grader's feedback over several turns")
     chosen = parser.parse_args()
-    sys.exit(main(chosen.run_dir, chosen.quick, chosen.vllm, turns=chosen.turns))
+    sys.exit(main(chosen.run_dir, chosen.quick, chosen.vllm))

@@ -189,7 +189,7 @@ MADE = ("finish_reason", "prompt_tokens", "completion_tokens", "latency_s")
 def refuse_turns(description: GraderDescription, turns: int) -> None:
     """Raises Misuse for several turns with a grader whose verdicts do not say what to repair."""
     if turns > 1 and not description.fences and description.name != "story":
-        raise Misuse(f"--turns {turns}: verdicts of the grader {description.name!r} do not say what to repair")
+        raise Misuse(f"{turns} turns: verdicts of the grader {description.name!r} do not say what to repair")
 
 
 async def collect_turns(

@@ -14,11 +14,11 @@ from typing import Any
 from transformers import TrainerCallback
 
 from gradus.descriptions import GraderDescription
-from gradus.errors import GradusError
+from gradus.errors import GradusError, Misuse
 from trainer.config.run import TrainConfig
 from trainer.data.prompts import token_ids
 from trainer.data.tasks import Tasks
-from trainer.evaluate.collect import collect, collect_turns
+from trainer.evaluate.collect import collect, collect_turns, refuse_turns
 from trainer.evaluate.completion_store import Completions
 from trainer.evaluate.grader_backend import ServiceJudge
 from trainer.evaluate.local import LocalModel, SampledCompletion, ends_of, written_batch
@@ -58,7 +58,13 @@ class HeldOutEvalCallback(TrainerCallback):  # type: ignore[misc]
             _ = example.task_for_grading  # raises for a bare prompt
         self._problems = problems_of(examples, config.prompt)
         self._plan: EvalPlan | None = None
-        in_turns = config.turns is not None and not config.turns.as_tool
+        turns = asked.turns or (1 if config.turns is None or config.turns.as_tool else config.turns.max)
+        if turns > 1 and not self._served and count_processes() > 1:
+            if asked.turns is not None:
+                raise Misuse(
+                    "evaluation.turns needs one process or a vLLM server: each process would have other chains"
+                )
+            turns = 1
         if self._problems and (asked.samples or asked.greedy):
             self._plan = make_plan(
                 self._problems,
@@ -73,7 +79,7 @@ class HeldOutEvalCallback(TrainerCallback):  # type: ignore[misc]
                 greedy=asked.greedy,
                 max_new_tokens=trainer.max_completion_length,
                 seed=config.seed,
-                turns=config.turns.max if config.turns and in_turns and (self._served or count_processes() == 1) else 1,
+                turns=turns,
             )
 
     def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
@@ -130,6 +136,7 @@ class HeldOutEvalCallback(TrainerCallback):  # type: ignore[misc]
         judge = ServiceJudge(client, config.reward.judge, deadline_s=config.reward.deadline_s)
         async with client:
             description = await judge.description()
+            refuse_turns(description, plan.turns)
             records = await collect(source, judge, self._problems, plan, Completions())
             firsts = list(zip(asks_of(self._problems, plan), records, strict=True))
             return description, records, await collect_turns(source, judge, firsts, plan, Completions())
