@@ -168,7 +168,11 @@ test-compose-short:  ## The same with OCaml alone and no training (podman)
 	tests/e2e/compose.sh short
 
 .PHONY: bench
-bench: setup  ## What a submission costs, beside the naive pipeline and the bare compiler or model, and what the queue adds (15 to 20 minutes)
+bench: setup  ## What a submission costs beside its floor, and the queue: one table, repeated until quiet (at most 10 minutes)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.bench.summary --json build/bench.json
+
+.PHONY: bench-full
+bench-full: setup  ## What a submission costs, beside the naive pipeline and the bare compiler or model, and what the queue adds (15 to 20 minutes)
 	$(BIN)/python -m tests.bench.ocaml --rounds 3
 	$(BIN)/python -m tests.bench.rust --rounds 3
 	$(BIN)/python -m tests.bench.story --rounds 3

@@ -1,4 +1,4 @@
-"""What the queue adds to a grading, and where it ends: real API, worker and Redis processes. `make bench` runs it.
+"""What the queue adds to a grading, and where it ends: real API, worker and Redis processes. `make bench-full` runs it.
 
 The grader is trivial (`tests.chaos.worker`), payloads are 4 KB, Redis keeps its append-only file (everysec). CPU is
 user + system of each process, to the tick of the kernel's clock; on a busy machine trust it before any wall time. What

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parents[2]
-ITEMS = {"plumbing": 512, "ocaml": 8}
+ITEMS = {"plumbing": 512, "ocaml": 8, "rust": 2, "story": 16}
+"""Items of one turn, by part of the benchmark."""
 
 
 class Contestant:
@@ -98,7 +99,7 @@ def main() -> None:
     parser.add_argument("old", type=Path, help="checkout")
     parser.add_argument("new", type=Path, nargs="?", default=HERE, help="checkout, by default this one")
     parser.add_argument("--turns", type=int, default=10)
-    parser.add_argument("--parts", default=",".join(ITEMS))
+    parser.add_argument("--parts", default="plumbing,ocaml", help="some of " + ", ".join(ITEMS))
     parser.add_argument("--json", type=Path, help="write the figures there, too")
     arguments = parser.parse_args()
     load, figures = [os.getloadavg()[0]], {}

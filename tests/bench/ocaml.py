@@ -1,4 +1,4 @@
-"""What one OCaml submission costs, in one interleaved run: naive pipeline, bare compiler, ours. `make bench` runs it.
+"""What one OCaml submission costs in one run: naive pipeline, bare compiler, ours. `make bench-full` runs it.
 
 CPU is user + system of everything involved, children included; wall is per submission, one at a time. Rounds alternate
 between the contestants so that the machine's moods hit all alike; medians over rounds. Absolute times say little about

@@ -7,14 +7,14 @@ too: this file is also run against them.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import sys
 import tempfile
-import time
-import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,14 +72,14 @@ def plumbing() -> Iterator[Callable[[int], Figures]]:
 
 
 @contextmanager
-def grader() -> Iterator[Callable[[int], Figures]]:
+def ocaml_grader() -> Iterator[Callable[[int], Figures]]:
     """Real OCaml answers by the worker's path, and by the bare compiler."""
     ours, corpus = ocaml.Ours(), list(answers())
     ocaml.measure(ours, corpus[:8])
+    turn = itertools.cycle(corpus)
 
     def measure(number: int) -> Figures:
-        at = int(time.time() * 1000) % (len(corpus) - number + 1)
-        part = corpus[at : at + number]
+        part = list(itertools.islice(turn, number))  # the same answers in the same turn of each checkout
         return {
             "ocaml": ocaml.measure(ours, part)["cpu_ms"] * 1e3,
             "bare compiler": ocaml.measure(ocaml.floor, part)["cpu_ms"] * 1e3,
@@ -88,8 +88,49 @@ def grader() -> Iterator[Callable[[int], Figures]]:
     yield measure
 
 
+@contextmanager
+def rust_grader() -> Iterator[Callable[[int], Figures]]:
+    """Real Rust answers by the worker's path, and by the bare compiler with its linter and one run."""
+    from tests.bench import rust
+
+    ours, corpus = partial(rust.ours, rust.RustGrader()), list(rust.answers())
+    ocaml.measure(ours, corpus[:3])
+    turn = itertools.cycle(corpus)
+
+    def measure(number: int) -> Figures:
+        part = list(itertools.islice(turn, number))
+        return {
+            "rust": ocaml.measure(ours, part)["cpu_ms"] * 1e3,
+            "bare clippy-driver": ocaml.measure(rust.floor, part)["cpu_ms"] * 1e3,
+        }
+
+    yield measure
+
+
+@contextmanager
+def story_grader() -> Iterator[Callable[[int], Figures]]:
+    """Groups of stories by the worker's path with both models, and these models on the same texts alone."""
+    from tests.bench import story
+
+    model = story.export(story.DEFAULT_MODEL, ())
+    encoder = story.open_backend("onnxruntime", "fp32", model, 1)
+    pairs = story.open_pairs(story.SHIPPED, model, "fp32", 1, 64)
+    ours = story.Ours(story.StoryGrader(), encoder, model, pairs)
+
+    def measure(number: int) -> Figures:
+        asked = story.groups(number // story.G)
+        spent = story.measured(ours, asked)["cpu_ms"] * 1e3
+        floor = story.Floor((encoder, ours.sentences.values()), (pairs, ours.pairs.values()))
+        return {"story": spent, "bare models": story.measured(floor, asked)["cpu_ms"] * 1e3}
+
+    measure(2 * story.G)
+    yield measure
+
+
+PARTS = {"plumbing": plumbing, "ocaml": ocaml_grader, "rust": rust_grader, "story": story_grader}
+
 if __name__ == "__main__":
-    with {"plumbing": plumbing, "ocaml": grader}[sys.argv[1]]() as measure:
-        print(json.dumps({"ready": uuid.uuid4().hex}), flush=True)
+    with PARTS[sys.argv[1]]() as measure:
+        print("{}", flush=True)  # ready
         for line in sys.stdin:
             print(json.dumps(measure(int(line))), flush=True)

@@ -158,7 +158,7 @@ PIECES: dict[str, tuple[str, ...]] = {
         ),
     ),
 }
-"""By grader. A row of `make bench` and a test repeat each to a megabyte."""
+"""By grader. A row of `make bench-full` and a test repeat each to a megabyte."""
 NESTED = {
     "20 kB of `fn g<`": "fn g<" * 4_000,
     "40 kB of `macro_rules!a{`": "macro_rules!a{" * 2_900,

@@ -1,4 +1,4 @@
-"""CPU that a megabyte of one repeated piece costs the worker itself, outside of boxes; `make bench` runs it.
+"""CPU that a megabyte of one repeated piece costs the worker itself, outside of boxes; `make bench-full` runs it.
 
 Completions that do not stop must not take a slot from the others: at most 0.3 s each.
 `python -m tests.bench.repetition rust`.

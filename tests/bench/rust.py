@@ -1,6 +1,6 @@
 """What one Rust submission costs, in one interleaved run: cargo, cargo kept warm, the bare compiler, ours.
 
-`make bench` runs it. Measured as for OCaml (tests/bench/ocaml.py): CPU of everything involved, children and boxes
+`make bench-full` runs it. Measured as for OCaml (tests/bench/ocaml.py): CPU of everything involved, children and boxes
 included; every verdict is asserted while it is measured. Two rows more say what an answer costs that does not type,
 and what one costs that uses crates, each beside its counterpart without.
 """

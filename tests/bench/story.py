@@ -1,6 +1,6 @@
 """What one completion costs the story grader, in one shuffled run: the reference algorithm, the bare model, ours.
 
-`make bench` runs it. One thread for every model. The reference algorithm is GRPO-for-SCRUM's reward of 7 July 2025 on
+`make bench-full` runs it. One thread per model. The reference algorithm is GRPO-for-SCRUM's reward of 7 July 2025 on
 sentence-transformers, written from its formulas: three model calls per completion, no cache, cosines pair by pair. The
 floor is ONNX Runtime in fp32 on exactly the different sentences that ours asks for, tokens ready, sorted by length,
 in passes cut as ours are, and nothing else; the floor of both models has the different pairs of texts besides, in

@@ -43,6 +43,7 @@ let child limits answer ~told ~said =
   List.iter (fun fd -> Unix.dup2 null fd) [ Unix.stdin; Unix.stdout; Unix.stderr ];
   Confine.enter limits ~may_open:false;
   Gc.set { (Gc.get ()) with minor_heap_size = 1048576 }; (* a new one: fewer collections, and nothing of the parent's is left in it *)
+  Confine.huge_pages ();
   Gradus_harness.start ~told ~said;
   (match load answer with () -> load (code_of (Gradus_harness.code_of_tests ())) | exception _ -> ());
   Unix._exit 0
