@@ -139,6 +139,6 @@ LAYOUTS: Mapping[str, Layout] = {
     ),
     "ocamler-eval": Layout(_ocamler_eval, "ocaml"),
     "ocamler-sft": Layout(_ocamler_answer, None),
-    "b": Layout(_rust_agent, "rust", ("id", "task_id")),
+    "rust-pipeline": Layout(_rust_agent, "rust", ("id", "task_id")),
     "scrum": Layout(_sprint, "story", ("id", "sprint_name")),
 }

@@ -31,8 +31,8 @@ def main(
     """Train as the YAML file says, with overrides such as `--learning_rate 1e-6` on top; returns the exit status.
 
     `stage`: which one the file has to be for; None: whichever it says, GRPO if it says none.
-    `resume`: `auto` goes on from the newest whole checkpoint in the run folder, `never` starts anew and sets an
-    earlier run aside, a path goes on from that checkpoint. Raises Misuse.
+    `resume`: `auto` resumes from the newest whole checkpoint in the run folder, `never` starts anew and sets an
+    earlier run aside, a path resumes from that checkpoint. Raises Misuse.
     """
     # No telemetry of libraries, none of their bars beside ours, unless a variable asks for them.
     quiet = {

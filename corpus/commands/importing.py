@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from corpus.import_validation import Decision
     from gradus.contract import GraderName
 
-import_app = typer.Typer(
-    help="Make tasks of other people's material. What cannot be used is in FILE.rejected.jsonl beside, with reasons.",
-    no_args_is_help=True,
-)
+FORMATS = ("exercism", "multipl-e", "humaneval", "ocamler", "ocamler-eval", "ocamler-sft", "rust-pipeline", "scrum")
+OLD_COMMANDS = ("exercism", "multipl-e", "humaneval", "columns")
+"""Former commands of `gradus tasks import`, understood for one release."""
+OLD_LAYOUTS = {"b": "rust-pipeline"}
+
 Validate = Annotated[
     bool | None,
     typer.Option(
@@ -63,103 +64,13 @@ class _ImportOptions:
     drop_failing: bool = False
 
 
-@import_app.command("exercism")
-def import_exercism(
-    folder: Annotated[Path, typer.Argument(help="Root of a checkout of github.com/exercism/ocaml or /rust")],
-    language: Annotated[str, typer.Option(help="ocaml or rust")],
+def import_tasks(
+    paths: Annotated[list[str], typer.Argument(help="File, or root of an Exercism track's checkout", metavar="PATH")],
     out: Out,
-    force: Force = False,
-    validate: Validate = None,
-    proven_only: ProvenOnly = False,
-    any_style: AnyStyle = False,
-    cpu_s: CpuS = None,
-    licence: Licence = None,
-    source: Source = None,
-    slots: Slots = None,
-    config: Config = None,
-    quiet: Quiet = False,
-) -> None:
-    """Exercises of an Exercism track: description, interface, stub, tests, example.
-
-    \b
-    git clone --depth 1 https://github.com/exercism/ocaml
-    gradus tasks import exercism ocaml --language ocaml -o exercism-ocaml.jsonl
-
-    Each task keeps its licence, its authors and where it is from; `group` is the same for both languages. Exercises
-    that need packages or crates which are not installed are rejected with the names of these.
-    """
-    from corpus.exercism import exercism_drafts
-    from gradus.descriptions import grader_named
-
-    if not folder.is_dir():
-        raise Misuse(f"{folder}: is no folder")
-    name = grader_named(language)
-    options = _ImportOptions(out, force, validate, proven_only, any_style, cpu_s, licence, source, slots, config, quiet)
-    _import(exercism_drafts(folder, name), name, options, [folder])
-
-
-@import_app.command("multipl-e")
-def import_multipl_e(
-    file: Annotated[Path, typer.Argument(help="JSONL or JSON with name, language, prompt, tests")],
-    out: Out,
+    format_: Annotated[
+        str | None, typer.Option("--format", metavar="FORMAT", help="Format of PATH, listed above", show_default="none")
+    ] = None,
     language: Language = None,
-    force: Force = False,
-    validate: Validate = None,
-    cpu_s: CpuS = None,
-    licence: Licence = None,
-    source: Source = None,
-    slots: Slots = None,
-    config: Config = None,
-    quiet: Quiet = False,
-) -> None:
-    """Problems of MultiPL-E in OCaml (ml) or Rust (rs), HumanEval's and MBPP's.
-
-    They come without reference answers. What can be shown is shown: a stub of the asked-for type compiles, the tests
-    compile against it and it does not pass them. Good to measure on; train on what is proven.
-    """
-    from corpus.files import rows_of
-    from corpus.humaneval import language_of, multipl_e_drafts
-
-    rows = rows_of(file)
-    name = language_of(rows, language)
-    options = _ImportOptions(out, force, validate, False, False, cpu_s, licence, source, slots, config, quiet)
-    _import(multipl_e_drafts(rows, name), name, options, [file])
-
-
-@import_app.command("humaneval")
-def import_humaneval(
-    file: Annotated[Path, typer.Argument(help="JSONL or JSON with task_id, prompt, canonical_solution, test")],
-    out: Out,
-    language: Language = None,
-    force: Force = False,
-    validate: Validate = None,
-    any_style: AnyStyle = False,
-    cpu_s: CpuS = None,
-    licence: Licence = None,
-    source: Source = None,
-    slots: Slots = None,
-    config: Config = None,
-    quiet: Quiet = False,
-) -> None:
-    """Problems in the columns of HumanEval with reference answers, such as HumanEval-X and HumanEvalPack in Rust.
-
-    Functions are made `pub`, tests an integration test file, imports that nothing uses are left out. Most reference
-    answers of HumanEval-X have lint warnings: --any-style lets those in.
-    """
-    from corpus.files import rows_of
-    from corpus.humaneval import humaneval_drafts, language_of
-
-    rows = rows_of(file)
-    name = language_of(rows, language)
-    options = _ImportOptions(out, force, validate, False, any_style, cpu_s, licence, source, slots, config, quiet)
-    _import(humaneval_drafts(rows, name), name, options, [file])
-
-
-@import_app.command("columns")
-def import_columns(
-    file: Annotated[Path, typer.Argument(help="JSONL, JSON or CSV")],
-    layout: Annotated[str, typer.Option(help="ocamler, ocamler-eval, ocamler-sft, b or scrum")],
-    out: Out,
     force: Force = False,
     validate: Validate = None,
     proven_only: ProvenOnly = False,
@@ -171,35 +82,78 @@ def import_columns(
     slots: Slots = None,
     config: Config = None,
     quiet: Quiet = False,
+    layout: Annotated[str | None, typer.Option(hidden=True)] = None,
 ) -> None:
-    """Rows in the columns of other projects' data sets.
+    """Import tasks from other data sets. Records that cannot be used are in FILE.rejected.jsonl, with reasons.
 
     \b
-    ocamler       id, prompt (doc comment and `let f (x : int) : int =`), tests
-    ocamler-eval  id, problem, solution, tests, difficulty; with --drop-failing where solutions are stubs
-    ocamler-sft   prompt, solution: becomes worked examples, for `warm_start.dataset`
-    b             description, starter_code, tests (inside of the answer's file), perhaps id, solution, complexity
-    scrum         sprint_name, sprint_goal, formatted_issues, num_issues, perhaps team_context
+    exercism       checkout of github.com/exercism/ocaml or /rust; needs --language
+    multipl-e      MultiPL-E in OCaml (ml) or Rust (rs): name, language, prompt, tests; no reference answers
+    humaneval      HumanEval-X, HumanEvalPack: task_id, prompt, canonical_solution, test; often needs --any-style
+    ocamler        id, prompt (doc comment and `let f (x : int) : int =`), tests
+    ocamler-eval   id, problem, solution, tests, difficulty; with --drop-failing where solutions are stubs
+    ocamler-sft    prompt, solution: becomes worked examples, for `warm_start.dataset`
+    rust-pipeline  description, starter_code, tests (inside the answer's file), perhaps id, solution, complexity
+    scrum          sprint_name, sprint_goal, formatted_issues, num_issues, perhaps team_context
+
+    \b
+    git clone --depth 1 https://github.com/exercism/ocaml
+    gradus tasks import ocaml --format exercism --language ocaml -o exercism-ocaml.jsonl
+
+    Each task keeps its licence, its authors and its source. Reference answers are graded where the toolchain is
+    installed. Exercises that need packages or crates which are not installed are rejected with their names.
     """
     from corpus.dataset_layouts import LAYOUTS, column_drafts, references_told
+    from corpus.exercism import exercism_drafts
     from corpus.files import rows_of
+    from corpus.humaneval import humaneval_drafts, language_of, multipl_e_drafts
+    from gradus.descriptions import grader_named
 
-    if layout not in LAYOUTS:
-        raise Misuse(f"--layout {layout}: is none of {', '.join(LAYOUTS)}")
-    chosen = LAYOUTS[layout]
+    path, chosen = _path_and_format(paths, format_, layout)
     shared = (out, force, validate, proven_only, any_style, cpu_s, licence, source, slots, config, quiet)
     options = _ImportOptions(*shared, drop_failing)
-    rows = rows_of(file)
-    drafts = column_drafts(rows, chosen)
-    if chosen.grader == "story":
+    if chosen == "exercism":
+        if language is None:
+            raise Misuse("--format exercism needs --language ocaml or rust")
+        if not path.is_dir():
+            raise Misuse(f"{path}: is no folder")
+        name = grader_named(language)
+        _import(exercism_drafts(path, name), name, options, [path])
+        return
+    rows = rows_of(path)
+    if chosen in ("multipl-e", "humaneval"):
+        name = language_of(rows, language)
+        drafts = (multipl_e_drafts if chosen == "multipl-e" else humaneval_drafts)(rows, name)
+        _import(drafts, name, options, [path])
+        return
+    if language is not None:
+        raise Misuse(f"--language: --format {chosen} has one language only")
+    columns = LAYOUTS[chosen]
+    if columns.grader == "story":
         log_line(f"gradus: {references_told(rows)}")
-    if chosen.grader is None:
-        _import_examples(drafts, options, [file])
+    if columns.grader is None:
+        _import_examples(column_drafts(rows, columns), options, [path])
     else:
-        _import(drafts, chosen.grader, options, [file])
+        _import(column_drafts(rows, columns), columns.grader, options, [path])
 
 
-@import_app.command("texts")
+def _path_and_format(paths: list[str], format_: str | None, layout: str | None) -> tuple[Path, str]:
+    """The source and its format; former command names before PATH are accepted with a note. Raises Misuse."""
+    if len(paths) == 2 and paths[0] in OLD_COMMANDS:
+        format_ = layout if paths[0] == "columns" else paths[0]
+        log_line(
+            f"gradus: `tasks import {paths[0]} ...` is deprecated: "
+            f"write `tasks import {paths[1]} --format {OLD_LAYOUTS.get(format_ or '', format_)}`"
+        )
+        paths = paths[1:]
+    if len(paths) != 1:
+        raise Misuse(f"give one PATH, not {len(paths)}")
+    format_ = OLD_LAYOUTS.get(format_ or "", format_)
+    if format_ not in FORMATS:
+        raise Misuse(f"--format {format_ or 'is missing'}: choose one of {', '.join(FORMATS)}")
+    return Path(paths[0]), format_
+
+
 def import_texts(
     paths: Annotated[list[Path], typer.Argument(help="Files and folders of .txt, .md, .jsonl, .json and .csv")],
     out: Out,
@@ -216,7 +170,7 @@ def import_texts(
     """Texts to pretrain on, cleaned and without duplicates: one row of `text` and `source` each.
 
     \b
-    gradus tasks import texts books/ notes.jsonl -o texts.jsonl
+    gradus tasks texts books/ notes.jsonl -o texts.jsonl
     gradus train pretrain FILE.yaml --data.dataset texts.jsonl
 
     Cleaning makes line ends and Unicode uniform and takes control characters away; it changes no words. A duplicate

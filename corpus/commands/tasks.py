@@ -364,7 +364,7 @@ def split_tasks(
     file: Annotated[str, typer.Argument(help="JSONL, JSON or CSV of tasks")],
     train: Annotated[Path, typer.Option("--train", help="JSONL file for the rows to train on")],
     measured: Annotated[Path, typer.Option("--eval", help="JSONL file for the rows to measure on")],
-    share: Annotated[float, typer.Option(min=0.0, max=1.0, help="Of the rows, to measure on")] = 0.1,
+    share: Annotated[float, typer.Option(min=0.0, max=1.0, help="Share of the rows to measure on")] = 0.1,
     seed: Annotated[int, typer.Option(help="Draws which problems are measured on")] = 42,
     by: Annotated[str, typer.Option(help="Column that is the same for variants of one problem")] = "group",
     near: Annotated[

@@ -37,6 +37,7 @@ STAGES: Mapping[str, type[RunConfig]] = {
 }
 COPIED = {
     "changelog.md": ("CHANGELOG.md", "](docs/", "]("),
+    "security.md": ("SECURITY.md", "](docs/", "]("),
     "reference/images.md": ("deploy/docker/README.md", "](../../docs/", "](../"),
 }
 """Pages of the site that are kept elsewhere in the repository: file, and what their links to pages begin with there

@@ -1,7 +1,7 @@
 """Timeouts and number of connections: closes clients that send request headers too slowly or stop reading the response,
 and, when there are too many connections, the one that idles for the longest time.
 
-The timeout of a request body is that of `grade_request`. docs/operations.md promises all three (Limits). The timer
+The timeout of a request body is that of `grade_request`. docs/operate/api.md promises all three (Limits). The timer
 costs less than 1 % of the CPU of a request with one submission.
 """
 

@@ -1,6 +1,6 @@
 """The routes of operators: counts, pausing, cancelling and dead letters of queues, for keys with `role=operator`.
 
-They are no part of the contract with clients and so not in the OpenAPI document; docs/operations.md lists them.
+They are no part of the contract with clients and so not in the OpenAPI document; docs/operate/queue.md lists them.
 """
 
 from __future__ import annotations

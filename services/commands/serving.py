@@ -113,7 +113,7 @@ def vllm(
     port: Annotated[int, typer.Option(min=1, max=65535)] = 8001,
     device: Annotated[str, typer.Option(help="auto, cuda or cpu")] = "auto",
     dtype: Annotated[
-        str, typer.Option(help="Of the weights", show_default="float32 on a CPU, else the model's")
+        str, typer.Option(help="Type of the weights", show_default="float32 on a CPU, else the model's")
     ] = "auto",
     max_model_len: Annotated[int | None, typer.Option(min=1, help="Tokens of prompt and completion")] = None,
     lora_rank: Annotated[int | None, typer.Option(min=1, help="Serve LoRA adapters up to this rank")] = None,

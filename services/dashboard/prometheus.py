@@ -1,4 +1,4 @@
-"""The newest training values of every run, for Prometheus (docs/operations.md, "Metrics of training").
+"""The newest training values of every run, for Prometheus (docs/operate/monitor.md).
 
 Made anew for each scrape. Values of labels are names from run folders: flags, stages and parts of rewards are a dozen.
 """

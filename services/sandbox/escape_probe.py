@@ -259,7 +259,7 @@ def _hint(said: str) -> str:
             "Mounting is forbidden here. In a container: security_opt seccomp=deploy/docker/seccomp-grader.json and "
             "apparmor=unconfined; do not mount /proc into boxes."
         )
-    return "See docs/operations.md, «The sandbox does not start»."
+    return "See docs/operate/troubleshooting.md."
 
 
 @contextmanager

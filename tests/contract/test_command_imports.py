@@ -39,7 +39,7 @@ except SystemExit as ended:
         ("eval",),
         ("pipeline", "run"),
         ("tasks", "validate"),
-        ("tasks", "import", "exercism"),
+        ("tasks", "import"),
         ("doctor",),
     ],
     ids=" ".join,

@@ -42,9 +42,9 @@ def read(path: Path) -> list[dict[str, Any]]:
 def imported(gradus: Cli, tmp_path: Path) -> Import:
     """Runs an import; what it said, the tasks, and the rejected records."""
 
-    def run(*argv: str | Path) -> tuple[Said, list[dict[str, Any]], list[dict[str, Any]]]:
+    def run(form: str, *argv: str | Path) -> tuple[Said, list[dict[str, Any]], list[dict[str, Any]]]:
         out = tmp_path / "out.jsonl"
-        said = gradus("tasks", "import", *argv, "-o", out, "--force", "--slots", "2")
+        said = gradus("tasks", "import", *argv, "--format", form, "-o", out, "--force", "--slots", "2")
         return said, read(out), read(tmp_path / "out.rejected.jsonl")
 
     return run
@@ -364,12 +364,12 @@ def test_humaneval_in_ocaml(ocaml_grader: OcamlGrader) -> None:
 
 
 def test_columns_of_ocaml_training_data(imported: Import, ocaml_grader: OcamlGrader) -> None:
-    said, [task], rejected = imported("columns", CASES / "ocamler.csv", "--layout", "ocamler")
+    said, [task], rejected = imported("ocamler", CASES / "ocamler.csv")
     assert (task["id"], task["signature"]) == ("first_1", "val add_all : int list -> int\n")
     assert "does not end in the beginning of a definition" in reason(rejected, "first_2")
     assert "tests do not parse" in reason(rejected, "first_3")
     assert rejected[0]["where"].endswith("ocamler.csv:11")
-    said, tasks, rejected = imported("columns", CASES / "ocamler.csv", "--layout", "ocamler", "--proven-only")
+    said, tasks, rejected = imported("ocamler", CASES / "ocamler.csv", "--proven-only")
     assert (said.status, tasks) == (1, [])
     assert "has no reference answer" in reason(rejected, "first_1")
 
@@ -383,22 +383,20 @@ def test_columns_of_ocaml_evaluation_data(ocaml_grader: OcamlGrader) -> None:
 
 
 def test_failing_reference_answers_count_as_absent_when_told(imported: Import, ocaml_grader: OcamlGrader) -> None:
-    said, tasks, rejected = imported(
-        "columns", CASES / "ocamler_eval.jsonl", "--layout", "ocamler-eval", "--drop-failing"
-    )
+    said, tasks, rejected = imported("ocamler-eval", CASES / "ocamler_eval.jsonl", "--drop-failing")
     assert ([task["id"] for task in tasks], rejected) == (["1", "2"], [])
     assert [bool(task.get("solution")) for task in tasks] == [True, False]
     assert f"1 tasks: {DROPPED}" in said.err
 
 
 def test_columns_of_supervised_data_become_worked_examples(imported: Import) -> None:
-    _, examples, rejected = imported("columns", CASES / "ocamler_sft.jsonl", "--layout", "ocamler-sft")
+    _, examples, rejected = imported("ocamler-sft", CASES / "ocamler_sft.jsonl")
     assert [set(one) for one in examples] == [{"id", "prompt", "completion"}]
     assert ["the same as at" in str(rejected[0]["reasons"]), "missing" in str(rejected[1]["reasons"])] == [True, True]
 
 
 def test_columns_of_a_rust_agent(imported: Import, rust_grader: RustGrader) -> None:
-    _, tasks, rejected = imported("columns", CASES / "rust_agent.jsonl", "--layout", "b")
+    _, tasks, rejected = imported("rust-pipeline", CASES / "rust_agent.jsonl")
     assert rejected == []
     assert tasks[0]["signature"] == "pub fn add_all(numbers: &[i64]) -> i64;\n"
     assert tasks[0]["difficulty"] == 2
@@ -407,7 +405,7 @@ def test_columns_of_a_rust_agent(imported: Import, rust_grader: RustGrader) -> N
 
 
 def test_columns_of_sprints(imported: Import, story_grader: StoryGrader) -> None:
-    said, [task], rejected = imported("columns", CASES / "scrum.jsonl", "--layout", "scrum", "--validate")
+    said, [task], rejected = imported("scrum", CASES / "scrum.jsonl", "--validate")
     assert "was not graded" not in said.err
     assert task["references"][0] == "As a visitor, I want to see a map of each floor, so that I can plan my visit."
     assert "id: the same as at" in str(rejected[0]["reasons"])
@@ -415,7 +413,7 @@ def test_columns_of_sprints(imported: Import, story_grader: StoryGrader) -> None
 
 
 def test_sprints_with_titles_for_references_are_read_and_told_of(imported: Import) -> None:
-    said, [titles, mixed], [leaked] = imported("columns", CASES / "scrum_titles.jsonl", "--layout", "scrum")
+    said, [titles, mixed], [leaked] = imported("scrum", CASES / "scrum_titles.jsonl")
     assert "8 references: 1 stories, 7 bare titles; 1 stand before in their row and are left out, 1 in an" in said.err
     assert "2 tasks: was not graded" in said.err
     assert titles["references"] == ["Map of each floor", "[Design] Room booking", "Fix lamp report form"]
@@ -492,7 +490,7 @@ def test_a_file_that_is_too_large_is_refused_unread(tmp_path: Path) -> None:
 def test_what_exists_is_replaced_only_by_force(gradus: Cli, tmp_path: Path, ocaml_grader: OcamlGrader) -> None:
     out, rejected = tmp_path / "out.jsonl", tmp_path / "out.rejected.jsonl"
     out.write_text("mine")
-    argv = ("tasks", "import", "exercism", TRACK, "--language", "ocaml", "-o", out)
+    argv = ("tasks", "import", TRACK, "--format", "exercism", "--language", "ocaml", "-o", out)
     said = gradus(*argv)
     assert (said.status, out.read_text()) == (2, "mine")
     assert "--force" in said.err
@@ -507,7 +505,7 @@ def test_a_file_is_never_written_onto_its_source(gradus: Cli, tmp_path: Path) ->
     file = tmp_path / "rows.jsonl"
     shutil.copy(CASES / "multipl_e_rust.jsonl", file)
     before = file.read_bytes()
-    said = gradus("tasks", "import", "multipl-e", file, "-o", file, "--force")
+    said = gradus("tasks", "import", file, "--format", "multipl-e", "-o", file, "--force")
     assert said.status == 2
     assert "is read from" in said.err
     assert file.read_bytes() == before
@@ -523,3 +521,33 @@ def test_the_rules_of_validation_are_strict_unless_told_otherwise(ocaml_grader: 
     row = {"id": "a", "prompt": "p", "tests": "let () = assert (f 1 = 2)", "signature": "val f : int -> int"}
     [finding] = validate([Row("x:1", row)], "ocaml", ocaml_grader, 2)
     assert finding.problems == ["solution: is missing or empty"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "note"),
+    [
+        (("multipl-e", "rows.jsonl"), "`tasks import multipl-e ...` is deprecated: write `tasks import rows.jsonl"),
+        (("columns", "rows.jsonl", "--layout", "b"), "write `tasks import rows.jsonl --format rust-pipeline`"),
+    ],
+)
+def test_former_commands_work_with_a_note(gradus: Cli, tmp_path: Path, argv: tuple[str, ...], note: str) -> None:
+    said = gradus("tasks", "import", *argv, "-o", tmp_path / "out.jsonl")
+    assert note in said.err
+    assert "rows.jsonl" in said.err.splitlines()[-1], "the file itself is missing"
+
+
+@pytest.mark.parametrize(
+    ("argv", "problem"),
+    [
+        (("rows.jsonl",), "--format is missing: choose one of exercism, multipl-e"),
+        (("rows.jsonl", "--format", "other"), "--format other: choose one of"),
+        (("a", "b", "--format", "scrum"), "give one PATH, not 2"),
+        (("rows", "--format", "exercism"), "--format exercism needs --language"),
+    ],
+)
+def test_an_import_that_cannot_be_understood_is_misuse(
+    gradus: Cli, tmp_path: Path, argv: tuple[str, ...], problem: str
+) -> None:
+    said = gradus("tasks", "import", *argv, "-o", tmp_path / "out.jsonl")
+    assert said.status == 2
+    assert problem in said.err

@@ -1,4 +1,4 @@
-"""Docstrings and comments of the packages follow the style guide: a noun first, no riddles and no personification."""
+"""Docstrings, help texts and comments follow the style guide: a noun first, no riddles and no personification."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("gradus", "services", "trainer", "corpus", "tools")
 BEGINNING = re.compile(r"(Of|For|At most|The same)\b")
-PHRASE = re.compile(r"\b(whoever|somebody|nobody|in earnest|kept in step|is told)\b", re.IGNORECASE)
+PHRASE = re.compile(
+    r"\b(whoever|somebody|nobody|in earnest|kept in step|is told|lets? go of|goes on|sign of life)\b",
+    re.IGNORECASE,
+)
 ALLOWED: dict[str, int] = {
     "services/graders/ocaml/config.py": 2,
     "services/graders/rust/config.py": 2,
@@ -55,13 +58,15 @@ ALLOWED: dict[str, int] = {
 def _breaches(source: str) -> int:
     constants = [node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Expr)]
     docstrings = [node.value for node in constants if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    keywords = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.keyword) and node.arg == "help"]
+    helps = [node.value.value for node in keywords if isinstance(node.value, ast.Constant)]
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
     comments = [token.string for token in tokens if token.type == tokenize.COMMENT]
-    beginnings = sum(BEGINNING.match(text.strip()) is not None for text in docstrings)
-    return beginnings + sum(len(PHRASE.findall(" ".join(text.split()))) for text in [*docstrings, *comments])
+    beginnings = sum(BEGINNING.match(text.strip()) is not None for text in [*docstrings, *helps])
+    return beginnings + sum(len(PHRASE.findall(" ".join(text.split()))) for text in [*docstrings, *helps, *comments])
 
 
-def test_docstrings_and_comments_follow_the_style_guide() -> None:
+def test_docstrings_help_texts_and_comments_follow_the_style_guide() -> None:
     files = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
     found = {path.relative_to(ROOT).as_posix(): _breaches(path.read_text(encoding="utf-8")) for path in files}
     assert len(files) > 100
@@ -70,4 +75,5 @@ def test_docstrings_and_comments_follow_the_style_guide() -> None:
 
 def test_each_kind_of_breach_is_found() -> None:
     assert _breaches('"""Of a file."""\nx = 1\n"""At most one."""\ny = 2  # Nobody reads this\n') == 3
+    assert _breaches('Option(help="Of the rows")  # It goes on\n') == 2
     assert _breaches('"""Offset in bytes."""\nx = "nobody"  # Former name\n') == 0

@@ -54,7 +54,7 @@ def test_texts_of_files_folders_and_rows_become_one_file_without_duplicates(grad
     rows: list[Mapping[str, Any]] = [{"body": f"{LONG} today"}, {"body": "Other words. " * 12}, {"text": LONG}]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     out = tmp_path / "out.jsonl"
-    done = gradus("tasks", "import", "texts", books, tmp_path / "rows.jsonl", "--column", "body", "-o", out)
+    done = gradus("tasks", "texts", books, tmp_path / "rows.jsonl", "--column", "body", "-o", out)
     assert done.status == 0, done.err
     assert read(out) == [
         {"text": f"{LONG}.", "source": str(books / "a.txt")},
@@ -71,7 +71,7 @@ def test_texts_of_files_folders_and_rows_become_one_file_without_duplicates(grad
         "rows.jsonl:1": f"95% of the runs of 5 words of the text, at {books}/a.txt",
         "rows.jsonl:3": f"{tmp_path}/rows.jsonl:3: body: is missing or empty",
     }
-    exact = gradus("tasks", "import", "texts", books, "--near", "1", "--min-words", "1", "-o", out, "--force")
+    exact = gradus("tasks", "texts", books, "--near", "1", "--min-words", "1", "-o", out, "--force")
     assert (exact.status, len(read(out))) == (0, 2)
 
 
@@ -91,7 +91,7 @@ def test_what_cannot_be_read_or_would_be_overwritten_is_refused(
     (tmp_path / "empty").mkdir()
     for name in ("a.txt", "a.pdf"):
         (tmp_path / name).write_text(LONG)
-    said = gradus("tasks", "import", "texts", *(tmp_path / path for path in paths), "-o", tmp_path / out, "--force")
+    said = gradus("tasks", "texts", *(tmp_path / path for path in paths), "-o", tmp_path / out, "--force")
     assert (said.status, why in said.err) == (2, True), said.err
     assert (tmp_path / "a.txt").read_text() == LONG
 

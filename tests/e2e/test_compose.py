@@ -1,4 +1,4 @@
-"""docker-compose.yml, the Dockerfiles and the seccomp profile agree with each other and with docs/operations.md.
+"""docker-compose.yml, the Dockerfiles and the seccomp profile agree with each other and with docs/operate/.
 
 Reads files only. That the stack also runs is shown by `make test-compose`, which is tests/e2e/compose.sh.
 """
@@ -111,7 +111,7 @@ def test_a_grader_is_scaled_stateless_and_unreachable(name: str) -> None:
 
 
 def test_settings_of_the_queue_reach_workers_and_api() -> None:
-    rows = (ROOT / "docs" / "operations.md").read_text().splitlines()
+    rows = (ROOT / "docs" / "operate" / "redis.md").read_text().splitlines()
     cells = [[cell.strip(" `") for cell in row.split("|")] for row in rows if re.match(r"\| `--.* `GRADUS_QUEUE_", row)]
     given = {name: {*SERVICES[name].get("environment", {})} for name in (*GRADERS, "api")}
     assert len(cells) > 4

@@ -106,7 +106,7 @@ async def test_a_run_exports_no_metric_of_training_that_is_unknown_here(tmp_path
 
 @pytest.mark.parametrize("name", sorted(name for name in exported() if name.startswith("gradus_train_")))
 def test_every_metric_of_training_is_documented(name: str) -> None:
-    text = (ROOT / "docs/operations.md").read_text()
+    text = (ROOT / "docs/operate/monitor.md").read_text()
     section = text[text.index("## Metrics of training") :].split("\n## ")[0]
     assert f"`{name.removeprefix('gradus_train_')}`" in section
 

@@ -590,7 +590,7 @@ def test_every_metric_is_in_the_documentation(tmp_path: Path) -> None:
     append(tmp_path / "a" / "metrics.jsonl", [metric(61, **everything)])
     append(tmp_path / "a" / "sft_metrics.jsonl", [{"step": 1, "loss": 1.0, "eval_loss": 1.0}])
     names = {key[0] for key in values(followed(tmp_path))}
-    text = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "operate" / "monitor.md").read_text()
     section = text.split("## Metrics of training\n")[1].split("\n## ")[0]
     rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
     assert {name for row in rows for name in re.findall("`([a-z_]+)`", row)} == names

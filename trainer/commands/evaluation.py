@@ -112,7 +112,7 @@ def evaluate(
 ) -> None:
     """Ask a model for completions of tasks, grade them, and write figures with confidence intervals and a report.
 
-    The same command goes on where it was stopped. Exit status 3 when anything was not written or not graded.
+    The same command resumes where it was stopped. Exit status 3 when anything was not written or not graded.
 
     \b
     gradus eval runs/my/final configs/tasks/ocaml.jsonl --samples 4
@@ -163,7 +163,7 @@ def eval_choices(
 def eval_tools(what: What = None, out: Out = None, *, asking: Asking) -> None:
     """Measure calls of tools, by held-out trajectories of `gradus tasks trajectories`: well formed, and the one due.
 
-    The same command goes on where it was stopped. Exit status 3 when any turn was not written.
+    The same command resumes where it was stopped. Exit status 3 when any turn was not written.
 
     \b
     gradus eval-tools runs/my/final trajectories.jsonl --temperature 0
@@ -178,7 +178,7 @@ def eval_tools(what: What = None, out: Out = None, *, asking: Asking) -> None:
 def eval_refusals(what: What = None, out: Out = None, like: Like = None, *, asking: Asking) -> None:
     """Measure whether a model declines what cannot be done, and nothing else.
 
-    The same command goes on where it was stopped. Exit status 3 when any answer was not written.
+    The same command resumes where it was stopped. Exit status 3 when any answer was not written.
 
     \b
     gradus eval-refusals runs/my/final configs/tasks/declines.jsonl
@@ -203,7 +203,7 @@ def sample(
 ) -> None:
     """Write completions of prompts to a file of JSON lines; rows need `prompt` or `messages`, and may have `id`.
 
-    A run that was stopped goes on when the same command is given again. Exit status 3 when some were not written.
+    A run that was stopped resumes when the same command is given again. Exit status 3 when some were not written.
 
     \b
     gradus sample prompts.jsonl --endpoint http://localhost:8000/v1 --samples 8 --out completions.jsonl

@@ -14,7 +14,9 @@ from gradus.yaml_reader import read_mapping
 
 def train(
     context: typer.Context,
-    config: Annotated[str, typer.Argument(metavar="[STAGE] CONFIG", help="For example configs/train/demo_ocaml.yaml")],
+    config: Annotated[
+        str, typer.Argument(metavar="[STAGE] CONFIG", help="YAML file, such as configs/train/demo_ocaml.yaml")
+    ],
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check and print the resolved config; train nothing")
     ] = False,
@@ -90,7 +92,7 @@ def merge(
 
 
 def model(
-    config: Annotated[Path, typer.Argument(help="For example configs/models/llama_7b.yaml")],
+    config: Annotated[Path, typer.Argument(help="YAML file, such as configs/models/llama_7b.yaml")],
     out: Annotated[Path, typer.Option(help="Folder to write")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count its parameters")] = False,
 ) -> None:
@@ -139,7 +141,7 @@ pipeline_app = typer.Typer(help="Run several commands in a row, with gates betwe
 
 @pipeline_app.command("run")
 def run(
-    config: Annotated[Path, typer.Argument(help="For example configs/pipelines/demo.yaml")],
+    config: Annotated[Path, typer.Argument(help="YAML file, such as configs/pipelines/demo.yaml")],
     start: Annotated[str | None, typer.Option("--from", help="Run this stage and all after it anew")] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check every stage's settings and say what would run; run nothing")

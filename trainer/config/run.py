@@ -402,7 +402,7 @@ class RunConfig(Section):
     logging: LoggingConfig = LoggingConfig()
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 42
     output_dir: Path
-    """The run folder. Starting again with the same one goes on from its last checkpoint."""
+    """The run folder. Starting again with the same one resumes from its last checkpoint."""
 
     @property
     def options_name(self) -> str:

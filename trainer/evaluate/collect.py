@@ -202,7 +202,7 @@ async def collect_turns(
 ) -> list[Record]:
     """The records of all turns after the first, turn by turn, each in the order of the plan.
 
-    Goes on where it was left; a turn is asked anew where the one before is judged otherwise now. Raises what source
+    Resumes where it was left; a turn is asked anew where the one before is judged otherwise now. Raises what source
     and judge raise; everything that came until then is stored.
     """
     found = firsts

@@ -42,7 +42,7 @@ def main(asked: SamplingOptions, tasks: Path, grader: str, judge: Judge, out: Pa
     """Measure a model on a task file; the figures are printed, and the path of their JSON file last.
 
     Returns 0 when all was written and graded, else 3. Raises Misuse, and QueueFault when model or graders are away;
-    what was written until then is kept in `out`, and the same call goes on from there.
+    what was written until then is kept in `out`, and the same call resumes from there.
     """
     started = time.monotonic()
     name = asyncio.run(judge.known(grader))

@@ -58,7 +58,7 @@ class Wanted:
 def main(asked: SamplingOptions, data: Path, out: Path) -> int:
     """Ask for everything in a file of pairs; the figures are printed, and the path of their file last.
 
-    The same call goes on where it was stopped. Returns 3 when answers were not written, else 0. Raises Misuse for rows
+    The same call resumes where it was stopped. Returns 3 when answers were not written, else 0. Raises Misuse for rows
     that are no such asks, and QueueFault when the model's server is away.
     """
     started = time.monotonic()

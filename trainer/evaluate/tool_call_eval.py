@@ -63,7 +63,7 @@ class CutPoint:
 def main(asked: SamplingOptions, data: Path, out: Path) -> int:
     """Ask for every turn of the assistant in a file of trajectories; the figures are printed, their path last.
 
-    The same call goes on where it was stopped. Returns 3 when turns were not written, else 0. Raises Misuse for rows
+    The same call resumes where it was stopped. Returns 3 when turns were not written, else 0. Raises Misuse for rows
     that are no trajectories, and QueueFault when the model's server is away.
     """
     started = time.monotonic()

@@ -1,6 +1,6 @@
 """LoRA: what gets adapters, and proof that it got them. Makes no model and trains none.
 
-PEFT goes on without a word when a target is nowhere in the model, as long as another one is. For a mixture of experts
+PEFT reports nothing when a target is nowhere in the model, as long as another one is. For a mixture of experts
 that is the whole model but a few percent: its experts are one parameter and no module, so usual targets pass them by.
 """
 

@@ -33,7 +33,7 @@ class Pipeline(Section):
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,60}$")]
     folder: Path
-    """Where everything is written. Starting again with the same one goes on where it was stopped."""
+    """Where everything is written. Starting again with the same one resumes where it was stopped."""
     service: Annotated[str, AfterValidator(_service)] | None = None
     """Where answers are graded: `embedded` starts a service here while it is needed. None: evaluations grade in their
     own process, and training asks where its config says."""

@@ -1,6 +1,6 @@
 """`gradus pipeline run`: one stage after another, each a command in a process of its own, linear on purpose.
 
-What is done is not done again; a stage that was stopped goes on if its command can, and one whose settings or inputs
+What is done is not done again; a stage that was stopped resumes if its command can, and one whose settings or inputs
 have changed runs anew with all after it. The options are the CLI's.
 """
 

@@ -32,7 +32,7 @@ class Stage(Section):
     """What all kinds have in common."""
 
     GOES_ON: ClassVar[bool] = False
-    """The command goes on where it was stopped, when it is given again."""
+    """The command resumes where it was stopped, when it is given again."""
     FILES: ClassVar[tuple[str, ...]] = ()
     """Fields that name a file or folder which is read."""
     OPTIONAL: ClassVar[tuple[str, ...]] = ()

@@ -1,4 +1,4 @@
-"""What every trainer of TRL's and transformers' gets from us: it saves between steps, goes on from a checkpoint, ends.
+"""What every trainer of TRL's and transformers' gets from us: it saves between steps, resumes from a checkpoint, ends.
 
 The loop is theirs. When memory runs out is `trainer.runs.oom_recovery`'s.
 """

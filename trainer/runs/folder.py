@@ -50,7 +50,7 @@ class RunFolder:
         self.warm_start = path / "warm_start"
         self.final = path / "final"
         self.weights = path / "weights"
-        """What a generation server fetches while the run goes on; gone afterwards."""
+        """What a generation server fetches during the run; removed afterwards."""
 
     @contextmanager
     def locked(self) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""Memory runs out: a run goes on with fewer samples at a time and as many more accumulated for each update.
+"""Memory runs out: a run continues with fewer samples at a time and as many more accumulated for each update.
 
 An update sees as many samples as before, in the same order. What transformers has for this (`auto_find_batch_size`)
 makes updates smaller and begins anew, so it is only used where the configuration sets it. One process only: of several,
