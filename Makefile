@@ -121,7 +121,7 @@ test-fast: test-system  ## Run the test files that take a few seconds each, for 
 	$(PYTEST) -n $(PROCESSES) -m "not slow" --ignore tests/vllm_server --fast
 
 .PHONY: test-slow
-test-slow: test-system .venv-integrations/.done .venv-nemo-gym/.done  ## Run the tests that `make test` leaves out: long variants, and 4-bit and 8-bit weights on the CPU
+test-slow: test-system $(VENV)/.docs .venv-integrations/.done .venv-nemo-gym/.done  ## Run the tests that `make test` leaves out: long variants, and 4-bit and 8-bit weights on the CPU
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --upgrade --target .venv-quantized bitsandbytes==0.50.2
 	PYTHONPATH=.venv-quantized $(PYTEST) -n $(PROCESSES) -m slow --ignore tests/vllm_server
 
@@ -175,6 +175,13 @@ bench: setup  ## What a submission costs, beside the naive pipeline and the bare
 	$(BIN)/python -m tests.bench.repetition
 	$(BIN)/python -m tests.bench.broker
 
+.PHONY: bench-compare
+bench-compare: setup  ## CPU of the commit OLD and of this checkout, in alternating rounds (3 minutes): make bench-compare OLD=main
+	@test -n "$(OLD)" || { echo 'make bench-compare: name a commit with OLD=...' >&2; exit 2; }
+	git worktree add --detach build/bench-old $(OLD)
+	$(BIN)/python -m tests.bench.compare build/bench-old $(CURDIR) --json build/bench-compare.json; \
+	status=$$?; git worktree remove --force build/bench-old; exit $$status
+
 .PHONY: chaos
 chaos: setup  ## 10,000 submissions while workers, APIs and Redis are killed, frozen and cut off (5 minutes)
 	$(BIN)/python -m tests.chaos.run --submissions 10000
@@ -192,6 +199,19 @@ check: $(VENV)/.done  ## Format, lint, types, and the direction of imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+$(VENV)/.docs: $(VENV)/.done
+	@$(INSTALL) -c requirements.lock -e '.[docs]'
+	@touch $@
+
+.PHONY: docs
+docs: $(VENV)/.docs  ## Build the documentation site into site/; dead links fail, and pages need no network
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
+	@echo "look at it: $(BIN)/python -m http.server --bind 127.0.0.1 --directory site 8002"
+
+.PHONY: release-check
+release-check: $(VENV)/.done  ## Whether wheel, sdist, images, citation and changelog state the version of gradus/__init__.py
+	@$(BIN)/python deploy/setup/release_check.py
+
 .PHONY: lock
 lock:  ## Write requirements.lock from what is installed; lines for other Pythons stay
 	@{ sed -n '/^#/p; /; python/p' requirements.lock; $(BIN)/python -m pip freeze --exclude-editable | grep -v '^uv==' | sed 's/+cpu//'; } > requirements.lock.new
@@ -204,4 +224,4 @@ lock-vllm:  ## Write requirements-vllm.lock from what is installed in .venv-vllm
 
 .PHONY: clean
 clean:  ## Remove the environment and builds; runs/ stays
-	rm -rf $(VENV) $(VLLM_VENV) $(PEERS) $(NEMO_GYM) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VLLM_VENV) $(PEERS) $(NEMO_GYM) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache

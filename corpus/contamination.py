@@ -18,7 +18,7 @@ from gradus.row_reader import Row
 
 FEWEST = 6
 """Words or signs of a text that is shorter than a run, and still says something when it is found."""
-_CODE = ("solution", "stub", "completion")
+_CODE = ("solution", "stub", "completion", "text")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class EvalIndex:
         return list(found.values())
 
     def _all_ngrams(self, values: Mapping[str, Any]) -> Iterator[tuple[str, Ngram]]:
-        for part in quoted(text(values, "prompt"), text(values, "message")):
+        for part in (*quoted(text(values, "prompt"), text(values, "message")), text(values, "text")):
             found = ngrams(words(part), self._sizes.words)
             yield from (("words", run) for run in found if len(run) >= FEWEST)
         for code in (judged_by(values), *(text(values, column) for column in _CODE)):

@@ -7,7 +7,7 @@ tests an integration test file; what is only imported and not used is left out.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from corpus import rust_text
@@ -19,6 +19,8 @@ from gradus.row_reader import Row
 from services.graders.rust.lexer import Kind, source_text, tokens
 
 LANGUAGES = {"ml": "ocaml", "ocaml": "ocaml", "rs": "rust", "rust": "rust"}
+PYTHON = ("python", "py", "humaneval", "mbpp")
+"""Languages of records in Python, and the beginnings of their ids."""
 _NOT_IMPLEMENTED = "    todo!()\n}\n"
 _Values = Mapping[str, Any]
 
@@ -43,16 +45,26 @@ def humaneval_drafts(rows: Iterable[Row], language: GraderName) -> Iterator[Draf
 def language_of(rows: Iterable[Row], chosen: str | None) -> GraderName:
     """The language asked for, or the one that all records say they have. Raises Misuse when that cannot be told."""
     if chosen is not None:
+        _refuse_python({chosen})
         if chosen not in LANGUAGES:
             raise Misuse(f"--language {chosen}: is none of {', '.join(LANGUAGES)}")
         return LANGUAGES[chosen]
     said = {_said(row.values) for row in rows if row.problem is None}
+    _refuse_python(said)
     known = {LANGUAGES[one] for one in said if one in LANGUAGES}
     if len(known) != 1 or len(said) != len({one for one in said if one in LANGUAGES}):
         raise Misuse(
             f"the records are in {', '.join(sorted(map(str, said))) or 'no language'}: choose one by --language"
         )
     return known.pop()
+
+
+def _refuse_python(said: Collection[str | None]) -> None:
+    if said and all(one in PYTHON for one in said):
+        raise Misuse(
+            "the records are in Python, which no grader of Gradus runs. Import the same problems in OCaml or Rust "
+            "(MultiPL-E, HumanEval-X), or write a grader (docs/write_a_grader.md)"
+        )
 
 
 def _said(values: _Values) -> str | None:

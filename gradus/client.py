@@ -110,10 +110,9 @@ class RewardClient(Discovery):
             if not good:
                 raise Misuse(f"{url!r} is not a URL such as http://127.0.0.1:8000")
         self.named = ", ".join(self._urls)
-        if not 1 <= batch_size <= MAX_BATCH or max_connections < 1 or (attempts is not None and attempts < 1):
-            raise Misuse(f"batch_size must be 1 to {MAX_BATCH}, max_connections and attempts at least 1")
-        if silence_s <= 0:
-            raise Misuse(f"silence_s must be over 0, not {silence_s}")
+        least = min(max_connections, 1 if attempts is None else attempts)
+        if not 1 <= batch_size <= MAX_BATCH or least < 1 or silence_s <= 0:
+            raise Misuse(f"batch_size must be 1 to {MAX_BATCH}, max_connections and attempts at least 1, silence_s > 0")
         if api_key is not None and not (api_key.isascii() and api_key.isprintable()):
             raise Misuse("api_key contains characters that no HTTP header can carry")
         self._headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
@@ -281,9 +280,8 @@ class _Call:
                         pause_s = random.uniform(0, min(MAX_BACKOFF_S, client._backoff_s * 2 ** min(tried, 16)))
                     else:  # jitter, so that not all clients return at once
                         pause_s = failure.retry_after_s + random.uniform(0, client._backoff_s)
-                    if failure.final or defects == MAX_DEFECTS or tried == client._attempts:
-                        break
-                    if pause_s >= self.remaining_s():
+                    is_last = failure.final or defects == MAX_DEFECTS or tried == client._attempts
+                    if is_last or pause_s >= self.remaining_s():
                         break
                     await asyncio.sleep(pause_s)
             kind, message = failure.kind, failure.message
@@ -330,11 +328,8 @@ class _Call:
         return f"no result from {at} within {self.deadline_s:g} s{after}"
 
     def _give_up(self, key: str, kind: FaultKind, message: str) -> None:
-        def fault_of(submission_id: str) -> Faulted:
-            named = f"{self.grader} submission {submission_id!r}: {message}"
-            return faulted(submission_id, kind, named, retryable=True)
-
-        self._deliver(key, fault_of)
+        grader = self.grader
+        self._deliver(key, lambda one: faulted(one, kind, f"{grader} submission {one!r}: {message}", retryable=True))
 
     def _deliver(self, key: str, result_of: Callable[[str], Graded | Faulted]) -> None:
         """Give each submission of this content its result, by its id."""

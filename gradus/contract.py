@@ -26,6 +26,8 @@ MAX_DEADLINE_S = 3600.0
 DEFAULT_DEADLINE_S = 60.0
 GRADER_NAME = r"^[a-z][a-z0-9_]{0,31}$"
 
+_CANONICAL = json.JSONEncoder(sort_keys=True, ensure_ascii=False, allow_nan=False).encode
+
 GraderName = Annotated[str, Field(pattern=GRADER_NAME)]
 SubmissionId = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(clean)]
 RubricName = Annotated[str, Field(pattern=r"^[a-z_]+/[a-z_]+@[0-9]+$", max_length=64)]
@@ -95,7 +97,7 @@ PreferenceSubmission = SUBMISSIONS["preference"]
 
 def submission_class(grader: str) -> type[TaskSubmission[Any]]:
     """The grader's submission class; of one that this SDK has no task class for, with any task."""
-    return SUBMISSIONS.get(grader, TaskSubmission[AnyTask])
+    return SUBMISSIONS.get(grader) or TaskSubmission[AnyTask]
 
 
 class Stage(StrEnum):
@@ -186,8 +188,7 @@ def job_id_of(grader: str, rubric: str, submission: Submission, *, reads_prompt:
     asked = [grader, rubric, task if isinstance(task, dict) else task.model_dump(mode="json"), submission.completion]
     if reads_prompt or getattr(task, "READS_PROMPT", False):
         asked.append(submission.prompt)
-    text = json.dumps(asked, sort_keys=True, ensure_ascii=False, allow_nan=False)
-    return f"{grader.partition('@')[0]}:{hashlib.sha256(text.encode()).hexdigest()[:40]}"
+    return f"{grader.partition('@')[0]}:{hashlib.sha256(_CANONICAL(asked).encode()).hexdigest()[:40]}"
 
 
 def faulted(submission_id: str, kind: FaultKind, message: str, *, retryable: bool) -> Faulted:

@@ -11,7 +11,8 @@ from prometheus_client.registry import Collector
 from gradus.contract import Faulted, Graded, Stage
 from gradus.errors import FaultKind, Misuse
 from services.broker import Claim
-from services.sandbox.persistent_box import BOX_RESETS
+from services.metric_children import with_kept_children
+from services.sandbox.persistent_box import BwrapPersistentBox
 
 SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 REWARDS = tuple(n / 10 for n in range(11))
@@ -22,7 +23,7 @@ MAX_FLAGS = 50
 class _BoxResets(Collector):
     def collect(self) -> Iterator[CounterMetricFamily]:
         about = "Persistent boxes that were lost and replaced"
-        yield CounterMetricFamily("gradus_worker_box_resets", about, value=BOX_RESETS.number)
+        yield CounterMetricFamily("gradus_worker_box_resets", about, value=BwrapPersistentBox.resets)
 
 
 class WorkerMetrics:
@@ -50,10 +51,11 @@ class WorkerMetrics:
             self._faults.labels(kind.value)
 
     def _counter(self, name: str, about: str, *labels: str) -> Counter:
-        return Counter(f"gradus_worker_{name}", about, labels, registry=self.registry)
+        return with_kept_children(Counter(f"gradus_worker_{name}", about, labels, registry=self.registry))
 
     def _histogram(self, name: str, about: str, buckets: Sequence[float], *labels: str) -> Histogram:
-        return Histogram(f"gradus_worker_{name}", about, labels, buckets=buckets, registry=self.registry)
+        made = Histogram(f"gradus_worker_{name}", about, labels, buckets=buckets, registry=self.registry)
+        return with_kept_children(made)
 
     def claimed(self, claims: Sequence[Claim]) -> None:
         self._redelivered.inc(sum(claim.deliveries > 1 for claim in claims))

@@ -1,4 +1,4 @@
-"""Commands that make tasks of other people's material: `gradus tasks import ...`."""
+"""Commands that make tasks, and texts to pretrain on, of other people's material: `gradus tasks import ...`."""
 
 from __future__ import annotations
 
@@ -199,6 +199,41 @@ def import_columns(
         _import(drafts, chosen.grader, options, [file])
 
 
+@import_app.command("texts")
+def import_texts(
+    paths: Annotated[list[Path], typer.Argument(help="Files and folders of .txt, .md, .jsonl, .json and .csv")],
+    out: Out,
+    column: Annotated[str, typer.Option(help="Column of rows that holds the text")] = "text",
+    min_words: Annotated[int, typer.Option(min=1, help="Leave out texts with fewer words")] = 20,
+    max_repeated: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of a text's lines that may be repetitions of others")
+    ] = 0.3,
+    near: Annotated[
+        float, typer.Option(min=0.3, max=1, help="Share of runs of 5 words that two texts may have in common; 1: exact")
+    ] = 0.8,
+    force: Force = False,
+) -> None:
+    """Texts to pretrain on, cleaned and without duplicates: one row of `text` and `source` each.
+
+    \b
+    gradus tasks import texts books/ notes.jsonl -o texts.jsonl
+    gradus train pretrain FILE.yaml --data.dataset texts.jsonl
+
+    Cleaning makes line ends and Unicode uniform and takes control characters away; it changes no words. A duplicate
+    has the words of an earlier text, or nearly all of its runs of words.
+    """
+    from corpus.files import refuse_existing, sibling_path
+    from corpus.texts import decide_texts, text_drafts
+
+    if any(out.resolve().is_relative_to(path.resolve()) for path in paths):
+        raise Misuse(f"{out}: is read from and cannot be written to; choose another file")
+    refuse_existing([out, sibling_path(out, "rejected")], force=force)
+    drafts = list(text_drafts(paths, column))
+    if not drafts:
+        raise Misuse(f"{', '.join(map(str, paths))}: holds no texts")
+    _finish(list(decide_texts(drafts, min_words, max_repeated, near)), out)
+
+
 # ------------------------------------------------------------------------------------------------------ what they do
 
 
@@ -225,7 +260,7 @@ def _import(drafts: Iterable[Draft], name: GraderName, options: _ImportOptions, 
         drop_failing=options.drop_failing,
     )
     what = "validating" if grader is not None else "reading"
-    _finish(list(with_progress(decisions, len(found), what, options.quiet)), options)
+    _finish(list(with_progress(decisions, len(found), what, options.quiet)), options.out)
 
 
 def _completed(draft: Draft, options: _ImportOptions) -> Draft:
@@ -275,16 +310,16 @@ def _import_examples(drafts: Iterable[Draft], options: _ImportOptions, sources: 
             yield Decision(draft, () if first == draft.where else (f"the same as at {first}",))
 
     refuse_existing([options.out, sibling_path(options.out, "rejected")], force=options.force, sources=sources)
-    _finish(list(decided()), options)
+    _finish(list(decided()), options.out)
 
 
-def _finish(decisions: list[Decision], options: _ImportOptions) -> None:
+def _finish(decisions: list[Decision], out: Path) -> None:
     from corpus.files import sibling_path, write_rows
 
     good = [decision for decision in decisions if not decision.problems]
     bad = [decision for decision in decisions if decision.problems]
-    rejected = sibling_path(options.out, "rejected")
-    write_rows(options.out, (decision.draft.values for decision in good))
+    rejected = sibling_path(out, "rejected")
+    write_rows(out, (decision.draft.values for decision in good))
     if bad:
         write_rows(rejected, (decision.rejected for decision in bad))
     else:
@@ -293,8 +328,6 @@ def _finish(decisions: list[Decision], options: _ImportOptions) -> None:
         log_line(f"{decision.draft.where}: {decision.draft.id}: {'; '.join(decision.problems)[:500]}")
     for warning, number in Counter(chain.from_iterable(decision.warnings for decision in good)).items():
         log_line(f"gradus: warning: {number} tasks: {warning}")
-    print(
-        f"{len(good)} of {len(decisions)} records are in {options.out}" + (f"; the others in {rejected}" if bad else "")
-    )
+    print(f"{len(good)} of {len(decisions)} records are in {out}" + (f"; the others in {rejected}" if bad else ""))
     if not good:
         raise typer.Exit(1)

@@ -43,11 +43,12 @@ def create_app(broker: Broker, settings: ApiSettings) -> FastAPI:
 
     app = FastAPI(title="Gradus", version=schema.VERSION, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.api = api
-    app.router.routes.extend([*grading.router.routes, *keyed.routes, *keyless.routes, *queues.router.routes])
+    app.router.routes.extend(grading.router.routes)
     if settings.adapters:
         from services.api.adapters import install
 
         install(app, settings.adapters, settings.tasks)
+    app.router.routes.extend([*keyed.routes, *keyless.routes, *queues.router.routes])
     app.add_middleware(AccessLogMiddleware, metrics=api.metrics)
     if api.spans:
         app.add_middleware(TracingMiddleware, spans=api.spans)

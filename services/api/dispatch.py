@@ -115,8 +115,7 @@ class GradingDispatcher:
             return batch
         rubric = request.rubric or info.rubrics[0]
         more = {"deadline": time.time() + request.deadline_s, "traceparent": TRACEPARENT.get()}
-        reads_prompt = grader.reads_prompt
-        await outside_loop(body.n_bytes, batch.add, request.submissions, info.grader, rubric, reads_prompt, more)
+        await outside_loop(body.n_bytes, batch.add, request.submissions, info.grader, rubric, grader.reads_prompt, more)
         if len(batch.jobs) > ASK_FIRST:
             batch.take_cached(await self._broker.results(list(batch.jobs)), self.secrets)
         self.batches.add(batch)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request
@@ -20,6 +21,8 @@ from services.api.problems import client_closed_request
 from services.api.routing import KeyedRoute, check_limits, check_scope
 from services.api.state import Api
 
+GATHER_S = 0.015
+"""Seconds for which the first line of a stream waits for others: each write costs a client 0.4 ms of CPU."""
 GraderPath = Annotated[str, Path(pattern=GRADER_NAME)]
 
 
@@ -94,13 +97,13 @@ class NdjsonStream(Response):
         settling.add_done_callback(lambda _: news.set())
         try:
             while lines or not settling.done():
-                try:
+                with suppress(TimeoutError):
                     async with asyncio.timeout(self._heartbeat_s):
                         await news.wait()
-                except TimeoutError:
-                    lines.extend(b"\n")
+                if lines:
+                    await asyncio.wait([settling], timeout=GATHER_S)
                 news.clear()
-                together = bytes(lines)
+                together = bytes(lines) or b"\n" * (not settling.done())
                 lines.clear()
                 await send({"type": "http.response.body", "body": together, "more_body": True})
             await settling

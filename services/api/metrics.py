@@ -11,6 +11,7 @@ from gradus.contract import Faulted, Graded
 from gradus.errors import FaultKind, QueueFault
 from services.api.grader_registry import GraderRegistry
 from services.broker import Broker
+from services.metric_children import with_kept_children
 
 REWARDS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.999, 1.0)
 GRADE_SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
@@ -35,13 +36,14 @@ class Metrics:
         self._known_flags: set[str] = set()
 
         def counter(name: str, about: str, *labels: str) -> Counter:
-            return Counter(f"gradus_{name}", about, labels, registry=self.registry)
+            return with_kept_children(Counter(f"gradus_{name}", about, labels, registry=self.registry))
 
         def gauge(name: str, about: str, *labels: str) -> Gauge:
             return Gauge(f"gradus_{name}", about, labels, registry=self.registry)
 
         def histogram(name: str, about: str, buckets: Sequence[float], *labels: str) -> Histogram:
-            return Histogram(f"gradus_{name}", about, labels, buckets=buckets, registry=self.registry)
+            made = Histogram(f"gradus_{name}", about, labels, buckets=buckets, registry=self.registry)
+            return with_kept_children(made)
 
         self._requests = counter("api_requests", "HTTP requests answered", "method", "route", "status")
         about = "Time from request to last byte"

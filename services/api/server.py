@@ -72,6 +72,7 @@ async def serve(
             uvicorn.Config,
             http=cast(type[asyncio.Protocol], protocol),
             ws="wsproto" if "openenv" in settings.adapters else "none",
+            ws_per_message_deflate=False,
             log_config=None,
             access_log=False,
             server_header=False,

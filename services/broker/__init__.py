@@ -51,7 +51,7 @@ RENEW_S = 1.0
 DEAD_AFTER_S = 2.5
 """Seconds without a renewal after which a worker counts as dead, and others claim its jobs before their leases lapse.
 
-Only where Redis and some worker were up all the while: after an outage the whole lease counts.
+Only where Redis and some worker were up all the while. After an outage the whole lease counts, without the outage.
 """
 
 PUT_OFF_TURNS = 1000

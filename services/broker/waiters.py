@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
 from gradus.errors import QueueFault
@@ -13,7 +12,7 @@ class ResultWaiters:
     """Delivers each result once to every coroutine that waits for it."""
 
     def __init__(self) -> None:
-        self._by_job: dict[str, list[asyncio.Queue[tuple[str, str] | QueueFault]]] = {}
+        self._by_job: dict[str, list[asyncio.Queue[tuple[str, str] | QueueFault | None]]] = {}
 
     def jobs(self) -> set[str]:
         return set(self._by_job)
@@ -22,22 +21,16 @@ class ResultWaiters:
         self, job_ids: Iterable[str], timeout_s: float, deliver_stored: Callable[[list[str]], Awaitable[object]]
     ) -> AsyncIterator[tuple[str, str]]:
         """See `Broker.wait`. `deliver_stored` delivers the results that exist before the wait began."""
-        deadline = time.monotonic() + timeout_s
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
         missing = dict.fromkeys(job_ids)
-        inbox: asyncio.Queue[tuple[str, str] | QueueFault] = asyncio.Queue()
+        inbox: asyncio.Queue[tuple[str, str] | QueueFault | None] = asyncio.Queue()  # None: the time is over
         for job_id in missing:
             self._by_job.setdefault(job_id, []).append(inbox)
         try:
             await deliver_stored(list(missing))
-            while missing:
-                if inbox.empty():
-                    try:
-                        async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
-                            answer = await inbox.get()
-                    except TimeoutError:
-                        return
-                else:
-                    answer = inbox.get_nowait()
+            loop.call_at(deadline, inbox.put_nowait, None)
+            while missing and (answer := await inbox.get()):
                 if isinstance(answer, QueueFault):
                     raise answer
                 del missing[answer[0]]

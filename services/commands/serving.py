@@ -186,7 +186,7 @@ def worker(
     from services.broker import BrokerSettings
     from services.broker.from_url import open_broker
     from services.broker.signing import secrets_in
-    from services.event_loop import stop_on_signals
+    from services.event_loop import run, stop_on_signals
     from services.graders.base import default_slots, load
     from services.json_logging import json_lines
     from services.open_files import raise_open_files
@@ -209,7 +209,7 @@ def worker(
     raise_open_files()
     require_container_hardening()  # every Worker does; here before a grader is made, which may load a model for minutes
 
-    async def run() -> None:
+    async def serve_jobs() -> None:
         stop = asyncio.Event()
         stop_on_signals(stop)
         terms = BrokerSettings(
@@ -237,7 +237,7 @@ def worker(
                 await asyncio.to_thread(traced.close)
 
     with json_lines():
-        asyncio.run(run())
+        run(serve_jobs())
 
 
 @keys_app.command("new")

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import ClassVar
 
 from gradus.errors import SandboxFault
 from services.sandbox import BoxLost, Exchange, Limits
@@ -23,23 +24,15 @@ _CHUNK = 1 << 16
 MAX_REPLY = 1 << 26
 
 
-class BoxResetCounter:
-    """Persistent boxes of this process that were lost and had to be replaced."""
-
-    number = 0
-    _turn = threading.Lock()
-
-    def note(self) -> None:
-        with self._turn:
-            self.number += 1
-
-
-BOX_RESETS = BoxResetCounter()
+_COUNTING = threading.Lock()
 
 
 class BwrapPersistentBox:
     """`spawn` starts the box with these descriptors as its 0, 1, 2 ... and returns its process id; `gone` is called
     once the box is no more."""
+
+    resets: ClassVar[int] = 0
+    """Persistent boxes of this process that were lost and had to be replaced."""
 
     def __init__(self, spawn: Callable[[Sequence[int]], int], limits: Limits, gone: Callable[[], None]) -> None:
         self._limits = limits
@@ -73,7 +66,8 @@ class BwrapPersistentBox:
                 with suppress(OSError):
                     said = os.read(self._err, _CHUNK).decode(errors="replace").strip()
                 self.close()
-                BOX_RESETS.note()
+                with _COUNTING:
+                    BwrapPersistentBox.resets += 1
                 why = f"{error}; it said: {said[-500:]}" if said else str(error)
                 raise BoxLost(why) from None
 

@@ -1,7 +1,7 @@
 """What 100 single calls of each trainer's own code cost beside one batch of them: seconds and CPU seconds.
 
 `python -m tests.bench.singles`, after `make test-integrations` has installed the trainers. The graders are the real
-ones. CPU is that of the client, the API, the workers and their boxes. Both ways take turns in one process.
+ones. The service's CPU is that of the API, the workers and their boxes. Both ways take turns in one process.
 """
 
 from __future__ import annotations
@@ -63,16 +63,16 @@ def main() -> None:
     arguments.add_argument("clients", nargs="*", help="such as verl or openrlhf-route; default: all")
     asked = arguments.parse_args()
     clients = [tuple(name.split("-")) for name in asked.clients] or list(FAULTS)
-    print(f"{'client':22}  batch s  singles s  ratio   batch CPU  singles CPU  ratio")
+    print(f"{'client':22}  batch s  singles s  ratio | CPU s: client  service  singles: client  service  ratio")
     for client in clients:
         found = {
             way: [statistics.median(column) for column in zip(*rounds, strict=True)]
             for way, rounds in measure(client, asked.number).items()
         }
-        (batch_s, batch_cpu), (singles_s, singles_cpu) = found["batch"], found["singles"]
+        (batch_s, *batch), (singles_s, *singles) = found["batch"], found["singles"]
         print(
-            f"{'-'.join(client):22} {batch_s:8.2f} {singles_s:10.2f} {singles_s / batch_s:6.2f}"
-            f" {batch_cpu:11.2f} {singles_cpu:12.2f} {singles_cpu / batch_cpu:6.2f}",
+            f"{'-'.join(client):22} {batch_s:8.2f} {singles_s:10.2f} {singles_s / batch_s:6.2f} |"
+            f"{batch[0]:14.2f} {batch[1]:8.2f} {singles[0]:16.2f} {singles[1]:8.2f} {sum(singles) / sum(batch):6.2f}",
             flush=True,
         )
 

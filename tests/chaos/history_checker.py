@@ -53,6 +53,8 @@ class History:
     """From the first asking to the settling result."""
     counts: Counter[str] = field(default_factory=Counter)
     breaches: list[str] = field(default_factory=list)
+    innocents: list[str] = field(default_factory=list)
+    """Faults of submissions that are no poison and whose workers died three times."""
     _asked_at: dict[str, float] = field(default_factory=dict)
 
     def enter(self, completion: str) -> str:
@@ -100,6 +102,7 @@ class History:
             self._settle(result)
         elif died:
             self.counts["innocents whose workers died three times"] += 1
+            self.innocents.append(f"an innocent's fault: {result}")
 
     def _settle(self, result: Result) -> None:
         first = self.settled.setdefault(result["id"], result)

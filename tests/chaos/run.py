@@ -100,8 +100,8 @@ def main() -> int:
             print(f"| {name} | {value} |")
         for defect in cluster.defects()[:20]:
             print(defect, file=sys.stderr)
-    for breach in history.breaches[:20]:
-        print(breach, file=sys.stderr)
+    for line in [*history.breaches[:20], *history.innocents[:20]]:
+        print(line, file=sys.stderr)
     return 1 if history.breaches or history.lost() else 0
 
 

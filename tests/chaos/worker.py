@@ -17,12 +17,12 @@ import time
 from pathlib import Path
 
 import services.broker.workers
+import services.event_loop
 import services.worker
 from gradus.contract import Graded, Stage, Submission, TestCount
 from gradus.descriptions import GraderDescription, GraderInfo
 from services.broker import BrokerSettings
 from services.broker.from_url import open_broker
-from services.event_loop import stop_on_signals
 from services.supervisor import supervise
 from tests.graders import described
 
@@ -88,7 +88,7 @@ def _burn(cpu_s: float) -> None:
 
 async def run(arguments: argparse.Namespace) -> None:
     stop = asyncio.Event()
-    stop_on_signals(stop)
+    services.event_loop.stop_on_signals(stop)
     services.broker.workers.HEARTBEAT_TTL_S = arguments.announcement
     broker = open_broker(arguments.redis, BrokerSettings(lease_s=arguments.lease))
     worker = services.worker.Worker(Burner(arguments.journal), broker, slots=arguments.slots, name=arguments.name)
@@ -109,7 +109,7 @@ def main() -> None:
     if arguments.supervised:
         words = [word for word in sys.argv[1:] if word != "--supervised"]
         sys.exit(supervise([sys.executable, "-m", "tests.chaos.worker", *words]))
-    asyncio.run(run(arguments))
+    services.event_loop.run(run(arguments))
 
 
 if __name__ == "__main__":

@@ -14,12 +14,14 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.types import Message, Receive, Scope, Send
 
 from gradus.contract import MAX_BATCH, RESULT
 from gradus.descriptions import GraderDescription, GraderList
 from gradus.errors import Misuse, QueueFault
 from gradus.rest import GradeResponse, JobStatus, Problem
 from gradus.tasks.base import MAX_TEXT_CHARS
+from services.api import grading
 from services.api.api_keys import hash_of, keys_in, new_key
 from services.api.app import create_app
 from services.api.dispatch import ASK_FIRST
@@ -305,6 +307,28 @@ async def test_a_stream_brings_every_result_once_as_one_line() -> None:
     assert response.headers["content-type"] == "application/x-ndjson"
     lines = [json.loads(line) for line in response.content.split(b"\n") if line]
     assert sorted(line["id"] for line in lines) == sorted([f"s{index}" for index in range(30)] + ["f"])
+
+
+async def test_a_stream_gathers_lines_and_ends_with_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grading, "GATHER_S", 3600.0)  # a stream that waited at its end would not end here
+    bodies: list[bytes] = []
+    broker, sent = MemoryBroker(), [submission(f"s{index}", f"reward {index / 64}") for index in range(64)]
+    app = create_app(broker, ApiSettings(**SETTINGS))
+
+    async def noting(scope: Scope, receive: Receive, send: Send) -> None:
+        async def note(message: Message) -> None:
+            bodies.append(message.get("body", b""))
+            await send(message)
+
+        await app(scope, receive, note)
+
+    async with (
+        EchoWorker(broker).working(),
+        httpx.AsyncClient(transport=httpx.ASGITransport(noting), base_url="http://test") as client,
+    ):
+        response = await client.post(f"{GRADE}/stream", json=body(*sent))
+    assert [one.count(b"\n") for one in bodies if one] == [64]
+    assert {json.loads(line)["id"] for line in response.content.splitlines()} == {one["id"] for one in sent}
 
 
 def test_a_stream_brings_results_before_the_last_one_is_ready() -> None:

@@ -387,6 +387,20 @@ async def test_after_an_outage_a_silent_worker_is_not_dead_at_once(on_redis: Pla
     assert await broker.claim("ocaml", "another", 1, 1.5) == []
 
 
+async def test_an_outage_longer_than_the_lease_takes_no_job_from_who_renews_after_it(on_redis: Place) -> None:
+    broker = on_redis.open(BrokerSettings(lease_s=1.0))
+    await broker.submit(jobs(2))
+    dead, alive = await take_one(broker, "dead in the outage"), await take_one(broker, "frozen with Redis")
+    await asyncio.sleep(4)  # no worker looked
+    found = await broker.claim("ocaml", "another", 2, 0.1)
+    async with asyncio.timeout(SOON_S):
+        while not found:
+            await broker.renew([alive])
+            found = await broker.claim("ocaml", "another", 2, 0.2)
+    await broker.renew([alive])
+    assert ids_of([*found, *await broker.claim("ocaml", "another", 1, 0.5)]) == [dead.job.id]
+
+
 async def test_a_dead_letter_tells_who_had_the_job_and_how_it_ended(place: Place) -> None:
     broker = place.open(SHORT_LEASE)
     await broker.submit(jobs(1))
@@ -576,6 +590,27 @@ async def test_a_busy_worker_takes_no_suspect(place: Place) -> None:
     assert await broker.claim("ocaml", "busy", 1, 0.3) == []
     await broker.finish(held, "{}", cache=True)
     assert (await take_one(broker, "busy")).deliveries == MAX_DELIVERIES
+
+
+async def test_jobs_that_end_at_once_have_outcomes_of_their_own(place: Place) -> None:
+    broker, n_jobs = place.open(), 300
+    await broker.submit(jobs(n_jobs))
+    first = await take(broker, n_jobs)
+    await broker.release(first[7])
+    [again] = await take(broker, 1)
+    claims = [*first[:7], *first[8:], again]
+    calls = [broker.finish(claim, f'"{claim.job.id}"', cache=True) for claim in [*claims[:-1], *first]]
+    calls.append(broker.finish(again, '"dead"', cache=False, dead_letter=True))
+    ends = [asyncio.create_task(call) for call in calls]
+    await asyncio.sleep(0)
+    ends[0].cancel()  # its worker is gone, and the others' results stay
+    outcomes = await asyncio.gather(*ends, return_exceptions=True)
+    assert outcomes[1:] == [*[True] * 298, *[False] * 300, True]
+    assert dict(await answers(broker, ids(jobs(n_jobs)))) == {
+        job_id: '"dead"' if job_id == again.job.id else f'"{job_id}"' for job_id in ids(jobs(n_jobs))
+    }
+    [letter] = await broker.dead_letters("ocaml")
+    assert (letter.job, [line.split(" ", 1)[1] for line in letter.history]) == (again.job, ["w gave it back"])
 
 
 # ------------------------------------------------------------------------------------------------ bounds and cancelling
@@ -1362,6 +1397,17 @@ async def test_a_finished_job_leaves_only_its_result(on_redis: Place, redis: Red
     kinds = [key.removeprefix(on_redis.prefix).split(":")[0] async for key in redis.scan_iter(f"{on_redis.prefix}*")]
     assert sorted(kinds) == ["inbox", "jobs", "result", "result", "result", "turns"]
     assert await redis.xlen(f"{on_redis.prefix}jobs:ocaml") == 0
+
+
+async def test_a_job_that_cannot_be_finished_harms_none_that_ends_with_it(on_redis: Place, redis: Redis) -> None:
+    broker = on_redis.open()
+    await broker.submit(jobs(3))
+    claims = await take(broker, 3)
+    await redis.set(f"{on_redis.prefix}job:job-1", "no record", px=60_000)
+    ends = (broker.finish(claim, "{}", cache=True, dead_letter=claim is claims[1]) for claim in claims)
+    outcomes = await asyncio.gather(*ends, return_exceptions=True)
+    assert (outcomes[0], outcomes[2], type(outcomes[1])) == (True, True, QueueFault)
+    assert "WRONGTYPE" in str(outcomes[1])
 
 
 async def test_a_lapsed_holder_cannot_renew_what_another_holds(on_redis: Place, redis: Redis) -> None:

@@ -225,6 +225,9 @@ def test_a_talk_about_a_task_has_the_verdict_after_each_answer(gradus: Cli, task
         got = gradus(*asks, "--endpoint", like.url, stdin=b"Repair it.\n")
         assert gradus(*asks[:-1], "none", "--endpoint", like.url).status == 2
         assert gradus("chat", "--task", "x", "--endpoint", like.url).status == 2
+        for words, why in (((), "MODEL is missing"), (("m", "--model", "m"), "MODEL is given twice")):
+            said = gradus("chat", *words)
+            assert (said.status, why in said.err) == (2, True)
     assert got.status == 0
     verdicts = [line for line in got.out.splitlines() if line.startswith("[reward ")]
     assert "did not pass" in verdicts[0]

@@ -14,7 +14,7 @@ from gradus.cli import check_words
 from gradus.errors import Misuse
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "guides").glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 ENDS = {"|", ">", "<", "&&", "||", ";", "&", ">>", "2>", "..."}
 """Where the shell takes over."""
 
@@ -22,7 +22,9 @@ ENDS = {"|", ">", "<", "&&", "||", ";", "&", ">>", "2>", "..."}
 def commands_in(page: Path) -> Iterator[str]:
     """The commands in fenced blocks, also after `VARIABLE=value`, and those in the tables of guides."""
     text = page.read_text(encoding="utf-8")
-    for block in re.findall(r"```(?:sh|bash|console)?\n(.*?)```", text, re.DOTALL):
+    for language, block in re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
+        if language not in ("", "sh", "bash", "console"):
+            continue
         for line in block.replace("\\\n", " ").splitlines():
             found = re.match(r"^\s*(?:\$ )?(?:[A-Z_]+=\S+ )*gradus(?: (?P<words>.*))?$", line)
             if found and found["words"] and not found["words"].lstrip().startswith("#"):

@@ -95,31 +95,28 @@ VALUES = {
         ("val f : int -> int array", "let () = assert (f 2 = [|1|])", "let f x = [|x|]", None),
     ],
     "rust": [
-        ("i64", "-3", "-x", "-2"),
         (
-            "Vec<Option<(i64, String)>>",
-            "vec![]",
-            'vec![None, Some((x, "a b".to_string()))]',
-            '[None, Some((2, "a b"))]',
-        ),
-        ("Result<char, bool>", "Err(true)", "Ok(if x > 0 { 'a' } else { 'b' })", "Ok('a')"),
-        ("f64", "1.5", "x as f64 / 4.0", "0.5"),
+            f"pub fn f(x: i64) -> {kind};",
+            f"#[test]\nfn p() {{ assert_eq!(solution::f(2), {expected}); }}",
+            f"pub fn f(x: i64) -> {kind} {{ {body} }}",
+            value,
+        )
+        for kind, expected, body, value in (
+            ("i64", "-3", "-x", "-2"),
+            ("Vec<Option<(i64, String)>>", "vec![]", 'vec![None, Some((x, "a b".into()))]', '[None, Some((2, "a b"))]'),
+            ("Result<char, bool>", "Err(true)", "Ok(if x > 0 { 'a' } else { 'b' })", "Ok('a')"),
+            ("f64", "1.5", "x as f64 / 4.0", "0.5"),
+        )
     ],
 }
 
 
-def test_values_of_ocaml_are_shown_as_it_writes_them(ocaml_grader: OcamlGrader) -> None:
-    for signature, test, answer, value in VALUES["ocaml"]:
-        hidden = test.replace("2", "7")
-        task = {"tests": hidden, "signature": signature, "public_tests": [test]}
-        assert gives(graded(ocaml_grader, "ocaml", task, answer)) == ([value] if value else [])
-
-
-def test_values_of_rust_are_shown_as_it_writes_them(rust_grader: RustGrader) -> None:
-    for kind, expected, body, value in VALUES["rust"]:
-        test = f"#[test]\nfn p() {{ assert_eq!(solution::f(2), {expected}); }}"
-        task = {"tests": test.replace("2", "7"), "signature": f"pub fn f(x: i64) -> {kind};", "public_tests": [test]}
-        assert gives(graded(rust_grader, "rust", task, f"pub fn f(x: i64) -> {kind} {{ {body} }}")) == [value]
+@pytest.mark.parametrize("name", VALUES)
+def test_values_are_shown_as_the_language_writes_them(name: str, request: pytest.FixtureRequest) -> None:
+    grader: Grader = request.getfixturevalue(f"{name}_grader")
+    for signature, test, answer, value in VALUES[name]:
+        task = {"tests": test.replace("2", "7"), "signature": signature, "public_tests": [test]}
+        assert gives(graded(grader, name, task, answer)) == ([value] if value else [])
 
 
 def gives(result: Graded) -> list[str]:

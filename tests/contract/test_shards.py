@@ -154,7 +154,7 @@ async def test_jobs_in_a_shard_without_workers_are_found(servers: Servers) -> No
         assert all(await depths(servers))
         async with working(servers, 1) as done:
             assert await answered(asking, jobs(20)) == sorted(job.id for job in jobs(20))
-        assert len(done) == 20
+            await until(lambda: len(done) == 20)  # a client may have the last result before its worker knows
 
 
 async def test_a_shard_gets_jobs_by_the_slots_of_its_workers(servers: Servers) -> None:

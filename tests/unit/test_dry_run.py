@@ -284,3 +284,9 @@ def test_every_preset_passes_or_names_what_is_absent(
         )
         assert trouble is None or absent.get(what, "\0") in text or any(one in text for one in refused), (what, text)
     assert silent_hub() <= 1
+
+
+def test_an_order_of_tasks_and_shuffling_exclude_each_other(found: Callable[..., Findings]) -> None:
+    trouble, text = found({"shuffle_dataset": True}, data={"order": "length"})["grpo options"]
+    assert (trouble, "data.order: length forbids it" in text) == ("misuse", True)
+    assert found(data={"order": "length"})["grpo options"][0] is None

@@ -72,6 +72,15 @@ def test_a_baseline_is_taken_off_first(tmp_path: Path) -> None:
         assert found.baseline == 0.45
 
 
+def test_a_baseline_of_other_questions_fails_its_gate(tmp_path: Path) -> None:
+    of = written(tmp_path, {"accuracy": RATE, "data_sha256": "a"})
+    for data, passed in (("a", True), ("b", False)):
+        against = written(tmp_path, {"accuracy": RATE, "data_sha256": data}, "before.json")
+        (found,) = judged({"of": of, "metric": "accuracy", "against": against, "at_least": -0.2})
+        assert found.passed is passed
+        assert ("other data" in found.why) is not passed
+
+
 def test_a_figure_without_an_interval_passes_only_where_the_gate_says_so(tmp_path: Path) -> None:
     of = written(tmp_path, {"faulted": 0})
     (bare,) = judged({"of": of, "metric": "faulted", "at_most": 0})

@@ -342,3 +342,31 @@ def test_the_story_configs_make_prompts_that_show_goal_and_team_and_no_reference
 def test_completions_come_as_text_or_as_messages() -> None:
     assert text_of("let x = 1") == "let x = 1"
     assert text_of([{"role": "assistant", "content": "let x"}, {"role": "assistant", "content": None}]) == "let x"
+
+
+# ---------------------------------------------------------------------------------------------------------- order
+
+
+@pytest.mark.parametrize(
+    ("order", "difficulties", "expected"),
+    [
+        ("shuffled", ["hard", "x", None, "easy"], "0123"),
+        ("length", ["hard", "x", None, "easy"], "2031"),
+        ("difficulty", ["hard", "easy", "Medium", "easy"], "1320"),
+        ("difficulty", [10, "9", 0.5, -1], "3210"),
+        ("difficulty", [1, 1, 1, 1], "0123"),
+    ],
+)
+def test_tasks_are_trained_on_in_the_order_asked_for(
+    order: str, difficulties: list[Any], expected: str, tmp_path: Path
+) -> None:
+    prompts = ("add one two", "add one two three", "add", "add one two 3")
+    rows = [row(n, prompt=prompts[n], difficulty=level) for n, level in enumerate(difficulties)]
+    found = load(jsonl(tmp_path / "tasks.jsonl", *rows), order=order).train
+    assert "".join(one.id.removeprefix("t") for one in found) == expected
+
+
+@pytest.mark.parametrize("level", [None, "", "so so", "nan", "inf"])
+def test_a_difficulty_that_orders_nothing_is_refused_by_its_task(level: Any, tmp_path: Path) -> None:
+    rows = jsonl(tmp_path / "tasks.jsonl", row(1, difficulty="easy"), row(2, difficulty=level))
+    assert "data.order: difficulty: task 't2'" in refused(rows, order="difficulty")

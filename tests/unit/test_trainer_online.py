@@ -10,14 +10,17 @@ from typing import Any
 
 import pytest
 import torch
+from datasets import Dataset
 
 from gradus.errors import Misuse
 from tests.tiny_models import built, make_model, run_of, trainer_of
+from trainer.config.device import choose_device
 from trainer.config.run import RewardConfig, TrainConfig
 from trainer.evaluate.local import LocalModel
 from trainer.evaluate.plan import GeneratedCompletion, asks_of, make_plan, problems_of
 from trainer.rewards.judge import GradingStopped, Judge
 from trainer.runs.oom_recovery import UpdateWatch, detect_oom
+from trainer.stages.base import stage_for
 from trainer.stages.online import noting
 
 ROWS = [{"prompt": f"(* add {row // 4} *)", "prompt_id": f"p{row // 4}"} for row in range(8)]
@@ -109,3 +112,23 @@ def test_out_of_memory_starts_no_second_engine_of_vllm_in_the_process(model: Pat
     refused = pytest.raises(Misuse, match=r"cannot start twice.*halve per_device_train_batch_size \(8\)")
     with refused, detect_oom(trainer, UpdateWatch(), config):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+
+def test_an_order_of_tasks_is_the_order_of_training(model: Path, tmp_path: Path) -> None:
+    """TRL draws in the order of the dataset with the option that `data.order` sets, and in another without."""
+    (tmp_path / "tasks.jsonl").write_text("".join(f'{{"id": "t{n}", "prompt": "{"x" * (9 - n)}"}}\n' for n in range(8)))
+    drawn = {}
+    for order in ("length", "shuffled"):
+        given = {"model": {"name": str(model), "device": "cpu"}, "output_dir": str(tmp_path / order)}
+        data = {"dataset": str(tmp_path / "tasks.jsonl"), "order": order}
+        reward = {"models": [{"path": str(model)}]}
+        config = TrainConfig.model_validate({**given, "data": data, "reward": reward, "grpo": {"num_generations": 2}})
+        stage = stage_for(config)
+        options = stage.options(choose_device(config.model), print)
+        trainer = trainer_of(model, tmp_path, num_generations=2, shuffle_dataset=options.get("shuffle_dataset", True))
+        tasks = stage.read().train
+        trainer.train_dataset = Dataset.from_list([{"prompt": one.prompt, "prompt_id": one.id} for one in tasks])
+        drawn[order] = [tasks[at].id for at in dict.fromkeys(trainer._get_train_sampler())]
+    assert drawn["length"] == [f"t{n}" for n in reversed(range(8))]
+    assert sorted(drawn["shuffled"]) == sorted(drawn["length"])
+    assert drawn["shuffled"] not in (drawn["length"], drawn["length"][::-1])

@@ -9,7 +9,8 @@ from trainer.commands.training import gate, pipeline_app
 
 COMMANDS = (
     *(training.merge, training.model, training.report),
-    *(evaluation.eval_perplexity, evaluation.eval_tools, evaluation.eval_refusals, evaluation.sample, evaluation.chat),
+    *(evaluation.eval_perplexity, evaluation.eval_choices, evaluation.eval_tools, evaluation.eval_refusals),
+    *(evaluation.sample, evaluation.chat),
     *(evaluation.compare, evaluation.replay, evaluation.pairs, gate),
 )
 """Commands that are called as their functions are."""

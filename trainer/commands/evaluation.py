@@ -1,4 +1,4 @@
-"""Commands that measure models: `gradus eval` and its three sisters, `sample`, `compare`, `replay`, `pairs`.
+"""Commands that measure models: `gradus eval` and its four sisters, `sample`, `compare`, `replay`, `pairs`.
 
 Each prints what a person reads, and last, on a line of its own, the path of the file that a program reads.
 """
@@ -56,8 +56,6 @@ class Asking:
 
     def of(self, words: Sequence[str] | None, file: str, **more: Any) -> tuple[SamplingOptions, Path]:
         """How the model is asked, and the file: `[MODEL] FILE` or --model name the model, an endpoint needs neither."""
-        from trainer.evaluate.setup import SamplingOptions
-
         given = list(words or ())
         named = given[0] if len(given) == 2 else self.model
         twice = len(given) == 2 and self.model is not None
@@ -69,8 +67,14 @@ class Asking:
             else:
                 what = f"MODEL and {file} are missing"
             raise Misuse(f"{what}: give MODEL and {file}, or --model and {file}, or --endpoint and {file}")
+        return self.asked(named, **more), Path(given[-1])
+
+    def asked(self, model: str | None, **more: Any) -> SamplingOptions:
+        """How this model, or the one of the endpoint, is asked."""
+        from trainer.evaluate.setup import SamplingOptions
+
         same = {name: getattr(self, name) for name in ("temperature", "max_new_tokens", "limit", "fresh")}
-        return SamplingOptions.of(self.settings or (), named, self.endpoint, **same, **more), Path(given[-1])
+        return SamplingOptions.of(self.settings or (), model, self.endpoint, **same, **more)
 
 
 def asks_a_model(command: Callable[..., None]) -> Callable[..., None]:
@@ -139,6 +143,22 @@ def eval_perplexity(
     raise typer.Exit(main(model, file, _folder(out, model, file), window))
 
 
+def eval_choices(
+    model: Annotated[str, typer.Argument(help="Folder, or a name on the hub")],
+    file: Annotated[Path, typer.Argument(help="Rows of question, choices and answer, perhaps subject")],
+    out: Out = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N questions")] = None,
+) -> None:
+    """Measure a model here on multiple-choice questions, as in MMLU: accuracy with its interval.
+
+    \b
+    gradus eval-choices runs/my/final questions.jsonl
+    """
+    from trainer.evaluate.choice_eval import main
+
+    raise typer.Exit(main(model, file, _folder(out, model, file), limit))
+
+
 @asks_a_model
 def eval_tools(what: What = None, out: Out = None, *, asking: Asking) -> None:
     """Measure calls of tools, by held-out trajectories of `gradus tasks trajectories`: well formed, and the one due.
@@ -197,7 +217,7 @@ def sample(
 
 @asks_a_model
 def chat(
-    what: Annotated[list[str] | None, typer.Argument(metavar="[MODEL]", show_default=False)] = None,
+    what: Annotated[str | None, typer.Argument(metavar="[MODEL]", show_default=False)] = None,
     tasks: Annotated[Path | None, typer.Option(help="File of tasks: one of them is the first prompt")] = None,
     task: Annotated[str | None, typer.Option(help="Its id", show_default="the first task of the file")] = None,
     grader: Annotated[str, typer.Option(help="Which grader judges, with --tasks")] = "ocaml",
@@ -215,7 +235,11 @@ def chat(
     """
     from trainer.evaluate.chat import main
 
-    asked, _ = asking.of([*(what or ()), "chat"], "nothing else", like=like, greedy=asking.temperature == 0)
+    if what is not None and asking.model is not None:
+        raise Misuse("MODEL is given twice: give MODEL or --model")
+    if what is None and asking.model is None and asking.endpoint is None:
+        raise Misuse("MODEL is missing: give MODEL, --model or --endpoint")
+    asked = asking.asked(what or asking.model, like=like, greedy=asking.temperature == 0)
     raise typer.Exit(main(asked, tasks, task, _judge(grader, url, asked.config, asked.slots), rubric))
 
 

@@ -129,6 +129,9 @@ class DataConfig(SplitSource):
 
     max_prompt_tokens: Count | None = None
     """A task whose rendered prompt is longer is left out, with a message; cutting it would make it unsolvable."""
+    order: Literal["shuffled", "length", "difficulty"] = "shuffled"
+    """Order of the tasks in every pass over them, ascending. length: by characters of the prompt. difficulty: by the
+    column of that name, which holds numbers, or `easy`, `medium`, `hard`."""
 
 
 class FewShot(Section):

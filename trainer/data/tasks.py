@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -37,6 +38,9 @@ DESCRIBING = (
 
 ALIASES = {"story": ("formatted_issues",)}
 """Other names that the contract knows for fields of a task."""
+
+LEVELS = ("easy", "medium", "hard")
+"""Difficulties in words, ascending from 0."""
 
 _STRUCTURED = ("packages", "dependencies", "cases", "files", "limits", "team_context", "references", "public_tests")
 
@@ -82,6 +86,7 @@ def load_tasks(config: DataConfig, grader: GraderName | None, seed: int = 42) ->
     """The tasks of a run, split; bare prompts without a grader. Raises Misuse naming file and line."""
     examples, skipped = read_examples(config, config.dataset, grader)
     examples = examples[: config.limit]
+    examples = _ordered(examples, config.order)
     if grader is None:
         return Tasks(examples, (), skipped)
     if config.eval_dataset is not None:
@@ -126,6 +131,24 @@ def read_examples(
     if not found:
         raise Misuse(f"{dataset}: holds no rows" + (f" that can be used: {skipped[0]}" if skipped else ""))
     return tuple(found), tuple(skipped)
+
+
+def _ordered(examples: tuple[Example, ...], order: str) -> tuple[Example, ...]:
+    """The tasks in the order that `data.order` names. Raises Misuse naming a task whose difficulty is no number."""
+    if order == "shuffled":
+        return examples
+    return tuple(sorted(examples, key=_difficulty if order == "difficulty" else lambda one: len(one.prompt)))
+
+
+def _difficulty(example: Example) -> float:
+    given = (example.difficulty or "").strip().lower()
+    with suppress(ValueError):
+        if math.isfinite(value := LEVELS.index(given) if given in LEVELS else float(given)):
+            return value
+    raise Misuse(
+        f"data.order: difficulty: task {example.id!r} has the difficulty {example.difficulty!r}; "
+        f"write numbers, or {', '.join(LEVELS)}"
+    )
 
 
 def _example(row: Row, grader: GraderName) -> Example:

@@ -167,7 +167,8 @@ def _measured(run: Path, name: str) -> Measured:
     first = [[bool(one["passed"]) for one in task] for task in tasks]
     last = [[bool(one["passed"]) or (one["prompt_id"], one["sample"]) in repaired for one in task] for task in tasks]
     tokens = sum(one["tokens"] for one in read_lines(RunFolder(run).turns)) if name == AFTER else 0
-    return Measured(tokens, *([sum(task) / len(task) for task in passed] for passed in (first, last)), len(faulted))
+    shares = [[sum(task) / len(task) for task in passed] for passed in (first, last)]
+    return Measured(tokens, shares[0], shares[1], len(faulted))
 
 
 def tables_of(measured: dict[int, dict[str, Measured]]) -> list[Table]:

@@ -114,6 +114,8 @@ def _threshold(gate: Gate) -> Judged:
         baseline = None
         if gate.against is not None:
             baseline = read_figure(Path(gate.against), gate.metric, gate.interval, gate.take).value
+            if _data_of(gate.of) != _data_of(gate.against):
+                raise NoFigure("the baseline was measured on other data")
     except NoFigure as trouble:
         return _judged(gate, False, str(trouble))
     low, high = gate.at_least, gate.at_most
@@ -126,6 +128,12 @@ def _threshold(gate: Gate) -> Judged:
     which = "" if gate.bound == "value" else "lower end " if low is not None else "upper end "
     said = f"{which}{held:g}" if baseline is None else f"{which}less the baseline {held:+g}"
     return _judged(gate, passed, said, figure, baseline=baseline)
+
+
+def _data_of(file: str) -> str | None:
+    """Hash of what was measured on, where the file has it: evaluations without a grader do."""
+    tree = None if file.endswith(".jsonl") else read_json(Path(file))
+    return tree.get("data_sha256") if isinstance(tree, dict) else None
 
 
 def _tested(gate: Gate) -> tuple[Figure, float] | str:

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from gradus.descriptions import description_of
 from gradus.tasks import TASKS
+from trainer.evaluate.choice_eval import Choices
 from trainer.evaluate.comparison import Comparison
 from trainer.evaluate.perplexity import Perplexity
 from trainer.evaluate.refusal_eval import Declines
@@ -24,7 +25,13 @@ from trainer.pipeline.gates import Gate
 from trainer.pipeline.metrics import STEP, NoFigure, at
 from trainer.pipeline.stages import REFERENCE, CompareStage, EvalStage, GateStage, Stage
 
-FORMS = {None: Evaluation, "perplexity": Perplexity, "calls": Calls, "declines": Declines}
+FORMS = {
+    None: Evaluation,
+    "perplexity": Perplexity,
+    "choices": Choices,
+    "calls": Calls,
+    "declines": Declines,
+}
 """What an evaluation leaves, by what it measures without a grader."""
 
 

@@ -176,12 +176,17 @@ class OptionStage(Stage):
 
 
 class EvalStage(OptionStage):
-    """`gradus eval MODEL TASKS`; or, without a grader, `gradus eval-perplexity`, `eval-tools` or `eval-refusals`."""
+    """`gradus eval MODEL TASKS`; or, without a grader, `gradus eval-perplexity` or one of its sisters."""
 
     GOES_ON = True
-    FILES = ("model", "tasks", "perplexity", "calls", "declines")
+    FILES = ("model", "tasks", "perplexity", "choices", "calls", "declines")
     LEAVES = {"folder": "", "results": "results.json", "completions": "completions.jsonl", "report": "report.html"}
-    UNGRADED: ClassVar = {"perplexity": "eval-perplexity", "calls": "eval-tools", "declines": "eval-refusals"}
+    UNGRADED: ClassVar = {
+        "perplexity": "eval-perplexity",
+        "choices": "eval-choices",
+        "calls": "eval-tools",
+        "declines": "eval-refusals",
+    }
     """Commands that measure without a grader, by the field with their data."""
     TAKEN = ("out", "url", "model", "grader", "fresh")
 
@@ -189,6 +194,8 @@ class EvalStage(OptionStage):
     model: str
     tasks: str | None = None
     perplexity: str | None = None
+    choices: str | None = None
+    """Multiple-choice questions."""
     calls: str | None = None
     """Trajectories, whose turns the model is asked for."""
     declines: str | None = None
@@ -197,8 +204,8 @@ class EvalStage(OptionStage):
 
     @model_validator(mode="after")
     def _measures_one_thing(self) -> EvalStage:
-        if [self.tasks, self.perplexity, self.calls, self.declines].count(None) != 3:
-            raise ValueError("give one of tasks, perplexity, calls and declines")
+        if sum(getattr(self, name) is not None for name in ("tasks", *self.UNGRADED)) != 1:
+            raise ValueError(f"give one of tasks, {', '.join(self.UNGRADED)}")
         return self
 
     @property

@@ -167,10 +167,7 @@ def task_submissions(config: RewardConfig, examples: Mapping[str, Example], open
 
 
 def over_http(config: RewardConfig, client: RewardClient) -> Grade:
-    async def grade(submissions: Sequence[Submission], deadline_s: float) -> list[Result]:
-        return await client.grade(config.judge, submissions, rubric=config.rubric, deadline_s=deadline_s)
-
-    return grade
+    return lambda asked, deadline_s: client.grade(config.judge, asked, rubric=config.rubric, deadline_s=deadline_s)
 
 
 def records_of(
@@ -186,11 +183,8 @@ def records_of(
     return records
 
 
-NO_VERDICT: Record = {
-    **dict.fromkeys(("reward", "passed", "stage")),
-    **{"components": {}, "tests": None, "flags": [], "diagnostics": []},
-    **dict.fromkeys(("fault", "rubric", "grader", "toolchain", "cached")),
-}
+_VERDICT = "reward passed stage components tests flags diagnostics fault rubric grader toolchain cached"
+NO_VERDICT: Record = dict.fromkeys(_VERDICT.split()) | {"components": {}, "flags": [], "diagnostics": []}
 
 
 def outcome_of(result: Result) -> Record:

@@ -126,7 +126,12 @@ class Rl(Stage[TrainConfig, Tasks]):
     def options(self, device: Device, say: Say) -> dict[str, Any]:
         asked = self.config.options
         by_vllm = vllm_options(self.config.generation, asked, self.config.stage)
-        return with_device_defaults({**self.DEFAULTS, **asked, **by_vllm}, device, say)
+        in_order: dict[str, Any] = {}
+        if self.config.data.order != "shuffled":
+            in_order["shuffle_dataset"] = False
+            if asked.get("shuffle_dataset"):
+                raise Misuse(f"{self.config.stage}.shuffle_dataset: data.order: {self.config.data.order} forbids it")
+        return with_device_defaults({**self.DEFAULTS, **asked, **in_order, **by_vllm}, device, say)
 
     def check(self, data: Tasks, options: Mapping[str, Any], device: Device) -> str:
         """Raises Misuse for combinations that TRL refuses, or that leave it without a whole batch."""

@@ -8,7 +8,7 @@
 --       9 ms after which idle consumers without a lease are removed, 0 to remove none
 --       10 number of fields of a job record without inboxes  11 most entries to repair
 --       12 key of the looks  13 ms without a renewal after which a worker is dead
---       14 longest ms between looks in which workers were surely able to renew
+--       14 longest ms between looks in which workers were surely able to renew, where half a lease is not less
 -- Reply: {1 if a job waits to be run alone, jobs as take.lua replies}
 -- Error: NOGROUP
 
@@ -51,14 +51,16 @@ for _ = 1, max_repairs do
 end
 
 -- A worker renews its leases every second: one that did not for a while is dead, unless no worker could. So the looks are
--- kept, as `<time of the last> <time of the first after an interruption>` in ms. Users of earlier releases may not: pcall.
+-- kept, as `<time of the last> <time of the first after an interruption> <length of that interruption>` in ms. Until the
+-- workers had time to renew after an interruption, it counts towards no lease. Users of earlier releases may not: pcall.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local looks = redis.pcall('GET', ARGV[12])
-local last, first = string.match(type(looks) == 'string' and looks or '', '^(%d+) (%d+)$')
-if not last or now - last > tonumber(ARGV[14]) then first = now end
-redis.pcall('SET', ARGV[12], string.format('%.0f %.0f', now, first), 'PX', ttl)
-if now - first >= tonumber(ARGV[13]) then lease = math.min(lease, ARGV[13]) end
+local last, first, lost = string.match(type(looks) == 'string' and looks or '', '^(%d+) (%d+) (%d+)$')
+local longest = math.min(ARGV[14], lease / 2)
+if not last then first, lost = now, 0 elseif now - last > longest then first, lost = now, now - last end
+redis.pcall('SET', ARGV[12], string.format('%.0f %.0f %.0f', now, first, lost), 'PX', ttl)
+if now - first < tonumber(ARGV[13]) then lease = lease + lost else lease = math.min(lease, ARGV[13]) end
 
 local idle = redis.call('XPENDING', stream, group, 'IDLE', lease, '-', '+', limit)
 redis.call('PEXPIRE', stream, ttl)

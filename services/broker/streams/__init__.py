@@ -26,7 +26,7 @@ from services.broker.jobs import DEFAULT_FAIR_SHARE, Claim, FairShare, Job, Queu
 from services.broker.streams import layout, scripts
 from services.broker.streams.memory import RedisMemory
 from services.broker.streams.operations import StreamOperations
-from services.broker.streams.redis_client import LAST_PAUSE_S, Argument, RetryingRedis, chunks, fields, ms
+from services.broker.streams.redis_client import CHUNK_ITEMS, LAST_PAUSE_S, Argument, RetryingRedis, chunks, fields, ms
 from services.broker.streams.redis_faults import NoGroup, NoMemory
 from services.broker.waiters import ResultWaiters
 
@@ -101,6 +101,9 @@ class StreamsBroker(StreamOperations):
         self._listener: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()
         self._consumers: dict[tuple[str, str], _Consumer] = {}
+        self._finishes: list[tuple[list[str], tuple[Argument, ...], asyncio.Future[bool]]] = []
+        """Calls of `finish` that wait for the next run of its script: keys, arguments, outcome."""
+        self._finisher: asyncio.Task[None] | None = None
 
     async def close(self) -> None:
         if self._listener is not None:
@@ -339,11 +342,31 @@ class StreamsBroker(StreamOperations):
         stored, ttl_s = ("result", settings.result_ttl_s) if cache else ("uncached", settings.uncached_ttl_s)
         keys = [key("jobs", job.grader), key(stored, job.id), key("dead", job.grader), key("job", job.id)]
         letter = (settings.max_dead_letters if dead_letter else 0, job.payload if dead_letter else "")
-        args = (claim.token.split(" ")[0], job.id, result, ms(ttl_s), layout.MAX_INBOX, *letter)
-        kept = (ms(settings.dead_letter_ttl_s), key("inbox", ""), *self.memory.shortening)
-        is_first = await self._redis.run(scripts.FINISH, keys, layout.GROUP, *args, *kept)
+        args = (claim.token.split(" ")[0], job.id, result, ms(ttl_s), *letter)
+        outcome: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._finishes.append((keys, args, outcome))
+        if self._finisher is None or self._finisher.done():
+            self._finisher = asyncio.create_task(self._finish_all())
+        is_first = await outcome
         self._drop(claim)
-        return bool(is_first)
+        return is_first
+
+    async def _finish_all(self) -> None:
+        """Run the script for all calls of `finish` that wait; those that come meanwhile go together in the next run."""
+        common = (layout.GROUP, layout.MAX_INBOX, ms(self._settings.dead_letter_ttl_s), self._redis.key("inbox", ""))
+        while batch := self._finishes[:CHUNK_ITEMS]:
+            del self._finishes[:CHUNK_ITEMS]
+            keys = [key for keys, _, _ in batch for key in keys]
+            args = [arg for _, args, _ in batch for arg in args]
+            try:
+                replies = await self._redis.run(scripts.FINISH, keys, *common, *self.memory.shortening, *args)
+            except Exception as error:  # noqa: BLE001 - the calls that wait raise it; without a reply they never end
+                replies = [error] * len(batch)
+            for (_, _, outcome), reply in zip(batch, replies, strict=True):
+                if isinstance(reply, int) and not outcome.done():  # it is where the caller was cancelled
+                    outcome.set_result(reply == 1)
+                elif not outcome.done():
+                    outcome.set_exception(QueueFault(str(reply)))
 
     async def release(self, claim: Claim, *, put_off: bool = False) -> None:
         job = claim.job

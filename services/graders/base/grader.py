@@ -114,9 +114,7 @@ class BaseGrader(ABC, Generic[TaskT, FactsT]):
             return submission
         try:
             task = self.task.model_validate(asked)
-            return TaskSubmission[Any](
-                id=submission.id, prompt=submission.prompt, completion=submission.completion, task=task
-            )
+            return TaskSubmission[Any](**dict(submission) | {"task": task})
         except ValidationError as error:
             raise InternalFault(f"this task cannot be judged: {explain(error)}", retryable=False) from None
 

@@ -16,6 +16,8 @@ model: runs/rust_gpt_oss_20b/final
 gates:
   - {name: everything was graded, of: runs/eval/answers/results.json, metric: "measurements[mode=sampled].faulted",
      bound: value, at_most: 0}
+  - {name: questions, of: runs/eval/choices-after/choices.json, against: runs/eval/choices-before/choices.json,
+     metric: accuracy, at_least: -1}
 """
 
 
@@ -40,11 +42,16 @@ def prepare(folder: Path) -> None:
             }
         )
     write_rows(folder / "tasks.jsonl", tasks)
+    asked = {"choices": ["one", "two", "three", "four"], "subject": "counting"}
+    write_rows(folder / "questions.jsonl", [{**asked, "question": f"Count {n}.", "answer": n % 4} for n in range(8)])
     pairs = [{"prompt": f"Add {n}.", "chosen": f"fn f() {{ {n} }}", "rejected": "I cannot."} for n in range(20)]
     write_rows(folder / "pairs.jsonl", pairs)
     (folder / "gates.yaml").write_text(GATES)
     (folder / "tokens").mkdir()
-    (folder / "tokens" / "book.txt").write_text("let rec power x n = if n = 0 then 1 else x * power x (n - 1)\n" * 200)
+    (folder / "books").mkdir()
+    line = "let rec power x n = if n = 0 then 1 else x * power x (n - 1)"
+    (folder / "books" / "book.txt").write_text("\n".join(f"{line} (* {n} *)" for n in range(200)))
+    (folder / "books" / "again.txt").write_text("\n".join(f"{line} (* {n} *)" for n in range(200)))
 
 
 def check(folder: Path) -> None:
@@ -52,6 +59,7 @@ def check(folder: Path) -> None:
     assert all(chat["messages"][-1]["role"] == "assistant" for chat in chats)
     for name in ("sft_rust_gpt_oss_20b", "dpo_rust_gpt_oss_20b", "rust_gpt_oss_20b", "pretrain_llama_7b"):
         assert (folder / "runs" / name / "final").is_dir(), name
+    assert len((folder / "tokens" / "texts.jsonl").read_text().splitlines()) == 1
     assert json.loads((folder / "promotion.json").read_text())["promoted"] is True
 
 
@@ -70,6 +78,7 @@ USER = User(
             *("--data.eval_blocks", "2", "--warmup_steps", "0", "--per_device_train_batch_size", "1"),
         ],
         "gradus eval": ["--max-new-tokens", "8", "--limit", "2"],
+        "gradus eval-choices": ["--limit", "2"],
         "gradus model": ["--dry-run"],
     },
     not_run={

@@ -1,0 +1,121 @@
+"""CPU of two checkouts in one run: `python -m tests.bench.compare OLD NEW`. `make bench-compare` runs it.
+
+Both checkouts stand at the same time and take turns; the order changes from turn to turn, so that a busy machine hits
+both alike. The ratio of a figure is that of its sums over all turns; the quartiles are those of single turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parents[2]
+ITEMS = {"plumbing": 512, "ocaml": 8}
+
+
+class Contestant:
+    """A probe of this checkout that runs the code of another."""
+
+    def __init__(self, checkout: Path, part: str) -> None:
+        self.name = str(checkout)
+        self._process = subprocess.Popen(
+            [sys.executable, HERE / "tests/bench/probe.py", part],
+            cwd=checkout,
+            env={**os.environ, "PYTHONPATH": str(checkout)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.read()  # it is ready, and has the ports that it found free
+
+    def read(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit(f"{self.name}: the probe ended with status {self._process.wait()}")
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def measure(self, number: int) -> dict[str, float]:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{number}\n")
+        self._process.stdin.flush()
+        return self.read()
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(60)
+
+
+def compared(part: str, checkouts: list[Path], turns: int, number: int) -> dict[str, Any]:
+    """Figures of both checkouts and their ratio, new by old, by name."""
+    contestants: list[Contestant] = []
+    try:
+        contestants.extend(Contestant(checkout, part) for checkout in checkouts)
+        measured: list[list[dict[str, float]]] = [[], []]
+        for turn in range(-1, turns):
+            for which in (0, 1) if turn % 2 else (1, 0):
+                figures = contestants[which].measure(number)
+                if turn >= 0:  # the first one warms up
+                    measured[which].append(figures)
+    finally:
+        for one in contestants:
+            one.close()
+    found = {}
+    for name in measured[0][0]:
+        old, new = ([figures[name] for figures in side] for side in measured)
+        low, _, high = statistics.quantiles([b / a for a, b in zip(old, new, strict=True)], n=4)
+        found[name] = {
+            "old_us": round(statistics.mean(old), 1),
+            "new_us": round(statistics.mean(new), 1),
+            "ratio": round(sum(new) / sum(old), 3),
+            "quartiles": [round(low, 3), round(high, 3)],
+        }
+    return found
+
+
+def table(report: dict[str, Any]) -> str:
+    lines = [f"Load average {report['load']}, {report['turns']} turns.", ""]
+    lines += ["| CPU us per item | old | new | new / old | quartiles of turns |", "|---|--:|--:|--:|--:|"]
+    for name, row in report["figures"].items():
+        low, high = row["quartiles"]
+        lines.append(
+            f"| {name} | {row['old_us']:g} | {row['new_us']:g} | {row['ratio']:.2f} | {low:.2f} to {high:.2f} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("old", type=Path, help="checkout")
+    parser.add_argument("new", type=Path, nargs="?", default=HERE, help="checkout, by default this one")
+    parser.add_argument("--turns", type=int, default=10)
+    parser.add_argument("--parts", default=",".join(ITEMS))
+    parser.add_argument("--json", type=Path, help="write the figures there, too")
+    arguments = parser.parse_args()
+    load, figures = [os.getloadavg()[0]], {}
+    for part in arguments.parts.split(","):
+        checkouts = [arguments.old.resolve(), arguments.new.resolve()]
+        figures |= compared(part, checkouts, arguments.turns, ITEMS[part])
+        load.append(os.getloadavg()[0])
+    report = {
+        "load": " to ".join(f"{one:.1f}" for one in (min(load), max(load))),
+        "turns": arguments.turns,
+        "at": time.strftime("%Y-%m-%d"),
+        "figures": figures,
+    }
+    print(table(report))
+    if arguments.json:
+        arguments.json.write_text(json.dumps(report, indent=1))
+
+
+if __name__ == "__main__":
+    main()
