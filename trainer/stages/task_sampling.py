@@ -153,9 +153,13 @@ class Refilling:
         kept = (useful + useless)[: len(groups)]
         with_spread = gather_object([sum(map(_has_spread, kept))])
         metrics = self._metrics["train"]
-        for name in metrics:
+        for name, values in list(metrics.items()):
             # What counts tokens is a running sum: its last value is the one of all rounds.
-            metrics[name] = metrics[name][-1:] if name == "num_tokens" else metrics[name][: counts.get(name, 0)]
+            kept_values = values[-1:] if name == "num_tokens" else values[: counts.get(name, 0)]
+            if kept_values:
+                metrics[name] = kept_values
+            else:
+                del metrics[name]  # TRL divides by the number of values
         metrics["refill/rounds"].append(rounds)
         metrics["refill/groups"].append(written)
         metrics["refill/with_spread"].append(sum(with_spread) / (len(groups) * self.accelerator.num_processes))
