@@ -1,6 +1,4 @@
-"""Writes held-out completions of two turns in the processes of a launch. Each prints how many it wrote itself.
-
-The first one prints all of them besides.
+"""Writes held-out completions in the processes of a launch. Each prints all of them, and how many it wrote itself.
 
 Usage: torchrun --nproc_per_node N held_out_in_processes.py MODEL
 """
@@ -11,7 +9,6 @@ import asyncio
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,14 +44,10 @@ def loaded(model: Path) -> CountingModel:
 
 
 async def texts_of(source: CompletionSource) -> list[list[Any]]:
-    """Key and text of each completion, in the order of the plan, and then those of the first five in a second turn."""
+    """Key and text of each completion, in the order of the plan."""
     asks = asks_of(PROBLEMS, held_out_plan())
-    again = [replace(ask, turn=2, said=f"{ask.prompt} 1\n\nNo.\n\n", seed=ask.seed + 1) for ask in asks[:5]]
-    told = []
-    for turn in (asks, again):
-        found = {ask.key: made async for ask, made in source.write(turn, {ask.key for ask in turn})}
-        told += [[*ask.key, getattr(found[ask.key], "text", None)] for ask in turn]
-    return told
+    found = {ask.key: made async for ask, made in source.write(asks, {ask.key for ask in asks})}
+    return [[*ask.key, getattr(found[ask.key], "text", None)] for ask in asks]
 
 
 if __name__ == "__main__":
@@ -63,11 +56,6 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo")
     model = loaded(Path(sys.argv[1]))
-    source, texts = SharedModel(model, BATCH), None
-    if torch.distributed.get_rank() == 0:
-        texts = asyncio.run(texts_of(source))
-        source.close()
-    else:
-        source.serve()
-    print(json.dumps([model.count, texts]) + "\n", end="", flush=True)
+    source = SharedModel(model, asks_of(PROBLEMS, held_out_plan()), BATCH)
+    print(json.dumps([model.count, asyncio.run(texts_of(source))]) + "\n", end="", flush=True)
     torch.distributed.destroy_process_group()

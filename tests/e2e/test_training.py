@@ -284,7 +284,7 @@ def test_a_service_that_goes_away_leaves_a_checkpoint_of_the_last_whole_step_and
 def test_two_processes_share_held_out_completions_and_write_those_of_one(model: Path) -> None:
     alone = loaded(model)
     texts = asyncio.run(texts_of(alone))
-    assert (alone.count, len({text for *_, text in texts}) > 3) == (26, True)
+    assert (alone.count, len({text for *_, text in texts}) > 3) == (21, True)
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     done = subprocess.run(
         [*launch, "-m", "tests.held_out_in_processes", str(model)],
@@ -296,9 +296,9 @@ def test_two_processes_share_held_out_completions_and_write_those_of_one(model: 
     )
     assert done.returncode == 0, done.stderr
     shares = [json.loads(line) for line in done.stdout.splitlines()]
-    # Batches of 3, 3, 3, 3, 2 sampled and 3, 3, 1 greedy ones, and of 3 and 2 in the second turn: every second of them.
-    assert sorted(count for count, _ in shares) == [12, 14]
-    assert [found for _, found in shares if found is not None] == [texts]
+    # Batches of 3, 3, 3, 3, 2 sampled and 3, 3, 1 greedy ones: every second of them.
+    assert sorted(count for count, _ in shares) == [10, 11]
+    assert all(found == texts for _, found in shares)
 
 
 def test_the_qwen_config_trains_an_adapter_on_chat_prompts(

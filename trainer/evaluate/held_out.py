@@ -14,7 +14,7 @@ from typing import Any
 from transformers import TrainerCallback
 
 from gradus.descriptions import GraderDescription
-from gradus.errors import GradusError
+from gradus.errors import GradusError, Misuse
 from trainer.config.run import TrainConfig
 from trainer.data.prompts import token_ids
 from trainer.data.tasks import Tasks
@@ -38,7 +38,7 @@ from trainer.rewards.advice import advice
 from trainer.rewards.judge import GradingStopped, Record
 from trainer.rewards.judges import client_of
 from trainer.runs.context import RunContext
-from trainer.runs.distributed import any_rank_true, count_processes, from_leader, gathered, is_leader, share_of
+from trainer.runs.distributed import any_rank_true, count_processes, gathered, is_leader, share_of
 
 BEFORE, AFTER = "before", "after"
 
@@ -59,6 +59,12 @@ class HeldOutEvalCallback(TrainerCallback):  # type: ignore[misc]
         self._problems = problems_of(examples, config.prompt)
         self._plan: EvalPlan | None = None
         turns = asked.turns or (1 if config.turns is None or config.turns.as_tool else config.turns.max)
+        if turns > 1 and not self._served and count_processes() > 1:
+            if asked.turns is not None:
+                raise Misuse(
+                    "evaluation.turns needs one process or a vLLM server: each process would have other chains"
+                )
+            turns = 1
         if self._problems and (asked.samples or asked.greedy):
             self._plan = make_plan(
                 self._problems,
@@ -92,24 +98,18 @@ class HeldOutEvalCallback(TrainerCallback):  # type: ignore[misc]
         size = self._run.config.evaluation.batch_size
         here = LocalModel(lambda: (model, self._tokenizer), plan, size)
         source: CompletionSource = here
-        shared: SharedModel | None = None
         if self._served:
             self._trainer.vllm_generation.sync_weights()
             self._trainer._last_loaded_step = self._trainer.state.global_step  # TRL need not send them again
             source = GenerationServer(self._trainer, ends_of(model, self._tokenizer), self._tokenizer, plan, size)
         elif count_processes() > 1:
-            source = shared = SharedModel(here, size)
+            source = SharedModel(here, asks_of(self._problems, plan), size)
         stopped: GradusError | None = None
         if is_leader():
             try:
                 self._measure(source, name, plan)
             except GradusError as error:
                 stopped = error
-            finally:
-                if shared is not None:
-                    shared.close()
-        elif shared is not None:
-            shared.serve()
         if any_rank_true(stopped is not None):
             raise stopped or GradingStopped("measuring held-out tasks stopped in the first process; see its log")
 
@@ -143,35 +143,23 @@ class HeldOutEvalCallback(TrainerCallback):  # type: ignore[misc]
 
 
 class SharedModel:
-    """A `Source` of the model in all processes, for the first one; the others `serve` until it is closed.
+    """A `Source` of the model in all processes: each writes its share of the batches, and each then has all of them.
 
-    Each process writes its share of the batches of a turn. Batches and their seeds are those of one process, so the
-    number of processes does not change the completions.
+    Batches and their seeds are those of one process, so the number of processes does not change the completions.
     """
 
-    def __init__(self, model: LocalModel, batch_size: int) -> None:
-        self._model, self._batch_size = model, batch_size
+    def __init__(self, model: LocalModel, asks: Sequence[CompletionRequest], batch_size: int) -> None:
+        """Writes at once. All processes of the run must come here together."""
+        made = [found for batch in share_of([*batches_of(asks, batch_size)]) for found in model.written(batch)]
+        shares = gathered([(ask.key, outcome) for ask, outcome in made])
+        self._outcomes: dict[Key, Outcome] = dict(pair for share in shares for pair in share)
 
     async def write(
         self, asks: Sequence[CompletionRequest], wanted: AbstractSet[Key]
     ) -> AsyncIterator[tuple[CompletionRequest, Outcome]]:
-        batches = [*batches_of(asks, self._batch_size)]
-        outcomes = self._written(from_leader(batches))
         for ask in asks:
             if ask.key in wanted:
-                yield ask, outcomes[ask.key]
-
-    def serve(self) -> None:
-        """Write this process's shares until the first process closes its source."""
-        while (batches := from_leader(None)) is not None:
-            self._written(batches)
-
-    def close(self) -> None:
-        from_leader(None)
-
-    def _written(self, batches: Sequence[Sequence[CompletionRequest]]) -> dict[Key, Outcome]:
-        made = [found for batch in share_of(batches) for found in self._model.written(batch)]
-        return dict(pair for share in gathered([(ask.key, outcome) for ask, outcome in made]) for pair in share)
+                yield ask, self._outcomes[ask.key]
 
 
 class GenerationServer:

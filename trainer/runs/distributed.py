@@ -50,15 +50,6 @@ def gathered(mine: Item) -> list[Item]:
     return everyone
 
 
-def from_leader(mine: Any) -> Any:
-    """What the first process gave; all must come here at the same place."""
-    import torch
-
-    item = [mine]
-    torch.distributed.broadcast_object_list(item, src=0)
-    return item[0]
-
-
 def wait_for_all() -> None:
     """Returns when every process has come here."""
     any_rank_true(False)
