@@ -26,7 +26,8 @@ from trainer.data.tasks import Example
 from trainer.rewards.judge import Judge, task_submissions
 from trainer.rollouts.rollout import Rollout
 
-TASKS = [f"p{n}" for n in range(4)]
+ALL_TASKS = [f"p{n}" for n in range(12)]
+TASKS = ALL_TASKS[:4]
 
 
 def verdict(one: Submission) -> Graded | Faulted:
@@ -42,7 +43,7 @@ def verdict(one: Submission) -> Graded | Faulted:
 
 
 def judge(kill_at: int | None = None, verdict: Any = verdict) -> Judge:
-    examples = {name: Example(name, name, OcamlTask(tests="let () = assert (f 1 = 2)")) for name in TASKS}
+    examples = {name: Example(name, name, OcamlTask(tests="let () = assert (f 1 = 2)")) for name in ALL_TASKS}
     config = RewardConfig(grader="ocaml", fault_budget={"share": 1.0})
     calls = 0
 
@@ -57,13 +58,20 @@ def judge(kill_at: int | None = None, verdict: Any = verdict) -> Judge:
 
 
 def tiny_trainer(
-    model: Path, output: Path, turns: TurnsConfig | None, kill_at: int | None = None, **options: Any
+    model: Path,
+    output: Path,
+    turns: TurnsConfig | None,
+    kill_at: int | None = None,
+    verdict: Any = verdict,
+    tasks: Sequence[str] = TASKS,
+    **options: Any,
 ) -> Any:
     """GRPO of the tiny model on four prompts; without `turns` the trainer of single turns."""
     from datasets import Dataset
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from trl import GRPOConfig
 
+    from trainer.rewards.completion_log import CompletionsFile
     from trainer.runs.checkpoints import SaveAtRoundEnd
     from trainer.stages.online import GradusTrainer
     from trainer.stages.rl import Rl
@@ -79,13 +87,13 @@ def tiny_trainer(
         **{"learning_rate": 1e-2, "save_steps": 1, "use_cpu": True, "bf16": False, "seed": 1, "disable_tqdm": True},
         **options,
     }
-    asked = judge(kill_at)
+    asked = judge(kill_at, verdict)
     if turns is None:
         build, parts = GradusTrainer, {"reward_funcs": [asked.function]}
     else:
         rollout = Rollout(turns, asked, "")
         build, parts = TurnsTrainer, {"reward_funcs": [rollout.function], "rollout_func": rollout}
-    rows = [{"prompt": [{"role": "user", "content": f"add {name}"}], "prompt_id": name} for name in TASKS]
+    rows = [{"prompt": [{"role": "user", "content": f"add {name}"}], "prompt_id": name} for name in tasks]
     made = build(
         model=loaded,
         args=GRPOConfig(output_dir=str(output), **given),
@@ -94,9 +102,12 @@ def tiny_trainer(
         **parts,
     )
     made.asked_early = [asked]
-    if turns is not None:
+    output.mkdir(parents=True, exist_ok=True)
+    if turns is None:
+        made.completions_file = CompletionsFile(output / "completions.jsonl")
+        asked.record = made.completions_file.take
+    else:
         rollout.prepare(made)
-        output.mkdir(parents=True, exist_ok=True)
         made.files = (output / "completions.jsonl", output / "turns.jsonl")
     made.add_callback(SaveAtRoundEnd(made.steps_in_round()))
     return made

@@ -290,6 +290,23 @@ def test_the_page_of_an_evaluation_has_rates_turns_groups_and_faults(browser: An
     assert text.count("62.3%") == 3, "the pass rate once; the tests that pass and turn 1 happen to be as many"
 
 
+def test_a_run_over_turns_has_rates_repairs_tokens_and_reasons_by_turn(browser: Any, tmp_path: Path) -> None:
+    run = rich_run(tmp_path / "turns", steps=3)
+    shown = {"pass_by_1": 0.5, "pass_by_2": 0.7, "repaired": 0.4, "asked_again": 0.5, "tokens_1": 14, "tokens_2": 9}
+    ends = {"stopped/passed": 0.7, "stopped/turns": 0.2, "stopped/cut": 0.1, "stopped/window": 0.0}
+    metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    told = {f"turns/{name}": value for name, value in (shown | ends).items()}
+    lines(run / "metrics.jsonl", [{**one, **told} for one in metrics])
+    text = written(browser, run)
+    for wanted in (
+        "Pass rate by turn", "by turn 2", "repaired, of those asked again", "Tokens per turn", "turn 1",
+        "Why chains end", "passed", "turns", "cut", "turns/asked_again",
+    ):  # fmt: skip
+        assert wanted in text
+    single = written(browser, rich_run(tmp_path / "single", steps=3))
+    assert not any(absent in single for absent in ("Pass rate by turn", "Tokens per turn", "Why chains end"))
+
+
 def test_an_evaluation_without_turns_has_no_table_of_them(browser: Any, tmp_path: Path) -> None:
     found, records = rich_evaluation("after", 0.6)
     text = text_of(browser, write_report(stored(tmp_path, evaluation_of("x", records), records), tmp_path / "r.html"))

@@ -348,6 +348,16 @@ class TurnsConfig(Section):
     """Tokens of a whole chain, at most. None: the model's own window. Set it for a vLLM server with a smaller one."""
 
 
+class TaskSampling(Section):
+    """Which tasks a step's completions are spent on."""
+
+    refill: Annotated[int, Field(ge=0, le=16)] = 0
+    """Further rounds of generation per step, at most, in which other tasks replace groups whose completions all earned
+    the same."""
+    by_difficulty: bool = False
+    """Tasks are drawn by weight, most often those with a mean reward near 0.5, in place of one pass after another."""
+
+
 class EvaluationConfig(Section):
     """How the held-out tasks are measured during a run, if there are any."""
 
@@ -480,6 +490,7 @@ class TrainConfig(RunConfig):
     generation: GenerationConfig = GenerationConfig()
     turns: TurnsConfig | None = None
     """None: one answer per sample."""
+    task_sampling: TaskSampling = TaskSampling()
     stop_when: StopWhen = StopWhen()
     """Rules that end a run which has collapsed; none by default."""
     evaluation: EvaluationConfig = EvaluationConfig()

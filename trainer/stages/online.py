@@ -31,6 +31,7 @@ from trainer.rewards.judge import GradingStopped, Judge
 from trainer.rollouts.rollout import Rollout
 from trainer.runs.checkpoints import Resumable
 from trainer.runs.folder import epochs_of, step_of
+from trainer.stages.task_sampling import Refilling, TaskRates, WeightedTasks, means_of_groups
 
 BY_TOKENS = ("dapo", "cispo", "vespo", "bnpo")
 """Losses that are divided by a number of tokens, and not of completions."""
@@ -45,6 +46,9 @@ class OnRewards(AdvantageLoggingMixin, Resumable):
 
     args: Any
     accelerator: Any
+    train_dataset: Any
+    num_generations: int
+    num_iterations: int
     model_wrapped: Any
     processing_class: Any
     eos_token_ids: Any
@@ -56,10 +60,13 @@ class OnRewards(AdvantageLoggingMixin, Resumable):
     """Mask over all processes' completions of a round: those that a judge could not judge."""
 
     passes_done = 0
+    rates: TaskRates | None = None
+    """Mean rewards by which tasks are drawn; None: TRL's sampler draws them."""
     asked_early: Sequence[Judge] = ()
     """Where completions go as they end; empty: all are graded together."""
     stops: Sequence[str] = ()
     """Messages of judges that this run cannot go on, see `noting`."""
+    refills = False
     served: GenerationState | None = None
     """The vLLM server that writes completions; None: this process does, or TRL talks to vLLM by itself."""
 
@@ -71,8 +78,20 @@ class OnRewards(AdvantageLoggingMixin, Resumable):
     def resume_from(self, checkpoint: Path) -> None:
         self.passes_done = epochs_of(checkpoint)
         self._step = step_of(checkpoint) * self.args.gradient_accumulation_steps
+        if self.rates is not None:
+            self.rates.load(checkpoint)
 
     def _get_train_sampler(self, dataset: Any = None) -> Any:
+        if self.rates is not None:
+            return WeightedTasks(
+                self.train_dataset["prompt_id"],
+                self.rates,
+                groups=self.args.generation_batch_size // self.num_generations,
+                group=self.num_generations,
+                repeats=self.args.steps_per_generation * self.num_iterations,
+                seed=self.args.seed,
+                passes=self.passes_done,
+            )
         sampler = super()._get_train_sampler(dataset)  # type: ignore[misc]
         if sampler.shuffle:
             for _ in range(self.passes_done):
@@ -116,6 +135,10 @@ class OnRewards(AdvantageLoggingMixin, Resumable):
             raise GradingStopped(stops[0])
         self._faulted_B = torch.isnan(rewards_BF).any(dim=1)
         rewards_BF[self._faulted_B] = torch.nan
+        if self.rates is not None:
+            names = gather_object([row["prompt_id"] for row in inputs])
+            means = means_of_groups(names, rewards_BF[:, 0], self.num_generations)
+            (self.rates.add if self.refills else self.rates.see)(means)
         return rewards_BF
 
     def _texts(self, completions: Any, completion_ids: Any) -> list[str]:
@@ -155,7 +178,7 @@ class OnRewards(AdvantageLoggingMixin, Resumable):
             self.beta = beta
 
 
-class GradusTrainer(OnRewards, GRPOTrainer):  # type: ignore[misc]
+class GradusTrainer(Refilling, OnRewards, GRPOTrainer):  # type: ignore[misc]
     """GRPO."""
 
 

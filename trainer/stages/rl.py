@@ -46,6 +46,7 @@ from trainer.runs.progress import MetricsFile, StepClock, grpo_summary
 from trainer.stages.base import Say, Stage, longest_of
 from trainer.stages.online import TRAINERS, noting
 from trainer.stages.sft import Sft
+from trainer.stages.task_sampling import TaskRates, refuse_wrong_sampling
 from trainer.stages.turns import ToolTrainer, TurnsTrainer
 
 RlRun = RunContext[TrainConfig, Tasks]
@@ -137,6 +138,7 @@ class Rl(Stage[TrainConfig, Tasks]):
         refuse_without_vllm(self.config.generation, options, device)
         made = self.rl_arguments(options, Path("."), len(data.train))
         refuse_wrong_combinations(self.config, made)
+        refuse_wrong_sampling(self.config, made)
         if made.sync_ref_model and made.beta == 0:
             raise Misuse(f"{self.config.stage}.sync_ref_model needs beta above 0: without it there is no reference")
         rules = self.config.stop_when
@@ -292,6 +294,10 @@ class Rl(Stage[TrainConfig, Tasks]):
         trainer.stops, trainer.completions_file = stops, file
         trainer.served = self._served
         trainer.calls = calls
+        trainer.refill_rounds = config.task_sampling.refill
+        if config.task_sampling.by_difficulty:
+            trainer.rates = TaskRates()
+            trainer.add_callback(trainer.rates)
         if rollout is not None:
             rollout.prepare(trainer)
             trainer.weight = config.reward.weight

@@ -31,6 +31,7 @@ import {
   ONLY_IF_NOT_ZERO,
   PARITY,
   PARTS,
+  REPAIRED,
   SINGLE,
   some,
   SUPERVISED,
@@ -282,7 +283,7 @@ export class RunView extends View {
   // Only runs with several turns log any of these.
   drawTurns(values, draw) {
     const named = (prefix, word) => family(values, prefix).map((key) => [key, word + key.slice(prefix.length)]);
-    const passes = linesOf(named("turns/pass_by_", "by turn "), values);
+    const passes = linesOf([...named("turns/pass_by_", "by turn "), REPAIRED], values);
     draw("Pass rate by turn", "medium", { range: FULL, show: percent, lines: passes });
     draw("Tokens per turn", "small", { lines: linesOf(named("turns/tokens_", "turn "), values) });
     const reasons = named("turns/stopped/", "").map(([key, name], n) => [name, values[key], PARTS[n % 6]]);

@@ -61,8 +61,10 @@ export const PARITY = [
   ["sampling/sampling_logp_difference/mean", "of sampled tokens, mean"],
 ];
 
+export const REPAIRED = ["turns/repaired", "repaired, of those asked again"];
+
 const TAKEN = new Set([
-  ...[...SINGLE, ...PARITY, ...CLIPPED].map(([key]) => key),
+  ...[...SINGLE, ...PARITY, ...CLIPPED, REPAIRED].map(([key]) => key),
   ...TIMES.map((part) => `time/${part}_s`),
   ...LENGTHS.map((stat) => `completions/${stat}_length`),
   ...["reward", "reward_std", "rewards/gradus/mean", "rewards/gradus/std", "gradus/cached"],
