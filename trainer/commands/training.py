@@ -104,7 +104,7 @@ def model(
 
 
 def gpus(
-    config: Annotated[Path, typer.Argument(help="For example configs/train/story_cot.yaml")],
+    config: Annotated[Path, typer.Argument(help="YAML file, such as configs/train/story_cot.yaml")],
     train: Annotated[int, typer.Option(min=1, help="GPUs that train: the first ones")] = 1,
     vllm: Annotated[int, typer.Option(min=1, help="GPUs of the vLLM server: those after them")] = 1,
     batch: Annotated[
