@@ -9,7 +9,7 @@ from services.api.server import serve
 from services.api.settings import ApiSettings
 from services.broker import BrokerSettings
 from services.broker.from_url import open_broker
-from services.event_loop import stop_on_signals
+from services.event_loop import stopped_by_signals
 from services.graders.base import Grader, default_slots
 from services.tracing import spans
 from services.worker import Worker
@@ -31,19 +31,18 @@ async def serve_embedded(
     """
     for grader in graders:
         await asyncio.to_thread(grader.self_test)
-    stop = asyncio.Event()
-    stop_on_signals(stop)
-    broker, traced = open_broker(None, broker_settings), spans("gradus-worker")
-    workers = [
-        Worker(grader, broker, slots=slots or default_slots(grader), self_tested=True, spans=traced)
-        for grader in graders
-    ]
-    working = [asyncio.create_task(worker.run(stop)) for worker in workers]
-    try:
-        await serve(broker, host, port, settings=settings, stop=stop, on_ready=on_ready)
-    finally:
-        stop.set()
-        await asyncio.gather(*working)
-        await broker.close()
-        if traced:
-            await asyncio.to_thread(traced.close)
+    with stopped_by_signals() as stop:
+        broker, traced = open_broker(None, broker_settings), spans("gradus-worker")
+        workers = [
+            Worker(grader, broker, slots=slots or default_slots(grader), self_tested=True, spans=traced)
+            for grader in graders
+        ]
+        working = [asyncio.create_task(worker.run(stop)) for worker in workers]
+        try:
+            await serve(broker, host, port, settings=settings, stop=stop, on_ready=on_ready)
+        finally:
+            stop.set()
+            await asyncio.gather(*working)
+            await broker.close()
+            if traced:
+                await asyncio.to_thread(traced.close)

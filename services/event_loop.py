@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -21,9 +22,13 @@ def run(main: Coroutine[Any, Any, T]) -> T:
         return runner.run(main)
 
 
-def stop_on_signals(stop: asyncio.Event) -> None:
-    """SIGTERM and SIGINT set `stop`; a second one ends the process the usual way."""
-    loop = asyncio.get_running_loop()
+@contextmanager
+def stopped_by_signals() -> Iterator[asyncio.Event]:
+    """An event that SIGTERM and SIGINT set; a second one ends the process the usual way, as both do after the block.
+
+    A loop of uvloop that is closed with a handler would leave it behind, and the process could not be ended any more.
+    """
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
 
     def on_signal(number: signal.Signals) -> None:
         stop.set()
@@ -31,3 +36,8 @@ def stop_on_signals(stop: asyncio.Event) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
+    try:
+        yield stop
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)

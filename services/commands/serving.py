@@ -186,7 +186,7 @@ def worker(
     from services.broker import BrokerSettings
     from services.broker.from_url import open_broker
     from services.broker.signing import secrets_in
-    from services.event_loop import run, stop_on_signals
+    from services.event_loop import run, stopped_by_signals
     from services.graders.base import default_slots, load
     from services.json_logging import json_lines
     from services.open_files import raise_open_files
@@ -210,31 +210,30 @@ def worker(
     require_container_hardening()  # every Worker does; here before a grader is made, which may load a model for minutes
 
     async def serve_jobs() -> None:
-        stop = asyncio.Event()
-        stop_on_signals(stop)
-        terms = BrokerSettings(
-            lease_s=lease,
-            result_ttl_s=result_ttl,
-            uncached_ttl_s=fault_ttl,
-            max_dead_letters=max_dead_letters,
-            dead_letter_ttl_s=dead_letter_ttl,
-        )
-        broker = open_broker(redis, terms)
-        metrics = WorkerMetrics()
-        traced = spans("gradus-worker")
-        if metrics_port is not None:
-            print(f"metrics on {metrics_host}:{metrics.serve(metrics_port, metrics_host)}", file=sys.stderr)
-        try:
-            loaded = load(grader, config=config)
-            number = slots or default_slots(loaded)
-            secret = secrets[loaded.info().name] if secrets else None
-            await Worker(loaded, broker, slots=number, name=name, metrics=metrics, spans=traced, secret=secret).run(
-                stop
+        with stopped_by_signals() as stop:
+            terms = BrokerSettings(
+                lease_s=lease,
+                result_ttl_s=result_ttl,
+                uncached_ttl_s=fault_ttl,
+                max_dead_letters=max_dead_letters,
+                dead_letter_ttl_s=dead_letter_ttl,
             )
-        finally:
-            await broker.close()
-            if traced:
-                await asyncio.to_thread(traced.close)
+            broker = open_broker(redis, terms)
+            metrics = WorkerMetrics()
+            traced = spans("gradus-worker")
+            if metrics_port is not None:
+                print(f"metrics on {metrics_host}:{metrics.serve(metrics_port, metrics_host)}", file=sys.stderr)
+            try:
+                loaded = load(grader, config=config)
+                number = slots or default_slots(loaded)
+                secret = secrets[loaded.info().name] if secrets else None
+                await Worker(loaded, broker, slots=number, name=name, metrics=metrics, spans=traced, secret=secret).run(
+                    stop
+                )
+            finally:
+                await broker.close()
+                if traced:
+                    await asyncio.to_thread(traced.close)
 
     with json_lines():
         run(serve_jobs())

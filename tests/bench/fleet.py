@@ -28,7 +28,7 @@ from services.api.grader_registry import GraderRegistry
 from services.broker import FairShare, Job
 from services.broker.jobs import JobPayload
 from services.broker.streams import StreamsBroker
-from services.event_loop import stop_on_signals
+from services.event_loop import stopped_by_signals
 from services.worker import Worker
 from tests.bench.broker import costs
 from tests.bench.ocaml import cpu_of_tree, machine
@@ -59,12 +59,11 @@ def jobs(number: int, job_s: float) -> list[Job]:
 
 async def work(url: str, first: int, number: int, slots: int) -> None:
     """Workers `first` to `first + number - 1`, until SIGTERM."""
-    stop = asyncio.Event()
-    stop_on_signals(stop)
     brokers = [StreamsBroker(url) for _ in range(number)]
     workers = [Worker(Burner(None), broker, slots=slots, name=f"fleet-{first + n}") for n, broker in enumerate(brokers)]
-    await asyncio.gather(*(worker.run(stop) for worker in workers))
-    await asyncio.gather(*(broker.close() for broker in brokers))
+    with stopped_by_signals() as stop:
+        await asyncio.gather(*(worker.run(stop) for worker in workers))
+        await asyncio.gather(*(broker.close() for broker in brokers))
 
 
 class Api:

@@ -8,7 +8,6 @@ worker writes starts to a journal, for people: the ledger does not read it.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import hashlib
 import os
 import signal
@@ -87,13 +86,12 @@ def _burn(cpu_s: float) -> None:
 
 
 async def run(arguments: argparse.Namespace) -> None:
-    stop = asyncio.Event()
-    services.event_loop.stop_on_signals(stop)
     services.broker.workers.HEARTBEAT_TTL_S = arguments.announcement
     broker = open_broker(arguments.redis, BrokerSettings(lease_s=arguments.lease))
     worker = services.worker.Worker(Burner(arguments.journal), broker, slots=arguments.slots, name=arguments.name)
-    await worker.run(stop)
-    await broker.close()
+    with services.event_loop.stopped_by_signals() as stop:
+        await worker.run(stop)
+        await broker.close()
 
 
 def main() -> None:

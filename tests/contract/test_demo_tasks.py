@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from gradus.contract import SUBMISSIONS, GraderName
 from gradus.feedback import next_turn
 from services.graders.base import Grader
@@ -11,7 +13,7 @@ from services.graders.ocaml.grader import OcamlGrader
 from services.graders.rust.grader import RustGrader
 from services.graders.story.grader import StoryGrader
 from trainer.data.demo_sprints import DEEDS, THINGS, mistaken_story, story
-from trainer.data.demo_tasks import KINDS, LANGUAGES, demo_rows
+from trainer.data.demo_tasks import KINDS, LANGUAGES, REPAIRED_SHARE, demo_rows
 
 
 def passed(grader: Grader, name: GraderName) -> dict[str, list[bool]]:
@@ -57,7 +59,7 @@ def test_feedback_of_the_demo_is_what_the_grader_says(ocaml_grader: OcamlGrader)
         kinds.add(row["kind"])
         right += second["content"] == row["solution"]
     assert len(kinds) > 8
-    assert 0.3 < right / len(repairs[::40]) < 0.7
+    assert right / len(repairs[::40]) == pytest.approx(REPAIRED_SHARE, abs=0.15)
 
 
 def test_the_demo_in_rust_passes_right_answers_and_no_mistakes(rust_grader: RustGrader) -> None:

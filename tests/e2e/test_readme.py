@@ -102,7 +102,7 @@ def test_readme_is_short_and_every_command_is_run_somewhere() -> None:
 @pytest.fixture(scope="module")
 def port(shell: dict[str, str], ocaml_grader: object) -> Iterator[int]:
     """The service that `make serve` starts, on another port and with one grader."""
-    recipe = output(["make", "--dry-run", *HERE[0].split()[1:]], shell).splitlines()[-1]
+    recipe = output(["make", "--no-print-directory", "--dry-run", *HERE[0].split()[1:]], shell).splitlines()[-1]
     assert recipe.endswith("gradus serve")
     port = free_port()
     with running(f"gradus serve --graders ocaml --port {port}", shell, answers(port, "/readyz")):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from fake_openai_server import Json, OpenAiLike, Reply, refused
+from report_runs import verdict
 
 from corpus.trajectories import Step, Trajectory
 from corpus.trajectory_formats import TOOL, TOOLS, chat_row, harmony_row, harmony_turns
@@ -27,7 +28,10 @@ TRAJECTORY = Trajectory(
     "t",
     "OCaml",
     "Write f.",
-    (Step("First.", "let f = 0", "0 of 1 tests pass"), Step("Then.", "let f = 1", "all 1 tests pass")),
+    (
+        Step("First.", "let f = 0", verdict(0.0), "0 of 1 tests pass"),
+        Step("Then.", "let f = 1", verdict(1.0, passed=True), "all 1 tests pass"),
+    ),
     "Done.",
     "```ocaml\nlet f = 1\n```",
 )
