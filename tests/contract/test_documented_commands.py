@@ -20,7 +20,7 @@ ENDS = {"|", ">", "<", "&&", "||", ";", "&", ">>", "2>", "..."}
 
 
 def commands_in(page: Path) -> Iterator[str]:
-    """The commands in fenced blocks, also after `VARIABLE=value`, and those in the tables of guides."""
+    """The commands in fenced blocks, also after `VARIABLE=value`, and those in tables of what other projects have."""
     text = page.read_text(encoding="utf-8")
     for language, block in re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
         if language not in ("", "sh", "bash", "console"):
@@ -29,7 +29,7 @@ def commands_in(page: Path) -> Iterator[str]:
             found = re.match(r"^\s*(?:\$ )?(?:[A-Z_]+=\S+ )*gradus(?: (?P<words>.*))?$", line)
             if found and found["words"] and not found["words"].lstrip().startswith("#"):
                 yield found["words"]
-    if page.parent.name == "guides":
+    if page.parent.name == "guides" or page.stem == "reference_coverage":
         yield from re.findall(r"`gradus ([^`]* [^`]*)`", text)
 
 

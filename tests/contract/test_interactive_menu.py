@@ -145,3 +145,23 @@ def test_every_offer_is_a_command_that_there_is(offer: object) -> None:
     words = offer.command([question.default or "x" for question in offer.questions])
     if not Path(words[0]).is_absolute():
         check_words(words)
+
+
+@pytest.mark.parametrize(
+    ("name", "answers", "command"),
+    [
+        (
+            "quick",
+            ("sft", "openai-community/gpt2", "alpaca.jsonl", "standard"),
+            "train sft --model openai-community/gpt2 --dataset alpaca.jsonl --preset standard",
+        ),
+        ("sample", ("runs/a/final", "prompts.jsonl"), "sample runs/a/final prompts.jsonl --metrics"),
+        ("chat", ("runs/a/final",), "chat runs/a/final"),
+        ("merge", ("runs/a",), "merge runs/a"),
+    ],
+)
+def test_the_menu_has_what_the_menu_of_autotune_has(name: str, answers: tuple[str, ...], command: str) -> None:
+    """The commands of docs/guides/from_autotune.md that need no file of settings."""
+    (offer,) = (offer for offer in menu_items() if offer.name == name)
+    assert len(offer.questions) == len(answers)
+    assert " ".join(offer.command(answers)) == command

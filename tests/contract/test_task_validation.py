@@ -239,7 +239,7 @@ def test_an_unusable_task_in_rust_says_why(
     rust_grader: RustGrader, what: str, changes: dict[str, Any], problem: str
 ) -> None:
     problems = rust_finding(rust_grader, what, **changes).problems
-    assert any(problem in told for told in problems), problems
+    assert [problem in told for told in problems].count(True) == 1, problems
 
 
 # -------------------------------------------------------------------------------------------------------- stories

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from gradus.errors import Misuse
+from services.graders.ocaml.grader import OcamlGrader
 from tests.conftest import Cli
 from tests.e2e.test_demo_run import descendants, is_alive, wait_gone
 from trainer.pipeline.plan import load_pipeline
@@ -421,3 +422,17 @@ def test_mistakes_in_any_stage_s_settings_are_told_before_the_first_runs(gradus:
     assert "stages.c: " in ended.err
     assert "learning_rat" in ended.err
     assert "stages.d: gradus eval: No such option: --sampels" in ended.err
+
+
+def test_a_dry_run_names_what_tasks_need_and_the_grader_lacks_and_nothing_else(
+    gradus: Cli, toy: Toy, tmp_path: Path, ocaml_grader: OcamlGrader
+) -> None:
+    tasks = tmp_path / "tasks.jsonl"
+    task = {"id": "t", "prompt": "Add one.", "tests": "let () = assert (f 1 = 2)", "packages": ["no_such_package"]}
+    tasks.write_text(json.dumps(task) + "\n")
+    toy.tree |= {"service": "embedded", "graders": ["ocaml"]}
+    toy.tree["stages"]["c"] = toy.stage("c", inputs=[str(tasks)])
+    ended = gradus("pipeline", "run", toy.write(), "--dry-run")
+    assert (ended.status, ended.out) == (2, "")
+    (line,) = ended.err.splitlines()
+    assert line.startswith(f"gradus: stages.c: {tasks}: task 't' needs no_such_package: ")

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from gradus.contract import Faulted, Graded, Stage
-from gradus.errors import Misuse
+from gradus.contract import Faulted, Graded, Stage, faulted
+from gradus.errors import FaultKind, Misuse
 from gradus.resources import configs
 from services.broker.jobs import JobPayload
 from tests.fake_grader import EchoWorker, Service
@@ -61,6 +61,15 @@ class LengthWorker(EchoWorker):
             cpu_ms=1.0,
             wall_ms=1.0,
         )
+
+
+class BareWorker(LengthWorker):
+    """Has no packages, so a task that names one is a fault that another try does not cure."""
+
+    def _result(self, payload: JobPayload, completion: str) -> Graded | Faulted:
+        if payload.submission.task.get("packages"):
+            return faulted(payload.submission.id, FaultKind.INTERNAL, "there is no such package here", retryable=False)
+        return super()._result(payload, completion)
 
 
 @contextmanager
@@ -373,3 +382,18 @@ def test_a_dry_run_says_what_is_missing(config: Path, tmp_path: Path, capfd: pyt
     assert "FAILED tasks: nowhere.jsonl: cannot be read" in said
     assert "has no ocaml/none@1; it has: ocaml/graduated@1" in said
     assert not (tmp_path / "run").exists()
+
+
+def test_a_dry_run_has_one_task_of_each_set_of_requirements_graded(
+    config: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from trainer.train import main
+
+    needy = tmp_path / "needy.jsonl"
+    rows = [{**task, "packages": ["zarith"]} if task["id"] in ("t2", "t3") else task for task in TASKS]
+    needy.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with service(BareWorker) as url:
+        assert main(config, ["--data.dataset", str(needy), "--reward.urls", url], dry_run=True) == 2
+    said = capfd.readouterr().err
+    assert said.count("needs zarith: there is no such package here") == 1
+    assert "FAILED requirements: task 't" in said

@@ -21,7 +21,7 @@ class Course:
         self.said: list[str] = []
         self.pass_rates: list[float] = []
         self.control, self.state = TrainerControl(), TrainerState()
-        self.watch = CollapseWatch(StopWhen(**rules), self.pass_rates, self.said.append)
+        self.watch = CollapseWatch(StopWhen(**rules), self.said.append, self.pass_rates)
 
     def step(self, **logs: float) -> bool:
         """Whether the run ends at the end of the step after this one."""

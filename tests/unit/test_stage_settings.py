@@ -76,6 +76,12 @@ def test_an_override_chooses_the_stage_and_where_bare_options_go(write) -> None:
     assert (config.stage, config.options) == ("rloo", {"beta": 0.1})
 
 
+@pytest.mark.parametrize("stage", ["sft", "dpo", "reward"])
+def test_no_is_a_strategy_and_not_false(write, stage: str) -> None:  # type: ignore[no-untyped-def]
+    path = write(ROWS + f"stage: {stage}")
+    assert load_stage(path, ["--eval_strategy", "no"]).options == {"eval_strategy": "no"}
+
+
 @pytest.mark.parametrize("asked", [None, "ppo"])
 def test_who_asks_for_ppo_is_told_what_to_take(write, asked: str | None) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(Misuse, match=r"PPO is no longer in TRL. Take stage: rloo or stage: grpo.*reward.models"):
@@ -102,6 +108,7 @@ def test_who_asks_for_ppo_is_told_what_to_take(write, asked: str | None) -> None
             ROWS + "stage: dpo\ndpo: {sync_ref_model: true, precompute_ref_log_probs: true}",
             "sync_ref_model moves the reference",
         ),
+        (ROWS + "stage: dpo\nstop_when: {no_spread: 0.5}", "stop_when.no_spread: unknown key; known: kl, kl_warning"),
         (ROWS + "stage: reward\nreward_model: {margin: 1}", "(RewardConfig of TRL has no such option)"),
         (ROWS.replace("rows.jsonl", "r, held_out: 1") + "stage: sft", "data.held_out: Input should be less than 1"),
         (ROWS.replace("rows.jsonl", "r, held_out: .1, eval_dataset: e") + "stage: sft", "not both"),

@@ -137,6 +137,27 @@ def test_preferences_raise_accuracy_and_margins_on_pairs_never_seen(whole: Calla
     assert measured(whole("dpo"), "eval_rewards/accuracies")[1] > 0.9
 
 
+def test_preferences_log_how_far_log_probabilities_are_from_the_reference(whole: Callable[[str], Path]) -> None:
+    before, after = measured(whole("dpo"), "eval_kl")
+    assert before == 0
+    moved = [measured(whole("dpo"), f"eval_rewards/{kind}")[1] / 0.1 for kind in ("chosen", "rejected")]  # beta is 0.1
+    assert after == pytest.approx((abs(moved[0]) + abs(moved[1])) / 2)
+    assert after > 0.5
+    assert len(lines_of(whole("dpo"), "kl")) == STEPS
+
+
+def test_preferences_that_go_too_far_from_the_reference_warn_and_end_in_order(
+    stage: Callable[..., Path], tmp_path: Path
+) -> None:
+    rules = {"kl": 0.4, "kl_warning": 0.1, "steps": 2}
+    assert main(stage("dpo", stop_when=rules, data={"dataset": "pairs.jsonl"})) == 0
+    told = (tmp_path / "run" / "training.log").read_text()
+    warned, ended = told.index("over stop_when.kl_warning 0.1"), told.index("stop_when: kl is ")
+    assert warned < ended
+    assert 2 < len(lines_of(tmp_path / "run", "loss")) < STEPS
+    assert (tmp_path / "run" / "final" / "model.safetensors").exists()
+
+
 def test_a_reward_model_puts_the_better_answer_first(whole: Callable[[str], Path]) -> None:
     judge, prompts = whole("reward") / "final", [row["prompt"] for row in PREFERENCES]
     better, worse = (

@@ -375,19 +375,24 @@ class EvaluationConfig(Section):
     """Completions generated at once."""
 
 
-class StopWhen(Section):
-    """When a run on rewards has collapsed: it ends in order then, with its final model and its measurement."""
+class StopOnKl(Section):
+    """How far a run may go from its reference model: it ends in order then, with its final model and measurement."""
 
     kl: Annotated[float, Field(gt=0)] | None = None
     """Mean KL to the reference model above which the run ends."""
     kl_warning: Annotated[float, Field(gt=0)] | None = None
     """Mean KL above which training.log has a warning."""
+    steps: Count = 20
+    """Logged steps that a mean is taken over."""
+
+
+class StopWhen(StopOnKl):
+    """When a run on rewards has collapsed: KL, groups without spread, held-out tasks that bring no gain."""
+
     no_spread: Share | None = None
     """Mean share of groups whose completions all earned the same above which the run ends."""
     held_out_flat: Count | None = None
     """The run ends when so many measurements of the held-out tasks in a row brought no gain while the reward rose."""
-    steps: Count = 20
-    """Logged steps that a mean is taken over."""
 
 
 class LoggingConfig(Section):

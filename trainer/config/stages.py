@@ -23,6 +23,7 @@ from trainer.config.run import (
     Section,
     Share,
     SplitSource,
+    StopOnKl,
     TrainConfig,
     listed,
     nearest,
@@ -69,6 +70,8 @@ class DpoStage(RowStage):
     stage: Literal["dpo"] = "dpo"
     dpo: dict[str, Any] = {}
     """TRL's DPOConfig, by its own names."""
+    stop_when: StopOnKl = StopOnKl()
+    """Rules that end a run which has gone too far from its reference; none by default."""
 
     @model_validator(mode="after")
     def _keeps_one_of_two_references(self) -> DpoStage:

@@ -1,4 +1,4 @@
-"""`stop_when`: ends a run on rewards that has collapsed, by rules over what is logged and measured; warns of KL."""
+"""`stop_when`: ends a run that has collapsed, by rules over what is logged and measured; warns of KL."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from trainer.config.run import StopWhen
+from trainer.config.run import StopOnKl, StopWhen
 from trainer.runs.distributed import any_rank_true
 
 RISE = 0.02
@@ -19,9 +19,10 @@ RISE = 0.02
 class CollapseWatch(TrainerCallback):  # type: ignore[misc]
     """Turns a rule that holds into TRL's orderly stop: log, save, leave the loop."""
 
-    def __init__(self, rules: StopWhen, pass_rates: Sequence[float], say: Callable[[str], None]) -> None:
+    def __init__(self, rules: StopOnKl, say: Callable[[str], None], pass_rates: Sequence[float] = ()) -> None:
         """`pass_rates`: of the held-out tasks, in the order of measurement; it grows in the first process."""
-        self._rules, self._pass_rates, self._say = rules, pass_rates, say
+        self._rules = StopWhen(**rules.model_dump())
+        self._pass_rates, self._say = pass_rates, say
         self._recent: dict[str, deque[float]] = {}
         self._earned: list[float] = []
         self._mean_earned: list[float] = []

@@ -171,8 +171,8 @@ _LOSS, _LENGTH, _RATE = ("loss {:.4f}", "loss"), ("length {:.0f}", "length"), ("
 _ACCURACY = ("accuracy {:.3f}", "rewards/accuracies", "accuracy")
 _MARGIN = ("margin {:.3f}", "rewards/margins", "margin")
 sft_summary = _in_words(_LOSS, ("token accuracy {:.3f}", "mean_token_accuracy"), _RATE)
-pair_summary = _in_words(_LOSS, _ACCURACY, _MARGIN, _RATE)
-"""Summary of preferences and reward models: how often the better answer ranks first, and by what margin."""
+pair_summary = _in_words(_LOSS, _ACCURACY, _MARGIN, ("kl {:.3f}", "kl"), _RATE)
+"""Summary of preferences and reward models: how often the better answer ranks first, by what margin; KL of `dpo`."""
 token_summary = _in_words(_LOSS, _LENGTH, _RATE)
 
 

@@ -304,7 +304,7 @@ class Rl(Stage[TrainConfig, Tasks]):
             trainer.files = (run.folder.completions, run.folder.turns) if config.logging.completions else None
         self._held_out = HeldOutEvalCallback(run, tokenizer, trainer)
         if config.stop_when != StopWhen():
-            trainer.add_callback(CollapseWatch(config.stop_when, self._held_out.pass_rates, run.say))
+            trainer.add_callback(CollapseWatch(config.stop_when, run.say, self._held_out.pass_rates))
         trainer.add_callback(SaveAtRoundEnd(trainer.steps_in_round()))
         trainer.add_callback(self._held_out)
         return trainer

@@ -64,6 +64,10 @@ def prepare(folder: Path) -> None:
 def check(folder: Path) -> None:
     chats = [json.loads(line) for line in (folder / "chats.jsonl").read_text().splitlines()]
     assert all(chat["messages"][-1]["role"] == "assistant" for chat in chats)
+    agents = [json.loads(line) for line in (folder / "agent.jsonl").read_text().splitlines()]
+    calls = [call for chat in agents for said in chat["messages"] for call in said.get("tool_calls") or ()]
+    assert {call["function"]["name"] for call in calls} >= {"run_tests", "read_file", "apply_patch", "run_command"}
+    assert '"eval_kl"' in (folder / "runs" / "dpo_rust_gpt_oss_20b" / "metrics.jsonl").read_text()
     for name in ("sft_rust_gpt_oss_20b", "dpo_rust_gpt_oss_20b", "rust_gpt_oss_20b", "pretrain_llama_7b"):
         assert (folder / "runs" / name / "final").is_dir(), name
     assert len((folder / "tokens" / "texts.jsonl").read_text().splitlines()) == 1
