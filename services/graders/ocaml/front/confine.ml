@@ -4,6 +4,7 @@ external confine : bool -> unit = "gradus_confine"
 external limit : int -> int -> unit = "gradus_limit"
 
 external huge_pages : unit -> unit = "gradus_huge_pages"
+external skip_shared_page : unit -> unit = "gradus_skip_shared_page"
 
 type limits = { cpu_ms : int; memory_mb : int }
 

@@ -338,6 +338,16 @@ CAMLprim value gradus_huge_pages(value unit)
     return unit;
 }
 
+/* A forked child allocates from where its parent has written nothing: there it gets huge pages of its own, in place of a
+   copy of each small page that it shares. What is skipped, 2 MB at most, is garbage that no collection looks at. */
+CAMLprim value gradus_skip_shared_page(value unit)
+{
+    uintptr_t huge = ((uintptr_t)1 << 21) - 1, boundary = (uintptr_t)Caml_state_field(young_ptr) & ~huge;
+    if (boundary > (uintptr_t)Caml_state_field(young_start))
+        Caml_state_field(young_ptr) = (void *)boundary;
+    return unit;
+}
+
 /* Address space that holds no memory: OCaml 5 sets aside a minor heap for each of the 128 domains that there could be. */
 static rlim_t reserved(void)
 {

@@ -129,6 +129,7 @@ let handle env =
       match Unix.fork () with
       | 0 ->
         Unix.close readable;
+        Confine.skip_shared_page ();
         Confine.enter { cpu_ms; memory_mb } ~may_open:true;
         write_all writable (Wire.text_of (reply text env));
         Unix._exit 0
