@@ -60,9 +60,7 @@ def main(model: Path, output: Path) -> None:
     torch.save(trainer.model.state_dict(), output / f"weights-{rank}.pt")
     append_lines(output / f"tasks-{rank}.jsonl", trainer.rounds)
     PartialState().wait_for_everyone()
-    os._exit(
-        0
-    )  # torch at times aborts while it ends the threads of gloo: "terminate called without an active exception"
+    os._exit(0)  # at times torch aborts while it ends the threads of gloo
 
 
 if __name__ == "__main__":
