@@ -58,6 +58,7 @@ def test_files_of_a_folder_follow_each_other_by_name(tmp_path: Path, tokenizer: 
     folder.mkdir()
     packed(folder / "b.npy", range(10, 20))
     packed(folder / "a.npy", range(10))
+    (folder / "texts.rejected.jsonl").write_text('{"reasons": ["again"]}\n')
     tokens = loaded(source(folder), tmp_path, tokenizer)
     assert tokens.train.read(6, 14).tolist() == [6, 7, 8, 9, 10, 11, 12, 13]
 

@@ -119,13 +119,17 @@ def _stream(config: TokenSource, names: Sequence[str], kept: Path, tokenizer: An
 
 
 def _files(names: Iterable[str]) -> Iterator[Path]:
-    """Files as they are, the files of folders by name, and names that are neither as the hub's."""
+    """Files as they are, the files of folders by name, and names that are neither as the hub's.
+
+    In a folder `*.rejected.jsonl` is left out: what `gradus tasks texts` writes beside its result.
+    """
     for name in names:
         path = Path(name)
         if not path.is_dir():
             yield path
             continue
-        inside = sorted(file for file in path.iterdir() if file.suffix in (PACKED, *TEXTS))
+        found = (file for file in path.iterdir() if file.suffix in (PACKED, *TEXTS))
+        inside = sorted(file for file in found if not file.name.endswith(".rejected.jsonl"))
         if not inside:
             raise Misuse(f"{name}: holds no file of {', '.join((PACKED, *TEXTS))}")
         yield from inside
