@@ -1,3 +1,3 @@
 """The SDK of Gradus. The distribution is called `gradus-rl`."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -150,7 +150,7 @@ def test_faulted_completions_do_not_weigh() -> None:
         ({"refill": 1}, {}, {"multi_objective_aggregation": "normalize_then_sum"}, "normalizes over a round"),
         ({"refill": 1}, {}, {"per_device_train_batch_size": 2, "steps_per_generation": 2}, None),
         ({"by_difficulty": True}, {}, {"dataloader_num_workers": 1}, "before the rewards"),
-        ({"by_difficulty": True}, {}, {"shuffle_dataset": False}, "at random"),
+        ({"by_difficulty": True}, {}, {"shuffle_dataset": False}, "data.order"),
         ({"by_difficulty": True}, {"reward": {"models": [{"path": "m"}]}}, {}, "reward.grader"),
     ],
 )

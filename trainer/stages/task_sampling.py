@@ -221,7 +221,7 @@ def refuse_wrong_sampling(config: TrainConfig, options: Any) -> None:
             "dataloader_num_workers",
             "tasks would be drawn before the rewards that weigh them are known; leave it out",
         ),
-        ("by_difficulty", not options.shuffle_dataset, "shuffle_dataset: false", "tasks are drawn at random"),
+        ("by_difficulty", not options.shuffle_dataset, "data.order or shuffle_dataset: false", "it draws at random"),
     )
     for name, holds, other, why in wrong:
         if holds and getattr(asked, name):
