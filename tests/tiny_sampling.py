@@ -6,6 +6,7 @@ FOLDER/weights-RANK.pt and the tasks of its rounds to FOLDER/tasks-RANK.jsonl.
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,8 @@ def main(model: Path, output: Path) -> None:
     rank = trainer.accelerator.process_index
     torch.save(trainer.model.state_dict(), output / f"weights-{rank}.pt")
     append_lines(output / f"tasks-{rank}.jsonl", trainer.rounds)
-    PartialState().destroy_process_group()
+    PartialState().wait_for_everyone()
+    os._exit(0)  # at times torch aborts while it ends the threads of gloo
 
 
 if __name__ == "__main__":
