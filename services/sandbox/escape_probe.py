@@ -256,7 +256,7 @@ def _hint(said: str) -> str:
         )
     if "pivot_root" in said or "mount" in said:
         return (
-            "Mounting is forbidden here. In a container, as a user other than root: security_opt seccomp=deploy/docker/seccomp-grader.json and "
+            "Mounting is forbidden here. In a container: security_opt seccomp=deploy/docker/seccomp-grader.json and "
             "apparmor=unconfined; do not mount /proc into boxes."
         )
     return "See docs/operate/troubleshooting.md."
