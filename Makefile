@@ -7,6 +7,7 @@ BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	command -v $$p >/dev/null && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 EXTRAS := api,worker,story,train,otel,dev
+SERVING_EXTRAS := api,worker,story
 
 # uv is used when it is there. It does not read pip's settings, so the places where pip looks for wheels are passed on.
 UV := $(shell command -v uv)
@@ -30,12 +31,21 @@ help:  ## This list
 system:
 	@deploy/setup/debian.sh python grader rust queue
 
-$(VENV)/.done: pyproject.toml requirements.lock
+define install
 	@test -n "$(PYTHON)" || { echo "Gradus needs Python 3.11 or newer: install it, or name it with PYTHON=..."; exit 1; }
 	@echo "installing Python packages into $(VENV) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(INSTALL) -c requirements.lock -e '.[$(EXTRAS)]'
+	@$(INSTALL) -c requirements.lock -e '.[$(1)]'
 	@touch $@
+endef
+
+$(VENV)/.done: pyproject.toml requirements.lock
+	$(call install,$(EXTRAS))
+
+# Serving needs no torch. Where everything is installed, that environment serves.
+$(VENV)/.serving: pyproject.toml requirements.lock
+	$(call install,$(SERVING_EXTRAS))
+SERVING := $(if $(wildcard $(VENV)/.done),$(VENV)/.done,$(VENV)/.serving)
 
 VLLM_VENV := .venv-vllm
 VLLM_BIN := $(VLLM_VENV)/bin
@@ -101,7 +111,7 @@ verify-gpu: $(VENV)/.done  ## What training does on a CUDA card, with random wei
 	@$(BIN)/python -m trainer.doctor.gpu --out runs/verify-gpu-$$(date +%Y%m%d-%H%M%S)
 
 .PHONY: serve
-serve: setup  ## Serve grading on http://127.0.0.1:8000, everything in one process
+serve: system $(SERVING)  ## Serve grading on http://127.0.0.1:8000, everything in one process
 	@$(BIN)/gradus serve
 
 PYTEST = $(BIN)/python -m pytest -q

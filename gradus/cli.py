@@ -20,6 +20,29 @@ _USAGE_ERROR: type[Any] = typer.BadParameter.__mro__[1]
 """Base class that unknown options and missing arguments share with BadParameter; typer does not export it."""
 
 
+_RENAMED = {
+    "--like": "--prompts-from",
+    "--anyway": "--allow-mismatch",
+    "--exposed": "--trust-network",
+    "--any-style": "--ignore-lint",
+    "--proven-only": "--require-solution",
+    "--near": "--similarity",
+    "--by-turn": "--per-turn",
+}
+"""Options of 0.1.0 and their names now. The old ones are accepted for this release."""
+
+
+def renamed(words: Sequence[str]) -> list[str]:
+    """The command line with the new names of options. A note on standard error names each old one."""
+    new = []
+    for word in words:
+        option, equals, value = word.partition("=")
+        if option in _RENAMED:
+            log_line(f"gradus: {option} is now {_RENAMED[option]}; the old name goes with the next release")
+        new.append(_RENAMED.get(option, option) + equals + value)
+    return new
+
+
 class _Commands(TyperGroup):
     """The commands of `gradus`. An unknown one may be of a wing that is not installed, and the error says so."""
 
@@ -85,7 +108,7 @@ def doctor(
 
 def check_words(words: Sequence[str]) -> None:
     """Whether the command line understands these words; runs nothing. Raises Misuse."""
-    command, name, rest = typer.main.get_command(application()), "gradus", list(words)
+    command, name, rest = typer.main.get_command(application()), "gradus", renamed(words)
     while (inner := getattr(command, "commands", None)) is not None:
         if not rest or rest[0] not in inner:
             raise Misuse(f"{name}: there is no command {rest[0] if rest else ''}")
@@ -103,7 +126,7 @@ def main() -> None:
     try:
         if len(sys.argv) == 1 and sys.stdin.isatty() and sys.stdout.isatty():
             interactive.start()
-        application()()
+        application()(renamed(sys.argv[1:]))
     except Misuse as misuse:
         log_line(f"gradus: {misuse}")
         sys.exit(EXIT_MISUSE)

@@ -33,10 +33,11 @@ Validate = Annotated[
         show_default="where that can be; stories not",
     ),
 ]
-ProvenOnly = Annotated[bool, typer.Option(help="Reject tasks that come without a reference answer")]
+ProvenOnly = Annotated[bool, typer.Option("--require-solution", help="Reject tasks without a reference answer")]
 DropFailing = Annotated[bool, typer.Option(help="Reference answers that do not pass count as absent, and are counted")]
 AnyStyle = Annotated[
-    bool, typer.Option(help="Reference answers need only pass the tests; lint warnings and the like do not matter")
+    bool,
+    typer.Option("--ignore-lint", help="Accept reference answers with lint warnings and the like that pass the tests"),
 ]
 CpuS = Annotated[
     float | None, typer.Option(min=0.01, max=600, help="CPU seconds for each task's tests", show_default="the grader's")
@@ -89,7 +90,7 @@ def import_tasks(
     \b
     exercism       checkout of github.com/exercism/ocaml or /rust; needs --language
     multipl-e      MultiPL-E in OCaml (ml) or Rust (rs): name, language, prompt, tests; no reference answers
-    humaneval      HumanEval-X, HumanEvalPack: task_id, prompt, canonical_solution, test; often needs --any-style
+    humaneval      HumanEval-X, HumanEvalPack: task_id, prompt, canonical_solution, test; often needs --ignore-lint
     ocamler        id, prompt (doc comment and `let f (x : int) : int =`), tests
     ocamler-eval   id, problem, solution, tests, difficulty; with --drop-failing where solutions are stubs
     ocamler-sft    prompt, solution: becomes worked examples, for `warm_start.dataset`
@@ -163,7 +164,10 @@ def import_texts(
         float, typer.Option(min=0, max=1, help="Share of a text's lines that may be repetitions of others")
     ] = 0.3,
     near: Annotated[
-        float, typer.Option(min=0.3, max=1, help="Share of runs of 5 words that two texts may have in common; 1: exact")
+        float,
+        typer.Option(
+            "--similarity", min=0.3, max=1, help="Share of 5-grams that two texts may have in common; 1: exact"
+        ),
     ] = 0.8,
     force: Force = False,
 ) -> None:

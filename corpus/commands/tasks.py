@@ -205,7 +205,8 @@ def write_trajectories(
     grader: Annotated[str, typer.Option(help="ocaml or rust")] = "ocaml",
     format_: Annotated[str, typer.Option("--format", help="chat, agent or harmony")] = "chat",
     by_turn: Annotated[
-        bool, typer.Option(help="harmony: one prompt and completion per turn of the assistant, for warm_start")
+        bool,
+        typer.Option("--per-turn", help="harmony: one prompt and completion per turn of the assistant, for warm_start"),
     ] = False,
     attempts: Annotated[int, typer.Option(min=1, max=10, help="Broken attempts before the right one, at most")] = 1,
     force: Force = False,
@@ -233,7 +234,7 @@ def write_trajectories(
     if format_ not in {one.value for one in Format}:
         raise Misuse(f"--format {format_}: is none of {', '.join(Format)}")
     if by_turn and format_ != Format.HARMONY:
-        raise Misuse("--by-turn: is for --format harmony")
+        raise Misuse("--per-turn: is for --format harmony")
     name = grader_named(grader)
     if format_ == Format.AGENT and name != "rust":
         raise Misuse("--format agent: is for --grader rust")
@@ -284,7 +285,9 @@ def dedupe_tasks(
     out: Out,
     near: Annotated[
         float,
-        typer.Option(min=0.3, max=1, help="Share of runs of 5 words that two prompts may have in common; 1: exact"),
+        typer.Option(
+            "--similarity", min=0.3, max=1, help="Share of 5-grams that two prompts may have in common; 1: exact"
+        ),
     ] = 0.8,
     force: Force = False,
 ) -> None:
@@ -368,7 +371,8 @@ def split_tasks(
     seed: Annotated[int, typer.Option(help="Draws which problems are measured on")] = 42,
     by: Annotated[str, typer.Option(help="Column that is the same for variants of one problem")] = "group",
     near: Annotated[
-        float, typer.Option(min=0.3, max=1, help="Share of runs of 5 words that makes prompts one problem; 1: exact")
+        float,
+        typer.Option("--similarity", min=0.3, max=1, help="Share of 5-grams that makes prompts one problem; 1: exact"),
     ] = 0.8,
     force: Force = False,
 ) -> None:

@@ -47,4 +47,4 @@ VOLUME /models
 EXPOSE 8001
 HEALTHCHECK --interval=15s --timeout=5s --start-period=15m --retries=4 \
   CMD ["python3", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8001/health', timeout=4)"]
-CMD ["gradus", "vllm", "/runs/demo_ocaml_vllm/warm_start", "--host", "0.0.0.0", "--port", "8001", "--exposed", "--device", "cpu"]
+CMD ["gradus", "vllm", "/runs/demo_ocaml_vllm/warm_start", "--host", "0.0.0.0", "--port", "8001", "--trust-network", "--device", "cpu"]

@@ -22,4 +22,4 @@ EXPOSE 8001
 HEALTHCHECK --interval=15s --timeout=5s --start-period=15m --retries=4 \
   CMD ["python3", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8001/health', timeout=4)"]
 ENTRYPOINT []
-CMD ["gradus", "vllm", "Qwen/Qwen2.5-1.5B-Instruct", "--host", "0.0.0.0", "--port", "8001", "--exposed"]
+CMD ["gradus", "vllm", "Qwen/Qwen2.5-1.5B-Instruct", "--host", "0.0.0.0", "--port", "8001", "--trust-network"]

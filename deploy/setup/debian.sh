@@ -26,11 +26,22 @@ Everything else works without; tests of the Rust grader are skipped.
 TEXT
 }
 
+# Without namespaces no grader of code starts, which is better known before everything is installed.
+look_for_namespaces() {
+  user="--user"
+  [ "$(id -u)" -ne 0 ] || user=""
+  ! command -v unshare >/dev/null || unshare $user --mount true 2>/dev/null || cat >&2 <<TEXT
+The graders of code will not start: namespaces are forbidden here. In a container be a user other than root, and start it with
+  --security-opt seccomp=deploy/docker/seccomp-grader.json --security-opt apparmor=unconfined
+On Ubuntu 24.04: sysctl kernel.apparmor_restrict_unprivileged_userns=0
+TEXT
+}
+
 wanted=""
 for part in "$@"; do
   case "$part" in
     python) wanted="$wanted $python" ;;
-    grader) wanted="$wanted $grader" ;;
+    grader) wanted="$wanted $grader"; look_for_namespaces ;;
     rust) look_for_rust ;;
     queue) wanted="$wanted $queue" ;;
     test) wanted="$wanted $test" ;;

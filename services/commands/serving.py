@@ -118,7 +118,9 @@ def vllm(
     max_model_len: Annotated[int | None, typer.Option(min=1, help="Tokens of prompt and completion")] = None,
     lora_rank: Annotated[int | None, typer.Option(min=1, help="Serve LoRA adapters up to this rank")] = None,
     sync: Annotated[str, typer.Option(help="How it takes new weights: file, or nccl between CUDA cards")] = "file",
-    exposed: Annotated[bool, typer.Option(help="Others are kept away from its port by something else")] = False,
+    exposed: Annotated[
+        bool, typer.Option("--trust-network", help="Listen where others could connect: something else keeps them away")
+    ] = False,
     start_timeout: Annotated[float, typer.Option(min=1, help="Seconds until it must be healthy")] = 600.0,
 ) -> None:
     """Serve a model with vLLM for `gradus train` with generation.backend: vllm.

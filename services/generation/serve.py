@@ -134,7 +134,7 @@ def _refuse_unusable(options: VllmServerOptions) -> None:
     if options.host not in LOOPBACK and not options.exposed:
         raise Misuse(
             f"--host {options.host}: clients of that port can replace the model's weights. Keep it on 127.0.0.1, or "
-            "add --exposed where something else keeps others away, such as a network of its own"
+            "add --trust-network where something else keeps others away, such as a network of its own"
         )
 
 

@@ -250,9 +250,10 @@ def _answer(outcome: Outcome, marker: str) -> dict[str, str]:
 def _hint(said: str) -> str:
     if "new namespace" in said or "user namespace" in said or "uid map" in said or "unshare" in said:
         return (
-            "Namespaces are forbidden here. In a container: security_opt seccomp=deploy/docker/seccomp-grader.json and "
-            "apparmor=unconfined. On Ubuntu 24.04: sysctl kernel.apparmor_restrict_unprivileged_userns=0. "
-            "On old Debian: sysctl kernel.unprivileged_userns_clone=1."
+            "Namespaces are forbidden here. In a container: a user other than root, and security_opt "
+            "seccomp=deploy/docker/seccomp-grader.json and apparmor=unconfined. On Ubuntu 24.04: "
+            "sysctl kernel.apparmor_restrict_unprivileged_userns=0. On old Debian: "
+            "sysctl kernel.unprivileged_userns_clone=1."
         )
     if "pivot_root" in said or "mount" in said:
         return (

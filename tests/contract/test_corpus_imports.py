@@ -337,7 +337,7 @@ def test_multipl_e_in_rust(imported: Import, rust_grader: RustGrader) -> None:
 
 
 def test_humaneval_x_in_rust(imported: Import, rust_grader: RustGrader) -> None:
-    _, tasks, rejected = imported("humaneval", CASES / "humaneval.jsonl", "--any-style")
+    _, tasks, rejected = imported("humaneval", CASES / "humaneval.jsonl", "--ignore-lint")
     by_id = {task["id"]: task for task in tasks}
     assert set(by_id) == {"Rust-900", "Rust-901"}
     assert by_id["Rust-900"]["solution"].startswith("use std::collections::HashSet;\npub fn add_all(")
@@ -369,7 +369,7 @@ def test_columns_of_ocaml_training_data(imported: Import, ocaml_grader: OcamlGra
     assert "does not end in the beginning of a definition" in reason(rejected, "first_2")
     assert "tests do not parse" in reason(rejected, "first_3")
     assert rejected[0]["where"].endswith("ocamler.csv:11")
-    said, tasks, rejected = imported("ocamler", CASES / "ocamler.csv", "--proven-only")
+    said, tasks, rejected = imported("ocamler", CASES / "ocamler.csv", "--require-solution")
     assert (said.status, tasks) == (1, [])
     assert "has no reference answer" in reason(rejected, "first_1")
 

@@ -440,7 +440,7 @@ def test_harmony_is_messages_in_channels_that_end_as_they_should(written: Callab
 def test_turns_of_harmony_put_together_are_the_whole(
     written: Callable[..., list[dict[str, Any]]], ocaml_grader: OcamlGrader
 ) -> None:
-    turns = written("--format", "harmony", "--by-turn", columns={"prompt", "completion"})
+    turns = written("--format", "harmony", "--per-turn", columns={"prompt", "completion"})
     [told] = trajectories(rows_of(REPAIR), "ocaml", ocaml_grader, 1, 2)
     assert told.trajectory is not None
     assert turns[-1]["prompt"] + turns[-1]["completion"] == harmony_row(told.trajectory)["text"]
@@ -493,7 +493,7 @@ def test_a_row_without_a_trajectory_says_why(ocaml_grader: OcamlGrader, changes:
     ("argv", "told"),
     [
         (("--format", "html"), "is none of chat, agent, harmony"),
-        (("--by-turn",), "is for --format harmony"),
+        (("--per-turn",), "is for --format harmony"),
         (("--format", "agent"), "is for --grader rust"),
         (("--grader", "story"), "no repair trajectories for the grader 'story'"),
     ],

@@ -42,3 +42,14 @@ def test_on_a_mac_setup_goes_on_without_a_variable(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stdout) == (0, "")
     assert "docker compose up" in done.stderr
+
+
+def test_forbidden_namespaces_are_said_before_anything_is_installed(tmp_path: Path) -> None:
+    for name, body in {"unshare": "exit 1", "uname": "echo Darwin"}.items():
+        program = tmp_path / name
+        program.write_text(f"#!/bin/sh\n{body}\n")
+        program.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(["sh", SCRIPT, "grader"], capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0
+    assert "namespaces are forbidden here" in done.stderr

@@ -24,7 +24,7 @@ REPAIR = {
 def test_turns_of_real_trajectories_are_asked_for_and_scored(gradus: Cli, tmp_path: Path, form: str) -> None:
     repairs, data, out = tmp_path / "repairs.jsonl", tmp_path / "held_out.jsonl", tmp_path / "out"
     repairs.write_text(json.dumps(REPAIR) + "\n")
-    by_turn = ["--by-turn"] if form == "harmony" else []
+    by_turn = ["--per-turn"] if form == "harmony" else []
     made = gradus("tasks", "trajectories", repairs, "--out", data, "--format", form, *by_turn, "--slots", "1")
     assert made.status == 0, made.err
     right = '{"code": "let f x = x + 1"}'

@@ -71,7 +71,7 @@ def test_texts_of_files_folders_and_rows_become_one_file_without_duplicates(grad
         "rows.jsonl:1": f"95% of the runs of 5 words of the text, at {books}/a.txt",
         "rows.jsonl:3": f"{tmp_path}/rows.jsonl:3: body: is missing or empty",
     }
-    exact = gradus("tasks", "texts", books, "--near", "1", "--min-words", "1", "-o", out, "--force")
+    exact = gradus("tasks", "texts", books, "--similarity", "1", "--min-words", "1", "-o", out, "--force")
     assert (exact.status, len(read(out))) == (0, 2)
 
 

@@ -326,7 +326,7 @@ def test_harmony_is_asked_by_text(tmp_path: Path) -> None:
     [
         ([], "holds no rows"),
         ([{"id": "a"}], "neither messages and tools"),
-        ([harmony_row(TRAJECTORY)], "--by-turn"),
+        ([harmony_row(TRAJECTORY)], "--per-turn"),
         ([chat_row(TRAJECTORY)] * 2, "occurred before"),
         ([chat_row(TRAJECTORY), *harmony_turns(TRAJECTORY)], "another form"),
         ([chat_row(TRAJECTORY) | {"tools": []}], "no list of tools"),

@@ -293,8 +293,8 @@ def test_a_server_with_other_log_probabilities_is_refused(server: Server, model:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (["--host", "0.0.0.0"], "--exposed"),
-        (["--host", "::"], "--exposed"),
+        (["--host", "0.0.0.0"], "--trust-network"),
+        (["--host", "::"], "--trust-network"),
         (["--sync", "pigeon"], "--sync pigeon"),
         (["--device", "abacus"], "--device abacus"),
     ],

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from trainer.evaluate.grader_backend import Judge
     from trainer.evaluate.setup import SamplingOptions
 
-Like = Annotated[Path | None, typer.Option(help="Folder of a run: ask with its prompts, judge by its rubric")]
+Like = Annotated[
+    Path | None, typer.Option("--prompts-from", help="Folder of a run whose prompts and rubric are used", metavar="RUN")
+]
 Samples = Annotated[int, typer.Option(min=1, max=1000, help="Completions per task")]
 Out = Annotated[Path | None, typer.Option(help="Folder to write to", show_default="runs/eval/MODEL-FILE")]
 Seed = Annotated[int, typer.Option(min=0)]
@@ -249,7 +251,7 @@ def compare(
     mode: Annotated[str | None, typer.Option(help="sampled or greedy", show_default="the first that both have")] = None,
     html: Annotated[Path | None, typer.Option("--html", help="Write a page with both sides of every change")] = None,
     as_json: Annotated[Path | None, typer.Option("--json", help="Write everything for programs")] = None,
-    anyway: Annotated[bool, typer.Option("--anyway", help="Also where tasks, grader or rubric differ")] = False,
+    anyway: Annotated[bool, typer.Option("--allow-mismatch", help="Also where tasks, grader or rubric differ")] = False,
     seed: Seed = 0,
 ) -> None:
     """Compare two evaluations of the same tasks, task by task, with a paired test and confidence intervals.

@@ -170,7 +170,7 @@ def compare(
     if refused and not anyway:
         raise Misuse(
             f"{before.name} and {after.name} were measured with {' and with '.join(refused)}, so a difference says "
-            "nothing about the models. Evaluate both alike, or compare --anyway"
+            "nothing about the models. Evaluate both alike, or compare --allow-mismatch"
         )
     measured = [(before.measured(one), after.measured(one)) for one in (MODES if mode is None else (mode,))]
     first, last = next((both for both in measured if None not in both), (None, None))

@@ -191,7 +191,7 @@ def config_of(asked: SamplingOptions) -> RunConfig | None:
     if asked.like is not None:
         found = config_beside(asked.like)
         if found is None:
-            raise Misuse(f"--like {asked.like}: there is no config.resolved.json of a run")
+            raise Misuse(f"--prompts-from {asked.like}: there is no config.resolved.json of a run")
         return found
     return config_beside(Path(asked.model)) if asked.server is None and asked.model else None
 

@@ -170,7 +170,7 @@ def _as_served(turn: dict[str, Any]) -> dict[str, Any]:
 def _of_harmony(name: str, values: Mapping[str, Any]) -> Iterator[CutPoint]:
     prompt, completion = values.get("prompt"), values.get("completion")
     if not isinstance(prompt, str) or not isinstance(completion, str):
-        raise ValueError("has neither messages and tools, nor prompt and completion (--format harmony --by-turn)")
+        raise ValueError("has neither messages and tools, nor prompt and completion (--format harmony --per-turn)")
     tools = declared_in_harmony(prompt)
     calls = calls_in(completion, None, tools)
     due = (calls[0].name or NONE) if calls else NONE
