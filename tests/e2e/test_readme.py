@@ -132,7 +132,7 @@ def test_the_snippet_of_trl_is_that_of_the_example() -> None:
 
 
 def test_a_file_is_graded_without_a_server(shell: dict[str, str], ocaml_grader: object) -> None:
-    [command] = re.findall(r"Without a server: `(.+?)`", README)
+    [command] = re.findall(r"without a server: `(.+?)`", README)
     rewards = [json.loads(line)["reward"] for line in output(command.split(), shell).splitlines()]
     assert rewards == [1.0, 0.675, 0.0]
 
