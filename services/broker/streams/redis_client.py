@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from typing import Any, TypeVar
 
+from hiredis import pack_command
 from redis import exceptions as redis_errors
 from redis.asyncio.connection import AbstractConnection
 
@@ -127,7 +128,7 @@ class RetryingRedis:
                 await connection.disconnect(nowait=True)
             if not connection.is_connected:
                 await connection.connect()  # type: ignore[no-untyped-call]
-            await connection.send_command(*command)
+            await connection.send_packed_command(pack_command(tuple(command)))  # redis-py's own is in Python
             reply = await connection.read_response()
         except redis_errors.ResponseError:
             self._idle.append(connection)  # that was a whole reply
