@@ -3,8 +3,16 @@
 external confine : bool -> unit = "gradus_confine"
 external limit : int -> int -> unit = "gradus_limit"
 
-external huge_pages : unit -> unit = "gradus_huge_pages"
-external skip_shared_page : unit -> unit = "gradus_skip_shared_page"
+external settle : int -> unit = "gradus_settle"
+external empty_minor_heap : unit -> unit = "gradus_empty_minor_heap"
+external new_minor_heap : unit -> unit = "gradus_new_minor_heap"
+
+(* Nothing may be allocated between these three. *)
+let fork () =
+  empty_minor_heap ();
+  let pid = Unix.fork () in
+  if pid = 0 then new_minor_heap ();
+  pid
 
 type limits = { cpu_ms : int; memory_mb : int }
 

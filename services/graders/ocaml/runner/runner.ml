@@ -42,8 +42,6 @@ let null = Unix.openfile "/dev/null" [ O_RDWR ] 0
 let child limits answer ~told ~said =
   List.iter (fun fd -> Unix.dup2 null fd) [ Unix.stdin; Unix.stdout; Unix.stderr ];
   Confine.enter limits ~may_open:false;
-  Gc.set { (Gc.get ()) with minor_heap_size = 1048576 }; (* a new one: fewer collections, and nothing of the parent's is left in it *)
-  Confine.huge_pages ();
   Gradus_harness.start ~told ~said;
   (match load answer with () -> load (code_of (Gradus_harness.code_of_tests ())) | exception _ -> ());
   Unix._exit 0
@@ -64,7 +62,7 @@ let serve () =
     let answer = code_of (read_exactly length) in
     let before = Confine.microseconds () in
     let said, up = Unix.pipe () and down, told = Unix.pipe () in
-    (match Unix.fork () with
+    (match Confine.fork () with
      | 0 ->
        List.iter Unix.close [ requests; report; said; told ];
        child { cpu_ms; memory_mb } answer ~told:(number down) ~said:(number up)
@@ -85,7 +83,8 @@ let () =
   clear_new_memory ();
   Sys.set_signal Sys.sigpipe Signal_ignore;
   Gc.compact ();
-  Gc.set { (Gc.get ()) with max_overhead = 1000000 }; (* never again: what is wiped must not have been moved *)
+  Gc.set { (Gc.get ()) with max_overhead = 1000000; minor_heap_size = 1048576 }; (* never again: what is wiped must not have been moved *)
+  Confine.settle 256;
   print_string "0 ready 0 0\n";
   flush stdout;
   try while true do serve () done with End_of_file -> ()
