@@ -43,7 +43,6 @@ class ChildResult(NamedTuple):
     ended: str
     """`exit`, `cpu` for its CPU limit, or `signal`."""
     code: int
-    payload: bytes
     report: bytes
 
 
@@ -146,7 +145,7 @@ class WarmPath:
         attempt.cpu_s += int(cpu_us) / 1e6
         if ended == "cpu" and attempt.is_brief:
             raise NeedsTime
-        return ChildResult(ended, int(code), exchange.payload, exchange.report)
+        return ChildResult(ended, int(code), exchange.report)
 
     def close(self) -> None:
         for box in self._boxes.values():

@@ -31,14 +31,12 @@ let microseconds () =
 
 let rec wait pid = try snd (Unix.waitpid [] pid) with Unix.Unix_error (EINTR, _, _) -> wait pid
 
-(* Nothing but the child may have been there: a box with survivors is not used again. Only PID 1 of a box may ask, since
-   everywhere else the signal would reach processes that are none of its business. *)
+(* Nothing but the child may have been there: a box with survivors is not used again. They would be our children by now, as
+   this is PID 1 of a box. *)
 let nobody_left () =
-  Unix.getpid () <> 1
-  ||
-  match Unix.kill (-1) Sys.sigkill with
-  | () -> false
-  | exception Unix.Unix_error (ESRCH, _, _) -> true
+  match Unix.waitpid [ WNOHANG ] (-1) with
+  | _ -> false
+  | exception Unix.Unix_error (ECHILD, _, _) -> true
 
 let finish pid ~before =
   let status = wait pid in
