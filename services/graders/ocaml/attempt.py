@@ -24,7 +24,7 @@ TOY = b"let toy = 1\n"
 
 _names_ounit = lru_cache(maxsize=1024)(re.compile(r"\bOUnit2?\b|>::").search)
 _needs_more = lru_cache(maxsize=1024)(re.compile(r"\b(?:Sys|Unix|Str|Thread|Mutex|Obj|Marshal)\.").search)
-"""Tests that name these may want more than standing boxes have. Kept by the tests, which all answers of a group share."""
+"""Tests that name these may want more than standing boxes have. Kept by the tests, which a group of answers shares."""
 REPORT_TOO_LONG = "the tests that the answer led to report more than may be reported"
 _DIAGNOSTICS = TypeAdapter(tuple[Diagnostic, ...])
 

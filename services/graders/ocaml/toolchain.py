@@ -189,16 +189,16 @@ def _compile(toolchain: OcamlToolchain, folder: Path) -> None:
     native = _tool("ocamlopt.opt", "ocamlopt")
     # a child that maps no libraries has fewer pages to find; not every system has them to link
     static = Path(_said(["gcc", "-print-file-name=libc.a"])).is_absolute()
-    server = ["-ccopt", f"-static {SEGMENTS}" if static else SEGMENTS, STUBS, PAGES]
+    servers = ["-ccopt", f"-static {SEGMENTS}" if static else SEGMENTS, STUBS, PAGES]
     libraries = [f"{name}.cmxa" for name in ("unix", "str", "ocamlcommon", "ocamlbytecomp")]
     # the runner's bytecode comes from the answer, so it brings the whole standard library and a runtime of its own
     runner = [toolchain.ocamlc, *flags, "-custom", "-linkall", "unix.cma", "ocamlcommon.cma", "ocamlbytecomp.cma"]
     commands = [
         [native, *flags, *preprocessed, "-c", COMPILER],
-        [native, *flags, *libraries, "-ccopt", "-fPIC", *server, COMPILER.replace(".ml", ".cmx"), *front, "-o", "front"],
+        [native, *flags, *libraries, "-ccopt", "-fPIC", *servers, f"{Path(COMPILER).stem}.cmx", *front, "-o", "front"],
         [_tool("ocamlmklib"), "-o", "gradus", STUBS.replace(".c", ".o")],
         [toolchain.ocamlc, "-w", "-a", *preprocessed, "-c", *harness],
-        [*runner, *server, *linked, "confine.ml", "runner.ml", "-o", "runner"],
+        [*runner, *servers, *linked, "confine.ml", "runner.ml", "-o", "runner"],
     ]
     for command in commands:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=300)

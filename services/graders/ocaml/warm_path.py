@@ -69,7 +69,7 @@ class WarmPath:
         memory_mb = config.max_memory_mb + toolchain.reserved_mb
         self._command = Command(
             argv=(),
-            limits=Limits(cpu_s=None, memory_mb=memory_mb, processes=8, scratch_mb=0, file_mb=1, report_kb=1<<16),
+            limits=Limits(cpu_s=None, memory_mb=memory_mb, processes=8, scratch_mb=0, file_mb=1, report_kb=1 << 16),
             binds=toolchain.run_binds,
             mounts={str(toolchain.build): MOUNT},
             environment=toolchain.environment,
