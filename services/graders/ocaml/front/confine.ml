@@ -4,11 +4,16 @@ external confine : bool -> unit = "gradus_confine"
 external limit : int -> int -> unit = "gradus_limit"
 
 external settle : int -> unit = "gradus_settle"
+external collapse : unit -> unit = "gradus_collapse"
 external empty_minor_heap : unit -> unit = "gradus_empty_minor_heap"
 external new_minor_heap : unit -> unit = "gradus_new_minor_heap"
 
-(* Nothing may be allocated between these three. *)
+let forks = ref 0
+
+(* The minor heap is emptied too early for it to start collections. Nothing may be allocated between the last three. *)
 let fork () =
+  incr forks;
+  if !forks mod 1000 = 0 then (Gc.full_major (); collapse ());
   empty_minor_heap ();
   let pid = Unix.fork () in
   if pid = 0 then new_minor_heap ();

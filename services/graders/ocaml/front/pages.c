@@ -59,6 +59,15 @@ static void copy_to_huge_pages(uintptr_t from, uintptr_t till, uintptr_t end, in
         munmap(copy, size);
 }
 
+/* What was split since, as both a child and its parent wrote there, is put together again. */
+CAMLprim value gradus_collapse(value unit)
+{
+    uintptr_t end = DOWN(Caml_state_field(young_start), HUGE_PAGE);
+    if (end > (uintptr_t)heap)
+        madvise(heap, end - (uintptr_t)heap, MADV_COLLAPSE);
+    return unit;
+}
+
 /* Once a server has all that its children need. Segments begin at huge pages (toolchain.py), so what follows the program's
    text up to the next one is free. A child allocates the first [small_kb] in small pages: to clear a huge one costs more. */
 CAMLprim value gradus_settle(value small_kb)
@@ -67,8 +76,7 @@ CAMLprim value gradus_settle(value small_kb)
     small = (uintptr_t)Long_val(small_kb) << 10;
     copy_to_huge_pages(UP(&__executable_start + 1, HUGE_PAGE), (uintptr_t)&__etext, UP(&__etext, HUGE_PAGE), PROT_READ | PROT_EXEC);
     copy_to_huge_pages(DOWN(&__data_start, HUGE_PAGE), DOWN(&_end, HUGE_PAGE), DOWN(&_end, HUGE_PAGE), PROT_READ | PROT_WRITE);
-    if (start > (uintptr_t)heap)
-        madvise(heap, DOWN(start, HUGE_PAGE) - (uintptr_t)heap, MADV_COLLAPSE);
+    gradus_collapse(Val_unit);
     madvise((void *)start, end - start, MADV_WIPEONFORK);
     madvise((void *)start, DOWN(end - small, HUGE_PAGE) - start, MADV_HUGEPAGE);
     mallopt(M_MMAP_MAX, 65536);
