@@ -17,7 +17,7 @@ from services.sandbox.persistent_box import BwrapPersistentBox
 SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 REWARDS = tuple(n / 10 for n in range(11))
 MAX_FLAGS = 50
-"""Kinds of flags that are told apart; the rest is counted as `other`."""
+"""Kinds of flags with a series of their own; the rest is counted as `other`."""
 
 
 class _BoxResets(Collector):
@@ -27,19 +27,19 @@ class _BoxResets(Collector):
 
 
 class WorkerMetrics:
-    """What a worker did with its jobs."""
+    """Counters and histograms of jobs, verdicts and faults."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._flags_seen: set[str] = set()
-        self._jobs = self._counter("jobs", "Jobs by what became of them", "outcome")
-        self._verdicts = self._counter("verdicts", "Verdicts by the stage they reached", "stage")
+        self._jobs = self._counter("jobs", "Jobs by outcome: passed, failed, faulted, dropped", "outcome")
+        self._verdicts = self._counter("verdicts", "Verdicts by the stage reached", "stage")
         self._flags = self._counter("flags", "Flags of verdicts, by the part before the colon", "flag")
-        self._faults = self._counter("faults", "Faults", "kind")
-        self._cpu = self._counter("cpu_seconds", "CPU time of verdicts in their boxes")
-        self._redelivered = self._counter("redeliveries", "Jobs claimed that had been started before")
+        self._faults = self._counter("faults", "Faults by kind", "kind")
+        self._cpu = self._counter("cpu_seconds", "CPU seconds in boxes")
+        self._redelivered = self._counter("redeliveries", "Claimed jobs that another worker had started")
         self._dead_letters = self._counter("dead_letters", "Jobs that became dead letters")
-        self._seconds = self._histogram("grade_seconds", "From claim to answer", SECONDS, "stage")
+        self._seconds = self._histogram("grade_seconds", "Seconds from claim to result", SECONDS, "stage")
         self._rewards = self._histogram("reward", "Rewards of verdicts", REWARDS)
         self.registry.register(_BoxResets())
         # A series that first appears with its first fault has no rate before it: alerts would miss that one.

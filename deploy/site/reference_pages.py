@@ -5,11 +5,14 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+from prometheus_client import CollectorRegistry
 from pydantic import BaseModel
 from typer.main import get_command
 
@@ -17,13 +20,17 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))  # mkdocs imports this file by its path
 
 from gradus.cli import application  # noqa: E402
+from gradus.tasks import TASKS  # noqa: E402
 from services.api.app import create_app  # noqa: E402
+from services.api.metrics import Metrics  # noqa: E402
 from services.api.settings import PREFIX, ApiSettings  # noqa: E402
 from services.broker.memory import MemoryBroker  # noqa: E402
+from services.dashboard.prometheus import MEANINGS, METRICS  # noqa: E402
 from services.graders.ocaml.config import OcamlConfig  # noqa: E402
 from services.graders.preference.config import PreferenceConfig  # noqa: E402
 from services.graders.rust.config import RustConfig  # noqa: E402
 from services.graders.story.config import StoryConfig  # noqa: E402
+from services.worker_metrics import WorkerMetrics  # noqa: E402
 from trainer.config.run import RunConfig, TrainConfig  # noqa: E402
 from trainer.config.stages import DpoStage, PretrainStage, RewardStage, SftStage  # noqa: E402
 
@@ -50,8 +57,9 @@ Row = tuple[str, str, str, str]
 
 
 def _cell(text: str) -> str:
-    """One line of Markdown that breaks no table and holds no tag."""
-    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+    """One line of Markdown that breaks no table and holds no tag outside of code."""
+    line = " ".join(text.split()).replace("|", "\\|")
+    return re.sub(r"`[^`]*`|<", lambda found: "&lt;" if found[0] == "<" else found[0], line)
 
 
 def _table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
@@ -266,6 +274,7 @@ def rest_page() -> str:
                 lines += ["`application/problem+json`: [Problem](#problem)"] if is_problem else []
                 lines += [] if is_problem else _content(answer.get("content", {}))
     lines += ["", "## Schemas"]
+    texts = {kind.__name__: field_docstrings(kind) for kind in TASKS.values()}
     for name, schema in sorted(document["components"]["schemas"].items()):
         lines += ["", f"### {name}", "", inspect.cleandoc(schema.get("description", "")), ""]
         if "properties" not in schema:
@@ -277,7 +286,7 @@ def rest_page() -> str:
                 f"`{field}`",
                 _schema_type(about),
                 "required" if field in required else f"`{_json(about.get('default'))}`",
-                about.get("description", ""),
+                about.get("description") or texts.get(name, {}).get(field, ""),
             )
             for field, about in schema["properties"].items()
         ]
@@ -285,8 +294,49 @@ def rest_page() -> str:
     return "\n".join(lines)
 
 
+# ----------------------------------------------------------------------------------------------- metrics and alerts
+
+
+def _metrics_of(registry: CollectorRegistry) -> Iterator[Row]:
+    """Rows of the names in a scrape: counters end in `_total`, histograms add `_bucket`, `_sum` and `_count`."""
+    for collector in registry._collector_to_names:  # families without a sample are not collected
+        labels = ", ".join(f"`{name}`" for name in getattr(collector, "_labelnames", ()))
+        for family in collector.describe() if hasattr(collector, "describe") else collector.collect():
+            suffix = "_total" if family.type == "counter" else ""
+            yield f"`{family.name}{suffix}`", family.type, labels, family.documentation
+
+
+def _training_metrics() -> Iterator[Row]:
+    for table, entries in METRICS.items():
+        for name, entry in entries.items():
+            label = f"`{entry[0]}`" if table in ("computed", "labelled", "families") and entry[0] else ""
+            values = f": {', '.join(entry[3])}" if table == "labelled" else ""
+            yield f"`gradus_train_{name}`", "gauge", label + values, MEANINGS[name]
+
+
+def _alerts() -> Iterator[Row]:
+    groups = yaml.safe_load((ROOT / "deploy/prometheus/rules.yml").read_text(encoding="utf-8"))["groups"]
+    for rule in (rule for group in groups for rule in group["rules"] if "alert" in rule):
+        held = f" for {rule['for']}" if "for" in rule else ""
+        summary = re.sub(r"\{\{ [^}]*\$value[^}]*\}\}", "N", rule["annotations"]["summary"])
+        summary = re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda label: label[1].upper(), summary)
+        yield f"`{rule['alert']}`", summary, f"`{rule['expr']}`{held}", rule["annotations"]["description"]
+
+
+def metrics_page() -> str:
+    """Every metric of API, workers and training, and every alert."""
+    columns = ("metric", "type", "labels", "meaning")
+    lines = ["# Metrics and alerts", "", "[Monitor](../operate/monitor.md) has the addresses."]
+    lines += ["", "## API", *_table(columns, _metrics_of(Metrics().registry))]
+    lines += ["## Workers", *_table(columns, _metrics_of(WorkerMetrics().registry))]
+    lines += ["## Training", "", "Each metric also has the label `run`.", *_table(columns, _training_metrics())]
+    lines += ["## Alerts", *_table(("alert", "summary", "rule", "what to do"), _alerts())]
+    return "\n".join(lines)
+
+
 PAGES = {
     "reference/cli.md": cli_page,
+    "reference/metrics.md": metrics_page,
     "reference/training_configuration.md": training_page,
     "reference/service_settings.md": services_page,
     "reference/rest.md": rest_page,

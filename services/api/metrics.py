@@ -1,4 +1,4 @@
-"""What an API process counts, for Prometheus. Every label has few values: nothing that a caller sends is one."""
+"""Prometheus metrics of an API process. Every label has few values: nothing that a caller sends is one."""
 
 from __future__ import annotations
 
@@ -46,28 +46,28 @@ class Metrics:
             return with_kept_children(made)
 
         self._requests = counter("api_requests", "HTTP requests answered", "method", "route", "status")
-        about = "Time from request to last byte"
+        about = "Seconds from request to last byte"
         self._seconds = histogram("api_request_seconds", about, SECONDS, "method", "route")
         self.connections = gauge("api_connections", "Open connections")
 
-        self._results = counter("api_results", "Results given out", "grader", "status")
-        self._cached = counter("api_cached_results", "Verdicts given out from the cache", "grader")
-        self._faults = counter("api_faults", "Faults given out", "grader", "kind")
-        self._stages = counter("api_verdicts", "Verdicts given out, by the stage reached", "grader", "stage")
-        self._rewards = histogram("api_reward", "Rewards given out", REWARDS, "grader")
-        self._flags = counter("api_flags", "Verdicts that carry a flag", "grader", "flag")
-        about = "Wall time of grading, of verdicts not from the cache"
+        self._results = counter("api_results", "Results returned", "grader", "status")
+        self._cached = counter("api_cached_results", "Verdicts returned from the cache", "grader")
+        self._faults = counter("api_faults", "Faults returned", "grader", "kind")
+        self._stages = counter("api_verdicts", "Verdicts returned, by the stage reached", "grader", "stage")
+        self._rewards = histogram("api_reward", "Rewards returned", REWARDS, "grader")
+        self._flags = counter("api_flags", "Verdicts with a flag", "grader", "flag")
+        about = "Seconds of grading, without cached verdicts"
         self._grading = histogram("api_grade_seconds", about, GRADE_SECONDS, "grader", "stage")
-        self._cpu = counter("api_cpu_seconds", "CPU time in boxes, of verdicts not from the cache", "grader")
+        self._cpu = counter("api_cpu_seconds", "CPU seconds in boxes, without cached verdicts", "grader")
 
-        self._jobs = gauge("queue_jobs", "Jobs by where they are", "grader", "state")
-        self._depth = gauge("queue_depth", "Jobs queued or running", "grader")
-        self._waiting = gauge("api_waiting", "Jobs this process waits for", "grader")
-        self._oldest = gauge("api_oldest_wait_seconds", "Since the request that waits longest came", "grader")
-        self._stalled = gauge("api_stalled_seconds", "Something waits and no result came", "grader")
+        self._jobs = gauge("queue_jobs", "Jobs by state; buried: dead letters", "grader", "state")
+        self._depth = gauge("queue_depth", "Queued and running jobs", "grader")
+        self._waiting = gauge("api_waiting", "Jobs that this process waits for", "grader")
+        self._oldest = gauge("api_oldest_wait_seconds", "Seconds since the longest-waiting request arrived", "grader")
+        self._stalled = gauge("api_stalled_seconds", "Seconds without a result while a job waits", "grader")
         self._workers = gauge("workers", "Live workers", "grader")
-        self._broker_up = gauge("broker_up", "1 if the broker answers")
-        self._memory_fill = gauge("broker_memory_fill", "Used share of the broker's memory limit")
+        self._broker_up = gauge("broker_up", "1 if Redis answers, else 0")
+        self._memory_fill = gauge("broker_memory_fill", "Used share of the memory limit of Redis")
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
         method = method if method in METHODS else "other"

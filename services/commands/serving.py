@@ -164,7 +164,7 @@ def worker(
     ] = None,
     lease: Annotated[
         int,
-        typer.Option(min=5, envvar="GRADUS_QUEUE_LEASE_S", help="Seconds without a renewal after which a job is lost"),
+        typer.Option(min=5, envvar="GRADUS_QUEUE_LEASE_S", help="Seconds without a renewal until a job is redelivered"),
     ] = 30,
     result_ttl: ResultTtl = 3600,
     fault_ttl: Annotated[

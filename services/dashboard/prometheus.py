@@ -1,6 +1,6 @@
 """The newest training values of every run, for Prometheus (docs/operate/monitor.md).
 
-Made anew for each scrape. Values of labels are names from run folders: flags, stages and parts of rewards are a dozen.
+They are computed for each scrape. Label values are names from run folders: about a dozen flags, stages and components.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from services.dashboard.run_alerts import Rule, alerts_of
 MAX_LABEL_VALUES = 60
 """Values of one label of one run that are exported."""
 METRICS = read_mapping(Path(__file__).with_name("prometheus_metrics.yaml"))
-"""Tables of metrics by name, with what a run's files call each one."""
+"""Tables of metrics by name, with the key of each one in a run's files."""
+_MEANING_AT = {"computed": 1, "newest": 1, "latest": 1, "warm_start": 1, "labelled": 1, "families": 2}
+MEANINGS = {name: entry[_MEANING_AT[table]] for table, entries in METRICS.items() for name, entry in entries.items()}
+"""Metric without `gradus_train_` -> its description."""
 
 
 def exposition(runs: Iterable[FollowedRun], now: float) -> bytes:
@@ -38,42 +41,41 @@ class _Values(Collector):
     def collect(self) -> Iterable[GaugeMetricFamily]:
         metrics: dict[str, GaugeMetricFamily] = {}
         for run in self._runs:
-            for name, about, value, labels in _samples_of(run, self._now):
+            for name, value, labels in _samples_of(run, self._now):
                 if value is not None:
-                    made = GaugeMetricFamily(f"gradus_train_{name}", about, labels=("run", *labels))
+                    made = GaugeMetricFamily(f"gradus_train_{name}", MEANINGS[name], labels=("run", *labels))
                     # Names of files that are not UTF-8 would make the whole response unreadable.
                     texts = [text.encode("utf-8", "replace").decode() for text in (run.id, *labels.values())]
                     metrics.setdefault(name, made).add_metric(texts, value)
         return metrics.values()
 
 
-def _samples_of(run: FollowedRun, now: float) -> Iterator[tuple[str, str, float | None, dict[str, str]]]:
-    """Metric, what it is, its value (None is unknown), and its labels beside `run`."""
+def _samples_of(run: FollowedRun, now: float) -> Iterator[tuple[str, float | None, dict[str, str]]]:
+    """Metric, its value (None is unknown), and its labels beside `run`."""
     state, _ = run.state(now)
     raised = {alert.rule for alert in alerts_of(run.metrics, run.evaluations.in_order())}
     newest = run.metrics.newest
     for one in State:
-        yield "state", "1 for the state that holds", float(one is state), {"state": one.value}
+        yield "state", float(one is state), {"state": one.value}
     for rule in Rule:
-        yield "alarm", "1 while the rule holds", float(rule in raised), {"rule": rule.value}
-    yield "step", "The newest logged step", run.metrics.step, {}
-    yield "max_steps", "Steps that were asked for", run.max_steps, {}
-    yield "last_logged_timestamp_seconds", "When it logged last", run.changed_at or None, {}
+        yield "alarm", float(rule in raised), {"rule": rule.value}
+    yield "step", run.metrics.step, {}
+    yield "max_steps", run.max_steps, {}
+    yield "last_logged_timestamp_seconds", run.changed_at or None, {}
     places = {"newest": newest, "latest": run.metrics.latest, "warm_start": run.warm_start.latest}
     for place, found in places.items():
-        for name, (key, about) in METRICS[place].items():
-            yield name, about, found.get(key), {}
-    for name, (label, about, key, values) in METRICS["labelled"].items():
+        for name, (key, _) in METRICS[place].items():
+            yield name, found.get(key), {}
+    for name, (label, _, key, values) in METRICS["labelled"].items():
         for value in values:
-            yield name, about, newest.get(key.format(value)), {label: value}
-    for name, (label, prefix, about) in METRICS["families"].items():
+            yield name, newest.get(key.format(value)), {label: value}
+    for name, (label, prefix, _) in METRICS["families"].items():
         known = [key for key in run.metrics.binned.names if key.startswith(prefix)]
         for key in known[:MAX_LABEL_VALUES] if run.metrics.step is not None else ():
-            yield name, about, newest.get(key, 0.0), {label: key.removeprefix(prefix)}
+            yield name, newest.get(key, 0.0), {label: key.removeprefix(prefix)}
     for evaluation in run.evaluations.in_order()[-1:]:
-        step = evaluation.step if evaluation.step is not None else run.metrics.step
-        yield "held_out_step", "The step of the newest evaluation", step, {}
+        yield "held_out_step", evaluation.step if evaluation.step is not None else run.metrics.step, {}
         for mode in MODES:
             if (figures := evaluation.of(mode)) is not None:
-                yield "held_out_pass_rate", "pass@1 on held-out tasks", figures.pass_rate, {"mode": mode}
-                yield "held_out_reward", "Mean reward on held-out tasks", figures.reward, {"mode": mode}
+                yield "held_out_pass_rate", figures.pass_rate, {"mode": mode}
+                yield "held_out_reward", figures.reward, {"mode": mode}

@@ -18,6 +18,7 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
+from deploy.site.reference_pages import metrics_page
 from services.api.metrics import Metrics
 from services.dashboard.prometheus import METRICS, exposition
 from services.dashboard.runs import Runs
@@ -43,12 +44,11 @@ def exported() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for registry in (Metrics().registry, WorkerMetrics().registry):
         found |= names_in(registry)
-    plain = [name for place in ("newest", "latest") for name in METRICS[place]]
-    for name in ("step", "max_steps", "last_logged_timestamp_seconds", "held_out_step", *plain):
-        found[f"gradus_train_{name}"] = set()
-    labelled = {name: entry[0] for name, entry in {**METRICS["labelled"], **METRICS["families"]}.items()}
-    more = {"state": "state", "alarm": "rule", "held_out_pass_rate": "mode", "held_out_reward": "mode"}
-    return found | {f"gradus_train_{name}": {label} for name, label in {**labelled, **more}.items()}
+    for table in ("newest", "latest", "warm_start"):
+        found |= {f"gradus_train_{name}": set() for name in METRICS[table]}
+    for table in ("computed", "labelled", "families"):
+        found |= {f"gradus_train_{name}": {entry[0]} - {None} for name, entry in METRICS[table].items()}
+    return found
 
 
 def names_in(registry: CollectorRegistry) -> dict[str, set[str]]:
@@ -104,11 +104,14 @@ async def test_a_run_exports_no_metric_of_training_that_is_unknown_here(tmp_path
     assert shown <= exported().keys()
 
 
-@pytest.mark.parametrize("name", sorted(name for name in exported() if name.startswith("gradus_train_")))
-def test_every_metric_of_training_is_documented(name: str) -> None:
-    text = (ROOT / "docs/operate/monitor.md").read_text()
-    section = text[text.index("## Metrics of training") :].split("\n## ")[0]
-    assert f"`{name.removeprefix('gradus_train_')}`" in section
+def test_the_page_of_metrics_has_every_metric_and_every_alert_with_what_to_do() -> None:
+    rows = [line.strip("| ").split(" | ") for line in metrics_page().splitlines() if line.startswith("| `")]
+    cells = {row[0].strip("`"): row[1:] for row in rows}
+    of_histograms = ("_bucket", "_sum", "_count")
+    assert {name for name in exported() if not name.endswith(of_histograms)} <= cells.keys()
+    assert {rule["alert"] for group in RULES["groups"] for rule in group["rules"] if "alert" in rule} <= cells.keys()
+    assert [name for name, (*_, meaning) in cells.items() if len(meaning) < 4] == []
+    assert "{{" not in metrics_page()
 
 
 @pytest.mark.parametrize("file", DASHBOARDS, ids=lambda file: file.stem)
