@@ -33,8 +33,7 @@ Sections = dict[str, bytes]
 
 def is_warm_eligible(task: OcamlTask) -> bool:
     """Needs nothing but the standard library: can take the warm path, and runs under the tightest filter."""
-    plain = not task.files and all(package in ("ounit2", "oUnit") for package in task.packages)
-    return plain and not _needs_more(task.tests)
+    return not task.files and {*task.packages} <= {"ounit2", "oUnit"} and not _needs_more(task.tests)
 
 
 @dataclass
