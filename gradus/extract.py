@@ -65,7 +65,8 @@ def extract(
     `tags`: language tags, lower case. `needed`: the names that the task or its tests need, asked for when there are
     several blocks. `layout`: None for answers that are one file, whatever blocks are called.
     """
-    text = _LAST_TURN_ENDS.sub("", completion.removeprefix("\ufeff").replace("\r\n", "\n"))
+    text = completion.removeprefix("\ufeff").replace("\r\n", "\n")
+    text = _LAST_TURN_ENDS.sub("", text) if text.rstrip().endswith(">") else text  # which costs less than looking
     text = _TAG_BEFORE_FENCE.sub(r"\1\n", text)
     masked = text
     if syntax and "think>" in text:  # tags in comments and literals of the answer's code are no thinking
@@ -126,7 +127,8 @@ def _blocks(text: str, tags: Collection[str], syntax: Syntax | None) -> list[_Bl
         tag, info = _tag(opening[2]), opening[2] + opening[3]
         fence = rf"{re.escape(opening[1][0])}{{{len(opening[1])},}}+"
         closing = re.compile(rf"^[ \t]*+{fence}(?:[ \t]*+{_TURN_END})*+[^\S\n]*+$", re.MULTILINE)
-        end, at = closing.search(text, min(body, len(text))), body
+        line = text.rfind("\n", 0, text.find(opening[1], body) + 1) + 1  # not before this one
+        end, at = closing.search(text, max(line, min(body, len(text)))), body
         while literal and end and (not tag or tag in tags):
             before = deque(literal.finditer(text, at, end.start()), maxlen=1)
             if not before or before[0].end() < end.start():

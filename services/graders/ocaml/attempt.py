@@ -7,6 +7,7 @@ import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -21,9 +22,9 @@ from services.sandbox.cancellation import is_brief
 TOY = b"let toy = 1\n"
 """Compiles wherever anything compiles: tells an answer that breaks the compiler from a box that is broken."""
 
-_NAMES_OUNIT = re.compile(r"\bOUnit2?\b|>::")
-_NEEDS_MORE = re.compile(r"\b(?:Sys|Unix|Str|Thread|Mutex|Obj|Marshal)\.")
-"""Tests that name these may want libraries or system calls that standing boxes do not have."""
+_names_ounit = lru_cache(maxsize=1024)(re.compile(r"\bOUnit2?\b|>::").search)
+_needs_more = lru_cache(maxsize=1024)(re.compile(r"\b(?:Sys|Unix|Str|Thread|Mutex|Obj|Marshal)\.").search)
+"""Tests that name these may want more than standing boxes have. Kept by the tests, which a group of answers shares."""
 REPORT_TOO_LONG = "the tests that the answer led to report more than may be reported"
 _DIAGNOSTICS = TypeAdapter(tuple[Diagnostic, ...])
 
@@ -32,8 +33,7 @@ Sections = dict[str, bytes]
 
 def is_warm_eligible(task: OcamlTask) -> bool:
     """Needs nothing but the standard library: can take the warm path, and runs under the tightest filter."""
-    plain = not task.files and all(package in ("ounit2", "oUnit") for package in task.packages)
-    return plain and not _NEEDS_MORE.search(task.tests)
+    return not task.files and {*task.packages} <= {"ounit2", "oUnit"} and not _needs_more(task.tests)
 
 
 @dataclass
@@ -57,8 +57,7 @@ class GradingAttempt:
 
     @property
     def framework(self) -> Framework:
-        named = Framework.OUNIT2 if _NAMES_OUNIT.search(self.task.tests) else Framework.ASSERT
-        return self.task.framework or named
+        return self.task.framework or (Framework.OUNIT2 if _names_ounit(self.task.tests) else Framework.ASSERT)
 
     def sections(self) -> Sections:
         """What every request to the front says of the task."""

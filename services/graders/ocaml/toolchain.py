@@ -20,6 +20,10 @@ from gradus.resources import cache
 
 HERE = Path(__file__).parent
 STUBS = "stubs.c"
+PAGES = "pages.c"
+"""Part of the two servers alone."""
+SEGMENTS = "-no-pie -Wl,-z,max-page-size=0x200000 -Wl,-z,separate-code"
+"""How the servers are linked: each segment begins at a huge page."""
 COMPILER = "compiler.ml"
 """The one source of the front that depends on the version of OCaml. The C preprocessor reads it and the harness."""
 FRONT_UNITS = (
@@ -140,7 +144,7 @@ def _said(command: list[str]) -> str:
 
 def _sources() -> list[Path]:
     own = [f"{unit}.ml" for unit in FRONT_UNITS if unit not in HARNESS_UNITS]
-    front = [HERE / "front" / name for name in (STUBS, COMPILER, *own)]
+    front = [HERE / "front" / name for name in (STUBS, PAGES, COMPILER, *own)]
     harness = [HERE / "harness" / f"{unit}.ml" for unit in HARNESS_UNITS]
     return [*front, *harness, HERE / "runner" / "runner.ml"]
 
@@ -183,15 +187,18 @@ def _compile(toolchain: OcamlToolchain, folder: Path) -> None:
     # from 5.0 on these libraries have folders of their own
     flags = ["-w", "-a", *(part for name in ("unix", "str", "compiler-libs") for part in ("-I", f"+{name}"))]
     native = _tool("ocamlopt.opt", "ocamlopt")
+    # a child that maps no libraries has fewer pages to find; not every system has them to link
+    static = Path(_said(["gcc", "-print-file-name=libc.a"])).is_absolute()
+    servers = ["-ccopt", f"-static {SEGMENTS}" if static else SEGMENTS, STUBS, PAGES]
     libraries = [f"{name}.cmxa" for name in ("unix", "str", "ocamlcommon", "ocamlbytecomp")]
     # the runner's bytecode comes from the answer, so it brings the whole standard library and a runtime of its own
     runner = [toolchain.ocamlc, *flags, "-custom", "-linkall", "unix.cma", "ocamlcommon.cma", "ocamlbytecomp.cma"]
     commands = [
         [native, *flags, *preprocessed, "-c", COMPILER],
-        [native, *flags, *libraries, "-ccopt", "-fPIC", STUBS, COMPILER.replace(".ml", ".cmx"), *front, "-o", "front"],
+        [native, *flags, *libraries, "-ccopt", "-fPIC", *servers, f"{Path(COMPILER).stem}.cmx", *front, "-o", "front"],
         [_tool("ocamlmklib"), "-o", "gradus", STUBS.replace(".c", ".o")],
         [toolchain.ocamlc, "-w", "-a", *preprocessed, "-c", *harness],
-        [*runner, STUBS, *linked, "confine.ml", "runner.ml", "-o", "runner"],
+        [*runner, *servers, *linked, "confine.ml", "runner.ml", "-o", "runner"],
     ]
     for command in commands:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=300)

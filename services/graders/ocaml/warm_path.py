@@ -43,7 +43,6 @@ class ChildResult(NamedTuple):
     ended: str
     """`exit`, `cpu` for its CPU limit, or `signal`."""
     code: int
-    payload: bytes
     report: bytes
 
 
@@ -70,7 +69,7 @@ class WarmPath:
         memory_mb = config.max_memory_mb + toolchain.reserved_mb
         self._command = Command(
             argv=(),
-            limits=Limits(cpu_s=None, memory_mb=memory_mb, processes=8, scratch_mb=0, file_mb=1),
+            limits=Limits(cpu_s=None, memory_mb=memory_mb, processes=8, scratch_mb=0, file_mb=1, report_kb=1 << 16),
             binds=toolchain.run_binds,
             mounts={str(toolchain.build): MOUNT},
             environment=toolchain.environment,
@@ -92,7 +91,7 @@ class WarmPath:
         if tests is None:
             sections["tests"] = task.tests.encode()
         done = self._compile(attempt, sections)
-        reply = decode_sections(done.payload) if (done.ended, done.code) == ("exit", 0) else None
+        reply = decode_sections(done.report) if (done.ended, done.code) == ("exit", 0) else None
         if reply is None:
             if done.ended != "cpu":
                 toy = self._compile(attempt, {"module": b"toy", "answer": TOY})
@@ -146,7 +145,7 @@ class WarmPath:
         attempt.cpu_s += int(cpu_us) / 1e6
         if ended == "cpu" and attempt.is_brief:
             raise NeedsTime
-        return ChildResult(ended, int(code), exchange.payload, exchange.report)
+        return ChildResult(ended, int(code), exchange.report)
 
     def close(self) -> None:
         for box in self._boxes.values():

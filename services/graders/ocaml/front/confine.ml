@@ -3,8 +3,21 @@
 external confine : bool -> unit = "gradus_confine"
 external limit : int -> int -> unit = "gradus_limit"
 
-external huge_pages : unit -> unit = "gradus_huge_pages"
-external skip_shared_page : unit -> unit = "gradus_skip_shared_page"
+external settle : int -> unit = "gradus_settle"
+external collapse : unit -> unit = "gradus_collapse"
+external empty_minor_heap : unit -> unit = "gradus_empty_minor_heap"
+external new_minor_heap : unit -> unit = "gradus_new_minor_heap"
+
+let forks = ref 0
+
+(* The minor heap is emptied too early for it to start collections. Nothing may be allocated between the last three. *)
+let fork () =
+  incr forks;
+  if !forks mod 1000 = 0 then (Gc.full_major (); collapse ());
+  empty_minor_heap ();
+  let pid = Unix.fork () in
+  if pid = 0 then new_minor_heap ();
+  pid
 
 type limits = { cpu_ms : int; memory_mb : int }
 
@@ -23,14 +36,12 @@ let microseconds () =
 
 let rec wait pid = try snd (Unix.waitpid [] pid) with Unix.Unix_error (EINTR, _, _) -> wait pid
 
-(* Nothing but the child may have been there: a box with survivors is not used again. Only PID 1 of a box may ask, since
-   everywhere else the signal would reach processes that are none of its business. *)
+(* Nothing but the child may have been there: a box with survivors is not used again. They would be our children by now, as
+   this is PID 1 of a box. *)
 let nobody_left () =
-  Unix.getpid () <> 1
-  ||
-  match Unix.kill (-1) Sys.sigkill with
-  | () -> false
-  | exception Unix.Unix_error (ESRCH, _, _) -> true
+  match Unix.waitpid [ WNOHANG ] (-1) with
+  | _ -> false
+  | exception Unix.Unix_error (ECHILD, _, _) -> true
 
 let finish pid ~before =
   let status = wait pid in

@@ -13,7 +13,6 @@
 #include <caml/mlvalues.h>
 #include <caml/fail.h>
 #include <caml/prims.h>
-#include <caml/minor_gc.h>
 #include <caml/domain.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -328,24 +327,6 @@ CAMLprim value gradus_end_as(value pid, value stop)
     while (waitpid(Int_val(pid), &status, 0) < 0 && errno == EINTR)
         ;
     _exit(WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status));
-}
-
-/* One fault of a page where there were hundreds: they are most of what a short child costs. */
-CAMLprim value gradus_huge_pages(value unit)
-{
-    uintptr_t page = 4095, from = ((uintptr_t)Caml_state_field(young_start) + page) & ~page;
-    madvise((void *)from, (uintptr_t)Caml_state_field(young_end) - from, MADV_HUGEPAGE);
-    return unit;
-}
-
-/* A forked child allocates from where its parent has written nothing: there it gets huge pages of its own, in place of a
-   copy of each small page that it shares. What is skipped, 2 MB at most, is garbage that no collection looks at. */
-CAMLprim value gradus_skip_shared_page(value unit)
-{
-    uintptr_t huge = ((uintptr_t)1 << 21) - 1, boundary = (uintptr_t)Caml_state_field(young_ptr) & ~huge;
-    if (boundary > (uintptr_t)Caml_state_field(young_start))
-        Caml_state_field(young_ptr) = (void *)boundary;
-    return unit;
 }
 
 /* Address space that holds no memory: OCaml 5 sets aside a minor heap for each of the 128 domains that there could be. */

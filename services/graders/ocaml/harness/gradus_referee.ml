@@ -19,6 +19,7 @@ external index : Bytes.t -> char -> int -> int -> int = "gradus_index" (* from, 
    numbered while they run, and groups are the cases as written; otherwise groups are tests. *)
 type sheet = {
   bytes : Bytes.t;
+  length : int;
   suite : bool;
   total : int;
   groups : int array;
@@ -39,7 +40,8 @@ let digits = 12 (* of the number of a test *)
 let length_of_token = 10
 let length_of_release = digits + (2 * length_of_token)
 
-let sheet_of bytes =
+(* In the first [length] of [bytes]. *)
+let sheet_of bytes ~length =
   let line_end = Bytes.index bytes '\n' in
   match String.split_on_char ' ' (Bytes.sub_string bytes 0 line_end) with
   | [ suite; total; values; pairs ] ->
@@ -51,7 +53,7 @@ let sheet_of bytes =
       let at = pairs_at + (i * length_of_pair) in
       int_of_string ("0x" ^ Bytes.sub_string bytes at 4), Bytes.get bytes (at + 4) = '!' in
     let decoys = decoys (total + pairs) and decoys_at = pairs_at + (pairs * length_of_pair) in
-    { bytes; suite = bool_of_string suite; total; groups = Array.init values group; pairs = Array.init pairs pair; values_at; decoys;
+    { bytes; length; suite = bool_of_string suite; total; groups = Array.init values group; pairs = Array.init pairs pair; values_at; decoys;
       decoys_at; code_at = decoys_at + (decoys * digits) }
   | _ -> failwith "there is no sheet of the tests"
 
@@ -211,7 +213,7 @@ let referee report sheet child =
     | [ "start" ], _ -> sign report [ "start" ]
     | [ "ready" ], _ when not !ready ->
       ready := true;
-      let length = Bytes.length sheet.bytes - sheet.code_at in
+      let length = sheet.length - sheet.code_at in
       let head = Bytes.of_string (string_of_int length ^ "\n") in
       if not (write child.told head 0 (Bytes.length head) && write child.told sheet.bytes sheet.code_at length) then raise Silent
     | [ "at"; id ], _ when !ready && not !ended ->

@@ -29,6 +29,7 @@ let () =
      | pid, said, told ->
        let words = String.split_on_char ' ' (read_line read_byte) in
        let report = Gradus_referee.report ~secret:(List.hd words) ~at_once:true ~shows:(List.tl words = [ "show" ]) in
-       Gradus_referee.referee report (Gradus_referee.sheet_of (read_rest ())) { pid = 0; said; told };
+       let sheet = read_rest () in
+       Gradus_referee.referee report (Gradus_referee.sheet_of sheet ~length:(Bytes.length sheet)) { pid = 0; said; told };
        end_as pid (report.forged || report.too_long))
   | _ -> failwith "the program was started without a limit"

@@ -12,11 +12,8 @@ let load (code, relocations) =
   let _, closure = Meta.reify_bytecode code [||] None in
   ignore (closure ())
 
-(* Of the type that [load] takes, which is not the same in all versions of OCaml. The bytes are wiped: they are the tests. *)
-let code_of bytes =
-  let code = Marshal.from_bytes bytes 0 in
-  Bytes.fill bytes 0 (Bytes.length bytes) '\000';
-  code
+(* Of the type that [load] takes, which is not the same in all versions of OCaml. *)
+let code_of bytes = Marshal.from_bytes bytes 0
 
 (* Not [stdin]: answers can name that one, and seek back in what it has buffered. And no channel: its buffer, which nothing
    wipes, would hold the tests while the answer runs. *)
@@ -24,50 +21,72 @@ let requests = Unix.dup Unix.stdin
 let number (descriptor : Unix.file_descr) : int = Obj.magic descriptor
 let report : Unix.file_descr = Obj.magic 3
 
-let read_exactly length =
-  let bytes = Bytes.create length in
+let read_into bytes length =
   let rec go from =
     if from < length then
       match Gradus_referee.read (number requests) bytes from (length - from) with
       | 0 -> raise End_of_file
       | n -> go (from + n)
   in
-  go 0;
-  bytes
+  go 0
 
-let read_head () = String.split_on_char ' ' (String.trim (Bytes.unsafe_to_string (read_exactly 48)))
+(* Used again for each request, as nothing collects what is no longer used; wiped before a child can be there that may not see it. *)
+type memory = { mutable bytes : Bytes.t; mutable used : int }
+
+let memory () = { bytes = Bytes.create 65536; used = 0 }
+let answers = memory () and tests = memory ()
+
+let wipe memory =
+  Bytes.fill memory.bytes 0 memory.used '\000';
+  memory.used <- 0
+
+let read_to memory length =
+  wipe memory;
+  if length > Bytes.length memory.bytes then memory.bytes <- Bytes.create (2 * length);
+  memory.used <- length;
+  read_into memory.bytes length
+
+let read_head () =
+  let head = Bytes.create 48 in
+  read_into head 48;
+  String.split_on_char ' ' (String.trim (Bytes.unsafe_to_string head))
 
 let null = Unix.openfile "/dev/null" [ O_RDWR ] 0
 
-let child limits answer ~told ~said =
+let child limits ~told ~said =
   List.iter (fun fd -> Unix.dup2 null fd) [ Unix.stdin; Unix.stdout; Unix.stderr ];
   Confine.enter limits ~may_open:false;
-  Gc.set { (Gc.get ()) with minor_heap_size = 1048576 }; (* a new one: fewer collections, and nothing of the parent's is left in it *)
-  Confine.huge_pages ();
   Gradus_harness.start ~told ~said;
-  (match load answer with () -> load (code_of (Gradus_harness.code_of_tests ())) | exception _ -> ());
+  (match load (code_of answers.bytes) with
+   | () ->
+     let code = Gradus_harness.code_of_tests () in
+     let loaded = code_of code in
+     Bytes.fill code 0 (Bytes.length code) '\000';
+     load loaded
+   | exception _ -> ());
   Unix._exit 0
 
 (* Nothing that the child may not see is read before the child is there, and nothing of it is left for the next. *)
 let beside child =
   match read_head () with
   | secret :: length :: shows ->
-    let tests = read_exactly (int_of_string length) in
+    let length = int_of_string length in
+    read_to tests length;
     let report = Gradus_referee.report ~secret ~at_once:false ~shows:(shows = [ "show" ]) in
-    Gradus_referee.referee report (Gradus_referee.sheet_of tests) child;
-    Bytes.fill tests 0 (Bytes.length tests) '\000'
+    Gradus_referee.referee report (Gradus_referee.sheet_of tests.bytes ~length) child;
+    wipe tests
   | _ -> failwith "a request without a secret"
 
 let serve () =
   match List.map int_of_string (read_head ()) with
   | [ cpu_ms; memory_mb; length ] ->
-    let answer = code_of (read_exactly length) in
+    read_to answers length;
     let before = Confine.microseconds () in
     let said, up = Unix.pipe () and down, told = Unix.pipe () in
-    (match Unix.fork () with
+    (match Confine.fork () with
      | 0 ->
        List.iter Unix.close [ requests; report; said; told ];
-       child { cpu_ms; memory_mb } answer ~told:(number down) ~said:(number up)
+       child { cpu_ms; memory_mb } ~told:(number down) ~said:(number up)
      | pid ->
        List.iter Unix.close [ up; down ];
        beside { pid; said = number said; told = number told };
@@ -85,7 +104,8 @@ let () =
   clear_new_memory ();
   Sys.set_signal Sys.sigpipe Signal_ignore;
   Gc.compact ();
-  Gc.set { (Gc.get ()) with max_overhead = 1000000 }; (* never again: what is wiped must not have been moved *)
+  Gc.set { (Gc.get ()) with max_overhead = 1000000; minor_heap_size = 1048576 }; (* never again: what is wiped must not have been moved *)
+  Confine.settle 256;
   print_string "0 ready 0 0\n";
   flush stdout;
   try while true do serve () done with End_of_file -> ()
