@@ -230,8 +230,10 @@ def test_a_share_that_leaves_nothing_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_share_that_holds_nothing_out_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(Misuse, match=r"held_out 0.1 of 1 rows is no row to measure on"):
-        rows_of(SftStage, tmp_path, [GOOD_ANSWER], data={"held_out": 0.1})
+    """The share is of prompts, not of rows, and the message has both numbers."""
+    rows = [GOOD_ANSWER, GOOD_ANSWER | {"completion": "Another answer."}]
+    with pytest.raises(Misuse, match=r"data.held_out 0.1 of 1 prompts \(2 rows\) .*set a greater share, or 0 to"):
+        rows_of(SftStage, tmp_path, rows, data={"held_out": 0.1})
 
 
 def test_repeated_rows_are_counted(tmp_path: Path) -> None:

@@ -76,7 +76,11 @@ def load_rows(config: RowStage) -> Split:
     if not parts[0]:
         raise Misuse(f"{data.dataset}: held_out {data.held_out} leaves no row to train on")
     if data.held_out > 0 and not parts[1]:
-        raise Misuse(f"{data.dataset}: held_out {data.held_out} of {len(train)} rows is no row to measure on")
+        prompts = len({one.prompt_key for one in train})
+        raise Misuse(
+            f"{data.dataset}: data.held_out {data.held_out} of {prompts} prompts ({len(train)} rows) leaves none to "
+            "measure on, as rows with one prompt stay together: set a greater share, or 0 to measure on nothing"
+        )
     return Split(*parts, tuple(lost))
 
 
