@@ -157,7 +157,9 @@ def main() -> None:
         if package in packages():
             raise
         extra = "api" if package in _OF_THE_API else "train"
-        log_line(f"gradus: this needs the package {package}: pip install 'gradus-rl[{extra}]'")
+        log_line(
+            f"gradus: this needs the package {package}: `make setup` in a checkout, or pip install 'gradus-rl[{extra}]'"
+        )
         sys.exit(EXIT_MISUSE)
     except KeyboardInterrupt:
         sys.exit(130)

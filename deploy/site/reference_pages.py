@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))  # mkdocs imports this file by its path
 
 from gradus.cli import application  # noqa: E402
+from gradus.tasks import TASKS  # noqa: E402
 from services.api.app import create_app  # noqa: E402
 from services.api.metrics import Metrics  # noqa: E402
 from services.api.settings import PREFIX, ApiSettings  # noqa: E402
@@ -273,6 +274,7 @@ def rest_page() -> str:
                 lines += ["`application/problem+json`: [Problem](#problem)"] if is_problem else []
                 lines += [] if is_problem else _content(answer.get("content", {}))
     lines += ["", "## Schemas"]
+    texts = {kind.__name__: field_docstrings(kind) for kind in TASKS.values()}
     for name, schema in sorted(document["components"]["schemas"].items()):
         lines += ["", f"### {name}", "", inspect.cleandoc(schema.get("description", "")), ""]
         if "properties" not in schema:
@@ -284,7 +286,7 @@ def rest_page() -> str:
                 f"`{field}`",
                 _schema_type(about),
                 "required" if field in required else f"`{_json(about.get('default'))}`",
-                about.get("description", ""),
+                about.get("description") or texts.get(name, {}).get(field, ""),
             )
             for field, about in schema["properties"].items()
         ]

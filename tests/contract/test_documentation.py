@@ -96,6 +96,7 @@ def test_the_page_of_the_rest_api_has_every_route_and_schema() -> None:
     routes = [f"## {method.upper()} `{path}`" for path, methods in document["paths"].items() for method in methods]
     schemas = [f"### {name}" for name in document["components"]["schemas"]]
     assert [heading for heading in (*routes, *schemas) if f"\n{heading}\n" not in page] == []
+    assert "| `packages` | list of string | `[]` | findlib packages that the answer and the tests may use. |" in page
 
 
 FLAG = re.compile(r'"((?:degenerate|forged|story|think|meaning|extract|compiler|forbidden|limit|preference):[a-z_]+)"')

@@ -1,6 +1,6 @@
 """Which tasks GRPO spends its completions on: groups without spread are replaced, tasks are drawn by difficulty.
 
-A group whose completions all earned the same has no advantages. Both ways are off by default (docs/training.md).
+A group whose completions all earned the same has no advantages. Both ways are off by default (docs/train/grpo.md).
 """
 
 from __future__ import annotations
