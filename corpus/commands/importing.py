@@ -156,7 +156,9 @@ def _path_and_format(paths: list[str], format_: str | None, layout: str | None) 
 
 
 def import_texts(
-    paths: Annotated[list[Path], typer.Argument(help="Files and folders of .txt, .md, .jsonl, .json and .csv")],
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="PATHS", help="Files and folders of .txt, .md, .jsonl, .json and .csv")
+    ],
     out: Out,
     column: Annotated[str, typer.Option(help="Column that holds the text")] = "text",
     min_words: Annotated[int, typer.Option(min=1, help="Leave out texts with fewer words")] = 20,

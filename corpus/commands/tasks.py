@@ -23,7 +23,10 @@ Force = Annotated[bool, typer.Option("--force", help="Replace existing files")]
 @tasks_app.command("validate")
 def validate_tasks(
     file: Annotated[
-        str, typer.Argument(help="JSONL, JSON or CSV file with id, prompt, tests or references, solution, stub ...")
+        str,
+        typer.Argument(
+            metavar="FILE", help="JSONL, JSON or CSV file with id, prompt, tests or references, solution, stub ..."
+        ),
     ],
     grader: Annotated[str, typer.Option(help="Grader of the tasks")] = "ocaml",
     slots: Slots = None,
@@ -68,7 +71,7 @@ def validate_tasks(
 
 @tasks_app.command("sign")
 def sign_tasks(
-    file: Annotated[str, typer.Argument(help="JSONL, JSON or CSV file of tasks with solutions")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="JSONL, JSON or CSV file of tasks with solutions")],
     out: Out,
     grader: Annotated[str, typer.Option(help="Grader of the tasks: ocaml or rust")] = "ocaml",
     force: Force = False,
@@ -107,7 +110,7 @@ def sign_tasks(
 
 @tasks_app.command("publish")
 def publish_tests(
-    file: Annotated[str, typer.Argument(help="JSONL, JSON or CSV file of tasks with solutions")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="JSONL, JSON or CSV file of tasks with solutions")],
     out: Out,
     grader: Annotated[str, typer.Option(help="Grader of the tasks: ocaml or rust")] = "ocaml",
     share: Annotated[float, typer.Option(min=0.0, max=0.5, help="Share of a task's tests to publish")] = 0.25,
@@ -146,7 +149,7 @@ def publish_tests(
 
 @tasks_app.command("mutate")
 def mutate_tasks(
-    file: Annotated[str, typer.Argument(help="JSONL, JSON or CSV file of tasks with solutions")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="JSONL, JSON or CSV file of tasks with solutions")],
     out: Out,
     grader: Annotated[str, typer.Option(help="Grader of the tasks: ocaml or rust")] = "ocaml",
     per_task: Annotated[int, typer.Option(min=1, max=100, help="Most repair tasks of one task")] = 4,
@@ -201,7 +204,10 @@ def mutate_tasks(
 @tasks_app.command("trajectories")
 def write_trajectories(
     file: Annotated[
-        str, typer.Argument(help="JSONL, JSON or CSV file of tasks with stub and solution, from tasks mutate")
+        str,
+        typer.Argument(
+            metavar="FILE", help="JSONL, JSON or CSV file of tasks with stub and solution, from tasks mutate"
+        ),
     ],
     out: Out,
     grader: Annotated[str, typer.Option(help="Grader of the tasks: ocaml or rust")] = "ocaml",
@@ -285,7 +291,7 @@ def _write_rejected(out: Path, bad: list[dict[str, Any]]) -> None:
 
 @tasks_app.command("dedupe")
 def dedupe_tasks(
-    file: Annotated[str, typer.Argument(help="JSONL, JSON or CSV file of tasks or demonstrations")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="JSONL, JSON or CSV file of tasks or demonstrations")],
     out: Out,
     near: Annotated[
         float,
@@ -325,7 +331,7 @@ def dedupe_tasks(
 
 @tasks_app.command("decontaminate")
 def decontaminate_tasks(
-    train: Annotated[str, typer.Argument(help="JSONL, JSON or CSV file of training rows")],
+    train: Annotated[str, typer.Argument(metavar="TRAIN", help="JSONL, JSON or CSV file of training rows")],
     against: Annotated[list[str], typer.Option("--against", help="File of an evaluation set; may be repeated")],
     out: Out,
     words: Annotated[
@@ -373,7 +379,7 @@ def decontaminate_tasks(
 
 @tasks_app.command("split")
 def split_tasks(
-    file: Annotated[str, typer.Argument(help="JSONL, JSON or CSV file of tasks")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="JSONL, JSON or CSV file of tasks")],
     train: Annotated[Path, typer.Option("--train", help="JSONL file for training rows")],
     measured: Annotated[Path, typer.Option("--eval", help="JSONL file for evaluation rows")],
     share: Annotated[

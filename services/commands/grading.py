@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 def grade(
     grader: Grader,
-    submissions: Annotated[str, typer.Argument(help="JSONL file with one submission per line; - reads standard input")],
+    submissions: Annotated[
+        str,
+        typer.Argument(metavar="SUBMISSIONS", help="JSONL file with one submission per line; - reads standard input"),
+    ],
     rubric: Annotated[
         str | None, typer.Option(help="Rubric, GRADER/NAME@VERSION", show_default="the grader's first")
     ] = None,

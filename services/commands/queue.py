@@ -105,7 +105,9 @@ def list_jobs(
 @queue_app.command()
 def cancel(
     grader: Grader,
-    jobs: Annotated[list[str] | None, typer.Argument(help="Ids of jobs, as `gradus queue jobs` prints them")] = None,
+    jobs: Annotated[
+        list[str] | None, typer.Argument(metavar="JOBS", help="Ids of jobs, as `gradus queue jobs` prints them")
+    ] = None,
     run: Annotated[str | None, typer.Option(help="Cancel all jobs that this run alone waits for")] = None,
     redis: Redis = None,
 ) -> None:

@@ -110,7 +110,7 @@ def _load_available_graders() -> list[LoadedGrader]:
 
 def vllm(
     context: typer.Context,
-    model: Annotated[str, typer.Argument(help="Folder, or name on the hub")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Folder, or name on the hub")],
     host: Annotated[str, typer.Option(help="Address to listen on")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on")] = 8001,
     device: Annotated[str, typer.Option(help="Device: auto, cuda or cpu")] = "auto",
@@ -252,7 +252,7 @@ def worker(
 
 @keys_app.command("new")
 def new_key(
-    name: Annotated[str, typer.Argument(help="Name of the key in the service's log")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the key in the service's log")],
     graders: Annotated[
         str, typer.Option(help="Graders that the key may use, separated by commas", show_default="all")
     ] = "",

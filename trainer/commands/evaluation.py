@@ -159,8 +159,10 @@ def evaluate(
 
 
 def eval_perplexity(
-    model: Annotated[str, typer.Argument(help="Folder, or a name on the hub")],
-    file: Annotated[Path, typer.Argument(help=".txt file, or rows with text, messages, or prompt and completion")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Folder, or a name on the hub")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help=".txt file, or rows with text, messages, or prompt and completion")
+    ],
     out: Out = None,
     window: Annotated[
         int | None,
@@ -180,8 +182,10 @@ def eval_perplexity(
 
 
 def eval_choices(
-    model: Annotated[str, typer.Argument(help="Folder, or a name on the hub")],
-    file: Annotated[Path, typer.Argument(help="Rows with question, choices, answer and perhaps subject")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Folder, or a name on the hub")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Rows with question, choices, answer and perhaps subject")
+    ],
     out: Out = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Use only the first N questions")] = None,
 ) -> None:
@@ -280,8 +284,10 @@ def chat(
 
 
 def compare(
-    before: Annotated[Path, typer.Argument(help="Folder of an evaluation, or its JSON")],
-    after: Annotated[Path, typer.Argument(help="Folder or JSON of another evaluation of the same tasks")],
+    before: Annotated[Path, typer.Argument(metavar="BEFORE", help="Folder of an evaluation, or its JSON")],
+    after: Annotated[
+        Path, typer.Argument(metavar="AFTER", help="Folder or JSON of another evaluation of the same tasks")
+    ],
     mode: Annotated[
         str | None,
         typer.Option(help="Mode to compare: sampled or greedy", show_default="the first mode present in both"),
@@ -305,7 +311,7 @@ def compare(
 
 
 def replay(
-    run: Annotated[Path, typer.Argument(help="Folder of a run or of an evaluation")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run or of an evaluation")],
     grader: Annotated[str | None, typer.Option(help="Grader of the completions", show_default="the folder's")] = None,
     url: GradedAt = None,
     config: Config = None,
@@ -327,7 +333,8 @@ def replay(
 
 def pairs(
     graded: Annotated[
-        list[Path], typer.Argument(help="Folders of evaluations or runs, or files of graded completions")
+        list[Path],
+        typer.Argument(metavar="GRADED", help="Folders of evaluations or runs, or files of graded completions"),
     ],
     out: Annotated[Path, typer.Option(help="JSONL file to write")] = Path("pairs.jsonl"),
     min_margin: Annotated[float, typer.Option(min=0, max=1, help="Smallest difference of rewards")] = 0.05,

@@ -73,7 +73,9 @@ def train(
 
 
 def merge(
-    adapter: Annotated[Path, typer.Argument(help="Folder of an adapter, or of a run that trained one")],
+    adapter: Annotated[
+        Path, typer.Argument(metavar="ADAPTER", help="Folder of an adapter, or of a run that trained one")
+    ],
     out: Annotated[Path | None, typer.Option(help="Folder to write", show_default="merged, beside the adapter")] = None,
     gguf: Annotated[
         str | None, typer.Option(help="Write a GGUF file of this type too, with llama.cpp: f16, bf16, q8_0 ...")
@@ -92,7 +94,7 @@ def merge(
 
 
 def model(
-    config: Annotated[Path, typer.Argument(help="YAML file, such as configs/models/llama_7b.yaml")],
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file, such as configs/models/llama_7b.yaml")],
     out: Annotated[Path, typer.Option(help="Folder to write")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the number of parameters")] = False,
 ) -> None:
@@ -104,7 +106,7 @@ def model(
 
 
 def gpus(
-    config: Annotated[Path, typer.Argument(help="YAML file, such as configs/train/story_cot.yaml")],
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file, such as configs/train/story_cot.yaml")],
     train: Annotated[int, typer.Option(min=1, help="Number of GPUs that train: the first ones")] = 1,
     vllm: Annotated[int, typer.Option(min=1, help="Number of GPUs of the vLLM server: the next ones")] = 1,
     batch: Annotated[
@@ -123,7 +125,7 @@ def gpus(
 
 
 def report(
-    run: Annotated[Path, typer.Argument(help="Folder of a run or an evaluation, for example runs/demo")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run or an evaluation, for example runs/demo")],
     out: Annotated[Path | None, typer.Option(help="File to write", show_default="report.html in the folder")] = None,
 ) -> None:
     """Write the dashboard's page of a run as one HTML file that loads nothing."""
@@ -141,7 +143,7 @@ pipeline_app = typer.Typer(help="Run several commands in sequence, with gates be
 
 @pipeline_app.command("run")
 def run(
-    config: Annotated[Path, typer.Argument(help="YAML file, such as configs/pipelines/demo.yaml")],
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file, such as configs/pipelines/demo.yaml")],
     start: Annotated[str | None, typer.Option("--from", help="Run this stage and all later ones again")] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check the settings of all stages and print the plan, without running it")
@@ -167,7 +169,7 @@ def run(
 
 
 def gate(
-    gates: Annotated[Path, typer.Argument(help="YAML or JSON file with gates and their model")],
+    gates: Annotated[Path, typer.Argument(metavar="GATES", help="YAML or JSON file with gates and their model")],
     out: Annotated[
         Path | None, typer.Option(help="Record to write", show_default="promotion.json beside GATES")
     ] = None,
