@@ -23,6 +23,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -150,6 +151,41 @@ static void empty(int folder) {
   closedir(entries);
 }
 
+/* --------------------------------------------------------------------------------------------------------- heap */
+
+/* The compiler's allocator gets its memory here, in huge pages where the kernel lets programs ask for them: small ones
+   are a third of a small answer's CPU. The server reserves the heap and writes nothing there, so that no child finds a
+   page to copy. A box has no /proc, and without it the allocator takes reserved memory into use with a system call for
+   each piece: here all of it is usable at once. */
+enum { HUGE = 1 << 21 };
+static const size_t HEAP = (size_t)512 << 20;
+static char *heap;
+static size_t given;
+static int in_child, unmapped;
+
+static void reserve_heap(void) {
+  char *all = mmap(NULL, HEAP + HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (all == MAP_FAILED)
+    return;
+  heap = (char *)(((uintptr_t)all + HUGE - 1) & ~(uintptr_t)(HUGE - 1));
+  madvise(heap, HEAP, MADV_HUGEPAGE);
+}
+
+void *mmap(void *wanted, size_t length, int access, int flags, int fd, off_t offset) {
+  if (in_child && heap && (flags & ~(MAP_NORESERVE | MAP_FIXED)) == (MAP_PRIVATE | MAP_ANONYMOUS)) {
+    if (!wanted && length >= HUGE && length <= HEAP) {
+      size_t size = (length + HUGE - 1) & ~(size_t)(HUGE - 1), at = __atomic_fetch_add(&given, size, __ATOMIC_RELAXED);
+      if (at <= HEAP - size)
+        return heap + at;
+    } else if ((flags & MAP_FIXED) && (char *)wanted >= heap && (char *)wanted < heap + HEAP) {
+      if (access == (PROT_READ | PROT_WRITE) && !unmapped)
+        return wanted;
+      unmapped = 1; /* memory that was given back has to be asked for again */
+    }
+  }
+  return (void *)syscall(SYS_mmap, wanted, length, access, flags, fd, offset);
+}
+
 /* -------------------------------------------------------------------------------------------------------- child */
 
 static void enter(void) {
@@ -161,6 +197,7 @@ static void enter(void) {
   *strrchr(folder, '/') = 0;
   if (close_range(3, LIFE - 1, 0) || setrlimit(RLIMIT_CPU, &limit) || chdir(folder))
     _exit(71);
+  in_child = 1;
   clearenv();
   for (uint32_t n = 0; n < environment.count; n++)
     putenv(environment.texts[n]);
@@ -271,6 +308,7 @@ int __libc_start_main(main_of main, int, char **, void (*init)(void), void (*fin
   if (getpid() != 1)
     give_up("this is no box");
   unsetenv("LD_PRELOAD");
+  reserve_heap();
   serve();
   return start(main, (int)arguments.count, arguments.texts, init, fini, rtld_fini, stack_end);
 }
