@@ -50,7 +50,7 @@ def refuse_existing(paths: Sequence[Path], *, force: bool, sources: Sequence[str
     read = {Path(source).resolve() for source in sources}
     for path in paths:
         if path.resolve() in read:
-            raise Misuse(f"{path}: is read from and cannot be written to; choose another file")
+            raise Misuse(f"{path}: is also an input; choose another output file")
         if path.is_dir() or not path.parent.is_dir():
             raise Misuse(f"{path}: is a folder, or stands in one that does not exist")
         if path.exists() and not force:

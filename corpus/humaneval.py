@@ -47,7 +47,7 @@ def language_of(rows: Iterable[Row], chosen: str | None) -> GraderName:
     if chosen is not None:
         _refuse_python({chosen})
         if chosen not in LANGUAGES:
-            raise Misuse(f"--language {chosen}: is none of {', '.join(LANGUAGES)}")
+            raise Misuse(f"--language {chosen}: use one of {', '.join(LANGUAGES)}")
         return LANGUAGES[chosen]
     said = {_said(row.values) for row in rows if row.problem is None}
     _refuse_python(said)

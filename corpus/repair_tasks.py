@@ -73,7 +73,7 @@ class MutationOptions:
 def mutations_for(name: GraderName, grader: Grader, engine: str = "auto") -> Mutations:
     """What breaks answers of this grader's tasks. Raises Misuse where there is nothing that can."""
     if engine not in ENGINES:
-        raise Misuse(f"--engine {engine}: is none of {', '.join(ENGINES)}")
+        raise Misuse(f"--engine {engine}: use one of {', '.join(ENGINES)}")
     if engine == "cargo-mutants" and not (name == "rust" and is_installed()):
         raise Misuse("--engine cargo-mutants: is for Rust, and needs `cargo install cargo-mutants` on PATH")
     if name == "rust":

@@ -1,4 +1,4 @@
-"""The command line: the commands of the installed wings (`gradus.wings`); errors become exit statuses."""
+"""The command line: commands of the installed wings (`gradus.wings`), exit statuses of errors."""
 
 from __future__ import annotations
 
@@ -20,26 +20,43 @@ _USAGE_ERROR: type[Any] = typer.BadParameter.__mro__[1]
 """Base class that unknown options and missing arguments share with BadParameter; typer does not export it."""
 
 
-_RENAMED = {
-    "--like": "--prompts-from",
-    "--anyway": "--allow-mismatch",
-    "--exposed": "--trust-network",
-    "--any-style": "--ignore-lint",
-    "--proven-only": "--require-solution",
-    "--near": "--similarity",
-    "--by-turn": "--per-turn",
+RENAMED: dict[str, dict[str, str]] = {
+    "": {
+        "--like": "--prompts-from",
+        "--anyway": "--allow-mismatch",
+        "--exposed": "--trust-network",
+        "--any-style": "--ignore-lint",
+        "--proven-only": "--require-solution",
+        "--near": "--similarity",
+        "--by-turn": "--per-turn",
+        "--fresh": "--no-resume",
+    },
+    "eval": {"--turns": "--max-turns"},
+    "eval-perplexity": {"--window": "--context-length"},
+    "vllm": {"--start-timeout": "--start-timeout-s"},
+    "tasks decontaminate": {
+        "--words": "--prompt-ngram",
+        "--signs": "--code-ngram",
+        "--common": "--boilerplate-threshold",
+    },
+    "tasks mutate": {"--tries": "--max-mutants"},
+    "tasks publish": {"--most": "--max-public"},
+    "tasks split": {"--share": "--eval-fraction"},
+    "tasks trajectories": {"--attempts": "--max-broken-attempts"},
 }
-"""Options of 0.1.0 and their names now. The old ones are accepted for this release."""
+"""Former options and their names now, by command; "" is every command. The old names are accepted for this release."""
 
 
 def renamed(words: Sequence[str]) -> list[str]:
     """The command line with the new names of options. A note on standard error names each old one."""
+    command = " ".join(words[: 2 if words[:1] == ["tasks"] else 1])
+    names = RENAMED[""] | RENAMED.get(command, {})
     new = []
     for word in words:
         option, equals, value = word.partition("=")
-        if option in _RENAMED:
-            log_line(f"gradus: {option} is now {_RENAMED[option]}; the old name goes with the next release")
-        new.append(_RENAMED.get(option, option) + equals + value)
+        if option in names:
+            log_line(f"gradus: {option} is now {names[option]}; the next release removes the old name")
+        new.append(names.get(option, option) + equals + value)
     return new
 
 
@@ -62,7 +79,8 @@ def application() -> typer.Typer:
     app = typer.Typer(
         name="gradus",
         cls=_Commands,
-        help="Grade what language models write, in sandboxes, and train them on the grades.",
+        help="Grade completions of language models in sandboxes, and train the models on the rewards.",
+        epilog="Exit codes: 0 done, 1 a check failed, 2 misuse, 3 a fault, 4 a stage failed, 130 Ctrl-C, 143 SIGTERM.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
@@ -96,10 +114,11 @@ def _options(
 def doctor(
     redis: Redis = None,
     url: Url = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for programs")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object")] = False,
 ) -> None:
-    """Look at this machine: CPU, GPU, memory, disk, toolchains, sandbox, packages; and say what to do about what is
-    missing. Exit status 1 when something is missing that everything needs.
+    """Check CPU, GPU, memory, disk, toolchains, sandbox and packages of this machine, and print what to do.
+
+    Exit status 1 if a requirement of all commands is missing.
     """
     from gradus.doctor import examine
 

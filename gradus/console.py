@@ -1,4 +1,4 @@
-"""What commands of several wings share: options, exit statuses, log lines, the progress bar. Light to import."""
+"""Options, exit statuses, log lines and the progress bar of commands in several wings. Light to import."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Grader = Annotated[str, typer.Argument(help="Name of a grader; an unknown name p
 Redis = Annotated[
     str | None,
     typer.Option(
-        help="Redis of the queue, redis://host:6379/0; several with spaces between", envvar="GRADUS_REDIS_URL"
+        help="Redis of the queue, redis://host:6379/0; separate several URLs by spaces", envvar="GRADUS_REDIS_URL"
     ),
 ]
-Url = Annotated[str | None, typer.Option(help="Use the Gradus service at this URL instead of this machine")]
+Url = Annotated[str | None, typer.Option(help="Grade on the Gradus service at this URL instead of on this machine")]
 Slots = Annotated[
     int | None,
     typer.Option(
@@ -32,7 +32,7 @@ Slots = Annotated[
     ),
 ]
 Config = Annotated[Path | None, typer.Option(help="Grader configuration", show_default="the shipped one")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar")]
 
 
 def log_line(text: str) -> None:
@@ -54,7 +54,7 @@ def with_progress(items: Iterable[T], total: int, what: str, quiet: bool) -> Ite
 
 
 def visible(text: str) -> str:
-    """The text with every character that hides or moves others written out, such as U+202E, which reverses a line."""
+    """The text with every character that hides or moves others spelled out, such as U+202E, which reverses a line."""
     return "".join(_shown(character) for character in text)
 
 

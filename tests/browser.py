@@ -137,7 +137,7 @@ const ground = (element) => {
 const poor = [];
 for (const element of document.querySelectorAll("body *")) {
   const own = [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
-  if (!own || !element.checkVisibility() || element.closest("script, style, svg, .skip")) continue;
+  if (!own || !element.checkVisibility() || element.closest("script, style, svg, .skip, .md-skip")) continue;
   const style = getComputedStyle(element);
   const [a, b] = [luminance(style.color), luminance(ground(element))];
   const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);

@@ -107,4 +107,4 @@ def _how_to_go_on(folder: RunFolder) -> str:
     checkpoint = checkpoint_to_resume(folder.path, "auto", lambda text: None)
     if checkpoint is None:
         return "No step was finished; start again with the same config."
-    return f"Start again with the same config and output_dir to go on from {checkpoint.name}."
+    return f"Start again with the same config and output_dir to resume from {checkpoint.name}."

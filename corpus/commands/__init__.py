@@ -1,4 +1,4 @@
-"""Commands on files of tasks: `gradus tasks ...`. Light: what a command needs is imported when it runs."""
+"""Commands on files of tasks: `gradus tasks ...`. Modules of a command are imported when it runs."""
 
 from __future__ import annotations
 

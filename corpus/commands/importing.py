@@ -1,4 +1,4 @@
-"""Commands that make tasks, and texts to pretrain on, of other people's material: `gradus tasks import ...`."""
+"""Commands that import tasks, and texts for pretraining: `gradus tasks import` and `gradus tasks texts`."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ Validate = Annotated[
     typer.Option(
         "--validate/--no-validate",
         help="Grade reference answers and stubs",
-        show_default="where that can be; stories not",
+        show_default="if the toolchain is installed; not stories",
     ),
 ]
 ProvenOnly = Annotated[bool, typer.Option("--require-solution", help="Reject tasks without a reference answer")]
-DropFailing = Annotated[bool, typer.Option(help="Reference answers that do not pass count as absent, and are counted")]
+DropFailing = Annotated[bool, typer.Option(help="Treat failing reference answers as absent, and count them")]
 AnyStyle = Annotated[
     bool,
-    typer.Option("--ignore-lint", help="Accept reference answers with lint warnings and the like that pass the tests"),
+    typer.Option("--ignore-lint", help="Accept reference answers that pass the tests with lint warnings"),
 ]
 CpuS = Annotated[
     float | None, typer.Option(min=0.01, max=600, help="CPU seconds for each task's tests", show_default="the grader's")
 ]
-Licence = Annotated[str | None, typer.Option(help="Licence of the records that name none of their own")]
-Source = Annotated[str | None, typer.Option(help="Where the records are from, for those that do not say it")]
-Language = Annotated[str | None, typer.Option(help="ocaml or rust", show_default="what the records say")]
+Licence = Annotated[str | None, typer.Option(help="Licence of records that name none")]
+Source = Annotated[str | None, typer.Option(help="Source of records that name none")]
+Language = Annotated[str | None, typer.Option(help="Language: ocaml or rust", show_default="the records'")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def import_tasks(
         if language is None:
             raise Misuse("--format exercism needs --language ocaml or rust")
         if not path.is_dir():
-            raise Misuse(f"{path}: is no folder")
+            raise Misuse(f"{path}: not a folder")
         name = grader_named(language)
         _import(exercism_drafts(path, name), name, options, [path])
         return
@@ -156,22 +156,22 @@ def _path_and_format(paths: list[str], format_: str | None, layout: str | None) 
 
 
 def import_texts(
-    paths: Annotated[list[Path], typer.Argument(help="Files and folders of .txt, .md, .jsonl, .json and .csv")],
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="PATHS", help="Files and folders of .txt, .md, .jsonl, .json and .csv")
+    ],
     out: Out,
-    column: Annotated[str, typer.Option(help="Column of rows that holds the text")] = "text",
+    column: Annotated[str, typer.Option(help="Column that holds the text")] = "text",
     min_words: Annotated[int, typer.Option(min=1, help="Leave out texts with fewer words")] = 20,
-    max_repeated: Annotated[
-        float, typer.Option(min=0, max=1, help="Share of a text's lines that may be repetitions of others")
-    ] = 0.3,
+    max_repeated: Annotated[float, typer.Option(min=0, max=1, help="Largest share of repeated lines in a text")] = 0.3,
     near: Annotated[
         float,
         typer.Option(
-            "--similarity", min=0.3, max=1, help="Share of 5-grams that two texts may have in common; 1: exact"
+            "--similarity", min=0.3, max=1, help="Largest allowed share of common 5-grams of two texts; 1: exact"
         ),
     ] = 0.8,
     force: Force = False,
 ) -> None:
-    """Texts to pretrain on, cleaned and without duplicates: one row of `text` and `source` each.
+    """Clean texts for pretraining and remove duplicates. Writes rows of `text` and `source`.
 
     \b
     gradus tasks texts books/ notes.jsonl -o texts.jsonl
@@ -184,11 +184,11 @@ def import_texts(
     from corpus.texts import decide_texts, text_drafts
 
     if any(out.resolve().is_relative_to(path.resolve()) for path in paths):
-        raise Misuse(f"{out}: is read from and cannot be written to; choose another file")
+        raise Misuse(f"{out}: is also an input; choose another output file")
     refuse_existing([out, sibling_path(out, "rejected")], force=force)
     drafts = list(text_drafts(paths, column))
     if not drafts:
-        raise Misuse(f"{', '.join(map(str, paths))}: holds no texts")
+        raise Misuse(f"{', '.join(map(str, paths))}: no texts found")
     _finish(list(decide_texts(drafts, min_words, max_repeated, near)), out)
 
 

@@ -15,28 +15,31 @@ if TYPE_CHECKING:
     from corpus.trajectories import TrajectoryResult
     from services.graders.base import Grader
 
-tasks_app = typer.Typer(help="Make and check files of tasks.", no_args_is_help=True)
+tasks_app = typer.Typer(help="Create and check files of tasks.", no_args_is_help=True)
 
 Out = Annotated[Path, typer.Option("--out", "-o", help="JSONL file to write")]
-Force = Annotated[bool, typer.Option("--force", help="Replace files that exist")]
+Force = Annotated[bool, typer.Option("--force", help="Replace existing files")]
 
 
 @tasks_app.command("validate")
 def validate_tasks(
     file: Annotated[
-        str, typer.Argument(help="JSONL, JSON or CSV with id, prompt, tests or references, solution, stub ...")
+        str,
+        typer.Argument(
+            metavar="FILE", help="JSONL, JSON or CSV file with id, prompt, tests or references, solution, stub ..."
+        ),
     ],
-    grader: Annotated[str, typer.Option(help="Which grader judges these tasks")] = "ocaml",
+    grader: Annotated[str, typer.Option(help="Grader of the tasks")] = "ocaml",
     slots: Slots = None,
     config: Config = None,
     quiet: Quiet = False,
 ) -> None:
-    """Check that every task can be used to train on.
+    """Check that every task is usable for training.
 
-    Fields and duplicates; tests parse and type-check; the reference answer gets full marks; the stub and an empty
-    answer do not. For stories: the references, given as the answer, earn 0.9, a solution 0.5, stub and empty answer
-    less; no reference stands in the prompt. Prints one line per problem. Exit status 0 when all are usable, 1 when
-    some are not. For usable OCaml tasks it also prints how many tests compare outside the process that runs the answer.
+    Checks fields and duplicates; that tests parse and type-check; that the reference answer gets full marks; that the
+    stub and an empty answer do not. For stories: the references as the answer earn at least 0.9, a solution 0.5, stub
+    and empty answer less; the prompt holds no reference. Prints one line per problem, and for usable OCaml tasks how
+    many tests compare outside the answer's process. Exit status 0 when all are usable, else 1.
     """
     from corpus.task_validation import compared_outside, validate
     from gradus.descriptions import grader_named
@@ -69,9 +72,9 @@ def validate_tasks(
 
 @tasks_app.command("sign")
 def sign_tasks(
-    file: Annotated[str, typer.Argument(help="JSONL, JSON or CSV of tasks with solutions")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="JSONL, JSON or CSV file of tasks with solutions")],
     out: Out,
-    grader: Annotated[str, typer.Option(help="ocaml or rust")] = "ocaml",
+    grader: Annotated[str, typer.Option(help="Grader of the tasks: ocaml or rust")] = "ocaml",
     force: Force = False,
     slots: Slots = None,
     config: Config = None,
@@ -79,10 +82,9 @@ def sign_tasks(
 ) -> None:
     """Derive signatures from reference solutions and tests, for tasks that have none.
 
-    A signature declares what the tests use of the solution; tests then see these types and nothing else of an answer.
-    It is kept only if the solution passes all tests with it. All rows are written, in their order; those that
-    have a signature or `cases` stay as they are. Prints one line per task that could not be signed. Exit status 1 when
-    there are such tasks.
+    A signature declares what the tests use of the solution; tests can use nothing else of an answer. It is kept only if
+    the solution passes all tests with it. All rows are written in their order; those with a signature or `cases` do not
+    change. Prints one line per task that could not be signed. Exit status 1 when there are such tasks.
     """
     from corpus.files import checked_rows, refuse_existing, write_rows
     from corpus.signing import LANGUAGES, sign
@@ -109,12 +111,12 @@ def sign_tasks(
 
 @tasks_app.command("publish")
 def publish_tests(
-    file: Annotated[str, typer.Argument(help="JSONL, JSON or CSV of tasks with solutions")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="JSONL, JSON or CSV file of tasks with solutions")],
     out: Out,
-    grader: Annotated[str, typer.Option(help="ocaml or rust")] = "ocaml",
-    share: Annotated[float, typer.Option(min=0.0, max=0.5, help="Share of a task's tests to make public")] = 0.25,
-    most: Annotated[int, typer.Option(min=1, max=16, help="Public tests of one task, at most")] = 3,
-    seed: Annotated[int, typer.Option(help="Draws which tests become public")] = 42,
+    grader: Annotated[str, typer.Option(help="Grader of the tasks: ocaml or rust")] = "ocaml",
+    share: Annotated[float, typer.Option(min=0.0, max=0.5, help="Share of a task's tests to publish")] = 0.25,
+    most: Annotated[int, typer.Option("--max-public", min=1, max=16, help="Most public tests of one task")] = 3,
+    seed: Annotated[int, typer.Option(help="Seed of the choice of tests")] = 42,
     force: Force = False,
     slots: Slots = None,
     config: Config = None,
@@ -123,8 +125,7 @@ def publish_tests(
     """Move a share of each task's hidden tests to `public_tests`, which feedback may quote.
 
     Public tests no longer count for the reward. At least half of the tests stay hidden. A task is changed only if its
-    reference answer passes both parts. All rows are written, in their order. Prints one line per task that stays as it
-    was.
+    reference answer passes both parts. All rows are written in their order. Prints one line per unchanged task.
     """
     from corpus.files import checked_rows, refuse_existing, write_rows
     from corpus.public_tests import SINGLE_TESTS, publish
@@ -149,14 +150,16 @@ def publish_tests(
 
 @tasks_app.command("mutate")
 def mutate_tasks(
-    file: Annotated[str, typer.Argument(help="JSONL, JSON or CSV of tasks with solutions")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="JSONL, JSON or CSV file of tasks with solutions")],
     out: Out,
-    grader: Annotated[str, typer.Option(help="ocaml or rust")] = "ocaml",
-    per_task: Annotated[int, typer.Option(min=1, max=100, help="Repair tasks of one task, at most")] = 4,
-    tries: Annotated[int, typer.Option(min=1, max=1000, help="Broken answers to grade of one task, at most")] = 12,
-    seed: Annotated[int, typer.Option(help="Draws which edits are tried")] = 42,
-    engine: Annotated[str, typer.Option(help="What breaks Rust: auto, own or cargo-mutants")] = "auto",
-    lints: Annotated[bool, typer.Option("--lints", help="Rust: also edits of which clippy alone warns")] = False,
+    grader: Annotated[str, typer.Option(help="Grader of the tasks: ocaml or rust")] = "ocaml",
+    per_task: Annotated[int, typer.Option(min=1, max=100, help="Most repair tasks of one task")] = 4,
+    tries: Annotated[
+        int, typer.Option("--max-mutants", min=1, max=1000, help="Most mutants of one task to grade")
+    ] = 12,
+    seed: Annotated[int, typer.Option(help="Seed of the choice of edits")] = 42,
+    engine: Annotated[str, typer.Option(help="Source of Rust mutations: auto, own or cargo-mutants")] = "auto",
+    lints: Annotated[bool, typer.Option("--lints", help="Add edits that only clippy reports (Rust)")] = False,
     force: Force = False,
     slots: Slots = None,
     config: Config = None,
@@ -164,13 +167,13 @@ def mutate_tasks(
 ) -> None:
     """Create code-repair tasks by mutating reference solutions: broken code, the grader's feedback, the fix.
 
-    Each solution is broken by one edit: an operator, a constant off by one, a forgotten case, `rec` or word, a negated
-    condition, swapped arguments, a wrong constructor ... OCaml on the syntax tree; Rust with cargo-mutants where it is
-    installed, else on its tokens. Broken code is the new task's `stub`, what the grader says is in `message` and in
-    the prompt, and `group` holds the task that it was made of. Tests and signature stay the same.
+    Each mutant differs by one edit: an operator, a constant off by one, a missing case, `rec` or word, a negated
+    condition, swapped arguments, a wrong constructor ... Edits change the syntax tree of OCaml; those of Rust come from
+    cargo-mutants if it is installed, else from the tokens. The mutant is the new task's `stub`, the grader's feedback
+    is in `message` and in the prompt, and `group` names the original task. Tests and signature stay the same.
 
-    Broken code that passes all tests never becomes a task. It is in FILE.survivors.jsonl: either the tests are weak
-    there, or the edit changes nothing.
+    A mutant that passes all tests never becomes a task. It is in FILE.survivors.jsonl: either the tests are weak, or
+    the edit changes nothing.
     """
     from corpus.files import checked_rows, refuse_existing, sibling_path, write_rows
     from corpus.repair_tasks import MutationOptions, break_tasks, mutations_for
@@ -179,7 +182,7 @@ def mutate_tasks(
 
     name = grader_named(grader)
     if lints and name != "rust":
-        raise Misuse("--lints: is for --grader rust")
+        raise Misuse("--lints requires --grader rust")
     refuse_existing([out, sibling_path(out, "survivors")], force=force, sources=[file])
     rows = checked_rows(file)
     loaded = load(name, config=config)
@@ -201,30 +204,37 @@ def mutate_tasks(
 
 @tasks_app.command("trajectories")
 def write_trajectories(
-    file: Annotated[str, typer.Argument(help="JSONL, JSON or CSV of tasks with stub and solution: from tasks mutate")],
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE", help="JSONL, JSON or CSV file of tasks with stub and solution, from tasks mutate"
+        ),
+    ],
     out: Out,
-    grader: Annotated[str, typer.Option(help="ocaml or rust")] = "ocaml",
-    format_: Annotated[str, typer.Option("--format", help="chat, agent or harmony")] = "chat",
+    grader: Annotated[str, typer.Option(help="Grader of the tasks: ocaml or rust")] = "ocaml",
+    format_: Annotated[str, typer.Option("--format", help="Format of the rows: chat, agent or harmony")] = "chat",
     by_turn: Annotated[
         bool,
-        typer.Option("--per-turn", help="harmony: one prompt and completion per turn of the assistant, for warm_start"),
+        typer.Option("--per-turn", help="Write one prompt and completion per turn of the assistant (harmony)"),
     ] = False,
-    attempts: Annotated[int, typer.Option(min=1, max=10, help="Broken attempts before the right one, at most")] = 1,
+    attempts: Annotated[
+        int, typer.Option("--max-broken-attempts", min=1, max=10, help="Most broken attempts before the right one")
+    ] = 1,
     force: Force = False,
     slots: Slots = None,
     config: Config = None,
     quiet: Quiet = False,
 ) -> None:
-    """Write repair trajectories: broken attempt, what the grader really says of it, fixed file.
+    """Write repair trajectories: broken attempt, the grader's feedback, fixed file.
 
     \b
-    chat     messages with calls of one tool, and tools, as chat templates take them
+    chat     messages with calls of one tool, and tools, in the form of chat templates
     agent    the same with eight tools, from run_tests to search_crates_io; for Rust
     harmony  text for gpt-oss: channels analysis, commentary and final
 
-    Every reply of the tool is graded here and now. With several attempts, the first has the mistakes of several tasks
-    of one group, and each attempt has one less. Tasks whose stub passes or whose solution does not are left out, with
-    the reason.
+    The grader writes every reply of the tool. With several attempts, the first has the mistakes of several tasks of one
+    group, and each attempt has one less. Tasks whose stub passes or whose solution fails are left out, with the
+    reason.
     """
     from corpus.files import checked_rows, refuse_existing, sibling_path, write_rows
     from corpus.trajectories import trajectories
@@ -233,12 +243,12 @@ def write_trajectories(
     from services.graders.base import load
 
     if format_ not in {one.value for one in Format}:
-        raise Misuse(f"--format {format_}: is none of {', '.join(Format)}")
+        raise Misuse(f"--format {format_}: use one of {', '.join(Format)}")
     if by_turn and format_ != Format.HARMONY:
-        raise Misuse("--per-turn: is for --format harmony")
+        raise Misuse("--per-turn requires --format harmony")
     name = grader_named(grader)
     if format_ == Format.AGENT and name != "rust":
-        raise Misuse("--format agent: is for --grader rust")
+        raise Misuse("--format agent requires --grader rust")
     refuse_existing([out, sibling_path(out, "rejected")], force=force, sources=[file])
     rows = checked_rows(file)
     loaded = load(name, config=config)
@@ -285,20 +295,20 @@ def _write_rejected(out: Path, bad: list[dict[str, Any]]) -> None:
 
 @tasks_app.command("dedupe")
 def dedupe_tasks(
-    file: Annotated[str, typer.Argument(help="JSONL, JSON or CSV of tasks or worked examples")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="JSONL, JSON or CSV file of tasks or demonstrations")],
     out: Out,
     near: Annotated[
         float,
         typer.Option(
-            "--similarity", min=0.3, max=1, help="Share of 5-grams that two prompts may have in common; 1: exact"
+            "--similarity", min=0.3, max=1, help="Largest allowed share of common 5-grams of two prompts; 1: exact"
         ),
     ] = 0.8,
     force: Force = False,
 ) -> None:
-    """Leave out rows that are there already: the same prompt, the same tests, or nearly the same prompt.
+    """Remove duplicate rows: the same prompt, the same tests, or nearly the same prompt.
 
-    The first of each stays. Rows of one `group` (several repairs of one task) are doubles only when their prompts are
-    the same. What was left out is in FILE.duplicates.jsonl, each row with its reason and the row that stays.
+    The first row stays. Rows of one `group` (several repairs of one task) are duplicates only when their prompts are
+    the same. Removed rows are in FILE.duplicates.jsonl, each with its reason and the row that stays.
     """
     from corpus.duplicates import find_duplicates
     from corpus.files import checked_rows, refuse_existing, sibling_path, write_rows
@@ -325,22 +335,27 @@ def dedupe_tasks(
 
 @tasks_app.command("decontaminate")
 def decontaminate_tasks(
-    train: Annotated[str, typer.Argument(help="JSONL, JSON or CSV of what is trained on")],
-    against: Annotated[list[str], typer.Option("--against", help="A file of what is measured on; may be given again")],
+    train: Annotated[str, typer.Argument(metavar="TRAIN", help="JSONL, JSON or CSV file of training rows")],
+    against: Annotated[list[str], typer.Option("--against", help="File of an evaluation set; may be repeated")],
     out: Out,
-    words: Annotated[int, typer.Option(min=4, max=100, help="Length of a run of words in prompts")] = 13,
-    signs: Annotated[int, typer.Option(min=10, max=1000, help="Length of a run of signs in code and tests")] = 50,
+    words: Annotated[
+        int, typer.Option("--prompt-ngram", min=4, max=100, help="Words in a row of a prompt that make an overlap")
+    ] = 13,
+    signs: Annotated[
+        int, typer.Option("--code-ngram", min=10, max=1000, help="Code tokens in a row that make an overlap")
+    ] = 50,
     common: Annotated[
-        int, typer.Option(min=2, help="A run that so many problems measured on have is the wording of prompts")
+        int,
+        typer.Option("--boilerplate-threshold", min=2, help="Ignore n-grams that so many evaluation problems share"),
     ] = 5,
     force: Force = False,
     quiet: Quiet = False,
 ) -> None:
     """Remove training rows that overlap with an evaluation set.
 
-    A row is left out when it has the id, group, title, prompt, tests or solution of a row measured on, or a run of 13
-    words of its prompt or of 50 signs of its code. Every reason is in FILE.contaminated.jsonl, with the row measured
-    on and a run in common. Exit status 0 whether or not any was found.
+    A row is removed when it has the id, group, title, prompt, tests or solution of an evaluation row, or an n-gram of
+    its prompt or its code. Every reason is in FILE.contaminated.jsonl, with the evaluation row and a common n-gram.
+    Exit status 0 whether or not an overlap was found.
     """
     from corpus.contamination import EvalIndex, NgramSizes
     from corpus.files import checked_rows, refuse_existing, sibling_path, write_rows
@@ -368,22 +383,26 @@ def decontaminate_tasks(
 
 @tasks_app.command("split")
 def split_tasks(
-    file: Annotated[str, typer.Argument(help="JSONL, JSON or CSV of tasks")],
-    train: Annotated[Path, typer.Option("--train", help="JSONL file for the rows to train on")],
-    measured: Annotated[Path, typer.Option("--eval", help="JSONL file for the rows to measure on")],
-    share: Annotated[float, typer.Option(min=0.0, max=1.0, help="Share of the rows to measure on")] = 0.1,
-    seed: Annotated[int, typer.Option(help="Draws which problems are measured on")] = 42,
-    by: Annotated[str, typer.Option(help="Column that is the same for variants of one problem")] = "group",
+    file: Annotated[str, typer.Argument(metavar="FILE", help="JSONL, JSON or CSV file of tasks")],
+    train: Annotated[Path, typer.Option("--train", help="JSONL file for training rows")],
+    measured: Annotated[Path, typer.Option("--eval", help="JSONL file for evaluation rows")],
+    share: Annotated[
+        float, typer.Option("--eval-fraction", min=0.0, max=1.0, help="Fraction of evaluation rows")
+    ] = 0.1,
+    seed: Annotated[int, typer.Option(help="Seed of the choice of problems")] = 42,
+    by: Annotated[str, typer.Option(help="Column that variants of one problem share")] = "group",
     near: Annotated[
         float,
-        typer.Option("--similarity", min=0.3, max=1, help="Share of 5-grams that makes prompts one problem; 1: exact"),
+        typer.Option(
+            "--similarity", min=0.3, max=1, help="Share of common 5-grams that makes two prompts one problem; 1: exact"
+        ),
     ] = 0.8,
     force: Force = False,
 ) -> None:
     """Split tasks by problem, so that variants of one problem are never on both sides.
 
     Variants have the same group, prompt, tests or solution, or nearly the same prompt. The same file and seed give the
-    same split; rows that are added later move no others between sides unless they tie problems together.
+    same split; rows that you add later move no others, unless they join problems.
     """
     from corpus.files import checked_rows, refuse_existing, write_rows
     from corpus.splitting import split

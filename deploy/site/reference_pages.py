@@ -314,13 +314,15 @@ def _training_metrics() -> Iterator[Row]:
             yield f"`gradus_train_{name}`", "gauge", label + values, MEANINGS[name]
 
 
-def _alerts() -> Iterator[Row]:
+def _alerts() -> Iterator[str]:
+    """A section for each alert. Values and labels in a summary become N and the label's name in capitals."""
     groups = yaml.safe_load((ROOT / "deploy/prometheus/rules.yml").read_text(encoding="utf-8"))["groups"]
     for rule in (rule for group in groups for rule in group["rules"] if "alert" in rule):
-        held = f" for {rule['for']}" if "for" in rule else ""
         summary = re.sub(r"\{\{ [^}]*\$value[^}]*\}\}", "N", rule["annotations"]["summary"])
         summary = re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda label: label[1].upper(), summary)
-        yield f"`{rule['alert']}`", summary, f"`{rule['expr']}`{held}", rule["annotations"]["description"]
+        held = f"Fires after {rule['for']}." if "for" in rule else "Fires at once."
+        yield from ("", f"### {rule['alert']}", "", f"*{summary}.* {held}", "", rule["annotations"]["description"])
+        yield from ("", "```promql", rule["expr"], "```")
 
 
 def metrics_page() -> str:
@@ -330,7 +332,7 @@ def metrics_page() -> str:
     lines += ["", "## API", *_table(columns, _metrics_of(Metrics().registry))]
     lines += ["## Workers", *_table(columns, _metrics_of(WorkerMetrics().registry))]
     lines += ["## Training", "", "Each metric also has the label `run`.", *_table(columns, _training_metrics())]
-    lines += ["## Alerts", *_table(("alert", "summary", "rule", "what to do"), _alerts())]
+    lines += ["## Alerts", *_alerts()]
     return "\n".join(lines)
 
 

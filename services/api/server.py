@@ -110,7 +110,7 @@ def refuse_open_service(host: str, settings: ApiSettings) -> None:
     if settings.key_ring().keys or settings.allow_anonymous or is_loopback(host):
         return
     raise Misuse(
-        f"refusing to serve on {host or 'every address'} without API keys: anybody who reaches it could run code here. "
+        f"refusing to serve on {host or 'every address'} without API keys: every client could run code here. "
         "Make a key with `gradus keys new NAME` and name the file that holds its line in GRADUS_API_KEYS_FILE, or bind "
         "to 127.0.0.1, or, inside a network that is closed already (a compose network without published ports), set "
         "GRADUS_API_ALLOW_ANONYMOUS=true"

@@ -1,4 +1,4 @@
-"""Commands that serve and grade. Light: what a command needs is imported when it runs."""
+"""Commands that serve and grade. Modules of a command are imported when it runs."""
 
 from __future__ import annotations
 

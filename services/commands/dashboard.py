@@ -14,18 +14,18 @@ from gradus.wings import loaded_from
 
 
 def dashboard(
-    runs: Annotated[Path, typer.Option(help="Folder of run folders, or one run folder")] = Path("runs"),
+    runs: Annotated[Path, typer.Option(help="Folder of runs and evaluations, or one of them")] = Path("runs"),
     host: Annotated[str, typer.Option(help="Address to listen on")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free port")] = 8080,
-    token_file: Annotated[Path | None, typer.Option(help="Holds the token that those who look must have")] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes any free one")] = 8080,
+    token_file: Annotated[Path | None, typer.Option(help="File with the token that viewers need")] = None,
     api: Annotated[str | None, typer.Option(help="Show and change the queues of the Gradus API at this URL")] = None,
     api_key_file: Annotated[
-        Path | None, typer.Option(help="With --api: holds an API key whose line has role=operator")
+        Path | None, typer.Option(help="File with an API key whose line has role=operator, for --api")
     ] = None,
 ) -> None:
-    """Serve a live page of runs and evaluations, and the runs' newest values for Prometheus at /metrics.
+    """Serve a live page of runs and evaluations, and their newest values for Prometheus at /metrics.
 
-    On another address than this machine's own it asks for a token, from --token-file or GRADUS_DASHBOARD_TOKEN.
+    A public address requires a token, from --token-file or GRADUS_DASHBOARD_TOKEN.
 
     \b
     gradus dashboard                                        # http://127.0.0.1:8080, everything in runs/

@@ -17,16 +17,25 @@ if TYPE_CHECKING:
 
 def grade(
     grader: Grader,
-    submissions: Annotated[str, typer.Argument(help="JSONL, one submission a line; - reads standard input")],
-    rubric: Annotated[str | None, typer.Option(help="GRADER/NAME@VERSION", show_default="the grader's first")] = None,
+    submissions: Annotated[
+        str,
+        typer.Argument(metavar="SUBMISSIONS", help="JSONL file with one submission per line; - reads standard input"),
+    ],
+    rubric: Annotated[
+        str | None, typer.Option(help="Rubric, GRADER/NAME@VERSION", show_default="the grader's first")
+    ] = None,
     url: Url = None,
-    deadline_s: Annotated[float, typer.Option(min=0.001, max=3600, help="With --url: for the whole file")] = 600.0,
-    api_key: Annotated[str | None, typer.Option(envvar="GRADUS_API_KEY", help="With --url")] = None,
+    deadline_s: Annotated[
+        float, typer.Option(min=0.001, max=3600, help="Seconds for the whole file, with --url")
+    ] = 600.0,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="GRADUS_API_KEY", help="API key of the service at --url")
+    ] = None,
     slots: Slots = None,
     config: Config = None,
     quiet: Quiet = False,
 ) -> None:
-    """Grade a file: one submission per line in, one result per line out, same order.
+    """Grade a file of submissions. Prints one result per line, in the same order.
 
     Needs no server and no Redis. Exit status 0 when all were graded, 3 when any was faulted, 2 for misuse.
 
@@ -100,14 +109,18 @@ def _graded(
 def attack(
     grader: Grader,
     url: Url = None,
-    deadline_s: Annotated[float, typer.Option(min=1, max=3600, help="With --url: for the whole corpus")] = 600.0,
-    api_key: Annotated[str | None, typer.Option(envvar="GRADUS_API_KEY", help="With --url")] = None,
+    deadline_s: Annotated[
+        float, typer.Option(min=1, max=3600, help="Seconds for the whole corpus, with --url")
+    ] = 600.0,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="GRADUS_API_KEY", help="API key of the service at --url")
+    ] = None,
     slots: Slots = None,
     quiet: Quiet = False,
 ) -> None:
-    """Run the corpus of hostile answers against a grader: here, or the live service at --url.
+    """Grade the corpus of hostile answers, on this machine or on the service at --url.
 
-    Prints a table; exit status 1 when anything got credit that it did not earn, or broke the grader.
+    Prints a table. Exit status 1 when an attack got credit that it did not earn, or broke the grader.
     """
     from gradus.descriptions import grader_named
     from services.attacks import load_corpus

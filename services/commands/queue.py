@@ -1,4 +1,4 @@
-"""Commands for operators of a queue: look at it, pause and drain it, and handle dead letters."""
+"""Commands for operators of a queue: show, pause and drain it, and handle dead letters."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def resume(grader: Grader, redis: Redis = None) -> None:
 def list_jobs(
     grader: Grader,
     redis: Redis = None,
-    limit: Annotated[int, typer.Option(min=1, help="Jobs of each state", show_default=True)] = 50,
+    limit: Annotated[int, typer.Option(min=1, help="Most jobs of each state")] = 50,
     as_json: Json = False,
 ) -> None:
     """List running and queued jobs of GRADER: id, state, starts, runs that wait for it."""
@@ -105,7 +105,9 @@ def list_jobs(
 @queue_app.command()
 def cancel(
     grader: Grader,
-    jobs: Annotated[list[str] | None, typer.Argument(help="Ids, as `gradus queue jobs` prints them")] = None,
+    jobs: Annotated[
+        list[str] | None, typer.Argument(metavar="JOBS", help="Ids of jobs, as `gradus queue jobs` prints them")
+    ] = None,
     run: Annotated[str | None, typer.Option(help="Cancel all jobs that this run alone waits for")] = None,
     redis: Redis = None,
 ) -> None:

@@ -17,16 +17,18 @@ if TYPE_CHECKING:
 ResultTtl = Annotated[
     int, typer.Option(min=60, envvar="GRADUS_QUEUE_RESULT_TTL_S", help="Seconds to keep verdicts for later requests")
 ]
-keys_app = typer.Typer(help="Make API keys.", no_args_is_help=True)
+keys_app = typer.Typer(help="Create API keys.", no_args_is_help=True)
 
 
 def serve(
     redis: Redis = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on", show_default="127.0.0.1")] = None,
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="0: any free port", show_default="8000")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes any free one", show_default="8000")
+    ] = None,
     graders: Annotated[
         str | None,
-        typer.Option(help="Without --redis: which to run, with commas between", show_default="all that start"),
+        typer.Option(help="Graders to run without --redis, separated by commas", show_default="all that start"),
     ] = None,
     slots: Slots = None,
     max_depth: Annotated[
@@ -34,21 +36,21 @@ def serve(
         typer.Option(
             min=1,
             envvar="GRADUS_QUEUE_MAX_DEPTH",
-            help="Jobs queued and running per grader, past which clients get 429",
+            help="Queued and running jobs per grader; beyond it clients get 429",
         ),
     ] = 20_000,
     result_ttl: ResultTtl = 3600,
     adapters: Annotated[
-        str | None, typer.Option(help="Protocols of other trainers to serve too, with commas between")
+        str | None, typer.Option(help="Protocols of other trainers to serve too, separated by commas")
     ] = None,
     tasks: Annotated[
         list[str] | None, typer.Option(metavar="GRADER=FILE", help="Tasks that clients of adapters name by id")
     ] = None,
     nemo_gym_port: Annotated[
-        list[str] | None, typer.Option(metavar="GRADER=PORT", help="Serve this grader to NeMo Gym on a port of its own")
+        list[str] | None, typer.Option(metavar="GRADER=PORT", help="Port that serves this grader to NeMo Gym")
     ] = None,
 ) -> None:
-    """Serve the REST API. Alone it is everything in one process; with --redis it is the API only.
+    """Serve the REST API: without --redis in one process with queue and graders, with --redis alone.
 
     \b
     gradus serve                                   # API, queue and graders here, no Redis
@@ -108,25 +110,30 @@ def _load_available_graders() -> list[LoadedGrader]:
 
 def vllm(
     context: typer.Context,
-    model: Annotated[str, typer.Argument(help="A folder, or a model's name on the hub")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Folder, or name on the hub")],
     host: Annotated[str, typer.Option(help="Address to listen on")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=1, max=65535)] = 8001,
-    device: Annotated[str, typer.Option(help="auto, cuda or cpu")] = "auto",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on")] = 8001,
+    device: Annotated[str, typer.Option(help="Device: auto, cuda or cpu")] = "auto",
     dtype: Annotated[
         str, typer.Option(help="Type of the weights", show_default="float32 on a CPU, else the model's")
     ] = "auto",
-    max_model_len: Annotated[int | None, typer.Option(min=1, help="Tokens of prompt and completion")] = None,
-    lora_rank: Annotated[int | None, typer.Option(min=1, help="Serve LoRA adapters up to this rank")] = None,
-    sync: Annotated[str, typer.Option(help="How it takes new weights: file, or nccl between CUDA cards")] = "file",
+    max_model_len: Annotated[
+        int | None,
+        typer.Option(min=1, help="Most tokens of prompt and completion together", show_default="the model's"),
+    ] = None,
+    lora_rank: Annotated[int | None, typer.Option(min=1, help="Highest rank of LoRA adapters to serve")] = None,
+    sync: Annotated[str, typer.Option(help="Transport of new weights: file, or nccl between CUDA cards")] = "file",
     exposed: Annotated[
-        bool, typer.Option("--trust-network", help="Listen where others could connect: something else keeps them away")
+        bool, typer.Option("--trust-network", help="Listen on a public address; the network must keep others away")
     ] = False,
-    start_timeout: Annotated[float, typer.Option(min=1, help="Seconds until it must be healthy")] = 600.0,
+    start_timeout: Annotated[
+        float, typer.Option("--start-timeout-s", min=1, help="Seconds until the server must be healthy")
+    ] = 600.0,
 ) -> None:
     """Serve a model with vLLM for `gradus train` with generation.backend: vllm.
 
-    Starts vLLM's own server with what training needs: log-probabilities of what is sampled, weights and adapters that
-    can be replaced, on loopback only. Options that are not listed go to vLLM. Needs vLLM in this environment.
+    Starts vLLM's own server on loopback, with log-probabilities of sampled tokens and replaceable weights and adapters.
+    Options that are not listed go to vLLM. Requires vLLM in this environment.
 
     \b
     gradus vllm Qwen/Qwen2.5-1.5B-Instruct
@@ -155,12 +162,14 @@ def worker(
     redis: Redis = None,
     slots: Slots = None,
     config: Config = None,
-    name: Annotated[str | None, typer.Option(help="Name among the workers", show_default="host and process")] = None,
-    metrics_port: Annotated[int | None, typer.Option(min=0, max=65535, help="Serve /metrics for Prometheus")] = None,
-    metrics_host: Annotated[str, typer.Option(help="With --metrics-port: the address to serve on")] = "127.0.0.1",
+    name: Annotated[str | None, typer.Option(help="Name of this worker", show_default="host and process")] = None,
+    metrics_port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Port of /metrics for Prometheus", show_default="no metrics")
+    ] = None,
+    metrics_host: Annotated[str, typer.Option(help="Address of /metrics")] = "127.0.0.1",
     secrets_file: Annotated[
         Path | None,
-        typer.Option(envvar="GRADUS_GRADER_SECRETS_FILE", help="File with a line NAME SECRET; signs results"),
+        typer.Option(envvar="GRADUS_GRADER_SECRETS_FILE", help="File with a line GRADER SECRET, which signs results"),
     ] = None,
     lease: Annotated[
         int,
@@ -177,11 +186,11 @@ def worker(
     dead_letter_ttl: Annotated[
         int, typer.Option(min=60, envvar="GRADUS_QUEUE_DEAD_LETTER_TTL_S", help="Seconds to keep dead letters")
     ] = 7 * 86_400,
-    supervised: Annotated[bool, typer.Option("--supervise", help="Start the worker again when it dies")] = False,
+    supervised: Annotated[bool, typer.Option("--supervise", help="Restart the worker when it dies")] = False,
 ) -> None:
-    """Grade what is queued in Redis. Start any number of these on any number of machines.
+    """Grade queued jobs from Redis. Start any number of workers on any number of machines.
 
-    A worker first attacks its own sandbox and refuses to serve if anything gets through.
+    A worker first attacks its own sandbox, and refuses to serve if one attack succeeds.
     """
     import asyncio
 
@@ -243,18 +252,25 @@ def worker(
 
 @keys_app.command("new")
 def new_key(
-    name: Annotated[str, typer.Argument(help="Whose key it is; stands in the service's log")],
-    graders: Annotated[str, typer.Option(help="What it may use, with commas between", show_default="all")] = "",
-    expires: Annotated[str, typer.Option(metavar="YYYY-MM-DD", help="Last day on which it works, UTC")] = "",
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the key in the service's log")],
+    graders: Annotated[
+        str, typer.Option(help="Graders that the key may use, separated by commas", show_default="all")
+    ] = "",
+    expires: Annotated[
+        str, typer.Option(metavar="YYYY-MM-DD", help="Last day of the key, UTC", show_default="never")
+    ] = "",
     per_minute: Annotated[
-        int | None, typer.Option(min=1, help="Submissions a minute that each API process takes from it")
+        int | None, typer.Option(min=1, help="Most submissions a minute, for each API process", show_default="no limit")
     ] = None,
-    training_only: Annotated[bool, typer.Option("--training-only", help="Refuse it requests for evaluation")] = False,
+    training_only: Annotated[
+        bool, typer.Option("--training-only", help="Refuse requests with the priority evaluation")
+    ] = False,
     operator: Annotated[
-        bool, typer.Option("--operator", help="Let it pause, drain and cancel queues and handle dead letters")
+        bool,
+        typer.Option("--operator", help="Allow the key to pause and drain queues, cancel jobs and handle dead letters"),
     ] = False,
 ) -> None:
-    """Make an API key: its line for the service on standard output, the key itself, shown once, on standard error.
+    """Create an API key. Its line for the service goes to standard output, the key itself to standard error, once.
 
     \b
     gradus keys new trainer --graders story,preference >> keys.txt

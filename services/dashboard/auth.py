@@ -67,7 +67,7 @@ def refuse_open_page(host: str, token: str | None, *, allow_anonymous: bool) -> 
     if token or allow_anonymous or is_loopback(host):
         return
     raise Misuse(
-        f"refusing to serve on {host or 'every address'} without a token: anybody who reaches it could read "
+        f"refusing to serve on {host or 'every address'} without a token: every client could read "
         f"completions and settings. Name a file that holds one with --token-file, or set {TOKEN_VARIABLE}, or bind to "
         "127.0.0.1, or, inside a network that is closed already (a compose network without published ports), set "
         f"{OPEN_VARIABLE}=true"

@@ -217,8 +217,8 @@ class FollowedRun:
         silent_s = now - self.changed_at
         if silent_s > ENDED_AFTER_S and self._is_abandoned():
             if self.is_evaluation:
-                return State.STOPPED, "its process ended; the same command goes on from here"
-            return State.CRASHED, "its process ended without a word, as after SIGKILL or when memory runs out"
+                return State.STOPPED, "its process ended; the same command resumes from here"
+            return State.CRASHED, "its process ended without a message, as after SIGKILL or without memory"
         step_s = self.metrics.latest.get("step_time", 0.0)
         if silent_s > max(STALLED_AFTER_S, STALLED_AFTER_STEPS * step_s):
             return State.STALLED, "it has written nothing for a long time"

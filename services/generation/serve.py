@@ -128,7 +128,7 @@ def _refuse_unusable(options: VllmServerOptions) -> None:
             raise Misuse(f"{name} {value}: it is one of {', '.join(known)}")
     if importlib.util.find_spec("vllm") is None:
         raise Misuse(
-            "this environment has no vLLM. It wants one of its own: `make vllm` makes .venv-vllm for a CPU; with CUDA, "
+            "this environment has no vLLM. Use one of its own: `make vllm` makes .venv-vllm for a CPU; with CUDA, "
             "pip install 'gradus-rl[vllm]' into a fresh environment"
         )
     if options.host not in LOOPBACK and not options.exposed:
@@ -179,7 +179,7 @@ def _await_health(options: VllmServerOptions, server: subprocess.Popen[bytes]) -
         except httpx.HTTPError:
             pass
         time.sleep(POLL_S)
-    raise QueueFault(f"vLLM was not healthy after {options.start_s:g} s (--start-timeout)")
+    raise QueueFault(f"vLLM was not healthy after {options.start_s:g} s (--start-timeout-s)")
 
 
 def _self_test(options: VllmServerOptions) -> None:

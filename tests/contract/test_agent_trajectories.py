@@ -187,7 +187,7 @@ def test_lints_pass_all_tests_and_become_repairs(gradus: Cli, tmp_path: Path, ru
 
     source, repairs, out = (tmp_path / name for name in ("tasks.jsonl", "repairs.jsonl", "chats.jsonl"))
     source.write_text(json.dumps(TASK) + "\n")
-    asked = ("tasks", "mutate", source, "--grader", "rust", "--engine", "own", "--per-task", "9", "--tries", "12")
+    asked = ("tasks", "mutate", source, "--grader", "rust", "--engine", "own", "--per-task", "9", "--max-mutants", "12")
     for lints in (False, True):
         done = gradus(*asked, *(["--lints"] if lints else []), "-o", repairs, "--force", "--slots", "2")
         assert done.status == 0, done.err
@@ -196,7 +196,17 @@ def test_lints_pass_all_tests_and_become_repairs(gradus: Cli, tmp_path: Path, ru
         assert bool(linted) is lints
     assert all(row["message"].startswith("all 2 tests pass\nclippy: ") for row in linted)
     done = gradus(
-        "tasks", "trajectories", repairs, "--grader", "rust", "--format", "agent", "--attempts", "2", "-o", out
+        "tasks",
+        "trajectories",
+        repairs,
+        "--grader",
+        "rust",
+        "--format",
+        "agent",
+        "--max-broken-attempts",
+        "2",
+        "-o",
+        out,
     )
     assert done.status == 0, done.err
     data = {"model": {"name": "fresh:qwen3"}, "data": {"dataset": str(out)}, "output_dir": str(tmp_path / "run")}

@@ -255,7 +255,7 @@ def test_every_repair_task_fails_as_it_says_and_code_that_passes_all_tests_is_ke
 ) -> None:
     weak = TASK | {"id": "weak", "prompt": "Sum.", "tests": "let () = assert (sum [] = 0)"}
     source, out = jsonl(tmp_path / "tasks.jsonl", TASK, weak), tmp_path / "repairs.jsonl"
-    argv = ("--per-task", "6", "--tries", "40", "--seed", "7", "--slots", "2")
+    argv = ("--per-task", "6", "--max-mutants", "40", "--seed", "7", "--slots", "2")
     done = gradus("tasks", "mutate", source, "-o", out, *argv)
     assert done.status == 0, done.err
     repairs = [one for one in read(out) if one["group"] == "sum"]
@@ -332,7 +332,7 @@ def test_rust_answers_are_broken_and_told_by_the_rust_grader(
     tests = "use solution::*;\n#[test]\nfn sums() {\n    assert_eq!(add_all(&[1, 2]), 3);\n}\n"
     task = {"id": "sum", "prompt": "Sum.", "tests": tests, "solution": COUNTED, "edition": "2024"}
     out = tmp_path / "out.jsonl"
-    argv = ("--grader", "rust", "--engine", "own", "--tries", "6", "--per-task", "3", "--slots", "2")
+    argv = ("--grader", "rust", "--engine", "own", "--max-mutants", "6", "--per-task", "3", "--slots", "2")
     done = gradus("tasks", "mutate", jsonl(tmp_path / "tasks.jsonl", task), "-o", out, *argv)
     assert done.status == 0, done.err
     assert "the tokens of Rust" in done.err
@@ -492,7 +492,7 @@ def test_a_row_without_a_trajectory_says_why(ocaml_grader: OcamlGrader, changes:
 @pytest.mark.parametrize(
     ("argv", "told"),
     [
-        (("--format", "html"), "is none of chat, agent, harmony"),
+        (("--format", "html"), "use one of chat, agent, harmony"),
         (("--per-turn",), "is for --format harmony"),
         (("--format", "agent"), "is for --grader rust"),
         (("--grader", "story"), "no repair trajectories for the grader 'story'"),

@@ -30,7 +30,7 @@ def test_two_wrong_answers_and_a_right_one_are_green_in_turn_three(gradus: Cli, 
 
     with OpenAiLike(answer).serving() as like:
         out = tmp_path / "out"
-        to = ("--grader", "ocaml", "--out", out, "--temperature", "0", "--turns", "4", "--set", "slots=1")
+        to = ("--grader", "ocaml", "--out", out, "--temperature", "0", "--max-turns", "4", "--set", "slots=1")
         got = gradus("eval", tasks, "--endpoint", like.url, *to)
         assert got.status == 0, got.err
         asked = [body["messages"] for _, body, _ in like.requests]
@@ -56,7 +56,7 @@ def test_stories_come_back_with_what_was_missing_in_kind(gradus: Cli, tmp_path: 
     tasks = tmp_path / "story.jsonl"
     tasks.write_text("\n".join(rows))
     with OpenAiLike(lambda *_: "As a user, I want tea, so that I am warm.").serving() as like:
-        to = ("--grader", "story", "--out", tmp_path / "out", "--turns", "2")
+        to = ("--grader", "story", "--out", tmp_path / "out", "--max-turns", "2")
         got = gradus("eval", tasks, "--endpoint", like.url, *to)
     assert got.status == 0, got.err
     repairs = [request for _, request, *_ in like.requests if "# What the review says" in json.dumps(request)]
@@ -67,7 +67,7 @@ def test_stories_come_back_with_what_was_missing_in_kind(gradus: Cli, tmp_path: 
 
 def test_turns_need_verdicts_to_repair_by(gradus: Cli, tmp_path: Path) -> None:
     with OpenAiLike(lambda *_: "x").serving() as like:
-        to = ("--grader", "preference", "--out", tmp_path / "out", "--turns", "2")
+        to = ("--grader", "preference", "--out", tmp_path / "out", "--max-turns", "2")
         (rows := tmp_path / "rows.jsonl").write_text('{"id": "a", "prompt": "Write a poem."}\n')
         got = gradus("eval", rows, "--endpoint", like.url, *to)
         assert (got.status, like.requests) == (2, [])

@@ -80,9 +80,9 @@ def test_texts_of_files_folders_and_rows_become_one_file_without_duplicates(grad
     [
         (["none.txt"], "o.jsonl", "none.txt: file not found"),
         (["a.pdf"], "o.jsonl", "must end in .txt, .md, .jsonl"),
-        (["empty"], "o.jsonl", "holds no texts"),
-        (["."], "o.jsonl", "is read from and cannot be written to"),
-        (["a.txt"], "a.txt", "is read from and cannot be written to"),
+        (["empty"], "o.jsonl", "no texts found"),
+        (["."], "o.jsonl", "is also an input"),
+        (["a.txt"], "a.txt", "is also an input"),
     ],
 )
 def test_what_cannot_be_read_or_would_be_overwritten_is_refused(

@@ -228,7 +228,7 @@ def test_an_evaluation_without_the_package_reports_rates_and_components(url: str
     out = tmp_path / "evaluation"
     with OpenAiLike(answer).serving() as like:
         to = ("--grader", "python", "--url", url, "--endpoint", like.url, "--out", out, "--temperature", "0")
-        got = gradus("eval", tmp_path / "tasks.jsonl", *to, "--turns", "2")
+        got = gradus("eval", tmp_path / "tasks.jsonl", *to, "--max-turns", "2")
         assert got.status == 0, got.err
         typo = gradus("eval", tmp_path / "tasks.jsonl", *to[2:], "--grader", "pyton")
     (measured,) = json.loads((out / "results.json").read_text())["measurements"]

@@ -109,7 +109,10 @@ def test_the_page_of_metrics_has_every_metric_and_every_alert_with_what_to_do() 
     cells = {row[0].strip("`"): row[1:] for row in rows}
     of_histograms = ("_bucket", "_sum", "_count")
     assert {name for name in exported() if not name.endswith(of_histograms)} <= cells.keys()
-    assert {rule["alert"] for group in RULES["groups"] for rule in group["rules"] if "alert" in rule} <= cells.keys()
+    for rule in (rule for group in RULES["groups"] for rule in group["rules"] if "alert" in rule):
+        section = metrics_page().partition(f"\n### {rule['alert']}\n")[2].partition("\n### ")[0]
+        assert rule["annotations"]["description"] in section
+        assert rule["expr"] in section
     assert [name for name, (*_, meaning) in cells.items() if len(meaning) < 4] == []
     assert "{{" not in metrics_page()
 

@@ -302,8 +302,8 @@ STAGE = {"kind": "command", "run": ["true"]}
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown key": ({"stage": {}}, "stage: unknown key"),
     "an unknown key of a stage": ({"stages": {"a": STAGE | {"ran": 1}}}, "stages.a.ran: unknown key"),
-    "an unknown kind": ({"stages": {"a": {"kind": "ppo"}}}, "kind: is none of train, eval"),
-    "no kind": ({"stages": {"a": {}}}, "kind: is none of"),
+    "an unknown kind": ({"stages": {"a": {"kind": "ppo"}}}, "kind: must be one of train, eval"),
+    "no kind": ({"stages": {"a": {}}}, "kind: must be one of"),
     "no stages": ({"stages": {}}, "stages: Dictionary should have at least 1 item"),
     "a name that is a path": ({"stages": {"../a": STAGE}}, "is no name for a stage"),
     "a name that is ours": ({"stages": {"logs": STAGE}}, "is no name for a stage"),

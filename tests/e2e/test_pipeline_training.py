@@ -100,7 +100,7 @@ def test_the_demo_goes_on_after_a_signal_and_refuses_a_worse_model(tmp_path: Pat
     said, _ = last.communicate()
     assert last.returncode == 1, said
     assert "promotion refused" in said
-    assert "going on from" in (folder / "grpo" / "training.log").read_text()
+    assert "resuming from" in (folder / "grpo" / "training.log").read_text()
     stages = state_of(folder)
     assert stages["grpo"]["attempts"] == 2
     assert {name: entry["status"] for name, entry in stages.items() if entry["status"] != "done"} == {
@@ -146,5 +146,5 @@ def test_a_training_saves_its_step_when_the_pipeline_is_killed_and_goes_on_from_
     last = started(file, changes)
     said, _ = last.communicate()
     assert last.returncode == 0, said
-    assert "going on from" in (folder / "sft" / "training.log").read_text()
+    assert "resuming from" in (folder / "sft" / "training.log").read_text()
     assert (state_of(folder)["sft"]["status"], state_of(folder)["sft"]["attempts"]) == ("done", 2)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser import NEEDS_BROWSER, SHOTS, chromium, errors, opened, picture
+from tests.browser import CONTRAST, NEEDS_BROWSER, SHOTS, chromium, errors, opened, picture
 
 pytestmark = [pytest.mark.slow, *NEEDS_BROWSER]
 ROOT = Path(__file__).parents[2]
@@ -24,6 +24,7 @@ PAGES = (
     "reference/cli.html",
     "reference/training_configuration.html",
     "reference/python.html",
+    "reference/metrics.html",
 )
 
 
@@ -61,6 +62,14 @@ def test_pages_fit_and_load_nothing_from_elsewhere(site: str, tmp_path: Path, wi
             assert errors(browser) == []
             if SHOTS:
                 picture(browser, f"{page.replace('/', '-')}-{scheme}-{width}")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_texts_of_the_start_page_are_legible(site: str, tmp_path: Path, scheme: str) -> None:
+    with chromium(tmp_path) as browser:
+        opened(browser, f"{site}/index.html", scheme=scheme)
+        found = browser.execute_script(CONTRAST)
+        assert [poor for poor in found if "md-search-result" not in poor[1]] == []  # the closed search covers nothing
 
 
 def test_search_finds_a_flag_without_a_network(site: str, tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def test_a_run_that_is_killed_goes_on_and_ends_as_one_that_was_not(tmp_path: Pat
         assert main(config, ["--output_dir", str(folder), "--max_steps", str(steps)], stage="sft") == 0
         done = [line["step"] for line in read_lines(folder / "metrics.jsonl") if "loss" in line]
         assert done == list(range(1, steps + 1))
-    assert f"going on from {checkpoint}, step" in (killed / "training.log").read_text()
+    assert f"resuming from {checkpoint}, step" in (killed / "training.log").read_text()
     files = [folder / "final" / "model.safetensors" for folder in (killed, whole)]
     assert files[0].read_bytes() == files[1].read_bytes()
 
@@ -109,6 +109,6 @@ def test_when_the_machine_has_no_more_memory_a_run_makes_do_with_smaller_batches
     said = (tmp_path / "run" / "training.log").read_text()
     assert "out of memory after step 0 with 128 samples at a time" in said
     assert "can't allocate memory" in said
-    assert "going on with 64 at a time, 2 times for each update, from the beginning" in said
+    assert "continuing with 64 at a time, 2 times for each update, from the beginning" in said
     assert [line["step"] for line in read_lines(tmp_path / "run" / "metrics.jsonl")] == [1, 2]
     assert (tmp_path / "run" / "final" / "model.safetensors").exists()

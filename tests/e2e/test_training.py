@@ -249,7 +249,7 @@ def test_sigterm_finishes_the_step_and_saves_it(config: Path, tmp_path: Path) ->
         assert train(config, "--max_steps", "100000", "--save_steps", "100000") == 128 + signal.SIGTERM
     step = len(lines(run / "metrics.jsonl"))
     assert (run / f"checkpoint-{step}" / "trainer_state.json").exists()
-    assert f"go on from checkpoint-{step}" in (run / "training.log").read_text()
+    assert f"resume from checkpoint-{step}" in (run / "training.log").read_text()
 
 
 def test_a_run_without_a_service_ends_at_once_and_says_what_to_start(
@@ -275,7 +275,7 @@ def test_a_service_that_goes_away_leaves_a_checkpoint_of_the_last_whole_step_and
         assert train(config, *long, "--reward.urls", url, "--reward.deadline_s", "2") == 3
     step = len(lines(run / "metrics.jsonl"))
     said = capfd.readouterr().err
-    assert all(part in said for part in ("none of 8 samples", url, "gradus serve", f"go on from checkpoint-{step}"))
+    assert all(part in said for part in ("none of 8 samples", url, "gradus serve", f"resume from checkpoint-{step}"))
     assert (run / f"checkpoint-{step}" / "trainer_state.json").exists()
     ungraded = [sample for sample in lines(run / "completions.jsonl") if sample["step"] > step]
     assert [sample["reward"] for sample in ungraded] == [None] * 8

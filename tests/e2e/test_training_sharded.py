@@ -62,7 +62,7 @@ def test_a_sharded_run_resumes_from_its_checkpoint_and_keeps_its_logs(kind: str,
     for later in (run / "checkpoint-4", run / "final"):
         shutil.rmtree(later)
 
-    assert f"going on from {run / 'checkpoint-2'}, step 2" in launch(kind, config, "--max_steps", "4")
+    assert f"resuming from {run / 'checkpoint-2'}, step 2" in launch(kind, config, "--max_steps", "4")
     assert [line["step"] for line in lines(run / "metrics.jsonl")] == [1, 2, 3, 4]
     assert curve(run) == [pytest.approx(step, rel=1e-5) for step in curve(reference)]
     written = [
@@ -86,5 +86,5 @@ def test_what_stops_one_process_stops_all_with_a_checkpoint(config: Path, tmp_pa
         said = launch("ddp", config, "--max_steps", "100000", "--reward.urls", url, status=3)
     assert "none of 4 samples could be graded" in said
     step = len(lines(run / "metrics.jsonl"))
-    assert f"go on from checkpoint-{step}" in said
+    assert f"resume from checkpoint-{step}" in said
     assert (run / f"checkpoint-{step}" / "rng_state_1.pth").exists()

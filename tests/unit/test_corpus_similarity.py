@@ -281,7 +281,7 @@ def test_a_side_without_rows_is_misuse(share: float) -> None:
 def test_split_writes_both_sides(gradus: Cli, tmp_path: Path) -> None:
     source = jsonl(tmp_path / "in.jsonl", many())
     train, measured = tmp_path / "train.jsonl", tmp_path / "eval.jsonl"
-    said = gradus("tasks", "split", source, "--train", train, "--eval", measured, "--share", "0.2")
+    said = gradus("tasks", "split", source, "--train", train, "--eval", measured, "--eval-fraction", "0.2")
     assert said.status == 0, said.err
     assert sorted(row["id"] for row in read(train) + read(measured)) == sorted(row["id"] for row in many())
     assert "30 problems in all" in said.out
@@ -325,7 +325,7 @@ def test_half_characters_are_passed_on_as_they_came(gradus: Cli, tmp_path: Path)
 
 @pytest.mark.parametrize(
     ("name", "told"),
-    [("in.jsonl", "is read from"), ("there", "is a folder"), ("missing/out.jsonl", "one that does not exist")],
+    [("in.jsonl", "is also an input"), ("there", "is a folder"), ("missing/out.jsonl", "one that does not exist")],
 )
 def test_places_that_cannot_be_written_are_refused_before_any_work(tmp_path: Path, name: str, told: str) -> None:
     (tmp_path / "there").mkdir()
@@ -337,5 +337,5 @@ def test_places_that_cannot_be_written_are_refused_before_any_work(tmp_path: Pat
 def test_a_link_onto_the_source_is_the_source(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").touch()
     (tmp_path / "link.jsonl").symlink_to("in.jsonl")
-    with pytest.raises(Misuse, match="is read from"):
+    with pytest.raises(Misuse, match="is also an input"):
         refuse_existing([tmp_path / "link.jsonl"], force=True, sources=[tmp_path / "in.jsonl"])

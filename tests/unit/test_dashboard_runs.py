@@ -278,7 +278,7 @@ def test_a_final_model_of_before_does_not_make_a_run_finished(run_folder: Path) 
     "line",
     [
         "stopped: step 3: none of 8 samples could be graded. Start `gradus serve`",
-        "stopped by SIGTERM. Start again with the same config and output_dir to go on from checkpoint-2.",
+        "stopped by SIGTERM. Start again with the same config and output_dir to resume from checkpoint-2.",
     ],
 )
 def test_a_run_that_said_why_it_stopped_is_quoted(run_folder: Path, line: str) -> None:

@@ -49,7 +49,7 @@ def test_the_variables_of_rewards_reach_trls_options(tmp_path: Path) -> None:
     given |= {"per_device_train_batch_size": 6, "generation_batch_size": 12}
     assert given.items() <= config.grpo.items()
     assert "REWARD_POOL_SIZE sets nothing: give --slots to `gradus serve` or `gradus worker`" in told
-    assert "PYTHONUNBUFFERED sets nothing: it is none of the training's" in told
+    assert "PYTHONUNBUFFERED sets nothing: it is not a training variable" in told
     assert not [line for line in told if "SFT_" in line or "OPENAI_" in line or "EMPTY" in line]
 
 

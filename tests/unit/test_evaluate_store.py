@@ -94,7 +94,7 @@ def test_a_file_that_is_not_ours_is_refused_and_left_alone(tmp_path: Path, line:
     with opened(path, plan()):
         pass
     path.write_text(line + "\n")
-    with pytest.raises(Misuse, match=r"completions\.jsonl:1: is no completion of ours"), opened(path, plan()):
+    with pytest.raises(Misuse, match=r"completions\.jsonl:1: not a completion of Gradus"), opened(path, plan()):
         raise AssertionError("it was opened")
     assert path.read_text() == line + "\n"
 

@@ -351,7 +351,7 @@ def test_a_stored_verdict_that_is_none_is_refused_by_the_task_it_is_of(
     run(learning, tasks, out, service)
     file = EvalFolder(out).completions
     file.write_text(file.read_text().replace('"stage": "tests"', '"stage": "moon"'))
-    with pytest.raises(Misuse, match="its stored verdict is none of ours"):
+    with pytest.raises(Misuse, match="its stored verdict is invalid"):
         run(learning, tasks, out, service)
 
 
@@ -360,7 +360,7 @@ def test_a_file_of_turns_that_is_not_ours_is_refused(tasks: Path, tmp_path: Path
     run(learning, tasks, out, service)
     for line in ("{", "[]", '{"mode": "greedy"}', "[" * 100_000):
         EvalFolder(out).turns.write_text(line + "\n")
-        with pytest.raises(Misuse, match=r"turns\.jsonl:1: is no completion of ours"):
+        with pytest.raises(Misuse, match=r"turns\.jsonl:1: not a completion of Gradus"):
             run(learning, tasks, out, service)
 
 

@@ -315,7 +315,7 @@ def test_memory_that_runs_out_while_learning_from_rewards_is_recovered_from(
     assert main(tmp_path / "run.yaml") == 0
     said = (tmp_path / "run" / "training.log").read_text()
     assert "out of memory after step 2 with 8 samples at a time" in said
-    assert "going on with 4 at a time, 2 times for each update, from checkpoint-2" in said
+    assert "continuing with 4 at a time, 2 times for each update, from checkpoint-2" in said
     lines = read_lines(tmp_path / "run" / "metrics.jsonl")
     assert [line["step"] for line in lines] == [1, 2, 3, 4]
     assert seen == {(8, 1), (4, 2)}

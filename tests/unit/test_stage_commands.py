@@ -65,7 +65,7 @@ def test_a_dry_run_with_bad_rows_names_the_line(gradus: Run, config: str) -> Non
     ("argv", "says"),
     [
         (("merge", "nowhere"), "nowhere: holds no adapter"),
-        (("merge", "nowhere", "--dtype", "int8"), "--dtype int8: is none of auto, float32, float16, bfloat16"),
+        (("merge", "nowhere", "--dtype", "int8"), "--dtype int8: use one of auto, float32, float16, bfloat16"),
         (("model", "nowhere.yaml", "--out", "x"), "nowhere.yaml: there is no such file"),
     ],
 )

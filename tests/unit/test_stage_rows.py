@@ -158,7 +158,11 @@ GOOD_PAIR = {"prompt": "p", "chosen": "a", "rejected": "b"}
         (SftStage, {"messages": "[{]"}, "messages: is not JSON"),
         (SftStage, {"messages": {"role": "user"}}, "messages: is no list of messages"),
         (SftStage, {"messages": [USER, "x"]}, "messages[1]: is no message with role and content"),
-        (SftStage, {"messages": [{"role": "human", "content": "x"}, ANSWER]}, "messages[0]: role 'human' is none of"),
+        (
+            SftStage,
+            {"messages": [{"role": "human", "content": "x"}, ANSWER]},
+            "messages[0]: role 'human' is not one of",
+        ),
         (SftStage, {"messages": [{"role": "user", "content": ""}, ANSWER]}, "messages[0]: content: is missing, empty"),
         (SftStage, {"messages": [{"role": "user", "content": ["x"]}, ANSWER]}, "content: is missing, empty or not a"),
         (SftStage, {"messages": [{"role": "user", "text": "x"}, ANSWER]}, "messages[0]: unknown key text"),

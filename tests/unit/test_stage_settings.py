@@ -91,9 +91,9 @@ def test_who_asks_for_ppo_is_told_what_to_take(write, asked: str | None) -> None
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (ROWS + "stage: sftt", "'sftt' is none of sft, dpo, reward, grpo, rloo, pretrain; did you mean sft?"),
-        (ROWS + "stage: [sft]", "stage: ['sft'] is none of sft"),
-        (ROWS + "stage: 3", "stage: 3 is none of sft"),
+        (ROWS + "stage: sftt", "'sftt' is not one of sft, dpo, reward, grpo, rloo, pretrain; did you mean sft?"),
+        (ROWS + "stage: [sft]", "stage: ['sft'] is not one of sft"),
+        (ROWS + "stage: 3", "stage: 3 is not one of sft"),
         (ROWS + "stage: sft\nreward: {grader: ocaml}", "reward: unknown key"),
         (ROWS + "stage: sft\nsft: {packin: true}", "sft.packin: unknown key; did you mean packing?"),
         (ROWS + "stage: sft\nsft: {learning_rate: .inf}", "sft.learning_rate: inf is not a finite number"),
@@ -119,8 +119,8 @@ def test_who_asks_for_ppo_is_told_what_to_take(write, asked: str | None) -> None
         (TOKENS.replace("[{length: 8, steps: 2}]", "[]"), "data.curriculum: List should have at least 1 item"),
         (TOKENS + "pretrain: {max_steps: 3}", "pretrain.max_steps: not set here: set `data.curriculum`"),
         (TOKENS + "pretrain: {learning_rat: 3}", "did you mean learning_rate? (TrainingArguments of transformers"),
-        (REWARDED + "stage: rloo\ngrpo: {beta: 0.1}", "stage: rloo is told by rloo:, and grpo: was given"),
-        (REWARDED + "rloo: {beta: 0.1}", "stage: grpo is told by grpo:, and rloo: was given"),
+        (REWARDED + "stage: rloo\ngrpo: {beta: 0.1}", "stage: rloo takes its options from rloo:, but grpo: is given"),
+        (REWARDED + "rloo: {beta: 0.1}", "stage: grpo takes its options from grpo:, but rloo: is given"),
         (ROWS + "reward: {}", "give a grader, reward models, or both"),
         (
             ROWS + "reward: {models: [{path: a/final}, {path: b/a}]}",

@@ -248,7 +248,7 @@ def test_a_run_that_goes_on_ends_where_one_that_never_stopped_does(
     kept = [line for line in read_lines(first / "metrics.jsonl") if line["step"] <= 6]
     (again / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in kept))
     assert main(stage(name, run="again")) == 0
-    assert "going on from" in (again / "training.log").read_text()
+    assert "resuming from" in (again / "training.log").read_text()
     assert same_weights(first / "final", again / "final")
     steps = [[line["step"] for line in read_lines(run / "metrics.jsonl")] for run in (first, again)]
     assert steps[0] == steps[1]
@@ -288,7 +288,7 @@ def test_a_signal_ends_a_run_after_its_step_with_a_checkpoint(
     assert (tmp_path / "run" / "checkpoint-5").is_dir()
     assert not (tmp_path / "run" / "final").exists()
     said = (tmp_path / "run" / "training.log").read_text()
-    assert "stopped by SIGTERM. Start again with the same config and output_dir to go on from checkpoint-5" in said
+    assert "stopped by SIGTERM. Start again with the same config and output_dir to resume from checkpoint-5" in said
     monkeypatch.undo()
     assert main(path) == 0
     assert [line["step"] for line in read_lines(tmp_path / "run" / "metrics.jsonl") if "loss" in line] == list(
@@ -337,8 +337,8 @@ def test_when_memory_runs_out_batches_get_smaller_and_updates_stay_the_same(
     said = (poor / "training.log").read_text()
     cause = "can't allocate memory" if name == "pretrain" else "CUDA out of memory. Tried to allocate 2.00"
     assert re.search(rf"out of memory after step 5 with 8 samples at a time \(.*{cause}", said)
-    assert "going on with 4 at a time, 2 times for each update, from checkpoint-5" in said
-    assert "going on with 2 at a time, 4 times for each update, from checkpoint-5" in said
+    assert "continuing with 4 at a time, 2 times for each update, from checkpoint-5" in said
+    assert "continuing with 2 at a time, 4 times for each update, from checkpoint-5" in said
     assert lines_of(poor, "loss") == pytest.approx(lines_of(run, "loss"), rel=1e-3)
     first, second = weights_in(run / "final"), weights_in(poor / "final")
     assert all(first[weight].allclose(second[weight], atol=2e-3) for weight in first)

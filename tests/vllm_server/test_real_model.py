@@ -47,7 +47,7 @@ def test_a_real_model_is_trained_on_what_vllm_writes(server: Server, tmp_path: P
         grading.terminate()
         grading.wait(60)
     said = (run / "training.log").read_text()
-    assert "kept in step by LoRA adapters" in said
+    assert "weights are synchronized by LoRA adapters" in said
     assert "try 1" not in said
     (step,) = [line for line in read_lines(run / "metrics.jsonl") if "learning_rate" in line]
     assert step["gradus/faulted"] == 0

@@ -63,7 +63,7 @@ def test_adapters_are_loaded_as_they_are_trained_and_none_is_left(fresh: Server,
     run = training(model, fresh.url)
     assert run(*LORA, "--data.held_out", "0.25", "--evaluation.limit", "2") == 0
     assert_in_step(run, 3)
-    assert "kept in step by LoRA adapters" in run.said
+    assert "weights are synchronized by LoRA adapters" in run.said
     assert "held-out tasks, after" in run.said
     assert "try 1" not in run.said
     assert [one["id"] for one in httpx.get(f"{fresh.url}/v1/models").json()["data"]] == [str(model)]
@@ -74,7 +74,7 @@ def test_a_merged_adapter_goes_as_a_file_of_all_weights(fresh: Server, model: Pa
     run = training(model, fresh.url)
     assert run(*LORA, "--generation.sync", "file", "--lora.modules_to_save", "[lm_head]") == 0
     assert_in_step(run, 3)
-    assert "kept in step by files of all weights" in run.said
+    assert "weights are synchronized by files of all weights" in run.said
 
 
 def test_a_server_whose_base_weights_were_changed_is_refused_for_adapters(
@@ -90,7 +90,7 @@ def test_all_weights_go_as_files_and_a_resumed_run_sends_its_own(fresh: Server, 
     assert run("--max_steps", "2", "--save_steps", "1") == 0
     assert run("--max_steps", "4") == 0
     assert_in_step(run, 4)
-    assert "going on from" in run.said
+    assert "resuming from" in run.said
     assert run.largest("generation/sync_s") > 0
     assert run.largest("generation/generate_s") > 0
     assert not (run.folder / "weights").exists()
@@ -115,7 +115,7 @@ def test_two_processes_end_together_with_a_checkpoint(relay: Relay, fresh: Serve
     done = run.in_processes(2)
     assert done.returncode != 0
     assert "status 400: no" in run.said
-    assert "go on from checkpoint-1" in run.said
+    assert "resume from checkpoint-1" in run.said
     assert "Traceback" not in run.said
 
 

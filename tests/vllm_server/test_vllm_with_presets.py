@@ -93,7 +93,7 @@ def test_the_preset_for_two_gpus_trains_against_a_server_with_weights_by_file_in
     places = {"model.name": model, "reward.urls": grader, "generation.url": server.url, "output_dir": run.folder}
     assert run(*words(changes | places)) == 0
     assert_trained(run, SERVER, changes)
-    assert "kept in step by files of all weights" in run.said
+    assert "weights are synchronized by files of all weights" in run.said
     assert run.largest("generation/sync_logprob_difference_max") <= EXACT
     assert run.largest("sampling/sampling_logp_difference/max") <= EXACT
 

@@ -1,4 +1,4 @@
-"""Commands that train and measure models. Light: what a command needs is imported when it runs."""
+"""Commands that train and measure models. Modules of a command are imported when it runs."""
 
 from __future__ import annotations
 

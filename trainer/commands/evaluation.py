@@ -1,6 +1,6 @@
-"""Commands that measure models: `gradus eval` and its four sisters, `sample`, `compare`, `replay`, `pairs`.
+"""Commands that measure models: `gradus eval`, `eval-...`, `sample`, `compare`, `replay`, `pairs`.
 
-Each prints what a person reads, and last, on a line of its own, the path of the file that a program reads.
+Each prints a summary, and on the last line the path of the file for programs.
 """
 
 from __future__ import annotations
@@ -21,38 +21,62 @@ if TYPE_CHECKING:
     from trainer.evaluate.grader_backend import Judge
     from trainer.evaluate.setup import SamplingOptions
 
+MODEL, SAMPLING, GRADING = "Model", "Sampling", "Grading"
+"""Help panels."""
 Like = Annotated[
-    Path | None, typer.Option("--prompts-from", help="Folder of a run whose prompts and rubric are used", metavar="RUN")
+    Path | None,
+    typer.Option("--prompts-from", help="Use prompts and rubric of this run", metavar="RUN", rich_help_panel=SAMPLING),
 ]
-Samples = Annotated[int, typer.Option(min=1, max=1000, help="Completions per task")]
+Samples = Annotated[int, typer.Option(min=1, max=1000, help="Completions per task", rich_help_panel=SAMPLING)]
 Out = Annotated[Path | None, typer.Option(help="Folder to write to", show_default="runs/eval/MODEL-FILE")]
-Seed = Annotated[int, typer.Option(min=0)]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the bootstrap")]
+Judged = Annotated[str, typer.Option(help="Grader of the completions", rich_help_panel=GRADING)]
+Rubric = Annotated[
+    str | None,
+    typer.Option(
+        help="Rubric, GRADER/NAME@VERSION", show_default="the run's, else the grader's", rich_help_panel=GRADING
+    ),
+]
 GradedAt = Annotated[
-    str | None, typer.Option("--url", help="Grade on the Gradus service at this URL, not on this machine")
+    str | None,
+    typer.Option(
+        "--url",
+        help="Grade on the Gradus service at this URL instead of on this machine",
+        rich_help_panel=GRADING,
+    ),
 ]
 What = Annotated[list[str] | None, typer.Argument(metavar="[MODEL] FILE", show_default=False)]
 
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """Options of every command that asks a model."""
+    """Options of every command that samples a model."""
 
-    model: Annotated[str | None, typer.Option(help="Folder or name; with --endpoint the server's name for it")] = None
-    endpoint: Annotated[
-        str | None, typer.Option(help="A server that speaks OpenAI's protocol: http://host:8000/v1")
+    model: Annotated[
+        str | None,
+        typer.Option(help="Folder or name of the model; with --endpoint its name there", rich_help_panel=MODEL),
     ] = None
-    temperature: Annotated[float, typer.Option(min=0.0, max=10.0, help="0 is greedy")] = 1.0
-    max_new_tokens: Annotated[int, typer.Option(min=1)] = 512
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N tasks")] = None
-    fresh: Annotated[bool, typer.Option("--fresh", help="Set aside what is there and start anew")] = False
+    endpoint: Annotated[
+        str | None, typer.Option(help="OpenAI-compatible server, http://host:8000/v1", rich_help_panel=MODEL)
+    ] = None
+    temperature: Annotated[
+        float, typer.Option(min=0.0, max=10.0, help="Temperature; 0 is greedy", rich_help_panel=SAMPLING)
+    ] = 1.0
+    max_new_tokens: Annotated[
+        int, typer.Option(min=1, help="Most tokens of a completion", rich_help_panel=SAMPLING)
+    ] = 512
+    limit: Annotated[int | None, typer.Option(min=1, help="Use only the first N tasks", rich_help_panel=SAMPLING)] = (
+        None
+    )
+    fresh: Annotated[bool, typer.Option("--no-resume", help="Move earlier results aside and start again")] = False
     settings: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
             metavar="NAME=VALUE",
-            help="Change a rarer setting, again and again: seed, top_p, stop, body, chat, system, template, "
-            "api_key_env, concurrency, timeout_s, attempts, batch_size; for a grader here config, slots "
-            "(docs/evaluation.md)",
+            help="Set one of seed, top_p, stop, body, chat, system, template, api_key_env, concurrency, timeout_s, "
+            "attempts, batch_size, config, slots (docs/evaluation.md); may be repeated",
+            rich_help_panel=SAMPLING,
         ),
     ] = None
 
@@ -100,21 +124,28 @@ def asks_a_model(command: Callable[..., None]) -> Callable[..., None]:
 def evaluate(
     what: Annotated[list[str] | None, typer.Argument(metavar="[MODEL] TASKS", show_default=False)] = None,
     out: Out = None,
-    grader: Annotated[str, typer.Option(help="Which grader judges")] = "ocaml",
-    rubric: Annotated[str | None, typer.Option(show_default="the run's, else the grader's")] = None,
+    grader: Judged = "ocaml",
+    rubric: Rubric = None,
     url: GradedAt = None,
     like: Like = None,
     turns: Annotated[
-        int, typer.Option(min=1, max=32, help="Ask again, with what the grader said, until it passes: so often in all")
+        int,
+        typer.Option(
+            "--max-turns",
+            min=1,
+            max=32,
+            help="Most turns per task; after a failure the grader's feedback is sent back",
+            rich_help_panel=SAMPLING,
+        ),
     ] = 1,
     samples: Samples = 1,
-    greedy: Annotated[bool, typer.Option(help="Also one completion per task without sampling")] = True,
+    greedy: Annotated[bool, typer.Option(help="Add one greedy completion per task", rich_help_panel=SAMPLING)] = True,
     *,
     asking: Asking,
 ) -> None:
-    """Ask a model for completions of tasks, grade them, and write figures with confidence intervals and a report.
+    """Sample completions of tasks, grade them, and write metrics with confidence intervals and a report.
 
-    The same command resumes where it was stopped. Exit status 3 when anything was not written or not graded.
+    The same command resumes a stopped evaluation. Exit status 3 when a completion was not generated or not graded.
 
     \b
     gradus eval runs/my/final configs/tasks/ocaml.jsonl --samples 4
@@ -128,14 +159,19 @@ def evaluate(
 
 
 def eval_perplexity(
-    model: Annotated[str, typer.Argument(help="Folder, or a name on the hub")],
-    file: Annotated[Path, typer.Argument(help="A .txt file, or rows of text, messages, or prompt and completion")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Folder, or a name on the hub")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help=".txt file, or rows with text, messages, or prompt and completion")
+    ],
     out: Out = None,
     window: Annotated[
-        int | None, typer.Option(help="Tokens that the model sees at once", show_default="at most 2048")
+        int | None,
+        typer.Option(
+            "--context-length", help="Tokens that the model reads at once", show_default="the model's, at most 2048"
+        ),
     ] = None,
 ) -> None:
-    """Measure how well a model here foresees a text: perplexity with its interval, and bits per byte.
+    """Measure a local model on a text: perplexity with its interval, and bits per byte.
 
     \b
     gradus eval-perplexity runs/my/final book.txt
@@ -146,12 +182,14 @@ def eval_perplexity(
 
 
 def eval_choices(
-    model: Annotated[str, typer.Argument(help="Folder, or a name on the hub")],
-    file: Annotated[Path, typer.Argument(help="Rows of question, choices and answer, perhaps subject")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Folder, or a name on the hub")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Rows with question, choices, answer and perhaps subject")
+    ],
     out: Out = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N questions")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Use only the first N questions")] = None,
 ) -> None:
-    """Measure a model here on multiple-choice questions, as in MMLU: accuracy with its interval.
+    """Measure a local model on multiple-choice questions, as in MMLU: accuracy with its interval.
 
     \b
     gradus eval-choices runs/my/final questions.jsonl
@@ -163,9 +201,9 @@ def eval_choices(
 
 @asks_a_model
 def eval_tools(what: What = None, out: Out = None, *, asking: Asking) -> None:
-    """Measure calls of tools, by held-out trajectories of `gradus tasks trajectories`: well formed, and the one due.
+    """Measure tool calls on held-out trajectories of `gradus tasks trajectories`: format and selection.
 
-    The same command resumes where it was stopped. Exit status 3 when any turn was not written.
+    The same command resumes a stopped evaluation. Exit status 3 when a turn was not generated.
 
     \b
     gradus eval-tools runs/my/final trajectories.jsonl --temperature 0
@@ -178,9 +216,9 @@ def eval_tools(what: What = None, out: Out = None, *, asking: Asking) -> None:
 
 @asks_a_model
 def eval_refusals(what: What = None, out: Out = None, like: Like = None, *, asking: Asking) -> None:
-    """Measure whether a model declines what cannot be done, and nothing else.
+    """Measure refusals of impossible tasks, and over-refusals of possible ones.
 
-    The same command resumes where it was stopped. Exit status 3 when any answer was not written.
+    The same command resumes a stopped evaluation. Exit status 3 when an answer was not generated.
 
     \b
     gradus eval-refusals runs/my/final configs/tasks/declines.jsonl
@@ -198,14 +236,14 @@ def sample(
     like: Like = None,
     samples: Samples = 1,
     metrics: Annotated[
-        bool, typer.Option("--metrics", help="Also measure distinct-1 and -2, length, repetition and perplexity")
+        bool, typer.Option("--metrics", help="Measure distinct-1 and -2, length, repetition and perplexity too")
     ] = False,
     *,
     asking: Asking,
 ) -> None:
-    """Write completions of prompts to a file of JSON lines; rows need `prompt` or `messages`, and may have `id`.
+    """Sample completions of prompts into a JSONL file. Rows need `prompt` or `messages`, and may have `id`.
 
-    A run that was stopped resumes when the same command is given again. Exit status 3 when some were not written.
+    The same command resumes a stopped run. Exit status 3 when a completion was not generated.
 
     \b
     gradus sample prompts.jsonl --endpoint http://localhost:8000/v1 --samples 8 --out completions.jsonl
@@ -220,16 +258,16 @@ def sample(
 @asks_a_model
 def chat(
     what: Annotated[str | None, typer.Argument(metavar="[MODEL]", show_default=False)] = None,
-    tasks: Annotated[Path | None, typer.Option(help="File of tasks: one of them is the first prompt")] = None,
-    task: Annotated[str | None, typer.Option(help="Its id", show_default="the first task of the file")] = None,
-    grader: Annotated[str, typer.Option(help="Which grader judges, with --tasks")] = "ocaml",
-    rubric: Annotated[str | None, typer.Option(show_default="the run's, else the grader's")] = None,
+    tasks: Annotated[Path | None, typer.Option(help="File of tasks; one of them is the first prompt")] = None,
+    task: Annotated[str | None, typer.Option(help="Id of that task", show_default="the first task of the file")] = None,
+    grader: Judged = "ocaml",
+    rubric: Rubric = None,
     url: GradedAt = None,
     like: Like = None,
     *,
     asking: Asking,
 ) -> None:
-    """Talk to a model on the terminal; with --tasks, the grader's verdict follows each answer. Ctrl-D ends it.
+    """Chat with a model on the terminal. With --tasks the grader's verdict follows each answer. Ctrl-D ends it.
 
     \b
     gradus chat runs/my/final
@@ -246,17 +284,26 @@ def chat(
 
 
 def compare(
-    before: Annotated[Path, typer.Argument(help="Folder of an evaluation, or its JSON")],
-    after: Annotated[Path, typer.Argument(help="Another one of the same tasks")],
-    mode: Annotated[str | None, typer.Option(help="sampled or greedy", show_default="the first that both have")] = None,
-    html: Annotated[Path | None, typer.Option("--html", help="Write a page with both sides of every change")] = None,
-    as_json: Annotated[Path | None, typer.Option("--json", help="Write everything for programs")] = None,
-    anyway: Annotated[bool, typer.Option("--allow-mismatch", help="Also where tasks, grader or rubric differ")] = False,
+    before: Annotated[Path, typer.Argument(metavar="BEFORE", help="Folder of an evaluation, or its JSON")],
+    after: Annotated[
+        Path, typer.Argument(metavar="AFTER", help="Folder or JSON of another evaluation of the same tasks")
+    ],
+    mode: Annotated[
+        str | None,
+        typer.Option(help="Mode to compare: sampled or greedy", show_default="the first mode present in both"),
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", help="HTML file to write, with both sides of every change")
+    ] = None,
+    as_json: Annotated[Path | None, typer.Option("--json", help="JSON file to write")] = None,
+    anyway: Annotated[
+        bool, typer.Option("--allow-mismatch", help="Compare even if tasks, grader or rubric differ")
+    ] = False,
     seed: Seed = 0,
 ) -> None:
     """Compare two evaluations of the same tasks, task by task, with a paired test and confidence intervals.
 
-    Refuses, with exit status 2, what was measured on other tasks, by another revision of the grader or another rubric.
+    Exit status 2 if tasks, revision of the grader or rubric differ.
     """
     from trainer.evaluate.report import main
 
@@ -264,19 +311,19 @@ def compare(
 
 
 def replay(
-    run: Annotated[Path, typer.Argument(help="Folder of a run or of an evaluation")],
-    grader: Annotated[str | None, typer.Option(help="Which grader judges", show_default="the folder's")] = None,
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run or of an evaluation")],
+    grader: Annotated[str | None, typer.Option(help="Grader of the completions", show_default="the folder's")] = None,
     url: GradedAt = None,
     config: Config = None,
     slots: Slots = None,
     as_json: Annotated[
-        Path | None, typer.Option("--json", help="File to write to", show_default="replay.json there")
+        Path | None, typer.Option("--json", help="File to write to", show_default="replay.json in the folder")
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Grade stored completions again with the grader as it is now, and tell every reward that changed.
+    """Grade stored completions again with the current grader, and print every reward that changed.
 
-    Exit status 0 when none changed, 1 when any did, 3 when some could not be judged.
+    Exit status 0 when no reward changed, 1 when one did, 3 when a completion could not be graded.
     """
     from trainer.evaluate.replay import main
 
@@ -286,21 +333,22 @@ def replay(
 
 def pairs(
     graded: Annotated[
-        list[Path], typer.Argument(help="Folders of evaluations or runs, or files of graded completions")
+        list[Path],
+        typer.Argument(metavar="GRADED", help="Folders of evaluations or runs, or files of graded completions"),
     ],
-    out: Annotated[Path, typer.Option(help="JSONL to write")] = Path("pairs.jsonl"),
-    min_margin: Annotated[float, typer.Option(min=0, max=1, help="Rewards must differ by at least this")] = 0.05,
-    max_per_task: Annotated[int, typer.Option(min=1, help="Pairs of one prompt, at most")] = 1,
+    out: Annotated[Path, typer.Option(help="JSONL file to write")] = Path("pairs.jsonl"),
+    min_margin: Annotated[float, typer.Option(min=0, max=1, help="Smallest difference of rewards")] = 0.05,
+    max_per_task: Annotated[int, typer.Option(min=1, help="Most pairs of one prompt")] = 1,
     passed_vs_failed: Annotated[
-        bool, typer.Option("--passed-vs-failed", help="Only what passed against what did not")
+        bool, typer.Option("--passed-vs-failed", help="Pair only passed with failed completions")
     ] = False,
     chat: Annotated[
-        bool | None, typer.Option("--chat/--text", help="Form of the rows", show_default="as was asked")
+        bool | None, typer.Option("--chat/--text", help="Form of the rows", show_default="as sampled")
     ] = None,
 ) -> None:
-    """Make preference pairs for DPO from graded completions: of each prompt the best against the worst.
+    """Create preference pairs for DPO from graded completions: the best of each prompt against the worst.
 
-    Faults are never used. Exit status 1 when there is not a single pair.
+    Faults are never used. Exit status 1 when there is no pair.
     """
     from trainer.evaluate.pairs import Form, PairingRules, main
 

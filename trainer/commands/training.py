@@ -18,20 +18,18 @@ def train(
         str, typer.Argument(metavar="[STAGE] CONFIG", help="YAML file, such as configs/train/demo_ocaml.yaml")
     ],
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check and print the resolved config; train nothing")
+        bool, typer.Option("--dry-run", help="Check and print the resolved config, without training")
     ] = False,
-    resume: Annotated[str, typer.Option(help="auto, never, or the path of a checkpoint")] = "auto",
+    resume: Annotated[str, typer.Option(help="Checkpoint to resume from: auto, never, or a path")] = "auto",
     env_file: Annotated[
-        Path | None, typer.Option(help="Variables of ocamler-grpo (.envrc), which go before the config")
+        Path | None, typer.Option(help="File with variables of ocamler-grpo (.envrc); they override the config")
     ] = None,
     preset: Annotated[
         str | None,
-        typer.Option(
-            help="In the place of CONFIG, with --model and --dataset: quick (500 rows once) or standard (all, 3 times)"
-        ),
+        typer.Option(help="Preset instead of CONFIG: quick (500 rows once) or standard (all rows, 3 times)"),
     ] = None,
 ) -> None:
-    """Train on true rewards, on worked answers, on preferences or on plain text. Options after the config override it.
+    """Train on rewards, demonstrations, preferences or plain text. Options after the config override it.
 
     \b
     gradus train configs/train/demo_ocaml.yaml --dry-run
@@ -41,14 +39,14 @@ def train(
     gradus train sft --model Qwen/Qwen2.5-0.5B --dataset answers.jsonl --preset quick
 
     \b
-    The config's `stage:` says what; a STAGE before the config has to agree.
-      sft       supervised, on worked answers
+    The config's `stage:` names the method; a STAGE before the config must be the same.
+      sft       supervised, on demonstrations
       dpo       preferences: sigmoid, IPO and TRL's other losses
-      reward    a model that scores answers, from preferences
-      grpo      rewards of graders, of reward models, or both (without stage:, this)
+      reward    reward model, from preferences
+      grpo      rewards of graders, of reward models, or both (default)
       rloo      the same, with another baseline
-      pretrain  plain text, in blocks that grow
-    PPO is no longer in TRL: take rloo, or grpo, with `reward.models`.
+      pretrain  plain text, in growing blocks
+    TRL has no PPO any more: use rloo, or grpo, with `reward.models`.
     """
     from trainer.config.env_file import with_env_file
     from trainer.config.presets import without_file
@@ -75,28 +73,32 @@ def train(
 
 
 def merge(
-    adapter: Annotated[Path, typer.Argument(help="Folder with an adapter, or of a run that trained one")],
+    adapter: Annotated[
+        Path, typer.Argument(metavar="ADAPTER", help="Folder of an adapter, or of a run that trained one")
+    ],
     out: Annotated[Path | None, typer.Option(help="Folder to write", show_default="merged, beside the adapter")] = None,
     gguf: Annotated[
-        str | None, typer.Option(help="Also as GGUF of this type, by llama.cpp: f16, bf16, q8_0 ...")
+        str | None, typer.Option(help="Write a GGUF file of this type too, with llama.cpp: f16, bf16, q8_0 ...")
     ] = None,
-    dtype: Annotated[str, typer.Option(help="auto (the base's own), float32, bfloat16 or float16")] = "auto",
+    dtype: Annotated[
+        str, typer.Option(help="Type of the weights: auto (the base model's), float32, bfloat16 or float16")
+    ] = "auto",
 ) -> None:
-    """Merge an adapter into its base model, tokenizer included, and check that it is the same model."""
+    """Merge an adapter into its base model, with the tokenizer, and check that the logits stay the same."""
     from trainer.models.merge import TOLERANCES
     from trainer.models.merge import main as merge_main
 
     if dtype not in ("auto", *TOLERANCES):
-        raise Misuse(f"--dtype {dtype}: is none of auto, {', '.join(TOLERANCES)}")
+        raise Misuse(f"--dtype {dtype}: use one of auto, {', '.join(TOLERANCES)}")
     print(merge_main(adapter, out, gguf, dtype, log_line))
 
 
 def model(
-    config: Annotated[Path, typer.Argument(help="YAML file, such as configs/models/llama_7b.yaml")],
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file, such as configs/models/llama_7b.yaml")],
     out: Annotated[Path, typer.Option(help="Folder to write")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count its parameters")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the number of parameters")] = False,
 ) -> None:
-    """Make an untrained model with its tokenizer, for `gradus train pretrain`, and tell how many parameters it has."""
+    """Create an untrained model with its tokenizer, for `gradus train pretrain`, and print its number of parameters."""
     from trainer.models.fresh import main as model_main
 
     count = model_main(config, out, dry_run=dry_run)
@@ -104,14 +106,14 @@ def model(
 
 
 def gpus(
-    config: Annotated[Path, typer.Argument(help="YAML file, such as configs/train/story_cot.yaml")],
-    train: Annotated[int, typer.Option(min=1, help="GPUs that train: the first ones")] = 1,
-    vllm: Annotated[int, typer.Option(min=1, help="GPUs of the vLLM server: those after them")] = 1,
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file, such as configs/train/story_cot.yaml")],
+    train: Annotated[int, typer.Option(min=1, help="Number of GPUs that train: the first ones")] = 1,
+    vllm: Annotated[int, typer.Option(min=1, help="Number of GPUs of the vLLM server: the next ones")] = 1,
     batch: Annotated[
-        int | None, typer.Option(min=1, help="Completions of one update", show_default="as the config says")
+        int | None, typer.Option(min=1, help="Completions of one update", show_default="the config's")
     ] = None,
 ) -> None:
-    """Print the two commands that split a machine's GPUs between a vLLM server and training. Runs nothing.
+    """Print the two commands that split a machine's GPUs between a vLLM server and training.
 
     \b
     gradus gpus configs/train/story_cot.yaml --train 2 --vllm 2 --batch 48
@@ -123,37 +125,37 @@ def gpus(
 
 
 def report(
-    run: Annotated[Path, typer.Argument(help="Folder of a run or of gradus eval, for example runs/demo")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run or an evaluation, for example runs/demo")],
     out: Annotated[Path | None, typer.Option(help="File to write", show_default="report.html in the folder")] = None,
 ) -> None:
-    """Write the dashboard's page of a run as one HTML file that needs no network."""
+    """Write the dashboard's page of a run as one HTML file that loads nothing."""
     from trainer.evaluate.report import write_report
 
     if not run.is_dir():
-        raise Misuse(f"{run}: is no folder of a run")
+        raise Misuse(f"{run}: not the folder of a run")
     target = out or run / "report.html"
     write_report(run, target)
     print(target)
 
 
-pipeline_app = typer.Typer(help="Run several commands in a row, with gates between them.", no_args_is_help=True)
+pipeline_app = typer.Typer(help="Run several commands in sequence, with gates between them.", no_args_is_help=True)
 
 
 @pipeline_app.command("run")
 def run(
-    config: Annotated[Path, typer.Argument(help="YAML file, such as configs/pipelines/demo.yaml")],
-    start: Annotated[str | None, typer.Option("--from", help="Run this stage and all after it anew")] = None,
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file, such as configs/pipelines/demo.yaml")],
+    start: Annotated[str | None, typer.Option("--from", help="Run this stage and all later ones again")] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check every stage's settings and say what would run; run nothing")
+        bool, typer.Option("--dry-run", help="Check the settings of all stages and print the plan, without running it")
     ] = False,
     change: Annotated[
-        list[str] | None, typer.Option("--set", help="a.b=value in place of what the file says; may be given again")
+        list[str] | None, typer.Option("--set", help="Override a setting, a.b=value; may be repeated")
     ] = None,
 ) -> None:
     """Run or resume a pipeline. Completed stages are skipped, even after the process was killed.
 
-    A stage whose settings or inputs have changed runs anew, with all after it. Exit status 0 when every stage is done,
-    1 when a gate refused, 2 for misuse, 3 when a stage was faulted, 4 when one failed otherwise.
+    A stage whose settings or inputs have changed runs again, with all later ones. Exit status 0 when every stage is
+    done, 1 when a gate failed, 2 for misuse, 3 when a stage had a fault, 4 when one failed otherwise.
 
     \b
     gradus pipeline run configs/pipelines/demo.yaml
@@ -167,17 +169,17 @@ def run(
 
 
 def gate(
-    gates: Annotated[Path, typer.Argument(help="YAML or JSON with gates, and the model that they are for")],
+    gates: Annotated[Path, typer.Argument(metavar="GATES", help="YAML or JSON file with gates and their model")],
     out: Annotated[
-        Path | None, typer.Option(help="Record to write", show_default="promotion.json beside the file")
+        Path | None, typer.Option(help="Record to write", show_default="promotion.json beside GATES")
     ] = None,
 ) -> None:
     """Check evaluation metrics against thresholds.
 
     A metric passes if the worse bound of its confidence interval passes; several p-values are Holm-corrected.
 
-    Exit status 0 when all gates passed, 1 when one did not. What is missing or not finite fails its gate. The last line
-    is the path of the record.
+    Exit status 0 when all gates passed, 1 when one did not. A metric that is missing or not finite fails its gate. The
+    last line is the path of the record.
     """
     from trainer.pipeline.gate_command import main
 

@@ -77,7 +77,7 @@ def options_in(path: Path, stage: str) -> tuple[list[str], list[str]]:
             elif name in _DROPPED:
                 told.append(f"{name} sets nothing: {_DROPPED[name]}")
             elif not name.startswith(("GRPO_", "SFT_", "OPENAI_")):
-                told.append(f"{name} sets nothing: it is none of the training's")
+                told.append(f"{name} sets nothing: it is not a training variable")
     return options, told
 
 

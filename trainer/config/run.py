@@ -38,7 +38,7 @@ class FreshModel(Section):
     kv_heads: Count = 2
     head_dim: Count = 32
     vocab_size: Annotated[int, Field(ge=260)] = 384
-    """Of the byte-level BPE tokenizer that is trained on the warm start's texts."""
+    """Size of the byte-level BPE tokenizer, which is trained on the warm start's texts."""
     max_length: Count = 256
 
 
@@ -49,12 +49,12 @@ class ModelConfig(Section):
     trust_remote_code: bool = False
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Of the weights. auto: bfloat16 on CUDA with LoRA where the card can, else float32."""
+    """Type of the weights. auto: bfloat16 on CUDA with LoRA if the card supports it, else float32."""
     attn_implementation: str | None = None
     load_in_4bit: bool = False
     """Frozen weights in 4 bits (NF4, by bitsandbytes), with LoRA adapters in float32 on them: QLoRA."""
     load_in_8bit: bool = False
-    """The same in 8 bits."""
+    """Frozen weights in 8 bits, with LoRA adapters in float32 on them."""
     cpu_threads: Count | None = None
     """Threads that torch may use on the CPU; 1 is fastest for tiny models on a busy machine."""
     fresh: FreshModel = FreshModel()
@@ -95,7 +95,7 @@ class RowSource(Section):
     dataset: str
     """A .jsonl, .json or .csv file, a dataset's name on the hub, or `demo:ocaml`, `demo:rust` or `demo:story`."""
     split: str = "train"
-    """Of a dataset on the hub."""
+    """Split of a dataset on the hub."""
     columns: dict[str, str] = {}
     """Our column name: theirs, such as `prompt: problem`."""
     ignore_columns: list[str] = []
@@ -176,7 +176,7 @@ class FaultBudget(Section):
     """How much of the grading may fail before the run stops; a faulted sample never counts as a zero."""
 
     share: Share = 0.25
-    """Of a step's samples."""
+    """Share of a step's samples that may have faults."""
     steps: Count = 3
     """So many steps in a row above `share` stop the run; one step without a single verdict stops it at once."""
 
@@ -226,7 +226,7 @@ class RewardConfig(Section):
     grader: GraderName | None = None
     """Judges the tasks. None: reward models alone, here or as services."""
     weight: float = 1.0
-    """Of the grader's reward beside others."""
+    """Weight of the grader's reward beside others."""
     services: list[ServiceConfig] = []
     """Further graders; a completion that one of them, or the grader, could not judge earns nothing at all."""
     models: list[RewardModelConfig] = []
@@ -235,7 +235,7 @@ class RewardConfig(Section):
     rubric: RubricName | None = None
     """None: the grader's default."""
     deadline_s: Annotated[float, Field(gt=0, le=MAX_DEADLINE_S)] = 60.0
-    """For all samples of one step together."""
+    """Seconds for all samples of one step together."""
     early: bool = True
     """Send completions to the graders while others are still being written: each as it ends, with vLLM each group."""
     ready_timeout_s: Annotated[float, Field(ge=0)] = 30.0
@@ -321,7 +321,7 @@ class GenerationConfig(Section):
     """The run stops when they differ by more in the mean. None: by dtype, 1e-3 in float32 and 0.1 in bfloat16."""
     sync_deadline_s: Annotated[float, Field(gt=0, le=MAX_DEADLINE_S)] = 300.0
     request_timeout_s: Annotated[float, Field(gt=0, le=MAX_DEADLINE_S)] = 600.0
-    """For all completions of one prompt."""
+    """Seconds for all completions of one prompt."""
     restart_wait_s: Annotated[float, Field(ge=0, le=MAX_DEADLINE_S)] = 300.0
     """How long a server that died may take to come back; it gets the weights of the step again."""
     tries: Annotated[int, Field(ge=1, le=100)] = 3
@@ -402,7 +402,7 @@ class LoggingConfig(Section):
 
 
 class RunConfig(Section):
-    """What every stage of training is told."""
+    """Keys of every stage of training."""
 
     TRL_CLASSES: ClassVar[Mapping[tuple[str, ...], str]] = {}
     """Sections that hold options of a configuration class of TRL or transformers, and which."""
@@ -508,7 +508,7 @@ class TrainConfig(RunConfig):
     def _is_told_by_its_own_section(self) -> TrainConfig:
         other = "rloo" if self.stage == "grpo" else "grpo"
         if getattr(self, other):
-            raise ValueError(f"stage: {self.stage} is told by {self.stage}:, and {other}: was given")
+            raise ValueError(f"stage: {self.stage} takes its options from {self.stage}:, but {other}: is given")
         return self
 
     @model_validator(mode="after")

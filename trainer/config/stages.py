@@ -76,7 +76,9 @@ class DpoStage(RowStage):
     @model_validator(mode="after")
     def _keeps_one_of_two_references(self) -> DpoStage:
         if self.dpo.get("sync_ref_model") and self.dpo.get("precompute_ref_log_probs"):
-            raise ValueError("dpo.sync_ref_model moves the reference, and precompute_ref_log_probs wants it fixed")
+            raise ValueError(
+                "dpo.sync_ref_model moves the reference, but precompute_ref_log_probs requires a fixed one"
+            )
         return self
 
 
@@ -104,7 +106,7 @@ class TokenSource(Section):
     """Files and folders: `.npy` of uint16 or uint32 holds tokens; `.txt` is one text; `.jsonl`, `.json`, `.csv` and
     names on the hub have a text in each row. A folder stands for its files, by name."""
     split: str = "train"
-    """Of a dataset on the hub."""
+    """Split of a dataset on the hub."""
     text_column: str = "text"
     eval_dataset: Annotated[list[str], BeforeValidator(listed)] = []
     held_out: Share = 0.0
@@ -169,7 +171,7 @@ def load_stage(path: Path, overrides: Sequence[str] = (), asked: str | None = No
     if "ppo" in (stage, found):
         raise Misuse(f"{path}: {PPO}")
     if not isinstance(stage, str) or stage not in STAGES:
-        raise Misuse(f"{path}: stage: {stage!r} is none of {', '.join(STAGES)}{nearest(str(stage), list(STAGES))}")
+        raise Misuse(f"{path}: stage: {stage!r} is not one of {', '.join(STAGES)}{nearest(str(stage), list(STAGES))}")
     if asked is not None and found != asked:
         said = f"says stage: {found}" if found else "has no stage:, which means grpo"
         if not (asked == "grpo" and found is None):

@@ -22,15 +22,15 @@ STORIES_PER_SPRINT = 3
 SPRINTS_PER_THING = 12
 WARM_START_ROWS = 8000
 MISTAKEN_SHARE = 0.6
-"""Of the stories of a deed that has a mistake."""
+"""Share of an action's stories that have its mistake."""
 DAMAGED_SHARE = 0.3
-"""Of the worked answers."""
+"""Share of demonstrations with damage."""
 SEED = 11
 
 
 @dataclass(frozen=True, slots=True)
 class StoryAction:
-    """What somebody wants to do; `{n}` stands for the thing, `{r}` for who wants it."""
+    """An action that a user wants; `{n}` stands for the thing, `{r}` for the user's role."""
 
     name: str
     want: str

@@ -42,7 +42,7 @@ WARM_START_ROWS = 10_000
 FIRST_BATCHES, ROWS_PER_BATCH, REPAIRS_AFTER = 200, 64, 2
 """Batches of first answers before training over several turns, and after how many of them one of repairs comes."""
 MISTAKEN_SHARE = 0.6
-"""Of the rows of a kind that has a mistake."""
+"""Share of a kind's rows with its mistake, if it has one."""
 DAMAGED_SHARE = 0.35
 FIRST_MISTAKEN_SHARE, SLIPPED_SHARE = 0.5, 0.1
 """Shares of first answers before training over several turns: with the kind's mistake, and with another constant."""

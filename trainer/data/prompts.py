@@ -27,7 +27,7 @@ def render(config: PromptConfig, example: Example) -> Prompt:
 
 
 def render_text(config: PromptConfig, prompt: str, fields: Mapping[str, str] | None = None) -> Prompt:
-    """The same for a bare text, as a warm start has it; it stands for the sprint goal too."""
+    """Prompt of a bare text, as rows of a warm start have it; the text is the sprint goal too."""
     asked = _filled(config.template, {**(fields or _bare(prompt)), "prompt": prompt})
     if config.style == "plain":
         shown = [_filled(config.template, _bare(shot.prompt)) + shot.completion for shot in config.examples]

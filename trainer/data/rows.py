@@ -44,9 +44,9 @@ class Sample:
     where: str
     values: Values
     prompt_key: str
-    """The same for rows with the same prompt."""
+    """Key that rows with equal prompts share."""
     whole_key: str
-    """The same for rows that are the same."""
+    """Key that equal rows share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +258,7 @@ def _messages(row: Row, column: str) -> list[Message]:
         if strangers := sorted(str(key) for key in item if key not in MESSAGE_KEYS):
             raise Misuse(f"{where}: unknown key {strangers[0]}; known: {', '.join(MESSAGE_KEYS)}")
         if item.get("role") not in ROLES:
-            raise Misuse(f"{where}: role {item.get('role')!r} is none of {', '.join(ROLES)}")
+            raise Misuse(f"{where}: role {item.get('role')!r} is not one of {', '.join(ROLES)}")
         says = {key: value for key, value in item.items() if value is not None}
         if not isinstance(says.get("content", ""), str) or not (says.get("content") or says.get("tool_calls")):
             raise Misuse(f"{where}: content: is missing, empty or not a text")

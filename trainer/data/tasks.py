@@ -34,7 +34,7 @@ DESCRIBING = (
     *("difficulty", "kind", "source", "stub", "tags", "title", "topics", "licence", "license", "notes"),
     *("group", "message"),
 )
-"""Columns that describe a task; kept out of prompts and grading, known so that nobody has to ignore them."""
+"""Columns that describe a task. They are known, but neither prompts nor grading use them."""
 
 ALIASES = {"story": ("formatted_issues",)}
 """Other names that the contract knows for fields of a task."""
@@ -238,7 +238,7 @@ def _overlap(train: Sequence[Example], held_out: Sequence[Example], config: Data
 
 
 def named_rows(dataset: str, config: RowSource, known: Iterable[str]) -> Iterator[Row]:
-    """The rows with our column names. Raises Misuse for columns that nobody knows."""
+    """Rows with the column names of Gradus. Raises Misuse for unknown columns."""
     ours_of = {theirs: ours for ours, theirs in config.columns.items()}
     known = list(known)
     if unknown_targets := sorted(set(config.columns) - set(known)):

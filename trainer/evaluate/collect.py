@@ -224,7 +224,7 @@ def ask_again(ask: CompletionRequest, record: Record, plan: EvalPlan, turn: int)
     try:
         verdict = Graded.model_validate({"id": "earlier", "cpu_ms": 0, "wall_ms": 0, **fields})
     except ValidationError as error:
-        raise Misuse(f"{record['prompt_id']}: its stored verdict is none of ours: {explain(error)}") from None
+        raise Misuse(f"{record['prompt_id']}: its stored verdict is invalid: {explain(error)}") from None
     completion = with_opening(plan.opening, str(record["completion"]))
     message = next_turn(GraderName(plan.grader), verdict, completion)
     said = continued(ask.prompt, completion, cleaned(message))

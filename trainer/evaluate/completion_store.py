@@ -116,13 +116,13 @@ def _line(record: Record) -> str:
 
 
 def _agree(beside: Path, plan: EvalPlan, path: Path) -> None:
-    """See that the plan is the one that is written there, or write it down where nothing was asked yet."""
+    """Check that the stored plan is the same, or store the plan where no completion exists yet."""
     if not path.exists() or not path.stat().st_size:
         beside.write_text(plan.model_dump_json(by_alias=True, indent=1) + "\n", encoding="utf-8")
         return
     if not beside.exists():
-        raise Misuse(f"{path}: is there without {beside.name}; use --fresh, or another --out")
-    earlier = read_as(EvalPlan, beside, "plan", "; use --fresh")
+        raise Misuse(f"{path}: exists without {beside.name}; use --no-resume, or another --out")
+    earlier = read_as(EvalPlan, beside, "plan", "; use --no-resume")
     changed = []
     for name in EvalPlan.model_fields:
         was, now = getattr(earlier, name), getattr(plan, name)
@@ -132,7 +132,7 @@ def _agree(beside: Path, plan: EvalPlan, path: Path) -> None:
     if changed:
         raise Misuse(
             f"{path}: holds completions of another plan: {'; '.join(changed)}. "
-            "Ask as before to go on, or use --fresh, or another --out"
+            "To resume, use the earlier options; else use --no-resume, or another --out"
         )
 
 
@@ -154,7 +154,7 @@ def _read(path: Path) -> dict[Key, Record]:
                 raise ValueError("no such status")
             records[key_of(record)] = record
         except (ValueError, KeyError, TypeError, RecursionError):
-            raise Misuse(f"{path}:{number}: is no completion of ours; use --fresh, or another --out") from None
+            raise Misuse(f"{path}:{number}: not a completion of Gradus; use --no-resume, or another --out") from None
     return records
 
 

@@ -215,7 +215,7 @@ async def models_at(server: Server) -> dict[str, str | None]:
         raise QueueFault(f"no model's server answers at {server.url}: {error.__cause__ or error}") from None
     except openai.APIStatusError as error:
         if error.status_code in (401, 403):
-            raise Misuse(f"{server.url} answered {error.status_code}: it wants another API key") from None
+            raise Misuse(f"{server.url} answered {error.status_code}: the API key was refused") from None
         return {}
     except (openai.OpenAIError, AttributeError, TypeError, ValueError, RecursionError):
         return {}

@@ -73,7 +73,7 @@ def asked_for(
 ) -> tuple[EvalPlan, list[Record]]:
     """One completion of each problem, in their order; `asked` has its model. Raises what asking raises."""
     if asked.samples != 1 or asked.turns != 1:
-        raise Misuse("here everything is asked for once: leave --samples and --turns out")
+        raise Misuse("this command samples each row once: leave out --samples and --max-turns")
     plan = plan_of(asked.model_copy(update={"greedy": asked.temperature == 0}), data.name, problems, prompt)
     digest = hashlib.sha256(data.read_bytes() + f"\0{asked.limit}".encode()).hexdigest()
     plan = plan.model_copy(update={"tasks_sha256": digest})

@@ -51,12 +51,12 @@ class GenerationState:
     config: GenerationConfig
     folder: WeightsFolder
     run: str
-    """Of no other run: the server is asked by it whose weights it holds."""
+    """Unique id of the run, by which the server reports whose weights it holds."""
     say: Callable[[str], None]
     on_group: OnGroup = lambda index, group: None
     """Told of each group of completions as it is done; the index counts the prompts of the batch."""
     metrics: dict[str, float] = field(default_factory=dict)
-    """Of the last batch."""
+    """Metrics of the last batch."""
     client: Client | None = None
     """In the main process, once there is a trainer."""
 
@@ -134,7 +134,7 @@ class Client:
         if self._how == "http":
             self._channel = HttpWeightServer(self._config.serve_weights_at, self._served.folder.path)
         how = "LoRA adapters" if self._how == "lora" else "files of all weights"
-        self._served.say(f"completions by vLLM at {self._server.url}, kept in step by {how}")
+        self._served.say(f"generating with vLLM at {self._server.url}; weights are synchronized by {how}")
         return self._how
 
     def get_server_info(self) -> Any:

@@ -18,7 +18,7 @@ from gradus.errors import GradusError
 TESTED = {"1.16.0": ("0.32.0",)}
 """TRL -> releases of vLLM that the whole of `make test-vllm` passed with."""
 SHOWN_CHARS = 200
-"""Of an answer that cannot be used."""
+"""Characters that messages quote of an unusable response."""
 ROUNDING = 1e-3
 """So far above 0 a log-probability may come out of sums in low precision."""
 
@@ -53,7 +53,7 @@ class Sampled:
 
     ids_T: list[int]
     logprobs_T: list[float]
-    """Of each token, after temperature and filters."""
+    """Log-probability of each token, after temperature and filters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +91,12 @@ def _sampled(choice: Any, prompt: Sequence[int], bounds: Bounds) -> Sampled:
     if len(ids) != len(logprobs) or not 0 < len(ids) <= bounds.max_tokens:
         raise TransientServerError(f"{len(ids)} tokens, {len(logprobs)} log-probabilities, of 1 to {bounds.max_tokens}")
     if not all(type(one) is int and 0 <= one < bounds.vocab_size for one in ids):
-        raise TransientServerError(f"a token that is none of {bounds.vocab_size}: {_shown(ids)}")
+        raise TransientServerError(f"a token id of {bounds.vocab_size} or more: {_shown(ids)}")
     return Sampled(ids, [_logprob(one) for one in logprobs])
 
 
 def logprobs_of(said: Any, ids_T: Sequence[int]) -> list[float]:
-    """Of every token of a prompt but the first, given those before it."""
+    """Log-probabilities of every token of a prompt but the first, given those before it."""
     (choice, *_) = field_of(said, "choices", list) or [None]
     rows = field_of(choice, "prompt_logprobs", list)
     if len(rows) != len(ids_T):

@@ -30,12 +30,12 @@ from trainer.generation.responses import (
 POLL_S = 1.0
 CONNECT_S = 10.0
 CONTROL_S = 60.0
-"""For requests that only ask how the server is."""
+"""Timeout of requests for the server's state, in seconds."""
 BROKEN_OFF = "broken off"
-"""What weights are called that nobody finished sending."""
+"""Name of weights whose transfer was not finished."""
 MAX_GROUPS_IN_FLIGHT = 256
 MAX_ANSWER_BYTES = 256 << 20
-"""Of one answer; a group of 64 completions of 32,768 tokens takes about 100 MiB."""
+"""Largest response in bytes; a group of 64 completions of 32,768 tokens takes about 100 MiB."""
 
 REQUEST_SETTING = " (generation.request_timeout_s)"
 
@@ -185,7 +185,7 @@ class VllmServer:
             raise error  # what no other try will mend comes first
 
     def logprobs(self, model: str, ids_T: Sequence[int]) -> list[float]:
-        """Of every token but the first, given those before it; without temperature."""
+        """Log-probabilities of every token but the first, given those before it, without temperature."""
         body = {"model": model, "prompt": [list(ids_T)], "max_tokens": 1, "temperature": 1.0, "prompt_logprobs": 0}
         said = self._ask("POST", "/v1/completions", body, timeout_s=self._request_s)
         with self._named("/v1/completions"):

@@ -1,7 +1,6 @@
-"""Where new weights lie for a server to fetch them: a folder that it can read, or a small web server of ours.
+"""Places from which a server fetches new weights: a folder that it can read, or a small web server of this run.
 
-Writes whole files under new names and renames them into place, so that nobody reads half of one. Touches no file of
-another run. Talks to no vLLM.
+Files are written under new names and renamed into place, so that no reader sees half of one.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class SharedFolder:
     """How a file of weights gets to the server: it reads the file itself, under the same path."""
 
     def info(self, file: Path) -> dict[str, str]:
-        """What the server is told."""
+        """Address of the file for the server."""
         return {"path": str(file.resolve())}
 
     def close(self) -> None:

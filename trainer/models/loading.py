@@ -95,7 +95,7 @@ def architecture_of(name: str, config: ModelConfig) -> Any:
 
 
 def _quantization(name: str, config: ModelConfig, dtype: str) -> dict[str, Any]:
-    """What `from_pretrained` is told beside. Raises Misuse without bitsandbytes."""
+    """Further arguments of `from_pretrained`. Raises Misuse without bitsandbytes."""
     if not config.is_quantized:
         from gradus.reward_model.model import unpacked
 

@@ -22,7 +22,7 @@ from trainer.models.loading import load_model, load_tokenizer
 from trainer.runs.folder import written_whole
 
 TOLERANCES = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 8e-2}
-"""Of the largest difference of two logits, as a share of the largest logit."""
+"""Largest allowed difference of two logits, as a share of the largest logit, by type of the weights."""
 PROBES, PROBE_LENGTH = 4, 16
 CONVERTERS = ("convert_hf_to_gguf.py", "convert-hf-to-gguf.py", "convert-hf-to-gguf")
 LLAMA_CPP = "LLAMA_CPP_DIR"
@@ -139,5 +139,5 @@ def to_gguf(converter: list[str], model: Path, kind: str) -> Path:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0 or not target.is_file():
         words = [line for line in (done.stderr or done.stdout).strip().splitlines() if line.strip()]
-        raise Misuse(f"{model}: llama.cpp's converter failed: {' / '.join(words[-2:]) or 'without a word'}")
+        raise Misuse(f"{model}: llama.cpp's converter failed: {' / '.join(words[-2:]) or 'no output'}")
     return target

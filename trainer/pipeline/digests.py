@@ -26,7 +26,7 @@ class Digests:
         self.seen: Seen = dict(seen or {})
 
     def of(self, path: Path) -> str:
-        """Of a file's bytes, or of the names and bytes of a folder's files. Raises Misuse when it cannot be read."""
+        """Hash of a file's bytes, or of the names and bytes of a folder's files. Raises Misuse if it is unreadable."""
         return _of_all(self.files(path)) if path.is_dir() else self._file(path)
 
     def files(self, folder: Path) -> dict[str, str]:
@@ -36,12 +36,12 @@ class Digests:
         return self._of_files(folder, folder.rglob("*"))
 
     def shallow(self, folder: str) -> str | None:
-        """Of the files that lie in a folder itself; None where there is no such folder."""
+        """Hash of the files directly in a folder; None if there is no such folder."""
         path = Path(folder)
         return _of_all(self._of_files(path, path.glob("*"))) if path.is_dir() else None
 
     def named(self, text: str) -> str | None:
-        """Of what a text names, if there is such a file or folder; None for anything else, such as a name on a hub."""
+        """Hash of the file or folder that a text names; None for anything else, such as a name on a hub."""
         try:
             path = Path(text)
             return self.of(path) if text and path.exists() else None

@@ -38,7 +38,7 @@ class GatesFile(Section):
     model: str | None = None
     """Folder of the model that is to be promoted."""
     significance: Level = 0.05
-    """Of all gates with a p-value together."""
+    """Significance level of all gates with a p-value together."""
     gates: Gates
     lineage: dict[str, Any] = {}
     """How the model came about; goes into the record as it is."""
@@ -88,7 +88,7 @@ def _evidence(file: Path, digests: Digests) -> dict[str, Any]:
 
 
 def implied(asked: GatesFile) -> Iterator[Judged]:
-    """Gates that nobody has to write: one revision of each grader behind all figures, and figures of this model."""
+    """Implicit gates: one revision of each grader behind all metrics, and metrics of this model."""
     trees = [_tree(Path(file)) for gate in asked.gates for file in (gate.of, gate.against) if file is not None]
     revisions: dict[str, set[str]] = {}
     for tree in trees:

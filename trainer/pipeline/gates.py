@@ -37,7 +37,7 @@ class Gate(Section):
     interval: str | None = None
     """Where the pair of ends stands, for a figure that is a bare number."""
     take: Take = "last"
-    """Of a metric with many lines."""
+    """Line to take of a metric with many lines."""
     against: str | None = None
     """A file with the same metric of a baseline: the threshold is then for the difference from its figure."""
     p_value: str | None = None

@@ -38,9 +38,9 @@ class Pipeline(Section):
     """Where answers are graded: `embedded` starts a service here while it is needed. None: evaluations grade in their
     own process, and training asks where its config says."""
     graders: list[GraderName] = []
-    """Of an embedded service; empty: all that start here."""
+    """Graders of an embedded service; empty: all that start on this machine."""
     slots: Count | None = None
-    """Of each grader of an embedded service."""
+    """Slots of each grader of an embedded service."""
     stages: Annotated[dict[str, AnyStage], Field(min_length=1)]
 
     @model_validator(mode="after")
@@ -128,5 +128,5 @@ def _mistakes(error: ValidationError, path: Path) -> Iterator[str]:
         if item["type"] == "extra_forbidden":
             said = "unknown key"
         elif item["type"] in ("union_tag_invalid", "union_tag_not_found"):
-            said = f"kind: is none of {', '.join(KINDS)}"
+            said = f"kind: must be one of {', '.join(KINDS)}"
         yield ": ".join([str(path), *([".".join(loc)] if loc else []), said])

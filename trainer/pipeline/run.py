@@ -54,7 +54,7 @@ class Todo(StrEnum):
     """What is to be done about a stage."""
 
     NOTHING = "done before"
-    GO_ON = "goes on"
+    GO_ON = "resumes"
     RUN = "runs"
 
 
@@ -96,7 +96,7 @@ def main(
             screen.say(str(ended))
             return ended.exit_status
         except StopRequested as stopped:
-            screen.say(f"{stopped}. The same command goes on from here.")
+            screen.say(f"{stopped}. The same command resumes from here.")
             return stopped.exit_status
     screen.say(f"all {len(pipeline.stages)} stages are done; everything is in {pipeline.folder}")
     return EXIT_DONE
@@ -175,7 +175,7 @@ class Run:
         command = self.words(name, lambda: service.url(self.signals, self.screen.note))
         began = time.monotonic()
         try:
-            with self.screen.stage(name, f"{stage.kind}{', goes on' if todo is Todo.GO_ON else ''}") as on_line:
+            with self.screen.stage(name, f"{stage.kind}{', resumed' if todo is Todo.GO_ON else ''}") as on_line:
                 try:
                     child = Child(command, log, lock)
                 except OSError as error:

@@ -1,7 +1,7 @@
-"""The kinds of stage: what each is told, reads and leaves, and which command does it. Starts nothing.
+"""Kinds of stages: settings, inputs, outputs and command of each.
 
-In texts of a stage `{name.output}` stands for what an earlier stage left. Files that a stage names are looked for from
-the working directory, then from the pipeline file's own folder.
+In texts of a stage `{name.output}` stands for an output of an earlier stage. Files that a stage names are searched in
+the working directory, then in the pipeline file's own folder.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ class EvalStage(OptionStage):
 
 
 class SampleStage(OptionStage):
-    """`gradus sample MODEL PROMPTS`: completions that nobody grades."""
+    """`gradus sample MODEL PROMPTS`: completions without grades."""
 
     GOES_ON = True
     FILES = ("model", "prompts")

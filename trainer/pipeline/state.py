@@ -47,14 +47,14 @@ class Entry(BaseModel):
 
     status: Status
     fingerprint: str
-    """Of its settings and of everything that it reads."""
+    """Hash of the stage's settings and of all its inputs."""
     inputs: dict[str, str | None] = {}
     """What it reads, with its hash; None for names on a hub."""
     began: str
     ended: str | None = None
     exit_status: int | None = None
     took_s: float = 0.0
-    """Of all attempts together."""
+    """Seconds of all attempts together."""
     attempts: int = 1
 
 

@@ -26,7 +26,7 @@ READY_S = 300.0
 """Graders build and prove themselves first, the first time on a machine."""
 TAIL_BYTES = 65536
 COLUMNS = "120"
-"""Of tables that programs draw into a log."""
+"""Width of tables in a log."""
 GRADUS = (sys.executable, "-m", "gradus")
 _SERVING = re.compile(r"^gradus: serving on (http://\S+)$", re.MULTILINE)
 _PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
@@ -121,7 +121,7 @@ class Child:
         return "\n".join(f"  {line}" for line in self.said().splitlines()[-lines:])
 
     def last_line(self) -> str:
-        """Of a bar that is drawn again and again, how it looks now."""
+        """Last line of the log; of a progress bar its current state."""
         lines = [line.rpartition("\r")[2] for line in self.said().split("\n") if line.strip()]
         return lines[-1].strip() if lines else ""
 

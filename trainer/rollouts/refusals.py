@@ -19,7 +19,7 @@ def refuse_wrong_combinations(config: TrainConfig, options: Any) -> None:
     tokens = options.max_completion_length
     wrong = (
         (config.stage != "grpo", "stage", "TRL's RLOOTrainer takes no rollout function; use stage: grpo"),
-        (config.reward.grader is None, "reward.grader", "a chain goes on by the verdict of a grader"),
+        (config.reward.grader is None, "reward.grader", "repair turns need the verdict of a grader"),
         (config.reward.grader == "preference", "reward.grader", "a score does not say what to repair"),
         (
             bool(config.reward.services or config.reward.models),

@@ -76,7 +76,7 @@ def detect_oom(trainer: Any, watch: UpdateWatch, config: RunConfig) -> Iterator[
             f"out of memory after step {trainer.state.global_step} ({said}), and vLLM's engine cannot start twice in "
             f"one process: halve per_device_train_batch_size ({trainer.args.per_device_train_batch_size}) and double "
             f"gradient_accumulation_steps ({trainer.args.gradient_accumulation_steps}), or lower "
-            f"{config.options_name}.vllm_gpu_memory_utilization, and start again to go on from that step"
+            f"{config.options_name}.vllm_gpu_memory_utilization, and start again to resume from that step"
         )
     raise OutOfMemory(said, trainer.state.global_step, trainer.args)
 
@@ -93,7 +93,7 @@ def retry_with_smaller_batches(run: RunContext[C, D], attempt: Callable[[RunCont
         except OutOfMemory as ran_out:
             options, done = smaller(run.options, ran_out), ran_out.step
             said = (
-                f"out of memory after step {done} with {ran_out.batch} samples at a time ({ran_out}); going on with "
+                f"out of memory after step {done} with {ran_out.batch} samples at a time ({ran_out}); continuing with "
                 f"{options[BATCHES[0]]} at a time, {options['gradient_accumulation_steps']} times for each update"
             )
         # Only now, without the exception, is the trainer that failed gone, and its memory with it.

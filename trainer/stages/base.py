@@ -328,7 +328,7 @@ def train_stage(config: RunConfig, folder: RunFolder, resume: str, wish: StopWis
     wait_for_all()
     say(f"{stage.described(run.data)}, on {device.kind}, in {folder.path}")
     if checkpoint is not None:
-        say(f"going on from {checkpoint}, step {done}")
+        say(f"resuming from {checkpoint}, step {done}")
     start = stage.begin(run, start)
     wish.raise_if_made()
     stage.fit(run, start)

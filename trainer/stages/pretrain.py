@@ -58,7 +58,7 @@ class Curriculum(Dataset[dict[str, Any]]):
         return as_sample(self._tokens.train_block(phase.length, block))
 
     def phase_at(self, step: int) -> Phase:
-        """Of a step that is done, from 1."""
+        """Phase of a completed step, counted from 1."""
         return self._phases[min(bisect.bisect_left(self._ends, step * self._samples_per_step), len(self._phases) - 1)]
 
     def passes(self) -> list[float]:

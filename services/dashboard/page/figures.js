@@ -362,7 +362,7 @@ export function warnings(measured) {
       ),
       broken > 0 &&
         `${counted(broken, "chain")} of turns${where} broke off by a fault or a generation error and count as not green. ` +
-          "Run the same command again to go on from there.",
+          "Run the same command again to resume.",
       one.graders?.length > 1 &&
         `Several revisions judged${where}: ${one.graders.join(", ")}. Run gradus eval again to judge alike.`,
       ...judged.map((name) => `Judged without a sandbox${where}: ${name}. Answers could have forged such verdicts.`),

@@ -10,9 +10,9 @@ from services.sandbox import Limits
 
 class OcamlConfig(GraderConfig):
     compile: BoxLimits
-    """Of the compile server's children."""
+    """Limits of the compile server's children."""
     cold_compile: BoxLimits
-    """Of the stock compiler, with its own start, packages and rewriters."""
+    """Limits of the stock compiler, with its own start, packages and rewriters."""
     run: BoxLimits
     brief_cpu_ms: Positive = 200
     """CPU time of each child in a brief attempt; what takes more is graded when its neighbours are done."""

@@ -10,9 +10,9 @@ from services.sandbox import Limits
 
 class RustConfig(GraderConfig):
     compile: BoxLimits
-    """Of each of the two compiling boxes: the answer with its lints, and the tests against it."""
+    """Limits of each compiling box: of the answer with its lints, and of the tests."""
     run: BoxLimits
-    """Of all tests together, or of one case of standard input and output."""
+    """Limits of all tests together, or of one case of standard input and output."""
     max_cpu_s: Positive = 300
     max_memory_mb: Positive = 4096
     crates: Crates = Crates()

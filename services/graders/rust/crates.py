@@ -1,8 +1,8 @@
-"""Crates that answers may use, built once by cargo, and the flags by which a compiler finds them. Compiles no answer.
+"""Crates that answers may use, built once by cargo, and the flags by which a compiler finds them.
 
 Files and flags are those of cargo's own call of the compiler for a program that depends on exactly these crates, so
-that an answer gets what cargo would give it. Only what a task names can be named by its answer; the crates that those
-need in turn are found by the compiler and by nobody else.
+that an answer gets what cargo would give it. An answer can name only the crates of its task; the compiler alone finds
+the crates that those need in turn.
 
 Not protected against: the listed crates themselves. Their build scripts and procedural macros run with the rights of
 the worker while they are built, and what they export must not undo `-F unsafe-code` (see REFUSED and `macros`).
@@ -64,7 +64,7 @@ class Crate(Section):
     features: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9_+./?\-]+$")], ...] = ()
     default_features: bool = True
     trust_macros: bool = False
-    """Somebody has read its macros that have `unsafe`: they put no words of an answer inside of it."""
+    """Set it after a review: macros with `unsafe` put no words of an answer inside of it."""
 
     @field_validator("name")
     @classmethod

@@ -210,7 +210,7 @@ def macro_bodies(found: Sequence[Token]) -> Iterator[Sequence[Token]]:
 
 
 def ends_of_groups(found: Sequence[Token]) -> list[int]:
-    """For each position, the one behind the bracketed group that starts there, or behind the one token there.
+    """Index behind the bracketed group that starts at each position, or behind the one token there.
 
     Brackets of all kinds count alike; a group that is not closed ends with the text.
     """

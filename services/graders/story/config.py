@@ -31,11 +31,11 @@ class GateConfig(Section):
 
 class StoryLimits(Section):
     characters: Positive
-    """Of an answer, behind its thinking: a longer one is void."""
+    """Most characters of an answer behind its thinking; a longer one is void."""
     lines: Positive
-    """Of an answer that are read."""
+    """Most lines of an answer that are read."""
     references: Positive
-    """Of a task: one with more is not judged."""
+    """Most references of a task; one with more is not judged."""
 
 
 class StoryConfig(GraderConfig):

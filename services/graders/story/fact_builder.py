@@ -84,7 +84,7 @@ class PairReader(Protocol):
 @dataclass(frozen=True, slots=True)
 class Reference:
     want: str
-    """Of a story its want, of a bare title the title."""
+    """Want of a story, or the text of a bare title."""
     role: frozenset[str]
     """Stems; empty of a bare title."""
     benefit: str | None
@@ -105,7 +105,7 @@ class TaskSpec:
 class StoryMeasurement:
     facts: StoryFacts
     cpu_s: float
-    """Of the model."""
+    """CPU seconds of the model."""
 
 
 class _Matched(NamedTuple):

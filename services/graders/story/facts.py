@@ -18,9 +18,9 @@ class ScrumFacts:
     count: float
     length: float
     redundancy: float
-    """At most 0, without a bound below."""
+    """Penalty in (-inf, 0]."""
     extraneous: float
-    """At most 0."""
+    """Penalty, 0 or less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Senses:
     coherence: float = 1.0
     """Benefits have to do with the want or the task."""
     role: float = 1.0
-    """Roles are somebody who can want something."""
+    """Roles are persons or systems that can want something."""
 
 
 STORY_TAMPERED = frozenset({"story:hidden_characters", "story:mixed_scripts", "story:message_to_judge"})

@@ -15,7 +15,7 @@ _SHORTEST_STEM = 3
 LONGEST_KEPT, _LONGEST_KEPT_WORD = 500, 30
 """Longest text and word that are kept, in characters. With the numbers of entries below, that takes at most 60 MB."""
 _APART = "".join(mark if mark.isalnum() else " " for mark in map(chr, range(128)))
-"""For `str.translate`: of ASCII, letters and digits, and white space for all else."""
+"""Table for `str.translate`: keeps ASCII letters and digits, and turns all else of ASCII into white space."""
 
 
 @cache

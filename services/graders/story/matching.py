@@ -92,7 +92,7 @@ def match(gated: Floats, cosines: Floats, references: Vectors, likeness: Floats 
 
 
 def clusters(cosines: Floats, threshold: float) -> list[frozenset[int]]:
-    """Connected groups of rows whose cosines reach `threshold`; whoever is alone is a group of one."""
+    """Connected groups of rows whose cosines reach `threshold`; a row without such a partner is a group of one."""
     one, other = (cosines >= threshold).nonzero()
     return connected(len(cosines), zip(one.tolist(), other.tolist(), strict=True))
 
@@ -133,7 +133,10 @@ def repeats(stories: Vectors, references: Vectors, pairs: Sequence[Pair]) -> flo
 def _limits(
     stories: Vectors, references: Vectors, pairs: Sequence[Pair], near: set[int]
 ) -> tuple[Floats, NDArray[np.intp]]:
-    """Of each story of `near`: how close another must come to say the same, and what it answers, -1 for nothing."""
+    """Cosine from which another story says the same, and index of the answered reference or -1, for each story.
+
+    Only stories of `near` have values of their own.
+    """
     limits = np.full(len(stories), SAME_STORY)
     answered = np.full(len(stories), -1, np.intp)
     for story, reference, _ in pairs:

@@ -38,7 +38,7 @@ _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _REPLACEMENT = "\ufffd"
 _PLAIN = re.compile(r"[ -Z^-~]*")
-"""Of ASCII all that shows but brackets, which marks such as `[CLS]` are made of."""
+"""Printable ASCII without brackets, because marks such as `[CLS]` have brackets."""
 _WORD = re.compile(r"[A-Za-z0-9]+|[^A-Za-z0-9 ]")
 _LONGEST_WORD = 40
 _KEPT_WORDS = 20_000
@@ -70,7 +70,7 @@ class ExportedModel:
 
     @property
     def revision(self) -> str:
-        """Of weights, tokenizer and graph; equal where vectors are meant to be equal. 12 hexadecimal digits."""
+        """Hash of weights, tokenizer and graph, 12 hexadecimal digits. Equal revisions mean equal vectors."""
         about = self.about
         parts = (about.weights_sha256, about.tokenizer_sha256, about.exporter, str(about.max_tokens))
         return hashlib.sha256("|".join(parts).encode()).hexdigest()[:12]
@@ -158,7 +158,7 @@ def slug(model: str) -> str:
 
 
 def exporter_hash() -> str:
-    """Of the code that builds graphs, and of the adapter: a graph of another version is not used."""
+    """Hash of the code that builds graphs and of the adapter; a graph of another version is not used."""
     made_of = file_sha256(Path(__file__).with_name("graph.py")) + file_sha256(ADAPTER)
     return hashlib.sha256(made_of.encode()).hexdigest()[:12]
 

@@ -11,7 +11,7 @@ from services.graders.story.facts import StoryFacts
 
 COVERAGE, FORMAT, CLAUSES, COUNT = 0.65, 0.20, 0.10, 0.05
 WITHOUT_BENEFIT = 0.6
-"""Of `clauses`, for a story without a benefit: four in ten real ones have none."""
+"""Share of `clauses` for a story without a benefit; four in ten real ones have none."""
 ON_TOPIC = 0.5
 """Coverage from which form is paid in full."""
 REDUNDANCY, BENEFITS, BOILERPLATE, TAMPERING = 0.6, 0.4, 0.4, 0.5

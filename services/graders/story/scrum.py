@@ -32,7 +32,7 @@ class ScrumTexts:
     lines: tuple[str, ...]
     """Lines that are not blank behind the first `</think>`."""
     clean: tuple[str, ...]
-    """The same in lower case without punctuation at the end."""
+    """Those lines in lower case without punctuation at the end."""
     issues: tuple[str, ...]
 
 
