@@ -1,24 +1,39 @@
-"""Rust trajectories as calls of an agent's tools. Each reply is the grader's verdict on that code, or the file."""
+"""Rust trajectories as calls of an agent's tools.
+
+Each reply is the grader's verdict on that code, text of the crate's files, a page that rustdoc makes, or the grader's
+list of crates.
+"""
 
 from __future__ import annotations
 
 import difflib
+import re
+from collections.abc import Mapping
 from typing import Any
 
+from corpus.rust_documentation import documentation
 from corpus.trajectories import Step, Trajectory
-from gradus.contract import Graded, Stage
-from gradus.feedback import reply
+from gradus.contract import Diagnostic, Graded, Severity, Stage
+from gradus.feedback import MAX_CHARS, SPECIAL, reply
+from gradus.tasks.rust import RustTask
+from services.graders.rust.grader import RustGrader
 
-PATH = "src/lib.rs"
 CLIPPY = "cargo clippy"
 PLAN = (
     "Plan:\n1. Run the tests before anything is changed.\n2. Read the file.\n"
     "3. Mend one mistake at a time, and run the tests after each change.\n4. Run clippy, and mend what it warns of."
 )
 INSTRUCTIONS = (
-    f"You write Rust. The crate has one file, `{PATH}`. Work with the tools until all tests pass and clippy has no "
-    "warnings, then answer with the whole file in one fenced block."
+    "You write Rust. The files of the crate: {files}. Work with the tools on `{entry}` until all tests pass and clippy "
+    "has no warnings, then answer with the whole of `{entry}` in one fenced block."
 )
+_DECLARATIONS = r"^\s*pub "
+_MISSING_CRATE = re.compile(r"(?:unlinked crate|can't find crate for) `(\w+)`")
+_OWN_NAME = re.compile(r"(?:cannot (?:find|borrow|assign)[^`]*|use of moved value: )`\W*(?:self\.)?(?!self\b)(\w+)`")
+"""A name of the crate that an error is about."""
+_QUOTED = re.compile(r"`([^`]*)`")
+_TYPE = re.compile(r"\b(?:[a-z]\w*::)*[A-Z]\w*")
+"""A type or trait, with its path where the compiler names it."""
 
 
 def _tool(name: str, description: str, **parameters: str) -> dict[str, Any]:
@@ -31,40 +46,103 @@ TOOLS = [
     _tool("run_tests", "Compiles the crate and runs the tests of the task."),
     _tool("read_error", "Shows the compiler's errors of the last run."),
     _tool("read_file", "Shows a file of the crate.", path="The file's path in the crate."),
+    _tool("repo_search", "Shows the lines of the crate's files that match.", pattern="A regular expression."),
+    _tool(
+        "cargo_doc",
+        "Shows the documentation of a type or trait of the standard library or of a crate that the task may use.",
+        item="Its path, such as `Vec`, `std::ops::Try` or `regex::Captures`.",
+    ),
+    _tool("search_crates_io", "Searches the crates that are offered here.", query="Part of a crate's name."),
     _tool("apply_patch", "Changes a file of the crate.", patch="A unified diff."),
     _tool("run_command", "Runs a command in the crate.", command=f"The command: `{CLIPPY}`."),
 ]
 
 
-def agent_row(trajectory: Trajectory) -> dict[str, Any]:
+def agent_row(trajectory: Trajectory, grader: RustGrader) -> dict[str, Any]:
     """`messages` and `tools`, as chat templates take them; arguments of calls are objects."""
+    task = RustTask.model_validate(trajectory.task)
+    entry = "src/main.rs" if task.cases else "src/lib.rs"
+    paths = ", ".join(f"`{path}`" for path in {entry: "", **task.files})
     messages: list[dict[str, Any]] = [
-        {"role": "system", "content": INSTRUCTIONS},
+        {"role": "system", "content": INSTRUCTIONS.format(files=paths, entry=entry)},
         {"role": "user", "content": trajectory.request},
     ]
+    known: set[tuple[str, ...]] = set()
+    """Tools with their arguments that were called."""
 
     def call(thought: str, tool: str, said: str, **arguments: str) -> None:
         key = f"call_{len(messages) // 2}"
-        asked = {"id": key, "type": "function", "function": {"name": tool, "arguments": arguments}}
-        messages.append({"role": "assistant", "content": thought, "tool_calls": [asked]})
+        calls = [{"id": key, "type": "function", "function": {"name": tool, "arguments": arguments}}]
+        messages.append({"role": "assistant", "content": thought, "tool_calls": calls})
         messages.append({"role": "tool", "tool_call_id": key, "name": tool, "content": said})
+        known.add((tool, *arguments.values()))
+
+    def look_up(error: Diagnostic, files: Mapping[str, str]) -> None:
+        """The search or page that an error suggests; at most one call, and none that was made before."""
+        if found := _MISSING_CRATE.search(error.message):
+            if ("search_crates_io", found[1]) not in known:
+                said = crate_search(found[1], grader)
+                call(f"I search for the crate `{found[1]}`.", "search_crates_io", said, query=found[1])
+        elif found := _OWN_NAME.search(error.message):
+            if ("repo_search", found[1]) not in known:
+                said = _matches(found[1], files)
+                call(f"I search for `{found[1]}` in the crate.", "repo_search", said, pattern=found[1])
+        else:
+            for item in dict.fromkeys(_TYPE.findall(" ".join(_QUOTED.findall(error.message)))):
+                if ("cargo_doc", item) not in known and (page := documentation(grader, task, item)):
+                    call(f"I read the documentation of `{item}`.", "cargo_doc", _cut(page), item=item)
+                    return
 
     before: Step | None = None
     for step in trajectory.steps:
+        files = {**task.files, entry: step.code}
         if before is not None:
-            patch, done = _patch(before.code, step.code)
+            patch, done = _patch(entry, before.code, step.code)
             call(step.thought, "apply_patch", done, patch=patch)
         result = step.result
         call("I run the tests." if before else PLAN, "run_tests", _tests(result))
+        if before is None:
+            for crate in task.dependencies:
+                said = crate_search(crate, grader)
+                call(f"I look up the version of `{crate}` that is here.", "search_crates_io", said, query=crate)
+            if task.files:
+                said = _matches(_DECLARATIONS, task.files)
+                call("I search for what the crate's files declare.", "repo_search", said, pattern=_DECLARATIONS)
         if result.tests is None:
             call("It does not compile. I read the errors.", "read_error", _remarks(result, Stage.CHECK))
+            errors = (one for one in result.diagnostics if one.severity is Severity.ERROR)
+            if error := next(errors, None):
+                look_up(error, files)
         elif result.passed:
             call("All tests pass. I run clippy.", "run_command", _remarks(result, Stage.CLIPPY), command=CLIPPY)
         if before is None:
-            call("I read the file.", "read_file", _whole(step.code), path=PATH)
+            call("I read the file.", "read_file", _whole(step.code), path=entry)
         before = step
     messages.append({"role": "assistant", "content": trajectory.answer})
     return {"id": trajectory.id, "messages": messages, "tools": TOOLS}
+
+
+def crate_search(query: str, grader: RustGrader) -> str:
+    """The reply of `search_crates_io`: crates that the grader has for tasks, with their versions."""
+    offered = [f"{crate.name} = {crate.version.removeprefix('=')}" for crate in grader.config.crates.list]
+    wanted = query.replace("_", "-").lower()
+    found = [line for line in offered if wanted in line.replace("_", "-").lower()]
+    where = "There is no registry here."
+    if found:
+        return "\n".join([f"{where} Crates of this machine that match `{query}`:", *found])
+    return "\n".join([f"{where} No crate of this machine matches `{query}`. All that it has:", *(offered or ["none"])])
+
+
+def _matches(pattern: str, files: Mapping[str, str]) -> str:
+    """Each line that matches, as `path:line: text`."""
+    numbered = ((path, line) for path, text in sorted(files.items()) for line in enumerate(text.splitlines(), start=1))
+    found = [f"{path}:{number}: {line}" for path, (number, line) in numbered if re.search(pattern, line)]
+    return _cut("\n".join(found) or "no line matches")
+
+
+def _cut(text: str) -> str:
+    text = SPECIAL.sub("<...>", text)
+    return text if len(text) <= MAX_CHARS else text[:MAX_CHARS] + "\n..."
 
 
 def _tests(result: Graded) -> str:
@@ -79,12 +157,12 @@ def _remarks(result: Graded, stage: Stage) -> str:
     return reply(result.model_copy(update={"diagnostics": of_stage})).partition("\n")[2] or "no warnings"
 
 
-def _patch(old: str, new: str) -> tuple[str, str]:
+def _patch(path: str, old: str, new: str) -> tuple[str, str]:
     """The change as a unified diff, and what `apply_patch` replies."""
     before, after = (_whole(code).splitlines(keepends=True) for code in (old, new))
-    diff = list(difflib.unified_diff(before, after, fromfile=f"a/{PATH}", tofile=f"b/{PATH}"))
+    diff = list(difflib.unified_diff(before, after, fromfile=f"a/{path}", tofile=f"b/{path}"))
     added, taken = (sum(line.startswith(sign) for line in diff[2:]) for sign in "+-")
-    return "".join(diff), f"{PATH}: {taken} lines taken away, {added} added"
+    return "".join(diff), f"{path}: {taken} lines taken away, {added} added"
 
 
 def _whole(code: str) -> str:

@@ -19,10 +19,11 @@ from pydantic import ValidationError
 from corpus.mutation import Edit
 from corpus.repair_tasks import task_of
 from corpus.task_validation import fenced
-from gradus.contract import Faulted, Graded, GraderName, Stage, Submission, submission_class
+from gradus.contract import Faulted, Graded, GraderName, Stage, Submission, TaskSubmission, submission_class
 from gradus.errors import Misuse
 from gradus.feedback import LANGUAGES, SPECIAL, render_verdict, reply
 from gradus.row_reader import Row
+from gradus.tasks.base import Task
 from gradus.validation import explain
 from services.graders.base import Grader
 from services.local_grading import grade_in_order
@@ -59,6 +60,7 @@ class Trajectory:
     thought: str
     answer: str
     """What the assistant says at the end: the right file in a fenced block."""
+    task: Task
 
 
 @dataclass(slots=True)
@@ -176,7 +178,7 @@ def _mistake(solution: str, stub: str) -> Edit:
     return Edit("", start, len(solution) - same, stub[start : len(stub) - same])
 
 
-def _submission(row: Row, name: GraderName, code: str) -> Submission:
+def _submission(row: Row, name: GraderName, code: str) -> TaskSubmission[Any]:
     asked = {"id": "attempt", "completion": fenced(name, code), "task": task_of(row.values, name)}
     return submission_class(name).model_validate(asked)
 
@@ -200,7 +202,8 @@ def _fill(told: TrajectoryResult, row: Row, name: GraderName, graded: Sequence[t
             steps.append(Step(_thought(steps[-1] if steps else None, code, request), code, result, reply(result)))
         thought = f"The check says: {steps[-1].reply.splitlines()[0]}. This is the answer."
         answer = fenced(name, steps[-1].code)
-        told.trajectory = Trajectory(told.id, LANGUAGES[name], request, tuple(steps), thought, answer)
+        task = _submission(row, name, steps[-1].code).task
+        told.trajectory = Trajectory(told.id, LANGUAGES[name], request, tuple(steps), thought, answer, task)
         told.columns = {one: row.values[one] for one in ("group", "licence", "license", "source") if one in row.values}
 
 

@@ -13,6 +13,7 @@ from gradus.errors import Misuse
 
 if TYPE_CHECKING:
     from corpus.trajectories import TrajectoryResult
+    from services.graders.base import Grader
 
 tasks_app = typer.Typer(help="Make and check files of tasks.", no_args_is_help=True)
 
@@ -218,7 +219,7 @@ def write_trajectories(
 
     \b
     chat     messages with calls of one tool, and tools, as chat templates take them
-    agent    the same with five tools: run_tests, read_error, read_file, apply_patch, run_command; for Rust
+    agent    the same with eight tools, from run_tests to search_crates_io; for Rust
     harmony  text for gpt-oss: channels analysis, commentary and final
 
     Every reply of the tool is graded here and now. With several attempts, the first has the mistakes of several tasks
@@ -244,25 +245,28 @@ def write_trajectories(
     loaded.self_test()
     told = list(with_progress(trajectories(rows, name, loaded, attempts, slots), len(rows), "grading", quiet))
     bad = [{"where": one.where, "id": one.id, "reasons": [one.problem]} for one in told if one.problem is not None]
-    number = write_rows(out, [row for one in told for row in _written(one, format_, by_turn)])
+    number = write_rows(out, [row for one in told for row in _written(one, format_, by_turn, loaded)])
     _write_rejected(out, bad)
     print(f"{len(told) - len(bad)} trajectories of {len(told)} tasks, {number} rows, are in {out}")
     if not number:
         raise typer.Exit(1)
 
 
-def _written(told: TrajectoryResult, format_: str, by_turn: bool) -> Iterator[dict[str, Any]]:
+def _written(told: TrajectoryResult, format_: str, by_turn: bool, grader: Grader) -> Iterator[dict[str, Any]]:
     """The rows of one trajectory; none where there is none."""
     from corpus.agent_format import agent_row
     from corpus.trajectory_formats import Format, chat_row, harmony_row, harmony_turns
+    from services.graders.rust.grader import RustGrader
 
     if told.trajectory is None:
         return
-    if by_turn:
-        rows = list(harmony_turns(told.trajectory))
+    if format_ == Format.AGENT:
+        assert isinstance(grader, RustGrader)
+        rows = [agent_row(told.trajectory, grader)]
+    elif format_ == Format.CHAT:
+        rows = [chat_row(told.trajectory)]
     else:
-        make = {Format.CHAT: chat_row, Format.AGENT: agent_row, Format.HARMONY: harmony_row}[Format(format_)]
-        rows = [make(told.trajectory)]
+        rows = list(harmony_turns(told.trajectory)) if by_turn else [harmony_row(told.trajectory)]
     yield from ({**row, **told.columns} for row in rows)
 
 

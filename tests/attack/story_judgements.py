@@ -1,5 +1,5 @@
-"""`python -m tests.attack.story_judgements [FILE...]`: what the story grader tells apart, as the table of
-docs/stories.md. FILE: configurations in place of the shipped one and the same without a pair model.
+"""`python -m tests.attack.story_judgements [FILE...]`: what the story grader tells apart, as a table that
+docs/stories.md sums up. FILE: configurations in place of the shipped one and the same without a pair model.
 
 Every answer is one story, its task one reference. Beside honest answers in other words (`paraphrase`; where there are
 none, the references) stand answers of a kind that is worse; the table gives the mean reward of a kind, the chance that

@@ -9,22 +9,28 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import select
+import signal
 import statistics
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parents[2]
-ITEMS = {"plumbing": 512, "ocaml": 8, "rust": 2, "story": 16}
+ITEMS = {"plumbing": 512, "rest": 128, "ocaml": 8, "rust": 2, "story": 16}
 """Items of one turn, by part of the benchmark."""
+END_S = 15.0
+"""Seconds in which a probe ends; then it is killed."""
 
 
 class Contestant:
-    """A probe of this checkout that runs the code of another."""
+    """A probe of this checkout that runs the code of another. Raises OSError when it ends or takes too long."""
 
-    def __init__(self, checkout: Path, part: str) -> None:
+    def __init__(self, checkout: Path, part: str, timeout_s: float | None = None) -> None:
+        """Returns when the probe is ready, and has the ports that it found free."""
         self.name = str(checkout)
         self._process = subprocess.Popen(
             [sys.executable, HERE / "tests/bench/probe.py", part],
@@ -33,27 +39,40 @@ class Contestant:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            start_new_session=True,  # so that a probe that does not end can be killed with all that it started
         )
-        self.read()  # it is ready, and has the ports that it found free
+        try:
+            self._read(timeout_s)
+        except BaseException:
+            self.close()
+            raise
 
-    def read(self) -> dict[str, Any]:
+    def _read(self, timeout_s: float | None) -> dict[str, float]:
         assert self._process.stdout is not None
+        if not select.select([self._process.stdout], [], [], timeout_s and max(timeout_s, 0))[0]:
+            self._process.send_signal(signal.SIGINT)  # it stops what it started
+            raise TimeoutError("out of time")
         line = self._process.stdout.readline()
         if not line:
-            raise SystemExit(f"{self.name}: the probe ended with status {self._process.wait()}")
-        found: dict[str, Any] = json.loads(line)
+            raise ChildProcessError(f"{self.name}: the probe ended with status {self._process.wait()}")
+        found: dict[str, float] = json.loads(line)
         return found
 
-    def measure(self, number: int) -> dict[str, float]:
+    def measure(self, number: int, timeout_s: float | None = None) -> dict[str, float]:
         assert self._process.stdin is not None
         self._process.stdin.write(f"{number}\n")
         self._process.stdin.flush()
-        return self.read()
+        return self._read(timeout_s)
 
     def close(self) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(60)
+        with suppress(OSError):  # it has ended
+            self._process.stdin.close()
+        try:
+            self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
 
 
 def compared(part: str, checkouts: list[Path], turns: int, number: int) -> dict[str, Any]:
@@ -99,7 +118,7 @@ def main() -> None:
     parser.add_argument("old", type=Path, help="checkout")
     parser.add_argument("new", type=Path, nargs="?", default=HERE, help="checkout, by default this one")
     parser.add_argument("--turns", type=int, default=10)
-    parser.add_argument("--parts", default="plumbing,ocaml", help="some of " + ", ".join(ITEMS))
+    parser.add_argument("--parts", default="plumbing,rest,ocaml", help="some of " + ", ".join(ITEMS))
     parser.add_argument("--json", type=Path, help="write the figures there, too")
     arguments = parser.parse_args()
     load, figures = [os.getloadavg()[0]], {}

@@ -28,6 +28,7 @@ from gradus.contract import OcamlSubmission
 from services.graders.ocaml.grader import OcamlGrader
 from services.local_grading import grade_in_order
 from tests.bench.answers import Written, answers
+from tests.conftest import free_port
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -129,7 +130,7 @@ def measure(contestant: Callable[[Path, Written], bool], corpus: list[Written]) 
 def services(grader: str) -> Iterator[tuple[str, list[int]]]:
     """A real Redis, an API and a worker with two slots, as processes; their URL and their numbers."""
     with tempfile.TemporaryDirectory() as folder:
-        redis_port, port = 27391, 28391
+        redis_port, port = free_port(), free_port()
         gradus = [sys.executable, "-m", "gradus"]
         redis = f"redis://127.0.0.1:{redis_port}/0"
         commands = [

@@ -10,15 +10,18 @@ import asyncio
 import itertools
 import json
 import os
+import subprocess
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
+import plain_streams  # type: ignore[import-not-found]  # beside this file, whichever checkout PYTHONPATH names
 
 from gradus.client import RewardClient
 from tests.bench import ocaml
@@ -38,36 +41,85 @@ def cpu_us(pids: list[int]) -> float:
 
 @contextmanager
 def plumbing() -> Iterator[Callable[[int], Figures]]:
-    """Batches of trivial jobs: all results in one response; then by RewardClient, which streams."""
+    """Batches of trivial jobs: all results in one response; by RewardClient, which streams; and over plain Streams of
+    the same Redis, results sent one by one and 32 together."""
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as folder,
         Cluster(Path(folder), journal=False, lease_s=30.0, apis=1, workers=1, slots=SLOTS).standing() as standing,
+        plain_worker(standing.redis.url) as plain_pid,
     ):
-        url = standing.urls[0]
-        pids = {"api": standing.apis[0].pid, "worker": standing.workers[0].pid, "redis": standing.redis.pid}
+        url, plain = standing.urls[0], plain_streams.connected(standing.redis.url)
+        ours = {"api": standing.apis[0].pid, "worker": standing.workers[0].pid}
 
-        async def by_httpx(asked: list[dict[str, Any]]) -> None:
-            async with httpx.AsyncClient(timeout=300) as http:
-                await Rest(http, url)(asked)
+        def by_httpx(asked: list[dict[str, Any]]) -> None:
+            async def ask() -> None:
+                async with httpx.AsyncClient(timeout=300) as http:
+                    await Rest(http, url)(asked)
 
-        async def by_client(asked: list[dict[str, Any]]) -> None:
-            async with RewardClient(url, batch_size=128) as client:
-                await client.grade("ocaml", asked)
+            asyncio.run(ask())
+
+        def by_client(asked: list[dict[str, Any]]) -> None:
+            async def ask() -> None:
+                async with RewardClient(url, batch_size=128) as client:
+                    await client.grade("ocaml", asked)
+
+            asyncio.run(ask())
+
+        ways: dict[str, tuple[Callable[[list[dict[str, Any]]], None], dict[str, int]]] = {
+            "queue": (by_httpx, ours),
+            "stream": (by_client, ours),
+            "plain": (partial(plain_streams.grade, plain, "plain:1"), {"worker": plain_pid}),
+            "plain 32": (partial(plain_streams.grade, plain, "plain:32"), {"worker": plain_pid}),
+        }
 
         def measure(number: int) -> Figures:
             found: Figures = {}
-            ways: dict[str, Callable[[list[dict[str, Any]]], Awaitable[None]]] = {
-                "queue": by_httpx,
-                "stream": by_client,
-            }
-            for name, way in ways.items():
-                load, all_pids = submissions(number), pids | {"client": os.getpid()}
-                before = {kind: cpu_us([pid]) for kind, pid in all_pids.items()}
-                asyncio.run(way(load))
-                for kind, pid in all_pids.items():
-                    found[f"{name}: {kind}"] = (cpu_us([pid]) - before[kind]) / number
+            for name, (way, pids) in ways.items():
+                load, pids = submissions(number), pids | {"redis": standing.redis.pid, "client": os.getpid()}
+                before = {kind: cpu_us([pid]) for kind, pid in pids.items()}
+                way(load)
+                spent = {kind: (cpu_us([pid]) - before[kind]) / number for kind, pid in pids.items()}
+                found |= {f"{name}: {kind}": us for kind, us in spent.items()} | {f"{name}: all": sum(spent.values())}
             return found
 
+        yield measure
+
+
+@contextmanager
+def plain_worker(url: str) -> Iterator[int]:
+    """The number of a process that grades over plain Streams."""
+    command = [sys.executable, plain_streams.__file__, url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline(), "the worker of plain Streams did not start"
+            yield process.pid
+        finally:
+            process.kill()
+
+
+@contextmanager
+def rest() -> Iterator[Callable[[int], Figures]]:
+    """OCaml completions of a step by RewardClient, over REST and Redis: CPU of all processes and their boxes."""
+    with ocaml.services("ocaml") as (url, pids):
+        turn, rounds = itertools.cycle(list(answers())), itertools.count()
+
+        async def ask(asked: list[dict[str, Any]]) -> list[Any]:
+            async with RewardClient(url) as client:
+                return await client.grade("ocaml", asked, deadline_s=300)
+
+        def measure(number: int) -> Figures:
+            part, mark = list(itertools.islice(turn, number)), f"```ocaml\n(* round {next(rounds)} *)\n"
+            asked = [ocaml.submission(written).model_dump(mode="json") for written in part]
+            for one in asked:
+                one["completion"] = one["completion"].replace("```ocaml\n", mark)  # no verdict of it is cached
+            before = sum(map(ocaml.cpu_of_tree, pids)) + time.process_time()
+            results = asyncio.run(ask(asked))
+            spent_s = sum(map(ocaml.cpu_of_tree, pids)) + time.process_time() - before
+            assert [result.passed for result in results] == [written.right for written in part]
+            return {"rest": spent_s * 1e6 / number}
+
+        measure(16)
         yield measure
 
 
@@ -127,10 +179,10 @@ def story_grader() -> Iterator[Callable[[int], Figures]]:
     yield measure
 
 
-PARTS = {"plumbing": plumbing, "ocaml": ocaml_grader, "rust": rust_grader, "story": story_grader}
+PARTS = {"plumbing": plumbing, "rest": rest, "ocaml": ocaml_grader, "rust": rust_grader, "story": story_grader}
 
 if __name__ == "__main__":
-    with PARTS[sys.argv[1]]() as measure:
+    with suppress(KeyboardInterrupt), PARTS[sys.argv[1]]() as measure:
         print("{}", flush=True)  # ready
         for line in sys.stdin:
             print(json.dumps(measure(int(line))), flush=True)

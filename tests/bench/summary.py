@@ -1,7 +1,8 @@
 """One table in at most ten minutes: what a submission costs beside its floor. `make bench` runs it.
 
 Rounds alternate between ours and the floor. A part is repeated until the quartiles of its ratio lie within `QUIET` of
-the median, or until its time is over; the table says which. CPU is user + system of everything involved.
+the median, or until its share of the time is over; the table says which. A part that could not be measured says why,
+and the others are kept. CPU is user + system of everything involved.
 """
 
 from __future__ import annotations
@@ -13,84 +14,129 @@ import shutil
 import statistics
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.bench.compare import ITEMS
+from tests.bench.compare import END_S, HERE, ITEMS, Contestant
 from tests.bench.ocaml import machine
-from tests.bench.probe import PARTS, Figures
 
+Figures = dict[str, float]
 QUIET = 0.05
 """Share of the median within which the quartiles of a quiet ratio lie."""
 MIN_ROUNDS = 8
-PART_S = {"plumbing": 45.0, "ocaml": 75.0, "rust": 150.0, "story": 90.0}
-"""Longest time of each part, in seconds, besides its start."""
-FLOORS = {"ocaml": "bare compiler", "rust": "bare clippy-driver", "story": "bare models"}
+SHOWN_S = 10.0
+"""Seconds between reports of progress."""
+SHARES = {"plumbing": 1.0, "rest": 1.0, "ocaml": 1.0, "rust": 3.0, "story": 2.0}
+"""Shares of the time, starts included. What a part leaves is shared among those after it."""
+FLOORS = {
+    "plumbing": ("queue: all", "plain: all"),
+    "ocaml": ("ocaml", "bare compiler"),
+    "rust": ("rust", "bare clippy-driver"),
+    "story": ("story", "bare models"),
+}
+"""Names of the figures of ours and of the floor, by part."""
+TITLES = {
+    "plumbing": "plumbing beside plain Streams, all processes",
+    "rest": "128 OCaml completions over REST and Redis, all processes",
+    "story": "story, both models",
+}
+WAYS = {
+    "queue": "one response",
+    "stream": "`RewardClient`",
+    "plain": "plain Streams, results one by one",
+    "plain 32": "plain Streams, 32 results together",
+}
 
 
-def of_floor(part: str, figures: Figures) -> float:
-    """Ours by the floor; of the plumbing, which has none here, the CPU of all processes in microseconds."""
-    if part in FLOORS:
-        return figures[part] / figures[FLOORS[part]]
-    return sum(us for name, us in figures.items() if name.startswith("queue"))
+def compared(part: str, figures: Figures) -> float:
+    """Ours by the floor; where there is none, ours in microseconds."""
+    if part not in FLOORS:
+        return figures[part]
+    ours, floor = FLOORS[part]
+    return figures[ours] / figures[floor]
 
 
-def measured(part: str, measure: Callable[[int], Figures]) -> dict[str, Any]:
+def measured(part: str, end_at: float) -> dict[str, Any]:
+    """The row of a part, from the rounds that ended before `end_at`; only `problem` where none did."""
     rounds: list[Figures] = []
     loads = [os.getloadavg()[0]]
-    end_at = time.monotonic() + PART_S[part]
-    quiet = False
-    while not quiet and (time.monotonic() < end_at or len(rounds) < 2):
-        rounds.append(measure(ITEMS[part]))
-        loads.append(os.getloadavg()[0])
-        low, middle, high = statistics.quantiles([of_floor(part, one) for one in rounds] * 2, n=4)
-        quiet = len(rounds) >= MIN_ROUNDS and max(high - middle, middle - low) <= QUIET * middle
+    problem, quiet, shown_at = "did not start in its time", False, time.monotonic()
+    print(f"{part}: starting, {end_at - shown_at:.0f} s left", file=sys.stderr)
+    try:
+        contestant = Contestant(HERE, part, end_at - time.monotonic())
+        problem = "no round ended in its time"
+        try:
+            while not quiet and time.monotonic() < end_at:
+                rounds.append(contestant.measure(ITEMS[part], end_at - time.monotonic()))
+                loads.append(os.getloadavg()[0])
+                low, middle, high = statistics.quantiles([compared(part, one) for one in rounds] * 2, n=4)
+                quiet = len(rounds) >= MIN_ROUNDS and max(high - middle, middle - low) <= QUIET * middle
+                if (now := time.monotonic()) - shown_at > SHOWN_S:
+                    shown_at = now
+                    print(f"{part}: {len(rounds)} rounds, {middle:.3g}, {end_at - now:.0f} s left", file=sys.stderr)
+        finally:
+            contestant.close()
+    except TimeoutError:
+        pass
+    except OSError as error:
+        problem = str(error)
+    load = [round(min(loads), 1), round(max(loads), 1)]
+    if not rounds:
+        return {"problem": problem, "load": load}
     us = {name: round(statistics.median(one[name] for one in rounds), 1) for name in rounds[0]}
     ratio = {"median": round(middle, 3), "quartiles": [round(low, 3), round(high, 3)]}
-    load = [round(min(loads), 1), round(max(loads), 1)]
     return {"cpu_us": us, "ratio": ratio, "rounds": len(rounds), "quiet": quiet, "load": load, "all": rounds}
 
 
 def table(report: dict[str, Any]) -> str:
-    lines = [f"{report['machine']}, {report['at']}. Medians of rounds; quiet: quartiles within {QUIET:.0%}.", ""]
+    lines = [f"{report['machine']}, {report['at']}, {report['minutes']:.1f} minutes. Medians of rounds.", ""]
     lines += ["| part | CPU ms per submission | floor | ours / floor (quartiles) | rounds | quiet | load |"]
     lines += ["|---|--:|--:|--:|--:|---|--:|"]
-    for part, found in report["parts"].items():
-        low, high = found["ratio"]["quartiles"]
-        tail = f"{found['rounds']} | {'yes' if found['quiet'] else 'no'} | {found['load'][0]} to {found['load'][1]} |"
+    for part, row in report["parts"].items():
+        title, load = TITLES.get(part, part), f"{row['load'][0]} to {row['load'][1]}"
+        if "problem" in row:
+            lines.append(f"| {title} | not measured: {row['problem']} | | | 0 | | {load} |")
+            continue
+        low, high = row["ratio"]["quartiles"]
+        tail = f"{row['rounds']} | {'yes' if row['quiet'] else 'no'} | {load} |"
         if part in FLOORS:
-            ours, floor = (found["cpu_us"][name] / 1e3 for name in (part, FLOORS[part]))
-            ratio = f"{found['ratio']['median']:.2f} ({low:.2f} to {high:.2f})"
-            lines.append(f"| {part} | {ours:.2f} | {floor:.2f} | {ratio} | {tail}")
+            ours, floor = (row["cpu_us"][name] / 1e3 for name in FLOORS[part])
+            ratio = f"{row['ratio']['median']:.2f} ({low:.2f} to {high:.2f})"
+            lines.append(f"| {title} | {ours:.3g} | {floor:.3g} | {ratio} | {tail}")
         else:
-            all_ms = found["ratio"]["median"] / 1e3
-            lines.append(f"| {part}, all processes | {all_ms:.3f} ({low / 1e3:.3f} to {high / 1e3:.3f}) | | | {tail}")
-    if "plumbing" in report["parts"]:
-        us = report["parts"]["plumbing"]["cpu_us"]
-        lines += ["", "| plumbing, CPU us per job | API | worker | Redis | client |", "|---|--:|--:|--:|--:|"]
-        for name, title in (("queue", "one response"), ("stream", "`RewardClient`")):
-            cells = (us[f"{name}: {kind}"] for kind in ("api", "worker", "redis", "client"))
-            lines.append(f"| {title} | " + " | ".join(f"{cell:.0f}" for cell in cells) + " |")
+            us = row["ratio"]["median"]
+            lines.append(f"| {title} | {us / 1e3:.2f} ({low / 1e3:.2f} to {high / 1e3:.2f}) | | | {tail}")
+    us = report["parts"].get("plumbing", {}).get("cpu_us", {})
+    if us:
+        lines += ["", "| plumbing, CPU us per job | API | worker | Redis | client | all |", "|---|--:|--:|--:|--:|--:|"]
+        for name, title in WAYS.items():
+            cells = (us.get(f"{name}: {kind}") for kind in ("api", "worker", "redis", "client", "all"))
+            lines.append(f"| {title} | " + " | ".join("" if cell is None else f"{cell:.0f}" for cell in cells) + " |")
     return "\n".join(lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", default=",".join(PARTS), help="with commas between")
-    parser.add_argument("--json", type=Path, help="write the figures of all rounds there")
+    parser.add_argument("--parts", default=",".join(SHARES), help="with commas between")
+    parser.add_argument("--minutes", type=float, default=9.0, help="for all parts together")
+    parser.add_argument("--json", type=Path, help="write the figures of all rounds there, after each part")
     arguments = parser.parse_args()
-    report: dict[str, Any] = {"machine": machine(sys.version.split()[0]), "at": time.strftime("%Y-%m-%d"), "parts": {}}
-    for part in arguments.parts.split(","):
+    parts = arguments.parts.split(",")
+    began, at = time.monotonic(), time.strftime("%Y-%m-%d")
+    end_at = began + 60 * arguments.minutes
+    report: dict[str, Any] = {"machine": machine(sys.version.split()[0]), "at": at, "parts": {}}
+    for n, part in enumerate(parts):
         if part == "rust" and not shutil.which("cargo"):
-            print("Rust is left out: it needs cargo, which is not on PATH (https://rustup.rs)", file=sys.stderr)
+            load = [round(os.getloadavg()[0], 1)] * 2
+            report["parts"][part] = {"problem": "needs cargo, which is not on PATH (https://rustup.rs)", "load": load}
             continue
-        with PARTS[part]() as measure:
-            report["parts"][part] = measured(part, measure)
+        share = SHARES[part] / sum(SHARES[one] for one in parts[n:])
+        left_s = end_at - time.monotonic() - END_S * (len(parts) - n)
+        report["parts"][part] = measured(part, time.monotonic() + share * left_s)
+        report["minutes"] = (time.monotonic() - began) / 60
         if arguments.json:
             arguments.json.parent.mkdir(parents=True, exist_ok=True)
             arguments.json.write_text(json.dumps(report, indent=1))
-        print(f"{part} done", file=sys.stderr, flush=True)
     print(table(report))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from corpus.agent_format import CLIPPY, PATH, TOOLS
+from corpus.agent_format import CLIPPY, TOOLS, crate_search
 from corpus.rust_mutations import RustMutations
 from corpus.task_validation import fenced
 from gradus.contract import RustSubmission
@@ -35,11 +35,16 @@ TASK = {
     "signature": "pub fn total(numbers: &[i64]) -> i64;",
     "solution": SOLUTION,
 }
-TAGS = {"tests": "constant", "check": "name", "clippy": "lint", "two": "constant"}
+PATH = "src/lib.rs"
+TAGS = {"tests": "constant", "check": "name", "clippy": "lint", "two": "constant"} | dict.fromkeys(
+    ("type", "crate"), "type"
+)
 MISTAKES = {
     "tests": [("number * 2", "number * 3")],
     "check": [("let doubled = number", "let doubled = nomber")],
     "clippy": [("let doubled", "let mut doubled")],
+    "type": [("+= doubled", "+= Some(doubled)")],
+    "crate": [("pub fn total", "use rand::Rng;\n\npub fn total")],
     "two": [("let doubled", "let mut doubled"), ("number * 2", "number * 3")],
 }
 
@@ -68,7 +73,7 @@ def chats(tmp_path_factory: pytest.TempPathFactory, rust_grader: RustGrader) -> 
     for attempts in (1, 2):
         for told in trajectories(rows, "rust", rust_grader, attempts, 2):
             assert told.trajectory is not None, told.problem
-            found[f"{told.id}-{attempts}"] = agent_row(told.trajectory)["messages"]
+            found[f"{told.id}-{attempts}"] = agent_row(told.trajectory, rust_grader)["messages"]
     return found
 
 
@@ -94,7 +99,9 @@ def test_the_tools_that_are_called_follow_from_the_verdicts(chats: dict[str, lis
     end = ["apply_patch", "run_tests", "run_command"]
     expected = {
         "tests-1": ["run_tests", "read_file", *end],
-        "check-1": ["run_tests", "read_error", "read_file", *end],
+        "check-1": ["run_tests", "read_error", "repo_search", "read_file", *end],
+        "type-1": ["run_tests", "read_error", "cargo_doc", "read_file", *end],
+        "crate-1": ["run_tests", "read_error", "search_crates_io", "read_file", *end],
         "clippy-1": ["run_tests", "run_command", "read_file", *end],
         "clippy-2": ["run_tests", "read_file", "apply_patch", "run_tests", "run_command", *end],
     }
@@ -134,9 +141,43 @@ def test_every_reply_is_the_graders_or_the_files(
                 assert [line for line in reply.splitlines() if line.startswith(stage)] == lines
                 assert (reply == "no warnings") == (not lines)
                 assert tool == "read_error" or arguments == {"command": CLIPPY}
+            elif tool == "repo_search":
+                assert arguments == {"pattern": "nomber"}
+                assert reply == f"{PATH}:4:         let doubled = nomber * 2;"
+            elif tool == "cargo_doc":
+                assert arguments == {"item": "std::option::Option"}
+                assert "pub enum Option<T> {" in reply
+                assert "pub const fn unwrap(self) -> T" in reply
+            elif tool == "search_crates_io":
+                assert arguments == {"query": "rand"}
+                assert reply == crate_search("rand", rust_grader)
         assert messages[-1]["content"] == fenced("rust", SOLUTION)
         assert code == SOLUTION
         assert "assert_eq!(total(&[1, 2])" not in json.dumps(messages), "hidden tests are told to nobody"
+
+
+def test_a_crate_of_several_files_is_searched_and_its_crates_are_looked_up(
+    rust_grader: RustGrader, tmp_path: Path
+) -> None:
+    """The first call of a trajectory lists what other files declare; programs are `src/main.rs`."""
+    from corpus.agent_format import agent_row
+    from corpus.trajectories import trajectories
+    from gradus.row_reader import Row
+
+    rule = "/// The factor.\npub const FACTOR: i64 = 2;\n"
+    solution = 'mod rule;\n\nfn main() {\n    println!("{}", 3 * rule::FACTOR);\n}\n'
+    program = {"id": "six", "prompt": "Print 6.", "cases": [{"stdin": "", "stdout": "6\n"}], "solution": solution}
+    row = {**program, "files": {"src/rule.rs": rule}, "stub": solution.replace("FACTOR)", "FACTR)")}
+    [told] = trajectories([Row("in:1", row)], "rust", rust_grader)
+    assert told.trajectory is not None, told.problem
+    messages = agent_row(told.trajectory, rust_grader)["messages"]
+    assert "`src/main.rs`, `src/rule.rs`" in messages[0]["content"]
+    found = calls(messages)
+    assert [tool for tool, _, _ in found][:5] == ["run_tests", "repo_search", "read_error", "repo_search", "read_file"]
+    assert found[1][2] == "src/rule.rs:2: pub const FACTOR: i64 = 2;"
+    assert found[3][1:] == ({"pattern": "FACTR"}, 'src/main.rs:4:     println!("{}", 3 * rule::FACTR);')
+    assert found[4][1] == {"path": "src/main.rs"}
+    assert "+++ b/src/main.rs" in found[5][1]["patch"]
 
 
 def test_lints_pass_all_tests_and_become_repairs(gradus: Cli, tmp_path: Path, rust_grader: RustGrader) -> None:

@@ -13,6 +13,7 @@ from report_runs import verdict
 from corpus.trajectories import Step, Trajectory
 from corpus.trajectory_formats import TOOL, TOOLS, chat_row, harmony_row, harmony_turns
 from gradus.errors import Misuse
+from gradus.tasks.ocaml import OcamlTask
 from trainer.evaluate.openai_client import Server
 from trainer.evaluate.plan import EvalPlan
 from trainer.evaluate.setup import SamplingOptions
@@ -34,6 +35,7 @@ TRAJECTORY = Trajectory(
     ),
     "Done.",
     "```ocaml\nlet f = 1\n```",
+    OcamlTask(tests="let () = assert (f = 1)"),
 )
 
 

@@ -44,7 +44,8 @@ def prepare(folder: Path) -> None:
                 "description": f"Write a function that gives `a {sign} b`.",
                 "starter_code": f"{head} {{\n    todo!()\n}}\n",
                 "tests": f"#[test]\nfn works() {{\n    assert_eq!({name}_{number}(7, 2), 7 {sign} 2);\n}}\n",
-                "solution": f"{head} {{\n    a {sign} b\n}}\n",
+                "solution": f"{head} {{\n    let found: Vec<u32> = [a].iter().map(|a| a {sign} b).collect();\n"
+                "    found[0]\n}\n",
                 "complexity": number,
             }
         )
@@ -66,7 +67,9 @@ def check(folder: Path) -> None:
     assert all(chat["messages"][-1]["role"] == "assistant" for chat in chats)
     agents = [json.loads(line) for line in (folder / "agent.jsonl").read_text().splitlines()]
     calls = [call for chat in agents for said in chat["messages"] for call in said.get("tool_calls") or ()]
-    assert {call["function"]["name"] for call in calls} >= {"run_tests", "read_file", "apply_patch", "run_command"}
+    called = {call["function"]["name"] for call in calls}
+    # Mutations break no import, and these tasks have no crates.
+    assert {tool["function"]["name"] for tool in agents[0]["tools"]} - called == {"search_crates_io"}
     assert '"eval_kl"' in (folder / "runs" / "dpo_rust_gpt_oss_20b" / "metrics.jsonl").read_text()
     for name in ("sft_rust_gpt_oss_20b", "dpo_rust_gpt_oss_20b", "rust_gpt_oss_20b", "pretrain_llama_7b"):
         assert (folder / "runs" / name / "final").is_dir(), name
