@@ -56,6 +56,8 @@ _NAMED = {_ASSUMED: "lifetimes"}
 """What is refused, where that is not the name of the token."""
 
 
+_ONLY_STABLE = frozenset({"feature", "env", "option_env"})
+"""Words of what a compiler that allows unstable options treats otherwise: `#![feature]`, and its environment."""
 _ITEM_OF_TYPES = frozenset({"fn", "struct", "enum", "union", "trait", "type"})
 _BEFORE_ITEM = frozenset({"", "{", "}", ";", "]", ">"})
 """What stands before an `impl` that is an item, or the type that a function returns."""
@@ -135,8 +137,8 @@ class RustAnswer:
     def may_fail_where_used(self) -> bool:
         """Whether a function may type-check and yet be an error of the compiler once code is made of it.
 
-        That takes parameters that are types or constants, constants of traits, or `const` blocks. Also true of what is
-        an error of a stable compiler only: `#![feature]`, whatever it names.
+        That takes parameters that are types or constants, constants of traits, `const` blocks, or macros that make
+        these. Also true of words of `_ONLY_STABLE`.
         """
         return any(map(_may_fail_where_used, self.tokens.values()))
 
@@ -152,7 +154,7 @@ class RustAnswer:
 
 def _may_fail_where_used(found: Sequence[Token]) -> bool:
     words = {token.text for token in found}
-    if "macro_rules" in words or "feature" in words or {"trait", "const"} <= words:
+    if "macro_rules" in words or words & _ONLY_STABLE or {"trait", "const"} <= words:
         return True
     texts = ["", "", *(token.text for token in found), ""]
     for at, token in enumerate(found, 2):
