@@ -37,6 +37,9 @@ _LINTS = ("--force-warn=clippy::all", "--force-warn=unused", "--force-warn=nonst
 _CONDITIONS = ("--check-cfg=cfg(docsrs,test)", "--check-cfg=cfg(feature, values())")
 """What a crate without features may ask for with `cfg`, in cargo's words: anything else is a lint."""
 _SUMMARY = re.compile(r"aborting due to|\d+ warnings? emitted|For more information about")
+_UNSTABLE = {"RUSTC_BOOTSTRAP": "1"}
+_LAZILY = ("-Zcross-crate-inline-threshold=always", "-Zallow-features=")
+"""The second refuses the unstable features that `_UNSTABLE` would allow."""
 _FOREIGN = ("--force-warn=missing-unsafe-on-extern",)
 """Names every foreign block, in editions that have no `unsafe extern`, which `-F unsafe-code` names."""
 _EQUALITY = tuple(f"--force-warn={lint}" for lint in own_equality.LINTS)
@@ -119,8 +122,11 @@ class Compiler:
         self._limits = replace(config.compile.limits(), scratch_files=None)
         self._servers: dict[tuple[int, str], CompileServer] = {}
 
-    def answer(self, answer: RustAnswer, task: RustTask, slot: int) -> tuple[Compiled, float]:
-        """Check, lint and compile the answer; what came of it, and CPU seconds. Raises Fault for a broken box."""
+    def answer(self, answer: RustAnswer, task: RustTask, slot: int, *, lazily: bool = False) -> tuple[Compiled, float]:
+        """Check, lint and compile the answer; what came of it, and CPU seconds. Raises Fault for a broken box.
+
+        `lazily`: code of its functions is made where the tests use them, as if each were `#[inline]`.
+        """
         toolchain = self._toolchain
         server = self._server(slot, toolchain.clippy, toolchain.answer_mounts)
         kind = ["--crate-type=bin", *toolchain.link_flags] if task.cases else ["--crate-type=lib"]
@@ -131,8 +137,12 @@ class Compiler:
         lints = [*_FOREIGN]
         if not task.cases and own_equality.may_implement(answer.files.values()):
             lints += _EQUALITY
+        more = {}
+        if lazily:
+            lints += _LAZILY
+            more = _UNSTABLE
         argv = [toolchain.clippy, *_LINTS, *lints, *_CONDITIONS, *flags, f"{_CRATE}/{answer.entry}"]
-        compiled, cpu_s = self._ask(server, argv, task, files)
+        compiled, cpu_s = self._ask(server, argv, task, files, more)
         if (
             compiled.came is CompileStatus.REFUSED
             and compiled.errors
@@ -140,7 +150,7 @@ class Compiler:
         ):
             # The answer made errors of lints: a matter of style, so compile it again with no lint more than a warning.
             # That is true of `-F unsafe-code` too, whose warnings stand for errors here.
-            again, more_s = self._ask(server, [argv[0], "--cap-lints=warn", *argv[1:]], task, files)
+            again, more_s = self._ask(server, [argv[0], "--cap-lints=warn", *argv[1:]], task, files, more)
             named = (
                 remark for remark in again.remarks if remark.severity is Severity.ERROR or remark.code in FORBIDDEN
             )
@@ -155,8 +165,7 @@ class Compiler:
         flags = ["--test", "--crate-name", "gradus_tests", "--cap-lints=allow", *toolchain.harness_flags]
         flags += [*toolchain.link_flags, *self._flags(task), f"--extern={task.crate}={_LIBRARY}"]
         files = {f"{_CRATE}/tests.rs": tests.text.encode(), _LIBRARY: library}
-        more = {"RUSTC_BOOTSTRAP": "1"}
-        return self._ask(server, [toolchain.rustc, *flags, f"{_CRATE}/tests.rs"], task, files, more)
+        return self._ask(server, [toolchain.rustc, *flags, f"{_CRATE}/tests.rs"], task, files, _UNSTABLE)
 
     def _flags(self, task: RustTask) -> list[str]:
         common = [f"--edition={task.edition}", "--error-format=json", "--json=diagnostic-short"]

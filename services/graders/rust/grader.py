@@ -64,6 +64,8 @@ class _GradingAttempt:
     signature: Signature | None
     answer: RustAnswer
     slot: int
+    lazily: bool = False
+    """See `Compiler.answer`."""
     cpu_s: float = 0.0
 
 
@@ -106,6 +108,8 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         attempt = _GradingAttempt(task, signature, answer, slot)
         try:
             uncommented = without_comments(answer.form.text, task.edition, MAX_TOKENS)
+            needs_all = task.cases or task.files or task.dependencies or answer.may_fail_where_used
+            attempt.lazily = not needs_all
             return with_form(self._judged(attempt), answer.form, uncommented), attempt.cpu_s
         except TooManyTokens:
             facts = _only(Stage.CHECK, f"the answer has more than {MAX_TOKENS} tokens")
@@ -118,14 +122,21 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         if answer.forbidden:
             names = dict.fromkeys(f"forbidden:{diagnostic.code}" for diagnostic in answer.forbidden)
             return RustFacts(Stage.CHECK, flags=tuple(names), diagnostics=answer.forbidden)
-        compiled, cpu_s = self.compiler.answer(answer, attempt.task, attempt.slot)
+        compiled, cpu_s = self.compiler.answer(answer, attempt.task, attempt.slot, lazily=attempt.lazily)
         attempt.cpu_s += cpu_s
         if compiled.came is CompileStatus.BROKE:
+            if attempt.lazily:
+                return self._judged_thoroughly(attempt)
             self._refuse_broken_box(attempt)
         if forbidden := _forbidden(compiled, answer):
             return forbidden
         facts = _facts_of(compiled, attempt)
         return self._tested(attempt, facts, compiled.product) if compiled.came is CompileStatus.COMPILED else facts
+
+    def _judged_thoroughly(self, attempt: _GradingAttempt) -> RustFacts:
+        """What an answer is that cannot be judged by the functions that tests use alone."""
+        attempt.lazily = False
+        return self._judged(attempt)
 
     def _refuse_broken_box(self, attempt: _GradingAttempt) -> None:
         """The compiler or the program said nothing. Was it this answer, or is the box broken? A toy answer tells."""
@@ -219,6 +230,8 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         if attempt.signature is None and (name := shadowed_std_method(task, attempt.answer, names)):
             why = f"a trait of the answer may stand in for the standard library's `{name}`, which the tests call"
             return replace(_remarked(facts, [why]), flags=(*facts.flags, "forbidden:hijack"))
+        if compiled.came is not CompileStatus.COMPILED and attempt.lazily:
+            return self._judged_thoroughly(attempt)
         if compiled.came is CompileStatus.REFUSED:
             self._refuse_broken_task(attempt)
         if compiled.came is not CompileStatus.COMPILED:

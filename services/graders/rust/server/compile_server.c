@@ -161,7 +161,8 @@ enum { HUGE = 1 << 21 };
 static const size_t HEAP = (size_t)512 << 20;
 static char *heap;
 static size_t given;
-static int in_child, unmapped;
+static int in_child;
+static volatile int unmapped;
 
 static void reserve_heap(void) {
   char *all = mmap(NULL, HEAP + HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -173,14 +174,19 @@ static void reserve_heap(void) {
 
 void *mmap(void *wanted, size_t length, int access, int flags, int fd, off_t offset) {
   if (in_child && heap && (flags & ~(MAP_NORESERVE | MAP_FIXED)) == (MAP_PRIVATE | MAP_ANONYMOUS)) {
-    if (!wanted && length >= HUGE && length <= HEAP) {
-      size_t size = (length + HUGE - 1) & ~(size_t)(HUGE - 1), at = __atomic_fetch_add(&given, size, __ATOMIC_RELAXED);
-      if (at <= HEAP - size)
+    if (!wanted && length >= HUGE) {
+      size_t size = length > HEAP ? HEAP + HUGE : (length + HUGE - 1) & ~(size_t)(HUGE - 1);
+      size_t at = __atomic_fetch_add(&given, size, __ATOMIC_RELAXED);
+      if (at + size <= HEAP)
         return heap + at;
+      if (at < HEAP) { /* the first request that does not fit: what is left would count as used memory */
+        unmapped = 1;
+        munmap(heap + at, HEAP - at);
+      }
     } else if ((flags & MAP_FIXED) && (char *)wanted >= heap && (char *)wanted < heap + HEAP) {
       if (access == (PROT_READ | PROT_WRITE) && !unmapped)
         return wanted;
-      unmapped = 1; /* memory that was given back has to be asked for again */
+      unmapped = 1; /* from here on, memory in this place may be another's, or given back */
     }
   }
   return (void *)syscall(SYS_mmap, wanted, length, access, flags, fd, offset);
