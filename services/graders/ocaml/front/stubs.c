@@ -329,13 +329,15 @@ CAMLprim value gradus_end_as(value pid, value stop)
     _exit(WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status));
 }
 
-/* Address space that holds no memory: OCaml 5 sets aside a minor heap for each of the 128 domains that there could be. */
+/* Address space that answers need not share: what the minor heap has beyond 8 MB. OCaml 5 sets one aside for each of the 128
+   domains that there could be. */
 static rlim_t reserved(void)
 {
 #if OCAML_VERSION >= 50000
     return caml_minor_heaps_end - caml_minor_heaps_start;
 #else
-    return 0;
+    rlim_t size = (char *)Caml_state_field(young_end) - (char *)Caml_state_field(young_start), usual = (rlim_t)8 << 20;
+    return size > usual ? size - usual : 0;
 #endif
 }
 
