@@ -185,7 +185,7 @@ def test_spoiled_exercises_harm_no_other_and_two_folders_of_one_name_are_one_tas
         ((TRACK, "--language", "rust"), "is the track of OCaml, not of rust"),
         ((TRACK, "--language", "story"), "no Exercism tasks for the grader 'story'"),
         ((TRACK, "--language", "cobol"), "there is no grader 'cobol'"),
-        ((TRACK / "config.json", "--language", "ocaml"), "is no folder"),
+        ((TRACK / "config.json", "--language", "ocaml"), "not a folder"),
     ],
 )
 def test_what_is_no_track_is_misuse(imported: Import, argv: tuple[str | Path, ...], told: str) -> None:

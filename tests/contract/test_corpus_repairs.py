@@ -493,8 +493,8 @@ def test_a_row_without_a_trajectory_says_why(ocaml_grader: OcamlGrader, changes:
     ("argv", "told"),
     [
         (("--format", "html"), "use one of chat, agent, harmony"),
-        (("--per-turn",), "is for --format harmony"),
-        (("--format", "agent"), "is for --grader rust"),
+        (("--per-turn",), "requires --format harmony"),
+        (("--format", "agent"), "requires --grader rust"),
         (("--grader", "story"), "no repair trajectories for the grader 'story'"),
     ],
 )

@@ -91,7 +91,7 @@ def _sampled(choice: Any, prompt: Sequence[int], bounds: Bounds) -> Sampled:
     if len(ids) != len(logprobs) or not 0 < len(ids) <= bounds.max_tokens:
         raise TransientServerError(f"{len(ids)} tokens, {len(logprobs)} log-probabilities, of 1 to {bounds.max_tokens}")
     if not all(type(one) is int and 0 <= one < bounds.vocab_size for one in ids):
-        raise TransientServerError(f"a token id of {bounds.vocab_size} or more: {_shown(ids)}")
+        raise TransientServerError(f"a token id outside of 0 to {bounds.vocab_size - 1}: {_shown(ids)}")
     return Sampled(ids, [_logprob(one) for one in logprobs])
 
 
