@@ -190,7 +190,7 @@ bench-full: setup  ## What a submission costs, beside the naive pipeline and the
 	$(BIN)/python -m tests.bench.broker
 
 .PHONY: bench-compare
-bench-compare: setup  ## CPU of the commit OLD and of this checkout, in alternating rounds (3 minutes): make bench-compare OLD=main
+bench-compare: setup  ## CPU of the commit OLD and of this checkout, in alternating rounds (5 to 10 minutes): make bench-compare OLD=main
 	@test -n "$(OLD)" || { echo 'make bench-compare: name a commit with OLD=...' >&2; exit 2; }
 	git worktree add --detach build/bench-old $(OLD)
 	$(BIN)/python -m tests.bench.compare build/bench-old $(CURDIR) --json build/bench-compare.json; \

@@ -10,7 +10,8 @@ from typing import Any
 
 from gradus.resources import configs
 from tests.bench.ocaml import cpu_of_tree
-from trainer.rewards.judge import Judge, SamplingOptions, judges
+from trainer.rewards import judges
+from trainer.rewards.judge import Judge, SamplingOptions
 from trainer.runs.progress import StepClock
 from trainer.stages import rl
 from trainer.train import main
