@@ -43,7 +43,7 @@ class Contestant:
         )
         try:
             self._read(timeout_s)
-        except BaseException:
+        except BaseException:  # Ctrl-C too: the probe has processes of its own
             self.close()
             raise
 

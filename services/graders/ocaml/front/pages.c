@@ -35,7 +35,6 @@ static uintptr_t small;
 __attribute__((constructor)) static void gather_heap(void)
 {
     mallopt(M_MMAP_MAX, 0);
-    free(malloc(1));
     heap = (char *)UP(sbrk(0), HUGE_PAGE);
     if (!malloc(heap - (char *)sbrk(0))) /* kept: address space without memory */
         abort();
