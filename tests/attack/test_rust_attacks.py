@@ -76,8 +76,8 @@ def batch(
     settings["run"]["wall_s"] = min(attack.wall_s for attack in ATTACKS.values() if attack.wall_s is not None)
     (folder / "rust.yaml").write_text(yaml.safe_dump(settings))
     with closing(RustGrader(folder / "rust.yaml", rust_grader.sandbox)) as impatient:
-        # the boxes stand before the first attack
-        for grader, slot in product((rust_grader, impatient), range(SLOTS)):
+        # the boxes stand before the first attack: a slot links from the second answer to a task on
+        for grader, _, slot in product((rust_grader, impatient), range(2), range(SLOTS)):
             assert grade(grader, HONEST.source, HONEST, "declared", slot).passed
         attempts = {
             (attack.name, variant): partial(attempt, rust_grader, impatient, folder / str(number), attack, variant)

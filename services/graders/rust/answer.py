@@ -153,15 +153,14 @@ class RustAnswer:
 
 
 def _may_fail_where_used(found: Sequence[Token]) -> bool:
-    words = {token.text for token in found}
+    texts = ["", "", *(token.text for token in found), ""]
+    words = set(texts)
     if "macro_rules" in words or words & _ONLY_STABLE or {"trait", "const"} <= words:
         return True
-    texts = ["", "", *(token.text for token in found), ""]
-    for at, token in enumerate(found, 2):
-        earlier, before, behind = texts[at - 2], texts[at - 1], texts[at + 1]
-        if token.text == "const" and behind == "{" or token.text == "impl" and before not in _BEFORE_ITEM:
+    for at, text in enumerate(texts):
+        if text == "const" and texts[at + 1] == "{" or text == "impl" and texts[at - 1] not in _BEFORE_ITEM:
             return True
-        if token.text == "<" and (before == "impl" or earlier in _ITEM_OF_TYPES):
+        if text == "<" and (texts[at - 1] == "impl" or texts[at - 2] in _ITEM_OF_TYPES):
             parameters = takewhile(lambda one: one.text != ">", found[at - 1 :])
             if any(one.kind is Kind.NAME for one in parameters):
                 return True

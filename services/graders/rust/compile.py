@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,6 +33,7 @@ _MAX_MESSAGES = 1 << 20
 """Bytes of them that are read; twice as many are a limit."""
 _CRATE = f"{PLACE}/crate"
 _LIBRARY = f"{PLACE}/libanswer.rlib"
+_OBJECT = f"{PLACE}/tests.o"
 _LINTS = ("--force-warn=clippy::all", "--force-warn=unused", "--force-warn=nonstandard-style")
 """Lints that an answer cannot silence with `#![allow]`: clippy's default ones, and the compiler's about style."""
 _CONDITIONS = ("--check-cfg=cfg(docsrs,test)", "--check-cfg=cfg(feature, values())")
@@ -50,6 +52,7 @@ _TRAIT_METHODS = re.compile(
     rb"""\{"\$message_type":"diagnostic","message":"missing trait method provided by default: `\w+`","""
     rb""""code":\{"code":"clippy::missing_trait_methods\""""
 )
+_TOY_TESTS = "use {} as _; #[test] fn toy() {{}}"
 TOY = "pub fn toy() {}\n"
 """Compiles wherever anything compiles: tells an answer that breaks the compiler from a box that is broken."""
 
@@ -121,18 +124,24 @@ class Compiler:
         self._toolchain = toolchain
         self._limits = replace(config.compile.limits(), scratch_files=None)
         self._servers: dict[tuple[int, str], CompileServer] = {}
+        self._linker: tuple[str, ...] = ()
+        """How `rustc` calls the linker for tests, once this is known."""
 
-    def answer(self, answer: RustAnswer, task: RustTask, slot: int, *, lazily: bool = False) -> tuple[Compiled, float]:
+    def answer(
+        self, answer: RustAnswer, task: RustTask, slot: int, *, lazily: bool = False, behind: str = ""
+    ) -> tuple[Compiled, float]:
         """Check, lint and compile the answer; what came of it, and CPU seconds. Raises Fault for a broken box.
 
         `lazily`: code of its functions is made where the tests use them, as if each were `#[inline]`.
+        `behind`: text of ours at the end of its root file, on lines of its own.
         """
         toolchain = self._toolchain
         server = self._server(slot, toolchain.clippy, toolchain.answer_mounts)
         kind = ["--crate-type=bin", *toolchain.link_flags] if task.cases else ["--crate-type=lib"]
         flags = ["--crate-name", task.crate, *kind, *toolchain.answer_flags, *self._flags(task)]
         # the compiler runs in the folder of the first
-        ordered = {answer.entry: answer.files[answer.entry], **answer.files}
+        root = answer.files[answer.entry]
+        ordered = {answer.entry: root, **answer.files, answer.entry: f"{root}\n{behind}" if behind else root}
         files = {f"{_CRATE}/{path}": text.encode() for path, text in ordered.items()}
         lints = [*_FOREIGN]
         if not task.cases and own_equality.may_implement(answer.files.values()):
@@ -160,16 +169,36 @@ class Compiler:
 
     def tests(self, tests: TestsFile, library: bytes, task: RustTask, slot: int) -> tuple[Compiled, float]:
         """Compile the tests against the answer's library."""
+        return self._tests(tests.text, library, task, slot, *self._toolchain.link_flags)
+
+    def object_code(
+        self, tests: TestsFile, library: bytes, task: RustTask, slot: int, *flags: str
+    ) -> tuple[Compiled, float]:
+        """As `tests`, but not linked."""
+        return self._tests(tests.text, library, task, slot, "--emit=obj", *flags)
+
+    def link(self, tests: bytes, library: bytes, task: RustTask, slot: int) -> tuple[Compiled, float]:
+        """Make the program of the object code of tests and of the answer's library."""
+        if not self._linker:
+            flags = [*self._toolchain.link_flags, f"--print=link-args={PRODUCT}"]
+            toy, _ = self._tests(_TOY_TESTS.format(task.crate), library, task, slot, *flags, product=f"{PLACE}/toy")
+            self._linker = _linker_command(toy.product.decode())
+        server = self._server(slot, self._linker[0], self._toolchain.tests_mounts)
+        return self._ask(server, self._linker, task, {_OBJECT: tests, _LIBRARY: library})
+
+    def _tests(
+        self, text: str, library: bytes, task: RustTask, slot: int, *flags: str, product: str = PRODUCT
+    ) -> tuple[Compiled, float]:
         toolchain = self._toolchain
         server = self._server(slot, toolchain.rustc, toolchain.tests_mounts)
-        flags = ["--test", "--crate-name", "gradus_tests", "--cap-lints=allow", *toolchain.harness_flags]
-        flags += [*toolchain.link_flags, *self._flags(task), f"--extern={task.crate}={_LIBRARY}"]
-        files = {f"{_CRATE}/tests.rs": tests.text.encode(), _LIBRARY: library}
-        return self._ask(server, [toolchain.rustc, *flags, f"{_CRATE}/tests.rs"], task, files, _UNSTABLE)
+        source = f"{_CRATE}/tests.rs"
+        argv = [toolchain.rustc, "--test", "--crate-name", "gradus_tests", "--cap-lints=allow", *flags]
+        argv += [*toolchain.harness_flags, *self._flags(task, product), f"--extern={task.crate}={_LIBRARY}", source]
+        return self._ask(server, argv, task, {source: text.encode(), _LIBRARY: library}, _UNSTABLE)
 
-    def _flags(self, task: RustTask) -> list[str]:
+    def _flags(self, task: RustTask, product: str = PRODUCT) -> list[str]:
         common = [f"--edition={task.edition}", "--error-format=json", "--json=diagnostic-short"]
-        return [*common, *self._toolchain.code_flags, *self._crates.flags(task.dependencies), "-o", PRODUCT]
+        return [*common, *self._toolchain.code_flags, *self._crates.flags(task.dependencies), "-o", product]
 
     def _server(self, slot: int, compiler: str, mounts: Mapping[str, str]) -> CompileServer:
         if known := self._servers.get((slot, compiler)):
@@ -199,6 +228,18 @@ class Compiler:
     def close(self) -> None:
         for server in self._servers.values():
             server.close()
+
+
+def _linker_command(said: str) -> tuple[str, ...]:
+    """The words of `rustc`'s call of the linker, with our object code in place of its own.
+
+    What it makes itself, `symbols.o`, keeps nothing that tests do not use anyway.
+    """
+    words = shlex.split(said)
+    command = words[next(at for at, word in enumerate(words) if "=" not in word) :]
+    places = {f"{PLACE}/toy": PRODUCT}
+    named = (places.get(word, _OBJECT if word.endswith(".rcgu.o") else word) for word in command)
+    return tuple(word for word in named if not word.endswith("/symbols.o"))
 
 
 def _compiled(done: CompileResult, limits: Limits) -> Compiled:

@@ -7,11 +7,12 @@ Believes nothing that the answer's process says without the run's secret.
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gradus.contract import Diagnostic, Stage, TaskSubmission, TestCount
+from gradus.contract import Diagnostic, Severity, Stage, TaskSubmission, TestCount
 from gradus.errors import InternalFault, SandboxFault
 from gradus.tasks.rust import RustTask
 from services.graders.base.code import with_form
@@ -35,6 +36,7 @@ from services.graders.rust.rubric import RUBRICS, RustFacts
 from services.graders.rust.runner import NotStarted, Runner, RunResult
 from services.graders.rust.signature import Signature, parse_signature
 from services.graders.rust.task_check import declaration_error, library, signature_error, stub, task_error
+from services.graders.rust.tests_ahead import can_be_ahead, fits, pins_text, stub_text
 from services.graders.rust.tests_file import TestsFile, write_tests_file
 from services.graders.rust.toolchain import HARNESS_CRATE, RustToolchain
 from services.graders.rust.values import value_text
@@ -44,6 +46,8 @@ from services.sandbox.escape_probe import refuse_unless_safe
 
 _CHECKED_TASKS = 1000
 """Tasks of which is kept whether their tests compile."""
+_TASKS_AHEAD = 256
+"""Tasks of which compiled tests are kept, 0.1 to 0.3 MB each."""
 _STUBS = 3
 """Attempts to leave out of a stub what cannot be compiled."""
 _TAKEN = frozenset({"std", "core", "alloc", "test", "proc_macro", "gradus_tests", HARNESS_CRATE})
@@ -56,6 +60,18 @@ _NO_CREDIT = frozenset({"use", "extern", ""})
 """Words of items that can be wrong and that no task asks for."""
 
 
+@dataclass(frozen=True, slots=True)
+class _TestsAhead:
+    """The tests of a task, compiled against a stub of its signature."""
+
+    code: bytes = b""
+    """Empty where the tests depend on more of an answer than its signature says."""
+    pins: str = ""
+    """What an answer must compile with for the code to be what it would be with that answer."""
+    expected: tuple[tuple[str, str], ...] = ()
+    """See `TestsFile`."""
+
+
 @dataclass
 class _GradingAttempt:
     """One answer to one task on its way through boxes."""
@@ -66,6 +82,8 @@ class _GradingAttempt:
     slot: int
     lazily: bool = False
     """See `Compiler.answer`."""
+    ahead: _TestsAhead | None = None
+    """Tests to link with the answer; None where they are compiled with it."""
     cpu_s: float = 0.0
 
 
@@ -84,6 +102,10 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         self.runner = Runner(self.sandbox, self.toolchain, self.config)
         self._checked_tasks: dict[bytes, str | None] = {}
         """Digest of a task -> what is wrong with it, for tasks whose tests did not compile against some answer."""
+        self._ahead: dict[tuple[str | None, ...], _TestsAhead | None] = {}
+        """By task, the least recently used first; None for a task that was met once."""
+        self._lock = threading.Lock()
+        """Guards `_ahead`."""
         self.identify(
             self.config,
             config,
@@ -110,6 +132,7 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
             uncommented = without_comments(answer.form.text, task.edition, MAX_TOKENS)
             needs_all = task.cases or task.files or task.dependencies or answer.may_fail_where_used
             attempt.lazily = not needs_all
+            attempt.ahead = self._tests_ahead(attempt)
             return with_form(self._judged(attempt), answer.form, uncommented), attempt.cpu_s
         except TooManyTokens:
             facts = _only(Stage.CHECK, f"the answer has more than {MAX_TOKENS} tokens")
@@ -122,6 +145,8 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
         if answer.forbidden:
             names = dict.fromkeys(f"forbidden:{diagnostic.code}" for diagnostic in answer.forbidden)
             return RustFacts(Stage.CHECK, flags=tuple(names), diagnostics=answer.forbidden)
+        if attempt.ahead and (facts := self._linked(attempt, attempt.ahead)):
+            return facts
         compiled, cpu_s = self.compiler.answer(answer, attempt.task, attempt.slot, lazily=attempt.lazily)
         attempt.cpu_s += cpu_s
         if compiled.came is CompileStatus.BROKE:
@@ -236,12 +261,63 @@ class RustGrader(BaseGrader[RustTask, RustFacts]):
             self._refuse_broken_task(attempt)
         if compiled.came is not CompileStatus.COMPILED:
             return _misfit(facts, attempt, compiled, tests)
+        return self._run(attempt, facts, compiled.product, tests.expected)
+
+    def _run(
+        self, attempt: _GradingAttempt, facts: RustFacts, program: bytes, expected: Sequence[tuple[str, str]]
+    ) -> RustFacts:
         try:
-            ran = self.runner.tests(compiled.product, task, tests.expected)
+            ran = self.runner.tests(program, attempt.task, expected)
         except NotStarted:
             self._refuse_broken_box(attempt)
             ran = RunResult(TestCount(passed=0, total=1), ("the program cannot be started",), None, 0.0)
         return self._ran(attempt, facts, ran)
+
+    def _linked(self, attempt: _GradingAttempt, ahead: _TestsAhead) -> RustFacts | None:
+        """The answer, compiled with pins and linked with its tests; None where it has to be compiled without."""
+        answer, task, slot = attempt.answer, attempt.task, attempt.slot
+        compiled, cpu_s = self.compiler.answer(answer, task, slot, lazily=True, behind=ahead.pins)
+        attempt.cpu_s += cpu_s
+        last = answer.files[answer.entry].count("\n") + 1
+        own = tuple(remark for remark in compiled.remarks if remark.path != answer.entry or remark.line <= last)
+        found_in_pins = len([one for one in own if one.severity is Severity.ERROR]) < len(compiled.errors)
+        if compiled.came is CompileStatus.BROKE or found_in_pins:
+            return None
+        compiled = replace(compiled, remarks=own)
+        if forbidden := _forbidden(compiled, answer):
+            return forbidden
+        facts = _facts_of(compiled, attempt)
+        if compiled.came is not CompileStatus.COMPILED:
+            return facts
+        linked, cpu_s = self.compiler.link(ahead.code, compiled.product, task, slot)
+        attempt.cpu_s += cpu_s
+        return self._run(attempt, facts, linked.product, ahead.expected) if linked.product else None
+
+    def _tests_ahead(self, attempt: _GradingAttempt) -> _TestsAhead | None:
+        """The tests compiled for any answer, if they can be. The second answer to a task has them compiled: one answer
+        alone would pay for what others use."""
+        task, signature, slot = attempt.task, attempt.signature, attempt.slot
+        if signature is None or not (attempt.lazily and self.toolchain.links_directly):
+            return None
+        key = (task.crate, task.edition, task.signature, task.tests)
+        with self._lock:
+            is_new, ahead = key not in self._ahead, self._ahead.pop(key, None)
+            is_second = ahead is None and not is_new
+            self._ahead[key] = _TestsAhead() if is_second else ahead  # until they are compiled, and if this fails
+            if len(self._ahead) > _TASKS_AHEAD:
+                del self._ahead[next(iter(self._ahead))]
+        if is_second and can_be_ahead(task, signature):
+            text = stub_text(task, signature)
+            compiled, cpu_s = self.compiler.answer(library(task, text), task, slot, lazily=True)
+            attempt.cpu_s += cpu_s
+            if compiled.came is CompileStatus.COMPILED:
+                tests = write_tests_file(task, signature)
+                compiled, cpu_s = self.compiler.object_code(tests, compiled.product, task, slot)
+                attempt.cpu_s += cpu_s
+                ahead = _TestsAhead(compiled.product, pins_text(task, signature), tests.expected)
+                with self._lock:
+                    self._ahead[key] = ahead
+        return ahead if ahead and ahead.code and fits(attempt.answer, signature) else None
 
     def _tests(self, attempt: _GradingAttempt, product: bytes) -> tuple[Compiled, TestsFile, Collection[str]]:
         """The tests compiled against the answer, and what an import of everything brings in them."""

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum, auto
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, dropwhile, islice
+from typing import NamedTuple
 
 
 class Kind(StrEnum):
@@ -27,8 +28,7 @@ class Kind(StrEnum):
     SIGN = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(NamedTuple):
     kind: Kind
     text: str
     start: int
@@ -50,15 +50,14 @@ _RUST_TOKEN = r"""
     (?P<space>[{space}]++)
   | (?P<comment>//[^\n]*+)
   | (?P<block>/\*)
-  | (?P<raw>(?:{raw})(?P<hashes>\#*+)")
-  | (?P<text>(?:{marked})?"(?:[^"\\]|\\.)*+(?:"{suffix}|\Z) | b?'(?:[^'\\\n\r\t]|\\(?:u\{[^}']*\}|x[^']{2}|.))'{suffix})
+  | (?P<text>(?:{raw})(?P<hashes>\#*+)".*?(?:"(?P=hashes){suffix}|\Z) | (?:{marked})?"(?:[^"\\]|\\.)*+(?:"{suffix}|\Z)
+            | b?'(?:[^'\\\n\r\t]|\\(?:u\{[^}']*\}|x[^']{2}|.))'{suffix})
   | (?P<lifetime>'{marked_lifetime}[{word}]++)
   | (?P<number>[0-9](?:[{word}]|\.(?=[0-9]))*+)
   | (?:r\#)?(?P<name>[{start}][{word}]*+)
   | (?P<sign>.)
     """
 _DOC_COMMENT = re.compile(r"//(?:!|/(?!/))|/\*(?:!|\*(?![*/]))")
-_RAW_SUFFIX = re.compile(_SUFFIX)
 _KINDS = {kind.value: kind for kind in Kind}
 _BLOCK_MARK = re.compile(r"/\*|\*/")
 
@@ -78,7 +77,7 @@ def _pattern(*, old: bool) -> re.Pattern[str]:
     return re.compile(text, re.VERBOSE | re.DOTALL)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)
 def tokens(source: str, edition: str = "2021", limit: int | None = None) -> tuple[Token, ...]:
     """Every token of `source`, white space and comments too. Raises TooManyTokens beyond `limit`, and nothing else.
 
@@ -93,9 +92,8 @@ def tokens(source: str, edition: str = "2021", limit: int | None = None) -> tupl
 def _tokens(source: str, edition: str) -> Iterator[Token]:
     pattern = _pattern(old=edition in ("2015", "2018"))
     start = _shebang(source, pattern)
-    if start:
-        yield Token(Kind.COMMENT, source[:start], 0, 1)
-    yield from _from(source, pattern, start, 1)
+    first = [Token(Kind.COMMENT, source[:start], 0, 1)] if start else []
+    return chain(first, _from(source, pattern, start, 1))
 
 
 def _shebang(source: str, pattern: re.Pattern[str]) -> int:
@@ -119,38 +117,46 @@ def _is_plain_comment(token: Token) -> bool:
 
 
 def _from(source: str, pattern: re.Pattern[str], position: int, line: int) -> Iterator[Token]:
-    while match := pattern.match(source, position):
-        name = match.lastgroup or ""
-        if match["raw"] is not None:
-            closing = source.find('"' + match["hashes"], match.end())
-            kind, end = Kind.TEXT, len(source) if closing < 0 else closing + 1 + len(match["hashes"])
-            end = suffix.end() if (suffix := _RAW_SUFFIX.match(source, end)) else end
-        elif name == "block":
-            kind, end, depth = Kind.COMMENT, match.end(), 1
-            while depth and (mark := _BLOCK_MARK.search(source, end)):
-                depth += 1 if mark[0] == "/*" else -1
-                end = mark.end()
-            end = len(source) if depth else end
+    is_ascii, new = source.isascii(), tuple.__new__  # `Token(...)` takes twice as long
+    while position < len(source):
+        for match in pattern.finditer(source, position):
+            position, name = match.start(), match.lastgroup or ""
+            if name == "block":
+                break
+            kind, text = _KINDS[name], match[name]
+            if not is_ascii and kind in (Kind.NAME, Kind.LIFETIME):
+                text = unicodedata.normalize("NFC", text)
+            yield new(Token, (kind, text, position, line))
+            if "\n" in text:
+                line += text.count("\n")
         else:
-            kind, end = _KINDS[name], match.end()
-        text = match["name"] if kind is Kind.NAME else source[position:end]
-        if kind in (Kind.NAME, Kind.LIFETIME) and not text.isascii():
-            text = unicodedata.normalize("NFC", text)
-        yield Token(kind, text, position, line)
+            return
+        end, depth = match.end(), 1
+        while depth and (mark := _BLOCK_MARK.search(source, end)):
+            depth += 1 if mark[0] == "/*" else -1
+            end = mark.end()
+        end = len(source) if depth else end
+        yield Token(Kind.COMMENT, source[position:end], position, line)
         line += source.count("\n", position, end)
         position = end
 
 
 def code(source: str, edition: str = "2021", limit: int | None = None) -> tuple[Token, ...]:
     """The tokens that a compiler sees: no white space, no comments. Raises TooManyTokens beyond `limit`."""
-    return tuple(token for token in tokens(source, edition, limit) if token.kind not in (Kind.SPACE, Kind.COMMENT))
+    space, comment = Kind.SPACE, Kind.COMMENT
+    found = tokens(source, edition, limit)
+    return tuple([token for token in found if token.kind is not space and token.kind is not comment])
 
 
 def without_comments(source: str, edition: str = "2021", limit: int | None = None) -> str:
-    return "".join(
-        ("\n" * token.text.count("\n") or " ") if token.kind is Kind.COMMENT else source_text(source, token)
-        for token in tokens(source, edition, limit)
-    )
+    found = tokens(source, edition, limit)
+    parts = [token.text for token in found]
+    for at, token in enumerate(found):
+        if token.kind is Kind.COMMENT:
+            parts[at] = "\n" * token.text.count("\n") or " "
+        elif token.kind is Kind.NAME:
+            parts[at] = source_text(source, token)
+    return "".join(parts)
 
 
 def source_text(source: str, token: Token) -> str:
@@ -159,7 +165,8 @@ def source_text(source: str, token: Token) -> str:
     return "r#" + token.text if marked else token.text
 
 
-_CLOSING = {"(": ")", "[": "]", "{": "}"}
+_OPENING = frozenset("([{")
+_CLOSING = frozenset(")]}")
 _NAMED = frozenset({"fn", "struct", "enum", "union", "trait", "type", "mod", "const", "static", "macro_rules"})
 _BEFORE_FUNCTION = frozenset({"const", "unsafe", "extern", "async", "default"})
 """`const fn`: the later word says what it is."""
@@ -204,7 +211,7 @@ def macro_bodies(found: Sequence[Token]) -> Iterator[Sequence[Token]]:
     while at < len(found):
         opening = at
         if found[at].kind is Kind.NAME and found[at].text == "macro_rules":
-            opening = next((n for n in range(at, min(at + 4, len(found))) if found[n].text in _CLOSING), at)
+            opening = next((n for n in range(at, min(at + 4, len(found))) if found[n].text in _OPENING), at)
             yield found[opening : behind[opening]]
         at = max(at + 1, behind[opening] if opening > at else 0)
 
@@ -217,10 +224,12 @@ def ends_of_groups(found: Sequence[Token]) -> list[int]:
     behind = list(range(1, len(found) + 1))
     opened: list[int] = []
     for at, token in enumerate(found):
-        if token.kind is Kind.SIGN and token.text in _CLOSING:
+        if token.kind is not Kind.SIGN:
+            continue
+        if token.text in _OPENING:
             behind[at] = len(found)
             opened.append(at)
-        elif token.kind is Kind.SIGN and token.text in _CLOSING.values() and opened:
+        elif token.text in _CLOSING and opened:
             behind[opened.pop()] = at + 1
     return behind
 
@@ -259,8 +268,8 @@ def _leads_to_function(found: Sequence[Token], position: int) -> bool:
 def _item(body: tuple[Token, ...], word: str) -> Item:
     name = ""
     if word in _NAMED:
-        names = [token.text for token in body if token.kind is Kind.NAME]
-        after = names.index(word) + 1
-        name = next((text for text in names[after:] if text not in ("mut", "ref")), "")
+        names = (token.text for token in body if token.kind is Kind.NAME)
+        behind = dropwhile(lambda text: text != word, names)
+        name = next((text for text in islice(behind, 1, None) if text not in ("mut", "ref")), "")
     last = body[-1].line + body[-1].text.count("\n")
     return Item(word, name, body[0].line, last, body)

@@ -76,6 +76,8 @@ def refused(
     places: Collection[Place], tokens: Mapping[str, Sequence[Token]], declared: Collection[str]
 ) -> Iterator[Place]:
     """The implementations that an answer may not have. `declared`: types whose equality the task asks for."""
+    if not places:
+        return
     privacy = _Privacy([*tokens.values()])
     heads: dict[tuple[str, int], list[int]] = {}
     """Where `impl` stands, by file and line."""

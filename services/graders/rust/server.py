@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from services.graders.rust.toolchain import SERVER
 from services.sandbox import Command, Sandbox
-from services.sandbox.restarting_box import RestartingBox
+from services.sandbox.persistent_box import RestartingBox
 
 PLACE = "/tmp"  # noqa: S108 - inside of a box
 PRODUCT = f"{PLACE}/out"

@@ -273,28 +273,26 @@ def _lifetimes_first(generics: Sequence[_Tokens]) -> list[_Tokens]:
 
 
 def _pin(function: Function, path: str, name: str) -> TypePin:
-    lifetimes = [part for part in function.generics if part[0].kind is Kind.LIFETIME]
     others = [part for part in function.generics if part[0].kind is not Kind.LIFETIME]
     given = ", ".join(_text(part) for part in (*_lifetimes_first(function.outer), *others))
     where = f" where {_text(function.where)}" if function.where else ""
-    takes = ", ".join(_text(part) for part in function.takes)
-    gives = f" -> {_text(function.gives)}" if function.gives else ""
     if function.is_opaque:
         # Such a function has no pointer type that can be written: it is called.
         own = [[_token(_SELF_LIFETIME)]] if function.by_reference else []
         all_given = ", ".join(_text(part) for part in (*own, *_lifetimes_first((*function.outer, *function.generics))))
         names = [f"gradus_{number}" for number in range(len(function.takes))]
         taken = ", ".join(f"{one}: {_text(of)}" for one, of in zip(names, function.takes, strict=True))
+        gives = f" -> {_text(function.gives)}" if function.gives else ""
         call = f"{path}({', '.join(names)})"
         asynchronous = "async " if function.is_async else ""
         call = f"{call}.await" if function.is_async else call
         inner = f"{asynchronous}fn call<{all_given}>({taken}){gives}{where} {{ {call} }}"
         return TypePin(name, f"#[allow(warnings)] fn pin() {{ {inner} }}")
-    bound = ", ".join([*(_text(part[:1]) for part in lifetimes), *([_SELF_LIFETIME] if function.by_reference else [])])
-    pointer = f"{f'for<{bound}> ' if bound else ''}{function.abi}fn({takes}){gives}"
     # Left to itself, a function with type parameters has no type: it may not have any that are not declared.
     alone = "" if function.has_types else f"let _ = {path}; "
-    return TypePin(name, f"#[allow(warnings)] fn pin<{given}>(){where} {{ {alone}let _: {pointer} = {path}; }}")
+    return TypePin(
+        name, f"#[allow(warnings)] fn pin<{given}>(){where} {{ {alone}let _: {function.pointer} = {path}; }}"
+    )
 
 
 _Tokens = Sequence[Token]
@@ -337,6 +335,23 @@ class Function:
     def is_opaque(self) -> bool:
         """It is asynchronous, or takes or gives an `impl Trait`."""
         return self.is_async or any(token.text == "impl" for part in (*self.takes, self.gives) for token in part)
+
+    @property
+    def pointer(self) -> str:
+        """The type of a pointer to it; of one that is not opaque."""
+        lifetimes = [_text(part[:1]) for part in self.generics if part[0].kind is Kind.LIFETIME]
+        bound = ", ".join([*lifetimes, *([_SELF_LIFETIME] if self.by_reference else [])])
+        takes, gives = ", ".join(map(_text, self.takes)), f" -> {_text(self.gives)}" if self.gives else ""
+        return f"{f'for<{bound}> ' if bound else ''}{self.abi}fn({takes}){gives}"
+
+    def calling(self, name: str, callee: str) -> str:
+        """A function `name` like this one that calls `callee`."""
+        names = [f"gradus_{number}" for number in range(len(self.takes))]
+        takes = ", ".join(f"{one}: {_text(of)}" for one, of in zip(names, self.takes, strict=True))
+        gives = f" -> {_text(self.gives)}" if self.gives else ""
+        where = f" where {_text(self.where)}" if self.where else ""
+        generics = ", ".join(map(_text, self.generics))
+        return f"fn {name}<{generics}>({takes}){gives}{where} {{ {callee}({', '.join(names)}) }}"
 
     def of(self, receiver: _Tokens, generics: tuple[_Tokens, ...], where: _Tokens, *trait: Token) -> Function:
         """This function outside of its `impl` block, with `receiver` for `self` and `Self`; the block is of `trait`."""

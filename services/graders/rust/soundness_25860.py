@@ -32,25 +32,27 @@ def assumed_bounds(found: Sequence[Token]) -> Iterator[Token]:
 
     The name of every function that does so and is used as a value, and the two other shapes of the module's text.
     """
-    behind = ends_of_groups(found)
+    generic = [at for at, token in enumerate(found[:-2]) if token.text == "fn" and found[at + 2].text == "<"]
+    behind = ends_of_groups(found) if generic else []
     risky: dict[str, Token] = {}
     left = 2 * len(found)  # heads overlap in texts that are no Rust only
-    for at, token in enumerate(found):
-        if token.text == "fn" and at + 2 < len(found) and found[at + 2].text == "<":
-            head = found[at : _end_of_head(found, behind, at)]
-            left -= len(head)
-            if len(head) > _LONGEST_HEAD or left < 0:
-                yield token
-                return
-            if _takes_for_granted(Function.read(head)):
-                risky.setdefault(found[at + 1].text, found[at + 1])
+    for at in generic:
+        head = found[at : _end_of_head(found, behind, at)]
+        left -= len(head)
+        if len(head) > _LONGEST_HEAD or left < 0:
+            yield found[at]
+            return
+        if _takes_for_granted(Function.read(head)):
+            risky.setdefault(found[at + 1].text, found[at + 1])
     values = _values(found, behind, set(risky)) if risky else set()
     yield from (token for name, token in risky.items() if name in values)
-    if len(_lifetimes(found) - _FREE) > 1:
+    named = _lifetimes(found) - _FREE
+    if len(named) > 1:
         for body in macro_bodies(found):
             yield from _made_by_a_macro(body)
-    yield from _of_projections(found)
-    yield from _of_closures(found)
+        yield from _of_projections(found)
+    if named:
+        yield from _of_closures(found)
 
 
 def _end_of_head(found: Sequence[Token], behind: Sequence[int], at: int) -> int:

@@ -11,8 +11,10 @@ not: that is refused. Does not look at how the answer was judged otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 from gradus.tasks.rust import RustTask
 from services.graders.rust.expected_values import TOLD, split
@@ -103,11 +105,15 @@ macro_rules! {name} {{
 """In place of an assertion whose data is taken out. The compiler sees what is compared and makes no code of that."""
 
 
+_FIELDS = ("tests", "signature", "crate", "edition", "dependencies")
+"""What of a task the file depends on."""
+
+
 @dataclass(frozen=True, slots=True)
 class TestsFile:
     __test__ = False  # not a test class, whatever pytest thinks of its name
     text: str
-    pins: dict[int, TypePin]
+    pins: Mapping[int, TypePin]
     """Line -> what is pinned there."""
     added_line: int
     """The line that the task's text does not have."""
@@ -123,11 +129,18 @@ class TestsFile:
 
 
 def write_tests_file(task: RustTask, signature: Signature | None, names: Collection[str] = ()) -> TestsFile:
-    """The file to compile in place of `task.tests`.
+    """The file to compile in place of `task.tests`. The last 128 are kept: a task has many answers.
 
     `names`: what an import of everything brings; with a signature that is what it declares.
     """
-    declared = signature.names if signature else names
+    declared = signature.names if signature else tuple(sorted(names))
+    return _written(tuple((field, getattr(task, field)) for field in _FIELDS), signature, declared)
+
+
+@lru_cache(maxsize=128)
+def _written(fields: tuple[tuple[str, Any], ...], signature: Signature | None, declared: tuple[str, ...]) -> TestsFile:
+    """The file of a task with these `_FIELDS`. `declared`: names that its tests have from the answer."""
+    task = RustTask(**dict(fields))
     taken_out = split(task, declared)
     task = task.model_copy(update={"tests": taken_out.tests})
     own = f"extern crate {HARNESS_CRATE}; " if task.edition == "2015" else ""
@@ -168,7 +181,7 @@ def _harness(task: RustTask) -> str:
 
 def _after_inner_attributes(text: str) -> int:
     """Where items may begin: behind `#![...]` and `//!` at the start."""
-    found = list(tokens(text))
+    found = tokens(text, "2021", None)  # written out as in `code`: else the cache would not know the call again
     position = at = 0
     while at < len(found):
         token = found[at]

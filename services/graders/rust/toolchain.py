@@ -115,10 +115,15 @@ class RustToolchain:
         return ("-Funsafe-code", *(("-Zallow-features=",) if unstable else ()))
 
     @cached_property
+    def links_directly(self) -> bool:
+        """The toolchain has a linker of its own, which needs no C compiler."""
+        return (self.sysroot / "lib" / "rustlib" / self.host / "bin" / "rust-lld").exists()
+
+    @cached_property
     def link_flags(self) -> tuple[str, ...]:
         """Call the toolchain's own linker directly if it has one, else the C compiler."""
         common = ["-Cstrip=symbols"]
-        if not (self.sysroot / "lib" / "rustlib" / self.host / "bin" / "rust-lld").exists():
+        if not self.links_directly:
             return (*common, f"-Clink-arg=-Wl,-rpath,{_STD}")
         start, end = ("Scrt1.o", "crti.o", "crtbeginS.o"), ("crtendS.o", "crtn.o")
         places = {name: _c_file(name) for name in (*start, *end)}

@@ -1,0 +1,95 @@
+"""Tests that are compiled once per task and linked with each answer give the verdicts of tests compiled with each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gradus.contract import RustSubmission, TaskSubmission
+from gradus.tasks.rust import RustTask
+from services.graders.rust.compile import CompileStatus
+from services.graders.rust.grader import RustGrader
+from services.graders.rust.signature import parse_signature
+from services.graders.rust.task_check import library, stub
+from services.graders.rust.tests_ahead import can_be_ahead
+from services.graders.rust.tests_file import write_tests_file
+
+CASES = yaml.safe_load((Path(__file__).parents[1] / "cases" / "rust" / "tests_ahead.yaml").read_text())
+TASK, F = CASES["task"], CASES["f"]
+
+
+def submission(code: str, **changes: Any) -> TaskSubmission[RustTask]:
+    parts = [CASES["count"], code.replace("%F", F)]
+    completion = f"```rust\n{''.join(parts[:: -1 if code.startswith('#!') else 1])}\n```"
+    return RustSubmission.model_validate({"id": "a", "completion": completion, "task": TASK | changes})
+
+
+@pytest.fixture(scope="module")
+def linked(rust_grader: RustGrader) -> Iterator[list[bytes]]:
+    """Object code of tests for each call of the linker. The task's tests are compiled and kept."""
+    for _ in range(2):
+        rust_grader.grade(submission(F), "rust/graduated@1", 0)
+    calls: list[bytes] = []
+    link = rust_grader.compiler.link
+
+    def counted(tests: bytes, *others: Any) -> Any:
+        done = link(tests, *others)
+        calls.extend([tests] * (done[0].came is CompileStatus.COMPILED))
+        return done
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rust_grader.compiler, "link", counted)
+        yield calls
+
+
+@pytest.mark.parametrize("case", CASES["answers"], ids=lambda case: case["name"])
+def test_verdicts_are_those_of_tests_compiled_with_the_answer(
+    rust_grader: RustGrader, linked: list[bytes], case: dict[str, Any]
+) -> None:
+    # tests that nobody has seen are compiled with the answer
+    alone = rust_grader.grade(
+        submission(case["code"], tests=f"{TASK['tests']}\n// {case['name']}"), "rust/graduated@1", 0
+    )
+    before = len(linked)
+    result = rust_grader.grade(submission(case["code"]), "rust/graduated@1", 0)
+    differing = {"cpu_ms", "wall_ms"}
+    assert result.model_dump(exclude=differing) == alone.model_dump(exclude=differing)
+    assert (len(linked) > before) is case["linked"]
+
+
+def test_the_code_of_tests_is_the_same_with_a_stub_and_with_an_answer(rust_grader: RustGrader) -> None:
+    """But for the library that holds instances of generic functions, which both may share."""
+    task, compiler = submission(F).task, rust_grader.compiler
+    signature = parse_signature(task.signature or "", task.crate)
+    tests = write_tests_file(task, signature)
+    made = []
+    for one in (stub(task, signature), library(task, CASES["count"] + F)):
+        product = compiler.answer(one, task, 0)[0].product
+        compiled, _ = compiler.object_code(tests, product, task, 0, "-Zshare-generics=no")
+        made.append(compiled.product)
+    assert made[0] == made[1] != b""
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"signature": "pub struct S;\nimpl S { pub fn new() -> Self; }"},
+        {"signature": "pub fn f<T: Ord>(x: T) -> T;"},
+        {"signature": "pub fn f(x: impl Fn(i64) -> i64) -> i64;"},
+        {"signature": "pub const fn f(x: i64) -> i64;"},
+        {"signature": "pub async fn f(x: i64) -> i64;"},
+        {"signature": "pub const N: usize = 1;\npub fn f(x: i64) -> i64;"},
+        {"edition": "2015"},
+        {"tests": "use solution as s; use s::*; #[test] fn a() { f(1); }"},
+        {"tests": "extern crate solution as s; #[test] fn a() { s::f(1); }"},
+        {"tests": "use solution::{f, *}; #[test] fn a() { f(1); }"},
+        {"tests": "use solution::f; #[test] fn a() { f::<'static>(1); }"},
+    ],
+)
+def test_tasks_that_depend_on_more_of_an_answer_are_not_compiled_ahead(changes: dict[str, Any]) -> None:
+    for task, can_be in ((submission(F).task, True), (submission(F, **changes).task, False)):
+        assert can_be_ahead(task, parse_signature(task.signature or "", task.crate)) is can_be
